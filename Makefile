@@ -1,0 +1,43 @@
+# Every target is a line that a person could type.
+
+GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: help build demo run start test check format fuzz package deploy
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+build: ## build the executable and stage the app in dist
+	go build -trimpath -o dist/async-caller ./handler
+	go run ./handler/stage
+
+demo: build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
+	go run ./handler/demo
+
+run: build ## the same parts as the demo, but they stay up until Ctrl-C
+	go run ./handler/demo -stay
+
+start: build ## func start in dist (needs Azure Functions Core Tools and Azurite)
+	cd dist && func start
+
+test: ## run all tests, Azurite included
+	go test -race -shuffle=on -count=1 -timeout 10m ./...
+
+check: ## what CI runs: formatting, tidiness, lint, all tests
+	go mod tidy -diff
+	go mod verify
+	go vet ./...
+	$(GOLANGCI_LINT) config verify
+	$(GOLANGCI_LINT) fmt --diff
+	$(GOLANGCI_LINT) run
+	$(MAKE) test
+
+format: ## format the Go code
+	$(GOLANGCI_LINT) fmt
+
+package: ## pack dist/async-caller.zip for a Function App on linux/amd64
+	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags=-s -o dist/async-caller ./handler
+	go run ./handler/stage -zip
+
+deploy: package ## publish dist to a Function App: make deploy APP=name
+	cd dist && func azure functionapp publish $(or $(APP),$(error set APP to the Function App's name)) --no-build

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/config"
+	"asynccaller/handler/decision"
+	"asynccaller/handler/delivery"
+	"asynccaller/handler/functionapp"
+	"asynccaller/handler/invoke"
+	"asynccaller/handler/logs"
+	"asynccaller/handler/outbound"
+	"asynccaller/handler/queue/azure"
+	"asynccaller/handler/serve"
+	"asynccaller/handler/settle"
+)
+
+func newServe(s Surroundings) *cobra.Command {
+	return &cobra.Command{
+		Use:   "serve",
+		Short: "Answer the Functions host: what it starts as the custom handler",
+		Long: `Serve answers the Functions host, which starts it as the app's custom handler and hands it queue
+messages. It listens on 127.0.0.1 at FUNCTIONS_CUSTOMHANDLER_PORT, and reads host.json and the
+function.json files in FUNCTIONS_APP_ROOT_PATH (else the working directory) to know which function
+serves which queue. Settings come from the environment: AzureWebJobsStorage and those below.
+
+` + settingsHelp() + `
+It checks settings, host.json and function.json together and reports all that is wrong, then exits
+with code 2. Once it runs it never exits with 0, because the host would not start it again.`,
+		Example: `  func start                            # in dist: the host starts serve
+  async-caller host --app dist          # the same with the local stand-in for the host`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), s) },
+	}
+}
+
+func settingsHelp() string {
+	var text string
+	for _, setting := range config.Table() {
+		text += fmt.Sprintf("  %-26s %s (%s)\n", setting.Name, setting.Meaning, setting.Default)
+	}
+	return text
+}
+
+// wiring is everything that serve reads before it starts.
+type wiring struct {
+	app        *functionapp.App
+	settings   config.Settings
+	connection azure.Connection
+	port       string
+}
+
+// readWiring reads and checks settings, host.json and function.json together. The error joins every
+// problem.
+func readWiring(s Surroundings) (wiring, error) {
+	var w wiring
+	var appErr, settingsErr, connectionErr, portErr, timeoutErr error
+	w.app, appErr = functionapp.Load(functionapp.RootPath(s.getenv), s.Environ)
+	w.settings, settingsErr = config.Load(s.Environ)
+	w.connection, connectionErr = azure.ParseConnection(s.getenv, functionapp.ConnectionName)
+	w.port, portErr = handlerPort(s.getenv)
+	if w.app != nil && w.settings.CallTimeout > 0 {
+		timeoutErr = w.settings.CheckTimeouts(w.app.Host)
+	}
+	return w, errors.Join(appErr, settingsErr, connectionErr, portErr, timeoutErr)
+}
+
+func handlerPort(getenv func(string) string) (string, error) {
+	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
+	port := getenv(name)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%s is %q: the Functions host sets it to a port; start the host (`func start`, or `%s host`), it starts serve", name, port, programName)
+	}
+	return port, nil
+}
+
+func runServe(ctx context.Context, s Surroundings) error {
+	w, err := readWiring(s)
+	if err != nil {
+		return wrongUsage(err)
+	}
+	log := logs.New(s.Stdout, w.settings.LogLevel, isTerminal(s.Stdout))
+	store, err := azure.Open(w.connection)
+	if err != nil {
+		return wrongUsage(err)
+	}
+	defer store.Close()
+	client := outbound.New(w.settings.CallTimeout)
+	defer client.Close()
+
+	deliverer := &delivery.Deliverer{
+		Rules:    decision.Rules{Expiration: w.settings.Expiration, GiveUp: w.settings.GiveUp, Retry: w.settings.Retry},
+		Caller:   client,
+		Settler:  settle.New(store, w.app.Host.Queues.MessageEncoding),
+		Stopping: ctx,
+		Now:      time.Now,
+		Jitter:   rand.Float64,
+	}
+	server, err := serve.Listen(ctx, w.port, invoke.Handler(w.app.Functions, deliverer, log), log)
+	if err != nil {
+		return err
+	}
+	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).
+		Str("version", version()).Msg("ready for the Functions host")
+	return server.Run(ctx)
+}

@@ -1,0 +1,248 @@
+package decision
+
+import (
+	"cmp"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"asynccaller/handler/envelope"
+	"asynccaller/handler/queue"
+	"asynccaller/handler/retry"
+)
+
+// Action is what happens to a message. It is a closed set; each is settled in exactly one way.
+type Action string
+
+// The actions.
+const (
+	// Call: it is due, make the call. The only action that is not an end.
+	Call Action = "call"
+	// Finish: nothing has to be written.
+	Finish Action = "finish"
+	// PutBack: write the successor with a delay.
+	PutBack Action = "put_back"
+	// Callback: tell the sender.
+	Callback Action = "callback"
+	// DeadLetter: write it to the poison queue for a person.
+	DeadLetter Action = "dead_letter"
+	// Drop: given up, and the operator or the sender wants nothing kept.
+	Drop Action = "drop"
+	// Fault: given up, and the host's own dequeue count and poison queue are to take it.
+	Fault Action = "fault"
+)
+
+// Reason is why an action was chosen: one of those below or a [Failure]. It is a closed set.
+type Reason string
+
+// The reasons that are no failures of a call.
+const (
+	Delivered   Reason = "delivered"        // 2xx
+	Status      Reason = "temporary_status" // the target answered, and may answer otherwise later
+	NotDue      Reason = "not_due"          // nextAttemptAt or notBefore is in the future
+	Due         Reason = "due"
+	Interrupted        = Reason(FailureInterrupted)
+	Rejected    Reason = "rejected"  // the target answered, and will not answer otherwise
+	Expired     Reason = "expired"   // the deadline has passed or comes before the next attempt
+	Exhausted   Reason = "exhausted" // the policy's attempts are used up
+	Malformed   Reason = "malformed" // not an envelope
+)
+
+// lastAttemptLead is how long before the deadline a last attempt becomes due: longer than the host
+// needs to notice a visible message (maxPollingInterval, 2 s, and rounding to whole seconds), so that
+// it is not expired when it arrives.
+const lastAttemptLead = 10 * time.Second
+
+// Decision is what is to be done with a message.
+type Decision struct {
+	Action Action
+	Reason Reason
+	// Detail explains the reason in a few words, without URL, headers or bodies.
+	Detail string
+	// GivenUp says that we tried as long as we may, or were told that it never will work: the log says
+	// so at error level.
+	GivenUp bool
+	// Delay is how long the successor stays invisible; at most queue.MaxDelay.
+	Delay time.Duration
+	// Status is the target's latest answer, or 0.
+	Status int
+	// State is the envelope's state from now on.
+	State envelope.State
+}
+
+// Rules is what the operator decided for every message.
+type Rules struct {
+	// Expiration is how long an envelope without a deadline is tried.
+	Expiration time.Duration
+	GiveUp     envelope.GiveUp
+	// Retry is the policy of an envelope that asks for none.
+	Retry retry.Policy
+}
+
+// OnMalformed decides about content that is not an envelope, or asks for what does not exist.
+func OnMalformed(problem error) Decision {
+	return Decision{Action: DeadLetter, Reason: Malformed, Detail: problem.Error()}
+}
+
+// PolicyFor returns the policy that an envelope is retried by. Its error makes the envelope malformed.
+func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
+	if e.Retry == nil {
+		return r.Retry, nil
+	}
+	policy, err := e.Retry.Policy()
+	if err != nil {
+		return retry.Policy{}, fmt.Errorf("retry: %w", err)
+	}
+	return policy, nil
+}
+
+// BeforeCall decides about an envelope that arrived and was accepted.
+func (r Rules) BeforeCall(e *envelope.Envelope, now time.Time) Decision {
+	deadline, due := e.GiveUpAt(r.Expiration), e.DueAt()
+	switch {
+	case !now.Before(deadline):
+		return r.giveUp(e, Expired, "the deadline has passed", Outcome{Status: e.LatestStatus()}, e.State)
+	case due.After(now):
+		if due.After(deadline) {
+			due = deadline // where it expires: no need to come back later than that
+		}
+		state := e.State
+		state.NextAttemptAt = due
+		return Decision{Action: PutBack, Reason: NotDue, Delay: min(due.Sub(now), queue.MaxDelay), State: state, Status: e.LatestStatus()}
+	}
+	return Decision{Action: Call, Reason: Due, State: e.State}
+}
+
+// AfterCall decides about an envelope whose call began at started and has just come to an end. Jitter
+// is a random number from 0 up to, not including, 1.
+func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, started, now time.Time, jitter float64) Decision {
+	if o.judge() == interrupted {
+		state := e.State
+		state.NextAttemptAt = time.Time{}
+		return Decision{Action: PutBack, Reason: Interrupted, Detail: "the handler is stopping", State: state, Status: e.LatestStatus()}
+	}
+	state := e.State
+	state.Attempts++
+	state.LatestAttemptAt = started
+	state.NextAttemptAt = time.Time{}
+	state.Trail = envelope.AppendAttempt(e.Trail, attempt(o, started))
+
+	switch o.judge() {
+	case delivered:
+		return finish(e, Delivered, o, state)
+	case permanent:
+		return r.reject(e, o, state)
+	case temporary, interrupted:
+	}
+	return r.retry(e, policy, o, state, now, jitter)
+}
+
+// retry decides about a temporary failure.
+func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state envelope.State, now time.Time, jitter float64) Decision {
+	detail := describe(o)
+	if policy.Exhausted(state.Attempts) {
+		return r.giveUp(e, Exhausted, fmt.Sprintf("%d attempts, the last one: %s", state.Attempts, detail), o, state)
+	}
+	deadline := e.GiveUpAt(r.Expiration)
+	next := now.Add(policy.Delay(state.Attempts, jitter))
+	if !next.Before(deadline) {
+		first, _ := policy.Bounds(1)
+		next = deadline.Add(-lastAttemptLead)
+		if !next.After(now.Add(first)) {
+			return r.giveUp(e, Expired, "the deadline comes before the next attempt; the last one: "+detail, o, state)
+		}
+	}
+	state.NextAttemptAt = next
+	reason := Status
+	if o.Failure != "" {
+		reason = Reason(o.Failure)
+	}
+	return Decision{
+		Action: PutBack, Reason: reason, Detail: detail,
+		Delay: min(next.Sub(now), queue.MaxDelay), Status: o.Status, State: state,
+	}
+}
+
+// reject decides about a permanent failure: the sender is told, or it is given up.
+func (r Rules) reject(e *envelope.Envelope, o Outcome, state envelope.State) Decision {
+	reason := Rejected
+	if o.Failure != "" {
+		reason = Reason(o.Failure)
+	}
+	if e.Callback != nil {
+		d := finish(e, reason, o, state)
+		d.Detail = describe(o)
+		return d
+	}
+	return r.giveUp(e, reason, describe(o), o, state)
+}
+
+// finish ends a message whose sender is told if he asked for it.
+func finish(e *envelope.Envelope, reason Reason, o Outcome, state envelope.State) Decision {
+	action := Finish
+	if e.Callback != nil {
+		action = Callback
+	}
+	return Decision{Action: action, Reason: reason, Status: o.Status, State: state}
+}
+
+// giveUp tells the sender or, where nobody listens, does what the sender or the operator wants.
+func (r Rules) giveUp(e *envelope.Envelope, reason Reason, detail string, o Outcome, state envelope.State) Decision {
+	d := Decision{Reason: reason, Detail: detail, GivenUp: true, Status: cmp.Or(o.Status, e.LatestStatus()), State: state}
+	if e.Callback != nil {
+		d.Action = Callback
+		return d
+	}
+	switch cmp.Or(e.GiveUp, r.GiveUp) {
+	case envelope.GiveUpDrop:
+		d.Action = Drop
+	case envelope.GiveUpFault:
+		d.Action = Fault
+	case envelope.GiveUpDeadLetter:
+		d.Action = DeadLetter
+	default:
+		d.Action = DeadLetter
+	}
+	return d
+}
+
+// Report is what the callback of a decision tells the sender. The outcome is that of the latest call,
+// or zero when there was none.
+func (d Decision) Report(o Outcome, now time.Time) envelope.Report {
+	return envelope.Report{
+		Status:    cmp.Or(d.Status, http.StatusGatewayTimeout),
+		Payload:   string(o.Body),
+		MediaType: o.MediaType,
+		Truncated: o.Truncated,
+		Attempts:  d.State.Attempts,
+		Reason:    string(d.Reason),
+		At:        now,
+	}
+}
+
+// DeadLetter is what is written on the dead letter of a decision.
+func (d Decision) DeadLetter(queueName string, now time.Time) envelope.DeadLetter {
+	return envelope.DeadLetter{
+		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: queueName, Attempts: d.State.Attempts,
+	}
+}
+
+func attempt(o Outcome, started time.Time) envelope.Attempt {
+	a := envelope.Attempt{At: started, Status: o.Status, Took: o.Took}
+	if o.Failure != "" {
+		a.Error = describe(o)
+	}
+	return a
+}
+
+// describe says in a few words what came of a call.
+func describe(o Outcome) string {
+	switch {
+	case o.Failure == "":
+		return "answered " + strconv.Itoa(o.Status)
+	case o.Detail == "":
+		return string(o.Failure)
+	}
+	return string(o.Failure) + ": " + o.Detail
+}

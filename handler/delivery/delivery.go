@@ -1,0 +1,180 @@
+// Package delivery is the way of one message through the handler: parse, decide, call, decide, settle.
+// Each step is a package of its own; here is only their order, and the log line that tells what happened.
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/decision"
+	"asynccaller/handler/envelope"
+	"asynccaller/handler/logs"
+	"asynccaller/handler/outbound"
+	"asynccaller/handler/retry"
+	"asynccaller/handler/settle"
+)
+
+// Message is what the host handed over.
+type Message struct {
+	Queue string
+	// ID names the call when the envelope has no request id: 1 to 128 visible ASCII characters.
+	ID string
+	// Content is the message's decoded body.
+	Content []byte
+}
+
+// Result is what became of a message.
+type Result struct {
+	decision.Decision
+	RequestID  string
+	TargetHost string
+	// Attempt is the number of the call that was made, or 0 when none was.
+	Attempt int
+	// Took is how long the call lasted.
+	Took time.Duration
+	// LeftOut names what of the envelope had no room; empty when all of it had.
+	LeftOut string
+	// Err says why the message could not be settled: nothing was written and the host must keep it.
+	Err error
+}
+
+// Caller makes the call of an envelope. A call whose context ends with the cause [outbound.ErrStopping]
+// is interrupted.
+type Caller interface {
+	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
+}
+
+// Deliverer delivers messages. It keeps nothing between them and is safe for concurrent use.
+type Deliverer struct {
+	Rules   decision.Rules
+	Caller  Caller
+	Settler *settle.Settler
+	// Stopping ends when the handler is told to stop; calls under way are then interrupted.
+	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
+	// Now and Jitter are the clock and the random numbers, from 0 up to, not including, 1.
+	Now    func() time.Time
+	Jitter func() float64
+}
+
+// Deliver takes a message from its arrival to the point where the host may delete it, and logs one line
+// about it with the logger in ctx. It does not stop when ctx is cancelled: a host that hangs up must not
+// cause a call to be forgotten that was made.
+func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
+	ctx = context.WithoutCancel(ctx)
+	e, policy, err := d.open(m)
+	if err != nil {
+		return d.settle(ctx, m, nil, Result{Decision: decision.OnMalformed(err)}, decision.Outcome{})
+	}
+	result := Result{
+		Decision:   d.Rules.BeforeCall(e, d.Now()),
+		RequestID:  e.RequestID,
+		TargetHost: host(e.Call.URL),
+	}
+	var outcome decision.Outcome
+	if result.Action == decision.Call {
+		started := d.Now()
+		outcome = d.call(ctx, e)
+		result.Decision = d.Rules.AfterCall(e, policy, outcome, started, d.Now(), d.Jitter())
+		result.Attempt, result.Took = e.Attempts+1, outcome.Took
+	}
+	return d.settle(ctx, m, e, result, outcome)
+}
+
+// open makes an envelope of the message's content. Its error says why that cannot be delivered, ever.
+func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
+	e, err := envelope.Parse(m.Content)
+	if err != nil {
+		return nil, retry.Policy{}, err
+	}
+	if err := e.Accept(d.Now(), m.ID, d.Settler.MaxContentBytes()); err != nil {
+		return nil, retry.Policy{}, err
+	}
+	policy, err := d.Rules.PolicyFor(e)
+	return e, policy, err
+}
+
+// call makes the call, and interrupts it when the handler is told to stop.
+func (d *Deliverer) call(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(d.Stopping, func() { cancel(outbound.ErrStopping) })()
+	return d.Caller.Do(ctx, e)
+}
+
+func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result, o decision.Outcome) Result {
+	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e}
+	result.LeftOut, result.Err = d.Settler.Settle(ctx, settling, result.Decision, o, d.Now())
+	result.log(zerolog.Ctx(ctx))
+	return result
+}
+
+// log writes the one line that every message gets, and a line before it when we gave up.
+func (r Result) log(log *zerolog.Logger) {
+	if r.Err != nil {
+		r.fields(log.Error().Err(r.Err)).Msg("not settled: the host keeps the message and delivers it again")
+		return
+	}
+	if r.GivenUp {
+		log.Error().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).
+			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
+			Msgf("Giving up on envelope %s: %s", r.RequestID, r.Detail)
+	}
+	r.fields(log.Info()).Msg("settled")
+}
+
+func (r Result) fields(event *zerolog.Event) *zerolog.Event {
+	if r.RequestID != "" {
+		event.Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost)
+	}
+	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
+	if r.Attempt > 0 {
+		event.Int(logs.Attempt, r.Attempt).Stringer(logs.Took, r.Took.Round(time.Millisecond))
+	}
+	if r.Status > 0 {
+		event.Int(logs.Status, r.Status)
+	}
+	if r.Action == decision.PutBack {
+		event.Stringer(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
+	}
+	if r.Detail != "" {
+		event.Str(logs.Detail, r.Detail)
+	}
+	if r.LeftOut != "" {
+		event.Str(logs.LeftOut, r.LeftOut)
+	}
+	return event
+}
+
+// Summary is the log line in short, for a person who looks at one invocation.
+func (r Result) Summary() string {
+	text := fmt.Sprintf("settled: %s (%s)", r.Action, r.Reason)
+	if r.Err != nil {
+		text = fmt.Sprintf("not settled: %s (%s)", r.Action, r.Reason)
+	}
+	if r.RequestID != "" {
+		text += fmt.Sprintf(", request %s to %s", r.RequestID, r.TargetHost)
+	}
+	if r.Attempt > 0 {
+		text += fmt.Sprintf(", attempt %d took %v", r.Attempt, r.Took.Round(time.Millisecond))
+	}
+	if r.Status > 0 {
+		text += fmt.Sprintf(", status %d", r.Status)
+	}
+	if r.Action == decision.PutBack {
+		text += fmt.Sprintf(", next in %v", r.Delay.Round(time.Second))
+	}
+	return text
+}
+
+// host names the target without anything that may be a secret.
+func host(rawURL string) string {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return ""
+	}
+	return u.Host
+}

@@ -1,0 +1,164 @@
+// Package envelope is the content of a message: an HTTP call as data, what the sender wants done about
+// it, and what has become of it so far. It reads and writes the native JSON format, and keeps three
+// promises about it: the call stays as it came, byte for byte; members that we do not know are kept;
+// and whatever was accepted always fits on the queue again.
+package envelope
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"asynccaller/handler/retry"
+	"asynccaller/handler/strictjson"
+)
+
+// Envelope is a call to be delivered. Treat it as a value: nothing here changes it but [Envelope.Accept].
+type Envelope struct {
+	// RequestID names the call over every retry: 1 to 128 visible ASCII characters. It is empty only
+	// before Accept, when the sender gave none.
+	RequestID string
+	Call      Call
+	// Callback is the call that reports the outcome, or nil when nobody wants to know.
+	Callback *Callback
+	// Context is any JSON that is handed back in the callback, or nil.
+	Context json.RawMessage
+	// Priority tells the sender's queue, 1 to 10; 0 means the standard queue.
+	Priority int
+	// NotBefore is the moment before which no call is made, or zero.
+	NotBefore time.Time
+	// Deadline is the moment after which we give up, or zero when the sender set none; see GiveUpAt.
+	Deadline time.Time
+	// Retry is the policy that the sender asks for, or nil.
+	Retry *retry.Spec
+	// GiveUp is what the sender wants when we give up, or empty.
+	GiveUp GiveUp
+	// DeadLetter is present when the envelope was given up before and a person moved it back.
+	DeadLetter *DeadLetter
+	State
+
+	// members is the envelope as it came, size its length in bytes.
+	members []strictjson.Member
+	size    int
+}
+
+// State is what has become of the call so far. We write it; a new envelope has none.
+type State struct {
+	// Attempts is the number of calls made.
+	Attempts int
+	// CreatedAt is when the envelope was made or, if the sender did not say, first seen by us.
+	CreatedAt       time.Time
+	LatestAttemptAt time.Time
+	NextAttemptAt   time.Time
+	// Trail is the history of attempts: the first and the last few.
+	Trail []Attempt
+}
+
+// Call is the request to the target.
+type Call struct {
+	// URL is absolute, http or https.
+	URL    string
+	Method string
+	// Header has canonical names. Host is not among them.
+	Header http.Header
+	// Host replaces the URL's host in the request, unless empty.
+	Host string
+	// Body is nil when the call has none.
+	Body []byte
+	// Timeout is what the sender allows, or 0 for the configured time.
+	Timeout time.Duration
+}
+
+// Callback says where and how the outcome is to be reported.
+type Callback struct {
+	URL string
+	// url, method and headers are as they came; method and headers may be nil.
+	url, method, headers json.RawMessage
+}
+
+// Attempt is one call in the trail.
+type Attempt struct {
+	At time.Time
+	// Status is the target's answer, 0 when there was none.
+	Status int
+	// Error is a short reason when there was no answer.
+	Error string
+	Took  time.Duration
+}
+
+// DeadLetter says why a person has to look at the envelope.
+type DeadLetter struct {
+	At       time.Time `json:"at"`
+	Reason   string    `json:"reason"`
+	Detail   string    `json:"detail,omitempty"`
+	Queue    string    `json:"queue"`
+	Attempts int       `json:"attempts"`
+}
+
+// GiveUp is what happens to an envelope that is given up when there is no callback.
+type GiveUp string
+
+// The ways to give up.
+const (
+	GiveUpDeadLetter GiveUp = "dead-letter" // write it to the poison queue for a person
+	GiveUpDrop       GiveUp = "drop"        // delete it
+	GiveUpFault      GiveUp = "fault"       // answer 500: the host's dequeue count and poison queue take it
+)
+
+// ParseGiveUp reads one of the ways to give up.
+func ParseGiveUp(text string) (GiveUp, bool) {
+	switch g := GiveUp(text); g {
+	case GiveUpDeadLetter, GiveUpDrop, GiveUpFault:
+		return g, true
+	}
+	return "", false
+}
+
+// GiveUpAt is the moment after which no call is made: the sender's deadline, or else the expiration
+// counted from when the envelope was created, or from notBefore if that is later.
+func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
+	if !e.Deadline.IsZero() {
+		return e.Deadline
+	}
+	from := e.CreatedAt
+	if e.NotBefore.After(from) {
+		from = e.NotBefore
+	}
+	return from.Add(expiration)
+}
+
+// DueAt is the moment before which no call may be made, or zero.
+func (e *Envelope) DueAt() time.Time {
+	if e.NotBefore.After(e.NextAttemptAt) {
+		return e.NotBefore
+	}
+	return e.NextAttemptAt
+}
+
+// LatestStatus is the target's most recent answer as far as the trail tells, or 0.
+func (e *Envelope) LatestStatus() int {
+	for i := len(e.Trail) - 1; i >= 0; i-- {
+		if e.Trail[i].Status != 0 {
+			return e.Trail[i].Status
+		}
+	}
+	return 0
+}
+
+// Accept takes an envelope in at its arrival: it fills in what the sender left to us, starts an
+// envelope again that a person moved back (attempt 0, a new deadline), and makes sure that it can be
+// written again within limit bytes, whatever becomes of it. Its error is a [*TooLargeError].
+func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
+	if e.RequestID == "" {
+		e.RequestID = messageID
+	}
+	if e.DeadLetter != nil {
+		e.DeadLetter = nil
+		e.State = State{}
+		e.Deadline = time.Time{}
+	}
+	if e.CreatedAt.IsZero() {
+		e.CreatedAt = now
+	}
+	return e.checkRoom(limit)
+}

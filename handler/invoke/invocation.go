@@ -1,0 +1,102 @@
+package invoke
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"github.com/google/uuid"
+
+	"asynccaller/handler/envelope"
+	"asynccaller/handler/strictjson"
+)
+
+// invocation is what we take from the host's POST.
+type invocation struct {
+	// Content is the message's decoded body.
+	Content []byte
+	// MessageID and DequeueCount come from Metadata. They are a hint: with dataType "string" a message's
+	// body can overwrite them. MessageID is empty and DequeueCount 0 when the host gave none, as on a
+	// manual run.
+	MessageID    string
+	DequeueCount int64
+}
+
+// parseInvocation reads the body of the host's POST for a function whose binding has the given name.
+//
+// The host hands content over in two ways. With dataType "binary" Data holds plain base64; otherwise it
+// holds a string that is itself JSON text, and so begins with a quote, which base64 never does.
+func parseInvocation(body []byte, binding string) (invocation, error) {
+	var request struct {
+		Data     map[string]json.RawMessage
+		Metadata map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
+		return invocation{}, fmt.Errorf("the invocation is not JSON: %w", err)
+	}
+	data, ok := request.Data[binding]
+	if !ok {
+		return invocation{}, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
+	}
+	content, err := parseContent(data)
+	if err != nil {
+		return invocation{}, fmt.Errorf("Data.%s: %w", binding, err)
+	}
+	return invocation{
+		Content:      content,
+		MessageID:    hintText(request.Metadata["Id"]),
+		DequeueCount: hintNumber(request.Metadata["DequeueCount"]),
+	}, nil
+}
+
+func parseContent(data json.RawMessage) ([]byte, error) {
+	text, err := strictjson.String(data)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > 0 && text[0] == '"' {
+		var inner string
+		if err := json.Unmarshal([]byte(text), &inner); err != nil {
+			return nil, fmt.Errorf("text content is not a JSON string: %w", err)
+		}
+		return []byte(inner), nil
+	}
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
+	}
+	return content, nil
+}
+
+// hintText reads a metadata value that the host encodes twice, or "" when it is anything else.
+func hintText(value json.RawMessage) string {
+	var once, twice string
+	if json.Unmarshal(value, &once) != nil {
+		return ""
+	}
+	if json.Unmarshal([]byte(once), &twice) != nil {
+		return once
+	}
+	return twice
+}
+
+// hintNumber reads a metadata number, which the host writes as a string, or 0.
+func hintNumber(value json.RawMessage) int64 {
+	n, err := strconv.ParseInt(hintText(value), 10, 64)
+	if err != nil || n < 0 {
+		return 0
+	}
+	return n
+}
+
+// callID is what names a call whose envelope has no request id: the first of the candidates that can,
+// or else a random one.
+func callID(candidates ...string) string {
+	for _, id := range candidates {
+		if envelope.ValidRequestID(id) {
+			return id
+		}
+	}
+	return uuid.NewString()
+}

@@ -1,0 +1,109 @@
+// Package invoke is the handler's side of the Functions host's HTTP: it takes invocations, hands each
+// message to its delivery, and answers as the host needs it answered.
+package invoke
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"runtime/debug"
+
+	"github.com/go-chi/chi/v5"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/decision"
+	"asynccaller/handler/delivery"
+	"asynccaller/handler/functionapp"
+	"asynccaller/handler/logs"
+)
+
+// maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, each byte up to
+// seven on the wire and once more in Metadata.
+const maxInvocationBytes = 2 << 20
+
+const invocationHeader = "X-Azure-Functions-InvocationId"
+
+// Handler answers the host: GET / at once, and POST /<function> for each function. Whatever else
+// happens, a 2xx answer is a JSON object that is not empty, because the host waits for ever on an empty
+// one.
+func Handler(functions []functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.Handler {
+	router := chi.NewRouter()
+	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, map[string]any{"status": "ready"})
+	})
+	for _, f := range functions {
+		router.Post("/"+f.Name, invocationHandler(f, deliverer, log))
+	}
+	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		log.Warn().Str("path", r.URL.Path).Msg("no such function: is there a function.json for it in the app folder?")
+		answer(w, http.StatusNotFound, map[string]any{"error": "no such function"})
+	})
+	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusMethodNotAllowed, map[string]any{"error": "method not allowed"})
+	})
+	return router
+}
+
+func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		invocationID := r.Header.Get(invocationHeader)
+		log := log.With().Str(logs.InvocationID, invocationID).Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
+		defer recoverPanic(w, &log)
+
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInvocationBytes))
+		if err != nil {
+			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err))
+			return
+		}
+		in, err := parseInvocation(body, f.Binding)
+		if err != nil {
+			refuse(w, &log, http.StatusBadRequest, err)
+			return
+		}
+		id := callID(in.MessageID, invocationID)
+		log = log.With().Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount).Logger()
+		result := deliverer.Deliver(log.WithContext(r.Context()), delivery.Message{Queue: f.Queue, ID: id, Content: in.Content})
+		answer(w, status(result), map[string]any{"Logs": []string{result.Summary()}})
+	}
+}
+
+// status tells the host whether it may delete the message: only when all that must exist does.
+func status(r delivery.Result) int {
+	if r.Err != nil || r.Action == decision.Fault {
+		return http.StatusInternalServerError
+	}
+	return http.StatusOK
+}
+
+func bodyStatus(err error) int {
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		return http.StatusRequestEntityTooLarge
+	}
+	return http.StatusBadRequest
+}
+
+// refuse leaves a message to the host's dequeue count: what came was not what the host sends.
+func refuse(w http.ResponseWriter, log *zerolog.Logger, status int, err error) {
+	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: the host keeps the message and delivers it again")
+	answer(w, status, map[string]any{"error": err.Error()})
+}
+
+// recoverPanic makes a panic fail one message, not the handler: the host keeps it and, when it happens
+// every time, moves it to the poison queue.
+func recoverPanic(w http.ResponseWriter, log *zerolog.Logger) {
+	cause := recover()
+	if cause == nil {
+		return
+	}
+	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
+		Msg("panic: the host keeps the message and delivers it again")
+	answer(w, http.StatusInternalServerError, map[string]any{"error": "panic, see the handler's log"})
+}
+
+func answer(w http.ResponseWriter, status int, body map[string]any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(body) // a host that hung up has nobody to tell
+}

@@ -1,0 +1,39 @@
+// Package logs makes the logger and names the fields that all of the handler's log lines share.
+package logs
+
+import (
+	"io"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// Names of fields. An operator's queries rely on them.
+const (
+	InvocationID = "invocation_id"
+	Function     = "function"
+	Queue        = "queue"
+	MessageID    = "message_id"
+	DequeueCount = "dequeue_count"
+	RequestID    = "request_id"
+	Attempt      = "attempt"
+	TargetHost   = "target_host"
+	Action       = "action"
+	Reason       = "reason"
+	Detail       = "detail"
+	Status       = "status"
+	Delay        = "delay"
+	NextAttempt  = "next_attempt_at"
+	Took         = "took"
+	LeftOut      = "left_out"
+	Stack        = "stack"
+)
+
+// New returns a logger that writes a JSON object a line or, for a person at a terminal, text. Durations
+// are written as Go writes them ("1m30s").
+func New(out io.Writer, level zerolog.Level, terminal bool) zerolog.Logger {
+	if terminal {
+		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}
+	}
+	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+}

@@ -1,0 +1,82 @@
+// Package serve is the life of the handler's process: it binds its port, answers the host, and when it
+// is told to stop puts back what it interrupts.
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/settle"
+)
+
+// Timeouts of the handler's HTTP server. There is no write timeout: an answer may take as long as the
+// call and its settling, and the host has a limit of its own.
+const (
+	// idleTimeout is above the minute or so after which the host's HTTP client closes idle connections,
+	// so that it never sends an invocation on one that we are closing.
+	idleTimeout       = 5 * time.Minute
+	readHeaderTimeout = 30 * time.Second
+	maxHeaderBytes    = 64 << 10
+	// stopGrace is how long a stop waits for interrupted calls to be put back: a settle write's time
+	// and a little more. The host has killed us long before, unless storage is away.
+	stopGrace = settle.Timeout + 5*time.Second
+)
+
+// ErrStopped is what Run returns after a stop in good order. It is an error because a handler must
+// never exit with code 0: the host would not start it again.
+var ErrStopped = errors.New("stopped")
+
+// Server answers the host.
+type Server struct {
+	listener net.Listener
+	http     http.Server
+	log      zerolog.Logger
+}
+
+// Listen binds 127.0.0.1 and the port, so that the host can connect from then on; [Server.Run] answers.
+func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.Logger) (*Server, error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		return nil, fmt.Errorf("listening for the Functions host: %w", err)
+	}
+	return &Server{
+		listener: listener,
+		http: http.Server{
+			Handler:           handler,
+			IdleTimeout:       idleTimeout,
+			ReadHeaderTimeout: readHeaderTimeout,
+			MaxHeaderBytes:    maxHeaderBytes,
+		},
+		log: log,
+	}, nil
+}
+
+// Addr is the address that the server listens on.
+func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+
+// Run answers until ctx ends, then waits until every invocation under way is answered; who interrupts
+// their calls is the caller. It returns [ErrStopped], or an error when it had to end earlier.
+func (s *Server) Run(ctx context.Context) error {
+	served := make(chan error, 1)
+	go func() { served <- s.http.Serve(s.listener) }()
+	select {
+	case err := <-served:
+		return fmt.Errorf("answering the Functions host: %w", err)
+	case <-ctx.Done():
+	}
+	s.log.Info().Msg("stopping: calls under way are interrupted and put back; a second signal ends at once")
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	err := s.http.Shutdown(grace)
+	<-served
+	if err != nil {
+		return fmt.Errorf("stopping: invocations under way were not settled within %v, the host delivers them again: %w", stopGrace, err)
+	}
+	return ErrStopped
+}

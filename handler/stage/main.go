@@ -1,0 +1,157 @@
+// Stage lays out the app as the Functions host wants it: host.json, local.settings.json and the function
+// folders beside the executable in dist, which the Go tool has built there. With -zip it packs dist for
+// a Function App. It is a tool of the Makefile's and no part of the product.
+package main
+
+import (
+	"archive/zip"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	executable    = "async-caller"
+	archive       = "async-caller.zip"
+	localSettings = "local.settings.json"
+	// ignore is read by `func azure functionapp publish`, which zips everything else that it finds.
+	ignore = ".funcignore"
+)
+
+func main() {
+	pack := flag.Bool("zip", false, "also pack dist/"+archive)
+	flag.Parse()
+	if err := run(".", "dist", *pack); err != nil {
+		fmt.Fprintln(os.Stderr, "stage:", err)
+		os.Exit(1)
+	}
+}
+
+func run(project, dist string, pack bool) error {
+	if err := stage(project, dist); err != nil {
+		return err
+	}
+	if !pack {
+		return nil
+	}
+	return zipDist(dist)
+}
+
+// stage copies the app's files into dist and removes function folders that the project no longer has.
+func stage(project, dist string) error {
+	if err := removeFunctions(dist); err != nil {
+		return err
+	}
+	for _, name := range []string{"host.json", localSettings} {
+		if err := copyFile(filepath.Join(project, name), filepath.Join(dist, name)); err != nil {
+			return err
+		}
+	}
+	paths, err := filepath.Glob(filepath.Join(project, "functions", "*", "function.json"))
+	if err != nil {
+		return err
+	}
+	if len(paths) == 0 {
+		return errors.New("functions/ holds no function.json: run in the project's folder")
+	}
+	for _, path := range paths {
+		folder := filepath.Join(dist, filepath.Base(filepath.Dir(path)))
+		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // an app folder is no secret
+			return err
+		}
+		if err := copyFile(path, filepath.Join(folder, "function.json")); err != nil {
+			return err
+		}
+	}
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644) //nolint:gosec // as above
+}
+
+func removeFunctions(dist string) error {
+	old, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
+	if err != nil {
+		return err
+	}
+	for _, path := range old {
+		if err := os.RemoveAll(filepath.Dir(path)); err != nil {
+			return err
+		}
+	}
+	return os.MkdirAll(dist, 0o755) //nolint:gosec // an app folder is no secret
+}
+
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from) //nolint:gosec // the project's own files
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(to, content, 0o644) //nolint:gosec // an app folder is no secret
+}
+
+// zipDist packs what a Function App runs: the executable with its run bit, host.json and the functions.
+func zipDist(dist string) (err error) {
+	path := filepath.Join(dist, archive)
+	file, err := os.Create(path) //nolint:gosec // the project's own file
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	names, err := packed(dist)
+	if err != nil {
+		return err
+	}
+	w := zip.NewWriter(file)
+	for _, name := range names {
+		if err := addToZip(w, dist, name); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// packed lists the files that belong in the zip, as paths below dist. It names what goes in rather than
+// what stays out, so that nothing that somebody left in dist ever gets deployed.
+func packed(dist string) ([]string, error) {
+	names := []string{executable, "host.json"}
+	functions, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range functions {
+		name, err := filepath.Rel(dist, path)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, filepath.ToSlash(name))
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func addToZip(w *zip.Writer, dist, name string) error {
+	file, err := os.Open(filepath.Join(dist, filepath.FromSlash(name))) //nolint:gosec // the project's own files
+	if errors.Is(err, fs.ErrNotExist) && name == executable {
+		return fmt.Errorf("%s is not built: run `make package`", filepath.Join(dist, executable))
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Unix(0, 0).UTC()}
+	header.SetMode(0o644)
+	if strings.EqualFold(name, executable) {
+		header.SetMode(0o755) // the host cannot set it: a deployed package is read-only
+	}
+	entry, err := w.CreateHeader(header)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(entry, file)
+	return err
+}
