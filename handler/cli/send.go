@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"time"
 
@@ -154,12 +155,12 @@ func newSender(s Surroundings, options sendOptions) (*sender, error) {
 	}
 	s.Environ = environ
 	// A sender needs no app folder; where there is one, it says how messages are encoded.
-	if _, err := os.Stat(options.app + "/host.json"); err == nil {
-		app, err := functionapp.Load(options.app, environ)
-		if err != nil {
-			return nil, err
-		}
-		sender.encoding = app.Host.Queues.MessageEncoding
+	host, err := functionapp.LoadHost(options.app, environ)
+	switch {
+	case err == nil:
+		sender.encoding = host.Queues.MessageEncoding
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
 	}
 	if options.dryRun {
 		return sender, nil

@@ -132,13 +132,13 @@ func (r Result) fields(event *zerolog.Event) *zerolog.Event {
 	}
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
-		event.Int(logs.Attempt, r.Attempt).Stringer(logs.Took, r.Took.Round(time.Millisecond))
+		event.Int(logs.Attempt, r.Attempt).Dur(logs.Took, r.Took.Round(time.Millisecond))
 	}
 	if r.Status > 0 {
 		event.Int(logs.Status, r.Status)
 	}
 	if r.Action == decision.PutBack {
-		event.Stringer(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
+		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
 	}
 	if r.Detail != "" {
 		event.Str(logs.Detail, r.Detail)

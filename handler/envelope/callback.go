@@ -11,7 +11,10 @@ import (
 
 // maxReason is the length of the longest reason that we give; longer ones would break the promise that
 // an accepted envelope always fits.
-const maxReason = 32
+const maxReason = 16
+
+// callbackRoom is what a callback leaves free in its message, so that it is accepted as every envelope.
+const callbackRoom = 256
 
 // callbackSuffix makes a callback's request id from the call's, so that the receiver can tell a
 // callback that comes twice by its Idempotency-Key.
@@ -29,15 +32,17 @@ type Report struct {
 	Truncated bool
 	// Attempts is the number of calls made.
 	Attempts int
-	// Reason is why the call ended: at most 32 characters.
+	// Reason is why the call ended: at most 16 characters.
 	Reason string
 	// At is when the call ended: the time at which the callback is created.
 	At time.Time
 }
 
 // CallbackWith is the content of the callback envelope, which is a call of its own: its own attempts
-// and deadline, no callback. The payload is cut so that it has at most limit bytes.
+// and deadline, no callback. The payload is cut so that it fits into limit bytes with room for its own
+// state.
 func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
+	limit -= callbackRoom
 	r.Payload = queueSafe(r.Payload)
 	content := e.encodeCallback(r, false)
 	if len(content) <= limit {

@@ -28,13 +28,14 @@ const (
 	complete level = iota
 	latestOfTrail
 	noTrail
-	noTimes    // nor latestAttemptAt and nextAttemptAt
+	noTimes    // nor latestAttemptAt, nextAttemptAt and, where a deadline makes it needless, createdAt
 	noExtras   // nor priority and members that we do not know
 	noContext  // nor the sender's context
 	noAttempts // nor attempts: the waits begin at the first again, the deadline still ends them
 	// bare is for dead letters only: neither createdAt nor deadline, which start anew when it is moved
 	// back, and of the dead letter only its reason.
 	bare
+	barest // nor notBefore and retry: moved back, it is retried by the configured policy
 )
 
 func (l level) leavesOut() string {
@@ -51,6 +52,8 @@ func (l level) leavesOut() string {
 		return "trail, times, unknown members and context"
 	case noAttempts, bare:
 		return "trail, times, unknown members, context and attempts"
+	case barest:
+		return "trail, times, unknown members, context, attempts and retry"
 	}
 	return ""
 }
@@ -87,7 +90,7 @@ func (e *Envelope) PutBack(limit int) (Content, error) {
 // at most limit bytes.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = clip(d.Detail, maxDetail)
-	return e.fit(limit, &d, bare)
+	return e.fit(limit, &d, barest)
 }
 
 func (e *Envelope) fit(limit int, d *DeadLetter, last level) (Content, error) {
@@ -105,17 +108,14 @@ func (e *Envelope) checkRoom(limit int) error {
 	if e.size+comfortableRoom <= limit {
 		return nil
 	}
-	longest := []int{
-		len(e.encode(noAttempts, nil)),
-		len(e.encode(bare, &DeadLetter{Reason: strings.Repeat("x", maxReason)})),
-	}
+	reason := strings.Repeat("x", maxReason)
+	longest := max(len(e.encode(noAttempts, nil)), len(e.encode(barest, &DeadLetter{Reason: reason})))
 	if e.Callback != nil {
-		longest = append(longest, len(e.encodeCallback(Report{Reason: strings.Repeat("x", maxReason), Attempts: maxAttempts}, true)))
+		report := Report{Reason: reason, Attempts: maxAttempts, At: e.CreatedAt}
+		longest = max(longest, len(e.encodeCallback(report, true))+callbackRoom)
 	}
-	for _, n := range longest {
-		if n > limit {
-			return &TooLargeError{Size: e.size, Limit: limit, Excess: n - limit}
-		}
+	if longest > limit {
+		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (e *Envelope) encode(l level, d *DeadLetter) []byte {
 			w.raw(m.Name, m.Value)
 		}
 	}
-	if l < bare {
+	if l < noTimes || (l < bare && e.Deadline.IsZero()) {
 		w.time("createdAt", e.CreatedAt)
 	}
 	if l < noAttempts && e.Attempts > 0 {
@@ -163,8 +163,10 @@ func (e *Envelope) keeps(name string, l level) bool {
 	switch name {
 	case marker, "requestId", "createdAt", "attempts", "latestAttemptAt", "nextAttemptAt", "trail", "deadLetter":
 		return false
-	case "call", "callback", "retry", "giveUp", "notBefore":
+	case "call", "callback", "giveUp":
 		return true
+	case "retry", "notBefore":
+		return l < barest
 	case "deadline":
 		return !e.Deadline.IsZero() && l < bare
 	case "context":

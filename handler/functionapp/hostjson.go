@@ -42,7 +42,7 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s does not exist: start in the app folder (`make build` stages it as dist) or set FUNCTIONS_APP_ROOT_PATH", path)
+		return nil, fmt.Errorf("%s: %w: start in the app folder (`make build` stages it as dist) or set FUNCTIONS_APP_ROOT_PATH", path, fs.ErrNotExist)
 	}
 	if err != nil {
 		return nil, err

@@ -46,6 +46,17 @@ func Load(dir string, environ []string) (*App, error) {
 	return app, errors.Join(append(host.problems, problems...)...)
 }
 
+// LoadHost reads and checks host.json alone, for who needs no functions. The error is fs.ErrNotExist when
+// there is none.
+func LoadHost(dir string, environ []string) (Host, error) {
+	file, err := readHostJSON(dir, environ)
+	if err != nil {
+		return Host{}, err
+	}
+	host := file.host()
+	return host, errors.Join(file.problems...)
+}
+
 // functionJSON is the part of function.json that we read.
 type functionJSON struct {
 	Disabled any

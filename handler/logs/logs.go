@@ -30,7 +30,7 @@ const (
 )
 
 // New returns a logger that writes a JSON object a line or, for a person at a terminal, text. Durations
-// are written as Go writes them ("1m30s").
+// are milliseconds.
 func New(out io.Writer, level zerolog.Level, terminal bool) zerolog.Logger {
 	if terminal {
 		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}

@@ -6,8 +6,11 @@ package queue
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
+	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // Limits of the Queue Storage service
@@ -41,7 +44,7 @@ type Message struct {
 	PopReceipt string
 	// Text is what stands on the queue, still encoded (see [Encoding]).
 	Text string
-	// DequeueCount is how often the message has been received, this time included.
+	// DequeueCount is how often the message has been received so far: after Receive, this time included.
 	DequeueCount int64
 	InsertedAt   time.Time
 	// ExpiresAt lies in the year 9999 for a message that never expires.
@@ -54,10 +57,12 @@ type Message struct {
 type Item struct {
 	// Text is the message's text, already encoded (see [Encoding]).
 	Text string
-	// Delay is how long the message stays invisible, at most [MaxDelay]. Fractions of a second are
-	// rounded up, because the service counts whole seconds and a message must not come early.
+	// Delay is how long the message stays invisible, at most [MaxDelay]: a longer one is cut, a negative
+	// one counts as zero. Fractions of a second are rounded up, because the service counts whole seconds
+	// and a message must not come early.
 	Delay time.Duration
-	// TTL is how long the message lives; zero means that it never expires.
+	// TTL is how long the message lives, in whole seconds, rounded up; zero means that it never expires.
+	// It must be longer than Delay.
 	TTL time.Duration
 }
 
@@ -75,9 +80,9 @@ type Store interface {
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
 	// Delete removes a message that was received.
 	Delete(ctx context.Context, queue, id, popReceipt string) error
-	// Receive takes up to max messages (1 to MaxBatch) and makes them invisible for the lease (1 s to 7 days).
+	// Receive takes up to limit messages (1 to MaxBatch) and makes them invisible for the lease (1 s to 7 days).
 	Receive(ctx context.Context, queue string, limit int, lease time.Duration) ([]Message, error)
-	// Peek reads up to max visible messages (1 to MaxBatch) and leaves them as they are.
+	// Peek reads up to limit visible messages (1 to MaxBatch) and leaves them as they are.
 	Peek(ctx context.Context, queue string, limit int) ([]Message, error)
 	// Count tells about how many messages the queue holds, invisible ones included.
 	Count(ctx context.Context, queue string) (int, error)
@@ -86,6 +91,31 @@ type Store interface {
 }
 
 const poisonSuffix = "-poison"
+
+// CheckText reports, as an [ErrRefused], what keeps a text from being a message: it is too large, or has
+// characters that XML, which the service speaks, cannot carry. An XML encoder would write U+FFFD for
+// those without a word.
+func CheckText(text string) error {
+	if len(text) > MaxTextBytes {
+		return fmt.Errorf("text has %d bytes, at most %d fit: %w", len(text), MaxTextBytes, ErrRefused)
+	}
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, outsideXML) {
+		return fmt.Errorf("text has characters that XML cannot carry: %w", ErrRefused)
+	}
+	return nil
+}
+
+// outsideXML reports whether XML 1.0 has no way to write the character
+// (https://www.w3.org/TR/xml/#charsets).
+func outsideXML(r rune) bool {
+	switch r {
+	case '\t', '\n', '\r':
+		return false
+	case 0xFFFE, 0xFFFF:
+		return true
+	}
+	return r < ' '
+}
 
 var validName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 

@@ -1,0 +1,118 @@
+package azurite
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// child is a started process. One goroutine owns it: it starts the process, waits for it and ends with it.
+type child struct {
+	process *os.Process
+	printed *tail
+	// ended is closed when the process has ended; err is set before.
+	ended chan struct{}
+	err   error
+}
+
+func startChild(cmd *exec.Cmd) (*child, error) {
+	c := &child{printed: new(tail), ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = c.printed, c.printed
+	cmd.SysProcAttr = childAttributes()
+	// Whoever else may hold the output open does not keep Wait from returning.
+	cmd.WaitDelay = time.Second
+	started := make(chan error, 1)
+	go c.run(cmd, started)
+	if err := <-started; err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *child) run(cmd *exec.Cmd, started chan<- error) {
+	// On Linux the child gets a signal when the thread that started it ends, which is meant to be: when
+	// this process ends. So the thread must live as long as the child.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := cmd.Start()
+	c.process = cmd.Process
+	started <- err
+	if err != nil {
+		return
+	}
+	c.err = cmd.Wait()
+	close(c.ended)
+}
+
+// stop ends the process, at first gently, and waits for the end.
+func (c *child) stop(grace time.Duration) error {
+	if err := c.process.Signal(stopSignal); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return c.kill(err)
+	}
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-c.ended:
+		return nil
+	case <-timer.C:
+		return c.kill(fmt.Errorf("still running after %s", grace))
+	}
+}
+
+func (c *child) kill(reason error) error {
+	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return errors.Join(reason, err)
+	}
+	<-c.ended
+	return fmt.Errorf("killed it: %w", reason)
+}
+
+// exitError tells how the process ended; call it after ended is closed.
+func (c *child) exitError() error {
+	if c.err == nil {
+		return errors.New("exit status 0")
+	}
+	return c.err
+}
+
+func (c *child) output() string { return c.printed.String() }
+
+// maxTail is how much of a child's output is kept, in bytes: enough for a Node stack trace.
+const maxTail = 8 << 10
+
+// tail is a writer that keeps the end of what is written to it.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	if extra := len(t.text) - maxTail; extra > 0 {
+		t.text = append(t.text[:0], t.text[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
+}
+
+// probeClient asks whether a server answers, whoever has signed its certificate. It keeps no connection
+// open, so that nothing of it is left over when the server stops.
+func probeClient() *http.Client {
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // sends nothing secret
+	}}
+}

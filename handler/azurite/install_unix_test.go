@@ -1,0 +1,138 @@
+//go:build unix
+
+package azurite
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// fakeNPM makes a folder to install in, and puts an npm on the PATH that runs the script there.
+func fakeNPM(t *testing.T, script string) (dir string) {
+	t.Helper()
+	bin, dir := t.TempDir(), t.TempDir()
+	if script != "" {
+		mustWrite(t, filepath.Join(bin, "npm"), "#!/bin/sh\nPATH=/usr/bin:/bin\n"+script+"\n", 0o700)
+	}
+	t.Setenv("PATH", bin)
+	mustWrite(t, filepath.Join(dir, lockFile), "{}", 0o600)
+	return dir
+}
+
+func mustWrite(t *testing.T, file, content string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(file, []byte(content), mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// calls tells how often npm ran.
+func calls(t *testing.T, dir string) int {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(dir, "calls"))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "\n")
+}
+
+const countAndInstall = `echo "$1" >>calls; mkdir -p node_modules; echo installing`
+
+func TestInstall_onceForAll(t *testing.T) {
+	dir := fakeNPM(t, countAndInstall)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if err := installIn(t.Context(), dir, io.Discard); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if got := calls(t, dir); got != 1 {
+		t.Errorf("npm ran %d times, want once", got)
+	}
+	if err := installIn(t.Context(), dir, io.Discard); err != nil || calls(t, dir) != 1 {
+		t.Errorf("npm ran again for nothing: %v", err)
+	}
+
+	mustWrite(t, filepath.Join(dir, lockFile), `{"changed":true}`, 0o600)
+	var out strings.Builder
+	if err := installIn(t.Context(), dir, &out); err != nil || calls(t, dir) != 2 {
+		t.Errorf("npm ran %d times after the lock file changed, want one more: %v", calls(t, dir), err)
+	}
+	if out.String() != "installing\n" {
+		t.Errorf("showed %q, want what npm printed", out.String())
+	}
+}
+
+func TestInstall_brokenOff(t *testing.T) {
+	dir := fakeNPM(t, countAndInstall+"; exit 7")
+	for want := 1; want <= 2; want++ { // the half of it that is there does not count
+		err := installIn(t.Context(), dir, io.Discard)
+		if err == nil || !strings.Contains(err.Error(), "`npm ci` in "+dir+": exit status 7") {
+			t.Errorf("error %v, want npm's, and the folder", err)
+		}
+		if got := calls(t, dir); got != want {
+			t.Errorf("npm ran %d times, want %d", got, want)
+		}
+	}
+}
+
+func TestInstall_withoutNode(t *testing.T) {
+	dir := fakeNPM(t, "")
+	err := installIn(t.Context(), dir, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), `"npm"`) || !strings.Contains(err.Error(), "install Node.js") {
+		t.Errorf("error %v, want what is missing and what to do", err)
+	}
+}
+
+func TestInstall_waitsNoLongerThanTheContext(t *testing.T) {
+	dir := fakeNPM(t, countAndInstall)
+	unlock, err := lockFolder(t.Context(), dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := installIn(ctx, dir, io.Discard); !errors.Is(err, context.DeadlineExceeded) || calls(t, dir) != 0 {
+		t.Errorf("error %v after %d installs, want to wait for the other one", err, calls(t, dir))
+	}
+}
+
+func TestStart_withoutNode(t *testing.T) {
+	if err := Install(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	fakeNPM(t, "")
+	server, err := Start(t.Context(), Options{})
+	if err == nil {
+		_ = server.Stop()
+		t.Fatal("it started without node")
+	}
+	if !strings.Contains(err.Error(), `"node"`) || !strings.Contains(err.Error(), "install Node.js") {
+		t.Errorf("error %q, want what is missing and what to do", err)
+	}
+}
+
+func TestFolder(t *testing.T) {
+	here, err := folder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wd, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if here != wd {
+		t.Errorf("folder = %q, want %q", here, wd)
+	}
+}

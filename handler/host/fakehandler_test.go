@@ -1,0 +1,112 @@
+package host
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// fakeModeVariable makes the test's executable a custom handler.
+const fakeModeVariable = "ASYNC_CALLER_TEST_FAKE_HANDLER"
+
+// runFakeHandler is the handler process. In mode "serve" it does what the message's content says; "deaf"
+// never listens and "stillborn" ends at once.
+func runFakeHandler(mode, port string) int {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	interrupted := make(chan struct{})
+	go func() {
+		<-signals
+		fmt.Fprintln(os.Stdout, "fake: interrupted")
+		close(interrupted)
+	}()
+	fmt.Fprintf(os.Stdout, "fake: pid=%d.\n", os.Getpid())
+	switch mode {
+	case "stillborn":
+		fmt.Fprintln(os.Stderr, "one\ntwo\nthree\nfour")
+		return 3
+	case "deaf":
+		<-interrupted
+		return 0
+	}
+	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: fakeHandler(interrupted), ReadHeaderTimeout: time.Minute}
+	idle := make(chan struct{})
+	go func() {
+		<-interrupted
+		_ = server.Shutdown(context.Background())
+		close(idle)
+	}()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	<-idle
+	return 0
+}
+
+// fakeHandler obeys commands: `name`, `name:argument` or `first/later`, where first is for a message's
+// first delivery and later for the others.
+func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			http.NotFound(w, r) // any answer means ready
+			return
+		}
+		command, count := fakeCommand(r)
+		if first, later, ok := strings.Cut(command, "/"); ok {
+			command = first
+			if count != "1" {
+				command = later
+			}
+		}
+		name, argument, _ := strings.Cut(command, ":")
+		fmt.Fprintf(os.Stdout, "fake: %s count=%s\n", command, count)
+		switch name {
+		case "fail":
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		case "empty":
+			return
+		case "block":
+			select {}
+		case "until-interrupted":
+			<-interrupted
+		case "exit":
+			code, _ := strconv.Atoi(argument)
+			fmt.Fprintln(os.Stderr, "fake: last words")
+			os.Exit(code)
+		case "env":
+			dir, _ := os.Getwd()
+			fmt.Fprintf(os.Stdout, "fake: dir=%s %s=%s\n", dir, argument, os.Getenv(argument))
+		case "print":
+			size, _ := strconv.Atoi(argument)
+			fmt.Fprintln(os.Stdout, strings.Repeat("x", size))
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"Logs":["fake: logged"]}`))
+	}
+}
+
+func fakeCommand(r *http.Request) (command, dequeueCount string) {
+	var body struct {
+		Data     struct{ Msg string }
+		Metadata struct{ DequeueCount string }
+	}
+	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
+		return "fail", ""
+	}
+	content, err := base64.StdEncoding.DecodeString(body.Data.Msg)
+	if err != nil {
+		return "fail", ""
+	}
+	return string(content), body.Metadata.DequeueCount
+}

@@ -1,0 +1,64 @@
+package host
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+type writes struct {
+	got []string
+	err error
+}
+
+func (w *writes) Write(p []byte) (int, error) {
+	w.got = append(w.got, string(p))
+	return len(p), w.err
+}
+
+func TestLineWriter(t *testing.T) {
+	full := strings.Repeat("x", maxLineBytes)
+	for name, test := range map[string]struct{ in, want []string }{
+		"lines":         {[]string{"one\ntwo\n"}, []string{"one\n", "two\n"}},
+		"pieces":        {[]string{"o", "ne", "\nt", "wo\n"}, []string{"one\n", "two\n"}},
+		"empty_line":    {[]string{"\n\n"}, []string{"\n", "\n"}},
+		"crlf":          {[]string{"one\r\n"}, []string{"one\n"}},
+		"no_end":        {[]string{"one\ntwo"}, []string{"one\n", "two\n"}},
+		"longest":       {[]string{full + "\nnext\n"}, []string{full + "\n", "next\n"}},
+		"too_long":      {[]string{full + "y\nnext\n"}, []string{full + lineCut + "\n", "next\n"}},
+		"long_pieces":   {[]string{full, full, "y\nnext\n"}, []string{full + lineCut + "\n", "next\n"}},
+		"long_no_end":   {[]string{full, "y"}, []string{full + lineCut + "\n"}},
+		"nothing":       {nil, nil},
+		"nothing_twice": {[]string{"", ""}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dst := &writes{err: errors.New("closed")}
+			w := &lineWriter{dst: dst}
+			for _, p := range test.in {
+				if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
+					t.Fatalf("Write = %d, %v, want %d, nil", n, err, len(p))
+				}
+			}
+			w.flush()
+			if diff := cmp.Diff(test.want, dst.got); diff != "" {
+				t.Errorf("lines (-want +got):\n%.300s", diff)
+			}
+		})
+	}
+}
+
+func TestTail(t *testing.T) {
+	var last tail
+	w := &lineWriter{dst: &writes{}, seen: last.add}
+	for _, p := range []string{"1\n", "2\n3\n", "4\n", "5"} {
+		if _, err := w.Write([]byte(p)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.flush()
+	if got := last.String(); got != "3; 4; 5" {
+		t.Errorf("tail is %q, want the last three lines", got)
+	}
+}

@@ -1,0 +1,17 @@
+package host
+
+import (
+	"os"
+	"syscall"
+)
+
+func ownGroup() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{CreationFlags: syscall.CREATE_NEW_PROCESS_GROUP}
+}
+
+// interruptGroup does nothing: Windows has no SIGINT to pass on. The handler is killed after its
+// invocations are answered.
+func interruptGroup(*os.Process) {}
+
+// killGroup kills the handler alone; an error means that it has ended already.
+func killGroup(p *os.Process) { _ = p.Kill() }
