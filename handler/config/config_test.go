@@ -258,11 +258,11 @@ func TestProjectsOwnTimeouts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app, err := functionapp.Load("../..", nil) // the error: the functions are not staged beside host.json there
-	if app == nil {
+	host, err := functionapp.LoadHost("../..", nil)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if err := loaded.CheckTimeouts(app.Host); err != nil {
+	if err := loaded.CheckTimeouts(host); err != nil {
 		t.Error(err)
 	}
 }

@@ -50,7 +50,7 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 // TestHandlerKilledDuringCalls: the host restarts a handler that dies, and every message is delivered.
 func TestHandlerKilledDuringCalls(t *testing.T) {
 	t.Parallel()
-	const messages = 20
+	const messages = 16 // host.json's batchSize: all are called at the same time
 	b := newBed(t, options{})
 	for n := range messages {
 		b.put(fmt.Sprintf("r%d", n), "hang,200", "")

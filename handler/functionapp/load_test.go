@@ -3,6 +3,7 @@ package functionapp_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -95,7 +96,7 @@ func TestLoadWithoutHostJSON(t *testing.T) {
 		files files
 		want  []string
 	}{
-		"missing":     {app(files{"host.json": ""}), []string{"host.json does not exist", "FUNCTIONS_APP_ROOT_PATH"}},
+		"missing":     {app(files{"host.json": ""}), []string{"host.json", "not exist", "FUNCTIONS_APP_ROOT_PATH"}},
 		"not_json":    {app(files{"host.json": `{"version":}`}), []string{"host.json: not JSON"}},
 		"empty":       {app(files{"host.json": " "}), []string{"host.json: not JSON"}},
 		"second_text": {app(files{"host.json": soundHost + `{}`}), []string{"host.json: not JSON", "after the end"}},
@@ -491,5 +492,25 @@ func TestRootPath(t *testing.T) {
 		if got != want {
 			t.Errorf("%q: got %q, want %q", value, got, want)
 		}
+	}
+}
+
+func TestLoadHost(t *testing.T) {
+	const override = "AzureFunctionsJobHost__extensions__queues__batchSize=32"
+	want := app(nil).mustLoad(t, override).Host
+	got, err := functionapp.LoadHost(files{"host.json": soundHost}.write(t), []string{override})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("host.json without functions (-want +got):\n%s", diff)
+	}
+	if _, err := functionapp.LoadHost(t.TempDir(), nil); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("without host.json: got %v, want %v", err, fs.ErrNotExist)
+	}
+	_, err = functionapp.LoadHost(host(t, `"batchSize": 4`, `"batchSize": 0`).write(t), nil)
+	wantProblem(t, err, "host.json: extensions.queues.batchSize")
+	if errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v looks like no host.json at all", err)
 	}
 }

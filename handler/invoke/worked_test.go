@@ -2,6 +2,7 @@ package invoke_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -117,14 +118,9 @@ func TestMetadata(t *testing.T) {
 // TestNoIDAtAll: without a message id and an invocation id a random one names the call.
 func TestNoIDAtAll(t *testing.T) {
 	a := newApp(t, answers(503))
-	server := a.serve(t)
 	for range 2 {
-		response, err := server.Client().Post(server.URL+"/"+function, "application/json", //nolint:noctx // the host's id is what is missing
-			strings.NewReader(binary(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`, `{}`)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		response.Body.Close()
+		content := binary(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`, `{}`)
+		a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+function, strings.NewReader(content)))
 	}
 	seen := map[string]bool{}
 	for _, content := range a.contents(t, mainQueue) {

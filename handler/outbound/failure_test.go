@@ -37,14 +37,20 @@ func refusedAddress(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer listener.Close()
-	return listener.Addr().String()
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
 }
 
 func TestConnectionRefused(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
 		o := newClient(t, patience).Do(t.Context(), secretive(t, scheme, refusedAddress(t)))
 		wantFailure(t, o, decision.FailureConnect)
+		if !strings.Contains(o.Detail, "refused") {
+			t.Errorf("the detail is %q, want it to tell that the connection was refused", o.Detail)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -38,9 +39,7 @@ func mustEnvelope(tb testing.TB, call object, more ...object) *envelope.Envelope
 	tb.Helper()
 	members := object{"asyncCaller": 1, "requestId": "request-1", "call": call}
 	for _, extra := range more {
-		for name, value := range extra {
-			members[name] = value
-		}
+		maps.Copy(members, extra)
 	}
 	content, err := json.Marshal(members)
 	if err != nil {
@@ -140,7 +139,7 @@ func newWire(tb testing.TB, answer func(c net.Conn)) *wire {
 				return
 			}
 			connections.Go(func() {
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				if head, err := readHead(c); err == nil {
 					w.heads <- head
 					answer(c)
@@ -149,7 +148,7 @@ func newWire(tb testing.TB, answer func(c net.Conn)) *wire {
 		}
 	})
 	tb.Cleanup(func() {
-		listener.Close()
+		_ = listener.Close()
 		connections.Wait()
 	})
 	return w

@@ -3,6 +3,7 @@ package outbound_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"strings"
@@ -189,12 +190,8 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			client := newClient(t, patience)
 			client.Dial(dialTo(map[string]*target{"one.example": server, "two.example": server}))
 			all := object{}
-			for name, value := range headers {
-				all[name] = value
-			}
-			for name, value := range test.more {
-				all[name] = value
-			}
+			maps.Copy(all, headers)
+			maps.Copy(all, test.more)
 			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example/start?code=" + canary, "headers": all, "body": "text"}, object{"attempts": 4}))
 			wantAnswer(t, o, 200)
 			if len(server.all()) != 2 {

@@ -2,7 +2,6 @@ package outbound_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -15,25 +14,22 @@ import (
 	"asynccaller/handler/outbound"
 )
 
-// inBubble runs a test whose client talks to made-up targets over pipes, so that time costs nothing. The
-// function gets each connection, and has it closed when it returns.
-func inBubble(t *testing.T, timeout time.Duration, server func(c net.Conn), test func(t *testing.T, client *outbound.Client)) {
+// newPipedClient returns a client that talks to made-up targets over pipes, so that in a synctest bubble
+// time costs nothing. The function gets each connection, and has it closed when it returns.
+func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)) *outbound.Client {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		client := newClient(t, timeout)
-		var servers sync.WaitGroup
-		defer servers.Wait()
-		defer client.Close()
-		client.Dial(func(context.Context, string, string) (net.Conn, error) {
-			ours, theirs := net.Pipe()
-			servers.Go(func() {
-				defer theirs.Close()
-				server(theirs)
-			})
-			return ours, nil
+	var servers sync.WaitGroup
+	t.Cleanup(servers.Wait)
+	client := newClient(t, timeout)
+	client.Dial(func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		servers.Go(func() {
+			server(theirs)
+			_ = theirs.Close()
 		})
-		test(t, client)
+		return ours, nil
 	})
+	return client
 }
 
 // hang reads all that comes and answers nothing, until the client hangs up.
@@ -73,7 +69,8 @@ func TestTimeout(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 120*time.Second, test.server, func(t *testing.T, client *outbound.Client) {
+			synctest.Test(t, func(t *testing.T) {
+				client := newPipedClient(t, 120*time.Second, test.server)
 				call := object{"url": test.url + "/?code=" + canary}
 				if test.timeout != "" {
 					call["timeout"] = test.timeout
@@ -101,7 +98,8 @@ func TestSlowAnswer(t *testing.T) {
 		<-time.After(119 * time.Second)
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
 	}
-	inBubble(t, 120*time.Second, answer, func(t *testing.T, client *outbound.Client) {
+	synctest.Test(t, func(t *testing.T) {
+		client := newPipedClient(t, 120*time.Second, answer)
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://target.example"}))
 		wantAnswer(t, o, 200)
 		if string(o.Body) != "late" || o.Truncated || o.Took != 119*time.Second {
@@ -136,7 +134,8 @@ func TestStopping(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, 120*time.Second, test.server, func(t *testing.T, client *outbound.Client) {
+			synctest.Test(t, func(t *testing.T) {
+				client := newPipedClient(t, 120*time.Second, test.server)
 				ctx, stop := context.WithCancelCause(t.Context())
 				defer stop(nil)
 				if test.after == 0 {
@@ -167,19 +166,12 @@ func TestStoppingEarlyAndLate(t *testing.T) {
 		hang(c)
 	}
 	for url, server := range map[string]func(net.Conn){"https://target.example": hang, "http://target.example/": redirectThenHang} {
-		inBubble(t, 120*time.Second, server, func(t *testing.T, client *outbound.Client) {
+		synctest.Test(t, func(t *testing.T) {
+			client := newPipedClient(t, 120*time.Second, server)
 			ctx, stop := context.WithCancelCause(t.Context())
 			defer stop(nil)
 			defer time.AfterFunc(time.Second, func() { stop(outbound.ErrStopping) }).Stop()
 			wantFailure(t, client.Do(ctx, mustEnvelope(t, object{"url": url})), decision.FailureInterrupted)
 		})
-	}
-}
-
-func TestErrStoppingExplainsItself(t *testing.T) {
-	ctx, stop := context.WithCancelCause(t.Context())
-	stop(outbound.ErrStopping)
-	if !errors.Is(context.Cause(ctx), outbound.ErrStopping) || outbound.ErrStopping.Error() == "" {
-		t.Errorf("got %v", context.Cause(ctx))
 	}
 }

@@ -1,7 +1,6 @@
 package retry_test
 
 import (
-	"encoding/json"
 	"math"
 	"slices"
 	"testing"
@@ -82,7 +81,7 @@ func FuzzParseSpec(f *testing.F) {
 		if err != nil || len(members) != 1 {
 			return
 		}
-		spec, err := retry.ParseSpec(json.RawMessage(members[0].Value))
+		spec, err := retry.ParseSpec(members[0].Value)
 		if err != nil {
 			return
 		}

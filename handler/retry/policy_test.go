@@ -155,7 +155,7 @@ func TestEndlessAttempts(t *testing.T) {
 // Ten thousand waiting callers must not come back together.
 func TestJitterIsSpreadEvenly(t *testing.T) {
 	const draws = 10_000
-	policy, random := retry.Default(), rand.New(rand.NewPCG(1, 2)) //nolint:gosec // repeatable on purpose
+	policy, random := retry.Default(), rand.New(rand.NewPCG(1, 2))
 	shortest, longest := 24*time.Hour, time.Duration(0)
 	var sum time.Duration
 	var tenths [10]int

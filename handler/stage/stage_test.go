@@ -51,7 +51,7 @@ func tree(t *testing.T, dir string) map[string]string {
 		if err != nil || entry.IsDir() {
 			return err
 		}
-		content, err := os.ReadFile(path) //nolint:gosec // a temporary folder
+		content, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
@@ -102,9 +102,7 @@ func TestStagedProject(t *testing.T) {
 	for _, name := range []string{"host.json", "local.settings.json"} {
 		want[name] = mustRead(t, filepath.Join(projectRoot, name))
 	}
-	for name, content := range tree(t, filepath.Join(projectRoot, "functions")) {
-		want[name] = content
-	}
+	maps.Copy(want, tree(t, filepath.Join(projectRoot, "functions")))
 	if diff := cmp.Diff(want, staged); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
@@ -159,7 +157,7 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 
 func mustRead(t *testing.T, path string) string {
 	t.Helper()
-	content, err := os.ReadFile(path) //nolint:gosec // the project's own files
+	content, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +176,7 @@ func mustUnzip(t *testing.T, path string) map[string]packedFile {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	files := map[string]packedFile{}
 	for _, entry := range r.File {
 		if _, twice := files[entry.Name]; twice {
