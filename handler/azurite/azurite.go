@@ -189,7 +189,7 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if s.options.CertFile != "" && s.options.KeyFile != "" {
 		args = append(args, "--oauth", "basic", "--cert", s.options.CertFile, "--key", s.options.KeyFile)
 	}
-	return exec.Command(node, args...), nil //nolint:gosec,noctx // our own script; it outlives the context
+	return exec.Command(node, args...), nil //nolint:noctx // our own script; it outlives the context
 }
 
 var errPortTaken = errors.New("port is taken")

@@ -23,10 +23,10 @@ func TestMain(m *testing.M) {
 	}
 	server, err := Start(context.Background(), Options{})
 	if err != nil {
-		fmt.Println(err)
+		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	fmt.Println(server.Port)
+	fmt.Fprintln(os.Stdout, server.Port)
 	<-context.Background().Done() // until killed
 }
 

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -40,8 +41,8 @@ func System() Surroundings {
 }
 
 func (s Surroundings) getenv(name string) string {
-	for i := len(s.Environ) - 1; i >= 0; i-- {
-		if key, value, _ := strings.Cut(s.Environ[i], "="); key == name {
+	for _, variable := range slices.Backward(s.Environ) { // the last one counts, as in os/exec
+		if key, value, _ := strings.Cut(variable, "="); key == name {
 			return value
 		}
 	}
@@ -78,7 +79,7 @@ func Run(ctx context.Context, args []string, s Surroundings) int {
 	defer context.AfterFunc(ctx, stop)() // from then on a signal does what it does by default
 
 	started := false
-	root := newRoot(s)
+	root := newRoot(s) //nolint:contextcheck // the commands get it from ExecuteContextC
 	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
@@ -117,6 +118,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetOut(s.Stdout)
 	root.SetErr(s.Stderr)
 	root.SetIn(s.Stdin)
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newServe(s), newSend(s), newHost(s), newVersion(s))
 	return root
 }

@@ -22,9 +22,16 @@ type draft struct {
 	Timeout, Callback, Context, RequestID string
 	NotBefore, Deadline, Retry, GiveUp    string
 	Priority                              int
+	// flags are those that describe it; given tells which of them the user gave, if only as "".
+	flags *pflag.FlagSet
 }
 
-func (d *draft) addFlags(flags *pflag.FlagSet) {
+func (d *draft) given(name string) bool { return d.flags.Changed(name) }
+
+// newDraft returns a draft and the flags that describe it.
+func newDraft() *draft {
+	flags := pflag.NewFlagSet("envelope", pflag.ContinueOnError)
+	d := &draft{flags: flags}
 	flags.SortFlags = false
 	flags.StringVar(&d.URL, "url", "", "URL to call (required without FILE)")
 	flags.StringVar(&d.Method, "method", "", "HTTP method (default POST with a body, else GET)")
@@ -35,13 +42,27 @@ func (d *draft) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&d.Timeout, "timeout", "", "how long the call may last (default as configured)")
 	flags.StringVar(&d.Callback, "callback", "", "URL that is told the outcome")
 	flags.StringVar(&d.Context, "context", "", "JSON that is handed back in the callback")
-	flags.IntVar(&d.Priority, "priority", 0, "queue: 1 to 10 (default the standard queue)")
+	flags.IntVar(&d.Priority, "priority", 0, "queue: 1 to 10; without it the standard queue")
 	flags.StringVar(&d.NotBefore, "not-before", "", "no call before: a time (RFC 3339), or a duration from now")
 	flags.StringVar(&d.Deadline, "deadline", "", "give up after: a time (RFC 3339), or a duration from now")
 	flags.StringVar(&d.Retry, "retry", "", "policy name, delays such as 5s,1m,10m, or a JSON object")
 	flags.StringVar(&d.GiveUp, "give-up", "", "dead-letter, drop or fault (default as configured)")
 	flags.StringVar(&d.RequestID, "request-id", "", "name of the call (default a new one)")
-	flags.Lookup("priority").DefValue = ""
+	return d
+}
+
+// checkUnused refuses flags that describe an envelope beside a file that holds envelopes.
+func (d *draft) checkUnused() error {
+	var unused []string
+	d.flags.VisitAll(func(flag *pflag.Flag) {
+		if flag.Changed {
+			unused = append(unused, "--"+flag.Name)
+		}
+	})
+	if len(unused) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: the envelopes are those in FILE: leave out either", strings.Join(unused, ", "))
 }
 
 // wireDraft is the draft's JSON.
@@ -74,9 +95,12 @@ type wireCallback struct {
 
 // encode makes the envelope's JSON. What the values mean is checked where every envelope is, here only
 // what has no place in JSON.
-func (d draft) encode(now time.Time, stdin io.Reader) ([]byte, error) {
-	if d.URL == "" {
+func (d *draft) encode(now time.Time, stdin io.Reader) ([]byte, error) {
+	switch {
+	case d.URL == "":
 		return nil, errors.New("--url is missing (or name a FILE with envelopes)")
+	case d.given("priority") && d.Priority == 0:
+		return nil, errors.New("--priority: want a whole number from 1 to 10")
 	}
 	wire := wireDraft{
 		AsyncCaller: 1,
@@ -91,7 +115,9 @@ func (d draft) encode(now time.Time, stdin io.Reader) ([]byte, error) {
 	var errs [6]error
 	wire.Call.Headers, errs[0] = parseHeaderFlags(d.Headers)
 	errs[1] = d.encodeBody(&wire.Call, stdin)
-	wire.Context, errs[2] = jsonFlag("--context", d.Context)
+	if d.given("context") {
+		wire.Context, errs[2] = jsonFlag("--context", d.Context)
+	}
 	wire.NotBefore, errs[3] = momentFlag("--not-before", d.NotBefore, now)
 	wire.Deadline, errs[4] = momentFlag("--deadline", d.Deadline, now)
 	wire.Retry, errs[5] = retryFlag(d.Retry)
@@ -107,10 +133,10 @@ func (d draft) encode(now time.Time, stdin io.Reader) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-func (d draft) encodeBody(call *wireCall, stdin io.Reader) error {
+func (d *draft) encodeBody(call *wireCall, stdin io.Reader) error {
 	given := 0
-	for _, body := range []string{d.Body, d.BodyFile, d.JSONBody} {
-		if body != "" {
+	for _, name := range []string{"body", "body-file", "json-body"} {
+		if d.given(name) {
 			given++
 		}
 	}
@@ -118,13 +144,13 @@ func (d draft) encodeBody(call *wireCall, stdin io.Reader) error {
 		return errors.New("--body, --body-file and --json-body exclude one another")
 	}
 	switch {
-	case d.Body != "":
+	case d.given("body"):
 		call.Body = &d.Body
-	case d.JSONBody != "":
+	case d.given("json-body"):
 		var err error
 		call.JSON, err = jsonFlag("--json-body", d.JSONBody)
 		return err
-	case d.BodyFile != "":
+	case d.given("body-file"):
 		content, err := readBody(d.BodyFile, stdin)
 		if err != nil {
 			return fmt.Errorf("--body-file: %w", err)
@@ -170,7 +196,7 @@ func parseHeaderFlags(lines []string) (map[string][]string, error) {
 }
 
 func jsonFlag(name, value string) (json.RawMessage, error) {
-	if value != "" && !json.Valid([]byte(value)) {
+	if !json.Valid([]byte(value)) {
 		return nil, fmt.Errorf("%s: not JSON", name)
 	}
 	return json.RawMessage(value), nil

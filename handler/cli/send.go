@@ -18,20 +18,25 @@ import (
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/queue/azure"
+	"asynccaller/handler/strictjson"
 )
 
-// maxInputBytes bounds one envelope that is read from a file or standard input.
-const maxInputBytes = 1 << 20
+const (
+	// maxInputBytes bounds one envelope that is read from a file or standard input.
+	maxInputBytes = 1 << 20
+	// putTimeout is longer than storage ever takes that works, and short enough for a person to wait.
+	putTimeout = 30 * time.Second
+)
 
 func newSend(s Surroundings) *cobra.Command {
-	var draft draft
+	draft := newDraft()
 	var options sendOptions
 	command := &cobra.Command{
 		Use:   "send [FILE]",
 		Short: "Put an envelope on its queue",
-		Long: `Send puts envelopes on the queue that their priority says: async-caller, or async-caller-1 to -10.
-It makes one envelope from flags, or takes one or many, whole, from FILE ("-" is standard input): JSON
-objects one after the other, as in JSON lines. It prints the request id of each.
+		Long: `Send puts envelopes on the queue that their priority says: async-caller, or async-caller-1 to
+-10. It makes one envelope from flags, or takes one or many, whole, from FILE ("-" is standard
+input): JSON objects one after the other, as in JSON lines. It prints the request id of each.
 
 The storage account is AzureWebJobsStorage, from the environment or from local.settings.json in the
 app folder. A queue that does not exist is made.`,
@@ -44,15 +49,16 @@ app folder. A queue that does not exist is made.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 1 {
-				if draft.URL != "" {
-					return wrongUsage(errors.New("give either FILE or --url, not both"))
+				if err := draft.checkUnused(); err != nil {
+					return wrongUsage(err)
 				}
 				return sendFile(cmd.Context(), s, options, args[0])
 			}
 			return sendDraft(cmd.Context(), s, options, draft)
 		},
 	}
-	draft.addFlags(command.Flags())
+	command.Flags().SortFlags = false
+	command.Flags().AddFlagSet(draft.flags)
 	command.Flags().BoolVar(&options.dryRun, "dry-run", false, "print the envelope instead of sending it")
 	command.Flags().BoolVar(&options.json, "json", false, "print a JSON object a message: requestId, queue, messageId")
 	command.Flags().StringVar(&options.app, "app", ".", "app folder, for host.json and local.settings.json")
@@ -65,7 +71,7 @@ type sendOptions struct {
 }
 
 // sendDraft sends the one envelope that the flags describe.
-func sendDraft(ctx context.Context, s Surroundings, options sendOptions, draft draft) error {
+func sendDraft(ctx context.Context, s Surroundings, options sendOptions, draft *draft) error {
 	content, err := draft.encode(time.Now(), s.Stdin)
 	if err != nil {
 		return wrongUsage(err)
@@ -195,12 +201,15 @@ func (s *sender) prepare(content []byte) (ready, error) {
 	if err != nil {
 		return ready{}, err
 	}
-	if e.Retry != nil && e.Retry.Name == "" {
+	if e.Retry != nil {
 		if _, err := e.Retry.Policy(); err != nil {
-			return ready{}, fmt.Errorf("retry.%w", err)
+			return ready{}, strictjson.In("retry", err)
 		}
 	}
 	now, limit := time.Now(), s.encoding.MaxContentBytes()
+	if !e.Deadline.IsZero() && !e.Deadline.After(now) && e.DeadLetter == nil {
+		return ready{}, errors.New("deadline: has passed already: no call would be made")
+	}
 	if err := e.Accept(now, uuid.NewString(), limit); err != nil {
 		return ready{}, err
 	}
@@ -229,6 +238,8 @@ func (s *sender) send(ctx context.Context, r ready) error {
 		_, err := fmt.Fprintf(s.out, "%s\n", indent(r.content, s.options.json))
 		return err
 	}
+	ctx, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
 	item := queue.Item{Text: s.encoding.Encode(r.content), Delay: r.delay}
 	message, err := s.store.Put(ctx, r.queue, item)
 	if errors.Is(err, queue.ErrNoQueue) {

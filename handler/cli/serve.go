@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,11 +43,11 @@ with code 2. Once it runs it never exits with 0, because the host would not star
 }
 
 func settingsHelp() string {
-	var text string
+	var text strings.Builder
 	for _, setting := range config.Table() {
-		text += fmt.Sprintf("  %-26s %s (%s)\n", setting.Name, setting.Meaning, setting.Default)
+		fmt.Fprintf(&text, "  %s (%s)\n      %s\n", setting.Name, setting.Default, setting.Meaning)
 	}
-	return text
+	return text.String()
 }
 
 // wiring is everything that serve reads before it starts.

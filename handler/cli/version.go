@@ -10,9 +10,11 @@ import (
 
 func newVersion(s Surroundings) *cobra.Command {
 	return &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Args:  cobra.NoArgs,
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Version prints the program's version, and the system that it was built for.",
+		Example: `  async-caller version`,
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintf(s.Stdout, "%s %s %s/%s\n", programName, version(), runtime.GOOS, runtime.GOARCH)
 			return err

@@ -10,6 +10,7 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/retry"
+	"asynccaller/handler/strictjson"
 )
 
 // Action is what happens to a message. It is a closed set; each is settled in exactly one way.
@@ -92,7 +93,7 @@ func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	}
 	policy, err := e.Retry.Policy()
 	if err != nil {
-		return retry.Policy{}, fmt.Errorf("retry: %w", err)
+		return retry.Policy{}, strictjson.In("retry", err)
 	}
 	return policy, nil
 }

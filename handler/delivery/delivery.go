@@ -101,7 +101,8 @@ func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
 func (d *Deliverer) call(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	defer context.AfterFunc(d.Stopping, func() { cancel(outbound.ErrStopping) })()
+	interrupt := func() { cancel(outbound.ErrStopping) }
+	defer context.AfterFunc(d.Stopping, interrupt)() //nolint:contextcheck // the end of the handler's life, not of the call's
 	return d.Caller.Do(ctx, e)
 }
 
@@ -115,7 +116,7 @@ func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope,
 // log writes the one line that every message gets, and a line before it when we gave up.
 func (r Result) log(log *zerolog.Logger) {
 	if r.Err != nil {
-		r.fields(log.Error().Err(r.Err)).Msg("not settled: the host keeps the message and delivers it again")
+		log.Error().Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
 		return
 	}
 	if r.GivenUp {
@@ -123,10 +124,11 @@ func (r Result) log(log *zerolog.Logger) {
 			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
 			Msgf("Giving up on envelope %s: %s", r.RequestID, r.Detail)
 	}
-	r.fields(log.Info()).Msg("settled")
+	log.Info().EmbedObject(r).Msg("settled")
 }
 
-func (r Result) fields(event *zerolog.Event) *zerolog.Event {
+// MarshalZerologObject adds the fields of the log line.
+func (r Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.RequestID != "" {
 		event.Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost)
 	}
@@ -146,7 +148,6 @@ func (r Result) fields(event *zerolog.Event) *zerolog.Event {
 	if r.LeftOut != "" {
 		event.Str(logs.LeftOut, r.LeftOut)
 	}
-	return event
 }
 
 // Summary is the log line in short, for a person who looks at one invocation.

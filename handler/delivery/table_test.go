@@ -283,7 +283,7 @@ func TestMalformed(t *testing.T) {
 		"spaces_kept":       {" { \"asyncCaller\" : 2 }\r\n", "asyncCaller: want 1"},
 		"bad_url":           {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, "call.url: "},
 		"unknown_policy":    {`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":"often"}`, "retry: "},
-		"shrinking_waits":   {`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":{"schedule":["2s","1s"]}}`, "retry: schedule[1]: "},
+		"shrinking_waits":   {`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":{"schedule":["2s","1s"]}}`, "retry.schedule[1]: "},
 		"no_room_for_state": {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x", 48<<10-80) + `"}}`, "shorten it by"},
 	}
 	for name, row := range rows {

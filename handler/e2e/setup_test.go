@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	executable = filepath.Join(dir, "async-caller")
 	build := exec.CommandContext(context.Background(), "go", "build", "-o", executable, "asynccaller/handler")
 	if output, err := build.CombinedOutput(); err != nil {

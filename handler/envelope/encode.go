@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -179,9 +180,9 @@ func (e *Envelope) keeps(name string, l level) bool {
 // AppendAttempt returns the trail with one more attempt, shortened in its middle to at most 2 KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	a.Error = clip(a.Error, maxTrailError)
-	longer := append(trail[:len(trail):len(trail)], a)
+	longer := append(slices.Clip(trail), a)
 	for len(longer) > firstAttempts+1 && len(encodeTrail(longer)) > maxTrailBytes {
-		longer = append(longer[:firstAttempts:firstAttempts], longer[firstAttempts+1:]...)
+		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
 	}
 	return longer
 }

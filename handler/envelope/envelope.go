@@ -7,6 +7,7 @@ package envelope
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"time"
 
 	"asynccaller/handler/retry"
@@ -27,7 +28,8 @@ type Envelope struct {
 	Priority int
 	// NotBefore is the moment before which no call is made, or zero.
 	NotBefore time.Time
-	// Deadline is the moment after which we give up, or zero when the sender set none; see GiveUpAt.
+	// Deadline is the moment after which we give up, or zero when the sender set none; see GiveUpAt. The
+	// year 1 is zero, as in .NET, where it means never.
 	Deadline time.Time
 	// Retry is the policy that the sender asks for, or nil.
 	Retry *retry.Spec
@@ -137,9 +139,9 @@ func (e *Envelope) DueAt() time.Time {
 
 // LatestStatus is the target's most recent answer as far as the trail tells, or 0.
 func (e *Envelope) LatestStatus() int {
-	for i := len(e.Trail) - 1; i >= 0; i-- {
-		if e.Trail[i].Status != 0 {
-			return e.Trail[i].Status
+	for _, attempt := range slices.Backward(e.Trail) {
+		if attempt.Status != 0 {
+			return attempt.Status
 		}
 	}
 	return 0

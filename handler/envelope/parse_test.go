@@ -124,7 +124,7 @@ func TestParseNamesTheMember(t *testing.T) {
 		"url_control":          {`{"asyncCaller":1,"call":{"url":"http://a/\nSECRET"}}`, "call.url: not a URL"},
 		"method":               {inCall(`"method":"GET /SECRET"`), "call.method: not an HTTP method"},
 		"connect":              {inCall(`"method":"connect"`), "call.method: CONNECT"},
-		"header_name":          {inCall(`"headers":{"a b":"SECRET"}`), `call.headers: "a b" is not a header name`},
+		"header_name":          {inCall(`"headers":{"a b":"SECRET"}`), `call.headers: "a" is the beginning of what is not a header name`},
 		"header_injection":     {inCall(`"headers":{"a":"x\r\nSECRET: 1"}`), "call.headers.a: holds a line break"},
 		"header_in_list":       {inCall(`"headers":{"a":["x","SECRET\u0000"]}`), "call.headers.a[1]: holds a line break"},
 		"header_number":        {inCall(`"headers":{"a":1}`), "call.headers.a: want a string or an array of strings"},
@@ -151,6 +151,7 @@ func TestParseNamesTheMember(t *testing.T) {
 		"give_up":              {with(`"giveUp":"never"`), `giveUp: want "dead-letter", "drop" or "fault"`},
 		"attempts":             {with(`"attempts":-1`), "attempts: want a whole number from 0"},
 		"trail":                {with(`"trail":{}`), "trail: want an array, not an object"},
+		"context_depth":        {with(`"context":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)), "context: nested deeper than 1000 levels"},
 		"trail_entry":          {with(`"trail":[{"at":"x"}]`), "trail[0].at: want a time"},
 		"invalid_utf8":         {"{\"asyncCaller\":1,\"x\":\"\xff\"}", "not JSON: line 1, column 23: invalid UTF-8"},
 	} {

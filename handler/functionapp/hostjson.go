@@ -32,9 +32,9 @@ const (
 )
 
 // hostJSON is host.json as the host's configuration sees it: a flat map from a lower-case path, its
-// parts joined by colons, to a string, or to a list of strings.
+// parts joined by colons, to a text; the elements of a list have their number as the last part.
 type hostJSON struct {
-	values   map[string]any
+	values   map[string]string
 	problems []error
 }
 
@@ -51,7 +51,7 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	if err := decodeRelaxed(data, &root); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	h := &hostJSON{values: map[string]any{}}
+	h := &hostJSON{values: map[string]string{}}
 	flatten(h.values, "", root)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
@@ -76,7 +76,7 @@ func decodeRelaxed(data []byte, into any) error {
 	return nil
 }
 
-func flatten(into map[string]any, path string, value any) {
+func flatten(into map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, inner := range v {
@@ -87,11 +87,9 @@ func flatten(into map[string]any, path string, value any) {
 			flatten(into, key, inner)
 		}
 	case []any:
-		texts := make([]string, 0, len(v))
-		for _, element := range v {
-			texts = append(texts, fmt.Sprint(element))
+		for i, element := range v {
+			into[path+":"+strconv.Itoa(i)] = fmt.Sprint(element)
 		}
-		into[path] = texts
 	case nil:
 	default:
 		into[path] = fmt.Sprint(v)
@@ -104,8 +102,7 @@ func (h *hostJSON) problem(format string, args ...any) {
 
 // text returns the value at a path written as in host.json (dots, any case), or "".
 func (h *hostJSON) text(path string) string {
-	text, _ := h.values[strings.ToLower(strings.ReplaceAll(path, ".", ":"))].(string)
-	return text
+	return h.values[strings.ToLower(strings.ReplaceAll(path, ".", ":"))]
 }
 
 func (h *hostJSON) number(path string, fallback, lowest, highest int) int {
@@ -134,22 +131,18 @@ func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration
 	return d
 }
 
-func (h *hostJSON) list(path string) []string {
-	key := strings.ToLower(strings.ReplaceAll(path, ".", ":"))
-	list, ok := h.values[key].([]string)
-	if ok {
-		return list
-	}
-	// From the environment a list is either a JSON array in one variable or a variable an element.
-	if text, _ := h.values[key].(string); text != "" {
+// list returns the list at a path. The environment may replace its elements one by one, or all of them
+// by a JSON array in one variable.
+func (h *hostJSON) list(path string) (list []string) {
+	if text := h.text(path); text != "" {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
 			h.problem("%s is not a list of texts", path)
 		}
 		return list
 	}
 	for i := 0; ; i++ {
-		element, ok := h.values[key+":"+strconv.Itoa(i)].(string)
-		if !ok {
+		element := h.text(path + "." + strconv.Itoa(i))
+		if element == "" {
 			return list
 		}
 		list = append(list, element)
@@ -186,7 +179,7 @@ func (h *hostJSON) checkNesting() {
 		parts := strings.Split(key, ":")
 		at := slices.Index(parts, "queues")
 		wellNested := at == 1 && parts[0] == "extensions"
-		if at >= 0 && !wellNested {
+		if at >= 0 && !wellNested && parts[0] != "logging" {
 			h.problem("%s is ignored by the host there: move it to extensions.queues", strings.ReplaceAll(key, ":", "."))
 		}
 	}

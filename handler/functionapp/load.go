@@ -135,7 +135,9 @@ func newFunction(name string, b binding, environ []string) (Function, []error) {
 	case err != nil:
 		problem("queueName %q: %w", b.QueueName, err)
 	case !queue.ValidName(queueName):
-		problem("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", queueName)
+		problem("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
+	case strings.HasSuffix(queueName, "-poison"):
+		problem("queueName %q: a poison queue is for people: the handler would have nowhere to put what fails", b.QueueName)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))
 	switch dataType {
@@ -186,7 +188,7 @@ func resolveName(name string, environ []string) (string, error) {
 
 func lookup(environ []string, name string) string {
 	for _, variable := range environ {
-		if key, value, _ := strings.Cut(variable, "="); strings.EqualFold(key, name) {
+		if key, value, _ := strings.Cut(variable, "="); strings.EqualFold(key, name) && value != "" {
 			return value
 		}
 	}

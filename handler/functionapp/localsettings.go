@@ -23,7 +23,7 @@ func WithLocalSettings(dir string, environ []string) ([]string, error) {
 	}
 	var file struct {
 		IsEncrypted bool
-		Values      map[string]string
+		Values      map[string]any // texts, but the real tools take numbers and booleans too
 	}
 	if err := decodeRelaxed(data, &file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -34,7 +34,7 @@ func WithLocalSettings(dir string, environ []string) ([]string, error) {
 	all := slices.Clone(environ)
 	for _, name := range slices.Sorted(maps.Keys(file.Values)) {
 		if lookup(environ, name) == "" {
-			all = append(all, name+"="+file.Values[name])
+			all = append(all, fmt.Sprintf("%s=%v", name, file.Values[name]))
 		}
 	}
 	return all, nil

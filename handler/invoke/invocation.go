@@ -33,7 +33,7 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 		Metadata map[string]json.RawMessage
 	}
 	if err := json.Unmarshal(body, &request); err != nil {
-		return invocation{}, fmt.Errorf("the invocation is not JSON: %w", err)
+		return invocation{}, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
 	}
 	data, ok := request.Data[binding]
 	if !ok {
@@ -41,7 +41,7 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 	}
 	content, err := parseContent(data)
 	if err != nil {
-		return invocation{}, fmt.Errorf("Data.%s: %w", binding, err)
+		return invocation{}, fmt.Errorf("member Data.%s: %w", binding, err)
 	}
 	return invocation{
 		Content:      content,
@@ -83,7 +83,11 @@ func hintText(value json.RawMessage) string {
 
 // hintNumber reads a metadata number, which the host writes as a string, or 0.
 func hintNumber(value json.RawMessage) int64 {
-	n, err := strconv.ParseInt(hintText(value), 10, 64)
+	text := hintText(value)
+	if text == "" {
+		text = string(value) // a plain number, as Microsoft's documentation shows it
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || n < 0 {
 		return 0
 	}

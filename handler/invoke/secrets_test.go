@@ -173,7 +173,7 @@ func TestSecretsInRealCalls(t *testing.T) {
 		"redirect_loop": {"http", here, "/loop", "redirected"},
 		"refused":       {"http", unusedAddress(), "/", "connect"},
 		"untrusted":     {"https", there, "/", "certificate"},
-		"not_tls":       {"https", here, "/", "connection"},
+		"not_tls":       {"https", here, "/", "tls"},
 		"redirect_bad":  {"http", here, "/nowhere", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"syscall"
@@ -16,7 +17,7 @@ import (
 
 // classify says which failure an error of the HTTP client is, from what happened and never from its
 // text. The detail it gives is ours: an error's text may hold the URL, and the URL a secret.
-func classify(ctx context.Context, err error) decision.Outcome {
+func classify(ctx context.Context, err error, handshakeFailed bool) decision.Outcome {
 	failure := func(f decision.Failure, detail string) decision.Outcome {
 		return decision.Outcome{Failure: f, Detail: detail}
 	}
@@ -44,7 +45,7 @@ func classify(ctx context.Context, err error) decision.Outcome {
 	if timedOut(err) {
 		return failure(decision.FailureTimeout, "connecting took too long")
 	}
-	if brokenHandshake(err) {
+	if handshakeFailed || brokenHandshake(err) {
 		return failure(decision.FailureTLS, "the TLS handshake failed")
 	}
 	return classifyConnection(err)
@@ -105,5 +106,5 @@ func brokenHandshake(err error) bool {
 	_, alert := errors.AsType[tls.AlertError](err)
 	_, record := errors.AsType[tls.RecordHeaderError](err)
 	op, isOp := errors.AsType[*net.OpError](err)
-	return alert || record || (isOp && (op.Op == "remote error" || op.Op == "local error"))
+	return alert || record || errors.Is(err, http.ErrSchemeMismatch) || (isOp && (op.Op == "remote error" || op.Op == "local error"))
 }

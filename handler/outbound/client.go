@@ -5,14 +5,17 @@ package outbound
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/decision"
@@ -50,8 +53,9 @@ var errTimeout = errors.New("no answer in time")
 
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
-	http    http.Client
-	timeout time.Duration
+	http      http.Client
+	transport *http.Transport
+	timeout   time.Duration
 }
 
 // New returns a client whose calls last at most timeout.
@@ -70,13 +74,14 @@ func New(timeout time.Duration) *Client {
 		DisableCompression: true,
 	}
 	return &Client{
-		http:    http.Client{Transport: transport, CheckRedirect: checkRedirect},
-		timeout: timeout,
+		http:      http.Client{Transport: answers{transport}, CheckRedirect: checkRedirect},
+		transport: transport,
+		timeout:   timeout,
 	}
 }
 
 // Close closes the connections that no call uses.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Do makes the call of an envelope and waits for the answer, at most for the client's timeout or the
 // envelope's shorter one. When the context ends with the cause [ErrStopping] the call was interrupted.
@@ -95,13 +100,19 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 }
 
 func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	request, err := newRequest(ctx, e)
+	// net/http does not tell a connection that breaks during the handshake from one that breaks later.
+	// Dialing runs in a goroutine of its own, which may outlive the call.
+	var handshakeFailed atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
+	})
+	request, err := newRequest(traced, e)
 	if err != nil {
 		return decision.Outcome{Failure: decision.FailureBadURL, Detail: "the request cannot be made"}
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return classify(ctx, err)
+		return classify(ctx, err, handshakeFailed.Load())
 	}
 	defer response.Body.Close()
 
@@ -178,8 +189,6 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	switch {
 	case len(via) > maxRedirects:
 		return http.ErrUseLastResponse
-	case next.URL.Scheme != "http" && next.URL.Scheme != "https":
-		return http.ErrUseLastResponse
 	case !keepsMethod(next.Response.StatusCode) && !slices.Contains([]string{http.MethodGet, http.MethodHead}, via[0].Method):
 		return http.ErrUseLastResponse
 	}
@@ -188,6 +197,30 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 		next.Header.Del("Referer")
 	}
 	return nil
+}
+
+// answers is a transport whose answers http.Client can always deal with.
+type answers struct{ transport *http.Transport }
+
+// RoundTrip takes what would hang or be misunderstood out of an answer: the connection of a protocol
+// switch, which no timeout ends, and a Location that cannot be called, which http.Client reports like a
+// broken connection.
+func (a answers) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := a.transport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close()
+		response.Body = http.NoBody
+	}
+	if location := response.Header.Get("Location"); location != "" {
+		next, err := request.URL.Parse(location)
+		if err != nil || envelope.CheckURL(next.String()) != nil {
+			response.Header.Del("Location")
+		}
+	}
+	return response, nil
 }
 
 func keepsMethod(status int) bool {

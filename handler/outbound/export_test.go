@@ -5,16 +5,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"net/http"
 )
 
 // Dial makes the client connect by this function, so that a test can make up host names, and a whole
 // network inside a synctest bubble.
 func (c *Client) Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
-	c.http.Transport.(*http.Transport).DialContext = dial
+	c.transport.DialContext = dial
 }
 
 // Trust makes the client trust certificates that these authorities issued, and no others.
 func (c *Client) Trust(authorities *x509.CertPool) {
-	c.http.Transport.(*http.Transport).TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	c.transport.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
 }

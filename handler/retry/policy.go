@@ -6,7 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
+
+	"asynccaller/handler/strictjson"
 )
 
 // Policy is a rule for the waits between attempts. Its zero value is not usable; see [Default], [Named]
@@ -85,6 +88,9 @@ func (s Spec) Policy() (Policy, error) {
 	if s.Name != "" {
 		return Named(s.Name)
 	}
+	if s.BaseDelay < 0 || s.MaxDelay < 0 || slices.ContainsFunc(s.Schedule, negative) {
+		return Policy{}, errors.New("a delay cannot be negative")
+	}
 	maxDelay := orDefault(s.MaxDelay, defaultMaxDelay)
 	if s.Schedule != nil {
 		if err := checkSchedule(s.Schedule); err != nil {
@@ -98,20 +104,23 @@ func (s Spec) Policy() (Policy, error) {
 	e := exponential{orDefault(s.BaseDelay, min(defaultBaseDelay, maxDelay)), orDefault(s.Factor, defaultFactor), maxDelay}
 	switch {
 	case e.factor < 1 || math.IsNaN(e.factor) || math.IsInf(e.factor, 0):
-		return Policy{}, fmt.Errorf("factor: %v is below 1: waits never get shorter", s.Factor)
+		return Policy{}, strictjson.In("factor", fmt.Errorf("%v is below 1: waits never get shorter", s.Factor))
 	case e.base > e.max:
-		return Policy{}, fmt.Errorf("maxDelay: %v is shorter than baseDelay %v", e.max, e.base)
+		return Policy{}, strictjson.In("maxDelay", fmt.Errorf("%v is shorter than baseDelay %v", e.max, e.base))
 	}
 	return Policy{Name: "exponential", MaxAttempts: s.MaxAttempts, delays: e}, nil
 }
 
+func negative(d time.Duration) bool { return d < 0 }
+
 func checkSchedule(schedule []time.Duration) error {
 	if len(schedule) == 0 {
-		return errors.New("schedule: the list is empty")
+		return strictjson.In("schedule", errors.New("the list is empty"))
 	}
 	for i := 1; i < len(schedule); i++ {
 		if schedule[i] < schedule[i-1] {
-			return fmt.Errorf("schedule[%d]: %v is shorter than the delay before it, %v: waits never get shorter", i, schedule[i], schedule[i-1])
+			err := fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", schedule[i], schedule[i-1])
+			return strictjson.In("schedule"+strictjson.Index(i), err)
 		}
 	}
 	return nil

@@ -74,7 +74,10 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
 	err := s.http.Shutdown(grace)
-	<-served
+	serveErr := <-served
+	if !errors.Is(serveErr, http.ErrServerClosed) {
+		err = errors.Join(err, serveErr)
+	}
 	if err != nil {
 		return fmt.Errorf("stopping: invocations under way were not settled within %v, the host delivers them again: %w", stopGrace, err)
 	}

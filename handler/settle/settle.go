@@ -103,11 +103,14 @@ func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision
 }
 
 // put writes until storage acknowledges, refuses for good, or ctx ends. A write whose acknowledgement
-// got lost is written again: twice is the price of never being lost.
+// got lost is written again: twice is the price of never being lost. The delay counts from now on: what
+// the write takes is not added, or a last attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, name string, content []byte, delay time.Duration) error {
-	item := queue.Item{Text: s.encoding.Encode(content), Delay: delay}
+	started := time.Now()
+	item := queue.Item{Text: s.encoding.Encode(content)}
 	pause := firstPause
 	for {
+		item.Delay = max(delay-time.Since(started), 0)
 		err := s.try(ctx, name, item)
 		if err == nil || errors.Is(err, queue.ErrRefused) {
 			return err

@@ -63,14 +63,14 @@ func stage(project, dist string) error {
 	}
 	for _, path := range paths {
 		folder := filepath.Join(dist, filepath.Base(filepath.Dir(path)))
-		if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // an app folder is no secret
+		if err := os.MkdirAll(folder, 0o755); err != nil {
 			return err
 		}
 		if err := copyFile(path, filepath.Join(folder, "function.json")); err != nil {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644) //nolint:gosec // as above
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644)
 }
 
 func removeFunctions(dist string) error {
@@ -83,29 +83,41 @@ func removeFunctions(dist string) error {
 			return err
 		}
 	}
-	return os.MkdirAll(dist, 0o755) //nolint:gosec // an app folder is no secret
+	return os.MkdirAll(dist, 0o755)
 }
 
 func copyFile(from, to string) error {
-	content, err := os.ReadFile(from) //nolint:gosec // the project's own files
+	content, err := os.ReadFile(from)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(to, content, 0o644) //nolint:gosec // an app folder is no secret
+	return os.WriteFile(to, content, 0o644)
 }
 
 // zipDist packs what a Function App runs: the executable with its run bit, host.json and the functions.
 func zipDist(dist string) (err error) {
-	path := filepath.Join(dist, archive)
-	file, err := os.Create(path) //nolint:gosec // the project's own file
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
 	names, err := packed(dist)
 	if err != nil {
 		return err
 	}
+	// Under another name until it is whole, so that a failure does not spoil a good zip.
+	path := filepath.Join(dist, archive)
+	file, err := os.Create(path + ".part")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(file.Name())
+		}
+	}()
+	if err := errors.Join(writeZip(file, dist, names), file.Close()); err != nil {
+		return err
+	}
+	return os.Rename(file.Name(), path)
+}
+
+func writeZip(file io.Writer, dist string, names []string) error {
 	w := zip.NewWriter(file)
 	for _, name := range names {
 		if err := addToZip(w, dist, name); err != nil {
@@ -135,7 +147,7 @@ func packed(dist string) ([]string, error) {
 }
 
 func addToZip(w *zip.Writer, dist, name string) error {
-	file, err := os.Open(filepath.Join(dist, filepath.FromSlash(name))) //nolint:gosec // the project's own files
+	file, err := os.Open(filepath.Join(dist, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) && name == executable {
 		return fmt.Errorf("%s is not built: run `make package`", filepath.Join(dist, executable))
 	}
@@ -143,7 +155,9 @@ func addToZip(w *zip.Writer, dist, name string) error {
 		return err
 	}
 	defer file.Close()
-	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: time.Unix(0, 0).UTC()}
+	// The earliest time that a zip file can hold: the same files make the same zip.
+	oldest := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
+	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: oldest}
 	header.SetMode(0o644)
 	if strings.EqualFold(name, executable) {
 		header.SetMode(0o755) // the host cannot set it: a deployed package is read-only

@@ -8,10 +8,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 )
 
@@ -48,6 +46,7 @@ func In(name string, err error) error {
 	if err == nil {
 		return nil
 	}
+	name = Printable(name)
 	inner, ok := errors.AsType[*MemberError](err)
 	if !ok {
 		return &MemberError{Path: name, Err: err}
@@ -87,7 +86,7 @@ func members(text []byte) ([]Member, error) {
 			return nil, fmt.Errorf("a member's name: %w", err)
 		}
 		if seen[name] {
-			return nil, &MemberError{Path: clip(name), Err: errors.New("appears twice")}
+			return nil, &MemberError{Path: Printable(name), Err: errors.New("appears twice")}
 		}
 		seen[name] = true
 		start := skipSpace(text, skipSpace(text, end)+1)
@@ -116,89 +115,21 @@ func Elements(value json.RawMessage) ([]json.RawMessage, error) {
 	return list, nil
 }
 
-// String reads a member's value that must be a string.
-func String(value json.RawMessage) (string, error) {
-	if value[0] != '"' {
-		return "", wrongType("a string", value)
-	}
-	if bytes.IndexByte(value, '\\') < 0 {
-		return string(value[1 : len(value)-1]), nil
-	}
-	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
-		return "", err
-	}
-	if replacements(text) > replacements(string(value))+strings.Count(strings.ToLower(string(value)), `\ufffd`) {
-		return "", errors.New(`holds half of a surrogate pair (\ud800 to \udfff alone)`)
-	}
-	return text, nil
-}
-
-// Int reads a member's value that must be a whole number from lowest to highest.
-func Int(value json.RawMessage, lowest, highest int) (int, error) {
-	n, err := strconv.Atoi(string(value))
-	if err != nil || n < lowest || n > highest {
-		return 0, fmt.Errorf("want a whole number from %d to %d", lowest, highest)
-	}
-	return n, nil
-}
-
-// Number reads a member's value that must be a finite number.
-func Number(value json.RawMessage) (float64, error) {
-	if c := value[0]; c != '-' && (c < '0' || c > '9') {
-		return 0, wrongType("a number", value)
-	}
-	n, err := strconv.ParseFloat(string(value), 64)
-	if err != nil || math.IsInf(n, 0) {
-		return 0, errors.New("the number is too large")
-	}
-	return n, nil
-}
-
-// Time reads a member's value that must be a time as RFC 3339 writes it. The result is in UTC.
-func Time(value json.RawMessage) (time.Time, error) {
-	text, err := String(value)
-	if err != nil {
-		return time.Time{}, err
-	}
-	t, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, errors.New(`want a time such as "2026-01-31T12:00:00Z"`)
-	}
-	if t = t.UTC(); t.Year() < 1 || t.Year() > 9999 {
-		return time.Time{}, errors.New("the time lies outside the years 1 to 9999 in UTC")
-	}
-	return t, nil
-}
-
-// Duration reads a member's value that must be a duration: a Go duration ("90s", "6h") or a number of
-// seconds. It is never negative.
-func Duration(value json.RawMessage) (time.Duration, error) {
-	invalid := errors.New(`want a duration such as "90s" or "6h", or a number of seconds`)
-	if value[0] != '"' {
-		seconds, err := Number(value)
-		switch {
-		case err != nil:
-			return 0, invalid
-		case seconds < 0:
-			return 0, errors.New("a duration cannot be negative")
-		case seconds >= math.MaxInt64/float64(time.Second):
-			return 0, errors.New("the duration is too long")
+// Depth is how deep arrays and objects are nested in a member's value: 0 for a string or a number.
+func Depth(value json.RawMessage) int {
+	depth, deepest := 0, 0
+	for at := 0; at < len(value); at++ {
+		switch value[at] {
+		case '"':
+			at = stringEnd(value, at) - 1
+		case '{', '[':
+			depth++
+			deepest = max(deepest, depth)
+		case '}', ']':
+			depth--
 		}
-		return time.Duration(seconds * float64(time.Second)), nil
 	}
-	text, err := String(value)
-	if err != nil {
-		return 0, err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, invalid
-	}
-	if d < 0 {
-		return 0, errors.New("a duration cannot be negative")
-	}
-	return d, nil
+	return deepest
 }
 
 // IsNull reports whether a member's value is null.
@@ -237,34 +168,19 @@ func invalidAt(text []byte) int {
 	return at
 }
 
-func wrongType(want string, value []byte) error {
-	got := "a number"
-	switch value[skipSpace(value, 0)] {
-	case '{':
-		got = "an object"
-	case '[':
-		got = "an array"
-	case '"':
-		got = "a string"
-	case 't', 'f':
-		got = "a boolean"
-	case 'n':
-		got = "null"
-	}
-	return fmt.Errorf("want %s, not %s", want, got)
-}
-
-// clip keeps a name of the sender's making short and printable in an error.
-func clip(name string) string {
+// Printable is as much of a name of the sender's making as an error may show: what looks like a name. A
+// member called "Authorization: Bearer ..." by mistake must not put a secret into a log.
+func Printable(name string) string {
 	const longest = 40
-	if len(name) > longest {
-		name = strings.ToValidUTF8(name[:longest], "") + "…"
+	for at := range len(name) {
+		c := name[at]
+		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+		if at == longest || (!letter && !strings.ContainsRune("-_.$[]@", rune(c))) {
+			return name[:at] + "…"
+		}
 	}
-	quoted := strconv.Quote(name)
-	return quoted[1 : len(quoted)-1]
+	return name
 }
-
-func replacements(text string) int { return strings.Count(text, string(utf8.RuneError)) }
 
 // The functions below walk text that is known to be valid JSON: every value and string has an end.
 

@@ -153,7 +153,7 @@ func TestObjectRefuses(t *testing.T) {
 		"duplicate":               {`{"url":1,"x":2,"url":1}`, "url: appears twice"},
 		"duplicate_by_escape":     {`{"url":1,"\u0075rl":2}`, "url: appears twice"},
 		"duplicate_clipped":       {`{"` + strings.Repeat("n", 500) + `":1,"` + strings.Repeat("n", 500) + `":1}`, strings.Repeat("n", 40) + "…: appears twice"},
-		"duplicate_printable":     {`{"a\u001b[2J\nb":1,"a\u001b[2J\nb":1}`, `a\x1b[2J\nb: appears twice`},
+		"duplicate_printable":     {`{"a\u001b[2J\nb":1,"a\u001b[2J\nb":1}`, `a…: appears twice`},
 		"half_surrogate_in_name":  {`{"\ud800":1}`, "half of a surrogate pair"},
 		"other_half_in_name":      {`{"x\udfff":1}`, "half of a surrogate pair"},
 		"halves_in_wrong_order":   {`{"\ude00\ud83d":1}`, "half of a surrogate pair"},

@@ -44,7 +44,7 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 	args := append([]string{"host", "--app", o.AppDir}, o.Args...)
 	h := &Host{
 		// Not CommandContext: a host that is killed leaves its handler behind. Stop ends both.
-		command: exec.Command(o.Executable, args...), //nolint:gosec,noctx // the executable that was just built
+		command: exec.Command(o.Executable, args...), //nolint:noctx // the executable that was just built
 		output:  newLineLog(o.Out),
 		done:    make(chan struct{}),
 	}

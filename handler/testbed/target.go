@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -81,7 +82,7 @@ func (t *Target) Close() {
 func (t *Target) Calls(requestID string) []Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.calls[requestID][:len(t.calls[requestID]):len(t.calls[requestID])]
+	return slices.Clip(t.calls[requestID])
 }
 
 // Changed returns a channel that is closed at the next call.
@@ -109,7 +110,7 @@ func (t *Target) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	status, err := strconv.Atoi(answer)
 	if err != nil {
-		http.Error(w, "no such answer: "+answer, http.StatusInternalServerError)
+		http.Error(w, "no such answer in the script", http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -1,0 +1,40 @@
+package cli
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+// TestHelp: every command says what it is for, in short and at length, shows how, and fits a terminal.
+func TestHelp(t *testing.T) {
+	const widest = 100
+	root := newRoot(Surroundings{})
+	for _, command := range append([]*cobra.Command{root}, root.Commands()...) {
+		t.Run(command.Name(), func(t *testing.T) {
+			if command.Short == "" || command.Long == "" {
+				t.Errorf("Short %q, Long %q", command.Short, command.Long)
+			}
+			if command.Runnable() && command.Example == "" {
+				t.Error("no Example")
+			}
+			var help bytes.Buffer
+			command.SetOut(&help)
+			if err := command.Help(); err != nil {
+				t.Fatal(err)
+			}
+			for line := range strings.Lines(help.String()) {
+				line = strings.TrimSuffix(line, "\n")
+				if width := utf8.RuneCountInString(line); width > widest {
+					t.Errorf("%d columns, at most %d fit: %s", width, widest, line)
+				}
+				if strings.Contains(line, "(default )") {
+					t.Errorf("a default that is none: %s", line)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,233 @@
+package envelope
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"asynccaller/handler/strictjson"
+)
+
+func parseCall(value json.RawMessage) (Call, error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return Call{}, err
+	}
+	var call Call
+	var body string
+	for _, m := range members {
+		if strictjson.IsNull(m.Value) && m.Name != "json" {
+			continue
+		}
+		switch m.Name {
+		case "body", "bodyBase64", "json":
+			if body != "" {
+				return Call{}, strictjson.In(m.Name, fmt.Errorf("stands beside %s: a call has one body", body))
+			}
+			body = m.Name
+		}
+		if err := call.set(m); err != nil {
+			return Call{}, strictjson.In(m.Name, err)
+		}
+	}
+	if call.URL == "" {
+		return Call{}, strictjson.In("url", errors.New("missing"))
+	}
+	call.fillIn(body)
+	return call, nil
+}
+
+func (c *Call) set(m strictjson.Member) (err error) {
+	switch m.Name {
+	case "url":
+		c.URL, err = parseURL(m.Value)
+	case "method":
+		c.Method, err = parseMethod(m.Value)
+	case "headers":
+		c.Header, c.Host, err = parseHeaders(m.Value)
+	case "body":
+		var text string
+		text, err = strictjson.String(m.Value)
+		c.Body = []byte(text)
+	case "bodyBase64":
+		c.Body, err = parseBase64(m.Value)
+	case "json":
+		c.Body = m.Value
+	case "timeout":
+		if c.Timeout, err = strictjson.Duration(m.Value); err == nil && c.Timeout == 0 {
+			err = errors.New("want a duration above zero")
+		}
+	}
+	return err
+}
+
+// fillIn sets what follows from the kind of body.
+func (c *Call) fillIn(body string) {
+	if c.Method == "" {
+		c.Method = http.MethodGet
+		if body != "" {
+			c.Method = http.MethodPost
+		}
+	}
+	if c.Header == nil {
+		c.Header = http.Header{}
+	}
+	if body == "json" && c.Header.Get("Content-Type") == "" {
+		c.Header.Set("Content-Type", "application/json")
+	}
+}
+
+func parseCallback(value json.RawMessage) (*Callback, error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return nil, err
+	}
+	callback := &Callback{}
+	for _, m := range members {
+		if strictjson.IsNull(m.Value) {
+			continue
+		}
+		switch m.Name {
+		case "url":
+			callback.url = m.Value
+			callback.URL, err = parseURL(m.Value)
+		case "method":
+			callback.method = m.Value
+			_, err = parseMethod(m.Value)
+		case "headers":
+			callback.headers = m.Value
+			_, _, err = parseHeaders(m.Value)
+		}
+		if err != nil {
+			return nil, strictjson.In(m.Name, err)
+		}
+	}
+	if callback.URL == "" {
+		return nil, strictjson.In("url", errors.New("missing"))
+	}
+	return callback, nil
+}
+
+func parseURL(value json.RawMessage) (string, error) {
+	text, err := strictjson.String(value)
+	if err != nil {
+		return "", err
+	}
+	return text, CheckURL(text)
+}
+
+// CheckURL reports what is wrong with a URL to be called, without quoting it.
+func CheckURL(text string) error {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return errors.New("not a URL")
+	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
+		return errors.New("want an absolute http or https URL")
+	case u.Hostname() == "":
+		return errors.New("the URL has no host")
+	}
+	if _, err := httpguts.PunycodeHostPort(u.Host); err != nil {
+		return errors.New("the URL's host is not a valid name")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return errors.New("the URL's port is not from 1 to 65535")
+		}
+	}
+	return nil
+}
+
+func parseMethod(value json.RawMessage) (string, error) {
+	method, err := strictjson.String(value)
+	if err != nil {
+		return "", err
+	}
+	if !httpguts.ValidHeaderFieldName(method) || len(method) > 32 {
+		return "", errors.New("not an HTTP method")
+	}
+	if strings.EqualFold(method, http.MethodConnect) {
+		return "", errors.New("CONNECT opens a tunnel, it is not a call")
+	}
+	switch upper := strings.ToUpper(method); upper {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions, http.MethodTrace:
+		return upper, nil
+	}
+	return method, nil
+}
+
+func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return nil, "", err
+	}
+	header = make(http.Header, len(members))
+	for _, m := range members {
+		if !httpguts.ValidHeaderFieldName(m.Name) {
+			return nil, "", fmt.Errorf("%q is the beginning of what is not a header name", strings.TrimSuffix(strictjson.Printable(m.Name), "…"))
+		}
+		values, err := parseHeaderValues(m.Value)
+		if err != nil {
+			return nil, "", strictjson.In(m.Name, err)
+		}
+		name := http.CanonicalHeaderKey(m.Name)
+		if name != "Host" {
+			header[name] = append(header[name], values...)
+			continue
+		}
+		if len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "" {
+			return nil, "", strictjson.In(m.Name, errors.New("want one host name, with or without a port"))
+		}
+		host = values[0]
+	}
+	return header, host, nil
+}
+
+func parseHeaderValues(value json.RawMessage) ([]string, error) {
+	if value[0] != '[' {
+		text, err := parseHeaderValue(value)
+		return []string{text}, err
+	}
+	elements, err := strictjson.Elements(value)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]string, len(elements))
+	for i, element := range elements {
+		if values[i], err = parseHeaderValue(element); err != nil {
+			return nil, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	return values, nil
+}
+
+func parseHeaderValue(value json.RawMessage) (string, error) {
+	if value[0] != '"' {
+		return "", errors.New("want a string or an array of strings")
+	}
+	text, err := strictjson.String(value)
+	if err == nil && !httpguts.ValidHeaderFieldValue(text) {
+		err = errors.New("holds a line break or another control character")
+	}
+	return text, err
+}
+
+func parseBase64(value json.RawMessage) ([]byte, error) {
+	text, err := strictjson.String(value)
+	if err != nil {
+		return nil, err
+	}
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("not base64 (standard alphabet, with padding)")
+	}
+	return content, nil
+}

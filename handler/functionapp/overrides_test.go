@@ -1,0 +1,48 @@
+package functionapp_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/functionapp"
+)
+
+func TestArgumentOverridesHostJSON(t *testing.T) {
+	loaded := app(nil).mustLoad(t, "AzureFunctionsJobHost__customHandler__description__arguments__0=other")
+	if diff := cmp.Diff([]string{"other"}, loaded.Host.Handler.Arguments); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestResolvedQueueNameIsNotTold(t *testing.T) {
+	_, err := functionapp.Load(trigger(t, `"work"`, `"%AzureWebJobsStorage%"`).write(t), []string{"AzureWebJobsStorage=AccountKey=c4nary"})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	if diff := err.Error(); len(diff) > 0 && contains(diff, "c4nary") {
+		t.Errorf("a secret is told: %v", err)
+	}
+}
+
+func contains(s, sub string) bool {
+	for i := 0; i+len(sub) <= len(s); i++ {
+		if s[i:i+len(sub)] == sub {
+			return true
+		}
+	}
+	return false
+}
+
+func TestEmptyVariableAndLocalSettings(t *testing.T) {
+	folder := trigger(t, `"work"`, `"%QUEUE%"`)
+	folder["local.settings.json"] = `{"Values":{"QUEUE":"work"}}`
+	dir := folder.write(t)
+	environ, err := functionapp.WithLocalSettings(dir, []string{"QUEUE="})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := functionapp.Load(dir, environ); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,33 @@
+package main
+
+import (
+	"archive/zip"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestZipTimesAreReadableAsDOSTimes(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, true)
+	r, err := zip.OpenReader(filepath.Join(dist, archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if year := int(r.File[0].ModifiedDate>>9) + 1980; year > 2030 {
+		t.Errorf("a reader of DOS times (.NET's ZipArchive) sees the year %d", year)
+	}
+}
+
+func TestFailedPackLeavesNoBrokenZip(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, true)
+	if err := os.Remove(filepath.Join(dist, executable)); err != nil {
+		t.Fatal(err)
+	}
+	_ = run(projectRoot, dist, true)
+	if info, err := os.Stat(filepath.Join(dist, archive)); err == nil && info.Size() == 0 {
+		t.Error("an empty async-caller.zip stands in dist")
+	}
+}
