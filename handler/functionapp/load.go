@@ -136,8 +136,8 @@ func newFunction(name string, b binding, environ []string) (Function, []error) {
 		problem("queueName %q: %w", b.QueueName, err)
 	case !queue.ValidName(queueName):
 		problem("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
-	case strings.HasSuffix(queueName, "-poison"):
-		problem("queueName %q: a poison queue is for people: the handler would have nowhere to put what fails", b.QueueName)
+	case !hasPoisonQueue(queueName):
+		problem("queueName %q has no poison queue (it ends in -poison, or is has more than 56 characters): the handler would have nowhere to put what fails", b.QueueName)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))
 	switch dataType {
@@ -148,6 +148,11 @@ func newFunction(name string, b binding, environ []string) (Function, []error) {
 		problem(`dataType is %q: set "binary"`, b.DataType)
 	}
 	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}, problems
+}
+
+func hasPoisonQueue(queueName string) bool {
+	_, ok := queue.PoisonName(queueName)
+	return ok
 }
 
 func checkUnique(functions []Function) (problems []error) {

@@ -1,6 +1,8 @@
 package functionapp_test
 
 import (
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -44,5 +46,14 @@ func TestEmptyVariableAndLocalSettings(t *testing.T) {
 	}
 	if _, err := functionapp.Load(dir, environ); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestQueueWithoutPoisonQueueIsRefused(t *testing.T) {
+	for _, name := range []string{"orders-poison", strings.Repeat("q", 57)} {
+		_, err := functionapp.Load(trigger(t, `"work"`, strconv.Quote(name)).write(t), nil)
+		if err == nil || !strings.Contains(err.Error(), "has no poison queue") {
+			t.Errorf("%s: error %v", name, err)
+		}
 	}
 }
