@@ -78,20 +78,5 @@ func passThrough(out io.Writer) io.Writer {
 	if !isTerminal(out) {
 		return out
 	}
-	return readable{out, zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}}
-}
-
-type readable struct {
-	raw     io.Writer
-	console zerolog.ConsoleWriter
-}
-
-// Write takes one line.
-func (r readable) Write(line []byte) (int, error) {
-	if len(line) > 0 && line[0] == '{' {
-		if n, err := r.console.Write(line); err == nil {
-			return n, nil
-		}
-	}
-	return r.raw.Write(line)
+	return logs.Readable(out)
 }

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"asynccaller/handler/azurite"
+	"asynccaller/handler/logs"
 	"asynccaller/handler/queue/azure"
 	"asynccaller/handler/testbed"
 )
@@ -99,7 +100,7 @@ func start(ctx context.Context, talk io.Writer, data string, stay bool) (p parts
 	}
 	var log io.Writer
 	if stay {
-		log = talk
+		log = logs.Readable(talk)
 	}
 	p.host, err = testbed.StartHost(ctx, testbed.HostOptions{
 		Executable: executable, AppDir: appDir, ConnectionString: p.azurite.ConnectionString, Out: log,
