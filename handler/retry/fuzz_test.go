@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
@@ -11,8 +12,8 @@ import (
 )
 
 // checkWaits holds a policy to what every policy promises around one attempt: waits that are not
-// negative, not beyond the cap, within their bounds, and with bounds that do not shrink.
-func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, attempt int, jitter float64) {
+// negative, not beyond the cap, within their bounds, and with bounds that do not shrink unless they may.
+func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, mayShrink bool, attempt int, jitter float64) {
 	t.Helper()
 	attempts := []int{1, 2, 3, attempt, math.MaxInt - 1, math.MaxInt}
 	if attempt > 1 && attempt < math.MaxInt {
@@ -25,7 +26,7 @@ func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, attemp
 		switch {
 		case low < 0 || high < low || high > longest:
 			t.Fatalf("after attempt %d: %v to %v, with a cap of %v", n, low, high, longest)
-		case n >= 1 && (low < beforeShortest || high < beforeLongest):
+		case n >= 1 && !mayShrink && (low < beforeShortest || high < beforeLongest):
 			t.Fatalf("after attempt %d: %v to %v is shorter than before, %v to %v", n, low, high, beforeShortest, beforeLongest)
 		}
 		if d := policy.Delay(n, jitter); d < low || d > high {
@@ -37,6 +38,51 @@ func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, attemp
 	}
 }
 
+// checkPolicy holds the policy that a spec makes to that, on its own and within limits.
+func checkPolicy(t *testing.T, spec retry.Spec, limits retry.Limits, attempt int, jitter float64) {
+	t.Helper()
+	policy, err := spec.Policy()
+	if err != nil {
+		return
+	}
+	mayShrink := policy.Name == "nexus" || policy.Name == "cycles"
+	checkWaits(t, policy, longestOf(policy.Name, spec), mayShrink, attempt, jitter)
+	if limits.MinDelay < 0 || limits.MaxDelay < 0 || limits.MaxAttempts < 0 || limits.Check() != nil {
+		return
+	}
+	limited, longest := policy.Within(limits), time.Duration(math.MaxInt64)
+	if limits.MaxDelay > 0 {
+		longest = limits.MaxDelay
+	}
+	checkWaits(t, limited, longest, mayShrink, attempt, jitter)
+	if shortest, _ := limited.Bounds(attempt); shortest < limits.MinDelay {
+		t.Fatalf("after attempt %d: %v, with a limit of %v", attempt, shortest, limits.MinDelay)
+	}
+	if limits.MaxAttempts > 0 && !limited.Exhausted(limits.MaxAttempts) {
+		t.Fatalf("%d calls, with a limit of %d", limited.MaxAttempts, limits.MaxAttempts)
+	}
+	low, high := policy.Bounds(attempt)
+	limitedLow, limitedHigh := limited.Bounds(attempt)
+	if changed := low != limitedLow || high != limitedHigh || limited.MaxAttempts != policy.MaxAttempts; changed && limited.Limited == "" {
+		t.Fatalf("after attempt %d: %v to %v has become %v to %v, and nothing says so", attempt, low, high, limitedLow, limitedHigh)
+	}
+}
+
+// longestOf is the cap of a kind with these parameters.
+func longestOf(kind string, spec retry.Spec) time.Duration {
+	switch kind {
+	case "exponential":
+		return cmp.Or(spec.MaxDelay, 6*time.Hour)
+	case "nexus", "io":
+		return longestQueueDelay
+	case "fixed":
+		return cmp.Or(spec.BaseDelay, time.Minute)
+	case "cycles":
+		return cmp.Or(spec.Cycles.RetryCycleDelay, 30*time.Minute)
+	}
+	return cmp.Or(spec.MaxDelay, math.MaxInt64)
+}
+
 // fraction makes a jitter of anything.
 func fraction(x float64) float64 {
 	if x = math.Abs(x); x < 1 {
@@ -45,26 +91,34 @@ func fraction(x float64) float64 {
 	return math.Nextafter(1, 0)
 }
 
-// FuzzPolicy tries every parameter of an exponential policy with every attempt.
+// FuzzPolicy tries every kind of policy with every parameter, limit and attempt.
 func FuzzPolicy(f *testing.F) {
-	f.Add(int64(5*time.Second), 2.0, int64(6*time.Hour), 10, 1, 0.5)
-	f.Add(int64(1), 1.0, int64(math.MaxInt64), 0, math.MaxInt, 0.999)
-	f.Add(int64(math.MaxInt64), 1e308, int64(math.MaxInt64), 1, 29, 0.0)
-	f.Add(int64(30*time.Second), 1.000001, int64(time.Minute), 0, 1_000_000, 1.0)
-	f.Fuzz(func(t *testing.T, base int64, factor float64, longest int64, maxAttempts, attempt int, jitter float64) {
-		if base < 0 || longest < 0 {
-			return // ParseSpec lets no negative duration through
+	for kind := range 7 {
+		f.Add(kind, int64(5*time.Second), 2.0, int64(6*time.Hour), 10, 5, 2, int64(0), int64(0), 0, 1, 0.5)
+		f.Add(kind, int64(1), 1.0, int64(math.MaxInt64), 0, 0, 0, int64(time.Second), int64(time.Minute), 3, math.MaxInt, 0.999)
+		f.Add(kind, int64(math.MaxInt64), 1e308, int64(math.MaxInt64), 1, math.MaxInt, 0, int64(0), int64(time.Hour), 0, 29, 0.0)
+		f.Add(kind, int64(30*time.Second), 1.000001, int64(time.Minute), 0, 6, 999, int64(time.Hour), int64(math.MaxInt64), 1, 1_000_000, 1.0)
+		f.Add(kind, int64(0), 0.0, int64(0), 0, math.MaxInt, math.MaxInt, int64(math.MaxInt64), int64(0), 0, 6, 0.0)
+	}
+	f.Fuzz(func(t *testing.T, kind int, base int64, factor float64, longest int64, maxAttempts, retries, rounds int,
+		limitMin, limitMax int64, limitAttempts, attempt int, jitter float64,
+	) {
+		if maxAttempts < 0 {
+			return // ParseSpec lets none through
 		}
-		spec := retry.Spec{BaseDelay: time.Duration(base), Factor: factor, MaxDelay: time.Duration(longest), MaxAttempts: maxAttempts}
-		policy, err := spec.Policy()
-		if err != nil {
-			return
+		names := []string{"", "exponential", "nexus", "io", "fixed", "list", "cycles"}
+		spec := retry.Spec{
+			Kind: names[int(uint(kind)%uint(len(names)))], BaseDelay: time.Duration(base), Factor: factor,
+			MaxDelay: time.Duration(longest), MaxAttempts: maxAttempts,
 		}
-		limit := spec.MaxDelay
-		if limit == 0 {
-			limit = 6 * time.Hour
+		switch spec.Kind {
+		case "list":
+			spec.Schedule = []time.Duration{spec.BaseDelay, spec.BaseDelay, spec.MaxDelay}
+		case "cycles":
+			spec.Cycles = retry.CycleSpec{ReceiveRetryCount: &retries, MaxRetryCycles: &rounds, RetryCycleDelay: spec.BaseDelay}
 		}
-		checkWaits(t, policy, limit, attempt, fraction(jitter))
+		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax), MaxAttempts: limitAttempts}
+		checkPolicy(t, spec, limits, attempt, fraction(jitter))
 	})
 }
 
@@ -73,6 +127,8 @@ func FuzzParseSpec(f *testing.F) {
 	for _, seed := range []string{
 		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
 		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`, `{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
+		`"nexus"`, `"io"`, `{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
+		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h","receiveErrorHandling":"Reject"}`,
 	} {
 		f.Add([]byte(seed), 3, 0.5)
 	}
@@ -85,17 +141,25 @@ func FuzzParseSpec(f *testing.F) {
 		if err != nil {
 			return
 		}
-		policy, err := spec.Policy()
+		checkPolicy(t, spec, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7}, attempt, fraction(jitter))
+	})
+}
+
+// FuzzParsePolicies gives it every text there is: it never panics, and what it takes is sound.
+func FuzzParsePolicies(f *testing.F) {
+	for _, seed := range []string{retryJSON, `{}`, `{"a":"io","b":{"policy":"cycles","receiveRetryCount":0}}`, `{"nexus":{}}`, `[]`, `{"a":null}`} {
+		f.Add([]byte(seed), 3, 0.5)
+	}
+	f.Fuzz(func(t *testing.T, content []byte, attempt int, jitter float64) {
+		policies, err := retry.ParsePolicies(content)
 		if err != nil {
 			return
 		}
-		limit := time.Duration(math.MaxInt64)
-		switch {
-		case spec.MaxDelay > 0:
-			limit = spec.MaxDelay
-		case spec.Schedule == nil:
-			limit = 6 * time.Hour
+		for name, policy := range policies {
+			if named, err := policies.Named(name); err != nil || named.Name != name {
+				t.Errorf("%q is called %q, %v", name, named.Name, err)
+			}
+			checkWaits(t, policy, math.MaxInt64, true, attempt, fraction(jitter))
 		}
-		checkWaits(t, policy, limit, attempt, fraction(jitter))
 	})
 }

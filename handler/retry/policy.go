@@ -5,40 +5,56 @@ package retry
 import (
 	"errors"
 	"fmt"
-	"math"
-	"slices"
 	"time"
-
-	"asynccaller/handler/strictjson"
 )
 
-// Policy is a rule for the waits between attempts. Its zero value is not usable; see [Default], [Named]
-// and [Spec.Policy].
+// Policy is a rule for the waits between attempts. Its zero value is not usable; see [Default], [Named],
+// [Spec.Policy] and [Policies.Resolve].
 type Policy struct {
-	// Name is what logs and tools call the policy: "exponential", or "list" for a schedule.
+	// Name is what logs and tools call the policy: the name it was chosen by, or its kind.
 	Name string
 	// MaxAttempts is the number of calls in all; 0 means as many as fit before the deadline.
 	MaxAttempts int
+	// ErrorHandling is what the policy wants when its attempts are used up, or empty.
+	ErrorHandling ErrorHandling
+	// Limited says which of the operator's limits changed the policy, in words; empty when none did.
+	Limited string
 
 	delays delays
 }
 
-// delays is what distinguishes one policy from another. Neither bound may be shorter for a later
-// attempt, negative or beyond the policy's longest delay. The next policy is a new implementation.
+// delays is what distinguishes one kind of policy from another. No wait is negative, and none but those
+// of nexus and cycles gets shorter with the attempt. The next kind is a new implementation.
 type delays interface {
+	// bounds are the limits between which the wait after an attempt, 1 or more, lies.
 	bounds(attempt int) (shortest, longest time.Duration)
+	// delay is that wait for a random number from 0 up to, not including, 1.
+	delay(attempt int, jitter float64) time.Duration
+	// longest is the longest wait after any attempt.
+	longest() time.Duration
 }
 
+// ErrorHandling is WCF's ReceiveErrorHandling: what happens when all attempts have failed.
+type ErrorHandling string
+
+// The ways to handle errors, in WCF's words
+// (https://learn.microsoft.com/dotnet/framework/wcf/feature-details/poison-message-handling).
+const (
+	Fault  ErrorHandling = "Fault"  // the host's own poison handling takes it
+	Drop   ErrorHandling = "Drop"   // delete it
+	Reject ErrorHandling = "Reject" // tell the sender; where nobody listens, a person
+	Move   ErrorHandling = "Move"   // write it to the poison queue
+)
+
 // Bounds tells between which limits the wait after the given attempt lies; the first attempt is 1, and
-// lower numbers count as 1. The waits are spread evenly between the two.
+// lower numbers count as 1.
 func (p Policy) Bounds(attempt int) (shortest, longest time.Duration) {
 	return p.delays.bounds(max(attempt, 1))
 }
 
 // Delay is the wait after the given attempt. Jitter is a random number from 0 up to, not including, 1.
 func (p Policy) Delay(attempt int, jitter float64) time.Duration {
-	shortest, longest := p.Bounds(attempt)
-	return shortest + time.Duration(jitter*float64(longest-shortest))
+	return p.delays.delay(max(attempt, 1), jitter)
 }
 
 // Exhausted reports whether the policy allows no further call after this many.
@@ -46,117 +62,104 @@ func (p Policy) Exhausted(attempts int) bool {
 	return p.MaxAttempts > 0 && attempts >= p.MaxAttempts
 }
 
-// The default policy: 5 s doubling to 6 h, each ±20 %.
+// Kinds of policies, and the names of those with default parameters.
 const (
-	defaultBaseDelay = 5 * time.Second
-	defaultFactor    = 2
-	defaultMaxDelay  = 6 * time.Hour
-	jitterShare      = 0.2
+	kindExponential = "exponential"
+	kindNexus       = "nexus"
+	kindIO          = "io"
+	kindFixed       = "fixed"
+	kindList        = "list"
+	kindCycles      = "cycles"
 )
 
 // Default is the policy "exponential": 5 s doubling to 6 h, each varied by 20 % either way but never
 // beyond 6 h.
 func Default() Policy {
-	return Policy{Name: "exponential", delays: exponential{defaultBaseDelay, defaultFactor, defaultMaxDelay}}
+	return Policy{Name: kindExponential, delays: exponential{defaultBaseDelay, defaultFactor, defaultMaxDelay}}
 }
+
+// Named returns the built-in policy of that name: one of the kinds with its default parameters.
+func Named(name string) (Policy, error) { return Policies{}.Named(name) }
+
+// Policies are the operator's own policies by name, beside the built-in ones.
+type Policies map[string]Policy
 
 // Named returns the policy of that name.
-func Named(name string) (Policy, error) {
-	if name == "exponential" {
-		return Default(), nil
+func (own Policies) Named(name string) (Policy, error) {
+	if policy, ok := own[name]; ok {
+		return policy, nil
 	}
-	return Policy{}, fmt.Errorf(`unknown policy %q: the policies are "exponential"`, name)
+	switch name {
+	case kindExponential, kindNexus, kindIO, kindFixed, kindCycles:
+		return Spec{Kind: name}.Policy()
+	}
+	return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, own.names())
 }
 
-// Spec is a policy as an envelope states it: a name, or its parameters. Zero fields take the default's
-// value.
-type Spec struct {
-	// Name excludes all other fields.
-	Name string
-	// Schedule lists the waits one by one; the last one repeats. They are kept exactly, without jitter.
-	// BaseDelay and Factor have no meaning beside it.
-	Schedule  []time.Duration
-	BaseDelay time.Duration
-	Factor    float64
-	// MaxDelay caps every wait, those of a schedule too.
-	MaxDelay    time.Duration
-	MaxAttempts int
-}
-
-// Policy checks the spec and makes a policy of it.
-func (s Spec) Policy() (Policy, error) {
+// Resolve makes a policy of what an envelope asks for.
+func (own Policies) Resolve(s Spec) (Policy, error) {
 	if s.Name != "" {
-		return Named(s.Name)
+		return own.Named(s.Name)
 	}
-	if s.BaseDelay < 0 || s.MaxDelay < 0 || slices.ContainsFunc(s.Schedule, negative) {
-		return Policy{}, errors.New("a delay cannot be negative")
-	}
-	maxDelay := orDefault(s.MaxDelay, defaultMaxDelay)
-	if s.Schedule != nil {
-		if err := checkSchedule(s.Schedule); err != nil {
-			return Policy{}, err
-		}
-		if s.MaxDelay == 0 {
-			maxDelay = math.MaxInt64
-		}
-		return Policy{Name: "list", MaxAttempts: s.MaxAttempts, delays: list{s.Schedule, maxDelay}}, nil
-	}
-	e := exponential{orDefault(s.BaseDelay, min(defaultBaseDelay, maxDelay)), orDefault(s.Factor, defaultFactor), maxDelay}
-	switch {
-	case e.factor < 1 || math.IsNaN(e.factor) || math.IsInf(e.factor, 0):
-		return Policy{}, strictjson.In("factor", fmt.Errorf("%v is below 1: waits never get shorter", s.Factor))
-	case e.base > e.max:
-		return Policy{}, strictjson.In("maxDelay", fmt.Errorf("%v is shorter than baseDelay %v", e.max, e.base))
-	}
-	return Policy{Name: "exponential", MaxAttempts: s.MaxAttempts, delays: e}, nil
+	return s.Policy()
 }
 
-func negative(d time.Duration) bool { return d < 0 }
+// Limits are the bounds that the operator sets to what envelopes may ask for. Zero fields set none.
+type Limits struct {
+	MinDelay, MaxDelay time.Duration
+	MaxAttempts        int
+}
 
-func checkSchedule(schedule []time.Duration) error {
-	if len(schedule) == 0 {
-		return strictjson.In("schedule", errors.New("the list is empty"))
-	}
-	for i := 1; i < len(schedule); i++ {
-		if schedule[i] < schedule[i-1] {
-			err := fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", schedule[i], schedule[i-1])
-			return strictjson.In("schedule"+strictjson.Index(i), err)
-		}
+// Check reports limits that exclude one another.
+func (l Limits) Check() error {
+	if l.MaxDelay > 0 && l.MinDelay > l.MaxDelay {
+		return errors.New("the shortest delay is longer than the longest")
 	}
 	return nil
 }
 
-func orDefault[T time.Duration | float64](value, fallback T) T {
-	if value == 0 {
-		return fallback
+// Within returns the policy within the limits; its field Limited says which of them changed it.
+func (p Policy) Within(l Limits) Policy {
+	shortest, _ := p.Bounds(1)
+	var applied []string
+	if shortest < l.MinDelay {
+		applied = append(applied, fmt.Sprintf("delays of at least %v", l.MinDelay))
 	}
-	return value
-}
-
-// exponential waits base · factor^(attempt-1), varied by jitterShare, and never longer than max.
-type exponential struct {
-	base   time.Duration
-	factor float64
-	max    time.Duration
-}
-
-func (e exponential) bounds(attempt int) (shortest, longest time.Duration) {
-	// Floating point, because base << attempt overflows; infinity is fine below the cap.
-	nominal := min(e.base.Seconds()*math.Pow(e.factor, float64(attempt-1)), e.max.Seconds())
-	shortest = time.Duration(nominal * (1 - jitterShare) * float64(time.Second))
-	if nominal*(1+jitterShare) >= e.max.Seconds() {
-		return shortest, e.max
+	if l.MaxDelay > 0 && p.delays.longest() > l.MaxDelay {
+		applied = append(applied, fmt.Sprintf("delays of at most %v", l.MaxDelay))
 	}
-	return shortest, time.Duration(nominal * (1 + jitterShare) * float64(time.Second))
+	if len(applied) > 0 {
+		p.delays = limited{p.delays, l}
+	}
+	if l.MaxAttempts > 0 && (p.MaxAttempts == 0 || p.MaxAttempts > l.MaxAttempts) {
+		p.MaxAttempts = l.MaxAttempts
+		applied = append(applied, fmt.Sprintf("at most %d attempts", l.MaxAttempts))
+	}
+	p.Limited = join(applied)
+	return p
 }
 
-// list waits as its schedule says.
-type list struct {
-	schedule []time.Duration
-	max      time.Duration
+// limited keeps another's waits within the operator's limits.
+type limited struct {
+	delays
+	limits Limits
 }
 
-func (l list) bounds(attempt int) (shortest, longest time.Duration) {
-	d := min(l.schedule[min(attempt, len(l.schedule))-1], l.max)
-	return d, d
+func (l limited) bounds(attempt int) (shortest, longest time.Duration) {
+	shortest, longest = l.delays.bounds(attempt)
+	return l.clamp(shortest), l.clamp(longest)
+}
+
+func (l limited) delay(attempt int, jitter float64) time.Duration {
+	return l.clamp(l.delays.delay(attempt, jitter))
+}
+
+func (l limited) longest() time.Duration { return l.clamp(l.delays.longest()) }
+
+func (l limited) clamp(d time.Duration) time.Duration {
+	d = max(d, l.limits.MinDelay)
+	if l.limits.MaxDelay > 0 {
+		d = min(d, l.limits.MaxDelay)
+	}
+	return d
 }

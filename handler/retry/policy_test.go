@@ -87,13 +87,18 @@ func TestSchedule(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			for i, want := range test.want {
-				shortest, longest := test.policy.Bounds(i + 1)
-				if !about(shortest, mustDuration(t, want.shortest)) || !about(longest, mustDuration(t, want.longest)) {
-					t.Errorf("after attempt %d: %v to %v, want %s to %s", i+1, shortest, longest, want.shortest, want.longest)
-				}
-			}
+			checkSchedule(t, test.policy, test.want)
 		})
+	}
+}
+
+func checkSchedule(t *testing.T, policy retry.Policy, schedule []wait) {
+	t.Helper()
+	for i, want := range schedule {
+		shortest, longest := policy.Bounds(i + 1)
+		if !about(shortest, mustDuration(t, want.shortest)) || !about(longest, mustDuration(t, want.longest)) {
+			t.Errorf("after attempt %d: %v to %v, want %s to %s", i+1, shortest, longest, want.shortest, want.longest)
+		}
 	}
 }
 
@@ -154,7 +159,6 @@ func TestEndlessAttempts(t *testing.T) {
 
 // Ten thousand waiting callers must not come back together.
 func TestJitterIsSpreadEvenly(t *testing.T) {
-	const draws = 10_000
 	policy, random := retry.Default(), rand.New(rand.NewPCG(1, 2))
 	shortest, longest := 24*time.Hour, time.Duration(0)
 	var sum time.Duration
@@ -208,19 +212,24 @@ func TestExhausted(t *testing.T) {
 }
 
 func TestNamed(t *testing.T) {
-	policy, err := retry.Named("exponential")
-	if err != nil || policy.Name != "exponential" {
-		t.Errorf("got %q, %v", policy.Name, err)
+	for _, name := range []string{"exponential", "nexus", "io", "fixed", "cycles"} {
+		if policy, err := retry.Named(name); err != nil || policy.Name != name {
+			t.Errorf("%s: got %q, %v", name, policy.Name, err)
+		}
 	}
-	for _, name := range []string{"", "linear", "Exponential", " exponential"} {
-		if _, err := retry.Named(name); err == nil || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), `"exponential"`) {
+	for _, name := range []string{"", "linear", "list", "Exponential", " exponential"} {
+		_, err := retry.Named(name)
+		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), "cycles, exponential, fixed, io, nexus") {
 			t.Errorf("%q: got %v, want the name and those that there are", name, err)
 		}
 	}
 }
 
 func TestPolicyNames(t *testing.T) {
-	for value, want := range map[string]string{`"exponential"`: "exponential", `{"factor":3}`: "exponential", `{"schedule":[1]}`: "list"} {
+	for value, want := range map[string]string{
+		`"exponential"`: "exponential", `{"factor":3}`: "exponential", `{"schedule":[1]}`: "list",
+		`"nexus"`: "nexus", `"io"`: "io", `{"policy":"fixed"}`: "fixed", `{"policy":"cycles"}`: "cycles",
+	} {
 		if got := mustPolicy(t, value).Name; got != want {
 			t.Errorf("%s: the policy is called %q, want %q", value, got, want)
 		}
@@ -233,6 +242,13 @@ func TestPolicyRefuses(t *testing.T) {
 		want []string
 	}{
 		"unknown_name":         {retry.Spec{Name: "linear"}, []string{"linear", "exponential"}},
+		"unknown_kind":         {retry.Spec{Kind: "linear"}, []string{"policy: ", "exponential, nexus, io, fixed, list or cycles"}},
+		"list_without_delays":  {retry.Spec{Kind: "list"}, []string{"schedule: ", "empty"}},
+		"cycles_too_many":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(1000), MaxRetryCycles: new(999)}}, []string{"receiveRetryCount: ", "1000000 attempts"}},
+		"cycles_overflow":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt), MaxRetryCycles: new(math.MaxInt)}}, []string{"1000000 attempts"}},
+		"retries_overflow":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt)}}, []string{"1000000 attempts"}},
+		"retries_negative":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(-1)}}, []string{"attempts"}},
+		"cycles_negative":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{MaxRetryCycles: new(-1)}}, []string{"attempts"}},
 		"factor_below_1":       {retry.Spec{Factor: 0.99}, []string{"factor", "0.99"}},
 		"factor_negative":      {retry.Spec{Factor: -2}, []string{"factor"}},
 		"factor_nan":           {retry.Spec{Factor: math.NaN()}, []string{"factor"}},

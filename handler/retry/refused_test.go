@@ -10,7 +10,13 @@ import (
 )
 
 func TestNegativeSpecsAreRefused(t *testing.T) {
-	for _, spec := range []retry.Spec{{BaseDelay: -time.Second}, {MaxDelay: -time.Second}, {Schedule: []time.Duration{-1}}} {
+	for _, spec := range []retry.Spec{
+		{BaseDelay: -time.Second},
+		{MaxDelay: -time.Second},
+		{Schedule: []time.Duration{-1}},
+		{Kind: "fixed", BaseDelay: -time.Second},
+		{Kind: "cycles", Cycles: retry.CycleSpec{RetryCycleDelay: -time.Second}},
+	} {
 		if policy, err := spec.Policy(); err == nil {
 			shortest, longest := policy.Bounds(1)
 			t.Errorf("%+v waits %v to %v", spec, shortest, longest)

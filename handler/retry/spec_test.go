@@ -32,6 +32,15 @@ func TestParseSpec(t *testing.T) {
 			`{"schedule":[1],"baseDelay":"2s","factor":3,"maxDelay":"4s","maxAttempts":5}`,
 			retry.Spec{Schedule: []time.Duration{time.Second}, BaseDelay: 2 * time.Second, Factor: 3, MaxDelay: 4 * time.Second, MaxAttempts: 5},
 		},
+		"kind":         {`{"policy":"nexus"}`, retry.Spec{Kind: "nexus"}},
+		"kind_we_lack": {`{"policy":"linear"}`, retry.Spec{Kind: "linear"}}, // Policy refuses it
+		"fixed":        {`{"policy":"fixed","baseDelay":"90s","maxAttempts":3}`, retry.Spec{Kind: "fixed", BaseDelay: 90 * time.Second, MaxAttempts: 3}},
+		"cycles": {
+			`{"receiveRetryCount":0,"maxRetryCycles":3,"retryCycleDelay":"1m","receiveErrorHandling":"Move","policy":"cycles"}`,
+			retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{
+				ReceiveRetryCount: new(0), MaxRetryCycles: new(3), RetryCycleDelay: time.Minute, ReceiveErrorHandling: retry.Move,
+			}},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +95,23 @@ func TestParseSpecNamesTheParameter(t *testing.T) {
 		"attempts_too_many":  {`{"maxAttempts":1000001}`, []string{"maxAttempts: ", "to 1000000"}},
 		"attempts_text":      {`{"maxAttempts":"3"}`, []string{"maxAttempts: ", "whole number"}},
 		"later_parameter":    {`{"factor":2,"maxAttempts":-1}`, []string{"maxAttempts: "}},
+		"policy_type":        {`{"policy":5}`, []string{"policy: ", "want a string"}},
+		"alien_exponential":  {`{"policy":"exponential","schedule":[1]}`, []string{"schedule: ", "no meaning for policy exponential"}},
+		"alien_list":         {`{"policy":"list","schedule":[1],"factor":2}`, []string{"factor: ", "no meaning for policy list"}},
+		"alien_fixed":        {`{"policy":"fixed","maxDelay":"1h"}`, []string{"maxDelay: ", "no meaning for policy fixed"}},
+		"alien_nexus":        {`{"baseDelay":"1s","policy":"nexus"}`, []string{"baseDelay: ", "no meaning for policy nexus"}},
+		"alien_io":           {`{"policy":"io","maxDelay":"1h"}`, []string{"maxDelay: ", "no meaning for policy io"}},
+		"alien_cycles":       {`{"policy":"cycles","maxAttempts":5}`, []string{"maxAttempts: ", "no meaning for policy cycles"}},
+		"cycles_in_list":     {`{"policy":"list","schedule":[1],"maxRetryCycles":2}`, []string{"maxRetryCycles: ", "no meaning for policy list"}},
+		"cycles_unsaid":      {`{"receiveRetryCount":5}`, []string{`"policy":"cycles"`}},
+		"handling_unsaid":    {`{"receiveErrorHandling":"Drop"}`, []string{`"policy":"cycles"`}},
+		"retries_negative":   {`{"policy":"cycles","receiveRetryCount":-1}`, []string{"receiveRetryCount: ", "from 0 to"}},
+		"cycles_negative":    {`{"policy":"cycles","maxRetryCycles":-1}`, []string{"maxRetryCycles: ", "from 0 to"}},
+		"cycles_too_many":    {`{"policy":"cycles","maxRetryCycles":1000001}`, []string{"maxRetryCycles: ", "to 1000000"}},
+		"pause_zero":         {`{"policy":"cycles","retryCycleDelay":0}`, []string{"retryCycleDelay: ", "above zero"}},
+		"pause_negative":     {`{"policy":"cycles","retryCycleDelay":"-1s"}`, []string{"retryCycleDelay: ", "negative"}},
+		"handling_unknown":   {`{"policy":"cycles","receiveErrorHandling":"drop"}`, []string{"receiveErrorHandling: ", `"Fault", "Drop", "Reject" or "Move"`}},
+		"handling_type":      {`{"policy":"cycles","receiveErrorHandling":1}`, []string{"receiveErrorHandling: ", "want a string"}},
 		"nested_in_schedule": {`{"schedule":[["5s"]]}`, []string{"schedule[0]: "}},
 	}
 	for name, test := range tests {
