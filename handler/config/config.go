@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/retry"
@@ -20,6 +22,9 @@ import (
 // Prefix is what the names of all our settings begin with.
 const Prefix = "ASYNC_CALLER_"
 
+// retrySetting names a policy, which may be one of the operator's own.
+const retrySetting = Prefix + "RETRY"
+
 // Settings is what the operator decided.
 type Settings struct {
 	// CallTimeout is how long one call may last.
@@ -27,9 +32,14 @@ type Settings struct {
 	// Expiration is how long an envelope without a deadline is tried.
 	Expiration time.Duration
 	// Retry is the policy of envelopes that ask for none.
-	Retry    retry.Policy
-	GiveUp   envelope.GiveUp
-	LogLevel zerolog.Level
+	Retry retry.Policy
+	// RetryStatuses are the answers that are tried again.
+	RetryStatuses decision.Statuses
+	// RetryLimits is how much an envelope may ask for.
+	RetryLimits retry.Limits
+	GiveUp      envelope.GiveUp
+	LogLevel    zerolog.Level
+	PutBack     settle.PutBackMode
 }
 
 // Setting describes one setting for a person.
@@ -48,8 +58,12 @@ func settings() []setting {
 		{Setting{Prefix + "EXPIRATION", "168h", "how long an envelope without a deadline is tried"}, (*Settings).setExpiration},
 		{Setting{Prefix + "GIVE_UP", "dead-letter", "what happens to an envelope without a callback that is given up: dead-letter, drop or fault"}, (*Settings).setGiveUp},
 		{Setting{Prefix + "LOG_LEVEL", "info", "what is logged: debug, info, warn or error"}, (*Settings).setLogLevel},
-		{Setting{Prefix + "PUT_BACK", "new", "how a message is put back: new (write a successor)"}, (*Settings).setPutBack},
-		{Setting{Prefix + "RETRY", "exponential", "retry policy of envelopes that ask for none"}, (*Settings).setRetry},
+		{Setting{Prefix + "PUT_BACK", "new", "how a message is put back: new (write a successor) or update (re-schedule it in place)"}, (*Settings).setPutBack},
+		{Setting{retrySetting, "exponential", "retry policy of envelopes that ask for none: a built-in one, or one of retry.json"}, nil},
+		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "how many calls an envelope may ask for; 0 for no limit"}, (*Settings).setRetryMaxAttempts},
+		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "the longest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMaxDelay},
+		{Setting{Prefix + "RETRY_MIN_DELAY", "0s", "the shortest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMinDelay},
+		{Setting{Prefix + "RETRY_STATUSES", decision.DefaultStatuses, "answers that are tried again: statuses and ranges, ! takes out"}, (*Settings).setRetryStatuses},
 	}
 }
 
@@ -62,9 +76,10 @@ func Table() []Setting {
 	return table
 }
 
-// Load reads the settings from an environment as os.Environ gives it. The error joins every problem,
+// Load reads the settings from an environment as os.Environ gives it; own are the operator's own retry
+// policies, which a setting may name. The error joins every problem,
 // each naming the setting and what is wanted; names with our prefix that are no setting are among them.
-func Load(environ []string) (Settings, error) {
+func Load(environ []string, own retry.Policies) (Settings, error) {
 	values := map[string]string{}
 	var problems []error
 	known := settings()
@@ -81,9 +96,18 @@ func Load(environ []string) (Settings, error) {
 	var loaded Settings
 	for _, s := range known {
 		value := cmp.Or(values[s.Name], s.Default)
+		if s.Name == retrySetting {
+			s.set = func(into *Settings, value string) (err error) {
+				into.Retry, err = own.Named(value)
+				return err
+			}
+		}
 		if err := s.set(&loaded, value); err != nil {
 			problems = append(problems, fmt.Errorf("%s: %q: %w", s.Name, value, err))
 		}
+	}
+	if err := loaded.RetryLimits.Check(); err != nil {
+		problems = append(problems, fmt.Errorf("%sRETRY_MIN_DELAY, %sRETRY_MAX_DELAY: %w", Prefix, Prefix, err))
 	}
 	return loaded, errors.Join(problems...)
 }
@@ -94,6 +118,18 @@ func names(list []setting) []string {
 		names = append(names, s.Name)
 	}
 	return names
+}
+
+// Rules are the rules for messages that the settings make, with the operator's own retry policies.
+func (s Settings) Rules(own retry.Policies) decision.Rules {
+	return decision.Rules{
+		Expiration: s.Expiration,
+		GiveUp:     s.GiveUp,
+		Retry:      s.Retry,
+		Policies:   own,
+		Limits:     s.RetryLimits,
+		Statuses:   s.RetryStatuses,
+	}
 }
 
 // CheckTimeouts makes sure that the host does not end an invocation before it can be settled: the call
@@ -145,13 +181,34 @@ func (s *Settings) setLogLevel(value string) error {
 }
 
 func (s *Settings) setPutBack(value string) error {
-	if value != "new" {
-		return errors.New("give new")
+	mode, ok := settle.ParsePutBackMode(value)
+	if !ok {
+		return errors.New("give new or update")
 	}
+	s.PutBack = mode
 	return nil
 }
 
-func (s *Settings) setRetry(value string) (err error) {
-	s.Retry, err = retry.Named(value)
+func (s *Settings) setRetryStatuses(value string) (err error) {
+	s.RetryStatuses, err = decision.ParseStatuses(value)
 	return err
+}
+
+func (s *Settings) setRetryMinDelay(value string) (err error) {
+	s.RetryLimits.MinDelay, err = duration(value, 0, 7*24*time.Hour)
+	return err
+}
+
+func (s *Settings) setRetryMaxDelay(value string) (err error) {
+	s.RetryLimits.MaxDelay, err = duration(value, time.Second, 10*365*24*time.Hour)
+	return err
+}
+
+func (s *Settings) setRetryMaxAttempts(value string) error {
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 0 || n > 1_000_000 {
+		return errors.New("give a whole number from 0 to 1000000")
+	}
+	s.RetryLimits.MaxAttempts = n
+	return nil
 }

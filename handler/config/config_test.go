@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/retry"
+	"asynccaller/handler/settle"
 )
 
 // settings is what Load makes of an environment, without the retry policy: that is compared by what it does.
@@ -22,17 +23,18 @@ type settings struct {
 	FirstRetry, LastRetry   time.Duration // the longest waits
 	GiveUp                  envelope.GiveUp
 	LogLevel                zerolog.Level
+	PutBack                 settle.PutBackMode
 }
 
 func flat(s config.Settings) settings {
 	_, first := s.Retry.Bounds(1)
 	_, last := s.Retry.Bounds(1000)
-	return settings{s.CallTimeout, s.Expiration, s.Retry.Name, first, last, s.GiveUp, s.LogLevel}
+	return settings{s.CallTimeout, s.Expiration, s.Retry.Name, first, last, s.GiveUp, s.LogLevel, s.PutBack}
 }
 
 // defaults are those of design.md, section 6.
 func defaults() settings {
-	return settings{120 * time.Second, 168 * time.Hour, "exponential", 6 * time.Second, 6 * time.Hour, envelope.GiveUpDeadLetter, zerolog.InfoLevel}
+	return settings{120 * time.Second, 168 * time.Hour, "exponential", 6 * time.Second, 6 * time.Hour, envelope.GiveUpDeadLetter, zerolog.InfoLevel, settle.PutBackNew}
 }
 
 func TestLoad(t *testing.T) {
@@ -58,6 +60,7 @@ func TestLoad(t *testing.T) {
 		"log_warn":            {[]string{"ASYNC_CALLER_LOG_LEVEL=warn"}, func(s *settings) { s.LogLevel = zerolog.WarnLevel }},
 		"log_error":           {[]string{"ASYNC_CALLER_LOG_LEVEL=error"}, func(s *settings) { s.LogLevel = zerolog.ErrorLevel }},
 		"put_back_new":        {[]string{"ASYNC_CALLER_PUT_BACK=new"}, func(*settings) {}},
+		"put_back_update":     {[]string{"ASYNC_CALLER_PUT_BACK=update"}, func(s *settings) { s.PutBack = settle.PutBackUpdate }},
 		"retry_exponential":   {[]string{"ASYNC_CALLER_RETRY=exponential"}, func(*settings) {}},
 		"several": {
 			[]string{"ASYNC_CALLER_GIVE_UP=drop", "HOME=/", "ASYNC_CALLER_EXPIRATION=1h"},
@@ -66,7 +69,7 @@ func TestLoad(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			loaded, err := config.Load(test.environ)
+			loaded, err := config.Load(test.environ, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,7 +83,7 @@ func TestLoad(t *testing.T) {
 }
 
 func TestDefaultPolicyIsTheDefault(t *testing.T) {
-	loaded, err := config.Load(nil)
+	loaded, err := config.Load(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,13 +118,13 @@ func TestLoadRefuses(t *testing.T) {
 		"log_level_trace":       {"ASYNC_CALLER_LOG_LEVEL=trace", []string{`"trace"`, "debug, info, warn or error"}},
 		"log_level_number":      {"ASYNC_CALLER_LOG_LEVEL=1", []string{`"1"`}},
 		"log_level_case":        {"ASYNC_CALLER_LOG_LEVEL=INFO", []string{`"INFO"`, "info"}},
-		"put_back_unknown":      {"ASYNC_CALLER_PUT_BACK=old", []string{`"old"`, "new"}},
+		"put_back_unknown":      {"ASYNC_CALLER_PUT_BACK=old", []string{`"old"`, "new or update"}},
 		"retry_unknown":         {"ASYNC_CALLER_RETRY=linear", []string{`"linear"`, "exponential"}},
 		"retry_parameters":      {`ASYNC_CALLER_RETRY={"factor":2}`, []string{"exponential"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := config.Load([]string{test.variable})
+			_, err := config.Load([]string{test.variable}, nil)
 			if err == nil {
 				t.Fatal("it was accepted")
 			}
@@ -140,7 +143,7 @@ func TestUnknownNames(t *testing.T) {
 		"ASYNC_CALLER_TIMEOUT", "ASYNC_CALLER_", "async_caller_retry", "Async_Caller_Retry", "ASYNC_CALLER_RETRY_", "ASYNC_CALLER_RETRIES", "ASYNC_CALLER__RETRY",
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, err := config.Load([]string{name + "=C4nary"})
+			_, err := config.Load([]string{name + "=C4nary"}, nil)
 			if err == nil {
 				t.Fatal("it was accepted")
 			}
@@ -162,7 +165,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	}
 	environ = append(environ, "ASYNC_CALLER_NONSENSE=1", "ASYNC_CALLER_NONSENSE_TOO=1")
 	want = append(want, "ASYNC_CALLER_NONSENSE: ", "ASYNC_CALLER_NONSENSE_TOO: ")
-	_, err := config.Load(environ)
+	_, err := config.Load(environ, nil)
 	if err == nil {
 		t.Fatal("no problem was reported")
 	}
@@ -179,7 +182,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 
 // What is wrong with one setting does not lose the others, so that they can be checked too.
 func TestGoodSettingsBesideABadOne(t *testing.T) {
-	loaded, err := config.Load([]string{"ASYNC_CALLER_GIVE_UP=wrong", "ASYNC_CALLER_CALL_TIMEOUT=30s"})
+	loaded, err := config.Load([]string{"ASYNC_CALLER_GIVE_UP=wrong", "ASYNC_CALLER_CALL_TIMEOUT=30s"}, nil)
 	if err == nil || loaded.CallTimeout != 30*time.Second {
 		t.Errorf("got %v, %v", loaded.CallTimeout, err)
 	}
@@ -194,7 +197,7 @@ func TestTable(t *testing.T) {
 	if !slices.IsSortedFunc(table, func(a, b config.Setting) int { return strings.Compare(a.Name, b.Name) }) {
 		t.Error("the settings are not ordered by name")
 	}
-	plain, err := config.Load(nil)
+	plain, err := config.Load(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -203,14 +206,14 @@ func TestTable(t *testing.T) {
 			if !strings.HasPrefix(s.Name, config.Prefix) || s.Meaning == "" || s.Default == "" || strings.ContainsAny(s.Meaning+s.Default, "|\n`") {
 				t.Errorf("%+v cannot stand in a table", s)
 			}
-			explicit, err := config.Load([]string{s.Name + "=" + s.Default})
+			explicit, err := config.Load([]string{s.Name + "=" + s.Default}, nil)
 			if err != nil {
 				t.Fatalf("its own default is refused: %v", err)
 			}
 			if diff := cmp.Diff(flat(plain), flat(explicit)); diff != "" {
 				t.Errorf("setting the default changes something (-unset +set):\n%s", diff)
 			}
-			if _, err := config.Load([]string{s.Name + "=\x00nonsense"}); err == nil {
+			if _, err := config.Load([]string{s.Name + "=\x00nonsense"}, nil); err == nil {
 				t.Error("it takes any value")
 			}
 		})
@@ -254,7 +257,7 @@ func TestCheckTimeouts(t *testing.T) {
 
 // The project's own host.json leaves time for the default settings.
 func TestProjectsOwnTimeouts(t *testing.T) {
-	loaded, err := config.Load(nil)
+	loaded, err := config.Load(nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

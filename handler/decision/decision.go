@@ -70,6 +70,12 @@ type Decision struct {
 	Status int
 	// State is the envelope's state from now on.
 	State envelope.State
+	// Rule says which rule judged the call's outcome, or why there was no call.
+	Rule string
+	// Limited says which of the operator's limits changed the envelope's own policy, if any.
+	Limited string
+	// Ignored names what the target said about trying again that makes no sense.
+	Ignored []string
 }
 
 // Rules is what the operator decided for every message.
@@ -79,9 +85,16 @@ type Rules struct {
 	GiveUp     envelope.GiveUp
 	// Retry is the policy of an envelope that asks for none.
 	Retry retry.Policy
+	// Policies are those that an envelope may ask for by name, beside the built-in ones; Limits is how
+	// much it may ask for.
+	Policies retry.Policies
+	Limits   retry.Limits
+	// Statuses are the answers that are tried again.
+	Statuses Statuses
 }
 
-// OnMalformed decides about content that is not an envelope, or asks for what does not exist.
+// OnMalformed decides about content that is not an envelope, or about an envelope that asks for what
+// does not exist.
 func OnMalformed(problem error) Decision {
 	return Decision{Action: DeadLetter, Reason: Malformed, Detail: problem.Error()}
 }
@@ -91,11 +104,11 @@ func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
 		return r.Retry, nil
 	}
-	policy, err := e.Retry.Policy()
-	if err != nil {
+	policy, err := r.Policies.Resolve(*e.Retry)
+	if err := cmp.Or(e.RetryProblem, err); err != nil {
 		return retry.Policy{}, strictjson.In("retry", err)
 	}
-	return policy, nil
+	return policy.Within(r.Limits), nil
 }
 
 // BeforeCall decides about an envelope that arrived and was accepted.
@@ -118,10 +131,11 @@ func (r Rules) BeforeCall(e *envelope.Envelope, now time.Time) Decision {
 // AfterCall decides about an envelope whose call began at started and has just come to an end. Jitter
 // is a random number from 0 up to, not including, 1.
 func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, started, now time.Time, jitter float64) Decision {
-	if o.judge() == interrupted {
+	j := r.judge(o)
+	if j.verdict == interrupted {
 		state := e.State
 		state.NextAttemptAt = time.Time{}
-		return Decision{Action: PutBack, Reason: Interrupted, Detail: "the handler is stopping", State: state, Status: e.LatestStatus()}
+		return Decision{Action: PutBack, Reason: Interrupted, Detail: j.rule, Rule: j.rule, State: state, Status: e.LatestStatus()}
 	}
 	state := e.State
 	state.Attempts++
@@ -129,29 +143,46 @@ func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, s
 	state.NextAttemptAt = time.Time{}
 	state.Trail = envelope.AppendAttempt(e.Trail, attempt(o, started))
 
-	switch o.judge() {
+	var d Decision
+	switch j.verdict {
 	case delivered:
-		return finish(e, Delivered, o, state)
+		d = finish(e, Delivered, o, state)
 	case permanent:
-		return r.reject(e, o, state)
+		d = r.reject(e, o, state)
 	case temporary, interrupted:
+		d = r.retry(e, policy, o, state, now, jitter)
+		d.Limited = policy.Limited
 	}
-	return r.retry(e, policy, o, state, now, jitter)
+	d.Rule = j.rule
+	if j.ignored != "" {
+		d.Ignored = append(d.Ignored, j.ignored)
+	}
+	return d
 }
 
 // retry decides about a temporary failure.
 func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state envelope.State, now time.Time, jitter float64) Decision {
 	detail := describe(o)
 	if policy.Exhausted(state.Attempts) {
+		r.GiveUp = cmp.Or(giveUpOf(policy.ErrorHandling), r.GiveUp)
 		return r.giveUp(e, Exhausted, fmt.Sprintf("%d attempts, the last one: %s", state.Attempts, detail), o, state)
 	}
 	deadline := e.GiveUpAt(r.Expiration)
-	next := now.Add(policy.Delay(state.Attempts, jitter))
+	delay := policy.Delay(state.Attempts, jitter)
+	wanted, source, ignored := o.pressure(now)
+	if wanted > 0 {
+		detail += fmt.Sprintf(", %s asks for %v", source, wanted.Round(time.Second))
+		// Never earlier than the target wants, and not all at the same moment.
+		delay = max(delay, wanted+time.Duration(jitter*pressureJitter*float64(wanted)))
+	}
+	next := now.Add(delay)
 	if !next.Before(deadline) {
 		first, _ := policy.Bounds(1)
 		next = deadline.Add(-lastAttemptLead)
 		if !next.After(now.Add(first)) {
-			return r.giveUp(e, Expired, "the deadline comes before the next attempt; the last one: "+detail, o, state)
+			d := r.giveUp(e, Expired, "the deadline comes before the next attempt; the last one: "+detail, o, state)
+			d.Ignored = ignored
+			return d
 		}
 	}
 	state.NextAttemptAt = next
@@ -161,7 +192,7 @@ func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state
 	}
 	return Decision{
 		Action: PutBack, Reason: reason, Detail: detail,
-		Delay: min(next.Sub(now), queue.MaxDelay), Status: o.Status, State: state,
+		Delay: min(next.Sub(now), queue.MaxDelay), Status: o.Status, State: state, Ignored: ignored,
 	}
 }
 
@@ -206,6 +237,20 @@ func (r Rules) giveUp(e *envelope.Envelope, reason Reason, detail string, o Outc
 		d.Action = DeadLetter
 	}
 	return d
+}
+
+// giveUpOf is what a policy's way to handle errors means for an envelope that nobody is told about; who
+// has a callback is told in any case, which is all that Reject asks for.
+func giveUpOf(handling retry.ErrorHandling) envelope.GiveUp {
+	switch handling {
+	case retry.Fault:
+		return envelope.GiveUpFault
+	case retry.Drop:
+		return envelope.GiveUpDrop
+	case retry.Reject, retry.Move:
+		return envelope.GiveUpDeadLetter
+	}
+	return ""
 }
 
 // Report is what the callback of a decision tells the sender. The outcome is that of the latest call,

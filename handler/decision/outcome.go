@@ -3,8 +3,8 @@
 package decision
 
 import (
-	"encoding/json"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -14,6 +14,8 @@ type Outcome struct {
 	Failure Failure
 	// Status is the target's answer, or 0 when there was none.
 	Status int
+	// Header is the answer's; nil when there was none.
+	Header http.Header
 	// MediaType is the answer's Content-Type without parameters.
 	MediaType string
 	// Body is the beginning of the answer's body; Truncated says that there was more.
@@ -62,66 +64,46 @@ const (
 )
 
 // Delivered reports whether the target took the call: it answered 2xx.
-func (o Outcome) Delivered() bool { return o.judge() == delivered }
+func (o Outcome) Delivered() bool { return o.Failure == "" && o.Status/100 == 2 }
 
-func (o Outcome) judge() verdict {
+// judgement is what an outcome means, and which rule says so.
+type judgement struct {
+	verdict verdict
+	rule    string
+	// ignored names what the target said that makes no sense.
+	ignored string
+}
+
+// judge applies the rules: what the target says itself beats its status.
+func (r Rules) judge(o Outcome) judgement {
 	switch o.Failure {
 	case "":
-		return judgeAnswer(o.Status, o.Body)
+		return r.judgeAnswer(o)
 	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection:
-		return temporary
+		return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 	case FailureInterrupted:
-		return interrupted
+		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureCertificate, FailureBadURL:
-		return permanent
+		return judgement{verdict: permanent, rule: "never another answer: " + string(o.Failure)}
 	}
-	return temporary // unknown: trying again loses nothing
+	return judgement{verdict: temporary, rule: "unknown failure: trying again loses nothing"}
 }
 
-// judgeAnswer applies the status rules, which an error body in Nexus's form overrides.
-func judgeAnswer(status int, body []byte) verdict {
-	if status/100 == 2 {
-		return delivered
+func (r Rules) judgeAnswer(o Outcome) judgement {
+	if o.Delivered() {
+		return judgement{verdict: delivered, rule: "status 2xx"}
 	}
-	retry, says := nexusError(body)
-	switch {
-	case says && retry:
-		return temporary
-	case says:
-		return permanent
-	case TemporaryStatus(status):
-		return temporary
+	retry, says, source, ignored := o.signal()
+	j := judgement{verdict: permanent, rule: source, ignored: ignored}
+	if !says {
+		retry = r.Statuses.Temporary(o.Status)
+		j.rule = "status " + strconv.Itoa(o.Status) + " is permanent"
+		if retry {
+			j.rule = "status " + strconv.Itoa(o.Status) + " is temporary"
+		}
 	}
-	return permanent
-}
-
-// TemporaryStatus reports whether a target that answers with this status may answer otherwise later:
-// 404, 408, 423, 425, 429 and everything from 500 but 510 and 526. The rule is Nexus Async Caller's.
-func TemporaryStatus(status int) bool {
-	switch status {
-	case http.StatusNotFound, http.StatusRequestTimeout, http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests:
-		return true
-	case http.StatusNotExtended, statusInvalidCertificate:
-		return false
+	if retry {
+		j.verdict = temporary
 	}
-	return status >= http.StatusInternalServerError
-}
-
-// statusInvalidCertificate is Cloudflare's 526.
-const statusInvalidCertificate = 526
-
-// nexusError reads the body of an answer that says itself whether to try again: a JSON object with a
-// Type that is not null and a boolean IsRetryMeaningful (Nexus's FulcrumError).
-func nexusError(body []byte) (retry, says bool) {
-	var answer struct {
-		Type              any
-		IsRetryMeaningful *bool
-	}
-	if len(body) == 0 || body[0] != '{' || json.Unmarshal(body, &answer) != nil {
-		return false, false
-	}
-	if answer.Type == nil || answer.IsRetryMeaningful == nil {
-		return false, false
-	}
-	return *answer.IsRetryMeaningful, true
+	return j
 }

@@ -31,8 +31,10 @@ type Envelope struct {
 	// Deadline is the moment after which we give up, or zero when the sender set none; see GiveUpAt. The
 	// year 1 is zero, as in .NET, where it means never.
 	Deadline time.Time
-	// Retry is the policy that the sender asks for, or nil.
-	Retry *retry.Spec
+	// Retry is the policy that the sender asks for, or nil. RetryProblem is what is wrong with it: the
+	// call cannot be made, but all else is known, so that the dead letter can say why it is one.
+	Retry        *retry.Spec
+	RetryProblem error
 	// GiveUp is what the sender wants when we give up, or empty.
 	GiveUp GiveUp
 	// DeadLetter is present when the envelope was given up before and a person moved it back.

@@ -79,7 +79,7 @@ func (e *Envelope) set(m strictjson.Member) (err error) {
 		e.Deadline, err = strictjson.Time(m.Value)
 	case "retry":
 		var spec retry.Spec
-		spec, err = retry.ParseSpec(m.Value)
+		spec, e.RetryProblem = retry.ParseSpec(m.Value)
 		e.Retry = &spec
 	case "giveUp":
 		e.GiveUp, err = parseGiveUp(m.Value)

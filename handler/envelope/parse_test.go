@@ -145,9 +145,6 @@ func TestParseNamesTheMember(t *testing.T) {
 		"priority_fraction":    {with(`"priority":1.5`), "priority: want a whole number"},
 		"not_before":           {with(`"notBefore":"tomorrow"`), "notBefore: want a time"},
 		"deadline_first":       {with(`"notBefore":"2026-02-01T00:00:00Z","deadline":"2026-01-01T00:00:00Z"`), "deadline: is not after notBefore"},
-		"retry_parameter":      {with(`"retry":{"factr":2}`), "retry.factr: unknown parameter"},
-		"retry_schedule":       {with(`"retry":{"schedule":["1s","x"]}`), "retry.schedule[1]: want a duration"},
-		"retry_number":         {with(`"retry":3`), "retry: want a policy's name"},
 		"give_up":              {with(`"giveUp":"never"`), `giveUp: want "dead-letter", "drop" or "fault"`},
 		"attempts":             {with(`"attempts":-1`), "attempts: want a whole number from 0"},
 		"trail":                {with(`"trail":{}`), "trail: want an array, not an object"},
@@ -203,6 +200,25 @@ func TestABrokenDeadLetterMemberNeverStopsACall(t *testing.T) {
 		}
 		if err := e.Accept(time.Now(), "m1", 1<<16); err != nil || e.Attempts != 0 {
 			t.Errorf("%s: attempts %d, error %v", member, e.Attempts, err)
+		}
+	}
+}
+
+// TestRetryProblem: a policy that cannot be is no reason to forget the rest of the envelope.
+func TestRetryProblem(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"factr":2}`:                "factr: unknown parameter",
+		`{"schedule":["1s","x"]}`:    "schedule[1]: want a duration",
+		`3`:                          "want a policy's name",
+		`{"policy":"io","factor":2}`: "factor: has no meaning for policy io",
+	} {
+		e, err := envelope.Parse([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"retry":` + value + `}`))
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		if e.RequestID != "r1" || e.RetryProblem == nil || !strings.Contains(e.RetryProblem.Error(), want) {
+			t.Errorf("%s: problem %v, want %s", value, e.RetryProblem, want)
 		}
 	}
 }

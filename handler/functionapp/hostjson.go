@@ -27,6 +27,8 @@ const (
 	defaultMaxDequeueCount = 5
 	minPollingInterval     = 100 * time.Millisecond
 	maxVisibilityTimeout   = 7 * 24 * time.Hour
+	// noHostRetry explains why the host's own retry policies are refused.
+	noHostRetry = "remove it: the host would call again with the same message beside the retries of Async Caller"
 	// overridePrefix marks environment variables that replace values of host.json.
 	overridePrefix = "AzureFunctionsJobHost__"
 )
@@ -157,6 +159,9 @@ func (h *hostJSON) host() Host {
 	h.checkNesting()
 	if h.text("extensionBundle.id") == "" || h.text("extensionBundle.version") == "" {
 		h.problem(`extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)) the host does not know queueTrigger`)
+	}
+	if h.text("retry.strategy") != "" {
+		h.problem("retry: %s", noHostRetry)
 	}
 	return Host{
 		FunctionTimeout: h.functionTimeout(),

@@ -60,6 +60,7 @@ func LoadHost(dir string, environ []string) (Host, error) {
 // functionJSON is the part of function.json that we read.
 type functionJSON struct {
 	Disabled any
+	Retry    any
 	Bindings []binding
 }
 
@@ -113,6 +114,9 @@ func readFunction(path, name string, environ []string) (function Function, found
 		return Function{}, false, nil
 	}
 	function, problems = newFunction(name, triggers[0], environ)
+	if file.Retry != nil {
+		problems = append(problems, errors.New("retry: "+noHostRetry))
+	}
 	return function, true, problems
 }
 

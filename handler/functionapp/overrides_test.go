@@ -57,3 +57,14 @@ func TestQueueWithoutPoisonQueueIsRefused(t *testing.T) {
 		}
 	}
 }
+
+func TestHostRetryIsRefused(t *testing.T) {
+	for name, files := range map[string]files{
+		"host.json":          host(t, `"version": "2.0"`, `"version": "2.0", "retry": {"strategy": "fixedDelay", "maxRetryCount": 2}`),
+		"Work/function.json": app(files{"Work/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + soundTrigger + `]}`}),
+	} {
+		if _, err := functionapp.Load(files.write(t), nil); err == nil || !strings.HasPrefix(err.Error(), name+": retry: remove it") {
+			t.Errorf("%s: error %v", name, err)
+		}
+	}
+}

@@ -116,7 +116,7 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	defer response.Body.Close()
 
-	outcome := decision.Outcome{Status: response.StatusCode, MediaType: mediaType(response.Header)}
+	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header, MediaType: mediaType(response.Header)}
 	if notFollowed(response) {
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)

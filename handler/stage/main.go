@@ -15,12 +15,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"asynccaller/handler/config"
 )
 
 const (
 	executable    = "async-caller"
 	archive       = "async-caller.zip"
 	localSettings = "local.settings.json"
+	retryFile     = config.RetryFile
 	// ignore is read by `func azure functionapp publish`, which zips everything else that it finds.
 	ignore = ".funcignore"
 )
@@ -44,7 +47,7 @@ func run(project, dist string, pack bool) error {
 	return zipDist(dist)
 }
 
-// stage copies the app's files into dist and removes function folders that the project no longer has.
+// stage copies the app's files into dist and removes what the project no longer has.
 func stage(project, dist string) error {
 	if err := removeFunctions(dist); err != nil {
 		return err
@@ -53,6 +56,9 @@ func stage(project, dist string) error {
 		if err := copyFile(filepath.Join(project, name), filepath.Join(dist, name)); err != nil {
 			return err
 		}
+	}
+	if err := stageRetryFile(project, dist); err != nil {
+		return err
 	}
 	paths, err := filepath.Glob(filepath.Join(project, "functions", "*", "function.json"))
 	if err != nil {
@@ -71,6 +77,18 @@ func stage(project, dist string) error {
 		}
 	}
 	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644)
+}
+
+// stageRetryFile copies the operator's own retry policies, if there are any.
+func stageRetryFile(project, dist string) error {
+	err := copyFile(filepath.Join(project, retryFile), filepath.Join(dist, retryFile))
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Remove(filepath.Join(dist, retryFile)); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 func removeFunctions(dist string) error {
@@ -131,6 +149,9 @@ func writeZip(file io.Writer, dist string, names []string) error {
 // what stays out, so that nothing that somebody left in dist ever gets deployed.
 func packed(dist string) ([]string, error) {
 	names := []string{executable, "host.json"}
+	if _, err := os.Stat(filepath.Join(dist, retryFile)); err == nil {
+		names = append(names, retryFile)
+	}
 	functions, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
 	if err != nil {
 		return nil, err
