@@ -25,6 +25,8 @@ type Message struct {
 	ID string
 	// Content is the message's decoded body.
 	Content []byte
+	// Lease is the host's hold on the message; the zero value where its word cannot be taken for it.
+	Lease settle.Lease
 }
 
 // Result is what became of a message.
@@ -38,6 +40,8 @@ type Result struct {
 	Took time.Duration
 	// LeftOut names what of the envelope had no room; empty when all of it had.
 	LeftOut string
+	// PutBack is how the message was put back in mode update; empty in mode new, or when it was not.
+	PutBack settle.PutBackMode
 	// Err says why the message could not be settled: nothing was written and the host must keep it.
 	Err error
 }
@@ -66,14 +70,16 @@ type Deliverer struct {
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	ctx = context.WithoutCancel(ctx)
 	e, policy, err := d.open(m)
-	if err != nil {
+	if e == nil {
 		return d.settle(ctx, m, nil, Result{Decision: decision.OnMalformed(err)}, decision.Outcome{})
 	}
-	result := Result{
-		Decision:   d.Rules.BeforeCall(e, d.Now()),
-		RequestID:  e.RequestID,
-		TargetHost: host(e.Call.URL),
+	result := Result{RequestID: e.RequestID, TargetHost: host(e.Call.URL)}
+	if err != nil {
+		result.Decision = decision.OnMalformed(err)
+		result.State = e.State
+		return d.settle(ctx, m, e, result, decision.Outcome{})
 	}
+	result.Decision = d.Rules.BeforeCall(e, d.Now())
 	var outcome decision.Outcome
 	if result.Action == decision.Call {
 		started := d.Now()
@@ -84,7 +90,8 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	return d.settle(ctx, m, e, result, outcome)
 }
 
-// open makes an envelope of the message's content. Its error says why that cannot be delivered, ever.
+// open makes an envelope of the message's content. Its error says why that cannot be delivered, ever;
+// beside it stands the envelope if only its retry policy is at fault.
 func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
 	e, err := envelope.Parse(m.Content)
 	if err != nil {
@@ -107,8 +114,9 @@ func (d *Deliverer) call(ctx context.Context, e *envelope.Envelope) decision.Out
 }
 
 func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result, o decision.Outcome) Result {
-	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e}
-	result.LeftOut, result.Err = d.Settler.Settle(ctx, settling, result.Decision, o, d.Now())
+	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
+	written, err := d.Settler.Settle(ctx, settling, result.Decision, o, d.Now())
+	result.LeftOut, result.PutBack, result.Err = written.LeftOut, written.PutBack, err
 	result.log(zerolog.Ctx(ctx))
 	return result
 }
@@ -123,6 +131,10 @@ func (r Result) log(log *zerolog.Logger) {
 		log.Error().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).
 			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
 			Msgf("Giving up on envelope %s: %s", r.RequestID, r.Detail)
+	}
+	if len(r.Ignored) > 0 {
+		log.Warn().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).Strs(logs.Ignored, r.Ignored).
+			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
 	}
 	log.Info().EmbedObject(r).Msg("settled")
 }
@@ -142,8 +154,14 @@ func (r Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Action == decision.PutBack {
 		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
 	}
+	if r.PutBack != "" {
+		event.Str(logs.PutBack, string(r.PutBack))
+	}
 	if r.Detail != "" {
 		event.Str(logs.Detail, r.Detail)
+	}
+	if r.Limited != "" {
+		event.Str(logs.RetryLimited, r.Limited)
 	}
 	if r.LeftOut != "" {
 		event.Str(logs.LeftOut, r.LeftOut)

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
+	"asynccaller/handler/settle"
 )
 
 // pollingInterval is host.json's maxPollingInterval: how late the host may notice a visible message.
@@ -43,11 +44,15 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: content})
+		held := settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, ExpiresAt: m.ExpiresAt}
+		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: content, Lease: held})
 		if result.Err != nil || result.Action == decision.Fault {
 			_, err = b.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, visibilityTimeout)
 		} else {
 			err = b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt)
+		}
+		if result.PutBack == settle.PutBackUpdate && errors.Is(err, queue.ErrStale) {
+			continue // the host does not mind
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -170,6 +170,10 @@ func (d *deaf) Put(ctx context.Context, name string, item queue.Item) (queue.Mes
 	return message, err
 }
 
+func (d *deaf) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
+	return d.b.store.Update(ctx, name, id, receipt, text, delay)
+}
+
 // TestHostHangsUp: a host that does not wait for the answer costs nothing. The call goes on, and what
 // comes of it is settled.
 func TestHostHangsUp(t *testing.T) {

@@ -271,6 +271,36 @@ func (b *bench) wantGaveUp(t *testing.T, message string) {
 	}
 }
 
+// TestPolicyThatCannotBe: the dead letter says so itself, and keeps the call.
+func TestPolicyThatCannotBe(t *testing.T) {
+	for retry, want := range map[string]string{
+		`"often"`:                            `retry: unknown policy "often"`,
+		`{"schedule":["2s","1s"]}`:           "retry.schedule[1]: 1s is shorter",
+		`{"schedule":[]}`:                    "retry.schedule: the list is empty",
+		`{"factor":0.5}`:                     "retry.factor: ",
+		`{"baseDelay":"-1s"}`:                "retry.baseDelay: ",
+		`{"baseDelay":"2h","maxDelay":"1h"}`: "retry.maxDelay: ",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := setup(t, answers(decision.Outcome{Status: 200}))
+			const call = `{"url":"https://t.example/", "body":"x"}`
+			result := b.deliver(`{"asyncCaller":1,"requestId":"r1","call":` + call + `,"retry":` + retry + `}`)
+			if result.Err != nil || len(b.target.calls) > 0 {
+				t.Fatalf("%s: error %v, %d calls", retry, result.Err, len(b.target.calls))
+			}
+			letters := b.items(t, poisonQueue)
+			if len(letters) != 1 || !strings.Contains(letters[0].content, `"call":`+call) ||
+				!strings.Contains(letters[0].content, `"deadLetter":{`) || !strings.Contains(letters[0].content, `"reason":"malformed"`) {
+				t.Fatalf("%s: poison queue %v", retry, letters)
+			}
+			e, err := envelope.Parse([]byte(letters[0].content))
+			if err != nil || !strings.HasPrefix(e.DeadLetter.Detail, want) {
+				t.Errorf("%s: the dead letter says %q, %v; want %q", retry, e.DeadLetter.Detail, err, want)
+			}
+		})
+	}
+}
+
 // TestMalformed: what is no envelope comes to the poison queue byte for byte, and no call is made.
 func TestMalformed(t *testing.T) {
 	rows := map[string]struct{ content, detail string }{
@@ -282,8 +312,6 @@ func TestMalformed(t *testing.T) {
 		"no_marker":         {`{"call":{"url":"https://t.example/"}}`, "asyncCaller: missing"},
 		"spaces_kept":       {" { \"asyncCaller\" : 2 }\r\n", "asyncCaller: want 1"},
 		"bad_url":           {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, "call.url: "},
-		"unknown_policy":    {`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":"often"}`, "retry: "},
-		"shrinking_waits":   {`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":{"schedule":["2s","1s"]}}`, "retry.schedule[1]: "},
 		"no_room_for_state": {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x", 48<<10-80) + `"}}`, "shorten it by"},
 	}
 	for name, row := range rows {

@@ -60,6 +60,8 @@ type app struct {
 	http.Handler
 	store *memory.Store
 	log   *lockedBuffer
+	// deliverer is what the handler works with; a test may change it before it posts.
+	deliverer *delivery.Deliverer
 }
 
 // newApp makes a handler for one function. Faults, if any, stand between it and the queues.
@@ -69,7 +71,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 	if err := a.store.Create(tb.Context(), mainQueue); err != nil {
 		tb.Fatal(err)
 	}
-	deliverer := &delivery.Deliverer{
+	a.deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
@@ -78,7 +80,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Jitter:   func() float64 { return 0.5 },
 	}
 	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
-	a.Handler = invoke.Handler(functions, deliverer, zerolog.New(a.log))
+	a.Handler = invoke.Handler(functions, a.deliverer, zerolog.New(a.log))
 	return a
 }
 

@@ -5,10 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/google/uuid"
 
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/functionapp"
+	"asynccaller/handler/settle"
 	"asynccaller/handler/strictjson"
 )
 
@@ -21,6 +24,9 @@ type invocation struct {
 	// manual run.
 	MessageID    string
 	DequeueCount int64
+	// Lease is zero unless the host vouches for every part of it: a body that could write it could have
+	// us overwrite other messages.
+	Lease settle.Lease
 }
 
 // parseInvocation reads the body of the host's POST for a function whose binding has the given name.
@@ -39,34 +45,44 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 	if !ok {
 		return invocation{}, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
 	}
-	content, err := parseContent(data)
+	content, dataType, err := parseContent(data)
 	if err != nil {
 		return invocation{}, fmt.Errorf("member Data.%s: %w", binding, err)
 	}
-	return invocation{
+	in := invocation{
 		Content:      content,
 		MessageID:    hintText(request.Metadata["Id"]),
 		DequeueCount: hintNumber(request.Metadata["DequeueCount"]),
-	}, nil
+	}
+	if dataType == functionapp.DataBinary {
+		in.Lease = settle.Lease{
+			ID:           in.MessageID,
+			PopReceipt:   hintText(request.Metadata["PopReceipt"]),
+			DequeueCount: in.DequeueCount,
+			ExpiresAt:    hintTime(request.Metadata["ExpirationTime"]),
+		}
+	}
+	return in, nil
 }
 
-func parseContent(data json.RawMessage) ([]byte, error) {
+// parseContent returns the message's body, and the mode in which the host handed it over.
+func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
 	text, err := strictjson.String(data)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if len(text) > 0 && text[0] == '"' {
 		var inner string
 		if err := json.Unmarshal([]byte(text), &inner); err != nil {
-			return nil, fmt.Errorf("text content is not a JSON string: %w", err)
+			return nil, "", fmt.Errorf("text content is not a JSON string: %w", err)
 		}
-		return []byte(inner), nil
+		return []byte(inner), functionapp.DataString, nil
 	}
 	content, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
-		return nil, fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
+		return nil, "", fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
 	}
-	return content, nil
+	return content, functionapp.DataBinary, nil
 }
 
 // hintText reads a metadata value that the host encodes twice, or "" when it is anything else.
@@ -92,6 +108,15 @@ func hintNumber(value json.RawMessage) int64 {
 		return 0
 	}
 	return n
+}
+
+// hintTime reads a metadata time, or the zero time when it is anything else.
+func hintTime(value json.RawMessage) time.Time {
+	t, err := time.Parse(time.RFC3339, hintText(value))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // callID is what names a call whose envelope has no request id: the first of the candidates that can,

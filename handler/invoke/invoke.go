@@ -64,7 +64,8 @@ func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, lo
 		}
 		id := callID(in.MessageID, invocationID)
 		log = log.With().Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount).Logger()
-		result := deliverer.Deliver(log.WithContext(r.Context()), delivery.Message{Queue: f.Queue, ID: id, Content: in.Content})
+		message := delivery.Message{Queue: f.Queue, ID: id, Content: in.Content, Lease: in.Lease}
+		result := deliverer.Deliver(log.WithContext(r.Context()), message)
 		answer(w, status(result), map[string]any{"Logs": []string{result.Summary()}})
 	}
 }

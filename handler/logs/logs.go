@@ -24,8 +24,11 @@ const (
 	Status       = "status"
 	Delay        = "delay"
 	NextAttempt  = "next_attempt_at"
+	PutBack      = "put_back"
 	Took         = "took"
 	LeftOut      = "left_out"
+	RetryLimited = "retry_limited"
+	Ignored      = "ignored"
 	Stack        = "stack"
 )
 

@@ -39,10 +39,14 @@ type faulty struct {
 	mu      sync.Mutex
 	tries   []try
 	creates int
+	updates int
 	// onPut takes the place of the n-th Put, counted from 1, and onCreate of the n-th Create. Real does
 	// what the store would have done.
 	onPut    func(ctx context.Context, n int, real func() error) error
 	onCreate func(ctx context.Context, n int, real func() error) error
+	// onUpdate takes the place of the n-th Update. Real does it even when ctx has ended: a request that is
+	// under way.
+	onUpdate func(ctx context.Context, n int, real func() error) error
 }
 
 // newStore is an account with the main queue.
@@ -80,6 +84,21 @@ func (s *faulty) Create(ctx context.Context, name string) error {
 		return create()
 	}
 	return s.onCreate(ctx, n, create)
+}
+
+func (s *faulty) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (newest string, err error) {
+	s.mu.Lock()
+	s.updates++
+	n := s.updates
+	s.mu.Unlock()
+	update := func() error {
+		newest, err = s.Store.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
+		return err
+	}
+	if s.onUpdate == nil {
+		return newest, update()
+	}
+	return newest, s.onUpdate(ctx, n, update)
 }
 
 var errOutage = errors.New("503 ServerBusy")

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"asynccaller/handler/decision"
@@ -30,17 +31,30 @@ const (
 type Store interface {
 	Create(ctx context.Context, queue string) error
 	Put(ctx context.Context, queue string, item queue.Item) (queue.Message, error)
+	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
 }
 
 // Settler settles messages. It is safe for concurrent use.
 type Settler struct {
 	store    Store
 	encoding queue.Encoding
+	mode     PutBackMode
+	// maxDequeueCount is the host's.
+	maxDequeueCount int64
 }
 
-// New returns a settler that encodes what it writes as the host will decode it.
+// New returns a settler that encodes what it writes as the host will decode it, and puts messages back
+// by writing a successor.
 func New(store Store, encoding queue.Encoding) *Settler {
-	return &Settler{store: store, encoding: encoding}
+	return &Settler{store: store, encoding: encoding, mode: PutBackNew}
+}
+
+// WithPutBack returns a settler that puts messages back in the given mode, for a host with the given
+// maxDequeueCount.
+func (s *Settler) WithPutBack(mode PutBackMode, maxDequeueCount int64) *Settler {
+	changed := *s
+	changed.mode, changed.maxDequeueCount = mode, maxDequeueCount
+	return &changed
 }
 
 // MaxContentBytes is the size of the largest content that it can write.
@@ -54,13 +68,23 @@ type Message struct {
 	// Content is the message as it came. Envelope is what it holds, nil when that is malformed.
 	Content  []byte
 	Envelope *envelope.Envelope
+	// Lease is what mode update needs.
+	Lease Lease
+}
+
+// Written tells what the decision does not: how it was carried out.
+type Written struct {
+	// LeftOut names what had no room; empty when all of it had.
+	LeftOut string
+	// PutBack is how the message was put back in mode update; empty in mode new, or when it was not.
+	PutBack PutBackMode
 }
 
 // Settle does what the decision asks for and returns when storage has acknowledged it. The outcome is
-// the latest call's. What it leaves out for lack of room it names in leftOut. It goes on when ctx is
-// cancelled, for at most [Timeout]: the host would otherwise repeat a call that was made. When it
-// returns an error nothing that it knows of has been written, and the host must keep the message.
-func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, o decision.Outcome, now time.Time) (leftOut string, err error) {
+// the latest call's. It goes on when ctx is cancelled, for at most [Timeout]: the host would otherwise
+// repeat a call that was made. When it returns an error nothing that it knows of has been written, and
+// the host must keep the message.
+func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, o decision.Outcome, now time.Time) (Written, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 
@@ -68,22 +92,24 @@ func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, o 
 	case decision.PutBack:
 		content, err := m.Envelope.WithState(d.State).PutBack(s.MaxContentBytes())
 		if err != nil {
-			return "", fmt.Errorf("put back to %s: %w", m.Queue, err)
+			return Written{}, fmt.Errorf("put back to %s: %w", m.Queue, err)
 		}
-		return content.LeftOut, s.put(ctx, m.Queue, content.Bytes, d.Delay)
+		mode, err := s.putBack(ctx, m, content.Bytes, time.Now().Add(d.Delay))
+		return Written{LeftOut: content.LeftOut, PutBack: mode}, err
 	case decision.Callback:
 		content, err := m.Envelope.CallbackWith(d.Report(o, now), s.MaxContentBytes())
 		if err != nil {
-			return "", fmt.Errorf("callback to %s: %w", m.Queue, err)
+			return Written{}, fmt.Errorf("callback to %s: %w", m.Queue, err)
 		}
-		return content.LeftOut, s.put(ctx, m.Queue, content.Bytes, 0)
+		return Written{LeftOut: content.LeftOut}, s.put(ctx, m.Queue, content.Bytes, time.Now())
 	case decision.DeadLetter:
-		return s.deadLetter(ctx, m, d, now)
+		leftOut, err := s.deadLetter(ctx, m, d, now)
+		return Written{LeftOut: leftOut}, err
 	case decision.Finish, decision.Drop, decision.Fault:
-		return "", nil
+		return Written{}, nil
 	case decision.Call:
 	}
-	return "", fmt.Errorf("action %q is no end of a message", d.Action)
+	return Written{}, fmt.Errorf("action %q is no end of a message", d.Action)
 }
 
 // deadLetter writes the envelope with its reason or, where there is no envelope, the message untouched.
@@ -93,26 +119,40 @@ func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision
 		return "", fmt.Errorf("dead-letter from %s: there is no poison queue for a queue of that name", m.Queue)
 	}
 	if m.Envelope == nil {
-		return "", s.put(ctx, poison, m.Content, 0)
+		return "", s.put(ctx, poison, m.Content, time.Now())
 	}
 	content, err := m.Envelope.WithState(d.State).DeadLettered(d.DeadLetter(m.Queue, now), s.MaxContentBytes())
 	if err != nil {
 		return "", fmt.Errorf("dead-letter to %s: %w", poison, err)
 	}
-	return content.LeftOut, s.put(ctx, poison, content.Bytes, 0)
+	return content.LeftOut, s.put(ctx, poison, content.Bytes, time.Now())
 }
 
-// put writes until storage acknowledges, refuses for good, or ctx ends. A write whose acknowledgement
-// got lost is written again: twice is the price of never being lost. The delay counts from now on: what
-// the write takes is not added, or a last attempt would come after the deadline.
-func (s *Settler) put(ctx context.Context, name string, content []byte, delay time.Duration) error {
-	started := time.Now()
+// put writes a message that is visible when it is due. A write whose acknowledgement got lost is written
+// again: twice is the price of never being lost. What the write takes is not added to the delay, or a last
+// attempt would come after the deadline.
+func (s *Settler) put(ctx context.Context, name string, content []byte, due time.Time) error {
 	item := queue.Item{Text: s.encoding.Encode(content)}
+	return persist(ctx, func(ctx context.Context) error {
+		item.Delay = max(time.Until(due), 0)
+		_, err := s.store.Put(ctx, name, item)
+		if !errors.Is(err, queue.ErrNoQueue) {
+			return err
+		}
+		if err := s.store.Create(ctx, name); err != nil {
+			return err
+		}
+		_, err = s.store.Put(ctx, name, item)
+		return err
+	}, queue.ErrRefused)
+}
+
+// persist tries until storage acknowledges, answers with one of the final errors, or ctx ends.
+func persist(ctx context.Context, try func(context.Context) error, final ...error) error {
 	pause := firstPause
 	for {
-		item.Delay = max(delay-time.Since(started), 0)
-		err := s.try(ctx, name, item)
-		if err == nil || errors.Is(err, queue.ErrRefused) {
+		err := tryOnce(ctx, try)
+		if err == nil || isOneOf(err, final...) {
 			return err
 		}
 		select {
@@ -124,16 +164,12 @@ func (s *Settler) put(ctx context.Context, name string, content []byte, delay ti
 	}
 }
 
-func (s *Settler) try(ctx context.Context, name string, item queue.Item) error {
+func tryOnce(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
 	defer cancel()
-	_, err := s.store.Put(ctx, name, item)
-	if !errors.Is(err, queue.ErrNoQueue) {
-		return err
-	}
-	if err := s.store.Create(ctx, name); err != nil {
-		return err
-	}
-	_, err = s.store.Put(ctx, name, item)
-	return err
+	return try(ctx)
+}
+
+func isOneOf(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

@@ -83,9 +83,9 @@ func TestActions(t *testing.T) {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore(t)
-					leftOut, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, answer, now)
-					if err != nil || leftOut != "" {
-						t.Fatalf("left out %q, error %v", leftOut, err)
+					written, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, answer, now)
+					if err != nil || written != (settle.Written{}) {
+						t.Fatalf("got %+v, error %v", written, err)
 					}
 					got, m := store.only(t, test.queue, encoding)
 					if diff := cmp.Diff(generic(t, test.want), generic(t, got)); diff != "" {
@@ -121,9 +121,9 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			leftOut, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, decision.Outcome{Status: 200}, now)
-			if err != nil || leftOut != "" {
-				t.Errorf("left out %q, error %v", leftOut, err)
+			written, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, decision.Outcome{Status: 200}, now)
+			if err != nil || written != (settle.Written{}) {
+				t.Errorf("got %+v, error %v", written, err)
 			}
 			if len(store.tries) != 0 || store.creates != 0 {
 				t.Errorf("storage was asked %d times to put and %d times to create", len(store.tries), store.creates)
@@ -162,9 +162,9 @@ func TestMalformedByteForByte(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.OnMalformed(errors.New("not JSON"))
-			leftOut, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, decision.Outcome{}, now)
-			if err != nil || leftOut != "" {
-				t.Fatalf("left out %q, error %v", leftOut, err)
+			written, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, decision.Outcome{}, now)
+			if err != nil || written != (settle.Written{}) {
+				t.Fatalf("got %+v, error %v", written, err)
 			}
 			if got, _ := store.only(t, poison, test.encoding); got != test.content {
 				t.Errorf("got %q, want %q", got, test.content)
@@ -218,9 +218,9 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 		for name, test := range tests {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				store := newStore(t)
-				leftOut, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, test.outcome, now)
-				if err != nil || !strings.Contains(leftOut, test.want) {
-					t.Errorf("left out %q, error %v, want %q to be named", leftOut, err, test.want)
+				written, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, test.outcome, now)
+				if err != nil || !strings.Contains(written.LeftOut, test.want) {
+					t.Errorf("left out %q, error %v, want %q to be named", written.LeftOut, err, test.want)
 				}
 				for _, contents := range store.all(t, encoding) {
 					if len(contents) != 1 || len(contents[0]) > limit {

@@ -1,0 +1,157 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/azurite"
+	"asynccaller/handler/queue"
+)
+
+// inUpdateMode makes the handler put messages back in place.
+var inUpdateMode = []string{"ASYNC_CALLER_PUT_BACK=update"}
+
+// modes counts how messages were put back, by what the log says.
+func (b *bed) modes() map[any]int {
+	modes := map[any]int{}
+	for _, line := range b.host.Lines("settled") {
+		if line["action"] == "put_back" {
+			modes[line["put_back"]]++
+		}
+	}
+	return modes
+}
+
+// delivered reports whether the latest call of each message r0, r1, … was answered 200.
+func (b *bed) delivered(messages int) bool {
+	for n := range messages {
+		calls := b.target.Calls(fmt.Sprintf("r%d", n))
+		if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
+			return false
+		}
+	}
+	return true
+}
+
+// TestUpdateTwelveFailures: a target that fails 12 times and then answers 200 gets exactly 13 calls.
+func TestUpdateTwelveFailures(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	b.put("r0", strings.Repeat("503,", 12)+"200", `,"retry":{"schedule":["1s"]}`)
+	b.start(inUpdateMode)
+	b.await("the last call", func() bool { return b.delivered(1) })
+	b.awaitEmpty()
+	s := b.summary()
+	for n, call := range b.target.Calls("r0") {
+		if call.Attempt != fmt.Sprint(n+1) {
+			t.Errorf("call %d is attempt %s", n+1, call.Attempt)
+		}
+	}
+	if calls, poison := len(b.target.Calls("r0")), b.count(poisonQueue); calls != 13 || poison > 0 {
+		t.Errorf("%d calls, %d messages in the poison queue", calls, poison)
+	}
+	if s["max_dequeue_count"] != 4.0 || s["failed"] != 0.0 || s["poisoned"] != 0.0 {
+		t.Errorf("the host saw %v, want dequeue counts below host.json's 5", s)
+	}
+	if modes := b.modes(); modes["update"] != 9 || modes["new"] != 3 {
+		t.Errorf("put back by %v, want every fourth by a successor", modes)
+	}
+}
+
+// TestUpdateManyMessages: of many at a time, each is called as often as its script has answers.
+func TestUpdateManyMessages(t *testing.T) {
+	t.Parallel()
+	const messages = 50
+	scripts := []string{"200", "503,200", "503,429,500,503,404,200", "reset,200", "503,400"}
+	b := newBed(t, options{})
+	for n := range messages {
+		b.put(fmt.Sprintf("r%d", n), scripts[n%len(scripts)], `,"retry":{"schedule":["0s","1s"]}`)
+	}
+	b.start(inUpdateMode)
+	b.await("10 dead letters", func() bool { return b.count(poisonQueue) == messages/len(scripts) })
+	b.awaitEmpty()
+	s := b.summary()
+	for n := range messages {
+		want := strings.Count(scripts[n%len(scripts)], ",") + 1
+		if got := len(b.target.Calls(fmt.Sprintf("r%d", n))); got != want {
+			t.Errorf("r%d: %d calls, want %d", n, got, want)
+		}
+	}
+	for _, e := range b.deadLetters() {
+		if letter, _ := e["deadLetter"].(map[string]any); letter["reason"] != "rejected" {
+			t.Errorf("dead letter %v", e)
+		}
+	}
+	if s["failed"] != 0.0 || s["poisoned"] != 0.0 {
+		t.Errorf("the host saw %v", s)
+	}
+	if modes := b.modes(); modes["update"] == 0 || modes[nil] > 0 {
+		t.Errorf("put back by %v", modes)
+	}
+}
+
+// TestUpdateStorageAway: storage that is gone for five seconds loses no message, and makes none two.
+func TestUpdateStorageAway(t *testing.T) {
+	t.Parallel()
+	const messages = 30
+	b := newBed(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
+	for n := range messages {
+		b.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
+	}
+	b.start(inUpdateMode, "--lease", "15s")
+	b.await("calls in flight", func() bool { return len(b.target.Calls("r20")) > 0 })
+	b.must(b.azurite.Stop())
+	time.AfterFunc(5*time.Second, func() {
+		if err := b.azurite.Restart(t.Context()); err != nil {
+			t.Errorf("starting Azurite again: %v", err)
+		}
+	})
+	b.await("every message to be delivered", func() bool { return b.delivered(messages) })
+	b.awaitEmpty()
+	if n := b.count(poisonQueue); n > 0 {
+		t.Errorf("%d messages in the poison queue", n)
+	}
+}
+
+// TestUpdateCtrlCDuringASlowCall: there is one message, the one that was there, and no attempt is counted.
+func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	b.put("slow", "hang", "")
+	b.start(inUpdateMode)
+	b.await("the call", func() bool { return len(b.target.Calls("slow")) == 1 })
+	b.must(b.host.Stop(30 * time.Second))
+
+	messages, err := b.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
+	b.must(err)
+	if len(messages) != 1 || b.count(mainQueue) != 1 {
+		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), b.count(mainQueue))
+	}
+	content, err := queue.Base64.Decode(messages[0].Text)
+	b.must(err)
+	var e map[string]any
+	b.must(json.Unmarshal(content, &e))
+	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil || messages[0].DequeueCount != 1 {
+		t.Errorf("put back %s after %d deliveries, want no attempt counted", content, messages[0].DequeueCount)
+	}
+	if modes := b.modes(); modes["update"] != 1 {
+		t.Errorf("put back by %v", modes)
+	}
+}
+
+// TestUpdateInTextMode: a sender's metadata is not used, so messages are put back by successors.
+func TestUpdateInTextMode(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{dataType: "string"})
+	b.put("r0", "503,503,200", `,"PopReceipt":"x","retry":{"schedule":["1s"]}`)
+	b.start(inUpdateMode)
+	b.await("the last call", func() bool { return b.delivered(1) })
+	b.awaitEmpty()
+	if modes := b.modes(); len(b.target.Calls("r0")) != 3 || modes["new"] != 2 || len(modes) != 1 {
+		t.Errorf("%d calls, put back by %v", len(b.target.Calls("r0")), modes)
+	}
+}
