@@ -7,18 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/queue/azure"
-	"asynccaller/handler/strictjson"
 )
 
 const (
@@ -151,23 +150,17 @@ type sender struct {
 	out      io.Writer
 	store    *azure.Store
 	encoding queue.Encoding
+	rules    decision.Rules
 }
 
 func newSender(s Surroundings, options sendOptions) (*sender, error) {
-	sender := &sender{options: options, out: s.Stdout, encoding: queue.Base64}
-	environ, err := functionapp.WithLocalSettings(options.app, s.Environ)
+	// A sender needs no app folder; where there is one, it says how messages are encoded.
+	book, err := readRules(s, options.app)
 	if err != nil {
 		return nil, err
 	}
-	s.Environ = environ
-	// A sender needs no app folder; where there is one, it says how messages are encoded.
-	host, err := functionapp.LoadHost(options.app, environ)
-	switch {
-	case err == nil:
-		sender.encoding = host.Queues.MessageEncoding
-	case !errors.Is(err, fs.ErrNotExist):
-		return nil, err
-	}
+	s.Environ = book.environ
+	sender := &sender{options: options, out: s.Stdout, encoding: book.encoding, rules: book.rules}
 	if options.dryRun {
 		return sender, nil
 	}
@@ -201,10 +194,8 @@ func (s *sender) prepare(content []byte) (ready, error) {
 	if err != nil {
 		return ready{}, err
 	}
-	if e.Retry != nil {
-		if _, err := e.Retry.Policy(); err != nil {
-			return ready{}, strictjson.In("retry", err)
-		}
+	if _, err := s.rules.PolicyFor(e); err != nil {
+		return ready{}, err
 	}
 	now, limit := time.Now(), s.encoding.MaxContentBytes()
 	if !e.Deadline.IsZero() && !e.Deadline.After(now) && e.DeadLetter == nil {

@@ -12,13 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/config"
-	"asynccaller/handler/decision"
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/invoke"
 	"asynccaller/handler/logs"
 	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue/azure"
+	"asynccaller/handler/retry"
 	"asynccaller/handler/serve"
 	"asynccaller/handler/settle"
 )
@@ -54,6 +54,7 @@ func settingsHelp() string {
 type wiring struct {
 	app        *functionapp.App
 	settings   config.Settings
+	policies   retry.Policies
 	connection azure.Connection
 	port       string
 }
@@ -62,15 +63,17 @@ type wiring struct {
 // problem.
 func readWiring(s Surroundings) (wiring, error) {
 	var w wiring
-	var appErr, settingsErr, connectionErr, portErr, timeoutErr error
-	w.app, appErr = functionapp.Load(functionapp.RootPath(s.getenv), s.Environ)
-	w.settings, settingsErr = config.Load(s.Environ)
+	var appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr error
+	dir := functionapp.RootPath(s.getenv)
+	w.app, appErr = functionapp.Load(dir, s.Environ)
+	w.policies, policiesErr = config.LoadPolicies(dir)
+	w.settings, settingsErr = config.Load(s.Environ, w.policies)
 	w.connection, connectionErr = azure.ParseConnection(s.getenv, functionapp.ConnectionName)
 	w.port, portErr = handlerPort(s.getenv)
 	if w.app != nil && w.settings.CallTimeout > 0 {
 		timeoutErr = w.settings.CheckTimeouts(w.app.Host)
 	}
-	return w, errors.Join(appErr, settingsErr, connectionErr, portErr, timeoutErr)
+	return w, errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr)
 }
 
 func handlerPort(getenv func(string) string) (string, error) {
@@ -96,10 +99,11 @@ func runServe(ctx context.Context, s Surroundings) error {
 	client := outbound.New(w.settings.CallTimeout)
 	defer client.Close()
 
+	queues := w.app.Host.Queues
 	deliverer := &delivery.Deliverer{
-		Rules:    decision.Rules{Expiration: w.settings.Expiration, GiveUp: w.settings.GiveUp, Retry: w.settings.Retry},
+		Rules:    w.settings.Rules(w.policies),
 		Caller:   client,
-		Settler:  settle.New(store, w.app.Host.Queues.MessageEncoding),
+		Settler:  settle.New(store, queues.MessageEncoding).WithPutBack(w.settings.PutBack, queues.MaxDequeueCount),
 		Stopping: ctx,
 		Now:      time.Now,
 		Jitter:   rand.Float64,
