@@ -22,6 +22,7 @@ const (
 	exitDone    = 0
 	exitFailed  = 1
 	exitUsage   = 2 // wrong usage or configuration
+	exitNothing = 3 // nothing matched
 	exitPartly  = 4
 	programName = "async-caller"
 )

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"mime"
 	"net/http"
 	"os"
 	"slices"
@@ -20,12 +19,10 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/explain"
 	"asynccaller/handler/functionapp"
+	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/queue/azure"
 )
-
-// exitNothing: nothing matched.
-const exitNothing = 3
 
 type explainOptions struct {
 	queue, requestID, app, at    string
@@ -79,10 +76,7 @@ retry.json. Query strings, user info, header values, bodies and the context are 
 // failures lists what --failure takes.
 func failures() []string {
 	var names []string
-	for _, f := range []decision.Failure{
-		decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect, decision.FailureTLS, decision.FailureConnection,
-		decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL, decision.FailureInterrupted,
-	} {
+	for _, f := range decision.Failures() {
 		names = append(names, string(f))
 	}
 	return names
@@ -167,9 +161,7 @@ func (o explainOptions) outcome() (*decision.Outcome, error) {
 			outcome.Header.Add(name, value)
 		}
 	}
-	if mediaType, _, err := mime.ParseMediaType(outcome.Header.Get("Content-Type")); err == nil {
-		outcome.MediaType = mediaType
-	}
+	outcome.MediaType = outbound.MediaType(outcome.Header)
 	if o.bodyFile != "" {
 		if outcome.Body, err = readBody(o.bodyFile, strings.NewReader("")); err != nil {
 			return nil, fmt.Errorf("--body-file: %w", err)

@@ -53,6 +53,14 @@ const (
 	FailureBadURL Failure = "bad_url"
 )
 
+// Failures lists all failures.
+func Failures() []Failure {
+	return []Failure{
+		FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection,
+		FailureRedirected, FailureCertificate, FailureBadURL, FailureInterrupted,
+	}
+}
+
 // verdict is what an outcome means for the message.
 type verdict int
 

@@ -82,28 +82,26 @@ func TestHandlerKilledDuringCalls(t *testing.T) {
 // TestStorageAway: storage that is gone for ten seconds while messages are in flight loses none.
 func TestStorageAway(t *testing.T) {
 	t.Parallel()
+	deliverWithStorageAway(t, 10*time.Second, nil)
+}
+
+// deliverWithStorageAway takes storage away for the given time while messages are in flight.
+func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
+	t.Helper()
 	const messages = 40
 	b := newBed(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
 	for n := range messages {
 		b.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
 	}
-	b.start(nil, "--lease", "15s")
+	b.start(env, "--lease", "15s")
 	b.await("calls in flight", func() bool { return len(b.target.Calls("r30")) > 0 })
 	b.must(b.azurite.Stop())
-	time.AfterFunc(10*time.Second, func() {
+	time.AfterFunc(outage, func() {
 		if err := b.azurite.Restart(t.Context()); err != nil {
 			t.Errorf("starting Azurite again: %v", err)
 		}
 	})
-	b.await("every message to be delivered", func() bool {
-		for n := range messages {
-			calls := b.target.Calls(fmt.Sprintf("r%d", n))
-			if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
-				return false
-			}
-		}
-		return true
-	})
+	b.await("every message to be delivered", func() bool { return b.delivered(messages) })
 	b.awaitEmpty()
 	if n := b.count(poisonQueue); n > 0 {
 		t.Errorf("%d messages in the poison queue", n)
@@ -150,9 +148,15 @@ func TestHangingTarget(t *testing.T) {
 // TestCtrlCDuringASlowCall: the call counts as no attempt, and the message is back on the queue.
 func TestCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
+	interruptSlowCall(t, nil)
+}
+
+// interruptSlowCall stops the host during a call, and returns the message that is on the queue then.
+func interruptSlowCall(t *testing.T, env []string) (*bed, queue.Message) {
+	t.Helper()
 	b := newBed(t, options{})
 	b.put("slow", "hang", "")
-	b.start(nil)
+	b.start(env)
 	b.await("the call", func() bool { return len(b.target.Calls("slow")) == 1 })
 	b.must(b.host.Stop(30 * time.Second))
 
@@ -168,6 +172,7 @@ func TestCtrlCDuringASlowCall(t *testing.T) {
 	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil {
 		t.Errorf("put back %s, want no attempt counted", content)
 	}
+	return b, messages[0]
 }
 
 // TestMovedBackByHand: a dead letter that any tool puts on the main queue again, as it is, starts again.

@@ -144,6 +144,17 @@ func (b *bed) awaitEmpty() {
 	b.await("the queue to be empty", func() bool { return b.count(mainQueue) == 0 })
 }
 
+// delivered reports whether the latest call of each message r0, r1, … was answered 200.
+func (b *bed) delivered(messages int) bool {
+	for n := range messages {
+		calls := b.target.Calls(fmt.Sprintf("r%d", n))
+		if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
+			return false
+		}
+	}
+	return true
+}
+
 // count is the number of messages on a queue; -1 when storage does not tell.
 func (b *bed) count(name string) int {
 	n, err := b.store.Count(b.t.Context(), name)

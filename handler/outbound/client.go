@@ -116,7 +116,7 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	defer response.Body.Close()
 
-	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header, MediaType: mediaType(response.Header)}
+	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header, MediaType: MediaType(response.Header)}
 	if notFollowed(response) {
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
@@ -237,7 +237,9 @@ func notFollowed(response *http.Response) bool {
 	return false
 }
 
-func mediaType(header http.Header) string {
+// MediaType is the Content-Type of an answer without its parameters, or empty when it has none that can
+// be read.
+func MediaType(header http.Header) string {
 	parsed, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil {
 		return ""
