@@ -136,7 +136,11 @@ func (r Result) log(log *zerolog.Logger) {
 		log.Warn().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).Strs(logs.Ignored, r.Ignored).
 			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
 	}
-	log.Info().EmbedObject(r).Msg("settled")
+	level := zerolog.InfoLevel
+	if r.Reason == decision.Malformed {
+		level = zerolog.ErrorLevel // a person has to look at it, and no line before this one says so
+	}
+	log.WithLevel(level).EmbedObject(r).Msg("settled")
 }
 
 // MarshalZerologObject adds the fields of the log line.
@@ -185,6 +189,9 @@ func (r Result) Summary() string {
 	}
 	if r.Action == decision.PutBack {
 		text += fmt.Sprintf(", next in %v", r.Delay.Round(time.Second))
+	}
+	if r.Detail != "" {
+		text += ": " + r.Detail
 	}
 	return text
 }

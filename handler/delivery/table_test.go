@@ -329,7 +329,7 @@ func TestMalformed(t *testing.T) {
 					t.Errorf("poison queue (-want +got):\n%s", diff)
 				}
 				lines := b.lines(t)
-				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["action"] != "dead_letter" || lines[0]["reason"] != "malformed" {
+				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["level"] != "error" || lines[0]["action"] != "dead_letter" || lines[0]["reason"] != "malformed" {
 					t.Fatalf("want one settled line, dead_letter for malformed, in\n%s", b.log)
 				}
 				if detail, _ := lines[0]["detail"].(string); !strings.Contains(detail, row.detail) {
@@ -445,7 +445,7 @@ func TestSummary(t *testing.T) {
 			delivery.Result{Decision: put, RequestID: "r1", TargetHost: "t.example", Attempt: 1, Took: time.Second},
 			"settled: put_back (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
 		},
-		"malformed":   {delivery.Result{Decision: decision.OnMalformed(errors.New("not JSON"))}, "settled: dead_letter (malformed)"},
+		"malformed":   {delivery.Result{Decision: decision.OnMalformed(errors.New("not JSON"))}, "settled: dead_letter (malformed): not JSON"},
 		"not_settled": {delivery.Result{Decision: put, Err: context.DeadlineExceeded}, "not settled: put_back (temporary_status), status 503, next in 4s"},
 	} {
 		t.Run(name, func(t *testing.T) {
