@@ -196,10 +196,17 @@ func start(t *testing.T, handler http.Handler) *running {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
-	t.Cleanup(stop)
+	over := make(chan struct{})
+	t.Cleanup(func() {
+		stop()
+		<-over // the bubble's clock stands still once the test has returned
+	})
 	s.transport = newTransport(t)
 	s.transport.DialContext = s.dial
-	go func() { s.ended <- server.Run(ctx) }()
+	go func() {
+		s.ended <- server.Run(ctx)
+		close(over)
+	}()
 	return s
 }
 
