@@ -233,7 +233,7 @@ func (r Rules) giveUp(e *envelope.Envelope, reason Reason, detail string, o Outc
 		d.Action = Fault
 	case envelope.GiveUpDeadLetter:
 		d.Action = DeadLetter
-	default:
+	default: // never neither: a person is told whatever the rules say
 		d.Action = DeadLetter
 	}
 	return d

@@ -34,9 +34,9 @@ func Parse(content []byte) (*Envelope, error) {
 		return nil, err
 	}
 	e := &Envelope{members: members, size: len(content)}
-	seen := map[string]bool{}
+	marked := false
 	for _, m := range members {
-		seen[m.Name] = true
+		marked = marked || m.Name == marker
 		if strictjson.IsNull(m.Value) && m.Name != "context" {
 			continue // null means absent
 		}
@@ -45,7 +45,7 @@ func Parse(content []byte) (*Envelope, error) {
 		}
 	}
 	switch {
-	case !seen[marker]:
+	case !marked:
 		return nil, ErrNotEnvelope
 	case e.Call.URL == "":
 		return nil, strictjson.In("call", errors.New("missing"))

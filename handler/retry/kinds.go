@@ -3,6 +3,8 @@ package retry
 import (
 	"math"
 	"time"
+
+	"asynccaller/handler/queue"
 )
 
 // Parameters of the default policy: 5 s doubling to 6 h, each ±20 %.
@@ -14,7 +16,7 @@ const (
 )
 
 // longestDelay is what nexus and io never exceed: what a queue message can be kept invisible.
-const longestDelay = 7*24*time.Hour - time.Second
+const longestDelay = queue.MaxDelay
 
 // exponential waits base · factor^(attempt-1), varied by jitterShare, and never longer than max. The
 // waits are spread evenly between the bounds.

@@ -5,6 +5,7 @@ package retry
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -135,7 +136,7 @@ func (p Policy) Within(l Limits) Policy {
 		p.MaxAttempts = l.MaxAttempts
 		applied = append(applied, fmt.Sprintf("at most %d attempts", l.MaxAttempts))
 	}
-	p.Limited = join(applied)
+	p.Limited = strings.Join(applied, ", ")
 	return p
 }
 

@@ -197,17 +197,8 @@ func parsePolicy(m strictjson.Member) (Policy, error) {
 // names lists the policies that there are, for an error.
 func (own Policies) names() string {
 	builtIn := []string{kindCycles, kindExponential, kindFixed, kindIO, kindNexus}
-	return strings.Join(slices.Sorted(maps.Keys(own)), ", ") + separator(len(own)) + strings.Join(builtIn, ", ")
+	return strings.Join(slices.Concat(slices.Sorted(maps.Keys(own)), builtIn), ", ")
 }
-
-func separator(before int) string {
-	if before > 0 {
-		return ", "
-	}
-	return ""
-}
-
-func join(parts []string) string { return strings.Join(parts, ", ") }
 
 // ParseSpec reads the member `retry` of an envelope: a policy's name or an object with parameters. Its
 // errors name the parameter. It checks each value, [Spec.Policy] checks them together.

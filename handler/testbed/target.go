@@ -27,9 +27,8 @@ type Target struct {
 	served   chan struct{}
 	stopping chan struct{}
 
-	mu      sync.Mutex
-	calls   map[string][]Call
-	changed chan struct{}
+	mu    sync.Mutex
+	calls map[string][]Call
 }
 
 // Call is one call that the target received.
@@ -54,7 +53,6 @@ func NewTarget(ctx context.Context) (*Target, error) {
 		served:   make(chan struct{}),
 		stopping: make(chan struct{}),
 		calls:    map[string][]Call{},
-		changed:  make(chan struct{}),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/answer/{script}", t.answer)
@@ -83,13 +81,6 @@ func (t *Target) Calls(requestID string) []Call {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return slices.Clip(t.calls[requestID])
-}
-
-// Changed returns a channel that is closed at the next call.
-func (t *Target) Changed() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.changed
 }
 
 func (t *Target) answer(w http.ResponseWriter, r *http.Request) {
@@ -128,7 +119,5 @@ func (t *Target) record(r *http.Request, body []byte) (answer string, n int) {
 	t.calls[id] = append(t.calls[id], Call{
 		Answer: answer, Attempt: r.Header.Get("X-Async-Caller-Attempt"), Header: r.Header.Clone(), Body: body, At: time.Now(),
 	})
-	close(t.changed)
-	t.changed = make(chan struct{})
 	return answer, n
 }
