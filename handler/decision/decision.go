@@ -70,6 +70,8 @@ type Decision struct {
 	Status int
 	// State is the envelope's state from now on.
 	State envelope.State
+	// CallbackDeadline is when the callback, if one is written, is given up itself.
+	CallbackDeadline time.Time
 	// Rule says which rule judged the call's outcome, or why there was no call.
 	Rule string
 	// Limited says which of the operator's limits changed the envelope's own policy, if any.
@@ -116,13 +118,15 @@ func (r Rules) BeforeCall(e *envelope.Envelope, now time.Time) Decision {
 	deadline, due := e.GiveUpAt(r.Expiration), e.DueAt()
 	switch {
 	case !now.Before(deadline):
-		return r.giveUp(e, Expired, "the deadline has passed", Outcome{Status: e.LatestStatus()}, e.State)
+		d := r.giveUp(e, Expired, "the deadline has passed", Outcome{Status: e.LatestStatus()}, e.State)
+		d.CallbackDeadline = now.Add(r.Expiration)
+		return d
 	case due.After(now):
 		if due.After(deadline) {
 			due = deadline // where it expires: no need to come back later than that
 		}
 		state := e.State
-		state.NextAttemptAt = due
+		state.NextAttemptAt, state.Expires = due, deadline
 		return Decision{Action: PutBack, Reason: NotDue, Delay: min(due.Sub(now), queue.MaxDelay), State: state, Status: e.LatestStatus()}
 	}
 	return Decision{Action: Call, Reason: Due, State: e.State}
@@ -134,13 +138,16 @@ func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, s
 	j := r.judge(o)
 	if j.verdict == interrupted {
 		state := e.State
-		state.NextAttemptAt = time.Time{}
+		state.NextAttemptAt, state.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 		return Decision{Action: PutBack, Reason: Interrupted, Detail: j.rule, Rule: j.rule, State: state, Status: e.LatestStatus()}
 	}
 	state := e.State
 	state.Attempts++
 	state.LatestAttemptAt = started
-	state.NextAttemptAt = time.Time{}
+	state.NextAttemptAt, state.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
+	if answer := o.Answer(); answer != nil {
+		state.Latest = answer
+	}
 	state.Trail = envelope.AppendAttempt(e.Trail, attempt(o, started))
 
 	var d Decision
@@ -153,7 +160,7 @@ func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, s
 		d = r.retry(e, policy, o, state, now, jitter)
 		d.Limited = policy.Limited
 	}
-	d.Rule = j.rule
+	d.Rule, d.CallbackDeadline = j.rule, now.Add(r.Expiration)
 	if j.ignored != "" {
 		d.Ignored = append(d.Ignored, j.ignored)
 	}
@@ -253,18 +260,19 @@ func giveUpOf(handling retry.ErrorHandling) envelope.GiveUp {
 	return ""
 }
 
-// Report is what the callback of a decision tells the sender. The outcome is that of the latest call,
-// or zero when there was none.
-func (d Decision) Report(o Outcome, now time.Time) envelope.Report {
-	return envelope.Report{
-		Status:    cmp.Or(d.Status, http.StatusGatewayTimeout),
-		Payload:   string(o.Body),
-		MediaType: o.MediaType,
-		Truncated: o.Truncated,
-		Attempts:  d.State.Attempts,
-		Reason:    string(d.Reason),
-		At:        now,
+// Report is what the callback of a decision tells the sender: the latest answer.
+func (d Decision) Report(now time.Time) envelope.Report {
+	report := envelope.Report{
+		Status:   cmp.Or(d.Status, http.StatusGatewayTimeout),
+		Attempts: d.State.Attempts,
+		Reason:   string(d.Reason),
+		At:       now,
+		Deadline: d.CallbackDeadline,
 	}
+	if latest := d.State.Latest; latest != nil {
+		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), latest.Truncated
+	}
+	return report
 }
 
 // DeadLetter is what is written on the dead letter of a decision.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -120,7 +121,7 @@ func TestSettlementTable(t *testing.T) {
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
-			d, _ := decide(t, rules(), fmt.Sprintf(plain, row.envelope), row.outcome, 0)
+			d := decide(t, rules(), fmt.Sprintf(plain, row.envelope), row.outcome, 0)
 			got := row
 			got.action, got.reason, got.delay = d.Action, d.Reason, d.Delay
 			got.attempts, got.status, got.givenUp = d.State.Attempts, d.Status, d.GivenUp
@@ -146,22 +147,23 @@ func TestOperatorChoosesHowToGiveUp(t *testing.T) {
 	} {
 		r := rules()
 		r.GiveUp = giveUp
-		if d, _ := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != want {
+		if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != want {
 			t.Errorf("%s: action %s, want %s", giveUp, d.Action, want)
 		}
-		if d, _ := decide(t, r, fmt.Sprintf(plain, `,"giveUp":"dead-letter"`), decision.Outcome{Status: 400}, 0); d.Action != decision.DeadLetter {
+		if d := decide(t, r, fmt.Sprintf(plain, `,"giveUp":"dead-letter"`), decision.Outcome{Status: 400}, 0); d.Action != decision.DeadLetter {
 			t.Errorf("%s: the envelope's own choice lost, action %s", giveUp, d.Action)
 		}
 	}
 }
 
 func TestStateAfterACall(t *testing.T) {
-	d, _ := decide(t, rules(), fmt.Sprintf(plain, answered503), decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time", Took: 2 * time.Minute}, 0)
+	d := decide(t, rules(), fmt.Sprintf(plain, answered503), decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time", Took: 2 * time.Minute}, 0)
 	want := envelope.State{
 		Attempts:        4,
 		CreatedAt:       created,
 		LatestAttemptAt: now.Add(-2 * time.Minute),
 		NextAttemptAt:   now.Add(32 * time.Second),
+		Expires:         created.Add(rules().Expiration),
 		Trail: []envelope.Attempt{
 			{At: now.Add(-30 * time.Minute), Status: 503, Took: 12 * time.Millisecond},
 			{At: now.Add(-2 * time.Minute), Error: "timeout: no answer in time", Took: 2 * time.Minute},
@@ -174,24 +176,36 @@ func TestStateAfterACall(t *testing.T) {
 
 func TestJitterSpreadsTheDelay(t *testing.T) {
 	for jitter, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 5 * time.Second, 0.99: 5980 * time.Millisecond} {
-		if d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), decision.Outcome{Status: 500}, jitter); d.Delay != want {
+		if d := decide(t, rules(), fmt.Sprintf(plain, ""), decision.Outcome{Status: 500}, jitter); d.Delay != want {
 			t.Errorf("jitter %v: delay %v, want %v", jitter, d.Delay, want)
 		}
 	}
 }
 
 func TestReportTellsTheSender(t *testing.T) {
-	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"), MediaType: "text/plain", Truncated: true}
-	d, _ := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
-	want := envelope.Report{Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected", At: now}
-	if diff := cmp.Diff(want, d.Report(outcome, now)); diff != "" {
+	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"), Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true}
+	d := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
+	want := envelope.Report{Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected", At: now, Deadline: now.Add(rules().Expiration)}
+	if diff := cmp.Diff(want, d.Report(now)); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }
 
+// TestLatestAnswer: the sender is told the latest answer, also when the last calls got none.
+func TestLatestAnswer(t *testing.T) {
+	e := accepted(t, fmt.Sprintf(plain, withCallback))
+	first := rules().AfterCall(e, rules().Retry, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	e = e.WithState(first.State)
+	second := rules().AfterCall(e, rules().Retry, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
+	last := rules().BeforeCall(e.WithState(second.State), now.Add(rules().Expiration))
+	if got := last.Report(now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
+		t.Errorf("the sender is told %+v", got)
+	}
+}
+
 func TestReportWithoutAnyAnswerIs504(t *testing.T) {
-	d, o := decide(t, rules(), fmt.Sprintf(plain, past+withCallback), decision.Outcome{}, 0)
-	if got := d.Report(o, now).Status; got != 504 {
+	d := decide(t, rules(), fmt.Sprintf(plain, past+withCallback), decision.Outcome{}, 0)
+	if got := d.Report(now).Status; got != 504 {
 		t.Errorf("status %d, want 504", got)
 	}
 }
@@ -271,7 +285,20 @@ func rules() decision.Rules {
 
 // decide takes an envelope through both decisions, as a delivery does. It returns the outcome that
 // counts: none when no call is made.
-func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, jitter float64) (decision.Decision, decision.Outcome) {
+func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, jitter float64) decision.Decision {
+	t.Helper()
+	e := accepted(t, content)
+	policy, err := r.PolicyFor(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := r.BeforeCall(e, now); d.Action != decision.Call {
+		return d
+	}
+	return r.AfterCall(e, policy, o, now.Add(-o.Took), now, jitter)
+}
+
+func accepted(t *testing.T, content string) *envelope.Envelope {
 	t.Helper()
 	e, err := envelope.Parse([]byte(content))
 	if err != nil {
@@ -280,13 +307,5 @@ func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, 
 	if err := e.Accept(now, "m1", queue.Base64.MaxContentBytes()); err != nil {
 		t.Fatal(err)
 	}
-	policy, err := r.PolicyFor(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := r.BeforeCall(e, now)
-	if d.Action != decision.Call {
-		return d, decision.Outcome{}
-	}
-	return r.AfterCall(e, policy, o, now.Add(-o.Took), now, jitter), o
+	return e
 }

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"asynccaller/handler/envelope"
 )
 
 // Outcome is what came of a call.
@@ -16,8 +18,6 @@ type Outcome struct {
 	Status int
 	// Header is the answer's; nil when there was none.
 	Header http.Header
-	// MediaType is the answer's Content-Type without parameters.
-	MediaType string
 	// Body is the beginning of the answer's body; Truncated says that there was more.
 	Body      []byte
 	Truncated bool
@@ -25,6 +25,14 @@ type Outcome struct {
 	Detail string
 	// Took is how long the call lasted.
 	Took time.Duration
+}
+
+// Answer is what the target answered, or nil when it did not.
+func (o Outcome) Answer() *envelope.Answer {
+	if o.Status == 0 {
+		return nil
+	}
+	return &envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
 }
 
 // Failure is a way for a call to end without an answer that counts. It is a closed set, and the words

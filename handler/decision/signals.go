@@ -44,7 +44,7 @@ func (o Outcome) signal() (retry, says bool, source, ignored string) {
 	if len(o.Body) == 0 || o.Truncated || json.Unmarshal(o.Body, &body) != nil {
 		return false, false, "", ignored
 	}
-	if o.MediaType == problemMediaType && body.Retryable != nil {
+	if body.Retryable != nil && o.Answer().MediaType() == problemMediaType {
 		return *body.Retryable, true, fmt.Sprintf("problem body, retryable: %v", *body.Retryable), ignored
 	}
 	if body.Type != nil && body.IsRetryMeaningful != nil {

@@ -51,11 +51,11 @@ func TestBackPressure(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header)}
-			d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 			if d.Action != decision.PutBack || d.Delay != c.want || (len(d.Ignored) > 0) != c.ignored {
 				t.Errorf("%s after %v, ignored %q; want after %v", d.Action, d.Delay, d.Ignored, c.want)
 			}
-			if late, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0.999); late.Delay < c.want {
+			if late := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0.999); late.Delay < c.want {
 				t.Errorf("jitter makes it %v, earlier than %v", late.Delay, c.want)
 			}
 		})
@@ -65,7 +65,7 @@ func TestBackPressure(t *testing.T) {
 func TestBackPressureIsSpreadUpwardsOnly(t *testing.T) {
 	o := decision.Outcome{Status: 429, Header: header("Retry-After: 100")}
 	for jitter, want := range map[float64]time.Duration{0: 100 * time.Second, 0.5: 110 * time.Second} {
-		if d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, jitter); d.Delay != want {
+		if d := decide(t, rules(), fmt.Sprintf(plain, ""), o, jitter); d.Delay != want {
 			t.Errorf("jitter %v: %v, want %v", jitter, d.Delay, want)
 		}
 	}
@@ -74,7 +74,7 @@ func TestBackPressureIsSpreadUpwardsOnly(t *testing.T) {
 // TestBackPressureBeyondTheDeadline: the last attempt comes just before the deadline all the same.
 func TestBackPressureBeyondTheDeadline(t *testing.T) {
 	o := decision.Outcome{Status: 503, Header: header("Retry-After: 3600")}
-	d, _ := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-01-31T12:10:00Z"`), o, 0)
+	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-01-31T12:10:00Z"`), o, 0)
 	if want := 9*time.Minute + 50*time.Second; d.Action != decision.PutBack || d.Delay != want {
 		t.Errorf("%s after %v, want a last attempt after %v", d.Action, d.Delay, want)
 	}
@@ -82,7 +82,7 @@ func TestBackPressureBeyondTheDeadline(t *testing.T) {
 
 func TestBackPressureBeyondVisibility(t *testing.T) {
 	o := decision.Outcome{Status: 503, Header: header("Retry-After: 1209600")} // 14 days
-	d, _ := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-12-31T12:00:00Z"`), o, 0)
+	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-12-31T12:00:00Z"`), o, 0)
 	if want := 7*24*time.Hour - time.Second; d.Delay != want || !d.State.NextAttemptAt.Equal(now.Add(14*24*time.Hour)) {
 		t.Errorf("visible after %v, next attempt at %v", d.Delay, d.State.NextAttemptAt)
 	}
@@ -123,8 +123,7 @@ func TestSignals(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header), Body: []byte(c.body)}
-			o.MediaType = o.Header.Get("Content-Type")
-			d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 			if again := d.Action == decision.PutBack; again != c.again || !strings.HasPrefix(d.Rule, c.rule) {
 				t.Errorf("again %v by %q, want %v by %q", again, d.Rule, c.again, c.rule)
 			}
@@ -134,7 +133,7 @@ func TestSignals(t *testing.T) {
 
 func TestDeliveredWhateverTheHeaderSays(t *testing.T) {
 	o := decision.Outcome{Status: 200, Header: header("X-Async-Caller-Retry: yes\nRetry-After: 10")}
-	if d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0); d.Action != decision.Finish {
+	if d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0); d.Action != decision.Finish {
 		t.Errorf("%s", d.Action)
 	}
 }
@@ -179,10 +178,10 @@ func TestConfiguredStatuses(t *testing.T) {
 	if r.Statuses, err = decision.ParseStatuses("400"); err != nil {
 		t.Fatal(err)
 	}
-	if d, _ := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != decision.PutBack {
+	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != decision.PutBack {
 		t.Errorf("400: %s", d.Action)
 	}
-	if d, _ := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, 0); d.Action != decision.DeadLetter {
+	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, 0); d.Action != decision.DeadLetter {
 		t.Errorf("503: %s", d.Action)
 	}
 }
@@ -192,7 +191,7 @@ func FuzzBackPressure(f *testing.F) {
 	f.Add("Sat, 31 Jan 2026 12:05:00 GMT", "1e300")
 	f.Fuzz(func(t *testing.T, retryAfter, reset string) {
 		o := decision.Outcome{Status: 429, Header: http.Header{"Retry-After": {retryAfter}, "X-Ratelimit-Reset": {reset}}}
-		d, _ := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+		d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 		if d.Delay < 4*time.Second || d.Delay > 7*24*time.Hour {
 			t.Errorf("delay %v", d.Delay)
 		}

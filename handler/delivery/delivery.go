@@ -32,8 +32,8 @@ type Message struct {
 // Result is what became of a message.
 type Result struct {
 	decision.Decision
-	RequestID  string
-	TargetHost string
+	// Envelope is what the message holds; nil when that is malformed.
+	Envelope *envelope.Envelope
 	// Attempt is the number of the call that was made, or 0 when none was.
 	Attempt int
 	// Took is how long the call lasted.
@@ -71,23 +71,22 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	ctx = context.WithoutCancel(ctx)
 	e, policy, err := d.open(m)
 	if e == nil {
-		return d.settle(ctx, m, nil, Result{Decision: decision.OnMalformed(err)}, decision.Outcome{})
+		return d.settle(ctx, m, nil, Result{Decision: decision.OnMalformed(err)})
 	}
-	result := Result{RequestID: e.RequestID, TargetHost: host(e.Call.URL)}
+	result := Result{Envelope: e}
 	if err != nil {
 		result.Decision = decision.OnMalformed(err)
 		result.State = e.State
-		return d.settle(ctx, m, e, result, decision.Outcome{})
+		return d.settle(ctx, m, e, result)
 	}
 	result.Decision = d.Rules.BeforeCall(e, d.Now())
-	var outcome decision.Outcome
 	if result.Action == decision.Call {
 		started := d.Now()
-		outcome = d.call(ctx, e)
+		outcome := d.call(ctx, e)
 		result.Decision = d.Rules.AfterCall(e, policy, outcome, started, d.Now(), d.Jitter())
 		result.Attempt, result.Took = e.Attempts+1, outcome.Took
 	}
-	return d.settle(ctx, m, e, result, outcome)
+	return d.settle(ctx, m, e, result)
 }
 
 // open makes an envelope of the message's content. Its error says why that cannot be delivered, ever;
@@ -113,9 +112,9 @@ func (d *Deliverer) call(ctx context.Context, e *envelope.Envelope) decision.Out
 	return d.Caller.Do(ctx, e)
 }
 
-func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result, o decision.Outcome) Result {
+func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result) Result {
 	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
-	written, err := d.Settler.Settle(ctx, settling, result.Decision, o, d.Now())
+	written, err := d.Settler.Settle(ctx, settling, result.Decision, d.Now())
 	result.LeftOut, result.PutBack, result.Err = written.LeftOut, written.PutBack, err
 	result.log(zerolog.Ctx(ctx))
 	return result
@@ -128,12 +127,12 @@ func (r Result) log(log *zerolog.Logger) {
 		return
 	}
 	if r.GivenUp {
-		log.Error().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).
+		log.Error().EmbedObject(subject{r.Envelope}).
 			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
-			Msgf("Giving up on envelope %s: %s", r.RequestID, r.Detail)
+			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {
-		log.Warn().Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost).Strs(logs.Ignored, r.Ignored).
+		log.Warn().EmbedObject(subject{r.Envelope}).Strs(logs.Ignored, r.Ignored).
 			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
 	}
 	level := zerolog.InfoLevel
@@ -145,10 +144,7 @@ func (r Result) log(log *zerolog.Logger) {
 
 // MarshalZerologObject adds the fields of the log line.
 func (r Result) MarshalZerologObject(event *zerolog.Event) {
-	if r.RequestID != "" {
-		event.Str(logs.RequestID, r.RequestID).Str(logs.TargetHost, r.TargetHost)
-	}
-	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
+	event.EmbedObject(subject{r.Envelope}).Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
 		event.Int(logs.Attempt, r.Attempt).Dur(logs.Took, r.Took.Round(time.Millisecond))
 	}
@@ -172,14 +168,38 @@ func (r Result) MarshalZerologObject(event *zerolog.Event) {
 	}
 }
 
+// subject is what every log line says about the envelope, which is nil when there is none.
+type subject struct{ *envelope.Envelope }
+
+// maxTenant is how much of a tenant's names is logged, in bytes: they are whatever the sender wrote.
+const maxTenant = 100
+
+// MarshalZerologObject adds the fields.
+func (s subject) MarshalZerologObject(event *zerolog.Event) {
+	if s.Envelope == nil {
+		return
+	}
+	event.Str(logs.RequestID, s.RequestID).Str(logs.TargetHost, host(s.Call.URL))
+	for _, field := range [...]struct{ name, value string }{
+		{logs.OriginalID, s.OriginalRequestID},
+		{logs.Organization, s.Tenant.Organization},
+		{logs.Environment, s.Tenant.Environment},
+		{logs.CorrelationID, s.CorrelationID()},
+	} {
+		if field.value != "" {
+			event.Str(field.name, field.value[:min(len(field.value), maxTenant)])
+		}
+	}
+}
+
 // Summary is the log line in short, for a person who looks at one invocation.
 func (r Result) Summary() string {
 	text := fmt.Sprintf("settled: %s (%s)", r.Action, r.Reason)
 	if r.Err != nil {
 		text = fmt.Sprintf("not settled: %s (%s)", r.Action, r.Reason)
 	}
-	if r.RequestID != "" {
-		text += fmt.Sprintf(", request %s to %s", r.RequestID, r.TargetHost)
+	if e := r.Envelope; e != nil {
+		text += fmt.Sprintf(", request %s to %s", e.RequestID, host(e.Call.URL))
 	}
 	if r.Attempt > 0 {
 		text += fmt.Sprintf(", attempt %d took %v", r.Attempt, r.Took.Round(time.Millisecond))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -211,7 +212,7 @@ func TestCallbackIsACallOfItsOwn(t *testing.T) {
 		statuses := []int{202, 503, 200} // the call, then the callback twice
 		b := setup(t, &target{})
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
-			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`), MediaType: "application/json"}
+			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`), Header: http.Header{"Content-Type": {"application/json"}}}
 		}
 		b.send(t, fmt.Sprintf(plain, callback))
 

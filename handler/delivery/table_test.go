@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -35,7 +36,7 @@ func TestSettle(t *testing.T) {
 	const took = 40 * time.Millisecond
 	const week = 7 * 24 * time.Hour
 	answer := func(status int, body string) decision.Outcome {
-		return decision.Outcome{Status: status, Body: []byte(body), MediaType: "text/plain", Took: took}
+		return decision.Outcome{Status: status, Body: []byte(body), Header: http.Header{"Content-Type": {"text/plain"}}, Took: took}
 	}
 	failure := func(f decision.Failure, detail string) decision.Outcome {
 		return decision.Outcome{Failure: f, Detail: detail, Took: took}
@@ -433,16 +434,20 @@ func TestEncodingNone(t *testing.T) {
 // TestSummary: a person who looks at one invocation sees the settled line in short.
 func TestSummary(t *testing.T) {
 	put := decision.Decision{Action: decision.PutBack, Reason: decision.Status, Status: 503, Delay: 4400 * time.Millisecond}
+	e, err := envelope.Parse([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/path"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, row := range map[string]struct {
 		result delivery.Result
 		want   string
 	}{
 		"delivered": {
-			delivery.Result{Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200}, RequestID: "r1", TargetHost: "t.example", Attempt: 2, Took: 1234567 * time.Microsecond},
+			delivery.Result{Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200}, Envelope: e, Attempt: 2, Took: 1234567 * time.Microsecond},
 			"settled: finish (delivered), request r1 to t.example, attempt 2 took 1.235s, status 200",
 		},
 		"put_back": {
-			delivery.Result{Decision: put, RequestID: "r1", TargetHost: "t.example", Attempt: 1, Took: time.Second},
+			delivery.Result{Decision: put, Envelope: e, Attempt: 1, Took: time.Second},
 			"settled: put_back (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
 		},
 		"malformed":   {delivery.Result{Decision: decision.OnMalformed(errors.New("not JSON"))}, "settled: dead_letter (malformed): not JSON"},

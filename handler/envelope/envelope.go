@@ -1,7 +1,8 @@
 // Package envelope is the content of a message: an HTTP call as data, what the sender wants done about
-// it, and what has become of it so far. It reads and writes the native JSON format, and keeps three
-// promises about it: the call stays as it came, byte for byte; members that we do not know are kept;
-// and whatever was accepted always fits on the queue again.
+// it, and what has become of it so far. It reads and writes two formats, our own JSON (native) and that
+// of Nexus Async Caller (nexus), each envelope in the one it came in, and keeps three promises about
+// them: the call stays as it came, byte for byte; members that we do not know are kept; and whatever was
+// accepted always fits on the queue again.
 package envelope
 
 import (
@@ -11,7 +12,6 @@ import (
 	"time"
 
 	"asynccaller/handler/retry"
-	"asynccaller/handler/strictjson"
 )
 
 // Envelope is a call to be delivered. Treat it as a value: nothing here changes it but [Envelope.Accept].
@@ -19,7 +19,12 @@ type Envelope struct {
 	// RequestID names the call over every retry: 1 to 128 visible ASCII characters. It is empty only
 	// before Accept, when the sender gave none.
 	RequestID string
-	Call      Call
+	// OriginalRequestID is, on a callback, the id of the request that it reports about. It is empty
+	// where the format does not say, and not checked at all.
+	OriginalRequestID string
+	// Tenant is whose call it is, as far as the format says.
+	Tenant Tenant
+	Call   Call
 	// Callback is the call that reports the outcome, or nil when nobody wants to know.
 	Callback *Callback
 	// Context is any JSON that is handed back in the callback, or nil.
@@ -41,10 +46,13 @@ type Envelope struct {
 	DeadLetter *DeadLetter
 	State
 
-	// members is the envelope as it came, size its length in bytes.
-	members []strictjson.Member
-	size    int
+	// format is what the envelope came in and is written in; size is its length in bytes.
+	format format
+	size   int
 }
+
+// Tenant is an organization and one of its environments. Both are the sender's text, unchecked.
+type Tenant struct{ Organization, Environment string }
 
 // State is what has become of the call so far. We write it; a new envelope has none.
 type State struct {
@@ -54,6 +62,11 @@ type State struct {
 	CreatedAt       time.Time
 	LatestAttemptAt time.Time
 	NextAttemptAt   time.Time
+	// Expires is the moment at which the call is given up, as last decided; zero before. It is for a
+	// format whose other readers must be told.
+	Expires time.Time
+	// Latest is the target's latest answer, nil when there was none or the format does not keep it.
+	Latest *Answer
 	// Trail is the history of attempts: the first and the last few.
 	Trail []Attempt
 }
@@ -75,19 +88,8 @@ type Call struct {
 
 // Callback says where and how the outcome is to be reported.
 type Callback struct {
+	// URL is absolute, http or https.
 	URL string
-	// url, method and headers are as they came; method and headers may be nil.
-	url, method, headers json.RawMessage
-}
-
-// Attempt is one call in the trail.
-type Attempt struct {
-	At time.Time
-	// Status is the target's answer, 0 when there was none.
-	Status int
-	// Error is a short reason when there was no answer.
-	Error string
-	Took  time.Duration
 }
 
 // DeadLetter says why a person has to look at the envelope.
@@ -118,6 +120,23 @@ func ParseGiveUp(text string) (GiveUp, bool) {
 	return "", false
 }
 
+// Format is the name of one of the formats.
+type Format string
+
+// The formats.
+const (
+	FormatNative Format = "native"
+	FormatNexus  Format = "nexus"
+)
+
+// Format is what the envelope came in and is written in.
+func (e *Envelope) Format() Format {
+	if _, ok := e.format.(*nexus); ok {
+		return FormatNexus
+	}
+	return FormatNative
+}
+
 // GiveUpAt is the moment after which no call is made: the sender's deadline, or else the expiration
 // counted from when the envelope was created, or from notBefore if that is later.
 func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
@@ -139,8 +158,11 @@ func (e *Envelope) DueAt() time.Time {
 	return e.NextAttemptAt
 }
 
-// LatestStatus is the target's most recent answer as far as the trail tells, or 0.
+// LatestStatus is the target's most recent answer as far as the state tells, or 0.
 func (e *Envelope) LatestStatus() int {
+	if e.Latest != nil {
+		return e.Latest.Status
+	}
 	for _, attempt := range slices.Backward(e.Trail) {
 		if attempt.Status != 0 {
 			return attempt.Status
@@ -164,5 +186,21 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	if e.CreatedAt.IsZero() {
 		e.CreatedAt = now
 	}
-	return e.checkRoom(limit)
+	return e.format.checkRoom(e, limit)
+}
+
+// CorrelationID is the one that the call carries in its header X-Correlation-ID, for the log; empty when
+// it has none, or one that is no id.
+func (e *Envelope) CorrelationID() string {
+	if id := e.Call.Header.Get("X-Correlation-ID"); ValidRequestID(id) {
+		return id
+	}
+	return ""
+}
+
+// WithState returns the envelope with another state.
+func (e *Envelope) WithState(s State) *Envelope {
+	next := *e
+	next.State = s
+	return &next
 }

@@ -50,7 +50,7 @@ func (c *clock) Do(context.Context, *envelope.Envelope) decision.Outcome {
 }
 
 func answer(status int, headers ...string) decision.Outcome {
-	o := decision.Outcome{Status: status, Header: http.Header{}, MediaType: "text/plain", Body: []byte("answer"), Took: 40 * time.Millisecond}
+	o := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("answer"), Took: 40 * time.Millisecond}
 	for i := 0; i < len(headers); i += 2 {
 		o.Header.Set(headers[i], headers[i+1])
 	}

@@ -117,7 +117,7 @@ func About(rules decision.Rules, q Question) Explanation {
 	about.Policy, about.MaxAttempts, about.Limited = policy.Name, policy.MaxAttempts, policy.Limited
 
 	arrival := rules.BeforeCall(e, q.Now)
-	explanation := Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{arrival}, decision.Outcome{}, q.Now)}
+	explanation := Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{arrival}, q.Now)}
 	if q.Outcome == nil {
 		return explanation
 	}
@@ -149,10 +149,10 @@ func (q Question) afterCall(rules decision.Rules, e *envelope.Envelope, policy r
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
 	extremes := []decision.Decision{shortest, brink(decide, longest), longest}
 	if !sameEnd(shortest, longest) {
-		other := q.step(e, extremes[2:], *q.Outcome, ended)
+		other := q.step(e, extremes[2:], ended)
 		otherwise, extremes = &other, extremes[:2]
 	}
-	both := q.step(e, extremes, *q.Outcome, ended)
+	both := q.step(e, extremes, ended)
 	return &both, otherwise
 }
 
@@ -174,12 +174,12 @@ func brink(decide func(float64) decision.Decision, highest decision.Decision) de
 }
 
 // step reports decisions that differ in their wait at most.
-func (q Question) step(e *envelope.Envelope, extremes []decision.Decision, o decision.Outcome, at time.Time) Step {
+func (q Question) step(e *envelope.Envelope, extremes []decision.Decision, at time.Time) Step {
 	d := extremes[0]
 	s := Step{
 		At: at, Action: d.Action, Reason: d.Reason, Detail: printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
-		Write: q.write(e, extremes[len(extremes)-1], o, at),
+		Write: q.write(e, extremes[len(extremes)-1], at),
 	}
 	if d.Action == decision.PutBack {
 		s.Next = next(extremes, at)
@@ -206,7 +206,7 @@ func next(extremes []decision.Decision, now time.Time) *Next {
 }
 
 // write is what settling the decision would write: the same encoding, into nothing.
-func (q Question) write(e *envelope.Envelope, d decision.Decision, o decision.Outcome, now time.Time) *Write {
+func (q Question) write(e *envelope.Envelope, d decision.Decision, now time.Time) *Write {
 	w := &Write{Queue: q.Queue, Max: q.MaxContentBytes}
 	var content envelope.Content
 	var err error
@@ -214,7 +214,7 @@ func (q Question) write(e *envelope.Envelope, d decision.Decision, o decision.Ou
 	case decision.PutBack:
 		content, err = e.WithState(d.State).PutBack(q.MaxContentBytes)
 	case decision.Callback:
-		content, err = e.CallbackWith(d.Report(o, now), q.MaxContentBytes)
+		content, err = e.CallbackWith(d.Report(now), q.MaxContentBytes)
 	case decision.DeadLetter:
 		poison, ok := queue.PoisonName(q.Queue)
 		if w.Queue = poison; !ok {
@@ -241,13 +241,19 @@ func (q Question) malformed(e *envelope.Envelope, about *Envelope, err error) Ex
 	if e != nil { // only its policy is at fault: the dead letter says so, and keeps the state
 		d.State = e.State
 	}
-	return Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{d}, decision.Outcome{}, q.Now)}
+	return Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{d}, q.Now)}
 }
 
 // Envelope is what may be shown of an envelope.
 type Envelope struct {
-	RequestID string `json:"requestId"`
-	Method    string `json:"method"`
+	Format    envelope.Format `json:"format"`
+	RequestID string          `json:"requestId"`
+	// OriginalRequestID is, on a callback, the request that it reports about.
+	OriginalRequestID string `json:"originalRequestId,omitempty"`
+	Organization      string `json:"organization,omitempty"`
+	Environment       string `json:"environment,omitempty"`
+	CorrelationID     string `json:"correlationId,omitempty"`
+	Method            string `json:"method"`
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
@@ -257,6 +263,8 @@ type Envelope struct {
 	Bytes     int       `json:"bytes"`
 	Attempts  int       `json:"attempts"`
 	CreatedAt time.Time `json:"createdAt"`
+	// LatestStatus is the target's latest answer, or 0.
+	LatestStatus int `json:"latestStatus,omitempty"`
 	// Due is false while no call may be made; DueAt is when that ends, nil where nothing was set.
 	Due         bool       `json:"due"`
 	DueAt       *time.Time `json:"dueAt,omitempty"`
@@ -280,7 +288,9 @@ type DeadLetter struct {
 func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope {
 	deadline := e.GiveUpAt(rules.Expiration)
 	about := &Envelope{
-		RequestID: e.RequestID, Method: e.Call.Method, Target: Target(e.Call.URL),
+		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: printable(e.OriginalRequestID),
+		Organization: printable(e.Tenant.Organization), Environment: printable(e.Tenant.Environment),
+		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.URL),
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(q.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
 		IfExpired: rules.BeforeCall(e, deadline).Action,

@@ -46,7 +46,7 @@ const secretiveCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.
 // TestSecretsInOutcomes: whatever comes of a call, no secret is told.
 func TestSecretsInOutcomes(t *testing.T) {
 	says := func(status int) decision.Outcome {
-		return decision.Outcome{Status: status, MediaType: "text/plain", Body: []byte(`{"Type":"a-C4nary","IsRetryMeaningful":"a-C4nary"}`)}
+		return decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(`{"Type":"a-C4nary","IsRetryMeaningful":"a-C4nary"}`)}
 	}
 	for name, row := range map[string]struct {
 		extra   string

@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"mime"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -116,7 +115,7 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	defer response.Body.Close()
 
-	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header, MediaType: MediaType(response.Header)}
+	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header}
 	if notFollowed(response) {
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
@@ -235,14 +234,4 @@ func notFollowed(response *http.Response) bool {
 		return true
 	}
 	return false
-}
-
-// MediaType is the Content-Type of an answer without its parameters, or empty when it has none that can
-// be read.
-func MediaType(header http.Header) string {
-	parsed, _, err := mime.ParseMediaType(header.Get("Content-Type"))
-	if err != nil {
-		return ""
-	}
-	return parsed
 }

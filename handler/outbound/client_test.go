@@ -53,8 +53,8 @@ func TestMediaType(t *testing.T) {
 				_, _ = io.WriteString(w, "answer")
 			})
 			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
-			if o.MediaType != test.want || string(o.Body) != "answer" {
-				t.Errorf("got %q with %q, want %q", o.MediaType, o.Body, test.want)
+			if o.Answer().MediaType() != test.want || string(o.Body) != "answer" {
+				t.Errorf("got %q with %q, want %q", o.Answer().MediaType(), o.Body, test.want)
 			}
 		})
 	}
@@ -342,7 +342,7 @@ func TestAnswerOfTheTargetIsKept(t *testing.T) {
 	})
 	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 	wantAnswer(t, o, 500)
-	if !bytes.Equal(o.Body, body) || o.MediaType != "application/json" {
-		t.Errorf("got %s of type %q", o.Body, o.MediaType)
+	if !bytes.Equal(o.Body, body) || o.Answer().MediaType() != "application/json" {
+		t.Errorf("got %s of type %q", o.Body, o.Answer().MediaType())
 	}
 }

@@ -19,7 +19,7 @@ import (
 func putBack(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.PutBack, Delay: 10 * time.Second, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, decision.Outcome{}, now)
+	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, now)
 	wantNoSecret(t, err)
 	return err
 }
@@ -28,7 +28,7 @@ func putBack(ctx context.Context, t *testing.T, store settle.Store) error {
 func deadLetter(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, decision.Outcome{}, now)
+	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, now)
 	wantNoSecret(t, err)
 	return err
 }
@@ -339,7 +339,7 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 		m := settle.Message{Queue: main, Content: []byte(large), Envelope: mustEnvelopeUnchecked(t, large)}
 		for _, action := range []decision.Action{decision.PutBack, decision.DeadLetter} {
 			store := newStore(t)
-			_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: action, State: state()}, decision.Outcome{}, now)
+			_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: action, State: state()}, now)
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))
 			}

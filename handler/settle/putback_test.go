@@ -104,7 +104,7 @@ func receive(t *testing.T, store *faulty) *hosted {
 func (h *hosted) settle(t *testing.T, d decision.Decision) (settle.Written, error) {
 	t.Helper()
 	written, err := settle.New(h, queue.Base64).WithPutBack(settle.PutBackUpdate, maxDequeueCount).
-		Settle(t.Context(), h.Message, d, decision.Outcome{}, now)
+		Settle(t.Context(), h.Message, d, now)
 	wantNoSecret(t, err)
 	h.complete(t, err)
 	return written, err
@@ -363,7 +363,7 @@ func TestPutBackInPlaceWithoutAQueue(t *testing.T) {
 				h := receive(t, newStore(t))
 				h.Store, h.onUpdate = memory.New(), fault
 				written, err := settle.New(h, queue.Base64).WithPutBack(settle.PutBackUpdate, maxDequeueCount).
-					Settle(t.Context(), h.Message, decision.Decision{Action: decision.PutBack, Delay: time.Minute, State: state()}, decision.Outcome{}, now)
+					Settle(t.Context(), h.Message, decision.Decision{Action: decision.PutBack, Delay: time.Minute, State: state()}, now)
 				if err != nil || written.PutBack != settle.PutBackNew {
 					t.Errorf("put back by %q, error %v", written.PutBack, err)
 				}
@@ -391,7 +391,7 @@ func TestWhatNeverUpdates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := receive(t, newStore(t))
 			written, err := settle.New(h, queue.Base64).WithPutBack(test.mode, maxDequeueCount).
-				Settle(t.Context(), h.Message, decision.Decision{Action: test.action, State: state()}, decision.Outcome{}, now)
+				Settle(t.Context(), h.Message, decision.Decision{Action: test.action, State: state()}, now)
 			if err != nil || written != (settle.Written{}) {
 				t.Errorf("got %+v, error %v", written, err)
 			}

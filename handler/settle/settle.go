@@ -80,11 +80,10 @@ type Written struct {
 	PutBack PutBackMode
 }
 
-// Settle does what the decision asks for and returns when storage has acknowledged it. The outcome is
-// the latest call's. It goes on when ctx is cancelled, for at most [Timeout]: the host would otherwise
+// Settle does what the decision asks for and returns when storage has acknowledged it. It goes on when ctx is cancelled, for at most [Timeout]: the host would otherwise
 // repeat a call that was made. When it returns an error nothing that it knows of has been written, and
 // the host must keep the message.
-func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, o decision.Outcome, now time.Time) (Written, error) {
+func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, now time.Time) (Written, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 	defer cancel()
 
@@ -97,7 +96,7 @@ func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, o 
 		mode, err := s.putBack(ctx, m, content.Bytes, time.Now().Add(d.Delay))
 		return Written{LeftOut: content.LeftOut, PutBack: mode}, err
 	case decision.Callback:
-		content, err := m.Envelope.CallbackWith(d.Report(o, now), s.MaxContentBytes())
+		content, err := m.Envelope.CallbackWith(d.Report(now), s.MaxContentBytes())
 		if err != nil {
 			return Written{}, fmt.Errorf("callback to %s: %w", m.Queue, err)
 		}

@@ -3,6 +3,7 @@ package settle_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"testing"
@@ -45,7 +46,8 @@ const (
 
 // Each action writes what it should, where it should, and nothing else.
 func TestActions(t *testing.T) {
-	answer := decision.Outcome{Status: 503, Body: []byte(`{"busy":true}`), MediaType: "application/json", Truncated: true}
+	answered := state()
+	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`), Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
 	tests := map[string]struct {
 		decision decision.Decision
 		queue    string
@@ -64,7 +66,7 @@ func TestActions(t *testing.T) {
 			want:     `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,"createdAt":"2026-03-01T12:00:00.123Z"}`,
 		},
 		"callback": {
-			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503, State: state(), Delay: time.Hour},
+			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503, State: answered, Delay: time.Hour},
 			queue:    main,
 			want: `{"asyncCaller":1,"requestId":"request-1.callback","createdAt":"2026-03-01T12:00:00.123Z","call":{` +
 				`"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"},"json":{` +
@@ -83,7 +85,7 @@ func TestActions(t *testing.T) {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore(t)
-					written, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, answer, now)
+					written, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, now)
 					if err != nil || written != (settle.Written{}) {
 						t.Fatalf("got %+v, error %v", written, err)
 					}
@@ -107,7 +109,7 @@ func TestActions(t *testing.T) {
 func TestCallByteForByte(t *testing.T) {
 	for action, name := range map[decision.Action]string{decision.PutBack: main, decision.DeadLetter: poison} {
 		store := newStore(t)
-		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, decision.Outcome{}, now); err != nil {
+		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now); err != nil {
 			t.Fatal(err)
 		}
 		got, _ := store.only(t, name, queue.Base64)
@@ -121,7 +123,7 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			written, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, decision.Outcome{Status: 200}, now)
+			written, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now)
 			if err != nil || written != (settle.Written{}) {
 				t.Errorf("got %+v, error %v", written, err)
 			}
@@ -135,7 +137,7 @@ func TestNothingToWrite(t *testing.T) {
 func TestCallIsNoEnd(t *testing.T) {
 	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
 		store := newStore(t)
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action}, decision.Outcome{}, now)
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action}, now)
 		if err == nil || len(store.tries) != 0 {
 			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action, err, len(store.tries))
 		}
@@ -162,7 +164,7 @@ func TestMalformedByteForByte(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.OnMalformed(errors.New("not JSON"))
-			written, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, decision.Outcome{}, now)
+			written, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, now)
 			if err != nil || written != (settle.Written{}) {
 				t.Fatalf("got %+v, error %v", written, err)
 			}
@@ -184,7 +186,7 @@ func TestDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.Decision{Action: decision.PutBack, Delay: test.delay, State: state()}
-			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), d, decision.Outcome{}, now); err != nil {
+			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), d, now); err != nil {
 				t.Fatal(err)
 			}
 			if _, m := store.only(t, main, queue.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
@@ -199,6 +201,8 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 	for range 20 {
 		longTrail.Trail = envelope.AppendAttempt(longTrail.Trail, envelope.Attempt{At: now, Error: strings.Repeat("e", 90)})
 	}
+	longAnswer := state()
+	longAnswer.Latest = &envelope.Answer{Status: 200, Body: []byte(strings.Repeat("\"\x01é", 20_000))}
 	padded := func(bytes int) string {
 		frame := `{"asyncCaller":1,"requestId":"r","call":{"url":"https://target.example","body":"%s"},"callback":{"url":"https://sender.example"}}`
 		return fmt.Sprintf(frame, strings.Repeat("x", bytes-len(frame)+2))
@@ -208,17 +212,16 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 		tests := map[string]struct {
 			content  string
 			decision decision.Decision
-			outcome  decision.Outcome
 			want     string
 		}{
-			"trail":   {padded(limit - 400), decision.Decision{Action: decision.PutBack, State: longTrail}, decision.Outcome{}, "trail"},
-			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: state()}, decision.Outcome{Status: 200, Body: []byte(strings.Repeat("\"\x01é", 20_000))}, "the end of the payload"},
-			"dead":    {padded(limit - 400), decision.Decision{Action: decision.DeadLetter, Detail: strings.Repeat("d", 300), State: longTrail}, decision.Outcome{}, "trail"},
+			"trail":   {padded(limit - 400), decision.Decision{Action: decision.PutBack, State: longTrail}, "trail"},
+			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: longAnswer}, "the end of the payload"},
+			"dead":    {padded(limit - 400), decision.Decision{Action: decision.DeadLetter, Detail: strings.Repeat("d", 300), State: longTrail}, "trail"},
 		}
 		for name, test := range tests {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				store := newStore(t)
-				written, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, test.outcome, now)
+				written, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, now)
 				if err != nil || !strings.Contains(written.LeftOut, test.want) {
 					t.Errorf("left out %q, error %v, want %q to be named", written.LeftOut, err, test.want)
 				}
@@ -249,7 +252,7 @@ func TestNoPoisonQueue(t *testing.T) {
 		store := newStore(t)
 		m := message(t, content, queue.Base64)
 		m.Queue = name
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: decision.DeadLetter, State: state()}, decision.Outcome{}, now)
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: decision.DeadLetter, State: state()}, now)
 		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
 			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
 		}
@@ -269,7 +272,7 @@ func TestManyAtOnce(t *testing.T) {
 			if n%2 == 0 {
 				d.Action = decision.DeadLetter
 			}
-			if _, err := settler.Settle(t.Context(), m, d, decision.Outcome{}, now); err != nil {
+			if _, err := settler.Settle(t.Context(), m, d, now); err != nil {
 				t.Error(err)
 			}
 		})

@@ -4,49 +4,44 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
 
 	"asynccaller/handler/retry"
 	"asynccaller/handler/strictjson"
 )
 
 const (
-	// marker is the member that makes a JSON object an envelope, and its version.
-	marker          = "asyncCaller"
-	version         = "1"
-	maxRequestID    = 128
-	maxTrailEntries = 100
-	maxAttempts     = 1_000_000_000
+	// nativeVersion is the value of the marker.
+	nativeVersion = "1"
+	maxRequestID  = 128
+	maxAttempts   = 1_000_000_000
 	// maxContextDepth keeps a callback, which nests the context deeper, within the 10,000 levels that
 	// encoding/json reads.
 	maxContextDepth = 1000
 )
 
-// ErrNotEnvelope means that a JSON object lacks the member asyncCaller.
-var ErrNotEnvelope = errors.New(`asyncCaller: missing: this is no envelope (every envelope has "asyncCaller":1)`)
+// native is our own format, version 1.
+type native struct {
+	// members is the envelope as it came.
+	members []strictjson.Member
+	// callbackTo is how the callback is to be made, as it came.
+	callbackTo nativeCallback
+}
 
-// Parse reads an envelope. Its errors name the member that is wrong, or the line and column where the
-// text stops being JSON; they never quote a header's value, a body or a URL. The envelope shares the
-// memory of content.
-func Parse(content []byte) (*Envelope, error) {
-	members, err := strictjson.Object(content)
-	if err != nil {
-		return nil, err
-	}
-	e := &Envelope{members: members, size: len(content)}
-	marked := false
+// nativeCallback holds members as they came; method and headers may be nil.
+type nativeCallback struct{ url, method, headers json.RawMessage }
+
+func parseNative(members []strictjson.Member) (*Envelope, error) {
+	n := &native{members: members}
+	e := &Envelope{format: n}
 	for _, m := range members {
-		marked = marked || m.Name == marker
 		if strictjson.IsNull(m.Value) && m.Name != "context" {
 			continue // null means absent
 		}
-		if err := e.set(m); err != nil {
+		if err := n.set(e, m); err != nil {
 			return nil, strictjson.In(m.Name, err)
 		}
 	}
 	switch {
-	case !marked:
-		return nil, ErrNotEnvelope
 	case e.Call.URL == "":
 		return nil, strictjson.In("call", errors.New("missing"))
 	case !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
@@ -55,10 +50,10 @@ func Parse(content []byte) (*Envelope, error) {
 	return e, nil
 }
 
-func (e *Envelope) set(m strictjson.Member) (err error) {
+func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	switch m.Name {
-	case marker:
-		if string(m.Value) != version {
+	case nativeMarker:
+		if string(m.Value) != nativeVersion {
 			err = errors.New("want 1, the only version there is")
 		}
 	case "requestId":
@@ -66,7 +61,7 @@ func (e *Envelope) set(m strictjson.Member) (err error) {
 	case "call":
 		e.Call, err = parseCall(m.Value)
 	case "callback":
-		e.Callback, err = parseCallback(m.Value)
+		e.Callback, n.callbackTo, err = parseCallback(m.Value)
 	case "context":
 		if e.Context = m.Value; strictjson.Depth(m.Value) > maxContextDepth {
 			err = fmt.Errorf("nested deeper than %d levels", maxContextDepth)
@@ -89,12 +84,12 @@ func (e *Envelope) set(m strictjson.Member) (err error) {
 		e.DeadLetter = &DeadLetter{}
 		_ = json.Unmarshal(m.Value, e.DeadLetter)
 	default:
-		err = e.State.set(m)
+		err = setNativeState(&e.State, m)
 	}
 	return err
 }
 
-func (s *State) set(m strictjson.Member) (err error) {
+func setNativeState(s *State, m strictjson.Member) (err error) {
 	switch m.Name {
 	case "attempts":
 		s.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
@@ -105,7 +100,7 @@ func (s *State) set(m strictjson.Member) (err error) {
 	case "nextAttemptAt":
 		s.NextAttemptAt, err = strictjson.Time(m.Value)
 	case "trail":
-		s.Trail, err = parseTrail(m.Value)
+		s.Trail, err = parseTrail(m.Value, nativeTrail)
 	}
 	return err
 }
@@ -138,48 +133,4 @@ func parseGiveUp(value json.RawMessage) (GiveUp, error) {
 		return "", errors.New(`want "dead-letter", "drop" or "fault"`)
 	}
 	return giveUp, nil
-}
-
-func parseTrail(value json.RawMessage) ([]Attempt, error) {
-	elements, err := strictjson.Elements(value)
-	if err != nil {
-		return nil, err
-	}
-	if len(elements) > maxTrailEntries {
-		return nil, fmt.Errorf("holds %d attempts, more than the %d that we ever keep", len(elements), maxTrailEntries)
-	}
-	trail := make([]Attempt, len(elements))
-	for i, element := range elements {
-		if trail[i], err = parseAttempt(element); err != nil {
-			return nil, strictjson.In(strictjson.Index(i), err)
-		}
-	}
-	return trail, nil
-}
-
-func parseAttempt(value json.RawMessage) (Attempt, error) {
-	members, err := strictjson.Members(value)
-	if err != nil {
-		return Attempt{}, err
-	}
-	var attempt Attempt
-	for _, m := range members {
-		switch m.Name {
-		case "at":
-			attempt.At, err = strictjson.Time(m.Value)
-		case "status":
-			attempt.Status, err = strictjson.Int(m.Value, 0, 999)
-		case "error":
-			attempt.Error, err = strictjson.String(m.Value)
-			attempt.Error = clip(attempt.Error, maxTrailError)
-		case "tookMs":
-			var ms int
-			ms, err = strictjson.Int(m.Value, 0, int(24*time.Hour/time.Millisecond))
-			attempt.Took = time.Duration(ms) * time.Millisecond
-		}
-		if err != nil {
-			return Attempt{}, strictjson.In(m.Name, err)
-		}
-	}
-	return attempt, nil
 }

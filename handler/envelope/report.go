@@ -1,8 +1,7 @@
 package envelope
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -16,9 +15,7 @@ const maxReason = 16
 // callbackRoom is what a callback leaves free in its message, so that it is accepted as every envelope.
 const callbackRoom = 256
 
-// callbackSuffix makes a callback's request id from the call's, so that the receiver can tell a
-// callback that comes twice by its Idempotency-Key.
-const callbackSuffix = ".callback"
+const maxMediaType = 100
 
 // Report is what a callback tells the sender.
 type Report struct {
@@ -36,6 +33,26 @@ type Report struct {
 	Reason string
 	// At is when the call ended: the time at which the callback is created.
 	At time.Time
+	// Deadline is when the callback itself is given up.
+	Deadline time.Time
+}
+
+// begin writes the members of a callback's body that both formats have, with the names that Nexus
+// receivers know.
+func (r Report) begin(body *object, id string, context []byte) {
+	body.text("Id", id)
+	body.raw("Context", context)
+	body.raw("StatusCode", fmt.Append(nil, r.Status))
+	body.text("Payload", r.Payload)
+	body.text("PayloadMediaType", clip(cmp.Or(r.MediaType, "application/json"), maxMediaType))
+}
+
+// contextFor is the context as a callback hands it back.
+func (e *Envelope) contextFor(withoutContext bool) []byte {
+	if e.Context == nil || withoutContext {
+		return []byte("null")
+	}
+	return e.Context
 }
 
 // CallbackWith is the content of the callback envelope, which is a call of its own: its own attempts
@@ -44,70 +61,22 @@ type Report struct {
 func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	limit -= callbackRoom
 	r.Payload = queueSafe(r.Payload)
-	content := e.encodeCallback(r, false)
+	content := e.format.encodeCallback(e, r, false)
 	if len(content) <= limit {
 		return Content{Bytes: content}, nil
 	}
 	whole := r.Payload
 	r.Payload, r.Truncated = "", true
-	content = e.encodeCallback(r, false)
+	content = e.format.encodeCallback(e, r, false)
 	if len(content) <= limit {
-		r.Payload = cut(whole, limit-len(content))
-		return Content{Bytes: e.encodeCallback(r, false), LeftOut: "the end of the payload"}, nil
+		r.Payload = cut(whole, e.format.payloadRoom(limit-len(content)))
+		return Content{Bytes: e.format.encodeCallback(e, r, false), LeftOut: "the end of the payload"}, nil
 	}
-	content = e.encodeCallback(r, true)
+	content = e.format.encodeCallback(e, r, true)
 	if len(content) <= limit {
 		return Content{Bytes: content, LeftOut: "payload and context"}, nil
 	}
-	return Content{}, &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
-}
-
-func (e *Envelope) encodeCallback(r Report, withoutContext bool) []byte {
-	call := newObject()
-	call.raw("url", e.Callback.url)
-	if e.Callback.method != nil {
-		call.raw("method", e.Callback.method)
-	}
-	if e.Callback.headers != nil {
-		call.raw("headers", e.Callback.headers)
-	}
-	call.raw("json", e.callbackBody(r, withoutContext))
-
-	w := newObject()
-	w.raw(marker, []byte(version))
-	w.text("requestId", callbackID(e.RequestID))
-	w.time("createdAt", r.At)
-	w.raw("call", call.end())
-	return w.end()
-}
-
-func (e *Envelope) callbackBody(r Report, withoutContext bool) []byte {
-	body := newObject()
-	body.text("Id", e.RequestID)
-	if e.Context == nil || withoutContext {
-		body.raw("Context", []byte("null"))
-	} else {
-		body.raw("Context", e.Context)
-	}
-	body.raw("StatusCode", fmt.Append(nil, r.Status))
-	body.text("Payload", r.Payload)
-	mediaType := r.MediaType
-	if mediaType == "" {
-		mediaType = "application/json"
-	}
-	body.text("PayloadMediaType", clip(mediaType, 100))
-	body.raw("Attempts", fmt.Append(nil, r.Attempts))
-	body.text("Reason", r.Reason)
-	body.raw("PayloadTruncated", fmt.Append(nil, r.Truncated))
-	return body.end()
-}
-
-func callbackID(requestID string) string {
-	if id := requestID + callbackSuffix; len(id) <= maxRequestID {
-		return id
-	}
-	sum := sha256.Sum256([]byte(requestID))
-	return hex.EncodeToString(sum[:]) + callbackSuffix
+	return Content{}, tooLarge(content, limit)
 }
 
 // queueSafe replaces what a queue message cannot hold when it is not encoded as base64: bytes that are

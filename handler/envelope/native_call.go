@@ -84,35 +84,35 @@ func (c *Call) fillIn(body string) {
 	}
 }
 
-func parseCallback(value json.RawMessage) (*Callback, error) {
+func parseCallback(value json.RawMessage) (*Callback, nativeCallback, error) {
 	members, err := strictjson.Members(value)
 	if err != nil {
-		return nil, err
+		return nil, nativeCallback{}, err
 	}
-	callback := &Callback{}
+	callback, as := &Callback{}, nativeCallback{}
 	for _, m := range members {
 		if strictjson.IsNull(m.Value) {
 			continue
 		}
 		switch m.Name {
 		case "url":
-			callback.url = m.Value
+			as.url = m.Value
 			callback.URL, err = parseURL(m.Value)
 		case "method":
-			callback.method = m.Value
+			as.method = m.Value
 			_, err = parseMethod(m.Value)
 		case "headers":
-			callback.headers = m.Value
+			as.headers = m.Value
 			_, _, err = parseHeaders(m.Value)
 		}
 		if err != nil {
-			return nil, strictjson.In(m.Name, err)
+			return nil, nativeCallback{}, strictjson.In(m.Name, err)
 		}
 	}
 	if callback.URL == "" {
-		return nil, strictjson.In("url", errors.New("missing"))
+		return nil, nativeCallback{}, strictjson.In("url", errors.New("missing"))
 	}
-	return callback, nil
+	return callback, as, nil
 }
 
 func parseURL(value json.RawMessage) (string, error) {
@@ -129,6 +129,8 @@ func CheckURL(text string) error {
 	switch {
 	case err != nil:
 		return errors.New("not a URL")
+	case strings.Contains(text, " "):
+		return errors.New("the URL holds a space: write it as %20")
 	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
 		return errors.New("want an absolute http or https URL")
 	case u.Hostname() == "":
@@ -150,6 +152,11 @@ func parseMethod(value json.RawMessage) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	return checkMethod(method)
+}
+
+// checkMethod returns a method as net/http knows it.
+func checkMethod(method string) (string, error) {
 	if !httpguts.ValidHeaderFieldName(method) || len(method) > 32 {
 		return "", errors.New("not an HTTP method")
 	}
