@@ -19,7 +19,6 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/explain"
 	"asynccaller/handler/functionapp"
-	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/queue/azure"
 )
@@ -161,7 +160,6 @@ func (o explainOptions) outcome() (*decision.Outcome, error) {
 			outcome.Header.Add(name, value)
 		}
 	}
-	outcome.MediaType = outbound.MediaType(outcome.Header)
 	if o.bodyFile != "" {
 		if outcome.Body, err = readBody(o.bodyFile, strings.NewReader("")); err != nil {
 			return nil, fmt.Errorf("--body-file: %w", err)

@@ -76,8 +76,17 @@ func printExplanation(out io.Writer, source string, now time.Time, x explain.Exp
 }
 
 func (p page) envelope(e *explain.Envelope, now time.Time) {
-	p.line("envelope", "yes, %d bytes", e.Bytes)
+	p.line("envelope", "yes, %s, %d bytes", e.Format, e.Bytes)
 	p.line("request id", "%s", e.RequestID)
+	if e.OriginalRequestID != "" {
+		p.line("callback of", "%s", e.OriginalRequestID)
+	}
+	if e.Organization != "" || e.Environment != "" {
+		p.line("tenant", "%s", strings.Trim(e.Organization+"/"+e.Environment, "/"))
+	}
+	if e.CorrelationID != "" {
+		p.line("correlation id", "%s", e.CorrelationID)
+	}
 	p.line("call", "%s %s", e.Method, e.Target)
 	if len(e.Headers) > 0 {
 		p.line("headers", "%s", strings.Join(e.Headers, ", "))
@@ -89,7 +98,11 @@ func (p page) envelope(e *explain.Envelope, now time.Time) {
 	if e.MovedBack != nil {
 		p.line("dead letter", "%s after %d attempts: %s; it starts again", e.MovedBack.Reason, e.MovedBack.Attempts, e.MovedBack.Detail)
 	}
-	p.line("attempts", "%d so far", e.Attempts)
+	attempts := fmt.Sprintf("%d so far", e.Attempts)
+	if e.LatestStatus != 0 {
+		attempts += fmt.Sprintf(", the latest answer is %d", e.LatestStatus)
+	}
+	p.line("attempts", "%s", attempts)
 	switch {
 	case e.DueAt == nil:
 		p.line("due", "yes")

@@ -278,6 +278,9 @@ func between(from, to time.Duration, most int) string {
 func exactly(d time.Duration) string { return units(d, 4) }
 
 func units(d time.Duration, most int) string {
+	if d == math.MaxInt64 { // what time.Time.Sub gives for all that it cannot hold
+		return "over 292 years"
+	}
 	d = d.Round(100 * time.Millisecond) // the random number just below 1 leaves nanoseconds to the bound
 	switch {
 	case d < 0:

@@ -182,7 +182,7 @@ var unsteady = []struct {
 	found *regexp.Regexp
 	word  string
 }{
-	{regexp.MustCompile(`("createdAt": ?)"[^"]+"`), `$1"NOW"`},
+	{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
 }
 

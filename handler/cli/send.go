@@ -37,6 +37,9 @@ func newSend(s Surroundings) *cobra.Command {
 -10. It makes one envelope from flags, or takes one or many, whole, from FILE ("-" is standard
 input): JSON objects one after the other, as in JSON lines. It prints the request id of each.
 
+With --nexus it writes the envelope as the C# SDK of Nexus Async Caller does, for a C# function app
+on the same queues. That format has no place for --timeout, --retry and --give-up.
+
 The storage account is AzureWebJobsStorage, from the environment or from local.settings.json in the
 app folder. A queue that does not exist is made.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
@@ -44,9 +47,13 @@ app folder. A queue that does not exist is made.`,
   async-caller send --url https://example.com/orders --body-file order.xml \
       --header 'Content-Type: application/xml' --callback https://example.com/done
   async-caller send --dry-run --url https://example.com/ping --not-before 2026-12-24T18:00:00Z
+  async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if !options.nexus && options.tenant != (envelope.Tenant{}) {
+				return wrongUsage(errors.New("--organization and --environment belong to --nexus: a native envelope has no tenant"))
+			}
 			if len(args) == 1 {
 				if err := draft.checkUnused(); err != nil {
 					return wrongUsage(err)
@@ -58,6 +65,9 @@ app folder. A queue that does not exist is made.`,
 	}
 	command.Flags().SortFlags = false
 	command.Flags().AddFlagSet(draft.flags)
+	command.Flags().BoolVar(&options.nexus, "nexus", false, "write it as the C# SDK of Nexus Async Caller does")
+	command.Flags().StringVar(&options.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
+	command.Flags().StringVar(&options.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
 	command.Flags().BoolVar(&options.dryRun, "dry-run", false, "print the envelope instead of sending it")
 	command.Flags().BoolVar(&options.json, "json", false, "print a JSON object a message: requestId, queue, messageId")
 	command.Flags().StringVar(&options.app, "app", ".", "app folder, for host.json and local.settings.json")
@@ -67,6 +77,9 @@ app folder. A queue that does not exist is made.`,
 type sendOptions struct {
 	dryRun, json bool
 	app          string
+	// nexus writes native envelopes in the Nexus format, as tenant's.
+	nexus  bool
+	tenant envelope.Tenant
 }
 
 // sendDraft sends the one envelope that the flags describe.
@@ -204,16 +217,33 @@ func (s *sender) prepare(content []byte) (ready, error) {
 	if err := e.Accept(now, uuid.NewString(), limit); err != nil {
 		return ready{}, err
 	}
-	encoded, err := e.PutBack(limit)
+	encoded, err := s.encode(e, limit)
 	if err != nil {
 		return ready{}, err
 	}
 	return ready{
 		requestID: e.RequestID,
 		queue:     queueFor(e.Priority),
-		content:   encoded.Bytes,
+		content:   encoded,
 		delay:     min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
 	}, nil
+}
+
+// encode writes an accepted envelope in the format that is asked for.
+func (s *sender) encode(e *envelope.Envelope, limit int) ([]byte, error) {
+	if s.options.nexus && e.Format() == envelope.FormatNative {
+		content, err := e.ToNexus(s.options.tenant, e.GiveUpAt(s.rules.Expiration))
+		if err != nil {
+			return nil, err
+		}
+		written, err := envelope.Parse(content)
+		if err == nil {
+			err = written.Accept(e.CreatedAt, e.RequestID, limit)
+		}
+		return content, err
+	}
+	content, err := e.PutBack(limit)
+	return content.Bytes, err
 }
 
 // queueFor names the queue of a priority, 1 to 10, or the standard queue for 0.
