@@ -191,6 +191,8 @@ func TestBrokenConnection(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	request.Header.Set("Content-Type", "application/json")
+	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 	go func() {
 		_, _ = io.WriteString(host, `{"Data":{"msg":"aGVsbG8="}`)
 		_ = host.CloseWithError(errors.New("the host died"))

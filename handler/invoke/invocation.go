@@ -7,8 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/settle"
@@ -119,13 +117,11 @@ func hintTime(value json.RawMessage) time.Time {
 	return t
 }
 
-// callID is what names a call whose envelope has no request id: the first of the candidates that can,
-// or else a random one.
-func callID(candidates ...string) string {
-	for _, id := range candidates {
-		if envelope.ValidRequestID(id) {
-			return id
-		}
+// callID is what names a call whose envelope has no request id: the message's id or, where the host did not
+// say a usable one, the invocation's.
+func callID(messageID, invocationID string) string {
+	if envelope.ValidRequestID(messageID) {
+		return messageID
 	}
-	return uuid.NewString()
+	return invocationID
 }

@@ -52,6 +52,10 @@ func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, lo
 		log := log.With().Str(logs.InvocationID, invocationID).Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
 		defer recoverPanic(w, &log)
 
+		if err := checkDoor(r); err != nil {
+			refuse(w, &log, http.StatusForbidden, err)
+			return
+		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInvocationBytes))
 		if err != nil {
 			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err))

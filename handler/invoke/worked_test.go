@@ -2,8 +2,6 @@ package invoke_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"asynccaller/handler/envelope"
@@ -112,26 +110,6 @@ func TestMetadata(t *testing.T) {
 				t.Errorf("dequeue count %v, want %v", got, row.count)
 			}
 		})
-	}
-}
-
-// TestNoIDAtAll: without a message id and an invocation id a random one names the call.
-func TestNoIDAtAll(t *testing.T) {
-	a := newApp(t, answers(503))
-	for range 2 {
-		content := binary(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`, `{}`)
-		a.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/"+function, strings.NewReader(content)))
-	}
-	seen := map[string]bool{}
-	for _, content := range a.contents(t, mainQueue) {
-		e, err := envelope.Parse([]byte(content))
-		if err != nil || !envelope.ValidRequestID(e.RequestID) {
-			t.Fatalf("%v in %s", err, content)
-		}
-		seen[e.RequestID] = true
-	}
-	if len(seen) != 2 {
-		t.Errorf("two calls have the request ids %v", seen)
 	}
 }
 
