@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -114,5 +115,8 @@ func runServe(ctx context.Context, s Surroundings) error {
 	}
 	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).
 		Str("version", version()).Msg("ready for the Functions host")
+	if s.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host sets it; without it there may be none
+		server.EndWith(os.Getppid)
+	}
 	return server.Run(ctx)
 }

@@ -37,6 +37,8 @@ type Server struct {
 	listener net.Listener
 	http     http.Server
 	log      zerolog.Logger
+	// parent is the id of the parent process; nil when it does not matter.
+	parent func() int
 }
 
 // Listen binds 127.0.0.1 and the port, so that the host can connect from then on; [Server.Run] answers.
@@ -60,19 +62,36 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 // Addr is the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
+// EndWith makes Run end when the process that started this one does, of which parent tells the id: a host
+// that crashes or is killed does not stop its handler, and nobody would delete the messages that an
+// orphaned handler goes on to settle. The host that comes next gets them, and would start every retry
+// beside a successor.
+func (s *Server) EndWith(parent func() int) { s.parent = parent }
+
 // Run answers until ctx ends, then waits until every invocation under way is answered; who interrupts
-// their calls is the caller. It returns [ErrStopped], or an error when it had to end earlier.
+// their calls is the caller. It returns [ErrStopped], or an error when it had to end earlier: [ErrHostGone]
+// at once, with nothing more settled.
 func (s *Server) Run(ctx context.Context) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var gone <-chan struct{} // nil: never
+	if s.parent != nil {
+		gone = parentGone(watching, s.parent)
+	}
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(s.listener) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("answering the Functions host: %w", err)
+	case <-gone:
+		_ = s.http.Close()
+		<-served
+		return ErrHostGone
 	case <-ctx.Done():
 	}
 	s.log.Info().Msg("stopping: calls under way are interrupted and put back; a second signal ends at once")
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer cancel()
+	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer endGrace()
 	err := s.http.Shutdown(grace)
 	serveErr := <-served
 	if !errors.Is(serveErr, http.ErrServerClosed) {

@@ -186,6 +186,12 @@ type running struct {
 // the end of the test.
 func start(t *testing.T, handler http.Handler) *running {
 	t.Helper()
+	return startWith(t, handler, func(*serve.Server) {})
+}
+
+// startWith starts a server that is set up before it runs.
+func startWith(t *testing.T, handler http.Handler, setUp func(*serve.Server)) *running {
+	t.Helper()
 	s := &running{pipes: newPipes(), ended: make(chan error, 1), log: &bytes.Buffer{}}
 	server, err := serve.Listen(t.Context(), "0", handler, zerolog.New(s.log))
 	if err != nil {
@@ -194,6 +200,7 @@ func start(t *testing.T, handler http.Handler) *running {
 	if err := server.Replace(s.pipes); err != nil {
 		t.Fatal(err)
 	}
+	setUp(server)
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
 	over := make(chan struct{})
