@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"errors"
 	"mime"
 	"net/http"
 	"strings"
@@ -70,7 +71,7 @@ func (a *Answer) encoding(charset string) encoding.Encoding {
 
 func (a *Answer) contentType() (mediaType, charset string) {
 	mediaType, parameters, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
-	if err != nil {
+	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
 		return "", ""
 	}
 	return mediaType, parameters["charset"]

@@ -86,7 +86,9 @@ func (n *nexus) checkRoom(e *Envelope, limit int) error {
 		longest = max(len(n.encode(e.WithState(state), essential, 0, nil)), len(n.encode(e, nexusBare, 0, d)))
 	}
 	if e.Callback != nil { // its URL stands in it twice, so it may be longer than the envelope
-		longest = max(longest, len(n.encodeCallback(e, Report{Status: http.StatusOK, At: e.CreatedAt, Deadline: e.CreatedAt}, true))+maxMediaType+callbackRoom)
+		end := time.Unix(0, 123456700) // with as many digits as a moment can have
+		report := Report{Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), At: end, Deadline: end}
+		longest = max(longest, len(n.encodeCallback(e, report, true))+callbackRoom)
 	}
 	if longest > limit {
 		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}

@@ -86,14 +86,8 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	if !ok {
 		return nil, errors.New("the envelope is a Nexus envelope already")
 	}
-	has := []string{nativeMarker, "requestId", "call", "callback", "context", "priority", "notBefore", "deadline", "createdAt"}
-	for _, m := range n.members {
-		if !slices.Contains(has, m.Name) {
-			return nil, strictjson.In(m.Name, errNoPlace)
-		}
-	}
-	if e.Call.Timeout != 0 {
-		return nil, strictjson.In("call", strictjson.In("timeout", errNoPlace))
+	if err := n.checkPlaces(); err != nil {
+		return nil, err
 	}
 	r := nexusRequest{
 		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, title: nexusTitle(e.Call.Method, e.Call.URL, e.RequestID),
@@ -111,6 +105,34 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 		r.callBack, r.callBackScheme, err = toCallOut(to)
 	}
 	return r.encode(), strictjson.In("callback", err)
+}
+
+// checkPlaces names a member that the Nexus format has no place for.
+func (n *native) checkPlaces() error {
+	places := map[string][]string{
+		"":         {nativeMarker, "requestId", "call", "callback", "context", "priority", "notBefore", "deadline", "createdAt"},
+		"call":     {"url", "method", "headers", "body", "bodyBase64", "json"},
+		"callback": {"url", "method", "headers"},
+	}
+	for _, m := range n.members {
+		if !slices.Contains(places[""], m.Name) {
+			return strictjson.In(m.Name, errNoPlace)
+		}
+		inner := places[m.Name]
+		if inner == nil || strictjson.IsNull(m.Value) {
+			continue
+		}
+		members, err := strictjson.Members(m.Value)
+		if err != nil {
+			return strictjson.In(m.Name, err)
+		}
+		for _, within := range members {
+			if !slices.Contains(inner, within.Name) {
+				return strictjson.In(m.Name, strictjson.In(within.Name, errNoPlace))
+			}
+		}
+	}
+	return nil
 }
 
 var errNoPlace = errors.New("the Nexus format has no place for it")
