@@ -22,7 +22,7 @@ func TestHostGone(t *testing.T) {
 			server.EndWith(func() int { return int(parent.Load()) })
 		})
 		go func() { _, _ = post(t.Context(), s.transport, "http://handler/AC-standard", "") }()
-		time.Sleep(time.Hour) // of the bubble's clock
+		<-time.After(time.Hour) // of the bubble's clock
 		s.wantRunning(t)
 		parent.Store(1)
 		began := time.Now()

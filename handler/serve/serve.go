@@ -84,21 +84,23 @@ func (s *Server) Run(ctx context.Context) error {
 	case err := <-served:
 		return fmt.Errorf("answering the Functions host: %w", err)
 	case <-gone:
-		_ = s.http.Close()
-		<-served
-		return ErrHostGone
+		_ = s.http.Close() // whatever is in hand is not ours any more
+		return errors.Join(ErrHostGone, ended(<-served))
 	case <-ctx.Done():
 	}
 	s.log.Info().Msg("stopping: calls under way are interrupted and put back; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
-	err := s.http.Shutdown(grace)
-	serveErr := <-served
-	if !errors.Is(serveErr, http.ErrServerClosed) {
-		err = errors.Join(err, serveErr)
-	}
-	if err != nil {
+	if err := errors.Join(s.http.Shutdown(grace), ended(<-served)); err != nil {
 		return fmt.Errorf("stopping: invocations under way were not settled within %v, the host delivers them again: %w", stopGrace, err)
 	}
 	return ErrStopped
+}
+
+// ended is what went wrong with a server that was told to end.
+func ended(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
 }
