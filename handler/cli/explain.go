@@ -101,7 +101,7 @@ func runExplain(ctx context.Context, s Surroundings, options explainOptions, arg
 	if err != nil {
 		return wrongUsage(err)
 	}
-	q := explain.Question{Queue: options.queue, Now: now, MaxContentBytes: book.encoding.MaxContentBytes(), Outcome: outcome}
+	q := explain.Question{Queue: options.queue, Now: now, MaxContentBytes: book.encoding.MaxContentBytes(), Targets: book.targets, Outcome: outcome}
 	var source string
 	if fromQueue {
 		s.Environ = book.environ

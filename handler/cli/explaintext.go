@@ -88,6 +88,9 @@ func (p page) envelope(e *explain.Envelope, now time.Time) {
 		p.line("correlation id", "%s", e.CorrelationID)
 	}
 	p.line("call", "%s %s", e.Method, e.Target)
+	if e.Refused != "" {
+		p.line("", "it ends as %s: %s", decision.FailureTargetRefused, e.Refused)
+	}
 	if len(e.Headers) > 0 {
 		p.line("headers", "%s", strings.Join(e.Headers, ", "))
 	}

@@ -7,6 +7,7 @@ import (
 	"asynccaller/handler/config"
 	"asynccaller/handler/decision"
 	"asynccaller/handler/functionapp"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/queue"
 )
 
@@ -15,6 +16,7 @@ import (
 type ruleBook struct {
 	environ  []string
 	rules    decision.Rules
+	targets  guard.Rules
 	encoding queue.Encoding
 }
 
@@ -28,7 +30,7 @@ func readRules(s Surroundings, app string) (ruleBook, error) {
 	policies, policiesErr := config.LoadPolicies(app)
 	settings, settingsErr := config.Load(environ, policies)
 	host, hostErr := functionapp.LoadHost(app, environ)
-	book := ruleBook{environ: environ, rules: settings.Rules(policies), encoding: queue.Base64}
+	book := ruleBook{environ: environ, rules: settings.Rules(policies), targets: settings.Targets, encoding: queue.Base64}
 	switch {
 	case hostErr == nil:
 		book.encoding = host.Queues.MessageEncoding

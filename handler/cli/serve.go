@@ -97,7 +97,7 @@ func runServe(ctx context.Context, s Surroundings) error {
 		return wrongUsage(err)
 	}
 	defer store.Close()
-	client := outbound.New(w.settings.CallTimeout)
+	client := outbound.New(w.settings.CallTimeout, w.settings.Targets, w.settings.Proxy)
 	defer client.Close()
 
 	queues := w.app.Host.Queues

@@ -15,6 +15,8 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
+	"asynccaller/handler/guard"
+	"asynccaller/handler/outbound"
 	"asynccaller/handler/retry"
 	"asynccaller/handler/settle"
 )
@@ -24,6 +26,12 @@ const Prefix = "ASYNC_CALLER_"
 
 // retrySetting names a policy, which may be one of the operator's own.
 const retrySetting = Prefix + "RETRY"
+
+// proxySetting may hold a password, so its value is never shown.
+const proxySetting = Prefix + "PROXY"
+
+// none is the value of a setting that is not set.
+const none = "none"
 
 // Settings is what the operator decided.
 type Settings struct {
@@ -39,7 +47,11 @@ type Settings struct {
 	RetryLimits retry.Limits
 	GiveUp      envelope.GiveUp
 	LogLevel    zerolog.Level
-	PutBack     settle.PutBackMode
+	// Proxy is the way that calls take.
+	Proxy   outbound.Proxy
+	PutBack settle.PutBackMode
+	// Targets are what may be called.
+	Targets guard.Rules
 }
 
 // Setting describes one setting for a person.
@@ -58,12 +70,15 @@ func settings() []setting {
 		{Setting{Prefix + "EXPIRATION", "168h", "how long an envelope without a deadline is tried"}, (*Settings).setExpiration},
 		{Setting{Prefix + "GIVE_UP", "dead-letter", "what happens to an envelope without a callback that is given up: dead-letter, drop or fault"}, (*Settings).setGiveUp},
 		{Setting{Prefix + "LOG_LEVEL", "info", "what is logged: debug, info, warn or error"}, (*Settings).setLogLevel},
+		{Setting{proxySetting, none, "proxy for the calls: an http, https or socks5 URL; HTTP_PROXY and the like are ignored"}, (*Settings).setProxy},
 		{Setting{Prefix + "PUT_BACK", "new", "how a message is put back: new (write a successor) or update (re-schedule it in place)"}, (*Settings).setPutBack},
 		{Setting{retrySetting, "exponential", "retry policy of envelopes that ask for none: a built-in one, or one of retry.json"}, nil},
 		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "how many calls an envelope may ask for; 0 for no limit"}, (*Settings).setRetryMaxAttempts},
 		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "the longest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMaxDelay},
 		{Setting{Prefix + "RETRY_MIN_DELAY", "0s", "the shortest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMinDelay},
 		{Setting{Prefix + "RETRY_STATUSES", decision.DefaultStatuses, "answers that are tried again: statuses and ranges, ! takes out"}, (*Settings).setRetryStatuses},
+		{Setting{guard.AllowSetting, "*", "targets allowed: networks, addresses, names, *.suffix; * is all but loopback and the like"}, (*Settings).setTargetsAllow},
+		{Setting{guard.DenySetting, none, "targets refused, whatever is allowed: networks, addresses, names, *.suffix"}, (*Settings).setTargetsDeny},
 	}
 }
 
@@ -103,6 +118,9 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 			}
 		}
 		if err := s.set(&loaded, value); err != nil {
+			if s.Name == proxySetting {
+				value = "***"
+			}
 			problems = append(problems, fmt.Errorf("%s: %q: %w", s.Name, value, err))
 		}
 	}
@@ -187,6 +205,27 @@ func (s *Settings) setPutBack(value string) error {
 	}
 	s.PutBack = mode
 	return nil
+}
+
+func (s *Settings) setProxy(value string) (err error) {
+	if value == none {
+		return nil
+	}
+	s.Proxy, err = outbound.ParseProxy(value)
+	return err
+}
+
+func (s *Settings) setTargetsAllow(value string) (err error) {
+	s.Targets.Allow, err = guard.ParseAllow(value)
+	return err
+}
+
+func (s *Settings) setTargetsDeny(value string) (err error) {
+	if value == none {
+		return nil
+	}
+	s.Targets.Deny, err = guard.ParseDeny(value)
+	return err
 }
 
 func (s *Settings) setRetryStatuses(value string) (err error) {

@@ -1,6 +1,8 @@
 package config_test
 
 import (
+	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"asynccaller/handler/config"
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/functionapp"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/retry"
 	"asynccaller/handler/settle"
 )
@@ -118,6 +121,12 @@ func TestLoadRefuses(t *testing.T) {
 		"log_level_trace":       {"ASYNC_CALLER_LOG_LEVEL=trace", []string{`"trace"`, "debug, info, warn or error"}},
 		"log_level_number":      {"ASYNC_CALLER_LOG_LEVEL=1", []string{`"1"`}},
 		"log_level_case":        {"ASYNC_CALLER_LOG_LEVEL=INFO", []string{`"INFO"`, "info"}},
+		"proxy_no_url":          {"ASYNC_CALLER_PROXY=C4nary:3128", []string{`"***"`, "give an http, https or socks5 URL"}},
+		"proxy_scheme":          {"ASYNC_CALLER_PROXY=ftp://me:C4nary@proxy.example", []string{"socks5"}},
+		"proxy_port":            {"ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example:0", []string{"http://proxy.example:3128"}},
+		"allow_network":         {"ASYNC_CALLER_TARGETS_ALLOW=10.0.0.0/33,*", []string{`entry "10.0.0.0/33": want a network`}},
+		"allow_nothing":         {"ASYNC_CALLER_TARGETS_ALLOW=,", []string{"it names nothing"}},
+		"deny_several":          {"ASYNC_CALLER_TARGETS_DENY=t.example,https://u.example,10.0.0.1/8,*", []string{`entry "https://u.example": want`, `entry "10.0.0.1/8": the network is 10.0.0.0/8`, `entry "*": only ASYNC_CALLER_TARGETS_ALLOW`}},
 		"put_back_unknown":      {"ASYNC_CALLER_PUT_BACK=old", []string{`"old"`, "new or update"}},
 		"retry_unknown":         {"ASYNC_CALLER_RETRY=linear", []string{`"linear"`, "exponential"}},
 		"retry_parameters":      {`ASYNC_CALLER_RETRY={"factor":2}`, []string{"exponential"}},
@@ -129,6 +138,9 @@ func TestLoadRefuses(t *testing.T) {
 				t.Fatal("it was accepted")
 			}
 			setting, _, _ := strings.Cut(test.variable, "=")
+			if strings.Contains(err.Error(), "C4nary") {
+				t.Errorf("%q tells a password", err)
+			}
 			for _, want := range append(test.want, setting+": ") {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q does not say %q", err, want)
@@ -160,7 +172,7 @@ func TestUnknownNames(t *testing.T) {
 func TestEveryProblemAtOnce(t *testing.T) {
 	var environ, want []string
 	for _, s := range config.Table() {
-		environ = append(environ, s.Name+"=wrong")
+		environ = append(environ, s.Name+"=wrong value")
 		want = append(want, s.Name+": ")
 	}
 	environ = append(environ, "ASYNC_CALLER_NONSENSE=1", "ASYNC_CALLER_NONSENSE_TOO=1")
@@ -176,6 +188,42 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	for _, name := range want {
 		if !slices.ContainsFunc(lines, func(line string) bool { return strings.HasPrefix(line, name) }) {
 			t.Errorf("no line begins with %s:\n%v", name, err)
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	loaded, err := config.Load([]string{"ASYNC_CALLER_TARGETS_ALLOW=t.example, 127.0.0.0/8,*", "ASYNC_CALLER_TARGETS_DENY= *.Denied.example ,127.0.0.9", "ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for host, want := range map[string]guard.Ruling{
+		"t.example": guard.AddressDecides, "127.0.0.1": guard.Allowed, "127.0.0.9": guard.Refused, "::1": guard.Refused, "a.denied.example": guard.Refused, "u.example": guard.AddressDecides,
+	} {
+		if got := loaded.Targets.Judge(host, netip.Addr{}); got.Ruling != want {
+			t.Errorf("%s: %+v, want %v", host, got, want)
+		}
+	}
+	if text := fmt.Sprintf("%+v %#v", loaded, loaded); strings.Contains(text, "C4nary") {
+		t.Errorf("the settings show the proxy's password: %s", text)
+	}
+}
+
+// Nobody develops against the real world: local.settings.json opens this machine, and that only.
+func TestLocalSettingsAllowLoopback(t *testing.T) {
+	environ, err := functionapp.WithLocalSettings("../..", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Load(environ, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for addr, want := range map[string]guard.Ruling{
+		"127.0.0.1": guard.Allowed, "::1": guard.Allowed, "8.8.8.8": guard.Allowed, "169.254.169.254": guard.Refused, "168.63.129.16": guard.Refused,
+	} {
+		if got := loaded.Targets.Judge("localhost", netip.MustParseAddr(addr)); got.Ruling != want {
+			t.Errorf("%s: %+v, want %v", addr, got, want)
 		}
 	}
 }

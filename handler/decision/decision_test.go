@@ -99,6 +99,7 @@ func TestSettlementTable(t *testing.T) {
 		"redirected":             {``, decision.Outcome{Failure: decision.FailureRedirected, Status: 302}, decision.DeadLetter, "redirected", 0, 1, 302, true},
 		"certificate":            {``, failure(decision.FailureCertificate), decision.DeadLetter, "certificate", 0, 1, 0, true},
 		"bad_url":                {``, failure(decision.FailureBadURL), decision.DeadLetter, "bad_url", 0, 1, 0, true},
+		"target_refused":         {``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused", 0, 1, 0, true},
 		"sender_wants_drop":      {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},
 		"sender_wants_fault":     {`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1, 400, true},
 		"callback_before_drop":   {`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
@@ -214,7 +215,7 @@ func TestReportWithoutAnyAnswerIs504(t *testing.T) {
 func TestNoReasonIsTooLong(t *testing.T) {
 	for _, reason := range []decision.Reason{
 		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
-		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
+		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate), decision.Reason(decision.FailureTargetRefused),
 	} {
 		if len(reason) > 16 {
 			t.Errorf("%q has %d characters", reason, len(reason))

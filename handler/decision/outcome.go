@@ -39,7 +39,7 @@ func (o Outcome) Answer() *envelope.Answer {
 // appear in logs as reasons.
 type Failure string
 
-// The failures. All but the last three may pass, so they are tried again.
+// The failures. All but the last four may pass, so they are tried again.
 const (
 	// FailureTimeout: no answer within the call's time, or connecting took too long.
 	FailureTimeout Failure = "timeout"
@@ -59,13 +59,16 @@ const (
 	FailureCertificate Failure = "certificate"
 	// FailureBadURL: the URL, or one that the target redirected to, cannot be called.
 	FailureBadURL Failure = "bad_url"
+	// FailureTargetRefused: the operator's rules or ours forbid calling the target, or one that it
+	// redirected to. The detail tells which rule.
+	FailureTargetRefused Failure = "target_refused"
 )
 
 // Failures lists all failures.
 func Failures() []Failure {
 	return []Failure{
 		FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection,
-		FailureRedirected, FailureCertificate, FailureBadURL, FailureInterrupted,
+		FailureRedirected, FailureCertificate, FailureBadURL, FailureTargetRefused, FailureInterrupted,
 	}
 }
 
@@ -99,7 +102,7 @@ func (r Rules) judge(o Outcome) judgement {
 		return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
-	case FailureRedirected, FailureCertificate, FailureBadURL:
+	case FailureRedirected, FailureCertificate, FailureBadURL, FailureTargetRefused:
 		return judgement{verdict: permanent, rule: "never another answer: " + string(o.Failure)}
 	}
 	return judgement{verdict: temporary, rule: "unknown failure: trying again loses nothing"}

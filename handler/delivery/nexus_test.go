@@ -26,6 +26,7 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/outbound"
 )
 
@@ -75,8 +76,7 @@ func TestNexusGolden(t *testing.T) {
 			g := mustGolden(t, file, target.Addr().String())
 			target.serve(t, g.http(t, "answer"))
 			b := setup(t, nil)
-			client := outbound.New(10 * time.Second)
-			t.Cleanup(client.Close)
+			client := newClient(t)
 			b.Caller = timed{client}
 			b.Now = func() time.Time { return noon }
 
@@ -89,6 +89,18 @@ func TestNexusGolden(t *testing.T) {
 			g.check(t, "dead", "", b.items(t, poisonQueue))
 		})
 	}
+}
+
+// newClient returns a client that may call targets on this machine.
+func newClient(tb testing.TB) *outbound.Client {
+	tb.Helper()
+	loopback, err := guard.ParseAllow("127.0.0.1")
+	if err != nil {
+		tb.Fatal(err)
+	}
+	client := outbound.New(10*time.Second, guard.Rules{Allow: loopback}, outbound.Proxy{})
+	tb.Cleanup(client.Close)
+	return client
 }
 
 // TestNexusGoldenRoundTrips: every message can be put back again and again, each arriving as the one
@@ -127,8 +139,7 @@ func TestNexusHugeAnswers(t *testing.T) {
 		_, _ = w.Write(bytes.Repeat(answer.Body, 64)) // the client may have enough before the end
 	}))
 	t.Cleanup(target.Close)
-	client := outbound.New(10 * time.Second)
-	t.Cleanup(client.Close)
+	client := newClient(t)
 	g := mustGolden(t, "testdata/nexus/callback-200.txtar", target.Listener.Addr().String())
 	content := g.json(t, "message")
 	wanted, now := rawRequest(t, content), noon

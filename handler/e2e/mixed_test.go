@@ -192,15 +192,9 @@ type mixedRun struct {
 
 // seen tells how a message ended: the calls with their attempts and answers, what the sender was told,
 // and what lies on a poison queue. Whatever is not as it should be is told as well.
-//
-// Calls of one attempt that all were reset count as one: net/http itself repeats a request on the next
-// kept-alive connection when one breaks before any byte of an answer came.
 func (r mixedRun) seen(m mixedMessage) string {
 	var events []string
-	calls := slices.CompactFunc(r.partner.received(m.path()), func(x, y received) bool {
-		return x.status == reset && y.status == reset && x.attempt == y.attempt
-	})
-	for _, call := range calls {
+	for _, call := range r.partner.received(m.path()) {
 		event := fmt.Sprintf("call %d %d", call.attempt, call.status)
 		if call.status == reset {
 			event = fmt.Sprintf("call %d reset", call.attempt)

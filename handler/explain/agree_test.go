@@ -115,7 +115,7 @@ func settlementTable() map[string]struct {
 	for _, f := range []decision.Failure{decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect, decision.FailureTLS, decision.FailureConnection, decision.FailureInterrupted} {
 		rows["failure_"+string(f)] = row{with(""), failure(f), "put_back " + string(f)}
 	}
-	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL} {
+	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL, decision.FailureTargetRefused} {
 		rows["failure_"+string(f)] = row{with(""), failure(f), "dead_letter " + string(f)}
 	}
 	return rows

@@ -6,6 +6,7 @@ package explain
 
 import (
 	"maps"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 
 	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/retry"
 )
@@ -35,6 +37,8 @@ type Question struct {
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue takes; see queue.Encoding.
 	MaxContentBytes int
+	// Targets say which targets may be called.
+	Targets guard.Rules
 	// Outcome is what would come of the call, or nil to leave that open.
 	Outcome *decision.Outcome
 }
@@ -257,6 +261,9 @@ type Envelope struct {
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
+	// Refused says why the target must not be called, as far as its host tells: what a name resolves to
+	// is judged when it is called.
+	Refused string `json:"refused,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
@@ -300,6 +307,9 @@ func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope 
 	}
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)
+	}
+	if u, err := url.Parse(e.Call.URL); err == nil {
+		about.Refused = q.Targets.Judge(u.Hostname(), netip.Addr{}).Detail
 	}
 	due := e.DueAt()
 	if about.Due = !due.After(q.Now); !due.IsZero() {

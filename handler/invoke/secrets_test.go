@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
 )
@@ -165,19 +166,28 @@ func TestSecretsInRealCalls(t *testing.T) {
 	t.Cleanup(tlsServer.Close)
 	here, there := server.Listener.Addr().String(), tlsServer.Listener.Addr().String()
 
+	loopback, err := guard.ParseAllow("127.0.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, row := range map[string]struct{ scheme, host, path, reason string }{
-		"answered":      {"http", here, "/", "rejected"},
-		"timeout":       {"http", here, "/hang", "timeout"},
-		"reset":         {"http", here, "/reset", "connection"},
-		"redirected":    {"http", here, "/redirect", "redirected"},
-		"redirect_loop": {"http", here, "/loop", "redirected"},
-		"refused":       {"http", unusedAddress(), "/", "connect"},
-		"untrusted":     {"https", there, "/", "certificate"},
-		"not_tls":       {"https", here, "/", "tls"},
-		"redirect_bad":  {"http", here, "/nowhere", ""},
+		"target_refused": {"http", "127.0.0.2", "/", "target_refused"},
+		"answered":       {"http", here, "/", "rejected"},
+		"timeout":        {"http", here, "/hang", "timeout"},
+		"reset":          {"http", here, "/reset", "connection"},
+		"redirected":     {"http", here, "/redirect", "redirected"},
+		"redirect_loop":  {"http", here, "/loop", "redirected"},
+		"refused":        {"http", unusedAddress(), "/", "connect"},
+		"untrusted":      {"https", there, "/", "certificate"},
+		"not_tls":        {"https", here, "/", "tls"},
+		"redirect_bad":   {"http", here, "/nowhere", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			client := outbound.New(200 * time.Millisecond)
+			patience := time.Minute
+			if row.reason == "timeout" {
+				patience = 200 * time.Millisecond
+			}
+			client := outbound.New(patience, guard.Rules{Allow: loopback}, outbound.Proxy{})
 			t.Cleanup(client.Close)
 			a := newApp(t, delivery.Caller(client))
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"syscall"
 
 	"asynccaller/handler/decision"
@@ -26,6 +27,12 @@ func classify(ctx context.Context, err error, handshakeFailed bool) decision.Out
 		return failure(decision.FailureInterrupted, "")
 	case errors.Is(cause, errTimeout):
 		return failure(decision.FailureTimeout, "no answer in time")
+	}
+	if refused, ok := errors.AsType[*refusedError](err); ok {
+		return failure(decision.FailureTargetRefused, refused.detail)
+	}
+	if detail, failed := proxyFailed(err); failed {
+		return failure(decision.FailureConnect, detail)
 	}
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -65,6 +72,22 @@ func classifyConnection(err error) decision.Outcome {
 		return decision.Outcome{Failure: decision.FailureConnection, Detail: "connection closed before the answer"}
 	}
 	return decision.Outcome{Failure: decision.FailureConnection, Detail: "the answer is not usable HTTP"}
+}
+
+// proxyFailed finds what happens on the way through a proxy. It is ours or the operator's to mend, so it
+// may pass, whatever it is.
+func proxyFailed(err error) (detail string, failed bool) {
+	if answer, ok := errors.AsType[*proxyError](err); ok {
+		return answer.Error(), true
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case ok && op.Op == "proxyconnect":
+		return "the proxy cannot be reached", true
+	case ok && strings.HasPrefix(op.Op, "socks"):
+		return "the proxy does not connect to the target", true
+	}
+	return "", false
 }
 
 func untrustedCertificate(err error) (detail string, untrusted bool) {

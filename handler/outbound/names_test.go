@@ -1,0 +1,98 @@
+package outbound_test
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// names is a name server. For each name it has what it answers the first time, the second time and so on;
+// the last answer stays. Names that it does not have do not exist.
+type names struct {
+	answers map[string][]string // addresses with spaces between
+	serving sync.WaitGroup
+
+	mu    sync.Mutex
+	asked map[dnsmessage.Question]int
+}
+
+func newNames(tb testing.TB, answers map[string][]string) *names {
+	tb.Helper()
+	n := &names{answers: answers, asked: map[dnsmessage.Question]int{}}
+	tb.Cleanup(n.serving.Wait)
+	return n
+}
+
+// resolver looks names up at this server.
+func (n *names) resolver() *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		n.serving.Go(func() {
+			defer func() { _ = theirs.Close() }()
+			n.serve(theirs)
+		})
+		return ours, nil
+	}}
+}
+
+// count is how many questions there were.
+func (n *names) count() (count int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, times := range n.asked {
+		count += times
+	}
+	return count
+}
+
+// serve answers one question, framed as in TCP.
+func (n *names) serve(c net.Conn) {
+	var length [2]byte
+	if _, err := io.ReadFull(c, length[:]); err != nil {
+		return
+	}
+	query := make([]byte, binary.BigEndian.Uint16(length[:]))
+	var message dnsmessage.Message
+	if _, err := io.ReadFull(c, query); err != nil || message.Unpack(query) != nil {
+		return
+	}
+	n.answer(&message)
+	packed, err := message.Pack()
+	if err != nil {
+		return
+	}
+	_, _ = c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(packed))), packed...))
+}
+
+func (n *names) answer(m *dnsmessage.Message) {
+	question := m.Questions[0]
+	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+	answers, exists := n.answers[strings.ToLower(strings.TrimSuffix(question.Name.String(), "."))]
+	if !exists {
+		m.RCode = dnsmessage.RCodeNameError
+	}
+	n.mu.Lock()
+	nth := n.asked[question]
+	n.asked[question]++
+	n.mu.Unlock()
+	if len(answers) == 0 {
+		return
+	}
+	for text := range strings.FieldsSeq(answers[min(nth, len(answers)-1)]) {
+		addr := netip.MustParseAddr(text)
+		header := dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class, Type: question.Type}
+		switch {
+		case addr.Is4() && question.Type == dnsmessage.TypeA:
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}})
+		case addr.Is6() && question.Type == dnsmessage.TypeAAAA:
+			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
+		}
+	}
+}
