@@ -147,8 +147,14 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if e.NotBefore.After(from) {
 		from = e.NotBefore
 	}
-	return from.Add(expiration)
+	if at := from.Add(expiration); at.Before(endOfTime) {
+		return at
+	}
+	return endOfTime
 }
+
+// endOfTime is the last second that both formats, and Go's JSON, can write.
+var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // DueAt is the moment before which no call may be made, or zero.
 func (e *Envelope) DueAt() time.Time {

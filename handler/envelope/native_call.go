@@ -123,6 +123,10 @@ func parseURL(value json.RawMessage) (string, error) {
 	return text, CheckURL(text)
 }
 
+// maxHostPort is the length of the longest name in DNS, with its last dot, a colon and a port. The host is
+// logged, so it must not be as long as a message.
+const maxHostPort = len(".") + 253 + len(":65535")
+
 // CheckURL reports what is wrong with a URL to be called, without quoting it.
 func CheckURL(text string) error {
 	u, err := url.Parse(text)
@@ -136,7 +140,7 @@ func CheckURL(text string) error {
 	case u.Hostname() == "":
 		return errors.New("the URL has no host")
 	}
-	if _, err := httpguts.PunycodeHostPort(u.Host); err != nil {
+	if ascii, err := httpguts.PunycodeHostPort(u.Host); err != nil || len(ascii) > maxHostPort {
 		return errors.New("the URL's host is not a valid name")
 	}
 	if port := u.Port(); port != "" {
