@@ -2,10 +2,10 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test check format fuzz package deploy
+.PHONY: help build demo run start test check faults faults-short faults-long vuln format package deploy
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: ## build the executable and stage the app in dist
 	go build -trimpath -o dist/async-caller ./handler
@@ -23,7 +23,7 @@ start: build ## func start in dist (needs Azure Functions Core Tools and Azurite
 test: ## run all tests, Azurite included
 	go test -race -shuffle=on -count=1 -timeout 10m ./...
 
-check: ## what CI runs: formatting, tidiness, lint, all tests
+check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
 	go mod verify
 	go vet ./...
@@ -31,6 +31,19 @@ check: ## what CI runs: formatting, tidiness, lint, all tests
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
 	$(MAKE) test
+	$(MAKE) faults-short
+
+faults: ## cut the power at every step, hundreds of times, and show that nothing is lost (FLAGS=-seed=1)
+	go run ./handler/faults $(FLAGS)
+
+faults-short: ## the same in less than a minute
+	go run ./handler/faults -schedules 12 -lanes 6 -time 10s -outage=false $(FLAGS)
+
+faults-long: ## 50,000 messages while handler and host are killed every few seconds
+	go run ./handler/faults -long 50000 $(FLAGS)
+
+vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
+	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
 
 format: ## format the Go code
 	$(GOLANGCI_LINT) fmt
