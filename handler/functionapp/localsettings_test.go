@@ -93,7 +93,7 @@ func TestProjectsOwnLocalSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"AzureWebJobsStorage=UseDevelopmentStorage=true", "FUNCTIONS_WORKER_RUNTIME=custom"}
+	want := []string{"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*", "AzureWebJobsStorage=UseDevelopmentStorage=true", "FUNCTIONS_WORKER_RUNTIME=custom"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}
