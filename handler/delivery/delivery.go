@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"time"
@@ -32,8 +33,10 @@ type Message struct {
 // Result is what became of a message.
 type Result struct {
 	decision.Decision
-	// Envelope is what the message holds; nil when that is malformed.
+	// Envelope is what the message holds; nil when that is malformed. Tenant is whose it is then, as far as
+	// that could be read.
 	Envelope *envelope.Envelope
+	Tenant   envelope.Tenant
 	// Attempt is the number of the call that was made, or 0 when none was.
 	Attempt int
 	// Took is how long the call lasted.
@@ -71,7 +74,11 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	ctx = context.WithoutCancel(ctx)
 	e, policy, err := d.open(m)
 	if e == nil {
-		return d.settle(ctx, m, nil, Result{Decision: decision.OnMalformed(err)})
+		result := Result{Decision: decision.OnMalformed(err)}
+		if whose, ok := errors.AsType[*envelope.TenantError](err); ok {
+			result.Tenant = whose.Tenant
+		}
+		return d.settle(ctx, m, nil, result)
 	}
 	result := Result{Envelope: e}
 	if err != nil {
@@ -144,7 +151,9 @@ func (r Result) log(log *zerolog.Logger) {
 
 // MarshalZerologObject adds the fields of the log line.
 func (r Result) MarshalZerologObject(event *zerolog.Event) {
-	event.EmbedObject(subject{r.Envelope}).Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
+	event.EmbedObject(subject{r.Envelope})
+	logTenant(event, r.Tenant)
+	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
 		event.Int(logs.Attempt, r.Attempt).Dur(logs.Took, r.Took.Round(time.Millisecond))
 	}
@@ -171,8 +180,8 @@ func (r Result) MarshalZerologObject(event *zerolog.Event) {
 // subject is what every log line says about the envelope, which is nil when there is none.
 type subject struct{ *envelope.Envelope }
 
-// maxTenant is how much of a tenant's names is logged, in bytes: they are whatever the sender wrote.
-const maxTenant = 100
+// maxText is how much is logged, in bytes, of what may be whatever the sender wrote.
+const maxText = 128
 
 // MarshalZerologObject adds the fields.
 func (s subject) MarshalZerologObject(event *zerolog.Event) {
@@ -180,15 +189,19 @@ func (s subject) MarshalZerologObject(event *zerolog.Event) {
 		return
 	}
 	event.Str(logs.RequestID, s.RequestID).Str(logs.TargetHost, host(s.Call.URL))
-	for _, field := range [...]struct{ name, value string }{
-		{logs.OriginalID, s.OriginalRequestID},
-		{logs.Organization, s.Tenant.Organization},
-		{logs.Environment, s.Tenant.Environment},
-		{logs.CorrelationID, s.CorrelationID()},
-	} {
-		if field.value != "" {
-			event.Str(field.name, field.value[:min(len(field.value), maxTenant)])
-		}
+	logText(event, logs.OriginalID, s.OriginalRequestID)
+	logTenant(event, s.Tenant)
+	logText(event, logs.CorrelationID, s.CorrelationID())
+}
+
+func logTenant(event *zerolog.Event, t envelope.Tenant) {
+	logText(event, logs.Organization, t.Organization)
+	logText(event, logs.Environment, t.Environment)
+}
+
+func logText(event *zerolog.Event, name, value string) {
+	if value != "" {
+		event.Str(name, value[:min(len(value), maxText)])
 	}
 }
 
