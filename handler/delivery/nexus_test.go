@@ -175,13 +175,13 @@ func checkSuccessor(t *testing.T, content, wanted string, attempts, limit int) *
 	return e
 }
 
-// hugeAnswer has headers of 30 KiB and a body of 16 KiB, in base64 more than a message holds.
+// hugeAnswer is what outbound keeps of an answer of 1 MiB with headers of 30 KiB: 64 KiB of the body.
 func hugeAnswer() *envelope.Answer {
 	header := http.Header{"Content-Type": {"text/html; charset=utf-8"}}
 	for i := range 30 {
 		header.Set(fmt.Sprintf("X-Header-%d", i), strings.Repeat("v", 1<<10))
 	}
-	return &envelope.Answer{Status: 503, Header: header, Body: bytes.Repeat([]byte("body"), 4<<10)}
+	return &envelope.Answer{Status: 503, Header: header, Body: bytes.Repeat([]byte("body"), 16<<10), Truncated: true}
 }
 
 func mustAccept(t *testing.T, content string, limit int) *envelope.Envelope {
