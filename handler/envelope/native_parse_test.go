@@ -120,6 +120,7 @@ func TestParseNamesTheMember(t *testing.T) {
 		"url_ftp":              {`{"asyncCaller":1,"call":{"url":"ftp://SECRET"}}`, "call.url: want an absolute http or https URL"},
 		"url_without_host":     {`{"asyncCaller":1,"call":{"url":"http:///SECRET"}}`, "call.url: the URL has no host"},
 		"url_port":             {`{"asyncCaller":1,"call":{"url":"http://a:99999/SECRET"}}`, "call.url: the URL's port"},
+		"url_space":            {`{"asyncCaller":1,"call":{"url":"http://a/?SECRET x"}}`, "call.url: the URL holds a space: write it as %20"},
 		"url_broken":           {`{"asyncCaller":1,"call":{"url":"http://[SECRET"}}`, "call.url: not a URL"},
 		"url_control":          {`{"asyncCaller":1,"call":{"url":"http://a/\nSECRET"}}`, "call.url: not a URL"},
 		"method":               {inCall(`"method":"GET /SECRET"`), "call.method: not an HTTP method"},
