@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 )
 
+var null = json.RawMessage("null")
+
 // object writes a JSON object member by member, so that what came stays byte for byte.
 type object struct{ bytes.Buffer }
 

@@ -1,10 +1,6 @@
 package envelope
 
-import (
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-)
+import "fmt"
 
 // callbackSuffix makes a callback's request id from the call's, so that the receiver can tell a
 // callback that comes twice by its Idempotency-Key.
@@ -41,6 +37,5 @@ func callbackID(requestID string) string {
 	if id := requestID + callbackSuffix; len(id) <= maxRequestID {
 		return id
 	}
-	sum := sha256.Sum256([]byte(requestID))
-	return hex.EncodeToString(sum[:]) + callbackSuffix
+	return hash(requestID) + callbackSuffix
 }

@@ -24,13 +24,9 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, withoutContext bool) []byt
 	if err != nil {
 		panic(fmt.Sprintf("a callback that was parsed cannot be parsed: %v", err))
 	}
-	call, err := parseCallOut(callOut, n.callBackScheme)
-	if err != nil {
-		panic(fmt.Sprintf("a callback that was parsed cannot be parsed: %v", err))
-	}
 	id := nexusCallbackID(e.RequestID)
 	return nexusRequest{
-		Tenant: e.Tenant, originalRequestID: original, id: id, title: nexusTitle(call.Method, call.URL, id),
+		Tenant: e.Tenant, originalRequestID: original, id: id, title: nexusTitle(n.callBackMethod, e.Callback.URL, id),
 		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, "http"),
 	}.encode()
 }

@@ -191,11 +191,11 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l nexusLevel, bodyByt
 	case l >= essential:
 		return nil
 	case l >= noResponse:
-		return json.RawMessage("null")
+		return null
 	case e.Latest == n.came.Latest && l == nexusComplete && m.Value != nil:
 		return m.Value // also one that we could not read
 	case e.Latest == nil:
-		return json.RawMessage("null")
+		return null
 	}
 	answer := *e.Latest
 	if l >= responseCut {

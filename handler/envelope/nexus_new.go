@@ -21,11 +21,10 @@ type nexusRequest struct {
 	Tenant
 	originalRequestID, id              string
 	createdAt, nextAttemptAt, deadline time.Time
-	// title is what the C# side's logs call it: see nexusTitle.
-	title                         string
-	context                       json.RawMessage
-	callOut, callBack             []byte
-	callOutScheme, callBackScheme string
+	title                              string
+	context                            json.RawMessage
+	callOut, callBack                  []byte
+	callOutScheme, callBackScheme      string
 	// priority is 0 for none.
 	priority int
 }
@@ -59,8 +58,6 @@ func (r nexusRequest) encode() []byte {
 	return w.end()
 }
 
-var null = json.RawMessage("null")
-
 func base64OrNull(content []byte) json.RawMessage {
 	if content == nil {
 		return null
@@ -75,6 +72,7 @@ func textOrNull(text string) json.RawMessage {
 	return quote(text)
 }
 
+// nexusTitle is what the C# side's logs call a request.
 func nexusTitle(method, url, id string) string {
 	return fmt.Sprintf("%s %s (%s)", method, url, id)
 }
@@ -104,7 +102,10 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	if err == nil {
 		r.callBack, r.callBackScheme, err = toCallOut(to)
 	}
-	return r.encode(), strictjson.In("callback", err)
+	if err != nil {
+		return nil, strictjson.In("callback", err)
+	}
+	return r.encode(), nil
 }
 
 // checkPlaces names a member that the Nexus format has no place for.

@@ -27,8 +27,8 @@ type nexus struct {
 	// originalRequestID is what callbacks carry as Id; empty before Accept, when no id was given.
 	originalRequestID string
 	// callBack is the HTTP request of the callback, nil when nobody wants to know, and how to call it.
-	callBack       []byte
-	callBackScheme string
+	callBack                       []byte
+	callBackScheme, callBackMethod string
 }
 
 // nexusMember is a member as it came, with the name that we know it by; empty for one that we do not know.
@@ -223,7 +223,7 @@ func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
 	if err != nil {
 		return strictjson.In(rawCallBack, err)
 	}
-	e.Callback = &Callback{URL: callback.URL}
+	e.Callback, n.callBackMethod = &Callback{URL: callback.URL}, callback.Method
 	return nil
 }
 
@@ -301,6 +301,10 @@ func asRequestID(text string) string {
 	if text == "" || ValidRequestID(text) {
 		return text
 	}
+	return hash(text)
+}
+
+func hash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
 }

@@ -50,7 +50,7 @@ func (r Report) begin(body *object, id string, context []byte) {
 // contextFor is the context as a callback hands it back.
 func (e *Envelope) contextFor(withoutContext bool) []byte {
 	if e.Context == nil || withoutContext {
-		return []byte("null")
+		return null
 	}
 	return e.Context
 }
