@@ -174,7 +174,7 @@ func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state
 		r.GiveUp = cmp.Or(giveUpOf(policy.ErrorHandling), r.GiveUp)
 		return r.giveUp(e, Exhausted, fmt.Sprintf("%d attempts, the last one: %s", state.Attempts, detail), o, state)
 	}
-	deadline := e.GiveUpAt(r.Expiration)
+	deadline := state.Expires
 	delay := policy.Delay(state.Attempts, jitter)
 	wanted, source, ignored := o.pressure(now)
 	if wanted > 0 {
