@@ -104,7 +104,7 @@ func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
 		return nil, retry.Policy{}, err
 	}
 	if err := e.Accept(d.Now(), m.ID, d.Settler.MaxContentBytes()); err != nil {
-		return nil, retry.Policy{}, err
+		return nil, retry.Policy{}, &envelope.TenantError{Tenant: e.Tenant, Err: err}
 	}
 	policy, err := d.Rules.PolicyFor(e)
 	return e, policy, err
