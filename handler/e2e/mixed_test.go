@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -19,8 +18,6 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"asynccaller/handler/queue"
 )
 
 // fate is what is planned for a message: what its target does, and how it must end.
@@ -454,24 +451,4 @@ func (b *bed) awaitAllEmpty(queues []string) {
 	b.await("all queues to be empty", func() bool {
 		return !slices.ContainsFunc(queues, func(name string) bool { return b.count(name) != 0 })
 	})
-}
-
-// drain takes everything off a queue; a queue that does not exist holds nothing.
-func (b *bed) drain(name string) (contents [][]byte) {
-	b.t.Helper()
-	for {
-		messages, err := b.store.Receive(b.t.Context(), name, queue.MaxBatch, time.Hour)
-		if errors.Is(err, queue.ErrNoQueue) {
-			return nil
-		}
-		b.must(err)
-		if len(messages) == 0 {
-			return contents
-		}
-		for _, m := range messages {
-			content, err := queue.Base64.Decode(m.Text)
-			b.must(err)
-			contents = append(contents, content)
-		}
-	}
 }

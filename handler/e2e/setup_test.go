@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -167,8 +168,24 @@ func (b *bed) count(name string) int {
 // deadLetters takes everything off the poison queue.
 func (b *bed) deadLetters() (contents []map[string]any) {
 	b.t.Helper()
+	_, err := b.store.Count(b.t.Context(), poisonQueue) // there must be one
+	b.must(err)
+	for _, content := range b.drain(poisonQueue) {
+		var e map[string]any
+		b.must(json.Unmarshal(content, &e))
+		contents = append(contents, e)
+	}
+	return contents
+}
+
+// drain takes everything off a queue; a queue that does not exist holds nothing.
+func (b *bed) drain(name string) (contents [][]byte) {
+	b.t.Helper()
 	for {
-		messages, err := b.store.Receive(b.t.Context(), poisonQueue, queue.MaxBatch, time.Hour)
+		messages, err := b.store.Receive(b.t.Context(), name, queue.MaxBatch, time.Hour)
+		if errors.Is(err, queue.ErrNoQueue) {
+			return nil
+		}
 		b.must(err)
 		if len(messages) == 0 {
 			return contents
@@ -176,9 +193,7 @@ func (b *bed) deadLetters() (contents []map[string]any) {
 		for _, m := range messages {
 			content, err := queue.Base64.Decode(m.Text)
 			b.must(err)
-			var e map[string]any
-			b.must(json.Unmarshal(content, &e))
-			contents = append(contents, e)
+			contents = append(contents, content)
 		}
 	}
 }
