@@ -83,7 +83,7 @@ func (s *Settler) putBack(ctx context.Context, m Message, content []byte, due ti
 func (s *Settler) update(ctx context.Context, m Message, content []byte, due time.Time) (inPlace bool, err error) {
 	text := s.encoding.Encode(content)
 	tries := 0
-	err = persist(ctx, func(ctx context.Context) error {
+	err = queue.Persist(ctx, func(ctx context.Context) error {
 		tries++
 		_, err := s.store.Update(ctx, m.Queue, m.Lease.ID, m.Lease.PopReceipt, text, max(time.Until(due), 0))
 		return err
@@ -93,7 +93,7 @@ func (s *Settler) update(ctx context.Context, m Message, content []byte, due tim
 		return true, nil
 	case errors.Is(err, queue.ErrNoQueue):
 		return false, nil
-	case !isOneOf(err, queue.ErrStale, queue.ErrRefused):
+	case !errors.Is(err, queue.ErrStale) && !errors.Is(err, queue.ErrRefused):
 		return false, err
 	case tries > 1:
 		return false, fmt.Errorf("a try that got no answer may have put it back: %w", err)

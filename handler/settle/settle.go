@@ -7,8 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"slices"
 	"time"
 
 	"asynccaller/handler/decision"
@@ -16,16 +14,9 @@ import (
 	"asynccaller/handler/queue"
 )
 
-// The time that a settle write may take. Timeout plus the call's 120 s stays below the host's
-// functionTimeout, which start-up checks.
-const (
-	// Timeout is how long one settle write is tried in all: storage fails over within a minute.
-	Timeout = time.Minute
-	// tryTimeout lets a write that hangs be tried again.
-	tryTimeout = 10 * time.Second
-	firstPause = 100 * time.Millisecond
-	maxPause   = 5 * time.Second
-)
+// Timeout is how long one settle write is tried in all: storage fails over within a minute. With the call's
+// 120 s it stays below the host's functionTimeout, which start-up checks.
+const Timeout = time.Minute
 
 // Store is the part of a queue account that settling needs.
 type Store interface {
@@ -132,7 +123,7 @@ func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision
 // attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, name string, content []byte, due time.Time) error {
 	item := queue.Item{Text: s.encoding.Encode(content)}
-	return persist(ctx, func(ctx context.Context) error {
+	return queue.Persist(ctx, func(ctx context.Context) error {
 		item.Delay = max(time.Until(due), 0)
 		_, err := s.store.Put(ctx, name, item)
 		if !errors.Is(err, queue.ErrNoQueue) {
@@ -144,31 +135,4 @@ func (s *Settler) put(ctx context.Context, name string, content []byte, due time
 		_, err = s.store.Put(ctx, name, item)
 		return err
 	}, queue.ErrRefused)
-}
-
-// persist tries until storage acknowledges, answers with one of the final errors, or ctx ends.
-func persist(ctx context.Context, try func(context.Context) error, final ...error) error {
-	pause := firstPause
-	for {
-		err := tryOnce(ctx, try)
-		if err == nil || isOneOf(err, final...) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err // the last real error says more than the end of our time
-		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads load, keeps no secret
-		}
-		pause = min(2*pause, maxPause)
-	}
-}
-
-func tryOnce(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, tryTimeout)
-	defer cancel()
-	return try(ctx)
-}
-
-func isOneOf(err error, targets ...error) bool {
-	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
