@@ -1,6 +1,6 @@
 // Package functionapp reads an app folder the way the Functions host does: host.json and the
 // function.json files one level down. The handler and the local host share it, so that which function
-// serves which queue, and how messages are encoded, is configured once.
+// serves which queue or runs when, and how messages are encoded, is configured once.
 package functionapp
 
 import (
@@ -16,6 +16,9 @@ type App struct {
 	Host Host
 	// Functions are the queue-trigger functions, ordered by name; names and queues are unique.
 	Functions []Function
+	// Timers are the timer-trigger functions, ordered by name; no function has the name of another, of
+	// whichever kind.
+	Timers []Timer
 }
 
 // Host is what we need of host.json, after the AzureFunctionsJobHost__ overrides of the environment.

@@ -245,9 +245,13 @@ func parseTimeSpan(text string) (time.Duration, error) {
 	limits := []float64{24, 60, 60}
 	units := []time.Duration{time.Hour, time.Minute, time.Second}
 	for i, part := range parts {
-		whole := strings.TrimLeft(part, "0123456789") == ""
+		digits := "0123456789"
+		if i == 2 {
+			digits += "."
+		}
+		// ParseFloat alone takes more than .NET does: NaN, 1e1, 0x1p3.
 		n, err := strconv.ParseFloat(part, 64)
-		if err != nil || n < 0 || n >= limits[i] || (i < 2 && !whole) {
+		if err != nil || strings.Trim(part, digits) != "" || n >= limits[i] {
 			return 0, invalid
 		}
 		total += time.Duration(n * float64(units[i]))

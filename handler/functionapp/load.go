@@ -29,18 +29,17 @@ func RootPath(getenv func(string) string) string {
 }
 
 // Load reads and checks the app folder. The environment, as os.Environ gives it, fills in %NAME% in
-// queue names and overrides values of host.json. The error joins every problem found, each naming the
-// file and what to change; beside it stands what could be read, so that it can be checked together with
-// the settings, or nil when there is no readable host.json.
+// queue names and schedules and overrides values of host.json. The error joins every problem found, each
+// naming the file and what to change; beside it stands what could be read, so that it can be checked
+// together with the settings, or nil when there is no readable host.json.
 func Load(dir string, environ []string) (*App, error) {
 	host, err := readHostJSON(dir, environ)
 	if err != nil {
 		return nil, err
 	}
 	app := &App{Dir: dir, Host: host.host()}
-	functions, problems := readFunctions(dir, environ)
-	app.Functions = functions
-	if len(functions) == 0 && len(problems) == 0 {
+	problems := app.readFunctions(environ)
+	if len(app.Functions) == 0 && len(problems) == 0 {
 		problems = append(problems, fmt.Errorf("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir))
 	}
 	return app, errors.Join(append(host.problems, problems...)...)
@@ -65,71 +64,101 @@ type functionJSON struct {
 }
 
 type binding struct {
-	Type, Direction, Name, QueueName, Connection, DataType string
+	Type, Direction, Name string
+	// Of a queue trigger.
+	QueueName, Connection, DataType string
+	// Of a timer trigger.
+	Schedule     string
+	RunOnStartup any
 }
 
-func readFunctions(dir string, environ []string) (functions []Function, problems []error) {
-	paths, err := filepath.Glob(filepath.Join(escapeGlob(dir), "*", "function.json"))
+func (a *App) readFunctions(environ []string) (problems []error) {
+	paths, err := filepath.Glob(filepath.Join(escapeGlob(a.Dir), "*", "function.json"))
 	if err != nil {
-		return nil, []error{err}
+		return []error{err}
 	}
 	for _, path := range paths {
 		name := filepath.Base(filepath.Dir(path))
-		function, found, errs := readFunction(path, name, environ)
-		for _, err := range errs {
+		for _, err := range a.addFunction(path, name, environ) {
 			problems = append(problems, fmt.Errorf("%s/function.json: %w", name, err))
 		}
-		if found && len(errs) == 0 {
-			functions = append(functions, function)
-		}
 	}
-	slices.SortFunc(functions, func(a, b Function) int { return cmp.Compare(a.Name, b.Name) })
-	return functions, append(problems, checkUnique(functions)...)
+	slices.SortFunc(a.Functions, func(x, y Function) int { return cmp.Compare(x.Name, y.Name) })
+	slices.SortFunc(a.Timers, func(x, y Timer) int { return cmp.Compare(x.Name, y.Name) })
+	return append(problems, a.checkUnique()...)
 }
 
-// readFunction reads one function.json; found is false for a function that the queue handler does not
-// serve: disabled, or started by another kind of trigger.
-func readFunction(path, name string, environ []string) (function Function, found bool, problems []error) {
+// addFunction reads one function.json and adds what is sound. A function that is disabled, or started by
+// another kind of trigger, is not the handler's.
+func (a *App) addFunction(path, name string, environ []string) (problems []error) {
+	file, trigger, err := readTrigger(path)
+	if err != nil {
+		return []error{err}
+	}
+	switch strings.ToLower(trigger.Type) {
+	case "queuetrigger":
+		function, problems := newFunction(name, trigger, environ)
+		if file.Retry != nil {
+			problems = append(problems, errors.New("retry: "+noHostRetry))
+		}
+		if len(problems) == 0 {
+			a.Functions = append(a.Functions, function)
+		}
+		return problems
+	case "timertrigger":
+		timer, problems := newTimer(name, trigger, environ)
+		if file.Retry != nil {
+			problems = append(problems, errors.New("retry: "+noTimerRetry))
+		}
+		if len(problems) == 0 {
+			a.Timers = append(a.Timers, timer)
+		}
+		return problems
+	default:
+		return nil
+	}
+}
+
+// readTrigger reads a function.json and finds its one trigger; a function that is disabled has none.
+func readTrigger(path string) (file functionJSON, trigger binding, err error) {
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if err != nil {
-		return Function{}, false, []error{err}
+		return file, trigger, err
 	}
-	var file functionJSON
 	if err := decodeRelaxed(data, &file); err != nil {
-		return Function{}, false, []error{err}
+		return file, trigger, err
 	}
-	var triggers []binding
+	if disabled, _ := file.Disabled.(bool); disabled {
+		return file, trigger, nil
+	}
+	count := 0
 	for _, b := range file.Bindings {
 		if strings.HasSuffix(strings.ToLower(b.Type), "trigger") {
-			triggers = append(triggers, b)
+			trigger = b
+			count++
 		}
 	}
-	disabled, _ := file.Disabled.(bool)
-	switch {
-	case disabled:
-		return Function{}, false, nil
-	case len(triggers) != 1:
-		return Function{}, false, []error{fmt.Errorf("it has %d triggers: the host wants exactly one", len(triggers))}
-	case !strings.EqualFold(triggers[0].Type, "queueTrigger"):
-		return Function{}, false, nil
+	if count != 1 {
+		return file, binding{}, fmt.Errorf("it has %d triggers: the host wants exactly one", count)
 	}
-	function, problems = newFunction(name, triggers[0], environ)
-	if file.Retry != nil {
-		problems = append(problems, errors.New("retry: "+noHostRetry))
+	return file, trigger, nil
+}
+
+// nameProblems checks the names that any kind of function has, by the host's rules.
+func nameProblems(name, bindingName, example string) (problems []error) {
+	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
+		problems = append(problems, fmt.Errorf("the folder's name %q is no function name: a letter, then letters, digits, - and _, at most 128 in all, not host", name))
 	}
-	return function, true, problems
+	if !validBindingName.MatchString(bindingName) {
+		problems = append(problems, fmt.Errorf("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example))
+	}
+	return problems
 }
 
 func newFunction(name string, b binding, environ []string) (Function, []error) {
-	var problems []error
+	problems := nameProblems(name, b.Name, "message")
 	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 
-	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
-		problem("the folder's name %q is no function name: a letter, then letters, digits, - and _, at most 128 in all, not host", name)
-	}
-	if !validBindingName.MatchString(b.Name) {
-		problem("binding name %q: give a letter, then letters and digits only (%q)", b.Name, "message")
-	}
 	if b.Connection != "" && b.Connection != ConnectionName {
 		problem("connection is %q: the handler puts messages back through %s only", b.Connection, ConnectionName)
 	}
@@ -159,16 +188,23 @@ func hasPoisonQueue(queueName string) bool {
 	return ok
 }
 
-func checkUnique(functions []Function) (problems []error) {
+func (a *App) checkUnique() (problems []error) {
 	byName, byQueue := map[string]string{}, map[string]string{}
-	for _, f := range functions {
-		if other, taken := byName[strings.ToLower(f.Name)]; taken {
-			problems = append(problems, fmt.Errorf("functions %s and %s differ only in case: rename one", other, f.Name))
+	checkName := func(name string) {
+		if other, taken := byName[strings.ToLower(name)]; taken {
+			problems = append(problems, fmt.Errorf("functions %s and %s differ only in case: rename one", other, name))
 		}
+		byName[strings.ToLower(name)] = name
+	}
+	for _, f := range a.Functions {
+		checkName(f.Name)
 		if other, taken := byQueue[f.Queue]; taken {
 			problems = append(problems, fmt.Errorf("functions %s and %s both read queue %s: remove one", other, f.Name, f.Queue))
 		}
-		byName[strings.ToLower(f.Name)], byQueue[f.Queue] = f.Name, f.Name
+		byQueue[f.Queue] = f.Name
+	}
+	for _, t := range a.Timers {
+		checkName(t.Name)
 	}
 	return problems
 }

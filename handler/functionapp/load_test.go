@@ -85,7 +85,7 @@ func TestProjectsOwnApp(t *testing.T) {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
 	for path, content := range project {
-		if path != "host.json" && !strings.Contains(content, `"connection": "AzureWebJobsStorage"`) {
+		if strings.Contains(content, `"queueTrigger"`) && !strings.Contains(content, `"connection": "AzureWebJobsStorage"`) {
 			t.Errorf("%s names no connection: the host would take the same, but a reader has to know that", path)
 		}
 	}
@@ -147,6 +147,8 @@ func TestHostJSONProblems(t *testing.T) {
 		"timeout_negative":         {replaced(`"00:05:00"`, `"-00:05:00"`), []string{"functionTimeout"}},
 		"timeout_75_minutes":       {replaced(`"00:05:00"`, `"00:75:00"`), []string{"functionTimeout"}},
 		"timeout_24_hours":         {replaced(`"00:05:00"`, `"24:00:00"`), []string{"functionTimeout"}},
+		"timeout_nan":              {replaced(`"00:05:00"`, `"00:00:NaN"`), []string{"functionTimeout"}},
+		"timeout_exponent":         {replaced(`"00:05:00"`, `"00:00:1e1"`), []string{"functionTimeout"}},
 		"timeout_forever":          {replaced(`"00:05:00"`, `"9999.00:00:00"`), []string{"functionTimeout"}},
 		"batch_size_0":             {queues("batchSize", `0`), []string{`extensions.queues.batchSize is "0"`, "from 1 to 32"}},
 		"batch_size_33":            {queues("batchSize", `33`), []string{`extensions.queues.batchSize is "33"`, "from 1 to 32"}},
@@ -336,7 +338,7 @@ func TestRelaxedJSON(t *testing.T) {
 func TestIgnored(t *testing.T) {
 	tests := map[string]files{
 		"http_trigger":      {"Other/function.json": function(`{"type":"httpTrigger","direction":"in","name":"req"}`)},
-		"timer_trigger":     {"Other/function.json": function(`{"type":"timerTrigger","direction":"in","name":"a_b"}`)},
+		"blob_trigger":      {"Other/function.json": function(`{"type":"blobTrigger","direction":"in","name":"a_b"}`)},
 		"disabled":          {"Other/function.json": `{"disabled":true,"bindings":[` + soundTrigger + `]}`},
 		"disabled_broken":   {"Other/function.json": `{"disabled":true,"bindings":[]}`},
 		"two_levels_down":   {"more/Other/function.json": function(soundTrigger)},

@@ -89,7 +89,7 @@ func newBench(t *testing.T, queueName string, invoke invokeFunc) *bench {
 		batchSize: 4, threshold: 2, longestWait: 2 * time.Second, lease: 10 * time.Minute,
 		retryDelay: 30 * time.Second, maxDequeues: 3, encoding: queue.Base64,
 	}, store, invoke)
-	b.counts = newCounters([]functionapp.Function{fn})
+	b.counts = newCounters(&functionapp.App{Functions: []functionapp.Function{fn}})
 	b.log = zerolog.Nop()
 	b.random = func() float64 { return 0.5 }
 	b.fatal = func(err error) { b.refused = err }

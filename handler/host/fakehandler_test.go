@@ -54,7 +54,7 @@ func runFakeHandler(mode, port string) int {
 }
 
 // fakeHandler obeys commands: `name`, `name:argument` or `first/later`, where first is for a message's
-// first delivery and later for the others.
+// first delivery and later for the others. A timer's command is the name of its function.
 func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {
@@ -98,11 +98,17 @@ func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
 
 func fakeCommand(r *http.Request) (command, dequeueCount string) {
 	var body struct {
-		Data     struct{ Msg string }
+		Data struct {
+			Msg   string
+			Timer json.RawMessage
+		}
 		Metadata struct{ DequeueCount string }
 	}
 	if err := json.NewDecoder(r.Body).Decode(&body); err != nil {
 		return "fail", ""
+	}
+	if body.Data.Timer != nil {
+		return strings.TrimPrefix(r.URL.Path, "/"), "timer"
 	}
 	content, err := base64.StdEncoding.DecodeString(body.Data.Msg)
 	if err != nil {

@@ -1,12 +1,12 @@
 // Package host is a local stand-in for the Azure Functions host, for development and tests only: it
 // runs one app folder on one machine, has no keys, no scale controller, no output bindings and no
-// triggers but queues.
+// triggers but queues and timers.
 //
-// It starts the custom handler of host.json as a process and listens to the queues of the
-// function.json files, as `func start` does, and follows the rules of the Functions host contract: the
-// wire format of an invocation, how an answer is judged, when the handler is restarted, how a message
-// is polled, leased, completed and moved to the poison queue. Where versions of the real host differ,
-// it does as the newest one does:
+// It starts the custom handler of host.json as a process, listens to the queues and follows the
+// schedules of the function.json files, as `func start` does, and follows the rules of the Functions host
+// contract: the wire format of an invocation, how an answer is judged, when the handler is restarted, how
+// a message is polled, leased, completed and moved to the poison queue. Where versions of the real host
+// differ, it does as the newest one does:
 //
 //   - A handler that exits with code 0 is restarted; hosts of before 2026 leave it dead, and every
 //     later invocation fails. A handler must never count on the restart.
@@ -15,6 +15,17 @@
 //
 // And it always is a Development host: polls are at most 2 s apart unless host.json asks for another
 // interval than the default.
+//
+// Timers are simpler than in the real host:
+//
+//   - Schedules begin anew at each start. The real host remembers them in the storage account, in the
+//     blobs of azure-webjobs-hosts, and runs at its start, with IsPastDue, what came due meanwhile.
+//   - No run is made up for. The real host runs a timer once more, at once, if its time came while a run
+//     was under way.
+//   - Two of these hosts run a timer twice. The real one holds a lock, a blob too, for all instances.
+//   - Times are UTC, whatever WEBSITE_TIME_ZONE says.
+//   - The invocation always tells the schedule's state. The real host tells none (null) if the timer runs
+//     more than once a minute or useMonitor is false.
 //
 // It is kinder than the real host in a few points, each of which would only cost a developer time: a
 // handler that cannot be started is an error at once instead of a stop after two minutes; a handler
@@ -71,7 +82,8 @@ type Options struct {
 	// ReadyTimeout is how long a started handler has to answer GET /; 0 means 30 s. A message waits
 	// four times as long for a handler before the host stops itself.
 	ReadyTimeout time.Duration
-	// StopTimeout is how long messages in flight may take once the host stops; 0 means 10 s.
+	// StopTimeout is how long messages and timer runs in flight may take once the host stops; 0 means
+	// 10 s.
 	StopTimeout time.Duration
 	// MaxHandlerErrors is the number of handler errors (unexpected exits, not ready in time), each
 	// within 30 minutes of the one before, at which the host stops itself; 0 means 3, as in the real
@@ -97,11 +109,7 @@ func New(options Options) *Host {
 	orDefault(&options.MaxHandlerErrors, defaultMaxHandlerErrors)
 	orDefault[io.Writer](&options.Stdout, io.Discard)
 	orDefault[io.Writer](&options.Stderr, io.Discard)
-	var functions []functionapp.Function
-	if options.App != nil {
-		functions = options.App.Functions
-	}
-	return &Host{options: options, counts: newCounters(functions), grace: timeoutGrace}
+	return &Host{options: options, counts: newCounters(options.App), grace: timeoutGrace}
 }
 
 func orDefault[T comparable](value *T, fallback T) {
@@ -115,14 +123,15 @@ func orDefault[T comparable](value *T, fallback T) {
 // after it.
 func (h *Host) Stats() Stats { return h.counts.snapshot() }
 
-// Run starts the handler, listens to the queues and returns when ctx has ended and everything has
-// stopped; then the error is nil. It may be called once.
+// Run starts the handler, listens to the queues, runs the timers and returns when ctx has ended and
+// everything has stopped; then the error is nil. It may be called once.
 //
 // It returns early, after the same orderly stop, when the real host would give up too: the handler
 // cannot be started, is never ready or fails too often, or storage refuses (see [queue.ErrRefused]).
 //
-// The stop: no more polls; the handler gets the SIGINT that a terminal would give it; messages in
-// flight get StopTimeout to be answered and completed; then the handler is killed and reaped.
+// The stop: no more polls and timer runs; the handler gets the SIGINT that a terminal would give it;
+// messages and timer runs in flight get StopTimeout to be answered and completed; then the handler is
+// killed and reaped.
 func (h *Host) Run(ctx context.Context) error {
 	if err := h.check(); err != nil {
 		return err
@@ -143,7 +152,7 @@ func (h *Host) Run(ctx context.Context) error {
 	defer cut()
 
 	handler := h.newHandler(cmd, port)
-	listeners := h.newListeners(h.newInvoker(handler, running.Done(), stop), stop)
+	invoker := h.newInvoker(handler, running.Done(), stop)
 
 	var supervisor, listening sync.WaitGroup
 	drained := make(chan struct{})
@@ -153,8 +162,8 @@ func (h *Host) Run(ctx context.Context) error {
 			stop(err)
 		}
 	})
-	for _, l := range listeners {
-		listening.Go(func() { l.run(inFlight, running.Done()) })
+	for _, s := range h.newSources(invoker, stop) {
+		listening.Go(func() { s.run(inFlight, running.Done()) })
 	}
 	h.logStart(cmd, port)
 
@@ -173,7 +182,7 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitFor gives messages in flight the stop timeout.
+// waitFor gives what is in flight the stop timeout.
 func (h *Host) waitFor(listening *sync.WaitGroup) {
 	done := make(chan struct{})
 	go func() { // ends with the listeners, for whom Run waits in any case
@@ -186,7 +195,7 @@ func (h *Host) waitFor(listening *sync.WaitGroup) {
 	case <-done:
 	case <-limit.C:
 		h.options.Log.Warn().Dur("stop_timeout", h.options.StopTimeout).
-			Msg("messages are still in flight: killing the handler")
+			Msg("messages or timer runs are still in flight: killing the handler")
 	}
 }
 
@@ -236,6 +245,26 @@ func (h *Host) newInvoker(handler *handler, stopping <-chan struct{}, fatal func
 		fatal:         fatal,
 		log:           h.options.Log,
 	}
+}
+
+// source is what makes invocations: until stopping is closed, and those under way until ctx has ended.
+type source interface {
+	run(ctx context.Context, stopping <-chan struct{})
+}
+
+func (h *Host) newSources(invoker *invoker, fatal func(error)) (sources []source) {
+	for _, l := range h.newListeners(invoker, fatal) {
+		sources = append(sources, l)
+	}
+	for _, timer := range h.options.App.Timers {
+		sources = append(sources, &clock{
+			timer:  timer,
+			invoke: invoker.invokeTimer,
+			counts: h.counts,
+			log:    h.options.Log.With().Str("function", timer.Name).Logger(),
+		})
+	}
+	return sources
 }
 
 func (h *Host) newListeners(invoker *invoker, fatal func(error)) []*listener {

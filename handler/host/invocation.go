@@ -65,10 +65,6 @@ func (i invocation) metadata() metadata {
 	if expires.IsZero() {
 		expires = maxTime
 	}
-	sys := appendString([]byte(`{"MethodName":`), i.function.Name)
-	sys = appendString(append(sys, `,"UtcNow":`...), i.now.UTC().Format(sysTime))
-	sys = appendString(append(sys, `,"RandGuid":`...), i.randGUID)
-	sys = append(sys, '}')
 	return metadata{
 		{"DequeueCount", appendString(nil, strconv.FormatInt(i.message.DequeueCount, 10))},
 		{"ExpirationTime", appendTime(expires)},
@@ -76,8 +72,16 @@ func (i invocation) metadata() metadata {
 		{"InsertionTime", appendTime(i.message.InsertedAt)},
 		{"NextVisibleTime", appendTime(i.message.NextVisibleAt)},
 		{"PopReceipt", doubleEncoded(i.message.PopReceipt)},
-		{"sys", sys},
+		{"sys", sysMetadata(i.function.Name, i.now, i.randGUID)},
 	}
+}
+
+// sysMetadata is what the host says about every invocation, whatever triggers it.
+func sysMetadata(function string, now time.Time, randGUID string) []byte {
+	b := appendString([]byte(`{"MethodName":`), function)
+	b = appendString(append(b, `,"UtcNow":`...), now.UTC().Format(sysTime))
+	b = appendString(append(b, `,"RandGuid":`...), randGUID)
+	return append(b, '}')
 }
 
 func appendTime(t time.Time) []byte {

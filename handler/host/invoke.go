@@ -64,7 +64,7 @@ func newClient(functionTimeout time.Duration) *http.Client {
 	return client
 }
 
-// invoker hands messages to the handler.
+// invoker hands messages and timer runs to the handler.
 type invoker struct {
 	handler       *handler
 	timeout       time.Duration // functionTimeout; 0 or less: none
@@ -75,9 +75,41 @@ type invoker struct {
 	log           zerolog.Logger
 }
 
-// invoke waits for a handler that is ready, hands it the message and judges the answer. It returns when
-// the invocation is over, at the latest when ctx has ended.
+// trigger is what an invocation comes of.
+type trigger struct {
+	function string
+	reason   string // as the real host logs it
+	// subject adds to the log line what the invocation is about; nil adds nothing.
+	subject zerolog.LogObjectMarshaler
+	// body makes the body of the POST. An error fails the invocation without one.
+	body func(now time.Time, randGUID string) ([]byte, error)
+}
+
+// invoke has the handler work on a message. It returns when the invocation is over, at the latest when
+// ctx has ended.
 func (i *invoker) invoke(ctx context.Context, fn functionapp.Function, msg queue.Message, content []byte) outcome {
+	return i.run(ctx, trigger{
+		function: fn.Name,
+		reason:   "New queue message detected on '" + fn.Queue + "'.",
+		subject:  subject(msg),
+		body: func(now time.Time, randGUID string) ([]byte, error) {
+			if fn.DataType != functionapp.DataBinary && !utf8.Valid(content) {
+				return nil, errNotText
+			}
+			return invocation{function: fn, message: msg, content: content, now: now, randGUID: randGUID}.body(), nil
+		},
+	})
+}
+
+// subject is what may be logged of a message.
+type subject queue.Message
+
+func (s subject) MarshalZerologObject(event *zerolog.Event) {
+	event.Str("message_id", s.ID).Int64("dequeue_count", s.DequeueCount)
+}
+
+// run waits for a handler that is ready, hands it the invocation and judges the answer.
+func (i *invoker) run(ctx context.Context, t trigger) outcome {
 	proc, err := i.handler.await(i.stopping)
 	if err != nil {
 		if errors.Is(err, errInitTime) {
@@ -87,14 +119,14 @@ func (i *invoker) invoke(ctx context.Context, fn functionapp.Function, msg queue
 	}
 
 	id := uuid.NewString()
-	log := i.log.With().Str("function", fn.Name).Str("invocation_id", id).Logger()
-	log.Info().Str("reason", "New queue message detected on '"+fn.Queue+"'.").
-		Str("message_id", msg.ID).Int64("dequeue_count", msg.DequeueCount).Msg("Executing")
+	log := i.log.With().Str("function", t.function).Str("invocation_id", id).Logger()
+	log.Info().Str("reason", t.reason).EmbedObject(t.subject).Msg("Executing")
 	begin := time.Now()
-	answer := failed(errNotText)
-	if fn.DataType == functionapp.DataBinary || utf8.Valid(content) {
-		call := invocation{function: fn, message: msg, content: content, now: begin, randGUID: uuid.NewString()}
-		answer = i.exchange(ctx, proc, id, fn.Name, call.body(), log)
+	var answer judgement
+	if body, err := t.body(begin, uuid.NewString()); err != nil {
+		answer = failed(err)
+	} else {
+		answer = i.exchange(ctx, proc, id, t.function, body, log)
 	}
 	took := time.Since(begin)
 	if answer.verdict != success {

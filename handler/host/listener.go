@@ -219,14 +219,6 @@ func (l *listener) handle(ctx context.Context, msg queue.Message, stopping <-cha
 	renewal := startRenewal(ctx, l.store, l.fn.Queue, msg, l.rules.lease, log)
 	out := l.invoke(ctx, l.fn, msg, content)
 	msg.PopReceipt = renewal.end()
-	l.counts.count(l.fn.Name, func(s *FunctionStats) {
-		switch out {
-		case succeeded:
-			s.Succeeded++
-		case failedTry:
-			s.Failed++
-		case notInvoked:
-		}
-	})
+	l.counts.countInvocation(l.fn.Name, out)
 	l.carryOut(ctx, complete(out, msg.DequeueCount, l.rules.maxDequeues, hasPoison), msg, log)
 }

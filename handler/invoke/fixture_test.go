@@ -80,7 +80,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Jitter:   func() float64 { return 0.5 },
 	}
 	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
-	a.Handler = invoke.Handler(functions, a.deliverer, zerolog.New(a.log))
+	a.Handler = invoke.Handler(functions, nil, a.deliverer, zerolog.New(a.log))
 	return a
 }
 

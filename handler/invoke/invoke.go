@@ -1,5 +1,5 @@
 // Package invoke is the handler's side of the Functions host's HTTP: it takes invocations, hands each
-// message to its delivery, and answers as the host needs it answered.
+// message to its delivery, runs the task of each timer, and answers as the host needs it answered.
 package invoke
 
 import (
@@ -25,16 +25,23 @@ const maxInvocationBytes = 2 << 20
 
 const invocationHeader = "X-Azure-Functions-InvocationId"
 
-// Handler answers the host: GET / at once, and POST /<function> for each function. Whatever else
-// happens, a 2xx answer is a JSON object that is not empty, because the host waits for ever on an empty
-// one.
-func Handler(functions []functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.Handler {
+// messageKept is what follows when an invocation for a message fails.
+const messageKept = "the host keeps the message and delivers it again"
+
+// Handler answers the host: GET / at once, and POST /<function> for each function and for each task,
+// which are named as their functions and in exactly that case. Tasks may be nil; no task may have the name
+// of a function. Whatever else happens, a 2xx answer is a JSON object that is not empty, because the host
+// waits for ever on an empty one.
+func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer *delivery.Deliverer, log zerolog.Logger) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]any{"status": "ready"})
 	})
 	for _, f := range functions {
 		router.Post("/"+f.Name, invocationHandler(f, deliverer, log))
+	}
+	for name, task := range tasks {
+		router.Post("/"+name, taskHandler(name, task, log))
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		log.Warn().Str("path", r.URL.Path).Msg("no such function: is there a function.json for it in the app folder?")
@@ -50,20 +57,20 @@ func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, lo
 	return func(w http.ResponseWriter, r *http.Request) {
 		invocationID := r.Header.Get(invocationHeader)
 		log := log.With().Str(logs.InvocationID, invocationID).Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
-		defer recoverPanic(w, &log)
+		defer recoverPanic(w, &log, messageKept)
 
 		if err := checkDoor(r); err != nil {
-			refuse(w, &log, http.StatusForbidden, err)
+			refuse(w, &log, http.StatusForbidden, err, messageKept)
 			return
 		}
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInvocationBytes))
 		if err != nil {
-			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err))
+			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), messageKept)
 			return
 		}
 		in, err := parseInvocation(body, f.Binding)
 		if err != nil {
-			refuse(w, &log, http.StatusBadRequest, err)
+			refuse(w, &log, http.StatusBadRequest, err, messageKept)
 			return
 		}
 		id := callID(in.MessageID, invocationID)
@@ -89,21 +96,20 @@ func bodyStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// refuse leaves a message to the host's dequeue count: what came was not what the host sends.
-func refuse(w http.ResponseWriter, log *zerolog.Logger, status int, err error) {
-	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: the host keeps the message and delivers it again")
+// refuse leaves it to the host what follows: what came was not what the host sends.
+func refuse(w http.ResponseWriter, log *zerolog.Logger, status int, err error, follows string) {
+	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
 	answer(w, status, map[string]any{"error": err.Error()})
 }
 
-// recoverPanic makes a panic fail one message, not the handler: the host keeps it and, when it happens
-// every time, moves it to the poison queue.
-func recoverPanic(w http.ResponseWriter, log *zerolog.Logger) {
+// recoverPanic makes a panic fail one invocation, not the handler. A message that panics every time is
+// moved to the poison queue by the host.
+func recoverPanic(w http.ResponseWriter, log *zerolog.Logger, follows string) {
 	cause := recover()
 	if cause == nil {
 		return
 	}
-	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
-		Msg("panic: the host keeps the message and delivers it again")
+	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
 	answer(w, http.StatusInternalServerError, map[string]any{"error": "panic, see the handler's log"})
 }
 

@@ -106,8 +106,8 @@ func TestStagedProject(t *testing.T) {
 	if diff := cmp.Diff(want, staged); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
-	if len(want) != 4+11 {
-		t.Errorf("staged %d files, want 11 functions and 4 more", len(want))
+	if len(want) != 4+11+1 {
+		t.Errorf("staged %d files, want 11 functions, a timer and 4 more", len(want))
 	}
 }
 
@@ -128,7 +128,7 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 		}
 		var file struct {
 			ScriptFile string `json:"scriptFile"`
-			Bindings   []struct{ Name, Type, DataType, Direction string }
+			Bindings   []struct{ Name, Type, DataType, Direction, Schedule string }
 		}
 		if err := json.Unmarshal([]byte(content), &file); err != nil {
 			t.Errorf("%s: %v", path, err)
@@ -138,7 +138,8 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 			t.Errorf("%s: want one binding, the trigger, and no script: %+v", path, file)
 		}
 		for _, b := range file.Bindings {
-			if !bindingName.MatchString(b.Name) || b.Type != "queueTrigger" || b.Direction != "in" || b.DataType != "binary" {
+			isQueue, isTimer := b.Type == "queueTrigger" && b.DataType == "binary", b.Type == "timerTrigger" && b.Schedule != ""
+			if !bindingName.MatchString(b.Name) || b.Direction != "in" || !isQueue && !isTimer {
 				t.Errorf("%s: the host does not take the binding %+v as we need it", path, b)
 			}
 		}
@@ -147,8 +148,8 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(app.Functions) != 11 {
-		t.Errorf("the handler finds %d functions in dist, want 11", len(app.Functions))
+	if len(app.Functions) != 11 || len(app.Timers) != 1 {
+		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 1", len(app.Functions), len(app.Timers))
 	}
 	if _, err := os.Stat(filepath.Join(dist, app.Host.Handler.Executable)); err != nil {
 		t.Errorf("host.json names an executable that is not in dist: %v", err)
