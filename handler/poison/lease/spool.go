@@ -1,0 +1,58 @@
+package lease
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// spool keeps texts on disk, so that a queue of any length is held in bounded memory. Nobody else can read
+// the file, and it is gone when the process is.
+type spool struct {
+	file *os.File
+
+	mu   sync.Mutex
+	size int64
+}
+
+// span is where a text stands.
+type span struct {
+	at     int64
+	length int
+}
+
+func newSpool() (*spool, error) {
+	file, err := os.CreateTemp("", "async-caller-*")
+	if err != nil {
+		return nil, fmt.Errorf("temporary file for messages: %w", err)
+	}
+	// Unix keeps an open file without a name until it is closed. Elsewhere close removes it.
+	_ = os.Remove(file.Name())
+	return &spool{file: file}, nil
+}
+
+func (s *spool) append(text string) (span, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	where := span{at: s.size, length: len(text)}
+	if _, err := s.file.WriteAt([]byte(text), where.at); err != nil {
+		return span{}, fmt.Errorf("temporary file for messages: %w", err)
+	}
+	s.size += int64(len(text))
+	return where, nil
+}
+
+func (s *spool) text(where span) (string, error) {
+	text := make([]byte, where.length)
+	if n, err := s.file.ReadAt(text, where.at); n < len(text) && !errors.Is(err, io.EOF) {
+		return "", fmt.Errorf("temporary file for messages: %w", err)
+	}
+	return string(text), nil
+}
+
+func (s *spool) close() {
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
+}

@@ -1,0 +1,226 @@
+package poison
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"os"
+
+	"asynccaller/handler/poison/diagnosis"
+	"asynccaller/handler/poison/journal"
+	"asynccaller/handler/poison/lease"
+	"asynccaller/handler/queue"
+)
+
+// Plan is a run that is ready but was not agreed to: its messages are taken, nothing is changed. Execute or
+// Discard it.
+type Plan struct {
+	account *Account
+	journal *journal.Journal
+	hold    *lease.Hold
+	// stopRenewing ends the renewal of the leases.
+	stopRenewing func()
+
+	// Command is what will be done, Run the run's name.
+	Command, Run string
+	// Total is how many messages it is about: From and To count them by queue.
+	Total    int
+	From, To map[string]int
+	// Refused is how many messages were meant but will be left alone; Refusals are the first of them.
+	Refused  int
+	Refusals []Refusal
+	// Hidden is how many messages could not be looked at: somebody else has them, or they wait.
+	Hidden int
+	// Backup is the file that the messages were exported to, or empty.
+	Backup string
+}
+
+// Refusal is a message that a run leaves alone.
+type Refusal struct {
+	Message diagnosis.Message `json:"message"`
+	Why     string            `json:"why"`
+}
+
+const maxRefusals = 20
+
+// change says what becomes of a message: what is written, and where. From, ID and receipt are filled in.
+// Its error is why the message is left alone.
+type change func(ctx context.Context, f Found) (journal.Step, error)
+
+// plan takes the messages that the source means and writes down what will become of each.
+func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change change, o Observer) (*Plan, error) {
+	o = orSilent(o)
+	names, err := a.queues(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.newPlan(run)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if err = p.take(ctx, s, name, change, o); err != nil {
+			break
+		}
+	}
+	if err = errors.Join(err, context.Cause(ctx)); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (a *Account) newPlan(run journal.Run) (*Plan, error) {
+	run.Account = a.Name
+	j, err := a.Runs.Begin(run)
+	if err != nil {
+		return nil, err
+	}
+	p := &Plan{
+		account: a, journal: j, Command: run.Command, Run: j.Run.ID,
+		From: map[string]int{}, To: map[string]int{}, stopRenewing: func() {},
+	}
+	if p.hold, err = newHold(a, j); err != nil {
+		_ = j.Discard()
+		return nil, err
+	}
+	return p, nil
+}
+
+// take goes through one queue.
+func (p *Plan) take(ctx context.Context, s Source, name string, change change, o Observer) error {
+	total, err := p.account.count(ctx, name)
+	if err != nil {
+		return err
+	}
+	n, failed := 0, error(nil)
+	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
+	seen, err := p.hold.Take(ctx, name, lease.Choice{
+		Most:   s.all(),
+		Enough: func() bool { return failed != nil || ctx.Err() != nil || full() },
+		Choose: func(m queue.Message) (number int, keep bool) {
+			n++
+			o.Scanned(name, n, total)
+			if failed != nil || full() {
+				return 0, false
+			}
+			found, ok := p.account.read(s, name, m)
+			if !ok {
+				return 0, false
+			}
+			number = p.Total
+			keep, failed = p.choose(ctx, found, m.PopReceipt, change)
+			return number, keep
+		},
+	})
+	p.Hidden += max(total-seen, 0)
+	return errors.Join(failed, err)
+}
+
+// all reports whether the source means whole queues.
+func (s Source) all() bool {
+	f := s.Filter
+	return len(s.IDs) == 0 && s.Limit == 0 && !s.expiring && f.ID == "" && f.RequestID == "" && f.Text == "" && f.Group == nil &&
+		f.Since.IsZero() && f.Until.IsZero() && f.MinAttempts == 0 &&
+		len(f.Reasons)+len(f.Statuses)+len(f.Hosts)+len(f.Methods) == 0
+}
+
+// choose writes down what becomes of a message, or that it is left alone.
+func (p *Plan) choose(ctx context.Context, f Found, popReceipt string, change change) (taken bool, err error) {
+	step, why := change(ctx, f)
+	if why != nil {
+		p.Refused++
+		if len(p.Refusals) < maxRefusals {
+			p.Refusals = append(p.Refusals, Refusal{Message: f.Message, Why: why.Error()})
+		}
+		return false, nil
+	}
+	step.N, step.From, step.ID, step.PopReceipt = p.Total, f.Queue, f.ID, popReceipt
+	step.RequestID = cmp.Or(f.RequestID, f.ID) // as the call is named
+	if step.After == step.Before {
+		step.After = ""
+	}
+	return true, p.add(step)
+}
+
+func (p *Plan) add(step journal.Step) error {
+	if err := p.journal.Plan(step); err != nil {
+		return err
+	}
+	p.Total++
+	if step.From != "" {
+		p.From[step.From]++
+	}
+	if step.To != "" {
+		p.To[step.To]++
+	}
+	return nil
+}
+
+// Hold keeps the messages' leases alive while a person decides.
+func (p *Plan) Hold(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	go func() { // ends with stopRenewing
+		defer close(done)
+		p.hold.Renew(ctx)
+	}()
+	p.stopRenewing = func() {
+		cancel()
+		<-done
+	}
+}
+
+// Discard gives the messages back. Nothing was changed.
+func (p *Plan) Discard(ctx context.Context) {
+	p.stopRenewing()
+	p.hold.Close(ctx)
+	_ = p.journal.Discard()
+	if p.Backup != "" {
+		_ = os.Remove(p.Backup)
+	}
+}
+
+// Execute does what was planned. It may be called once. When ctx ends it finishes what it has begun and
+// leaves the rest: see [Account.Resume].
+func (p *Plan) Execute(ctx context.Context, o Observer) (Result, error) {
+	p.stopRenewing()
+	defer p.journal.Close()
+	defer p.hold.Close(ctx) // before the journal: it notes receipts
+	if err := p.journal.Go(); err != nil {
+		return Result{}, err
+	}
+	history, err := p.account.Runs.Read(p.Run)
+	if err != nil {
+		return Result{}, err
+	}
+	defer history.Close()
+	r := newRun(p.account, p.journal, history, p.hold, orSilent(o))
+	if p.journal.Run.Of != "" {
+		if err := p.undoing(history); err != nil {
+			return Result{}, err
+		}
+		r.adopted = true
+	}
+	err = r.perform(ctx)
+	return r.result(), err
+}
+
+// undoing notes in the journal of the run that is undone that it is, and adopts the messages that it wrote.
+func (p *Plan) undoing(history *journal.History) error {
+	of, err := p.account.Runs.Reopen(p.journal.Run.Of)
+	if err != nil {
+		return err
+	}
+	defer of.Close()
+	if err := of.Undone(p.Run); err != nil {
+		return err
+	}
+	return adopt(p.hold, history)
+}
+
+// newHold returns a hold that notes new receipts in the journal. That a note fails shows with the next one
+// that matters.
+func newHold(a *Account, j *journal.Journal) (*lease.Hold, error) {
+	return lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) })
+}
