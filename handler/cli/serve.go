@@ -109,11 +109,12 @@ func runServe(ctx context.Context, s Surroundings) error {
 		Now:      time.Now,
 		Jitter:   rand.Float64,
 	}
-	server, err := serve.Listen(ctx, w.port, invoke.Handler(w.app.Functions, deliverer, log), log)
+	tasks := map[string]invoke.Task{keeperName: keeper(ctx, w, store)}
+	server, err := serve.Listen(ctx, w.port, invoke.Handler(w.app.Functions, tasks, deliverer, log), log)
 	if err != nil {
 		return err
 	}
-	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).
+	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).Int("timers", len(w.app.Timers)).
 		Str("version", version()).Msg("ready for the Functions host")
 	if s.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host sets it; without it there may be none
 		server.EndWith(os.Getppid)

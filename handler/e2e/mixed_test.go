@@ -429,8 +429,8 @@ func (b *bed) stageAll() (queues []string) {
 		content, err := os.ReadFile(filepath.Join(functions, entry.Name(), "function.json"))
 		b.must(err)
 		name := queueNamePattern.FindSubmatch(content)
-		if name == nil {
-			b.t.Fatalf("%s has no queue", entry.Name())
+		if name == nil { // the poison keeper has a timer
+			continue
 		}
 		b.must(os.MkdirAll(filepath.Join(b.app, entry.Name()), 0o700))
 		b.must(os.WriteFile(filepath.Join(b.app, entry.Name(), "function.json"), content, 0o600))
