@@ -20,6 +20,8 @@ type Plan struct {
 	hold    *lease.Hold
 	// stopRenewing ends the renewal of the leases.
 	stopRenewing func()
+	// of is the journal of the run that is to be undone, held so that nobody goes on with it; or nil.
+	of *journal.Journal
 
 	// Command is what will be done, Run the run's name.
 	Command, Run string
@@ -176,6 +178,9 @@ func (p *Plan) Discard(ctx context.Context) {
 	p.stopRenewing()
 	p.hold.Close(ctx)
 	_ = p.journal.Discard()
+	if p.of != nil {
+		_ = p.of.Close()
+	}
 	if p.Backup != "" {
 		_ = os.Remove(p.Backup)
 	}
@@ -187,6 +192,12 @@ func (p *Plan) Execute(ctx context.Context, o Observer) (Result, error) {
 	p.stopRenewing()
 	defer p.journal.Close()
 	defer p.hold.Close(ctx) // before the journal: it notes receipts
+	if p.of != nil {
+		defer p.of.Close()
+		if err := p.of.Undone(p.Run); err != nil { // counts from the moment that we are agreed to
+			return Result{}, err
+		}
+	}
 	if err := p.journal.Go(); err != nil {
 		return Result{}, err
 	}
@@ -196,27 +207,13 @@ func (p *Plan) Execute(ctx context.Context, o Observer) (Result, error) {
 	}
 	defer history.Close()
 	r := newRun(p.account, p.journal, history, p.hold, orSilent(o))
-	if p.journal.Run.Of != "" {
-		if err := p.undoing(history); err != nil {
+	if p.of != nil {
+		if err := adopt(p.hold, history); err != nil {
 			return Result{}, err
 		}
-		r.adopted = true
 	}
 	err = r.perform(ctx)
 	return r.result(), err
-}
-
-// undoing notes in the journal of the run that is undone that it is, and adopts the messages that it wrote.
-func (p *Plan) undoing(history *journal.History) error {
-	of, err := p.account.Runs.Reopen(p.journal.Run.Of)
-	if err != nil {
-		return err
-	}
-	defer of.Close()
-	if err := of.Undone(p.Run); err != nil {
-		return err
-	}
-	return adopt(p.hold, history)
 }
 
 // newHold returns a hold that notes new receipts in the journal. That a note fails shows with the next one

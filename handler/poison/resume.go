@@ -34,36 +34,59 @@ func (a *Account) Resume(ctx context.Context, id string, o Observer) (Result, er
 	if err := a.resumable(history); err != nil {
 		return Result{}, err
 	}
+	if j.Run.Of != "" {
+		of, err := a.Runs.Reopen(j.Run.Of) // nobody goes on with it meanwhile
+		if err != nil {
+			return Result{}, err
+		}
+		defer of.Close()
+	}
 	hold, err := newHold(a, j)
 	if err != nil {
 		return Result{}, err
 	}
+	defer hold.Close(ctx)
 	if err := adopt(hold, history); err != nil {
-		hold.Close(ctx)
 		return Result{}, err
 	}
 	if !history.Agreed {
-		hold.Close(ctx)
 		return Result{}, fmt.Errorf("%s: %w: it was never agreed to; the messages that it had taken can be seen again", id,
 			errors.Join(ErrNothingLeft, j.End()))
 	}
-	defer hold.Close(ctx)
 	r := newRun(a, j, history, hold, orSilent(o))
-	r.adopted = true
 	err = r.perform(ctx)
 	return r.result(), err
 }
 
 func (a *Account) resumable(h *journal.History) error {
-	switch {
-	case h.Run.Account != a.Name:
-		return fmt.Errorf("%s: %w: %s, and this is %s", h.Run.ID, ErrOtherAccount, h.Run.Account, a.Name)
-	case h.UndoneBy != "":
-		return fmt.Errorf("%s: %w: it was undone by %s", h.Run.ID, ErrNothingLeft, h.UndoneBy)
-	case h.Ended:
+	if h.Ended {
 		return fmt.Errorf("%s: %w: it came to its end", h.Run.ID, ErrNothingLeft)
 	}
+	return a.ours(h)
+}
+
+// ours reports why a run cannot be gone on with or undone: it was on another account, or was undone.
+func (a *Account) ours(h *journal.History) error {
+	if h.Run.Account != a.Name {
+		return fmt.Errorf("%s: %w: %s, and this is %s", h.Run.ID, ErrOtherAccount, h.Run.Account, a.Name)
+	}
+	if a.undone(h) {
+		return fmt.Errorf("%s: %w: it was undone by %s", h.Run.ID, ErrNothingLeft, h.UndoneBy)
+	}
 	return nil
+}
+
+// undone reports whether a run was undone. One that was only going to be is as it was.
+func (a *Account) undone(h *journal.History) bool {
+	if h.UndoneBy == "" {
+		return false
+	}
+	by, err := a.Runs.Read(h.UndoneBy)
+	if err != nil {
+		return true // for all that we know
+	}
+	defer by.Close()
+	return by.Agreed
 }
 
 // adopt takes over the messages that a run has not done with.
@@ -93,17 +116,23 @@ func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer of.Close()
+	p, err := a.planUndo(ctx, id)
+	if err != nil {
+		_ = of.Close()
+		return nil, err
+	}
+	p.of = of
+	return p, nil
+}
+
+func (a *Account) planUndo(ctx context.Context, id string) (*Plan, error) {
 	history, err := a.Runs.Read(id)
 	if err != nil {
 		return nil, err
 	}
 	defer history.Close()
-	switch {
-	case history.Run.Account != a.Name:
-		return nil, fmt.Errorf("%s: %w: %s, and this is %s", id, ErrOtherAccount, history.Run.Account, a.Name)
-	case history.UndoneBy != "":
-		return nil, fmt.Errorf("%s: %w: it was undone by %s", id, ErrNothingLeft, history.UndoneBy)
+	if err := a.ours(history); err != nil {
+		return nil, err
 	}
 	p, err := a.newPlan(journal.Run{Command: "undo", Of: id})
 	if err != nil {
@@ -129,34 +158,38 @@ func (p *Plan) reverse(ctx context.Context, h *journal.History, n int) error {
 		return err
 	}
 	done := h.Steps[n]
-	switch {
-	case done.State == journal.Begun:
+	switch done.State {
+	case journal.Planned, journal.Skipped:
+		return nil
+	case journal.Begun:
 		p.refuse(s, fmt.Sprintf("whether it was written to %s is not known; it is still on %s", s.To, s.From))
 		return nil
-	case done.State != journal.Done && done.State != journal.Written:
-		return nil
-	case s.To == "" && s.Before == "":
+	case journal.Leaving, journal.Written, journal.Done:
+	}
+	if s.To == "" && s.Before == "" {
 		p.refuse(s, "no copy was kept")
 		return nil
 	}
 	back := journal.Step{
-		From: s.To, ID: done.NewID, PopReceipt: done.NewPopReceipt, Before: s.Text(),
+		N: p.Total, From: s.To, ID: done.NewID, PopReceipt: done.NewPopReceipt, Before: s.Text(),
 		To: s.From, After: s.Before, RequestID: s.RequestID,
 	}
 	if s.To == "" {
 		back.Before = ""
 	}
-	if done.State == journal.Written && s.From != "" {
-		// It may be in both places. Only if the original is there for certain may the other one go for nothing.
+	if done.State != journal.Done && s.From != "" {
+		// Only if the original is there for certain may it do without being written again.
 		there, err := p.stillThere(ctx, s, done)
 		if err != nil {
 			return err
+		}
+		if there && s.To == "" {
+			return nil
 		}
 		if there {
 			back.To, back.After = "", ""
 		}
 	}
-	back.N = p.Total
 	return p.add(back)
 }
 
@@ -171,16 +204,18 @@ func (p *Plan) refuse(s journal.Step, why string) {
 
 // stillThere reports whether the message that a step takes is still where it was.
 func (p *Plan) stillThere(ctx context.Context, s journal.Step, done journal.Progress) (bool, error) {
-	m, err := p.hold.Adopt(0, s.From, s.ID, done.PopReceipt, s.Before)
+	hold, err := lease.New(p.account.Store, nil)
 	if err != nil {
 		return false, err
 	}
-	if err := p.hold.Ensure(ctx, m); err != nil {
-		if errors.Is(err, lease.ErrLost) {
-			return false, nil
-		}
+	defer hold.Close(ctx)
+	m, err := hold.Adopt(0, s.From, s.ID, done.PopReceipt, s.Before)
+	if err != nil {
 		return false, err
 	}
-	p.hold.GiveBack(ctx, m)
-	return true, nil
+	err = hold.Ensure(ctx, m)
+	if errors.Is(err, lease.ErrLost) {
+		return false, nil
+	}
+	return err == nil, err
 }

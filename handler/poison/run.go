@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -45,12 +46,11 @@ type run struct {
 	hold     *lease.Hold
 	observer Observer
 	limit    limiter
-	// adopted is set where the receipts are an earlier run's: a message that is not where they say is then
-	// looked for.
-	adopted bool
-	watch   *watch
+	watch    *watch
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// wrote are the steps that this process has written.
+	wrote   map[int]bool
 	lost    []int
 	stopped string
 	over    int
@@ -60,7 +60,7 @@ type run struct {
 func newRun(a *Account, j *journal.Journal, h *journal.History, hold *lease.Hold, o Observer) *run {
 	return &run{
 		account: a, journal: j, history: h, hold: hold, observer: o, limit: limiter{rate: h.Run.Rate},
-		watch: newWatch(a, o),
+		watch: newWatch(a, o), wrote: map[int]bool{},
 	}
 }
 
@@ -209,7 +209,7 @@ func (r *run) step(ctx context.Context, n int) error {
 		return lease.ErrLost
 	}
 	if s.To != "" && p.State != journal.Written {
-		if m != nil {
+		if m != nil && !r.undoes() {
 			if err := r.hold.Ensure(ctx, m); err != nil {
 				return err
 			}
@@ -219,12 +219,23 @@ func (r *run) step(ctx context.Context, n int) error {
 		}
 	}
 	if m != nil {
+		if s.To == "" {
+			if err := r.leave(n); err != nil {
+				return err
+			}
+		}
 		if err := r.hold.Delete(ctx, m); err != nil {
 			return err
 		}
+		r.watch.took(s.From)
 	}
 	return r.done(n)
 }
+
+// undoes reports whether the run takes another one back. It takes messages from queues that a function app
+// reads, where they cannot be looked for: so it never changes the receipts that it has of them, writes first,
+// and takes back what it wrote when the original turns out to have been read.
+func (r *run) undoes() bool { return r.history.Run.Of != "" }
 
 func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	if err := r.journal.Begun(n); err != nil {
@@ -252,13 +263,24 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	p.State, p.NewID, p.NewPopReceipt, p.WrittenAt = journal.Written, put.ID, put.PopReceipt, put.InsertedAt
 	p.Writes += tries - 1
 	r.watch.sent(s, *p)
+	r.mu.Lock()
+	r.wrote[n] = true
+	r.mu.Unlock()
 	return r.journal.Written(n, put.ID, put.PopReceipt, put.InsertedAt, tries)
 }
 
-// delay is how long a step's message stays invisible.
+// delay is how long a step's message stays invisible. A canary does not wait: we wait for it.
 func (r *run) delay(n int) time.Duration {
 	pace := r.history.Run.Pace
+	if n < pace.Canary {
+		return 0
+	}
 	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(len(r.history.Steps)))
+}
+
+func (r *run) leave(n int) error {
+	r.history.Steps[n].State = journal.Leaving
+	return r.journal.Leaving(n)
 }
 
 func (r *run) done(n int) error {
@@ -272,97 +294,121 @@ func (r *run) skip(n int, why string) error {
 	return r.journal.Skipped(n, why)
 }
 
-// search deals with the messages that were not ours any more.
+// search deals with the messages that were not ours any more. They are looked for: a receipt that we did not
+// note, because we were killed or an answer was lost, does not make a message somebody else's.
 func (r *run) search(ctx context.Context) error {
 	lost := r.lost
 	r.lost = nil
-	if len(lost) == 0 {
-		return nil
-	}
-	gone := true
-	if r.adopted {
-		var err error
-		if gone, err = r.find(ctx, lost); err != nil {
-			return err
-		}
-	}
-	for _, n := range lost {
-		s, err := r.history.Step(n)
-		if err != nil {
-			return err
-		}
-		if r.hold.Find(s.From, s.ID) != nil {
-			r.one(context.WithoutCancel(ctx), n)
-			continue
-		}
-		if err := r.giveUp(n, s, gone); err != nil {
-			return err
-		}
-	}
-	return r.fatal
-}
-
-// giveUp ends a step whose message cannot be had. Where one that was written already may only be away for a
-// moment, it is left to be resumed.
-func (r *run) giveUp(n int, s journal.Step, gone bool) error {
-	switch state := r.history.Steps[n].State; {
-	case state != journal.Written:
-		return r.skip(n, fmt.Sprintf("%s on %s was taken by somebody else", s.ID, s.From))
-	case r.adopted && gone:
-		return r.done(n) // whoever deleted it: it is where it should be, and nowhere else
-	}
-	return nil
-}
-
-// find takes the lost messages from their queues, where they may be taken. It reports whether the others
-// are certainly gone.
-func (r *run) find(ctx context.Context, lost []int) (gone bool, err error) {
 	byQueue := make(map[string]map[string]int)
 	for _, n := range lost {
 		s, err := r.history.Step(n)
 		if err != nil {
-			return false, err
+			return err
 		}
 		if byQueue[s.From] == nil {
 			byQueue[s.From] = make(map[string]int)
 		}
 		byQueue[s.From][s.ID] = n
 	}
+	for name, ids := range byQueue {
+		where, err := r.find(ctx, name, maps.Clone(ids))
+		if err != nil {
+			return err
+		}
+		for id, n := range ids {
+			if r.hold.Find(name, id) != nil {
+				r.one(context.WithoutCancel(ctx), n)
+			} else if err := r.giveUp(ctx, n, id, name, where); err != nil {
+				return err
+			}
+		}
+	}
+	return r.fatal
+}
+
+// whereabouts is what is known of messages that were looked for and not found.
+type whereabouts int
+
+const (
+	gone whereabouts = iota
+	// hidden: somebody has messages of the queue, perhaps these.
+	hidden
+	// taken: a function app reads the queue, and has read them.
+	taken
+)
+
+// find takes messages from their queue, if they may be taken there, and says where the others are.
+func (r *run) find(ctx context.Context, name string, ids map[string]int) (whereabouts, error) {
 	all, err := r.account.names(ctx)
 	if err != nil {
-		return false, err
+		return hidden, err
 	}
-	gone = true
-	for name, ids := range byQueue {
-		if r.account.live(all, name) != "" {
-			gone = false // what is taken there is not ours to look for
-			continue
-		}
-		total, err := r.account.count(ctx, name)
-		if errors.Is(err, queue.ErrNoQueue) {
-			continue
-		}
-		if err != nil {
-			return false, err
-		}
-		seen, err := r.hold.Take(ctx, name, lease.Choice{
-			Choose: func(m queue.Message) (int, bool) {
-				n, ok := ids[m.ID]
-				delete(ids, m.ID)
-				return n, ok
-			},
-			Enough: func() bool { return len(ids) == 0 },
-		})
-		if err != nil {
-			return false, err
-		}
-		after, err := r.account.count(ctx, name)
-		if err != nil {
-			return false, err
-		}
-		gone = gone && (seen >= max(total, after) || len(ids) == 0)
+	if r.account.live(all, name) != "" {
+		return taken, nil
+	}
+	before, err := r.account.count(ctx, name)
+	if err != nil {
+		return gone, ignoreMissing(err)
+	}
+	seen, err := r.hold.Take(ctx, name, lease.Choice{
+		Choose: func(m queue.Message) (int, bool) {
+			n, ok := ids[m.ID]
+			delete(ids, m.ID)
+			return n, ok
+		},
+		Enough: func() bool { return len(ids) == 0 },
+	})
+	if err != nil || len(ids) == 0 {
+		return gone, err
+	}
+	after, err := r.account.count(ctx, name)
+	if err != nil {
+		return hidden, ignoreMissing(err)
+	}
+	if seen < max(before, after) {
+		return hidden, nil
 	}
 	return gone, nil
+}
+
+// giveUp ends a step whose message cannot be had, unless it may only be away for a moment: then it is left to
+// be resumed.
+func (r *run) giveUp(ctx context.Context, n int, id, from string, where whereabouts) error {
+	state := r.history.Steps[n].State
+	switch {
+	case where == hidden:
+		return nil
+	case state == journal.Written && r.undoes() && r.wrote[n]: // so it was not us who deleted it
+		return r.retract(ctx, n, fmt.Sprintf("%s was taken from %s before", id, from))
+	case state == journal.Leaving, state == journal.Written && where == gone:
+		return r.done(n) // we have deleted it, or somebody else has
+	case state == journal.Written: // by an earlier process, which may have deleted it too before it was killed
+		r.history.Steps[n].Writes++
+		r.observer.Note(fmt.Sprintf("%s is not on %s any more: we have deleted it, or it was taken and is there twice", id, from))
+		return r.done(n)
+	}
+	return r.skip(n, fmt.Sprintf("%s was taken from %s by somebody else", id, from))
+}
+
+// retract deletes what a step has written, because it was too late.
+func (r *run) retract(ctx context.Context, n int, why string) error {
+	s, err := r.history.Step(n)
+	if err != nil {
+		return err
+	}
+	p := &r.history.Steps[n]
+	err = patiently(context.WithoutCancel(ctx), func(ctx context.Context) error {
+		return r.account.Store.Delete(ctx, s.To, p.NewID, p.NewPopReceipt)
+	})
+	switch {
+	case err == nil:
+		p.Writes = 0
+	case errors.Is(err, queue.ErrStale):
+		why += "; it is on " + s.To + " too"
+	default:
+		return err
+	}
+	return r.skip(n, why)
 }
 
 // result sums up.
@@ -379,10 +425,10 @@ func (r *run) result() Result {
 			}
 		case journal.Written:
 			result.Both++
-		case journal.Planned, journal.Begun:
+		case journal.Planned, journal.Begun, journal.Leaving:
 			result.Left++
 		}
-		if p.Writes > 1 {
+		if p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0 {
 			result.Twice++
 		}
 	}

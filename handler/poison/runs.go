@@ -54,7 +54,7 @@ func (a *Account) summary(id string) (RunSummary, error) {
 		Done: counts[journal.Done], Skipped: counts[journal.Skipped], Of: h.Run.Of, UndoneBy: h.UndoneBy,
 	}
 	switch {
-	case h.UndoneBy != "":
+	case a.undone(h):
 		s.State = "undone"
 	case h.Ended && h.Agreed:
 		s.State = "finished"

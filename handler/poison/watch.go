@@ -34,27 +34,42 @@ type watch struct {
 	mu sync.Mutex
 	// out are the calls that were sent and have not come back, by request id; since is when the first was
 	// sent to each queue, by storage's clock.
-	out   map[string]string
-	total int
+	out map[string]string
+	// steps are those that are counted already.
+	steps map[int]bool
 	since map[string]time.Time
-	// counts is how many messages a poison queue had when it was last looked at.
-	counts map[string]int
-	back   []diagnosis.Message
+	// counts is how many messages a poison queue had when it was last looked at, those included that we have
+	// deleted: deleted tells how many.
+	counts, deleted map[string]int
+	back            []diagnosis.Message
 }
 
 func newWatch(a *Account, o Observer) *watch {
-	return &watch{account: a, observer: o, out: map[string]string{}, since: map[string]time.Time{}, counts: map[string]int{}}
+	return &watch{
+		account: a, observer: o, out: map[string]string{}, steps: map[int]bool{}, since: map[string]time.Time{},
+		counts: map[string]int{}, deleted: map[string]int{},
+	}
 }
 
 // sent notes a message that was written.
 func (w *watch) sent(s journal.Step, p journal.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.total++
+	if w.steps[s.N] {
+		return
+	}
+	w.steps[s.N] = true
 	w.out[s.RequestID] = s.To
 	if first, ok := w.since[s.To]; !ok || p.WrittenAt.Before(first) {
 		w.since[s.To] = p.WrittenAt
 	}
+}
+
+// took notes a message that was deleted.
+func (w *watch) took(queueName string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.deleted[queueName]++
 }
 
 // mains are the queues that something was sent to.
@@ -80,7 +95,7 @@ func (w *watch) failures(ctx context.Context, share float64) (problem string) {
 			}
 		}
 		w.mu.Lock()
-		back, total := len(w.back), w.total
+		back, total := len(w.back), len(w.steps)
 		w.mu.Unlock()
 		if total >= enough && float64(back) > share*float64(total) {
 			return fmt.Sprintf("%d of %d came back: %s", back, total, w.firstBack())
@@ -110,6 +125,7 @@ func (w *watch) arrivals(ctx context.Context, main string, sure bool) error {
 	}
 	w.mu.Lock()
 	last, known := w.counts[name]
+	count += w.deleted[name]
 	w.counts[name] = count
 	since := w.since[main]
 	w.mu.Unlock()

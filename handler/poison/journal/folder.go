@@ -49,16 +49,11 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 	run.At = now()
 	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
 	path := f.path(run.ID)
-	held, err := lock(path)
+	j, err := open(path, os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // in the operator's folder
-	if err != nil {
-		unlock(held)
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	j := &Journal{Run: run, path: path, lock: held, file: file, synced: time.Now()}
+	j.Run = run
 	err = j.write(struct {
 		Is string `json:"is"`
 		Run
@@ -76,36 +71,32 @@ func (f Folder) Reopen(id string) (*Journal, error) {
 	if err != nil {
 		return nil, err
 	}
-	held, err := lock(path)
+	j, err := open(path, 0)
 	if err != nil {
 		return nil, err
 	}
-	j, err := reopen(path)
-	if err != nil {
-		unlock(held)
+	if err := j.mend(); err != nil {
+		_ = j.Close()
 		return nil, err
 	}
-	j.lock = held
 	return j, nil
 }
 
-func reopen(path string) (*Journal, error) {
-	history, err := read(path)
+// mend reads which run it is, and ends a line that was cut off, so that the next one is a line of its own.
+func (j *Journal) mend() error {
+	history, err := read(j.path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer history.Close()
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // in the operator's folder
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+	j.Run, j.over = history.Run, history.Ended
+	if !history.torn {
+		return nil
 	}
-	if history.torn { // so that the next line is one of its own
-		if _, err := file.WriteString("\n"); err != nil {
-			_ = file.Close()
-			return nil, fmt.Errorf("journal %s: %w", path, err)
-		}
+	if _, err := j.file.WriteString("\n"); err != nil {
+		return fmt.Errorf("journal %s: %w", j.path, err)
 	}
-	return &Journal{Run: history.Run, path: path, file: file, synced: time.Now()}, nil
+	return nil
 }
 
 // Read reads the journal of a run. Close the history when done with it.
@@ -152,20 +143,21 @@ func (f Folder) find(id string) (string, error) {
 	return path, nil
 }
 
-// lock keeps two processes from carrying out the same run. The lock goes with its holder, however that ends.
-func lock(path string) (*flock.Flock, error) {
+// open opens a journal to write on, and keeps other processes from doing the same.
+func open(path string, flags int) (*Journal, error) {
 	held := flock.New(path + ".lock")
 	ok, err := held.TryLock()
 	if err != nil {
-		return nil, fmt.Errorf("journal: lock %s: %w", path, err)
+		return nil, fmt.Errorf("journal: %w", err)
 	}
 	if !ok {
+		_ = held.Close()
 		return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(filepath.Base(path), extension), ErrBusy)
 	}
-	return held, nil
-}
-
-func unlock(held *flock.Flock) {
-	_ = os.Remove(held.Path())
-	_ = held.Close()
+	file, err := os.OpenFile(path, flags|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the operator's folder
+	if err != nil {
+		_ = held.Close()
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	return &Journal{path: path, lock: held, file: file, synced: time.Now()}, nil
 }

@@ -19,6 +19,8 @@ const (
 	Planned State = iota
 	// Begun may or may not have written its message.
 	Begun
+	// Leaving writes no message, and may or may not have deleted the one that it takes.
+	Leaving
 	// Written has written its message; the one that it takes may still be there too.
 	Written
 	// Done has deleted what it takes.
@@ -144,6 +146,8 @@ func (h *History) progress(l line) {
 	case kindBegun:
 		p.State = Begun
 		p.Writes++
+	case kindLeaving:
+		p.State = Leaving
 	case kindWritten:
 		p.State, p.NewID, p.NewPopReceipt, p.WrittenAt = Written, l.ID, l.PopReceipt, l.At
 		p.Writes += max(l.Tries, 1) - 1

@@ -81,6 +81,7 @@ const (
 	kindGo      = "go"
 	kindRenewed = "renewed"
 	kindBegun   = "begun"
+	kindLeaving = "leaving"
 	kindWritten = "written"
 	kindDeleted = "deleted"
 	kindSkipped = "skipped"
@@ -106,12 +107,14 @@ type Journal struct {
 	Run  Run
 	path string
 
+	// lock goes with its holder, however that ends. Its file is removed with the last that there is to do.
 	lock *flock.Flock
 
 	mu     sync.Mutex
 	file   *os.File
 	synced time.Time
 	err    error
+	over   bool
 }
 
 // syncEvery is how often a journal is forced to the disk while a run is under way. What was written since
@@ -152,6 +155,9 @@ func (j *Journal) Written(n int, id, popReceipt string, at time.Time, tries int)
 	return j.write(line{Is: kindWritten, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
 }
 
+// Leaving writes that a message is about to be deleted of which nothing is written anywhere.
+func (j *Journal) Leaving(n int) error { return j.write(line{Is: kindLeaving, N: &n}) }
+
 // Deleted writes that a step's message was deleted, and so is done.
 func (j *Journal) Deleted(n int) error { return j.write(line{Is: kindDeleted, N: &n}) }
 
@@ -167,20 +173,25 @@ func (j *Journal) Canary() error { return j.write(line{Is: kindCanary, At: now()
 func (j *Journal) Undone(by string) error { return j.write(line{Is: kindUndone, At: now(), By: by}) }
 
 // End writes that the run has come to its end: nothing is left to be resumed.
-func (j *Journal) End() error { return j.write(line{Is: kindEnd, At: now()}) }
+func (j *Journal) End() error {
+	j.over = true
+	return j.write(line{Is: kindEnd, At: now()})
+}
 
 // Close closes the file, with all of it on the disk.
 func (j *Journal) Close() error {
-	err := j.sync()
-	err = errors.Join(err, j.file.Close())
-	unlock(j.lock)
-	return err
+	err := errors.Join(j.sync(), j.file.Close())
+	if j.over {
+		_ = os.Remove(j.lock.Path())
+	}
+	return errors.Join(err, j.lock.Close())
 }
 
 // Discard removes a journal of which nothing was done.
 func (j *Journal) Discard() error {
 	_ = j.file.Close()
-	unlock(j.lock)
+	_ = os.Remove(j.lock.Path())
+	_ = j.lock.Close()
 	return os.Remove(j.path)
 }
 

@@ -70,6 +70,7 @@ type Message struct {
 	mu         sync.Mutex
 	popReceipt string
 	ends       time.Time // of the lease
+	expires    time.Time // of the message; zero where it is not known
 	chosen     bool
 	adopted    bool
 	over       bool // deleted, given back or lost
@@ -151,8 +152,15 @@ func (h *Hold) ensure(ctx context.Context, m *Message, left time.Duration) error
 		return fmt.Errorf("message %s on %s: its lease cannot be renewed, because its text is not known", m.ID, m.Queue)
 	}
 	lease := h.lease()
+	if !m.expires.IsZero() { // storage refuses one that is longer than the message lives
+		lease = max(min(lease, time.Until(m.expires).Truncate(time.Second)-time.Second), 0)
+	}
 	ends := time.Now().Add(lease)
 	receipt, err := h.update(ctx, m, text, lease)
+	if errors.Is(err, queue.ErrRefused) && m.expires.IsZero() {
+		h.forget(m) // perhaps it expires soon: whoever looks for it will see
+		return fmt.Errorf("%w: %w", ErrLost, err)
+	}
 	if err != nil {
 		return err
 	}

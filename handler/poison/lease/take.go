@@ -111,7 +111,7 @@ func (h *Hold) take(queueName string, received queue.Message, ends time.Time) (m
 	if m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.popReceipt, m.ends = received.PopReceipt, ends
+		m.popReceipt, m.ends, m.expires = received.PopReceipt, ends, received.ExpiresAt
 		if m.adopted {
 			if m.where, err = h.texts.append(received.Text); err != nil {
 				return nil, false, err
@@ -127,7 +127,10 @@ func (h *Hold) take(queueName string, received queue.Message, ends time.Time) (m
 	if err != nil {
 		return nil, false, err
 	}
-	m = &Message{Queue: queueName, ID: received.ID, popReceipt: received.PopReceipt, ends: ends, where: where}
+	m = &Message{
+		Queue: queueName, ID: received.ID, where: where,
+		popReceipt: received.PopReceipt, ends: ends, expires: received.ExpiresAt,
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held[key{queueName, received.ID}] = m
