@@ -8,21 +8,19 @@ import (
 	"time"
 )
 
-// How an operation is repeated.
+// The waits between two tries.
 const (
-	// TryTimeout is how long one try may take, so that one that hangs is tried again.
-	TryTimeout = 10 * time.Second
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
 // Persist tries an operation until storage acknowledges it, answers with one of the final errors, or ctx
-// ends. It returns the last error of the operation. A try that got no answer may have been carried out all
-// the same.
-func Persist(ctx context.Context, try func(context.Context) error, final ...error) error {
+// ends. Each try may take as long as the limit says, so that one that hangs is tried again. It returns the
+// last error of the operation. A try that got no answer may have been carried out all the same.
+func Persist(ctx context.Context, limit time.Duration, try func(context.Context) error, final ...error) error {
 	pause := firstPause
 	for {
-		err := tryOnce(ctx, try)
+		err := tryOnce(ctx, limit, try)
 		if err == nil || isOneOf(err, final) {
 			return err
 		}
@@ -35,8 +33,8 @@ func Persist(ctx context.Context, try func(context.Context) error, final ...erro
 	}
 }
 
-func tryOnce(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, TryTimeout)
+func tryOnce(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return try(ctx)
 }

@@ -83,7 +83,7 @@ func (s *Settler) putBack(ctx context.Context, m Message, content []byte, due ti
 func (s *Settler) update(ctx context.Context, m Message, content []byte, due time.Time) (inPlace bool, err error) {
 	text := s.encoding.Encode(content)
 	tries := 0
-	err = queue.Persist(ctx, func(ctx context.Context) error {
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		tries++
 		_, err := s.store.Update(ctx, m.Queue, m.Lease.ID, m.Lease.PopReceipt, text, max(time.Until(due), 0))
 		return err

@@ -18,6 +18,9 @@ import (
 // 120 s it stays below the host's functionTimeout, which start-up checks.
 const Timeout = time.Minute
 
+// tryTimeout lets a write that hangs be tried again.
+const tryTimeout = 10 * time.Second
+
 // Store is the part of a queue account that settling needs.
 type Store interface {
 	Create(ctx context.Context, queue string) error
@@ -123,7 +126,7 @@ func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision
 // attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, name string, content []byte, due time.Time) error {
 	item := queue.Item{Text: s.encoding.Encode(content)}
-	return queue.Persist(ctx, func(ctx context.Context) error {
+	return queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		item.Delay = max(time.Until(due), 0)
 		_, err := s.store.Put(ctx, name, item)
 		if !errors.Is(err, queue.ErrNoQueue) {
