@@ -13,8 +13,8 @@ import (
 func TestHelp(t *testing.T) {
 	const widest = 100
 	root := newRoot(Surroundings{})
-	for _, command := range append([]*cobra.Command{root}, root.Commands()...) {
-		t.Run(command.Name(), func(t *testing.T) {
+	for _, command := range family(root) {
+		t.Run(strings.ReplaceAll(command.CommandPath(), " ", "_"), func(t *testing.T) {
 			if command.Short == "" || command.Long == "" {
 				t.Errorf("Short %q, Long %q", command.Short, command.Long)
 			}
@@ -37,4 +37,13 @@ func TestHelp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// family is a command and all below it.
+func family(command *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{command}
+	for _, child := range command.Commands() {
+		all = append(all, family(child)...)
+	}
+	return all
 }

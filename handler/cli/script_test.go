@@ -2,7 +2,9 @@ package cli_test
 
 import (
 	"context"
+	"encoding/hex"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +13,9 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,9 +43,12 @@ func TestMain(m *testing.M) {
 //   - exits CODE COMMAND ARGS... runs a command that must end with that code.
 //   - azurite starts a storage account of the script's own and sets AzureWebJobsStorage.
 //   - unreachable sets AzureWebJobsStorage to an account that nobody serves, with a planted key.
+//   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE puts each line of a file on a queue, which is made: in
+//     base64, or raw as it is; with -hex the line is the bytes' hex digits.
 //   - queue NAME prints what stands on a queue: how many messages, then the visible ones, one a line.
 //   - writes prints the requests that changed something on the account, in order, and forgets them.
-//   - steady FILE prints a file with what differs from run to run replaced by words.
+//   - steady [-ages] FILE prints a file with what differs from run to run replaced by words; with -ages
+//     also times, ages, the names of runs and the beginnings of ids.
 //   - freeport NAME sets a variable to a port that nobody listens on.
 //   - ready PORT waits for the handler on that port and prints its answer to GET /.
 //   - fill FILE replaces $NAME in a file by the environment's variables.
@@ -57,15 +64,16 @@ func TestScripts(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(env *testscript.Env) error {
 			env.Values[accountKey{}] = &account{}
-			env.Setenv("GORACE", "atexit_sleep_ms=0")     // the race detector would add a second to every command
-			program, err := exec.LookPath("async-caller") // as Main put it on the PATH
+			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // journals
+			env.Setenv("GORACE", "atexit_sleep_ms=0")                          // the race detector would add a second to every command
+			program, err := exec.LookPath("async-caller")                      // as Main put it on the PATH
 			env.Setenv("PROGRAM", program)
 			return err
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
-			"freeport": freePort, "ready": ready,
+			"dead": putDead, "freeport": freePort, "ready": ready,
 		},
 	})
 }
@@ -147,6 +155,31 @@ func unreachable(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("AzureWebJobsStorage", "DefaultEndpointsProtocol=http;AccountName=away;AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint="+server.URL+"/away;")
 }
 
+func putDead(ts *testscript.TestScript, _ bool, args []string) {
+	flags := flag.NewFlagSet("dead", flag.ContinueOnError)
+	raw, inHex := flags.Bool("raw", false, ""), flags.Bool("hex", false, "")
+	ttl := flags.Duration("ttl", 0, "")
+	ts.Check(flags.Parse(args))
+	if flags.NArg() != 2 {
+		ts.Fatalf("usage: dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE")
+	}
+	store, name := mustAccount(ts).store, flags.Arg(0)
+	ts.Check(store.Create(context.Background(), name))
+	for line := range strings.Lines(ts.ReadFile(flags.Arg(1))) {
+		text := strings.TrimSuffix(line, "\n")
+		if *inHex {
+			content, err := hex.DecodeString(text)
+			ts.Check(err)
+			text = string(content)
+		}
+		if !*raw {
+			text = queue.Base64.Encode([]byte(text))
+		}
+		_, err := store.Put(context.Background(), name, queue.Item{Text: text, TTL: *ttl})
+		ts.Check(err)
+	}
+}
+
 func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 	if len(args) != 1 {
 		ts.Fatalf("usage: queue NAME")
@@ -178,20 +211,35 @@ func printWrites(ts *testscript.TestScript, _ bool, _ []string) {
 }
 
 // unsteady is what differs from run to run, and the words that stand for it.
-var unsteady = []struct {
+type unsteady []struct {
 	found *regexp.Regexp
 	word  string
-}{
-	{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
-	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
 }
 
+// always is what no script expects, nowAndThen what a script may have chosen itself.
+var (
+	always = unsteady{
+		{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
+		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
+	}
+	nowAndThen = unsteady{
+		{regexp.MustCompile(`\b[0-9]{8}-[0-9]{6}-([a-z]+)-[a-z0-9]{4}\b`), `RUN-$1`},
+		{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`), `TIME`},
+		{regexp.MustCompile(`\b[0-9a-f]{8}\b`), `ID`},
+		{regexp.MustCompile(` +[0-9]+[smhdy]\b`), ` AGE`},
+	}
+)
+
 func steady(ts *testscript.TestScript, _ bool, args []string) {
+	differs := always
+	if len(args) == 2 && args[0] == "-ages" {
+		differs, args = slices.Concat(always, nowAndThen), args[1:]
+	}
 	if len(args) != 1 {
-		ts.Fatalf("usage: steady FILE")
+		ts.Fatalf("usage: steady [-ages] FILE")
 	}
 	text := ts.ReadFile(args[0])
-	for _, u := range unsteady {
+	for _, u := range differs {
 		text = u.found.ReplaceAllString(text, u.word)
 	}
 	fmt.Fprint(ts.Stdout(), text)
