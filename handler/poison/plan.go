@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"asynccaller/handler/poison/diagnosis"
@@ -20,6 +21,8 @@ type Plan struct {
 	hold    *lease.Hold
 	// stopRenewing ends the renewal of the leases.
 	stopRenewing func()
+	// named are the messages that each id of the source names.
+	named map[string][]string
 	// of is the journal of the run that is to be undone, held so that nobody goes on with it; or nil.
 	of *journal.Journal
 
@@ -33,6 +36,8 @@ type Plan struct {
 	Refusals []Refusal
 	// Hidden is how many messages could not be looked at: somebody else has them, or they wait.
 	Hidden int
+	// Unmatched are the ids of the source that no message has.
+	Unmatched []string
 	// Backup is the file that the messages were exported to, or empty.
 	Backup string
 }
@@ -65,11 +70,35 @@ func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change ch
 			break
 		}
 	}
-	if err = errors.Join(err, context.Cause(ctx)); err != nil {
+	if err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs)); err != nil {
 		p.Discard(ctx)
 		return nil, err
 	}
 	return p, nil
+}
+
+// checkIDs finds the ids that no message has, and refuses a beginning that several have: one of them was
+// meant.
+func (p *Plan) checkIDs(ids []string) error {
+	for _, id := range ids {
+		switch found := p.named[id]; {
+		case len(found) == 0:
+			p.Unmatched = append(p.Unmatched, id)
+		case len(found) > 1:
+			return fmt.Errorf("%.80q %w: %s and %s; give the whole id of each that you mean", id, ErrAmbiguous, found[0], found[1])
+		}
+	}
+	return nil
+}
+
+// name notes which messages an id names. A call's id may name several, which are all meant.
+func (p *Plan) name(ids []string, m diagnosis.Message) {
+	for _, id := range ids {
+		if !diagnosis.MatchID(m, id) || len(p.named[id]) > 0 && id == m.RequestID {
+			continue
+		}
+		p.named[id] = append(p.named[id], m.ID)
+	}
 }
 
 func (a *Account) newPlan(run journal.Run) (*Plan, error) {
@@ -80,7 +109,7 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 	}
 	p := &Plan{
 		account: a, journal: j, Command: run.Command, Run: j.Run.ID,
-		From: map[string]int{}, To: map[string]int{}, stopRenewing: func() {},
+		From: map[string]int{}, To: map[string]int{}, named: map[string][]string{}, stopRenewing: func() {},
 	}
 	if p.hold, err = newHold(a, j); err != nil {
 		_ = j.Discard()
@@ -110,12 +139,15 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change, o
 			if !ok {
 				return 0, false
 			}
+			p.name(s.IDs, found.Message)
 			number = p.Total
 			keep, failed = p.choose(ctx, found, m.PopReceipt, change)
 			return number, keep
 		},
 	})
-	p.Hidden += max(total-seen, 0)
+	if !full() {
+		p.Hidden += max(total-seen, 0)
+	}
 	return errors.Join(failed, err)
 }
 

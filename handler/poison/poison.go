@@ -148,13 +148,17 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// patience is how long one operation is tried: storage fails over within a minute.
-const patience = time.Minute
+// How long one operation is tried: storage fails over within a minute. A try is given much time, because
+// what comes of one that is given up is not known.
+const (
+	patience   = 3 * time.Minute
+	tryTimeout = time.Minute
+)
 
 func patiently(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	return queue.Persist(ctx, try, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
+	return queue.Persist(ctx, tryTimeout, try, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
 }
 
 func (a *Account) count(ctx context.Context, name string) (total int, err error) {

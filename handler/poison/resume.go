@@ -162,7 +162,7 @@ func (p *Plan) reverse(ctx context.Context, h *journal.History, n int) error {
 	case journal.Planned, journal.Skipped:
 		return nil
 	case journal.Begun:
-		p.refuse(s, fmt.Sprintf("whether it was written to %s is not known; it is still on %s", s.To, s.From))
+		p.refuse(s, "whether it was written to "+s.To+" is not known")
 		return nil
 	case journal.Leaving, journal.Written, journal.Done:
 	}

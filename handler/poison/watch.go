@@ -19,9 +19,9 @@ const (
 	peekEvery = 200 * time.Millisecond
 	// countEvery is how often the other queues are looked at.
 	countEvery = time.Second
-	// quiet is how long a canary must be out of sight on a queue that is never empty. The default policy
-	// would have shown it three times: after 5, 15 and 35 s.
-	quiet = 40 * time.Second
+	// quiet is how long a canary must be out of sight on a queue that is never empty: longer than any call
+	// takes, and than the default policy waits after the first failures, so that it would have been seen.
+	quiet = 150 * time.Second
 	// enough is how many messages must have been sent before a share of them says anything.
 	enough = 5
 )
@@ -184,7 +184,7 @@ func (r *run) canaries(ctx context.Context, n int, patience time.Duration) (prob
 func (w *watch) delivered(ctx context.Context, main string, ids map[string]string, deadline time.Time) (problem string, err error) {
 	ticker := time.NewTicker(peekEvery)
 	defer ticker.Stop()
-	lastSeen, lastCount := time.Now(), time.Time{}
+	lastSeen, lastCount, others := time.Now(), time.Time{}, len(ids)
 	for {
 		select {
 		case <-ctx.Done():
@@ -199,14 +199,14 @@ func (w *watch) delivered(ctx context.Context, main string, ids map[string]strin
 		if seen {
 			lastSeen = now
 		}
-		empty := false
 		if now.Sub(lastCount) >= countEvery {
 			lastCount = now
-			if empty, err = w.emptied(ctx, main); err != nil {
+			if others, err = w.left(ctx, main); err != nil {
 				return "", err
 			}
 		}
-		switch gone := empty || now.Sub(lastSeen) >= quiet; {
+		// As few as we have sent may be ours, invisible while the call is made or until the next attempt.
+		switch gone := others == 0 || others > len(ids) && now.Sub(lastSeen) >= quiet; {
 		case gone || len(w.back) > 0:
 			if err := w.arrivals(ctx, main, true); err != nil {
 				return "", err
@@ -249,13 +249,11 @@ func (w *watch) visible(ctx context.Context, main string, ids map[string]string)
 	return seen || len(batch) == queue.MaxBatch, "", nil
 }
 
-func (w *watch) emptied(ctx context.Context, main string) (bool, error) {
+// left is how many messages the main queue still has, invisible ones included.
+func (w *watch) left(ctx context.Context, main string) (int, error) {
 	if err := w.arrivals(ctx, main, false); err != nil {
-		return false, err
+		return 0, err
 	}
 	count, err := w.account.count(ctx, main)
-	if err != nil {
-		return false, ignoreMissing(err)
-	}
-	return count == 0, nil
+	return count, ignoreMissing(err)
 }

@@ -27,10 +27,14 @@ const (
 	longest  = 24 * time.Hour
 	// renewEvery is how often leases are looked after.
 	renewEvery = 15 * time.Second
-	// patience is how long one operation is tried: storage fails over within a minute.
-	patience = time.Minute
-	// parallel is how many operations run at once. Storage takes some 2,000 a second on one queue.
-	parallel = 8
+	// patience is how long one operation is tried: storage fails over within a minute. A try is given much
+	// time, because what comes of one that is given up is not known.
+	patience   = 3 * time.Minute
+	tryTimeout = time.Minute
+	// soon is what may be left of a lease that is left to end by itself.
+	soon = 5 * time.Second
+	// parallel is how many operations run at once, beside those of who uses the messages.
+	parallel = 4
 )
 
 // ErrLost means that somebody else has the message, or that it is gone.
@@ -175,7 +179,7 @@ func (h *Hold) update(ctx context.Context, m *Message, text string, lease time.D
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var receipt string
-	err := queue.Persist(ctx, func(ctx context.Context) (err error) {
+	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		receipt, err = h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
 		return err
 	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
@@ -197,7 +201,7 @@ func (h *Hold) Delete(ctx context.Context, m *Message) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tries := 0
-	err := queue.Persist(ctx, func(ctx context.Context) error {
+	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		tries++
 		return h.store.Delete(ctx, m.Queue, m.ID, m.popReceipt)
 	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
@@ -223,8 +227,8 @@ func (h *Hold) forget(m *Message) {
 	delete(h.held, key{m.Queue, m.ID})
 }
 
-// GiveBack makes messages visible again at once. What cannot be given back comes back by itself when its
-// lease ends.
+// GiveBack makes messages visible again, at once or where their lease ends within five seconds then. What
+// cannot be given back comes back by itself when its lease ends.
 func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 	// The longest lease first: the others may end before it is their turn.
 	slices.SortFunc(messages, func(a, b *Message) int { return b.leaseEnds().Compare(a.leaseEnds()) })
@@ -234,7 +238,7 @@ func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 		if m.over {
 			return
 		}
-		if left := time.Until(m.ends); m.ends.IsZero() || left > time.Second {
+		if left := time.Until(m.ends); m.ends.IsZero() || left > soon {
 			h.show(ctx, m)
 		}
 		h.forget(m)
@@ -252,7 +256,7 @@ func (h *Hold) show(ctx context.Context, m *Message) {
 	}
 }
 
-// Close gives everything back that is still held, even when ctx has ended, for at most a minute.
+// Close gives everything back that is still held, even when ctx has ended, for at most three minutes.
 func (h *Hold) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
@@ -288,7 +292,9 @@ func (h *Hold) Renew(ctx context.Context) {
 // used.
 func (h *Hold) Secure(ctx context.Context) {
 	each(ctx, h.all(), func(m *Message) {
-		m.mu.Lock()
+		if !m.mu.TryLock() {
+			return // somebody is at it
+		}
 		defer m.mu.Unlock()
 		if m.chosen && !m.over && !m.ends.IsZero() {
 			_ = h.ensure(ctx, m, h.lease()/2)

@@ -10,9 +10,9 @@ import (
 
 const (
 	// probes is how many batches are received before it is known how long the rest will take.
-	probes = 4
+	probes = 2
 	// slack is added to that estimate.
-	slack = 3 * time.Second
+	slack = 2 * time.Second
 	// rounds is how many batches in a row may hold nothing new before the queue counts as seen: messages
 	// whose lease has ended come again.
 	rounds = 3
@@ -95,7 +95,7 @@ func (h *Hold) Look(ctx context.Context, queueName string, see func(queue.Messag
 func (h *Hold) peek(ctx context.Context, queueName string) (batch []queue.Message, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = queue.Persist(ctx, func(ctx context.Context) (err error) {
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		batch, err = h.store.Peek(ctx, queueName, queue.MaxBatch)
 		return err
 	}, queue.ErrNoQueue, queue.ErrRefused)
@@ -155,7 +155,7 @@ func (h *Hold) count(ctx context.Context, queueName string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var total int
-	err := queue.Persist(ctx, func(ctx context.Context) (err error) {
+	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		total, err = h.store.Count(ctx, queueName)
 		return err
 	}, queue.ErrNoQueue, queue.ErrRefused)
@@ -169,7 +169,7 @@ func (h *Hold) count(ctx context.Context, queueName string) (int, error) {
 func (h *Hold) receive(ctx context.Context, queueName string, lease time.Duration) (batch []queue.Message, ends time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err = queue.Persist(ctx, func(ctx context.Context) (err error) {
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		ends = time.Now().Add(lease)
 		batch, err = h.store.Receive(ctx, queueName, queue.MaxBatch, lease)
 		return err
@@ -201,6 +201,6 @@ func (p *pace) next(now time.Time) time.Duration {
 	}
 	left := max(p.total-p.seen, 0)/queue.MaxBatch + 2
 	each := now.Sub(p.began) / time.Duration(p.batches)
-	lease := time.Duration(left)*each*3/2 + slack
+	lease := time.Duration(left)*each*11/10 + slack
 	return min(lease.Truncate(time.Second)+time.Second, p.long)
 }

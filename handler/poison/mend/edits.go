@@ -110,8 +110,11 @@ func formatOf(content []byte) format {
 	return native{}
 }
 
-// deadlineOf is the deadline as it is written, or nil.
+// deadlineOf is the deadline as it is written, or nil. The content may be anything.
 func deadlineOf(content []byte) json.RawMessage {
+	if _, err := strictjson.Object(content); err != nil {
+		return nil
+	}
 	if formatOf(content) == (nexus{}) {
 		return names(foldName).get(bytes.TrimSpace(content), "DeadlineAt")
 	}
