@@ -210,7 +210,7 @@ func (d *desk) report(ctx context.Context, o outcome, undoable bool, err error) 
 		d.tell.say("%s where they should be, and still where they were too", areMessages(o.Both))
 	}
 	if o.Twice > 0 {
-		d.tell.say("%s may have been written twice, because storage gave no answer", messages(o.Twice))
+		d.tell.say("%s may have been written twice: a kill or a lost answer left that open", messages(o.Twice))
 	}
 	if o.Done+o.Both > 0 && undoable {
 		d.tell.say("`async-caller poison undo %s` takes it back", o.Run)

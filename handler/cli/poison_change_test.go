@@ -200,7 +200,7 @@ func TestReport(t *testing.T) {
 	}}, true, nil)
 	want := "moved 1,480 of 1,500\n  left alone: a\n  left alone: b\n  left alone: c\n  left alone: d\n  left alone: e\n  and 5 more\n" +
 		"10 messages are where they should be, and still where they were too\n" +
-		"1 message may have been written twice, because storage gave no answer\n" +
+		"1 message may have been written twice: a kill or a lost answer left that open\n" +
 		"`async-caller poison undo RUN` takes it back\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)

@@ -51,7 +51,7 @@ func (d *desk) watch(ctx context.Context, source poison.Source, interval time.Du
 	shown := &rows{out: out, headings: len(source.Queues) != 1, before: d.tell.quiet}
 	count := 0
 	d.tell.say("watching; Ctrl-C ends it")
-	return d.account.Follow(ctx, source, interval, d.tell, func(f poison.Found) {
+	return d.account.Follow(ctx, source, interval, func(f poison.Found) {
 		if source.Limit > 0 && count == source.Limit {
 			return
 		}

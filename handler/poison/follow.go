@@ -9,8 +9,7 @@ import (
 
 // Follow shows messages as they arrive, until ctx ends: those that the source means and that were not there
 // when it began. It looks at a queue when its length has changed, at most once in each interval.
-func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, o Observer, see func(Found)) error {
-	o = orSilent(o)
+func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, see func(Found)) error {
 	seen, counts := map[string]bool{}, map[string]int{}
 	show := func(Found) {}
 	ticker := time.NewTicker(interval)

@@ -1,6 +1,7 @@
 package poison_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +60,18 @@ func killedCommands() []killed {
 		{name: "undo_move", prepare: done(move), plan: undo, from: parking, to: poisonQueue},
 		{name: "undo_requeue", prepare: done(requeue), plan: undo, from: mainQueue, to: poisonQueue},
 		{name: "undo_delete", prepare: done(remove), plan: undo, to: poisonQueue, absent: true},
+		{name: "import", plan: imported, to: parking, absent: true},
 	}
+}
+
+// imported plans to write to a queue what stands on the poison queue, which stays as it is.
+func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, error) {
+	var file bytes.Buffer
+	_, err := a.List(ctx, poison.Source{}, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) })
+	if err != nil {
+		return nil, err
+	}
+	return a.PlanImport(ctx, &file, parking, false)
 }
 
 // TestKilled: a run that is killed at any operation on storage, before or after it took effect, loses

@@ -79,7 +79,7 @@ func loseAnswer(t *testing.T, c killed, messages int, operation string, nth int)
 	if there := calls(store, c.from, c.to); len(there) != messages {
 		t.Errorf("%d of %d messages are anywhere", len(there), messages)
 	}
-	if more := len(store.All(c.to)) - r.Done; more != r.Twice || more > 1 {
+	if more := len(store.All(c.to)) - r.Done; more > r.Twice || r.Twice > 1 {
 		t.Errorf("%d more than were moved: %+v", more, r)
 	}
 }
@@ -94,10 +94,10 @@ func TestStorageAway(t *testing.T) {
 				a := newAccount(t, store)
 				n := 0
 				a.Store = &tap{Store: store, before: func(o string) error {
-					if o == operation {
-						n++
+					if o != operation {
+						return nil
 					}
-					if n > 5 {
+					if n++; n > 5 {
 						return errNoAnswer
 					}
 					return nil

@@ -235,7 +235,7 @@ func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err erro
 	if err != nil {
 		return 0, fmt.Errorf("keep: %w", err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	account := *a
 	account.Runs = journal.Folder(dir)
 	for _, name := range queues {

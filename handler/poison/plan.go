@@ -70,6 +70,7 @@ func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change ch
 			break
 		}
 	}
+	p.hold.GiveBackOthers(ctx)
 	if err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs)); err != nil {
 		p.Discard(ctx)
 		return nil, err
@@ -220,12 +221,12 @@ func (p *Plan) Discard(ctx context.Context) {
 
 // Execute does what was planned. It may be called once. When ctx ends it finishes what it has begun and
 // leaves the rest: see [Account.Resume].
-func (p *Plan) Execute(ctx context.Context, o Observer) (Result, error) {
+func (p *Plan) Execute(ctx context.Context, o Observer) (result Result, err error) {
 	p.stopRenewing()
-	defer p.journal.Close()
+	defer func() { err = errors.Join(err, p.journal.Close()) }()
 	defer p.hold.Close(ctx) // before the journal: it notes receipts
 	if p.of != nil {
-		defer p.of.Close()
+		defer func() { err = errors.Join(err, p.of.Close()) }()
 		if err := p.of.Undone(p.Run); err != nil { // counts from the moment that we are agreed to
 			return Result{}, err
 		}

@@ -98,7 +98,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 		return nil, err
 	}
 	if len(s.Queues) == 0 {
-		return poisonQueues(all), nil
+		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.live(all, name) != "" }), nil
 	}
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {

@@ -182,3 +182,26 @@ func TestBackup(t *testing.T) {
 		}
 	})
 }
+
+// FuzzReadRecords: whatever a file holds, reading it ends, its error can be shown, and what was read can be
+// written and read again.
+func FuzzReadRecords(f *testing.F) {
+	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`, `{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var again bytes.Buffer
+		var want []string
+		err := poison.ReadRecords(bytes.NewReader(file), func(r poison.Record) error {
+			want = append(want, r.Text)
+			return poison.WriteRecord(&again, poison.Found{Message: r.Message, Text: r.Text})
+		})
+		if err != nil && (len(err.Error()) > 500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' })) {
+			t.Errorf("cannot be shown: %q", err)
+		}
+		var got []string
+		if err := poison.ReadRecords(&again, func(r poison.Record) error { got = append(got, r.Text); return nil }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("wrote %q, read %q, %v", want, got, err)
+		}
+	})
+}

@@ -20,12 +20,12 @@ var (
 // Resume goes on with a run that was interrupted. Messages that it had taken are taken again by the receipts
 // that it noted or, where those do not count any more, by looking for them. A run that was interrupted before
 // it was agreed to gives its messages back.
-func (a *Account) Resume(ctx context.Context, id string, o Observer) (Result, error) {
+func (a *Account) Resume(ctx context.Context, id string, o Observer) (result Result, err error) {
 	j, err := a.Runs.Reopen(id)
 	if err != nil {
 		return Result{}, err
 	}
-	defer j.Close()
+	defer func() { err = errors.Join(err, j.Close()) }()
 	history, err := a.Runs.Read(id)
 	if err != nil {
 		return Result{}, err
@@ -39,7 +39,7 @@ func (a *Account) Resume(ctx context.Context, id string, o Observer) (Result, er
 		if err != nil {
 			return Result{}, err
 		}
-		defer of.Close()
+		defer func() { err = errors.Join(err, of.Close()) }()
 	}
 	hold, err := newHold(a, j)
 	if err != nil {
@@ -50,6 +50,7 @@ func (a *Account) Resume(ctx context.Context, id string, o Observer) (Result, er
 		return Result{}, err
 	}
 	if !history.Agreed {
+		hold.GiveBack(ctx, hold.All()...)
 		return Result{}, fmt.Errorf("%s: %w: it was never agreed to; the messages that it had taken can be seen again", id,
 			errors.Join(ErrNothingLeft, j.End()))
 	}

@@ -295,10 +295,37 @@ func (r *run) skip(n int, why string) error {
 }
 
 // search deals with the messages that were not ours any more. They are looked for: a receipt that we did not
-// note, because we were killed or an answer was lost, does not make a message somebody else's.
+// note, because we were killed or an answer was lost, does not make a message somebody else's. Where it was
+// our own lease, it ends in a while.
 func (r *run) search(ctx context.Context) error {
-	lost := r.lost
-	r.lost = nil
+	for began, told := time.Now(), false; len(r.lost) > 0; {
+		lost := r.lost
+		r.lost = nil
+		if err := r.seek(ctx, lost); err != nil {
+			return err
+		}
+		if len(r.lost) == 0 || time.Since(began) > r.hold.Lease() {
+			return r.fatal
+		}
+		if !told {
+			r.observer.Note(fmt.Sprintf("%d messages are out of sight: waiting until their leases end, at most %v",
+				len(r.lost), r.hold.Lease().Round(time.Second)))
+			told = true
+		}
+		select {
+		case <-ctx.Done():
+			return r.fatal
+		case <-time.After(seekEvery):
+		}
+	}
+	return r.fatal
+}
+
+// seekEvery is how often messages that are out of sight are looked for.
+const seekEvery = 10 * time.Second
+
+// seek looks once for messages on their queues. Those that are still out of sight stay lost.
+func (r *run) seek(ctx context.Context, lost []int) error {
 	byQueue := make(map[string]map[string]int)
 	for _, n := range lost {
 		s, err := r.history.Step(n)
@@ -358,6 +385,7 @@ func (r *run) find(ctx context.Context, name string, ids map[string]int) (wherea
 		},
 		Enough: func() bool { return len(ids) == 0 },
 	})
+	r.hold.GiveBackOthers(ctx)
 	if err != nil || len(ids) == 0 {
 		return gone, err
 	}
@@ -377,6 +405,7 @@ func (r *run) giveUp(ctx context.Context, n int, id, from string, where whereabo
 	state := r.history.Steps[n].State
 	switch {
 	case where == hidden:
+		r.lost = append(r.lost, n)
 		return nil
 	case state == journal.Written && r.undoes() && r.wrote[n]: // so it was not us who deleted it
 		return r.retract(ctx, n, fmt.Sprintf("%s was taken from %s before", id, from))

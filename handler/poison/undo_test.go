@@ -20,14 +20,19 @@ import (
 
 // TestUndo: every run is put back, byte for byte, and so is its undo.
 func TestUndo(t *testing.T) {
-	ctx := context.Background()
 	all := poison.Source{}
-	for name, plan := range map[string]func(*poison.Account) (*poison.Plan, error){
-		"move":    func(a *poison.Account) (*poison.Plan, error) { return a.PlanMove(ctx, all, parking, nil) },
-		"requeue": func(a *poison.Account) (*poison.Plan, error) { return a.PlanRequeue(ctx, all, poison.Requeue{}, nil) },
-		"delete":  func(a *poison.Account) (*poison.Plan, error) { return a.PlanDelete(ctx, all, poison.Backup{}, nil) },
-		"keep":    func(a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all, nil) },
-		"import": func(a *poison.Account) (*poison.Plan, error) {
+	for name, plan := range map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
+		"move": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanMove(ctx, all, parking, nil)
+		},
+		"requeue": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanRequeue(ctx, all, poison.Requeue{}, nil)
+		},
+		"delete": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanDelete(ctx, all, poison.Backup{}, nil)
+		},
+		"keep": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all, nil) },
+		"import": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			var file bytes.Buffer
 			if _, err := a.List(ctx, all, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }); err != nil {
 				return nil, err
@@ -37,12 +42,13 @@ func TestUndo(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
 				store := newQueues(t, 30)
 				put(t, store, poisonQueue, hostCopy("host"), week)
 				put(t, store, poisonQueue, "not base64", week)
 				before := contents(store)
 				a := newAccount(t, store)
-				run := execute(t, mustPlan(t)(plan(a))).Run
+				run := execute(t, mustPlan(t)(plan(ctx, a))).Run
 				after := contents(store)
 				if name != "keep" && after == before {
 					t.Fatalf("the run has changed nothing: %s", after)
@@ -156,8 +162,9 @@ func TestUndoRefused(t *testing.T) {
 	})
 }
 
-// interrupted carries out a move that is killed at the given deletion, after or before it took effect.
-func interrupted(t *testing.T, store *memory.Store, deletion int, afterwards bool) (a *poison.Account, run string) {
+// interrupted carries out a move or a delete that is killed at the given deletion, after
+// or before it took effect.
+func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, run string) {
 	t.Helper()
 	first := newAccount(t, store)
 	k := newKiller(t, store, -1, afterwards, string(first.Runs))
@@ -171,7 +178,15 @@ func interrupted(t *testing.T, store *memory.Store, deletion int, afterwards boo
 		return before(operation)
 	}
 	first.Store = k
-	p := mustPlan(t)(first.PlanMove(context.Background(), poison.Source{}, parking, nil))
+	plan := func() (*poison.Plan, error) {
+		return first.PlanMove(context.Background(), poison.Source{}, parking, nil)
+	}
+	if command == "delete" {
+		plan = func() (*poison.Plan, error) {
+			return first.PlanDelete(context.Background(), poison.Source{}, poison.Backup{}, nil)
+		}
+	}
+	p := mustPlan(t)(plan())
 	_, _ = p.Execute(context.Background(), nil)
 	if !k.dead {
 		t.Fatal("it was not killed")
@@ -181,33 +196,42 @@ func interrupted(t *testing.T, store *memory.Store, deletion int, afterwards boo
 
 // TestUndoInterrupted: a run that was killed is undone as far as it came, wherever its messages are.
 func TestUndoInterrupted(t *testing.T) {
-	for deletion := 1; deletion <= 20; deletion++ {
-		for _, afterwards := range []bool{false, true} {
-			for _, wait := range []bool{false, true} {
-				t.Run(fmt.Sprintf("%d/afterwards=%v/leases_end=%v", deletion, afterwards, wait), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
-						store := newQueues(t, 20)
-						before := calls(store, poisonQueue)
-						a, run := interrupted(t, store, deletion, afterwards)
-						if wait {
-							<-time.After(leasesEnd)
-						}
-						p := mustPlan(t)(a.PlanUndo(context.Background(), run))
-						execute(t, p)
-						after := calls(store, poisonQueue)
-						if len(after) != len(before) {
-							t.Errorf("%d of %d are back", len(after), len(before))
-						}
-						if n := len(store.All(parking)); n > p.Refused {
-							t.Errorf("%d are left on %s, %d were refused", n, parking, p.Refused)
-						}
-						if more := len(store.All(poisonQueue)) - len(before); more > inFlight {
-							t.Errorf("%d are there twice", more)
-						}
+	for _, command := range []string{"move", "delete"} {
+		for deletion := 1; deletion <= 20; deletion++ {
+			for _, afterwards := range []bool{false, true} {
+				for _, wait := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%d/afterwards=%v/leases_end=%v", command, deletion, afterwards, wait), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { undoInterrupted(t, command, deletion, afterwards, wait) })
 					})
-				})
+				}
 			}
 		}
+	}
+}
+
+func undoInterrupted(t *testing.T, command string, deletion int, afterwards, wait bool) {
+	t.Helper()
+	store := newQueues(t, 20)
+	a, run := interrupted(t, store, command, deletion, afterwards)
+	if wait {
+		<-time.After(leasesEnd)
+	}
+	refused := 0
+	switch p, err := a.PlanUndo(context.Background(), run); {
+	case err == nil:
+		refused = p.Refused
+		execute(t, p)
+	case !errors.Is(err, poison.ErrNothingLeft):
+		t.Fatal(err)
+	}
+	if back := calls(store, poisonQueue); len(back) != 20 {
+		t.Errorf("%d of 20 are back", len(back))
+	}
+	if n := len(store.All(parking)); n > refused {
+		t.Errorf("%d are left on %s, %d were refused", n, parking, refused)
+	}
+	if more := len(store.All(poisonQueue)) - 20; more > inFlight {
+		t.Errorf("%d are there twice", more)
 	}
 }
 
@@ -217,7 +241,7 @@ func TestUndoAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
 		store := newQueues(t, 20)
-		a, run := interrupted(t, store, 9, false)
+		a, run := interrupted(t, store, "move", 9, false)
 		other := *a
 		other.Name = "elsewhere"
 		if _, err := other.Resume(ctx, run, nil); !errors.Is(err, poison.ErrOtherAccount) {
@@ -234,7 +258,7 @@ func TestUndoAndResume(t *testing.T) {
 	})
 	for _, first := range []string{"original", "undo"} {
 		t.Run("undo_killed_as_it_begins/"+first+"_resumed_first", func(t *testing.T) {
-			for lines := 0; lines < 3; lines++ {
+			for lines := range 3 {
 				synctest.Test(t, func(t *testing.T) { undoBegins(t, first, lines) })
 			}
 		})
@@ -246,7 +270,7 @@ func undoBegins(t *testing.T, first string, lines int) {
 	t.Helper()
 	ctx := context.Background()
 	store := newQueues(t, 20)
-	a, run := interrupted(t, store, 9, false)
+	a, run := interrupted(t, store, "move", 9, false)
 	k := newKiller(t, store, -1, false, string(a.Runs))
 	a.Store = k
 	p := mustPlan(t)(a.PlanUndo(ctx, run))
@@ -291,7 +315,7 @@ func TestResumeExpiring(t *testing.T) {
 		for i := range 20 {
 			put(t, store, poisonQueue, deadLetter(fmt.Sprint(i), mainQueue), 0)
 		}
-		a, run := interrupted(t, store, 1, false)
+		a, run := interrupted(t, store, "move", 1, false)
 		r, err := a.Resume(ctx, run, nil)
 		if err != nil {
 			t.Errorf("resume: %v", err)

@@ -32,7 +32,7 @@ const (
 	patience   = 3 * time.Minute
 	tryTimeout = time.Minute
 	// soon is what may be left of a lease that is left to end by itself.
-	soon = 5 * time.Second
+	soon = time.Second
 	// parallel is how many operations run at once, beside those of who uses the messages.
 	parallel = 4
 )
@@ -130,12 +130,12 @@ func (h *Hold) Adopt(number int, queueName, id, popReceipt, text string) (*Messa
 func (h *Hold) Ensure(ctx context.Context, m *Message) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return h.ensure(ctx, m, h.lease()/4)
+	return h.ensure(ctx, m, h.Lease()/4)
 }
 
-// lease is that of what is chosen. It is renewed when half of it is over; nothing is done in the last
+// Lease is that of what is chosen. It is renewed when half of it is over; nothing is done in the last
 // quarter of it, so that a slow answer does not come after its end.
-func (h *Hold) lease() time.Duration {
+func (h *Hold) Lease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return min(max(shortest, time.Duration(h.most)*forEach), longest)
@@ -155,7 +155,7 @@ func (h *Hold) ensure(ctx context.Context, m *Message, left time.Duration) error
 	if m.adopted && text == "" {
 		return fmt.Errorf("message %s on %s: its lease cannot be renewed, because its text is not known", m.ID, m.Queue)
 	}
-	lease := h.lease()
+	lease := h.Lease()
 	if !m.expires.IsZero() { // storage refuses one that is longer than the message lives
 		lease = max(min(lease, time.Until(m.expires).Truncate(time.Second)-time.Second), 0)
 	}
@@ -227,8 +227,8 @@ func (h *Hold) forget(m *Message) {
 	delete(h.held, key{m.Queue, m.ID})
 }
 
-// GiveBack makes messages visible again, at once or where their lease ends within five seconds then. What
-// cannot be given back comes back by itself when its lease ends.
+// GiveBack makes messages visible again, at once or where their lease ends within a second then. What cannot
+// be given back comes back by itself when its lease ends.
 func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 	// The longest lease first: the others may end before it is their turn.
 	slices.SortFunc(messages, func(a, b *Message) int { return b.leaseEnds().Compare(a.leaseEnds()) })
@@ -245,6 +245,17 @@ func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 	})
 }
 
+// GiveBackOthers gives back all that was taken and not chosen.
+func (h *Hold) GiveBackOthers(ctx context.Context) {
+	h.GiveBack(ctx, slices.DeleteFunc(h.All(), (*Message).isChosen)...)
+}
+
+func (m *Message) isChosen() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.chosen
+}
+
 // show makes one message visible. The caller holds its lock.
 func (h *Hold) show(ctx context.Context, m *Message) {
 	text, err := h.Text(m)
@@ -256,15 +267,18 @@ func (h *Hold) show(ctx context.Context, m *Message) {
 	}
 }
 
-// Close gives everything back that is still held, even when ctx has ended, for at most three minutes.
+// Close gives everything back that is still held, even when ctx has ended, for at most three minutes. What was
+// adopted and never ensured is left as it is.
 func (h *Hold) Close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	h.GiveBack(ctx, h.all()...)
+	taken := slices.DeleteFunc(h.All(), func(m *Message) bool { return m.leaseEnds().IsZero() })
+	h.GiveBack(ctx, taken...)
 	h.texts.close()
 }
 
-func (h *Hold) all() []*Message {
+// All returns what is held.
+func (h *Hold) All() []*Message {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := make([]*Message, 0, len(h.held))
@@ -291,13 +305,13 @@ func (h *Hold) Renew(ctx context.Context) {
 // Secure renews the leases of what is chosen that would end soon. What turns out lost shows when it is
 // used.
 func (h *Hold) Secure(ctx context.Context) {
-	each(ctx, h.all(), func(m *Message) {
+	each(ctx, h.All(), func(m *Message) {
 		if !m.mu.TryLock() {
 			return // somebody is at it
 		}
 		defer m.mu.Unlock()
 		if m.chosen && !m.over && !m.ends.IsZero() {
-			_ = h.ensure(ctx, m, h.lease()/2)
+			_ = h.ensure(ctx, m, h.Lease()/2)
 		}
 	})
 }

@@ -12,7 +12,7 @@ const (
 	// probes is how many batches are received before it is known how long the rest will take.
 	probes = 2
 	// slack is added to that estimate.
-	slack = 2 * time.Second
+	slack = time.Second
 	// rounds is how many batches in a row may hold nothing new before the queue counts as seen: messages
 	// whose lease has ended come again.
 	rounds = 3
@@ -29,18 +29,16 @@ type Choice struct {
 	Enough func() bool
 }
 
-// Take goes through a whole queue and keeps what is chosen; the rest is given back before it returns.
-// It returns how many messages it saw. A queue that does not exist has none. With an error, or the end of
-// ctx, what was chosen so far is held all the same.
+// Take goes through a whole queue and keeps what is chosen; the rest has a lease that ends about then, see
+// [Hold.GiveBackOthers]. It returns how many messages it saw. A queue that does not exist has none. With an
+// error, or the end of ctx, what was chosen so far is held all the same.
 func (h *Hold) Take(ctx context.Context, queueName string, choice Choice) (seen int, err error) {
 	total, err := h.count(ctx, queueName)
 	if err != nil || total == 0 {
 		return 0, err
 	}
 	h.expect(total)
-	pace := pace{began: time.Now(), total: total, long: h.lease(), most: choice.Most}
-	var others []*Message
-	defer func() { h.GiveBack(ctx, others...) }() // when ctx has ended, Close does it
+	pace := pace{began: time.Now(), total: total, long: h.Lease(), most: choice.Most}
 	for idle := 0; idle < rounds && (choice.Enough == nil || !choice.Enough()); {
 		batch, ends, err := h.receive(ctx, queueName, pace.next(time.Now()))
 		if err != nil {
@@ -60,9 +58,7 @@ func (h *Hold) Take(ctx context.Context, queueName string, choice Choice) (seen 
 			}
 			idle = 0
 			seen++
-			if m.Number, m.chosen = choice.Choose(received); !m.chosen {
-				others = append(others, m)
-			}
+			m.Number, m.chosen = choice.Choose(received)
 		}
 		pace.saw(len(batch))
 	}

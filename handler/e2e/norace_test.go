@@ -1,0 +1,10 @@
+//go:build !race
+
+package e2e_test
+
+// See race_test.go.
+const (
+	interruptions       = 50
+	interruptedMessages = 2000
+	scale               = 1
+)
