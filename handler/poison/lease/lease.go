@@ -73,7 +73,8 @@ type Message struct {
 
 	mu         sync.Mutex
 	popReceipt string
-	ends       time.Time // of the lease
+	ends       time.Time // of the lease, at the earliest
+	ended      time.Time // and at the latest; zero where it was renewed
 	expires    time.Time // of the message; zero where it is not known
 	chosen     bool
 	adopted    bool
@@ -168,7 +169,7 @@ func (h *Hold) ensure(ctx context.Context, m *Message, left time.Duration) error
 	if err != nil {
 		return err
 	}
-	m.popReceipt, m.ends = receipt, ends
+	m.popReceipt, m.ends, m.ended = receipt, ends, time.Time{}
 	h.renewed(m, receipt)
 	return nil
 }
@@ -227,11 +228,13 @@ func (h *Hold) forget(m *Message) {
 	delete(h.held, key{m.Queue, m.ID})
 }
 
-// GiveBack makes messages visible again, at once or where their lease ends within a second then. What cannot
-// be given back comes back by itself when its lease ends.
+// GiveBack makes messages visible again, and returns when they are. What cannot be given back comes back by
+// itself when its lease ends.
 func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 	// The longest lease first: the others may end before it is their turn.
 	slices.SortFunc(messages, func(a, b *Message) int { return b.leaseEnds().Compare(a.leaseEnds()) })
+	var mu sync.Mutex
+	var last time.Time
 	each(ctx, messages, func(m *Message) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -240,9 +243,19 @@ func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 		}
 		if left := time.Until(m.ends); m.ends.IsZero() || left > soon {
 			h.show(ctx, m)
+		} else {
+			mu.Lock()
+			defer mu.Unlock()
+			if m.ended.After(last) {
+				last = m.ended
+			}
 		}
 		h.forget(m)
 	})
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Until(last)):
+	}
 }
 
 // GiveBackOthers gives back all that was taken and not chosen.

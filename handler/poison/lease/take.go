@@ -40,7 +40,8 @@ func (h *Hold) Take(ctx context.Context, queueName string, choice Choice) (seen 
 	h.expect(total)
 	pace := pace{began: time.Now(), total: total, long: h.Lease(), most: choice.Most}
 	for idle := 0; idle < rounds && (choice.Enough == nil || !choice.Enough()); {
-		batch, ends, err := h.receive(ctx, queueName, pace.next(time.Now()))
+		lease := pace.next(time.Now())
+		batch, ends, err := h.receive(ctx, queueName, lease)
 		if err != nil {
 			return seen, err
 		}
@@ -49,7 +50,7 @@ func (h *Hold) Take(ctx context.Context, queueName string, choice Choice) (seen 
 		}
 		idle++
 		for _, received := range batch {
-			m, isNew, err := h.take(queueName, received, ends)
+			m, isNew, err := h.take(queueName, received, ends, time.Now().Add(lease))
 			if err != nil {
 				return seen, err
 			}
@@ -100,14 +101,14 @@ func (h *Hold) peek(ctx context.Context, queueName string) (batch []queue.Messag
 
 // take notes a message that was received. One that is held already was left to others for a moment, when
 // its lease had ended.
-func (h *Hold) take(queueName string, received queue.Message, ends time.Time) (m *Message, isNew bool, err error) {
+func (h *Hold) take(queueName string, received queue.Message, ends, ended time.Time) (m *Message, isNew bool, err error) {
 	h.mu.Lock()
 	m = h.held[key{queueName, received.ID}]
 	h.mu.Unlock()
 	if m != nil {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.popReceipt, m.ends, m.expires = received.PopReceipt, ends, received.ExpiresAt
+		m.popReceipt, m.ends, m.ended, m.expires = received.PopReceipt, ends, ended, received.ExpiresAt
 		if m.adopted {
 			if m.where, err = h.texts.append(received.Text); err != nil {
 				return nil, false, err
@@ -125,7 +126,7 @@ func (h *Hold) take(queueName string, received queue.Message, ends time.Time) (m
 	}
 	m = &Message{
 		Queue: queueName, ID: received.ID, where: where,
-		popReceipt: received.PopReceipt, ends: ends, expires: received.ExpiresAt,
+		popReceipt: received.PopReceipt, ends: ends, ended: ended, expires: received.ExpiresAt,
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
