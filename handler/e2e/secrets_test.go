@@ -368,6 +368,23 @@ func (b *bed) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]
 	} {
 		run(append([]string{"send"}, args...)...)
 	}
+	delete(c, "trail") // what went wrong is what an operator looks for
+	journals := t.TempDir()
+	for _, args := range [][]string{
+		{"queues"},
+		{"list"},
+		{"list", "--json"},
+		{"list", "--group-by", "error"},
+		{"list", "--group-by", "route", "--json"},
+		{"requeue", "--all", "--dry-run", "--set-header", "Authorization: " + secret},
+		{"requeue", "--all", "--set", "call.url=" + secret, "--yes"},
+		{"requeue", "--all", "--set", secret + "=" + secret},
+		{"requeue", "--all", "--jq", ".[\"" + secret, "--yes"},
+		{"requeue", "--all", "--yes", "--json"},
+		{"runs", "--json"},
+	} {
+		run(append([]string{"poison", "--runs", journals}, args...)...)
+	}
 }
 
 var accountKeyPattern = regexp.MustCompile(`AccountKey=([^;]+)`)
