@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/poison/diagnosis"
 	"asynccaller/handler/poison/mend"
 	"asynccaller/handler/poison/view"
-	"asynccaller/handler/strictjson"
 )
 
 func newPoisonShow(s Surroundings, options *poisonOptions) *cobra.Command {
@@ -94,7 +93,7 @@ func (d *desk) exhibit(ctx context.Context, f poison.Found, reveal bool) exhibit
 	call := view.OfCall(e, reveal)
 	x.Call = &call
 	for _, a := range e.Trail {
-		x.Trail = append(x.Trail, attempt{a.At, a.Status, strictjson.Printable(a.Error), a.Took.Milliseconds()})
+		x.Trail = append(x.Trail, attempt{a.At, a.Status, explain.Printable(a.Error), a.Took.Milliseconds()})
 	}
 	return x
 }

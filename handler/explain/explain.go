@@ -112,7 +112,7 @@ func About(rules decision.Rules, q Question) Explanation {
 	}
 	about := describe(rules, e, q)
 	if letter != nil {
-		about.MovedBack = &DeadLetter{Reason: printable(letter.Reason), Detail: printable(letter.Detail), Attempts: letter.Attempts}
+		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
 	}
 	policy, err := rules.PolicyFor(e)
 	if err != nil {
@@ -181,7 +181,7 @@ func brink(decide func(float64) decision.Decision, highest decision.Decision) de
 func (q Question) step(e *envelope.Envelope, extremes []decision.Decision, at time.Time) Step {
 	d := extremes[0]
 	s := Step{
-		At: at, Action: d.Action, Reason: d.Reason, Detail: printable(d.Detail), Rule: d.Rule,
+		At: at, Action: d.Action, Reason: d.Reason, Detail: Printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
 		Write: q.write(e, extremes[len(extremes)-1], at),
 	}
@@ -295,8 +295,8 @@ type DeadLetter struct {
 func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope {
 	deadline := e.GiveUpAt(rules.Expiration)
 	about := &Envelope{
-		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: printable(e.OriginalRequestID),
-		Organization: printable(e.Tenant.Organization), Environment: printable(e.Tenant.Environment),
+		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: Printable(e.OriginalRequestID),
+		Organization: Printable(e.Tenant.Organization), Environment: Printable(e.Tenant.Environment),
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.URL),
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(q.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
@@ -324,11 +324,11 @@ func Target(rawURL string) string {
 	if err != nil {
 		return ""
 	}
-	return printable(u.Host + u.EscapedPath())
+	return Printable(u.Host + u.EscapedPath())
 }
 
-// printable takes out what could do more to a terminal than be shown.
-func printable(text string) string {
+// Printable takes out of a text what could do more to a terminal than be shown.
+func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r

@@ -95,6 +95,15 @@ func (r *run) inOrder(ctx context.Context, steps []int) error {
 	pace := r.history.Run.Pace
 	if n := pace.Canary; n > 0 && !r.history.CanaryPassed && n < len(r.history.Steps) {
 		first := before(steps, n)
+		for _, i := range first {
+			s, err := r.history.Step(i)
+			if err == nil {
+				err = r.watch.begin(ctx, s.To)
+			}
+			if err != nil {
+				return err
+			}
+		}
 		if err := r.all(ctx, first); err != nil || ctx.Err() != nil {
 			return err
 		}

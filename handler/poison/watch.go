@@ -19,8 +19,9 @@ const (
 	peekEvery = 200 * time.Millisecond
 	// countEvery is how often the other queues are looked at.
 	countEvery = time.Second
-	// quiet is how long a canary must be out of sight on a queue that is never empty: longer than any call
-	// takes, and than the default policy waits after the first failures, so that it would have been seen.
+	// quiet is how long a canary must be out of sight on a queue that is never empty: longer than a call of
+	// 120 s, the most that is configured as a rule, and the first wait behind it, so that it would have been
+	// seen when it was put back.
 	quiet = 150 * time.Second
 	// enough is how many messages must have been sent before a share of them says anything.
 	enough = 5
@@ -41,13 +42,15 @@ type watch struct {
 	// counts is how many messages a poison queue had when it was last looked at, those included that we have
 	// deleted: deleted tells how many.
 	counts, deleted map[string]int
+	// before is how many messages a main queue had before any was sent.
+	before map[string]int
 	back            []diagnosis.Message
 }
 
 func newWatch(a *Account, o Observer) *watch {
 	return &watch{
 		account: a, observer: o, out: map[string]string{}, steps: map[int]bool{}, since: map[string]time.Time{},
-		counts: map[string]int{}, deleted: map[string]int{},
+		counts: map[string]int{}, deleted: map[string]int{}, before: map[string]int{},
 	}
 }
 
@@ -63,6 +66,16 @@ func (w *watch) sent(s journal.Step, p journal.Progress) {
 	if first, ok := w.since[s.To]; !ok || p.WrittenAt.Before(first) {
 		w.since[s.To] = p.WrittenAt
 	}
+}
+
+// begin notes how many messages a main queue has before any is sent, if that is not known yet.
+func (w *watch) begin(ctx context.Context, main string) error {
+	if _, known := w.before[main]; known || main == "" {
+		return nil
+	}
+	count, err := w.account.count(ctx, main)
+	w.before[main] = count
+	return ignoreMissing(err)
 }
 
 // took notes a message that was deleted.
@@ -168,6 +181,9 @@ func (r *run) canaries(ctx context.Context, n int, patience time.Duration) (prob
 	r.observer.Note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", n, patience))
 	deadline := time.Now().Add(patience)
 	for _, main := range slices.Sorted(maps.Keys(mains)) {
+		if err := r.watch.begin(ctx, main); err != nil { // not known when they were sent by an earlier process
+			return "", err
+		}
 		problem, err := r.watch.delivered(ctx, main, mains[main], deadline)
 		if problem != "" || err != nil {
 			return problem, err
@@ -205,8 +221,9 @@ func (w *watch) delivered(ctx context.Context, main string, ids map[string]strin
 				return "", err
 			}
 		}
-		// As few as we have sent may be ours, invisible while the call is made or until the next attempt.
-		switch gone := others == 0 || others > len(ids) && now.Sub(lastSeen) >= quiet; {
+		// As many more than before as we have sent may be ours, invisible while the call is made.
+		ours := others - w.before[main]
+		switch gone := others == 0 || (ours <= 0 || ours > len(ids)) && now.Sub(lastSeen) >= quiet; {
 		case gone || len(w.back) > 0:
 			if err := w.arrivals(ctx, main, true); err != nil {
 				return "", err
