@@ -2,7 +2,7 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test check faults faults-short faults-long vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long vuln format package deploy
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ start: build ## func start in dist (needs Azure Functions Core Tools and Azurite
 
 test: ## run all tests, Azurite included
 	go test -race -shuffle=on -count=1 -timeout 10m ./...
+
+test-long: ## the tests of many messages at full size, without the race detector (10 minutes)
+	go test -count=1 -timeout 30m ./handler/e2e ./handler/simulation
 
 check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff

@@ -28,7 +28,8 @@ func newHost(s Surroundings) *cobra.Command {
 		Short: "Run an app folder without the Functions host (development and tests only)",
 		Long: `Host is a local stand-in for the Azure Functions host, for development and tests only. It reads the
 same host.json, function.json and local.settings.json of an app folder, starts the handler as a
-process, polls the queues and speaks the same HTTP. In Azure the real host does all this.
+process, polls the queues, runs the timers (by UTC) and speaks the same HTTP. In Azure the real
+host does all this.
 
 It makes no queues; "async-caller send" does. Ctrl-C stops it in good order: calls under way are
 interrupted and put back. The handler's output is passed through.`,

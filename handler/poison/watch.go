@@ -44,7 +44,7 @@ type watch struct {
 	counts, deleted map[string]int
 	// before is how many messages a main queue had before any was sent.
 	before map[string]int
-	back            []diagnosis.Message
+	back   []diagnosis.Message
 }
 
 func newWatch(a *Account, o Observer) *watch {
