@@ -8,14 +8,15 @@ import (
 )
 
 // Follow shows messages as they arrive, until ctx ends: those that the source means and that were not there
-// when it began. It looks at a queue when its length has changed, at most once in each interval.
+// when it began. It looks at a queue once in each interval, at a long one only when its length has changed. A message
+// that was out of sight for a whole look is taken for a new one.
 func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, see func(Found)) error {
-	seen, counts := map[string]bool{}, map[string]int{}
+	queues := map[string]*followed{}
 	show := func(Found) {}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if err := a.news(ctx, s, seen, counts, show); err != nil {
+		if err := a.news(ctx, s, queues, show); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -30,8 +31,14 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 	}
 }
 
+// followed is what is remembered of a queue: its length, and the messages of the last two looks, the one under way included.
+type followed struct {
+	count          int
+	before, latest map[string]bool
+}
+
 // news shows what is new on queues whose length has changed.
-func (a *Account) news(ctx context.Context, s Source, seen map[string]bool, counts map[string]int, show func(Found)) error {
+func (a *Account) news(ctx context.Context, s Source, queues map[string]*followed, show func(Found)) error {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return err
@@ -41,16 +48,19 @@ func (a *Account) news(ctx context.Context, s Source, seen map[string]bool, coun
 		if err != nil {
 			return err
 		}
-		if last, known := counts[name]; known && last == count {
+		q := queues[name]
+		if q == nil {
+			q = &followed{count: -1}
+			queues[name] = q
+		}
+		if q.count == count && count >= queue.MaxBatch { // a short queue is only peeked at
 			continue
 		}
-		counts[name] = count
+		q.count, q.before, q.latest = count, q.latest, map[string]bool{}
 		_, err = a.look(ctx, []string{name}, silent{}, func(queueName string, m queue.Message) {
-			if seen[m.ID] {
-				return
-			}
-			seen[m.ID] = true
-			if found, ok := a.read(s, queueName, m); ok {
+			known := q.before[m.ID] || q.latest[m.ID]
+			q.latest[m.ID] = true
+			if found, ok := a.read(s, queueName, m); ok && !known {
 				show(found)
 			}
 		})
