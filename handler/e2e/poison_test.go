@@ -246,3 +246,51 @@ func put(b *bed, text string) error {
 	_, err := b.store.Put(b.t.Context(), mainQueue, queue.Item{Text: text})
 	return err
 }
+
+// TestKeeper: the timer function writes anew what the host moved to the poison queue, so that it never
+// expires, with what is known of it.
+func TestKeeper(t *testing.T) {
+	b := newBed(t, options{})
+	function, err := os.ReadFile("../../functions/AC-poison-keeper/function.json")
+	b.must(err)
+	const hourly = `"0 0 * * * *"`
+	if !bytes.Contains(function, []byte(hourly)) {
+		t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
+	}
+	b.must(os.Mkdir(filepath.Join(b.app, "AC-poison-keeper"), 0o700))
+	b.must(os.WriteFile(filepath.Join(b.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
+	own := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
+	moved := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
+	b.putAll(poisonQueue, 0, []string{own})
+	b.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
+	b.start(nil)
+
+	var messages []queue.Message
+	b.await("what expires to be kept", func() bool {
+		messages, err = b.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
+		b.must(err)
+		for _, m := range messages {
+			if m.ExpiresAt.Year() < 9999 {
+				return false
+			}
+		}
+		return len(messages) == 3
+	})
+	for _, m := range messages {
+		content, err := queue.Base64.Decode(m.Text)
+		if m.Text == own || m.Text == "not base64" {
+			continue // as it was
+		}
+		var e struct {
+			RequestID  string
+			DeadLetter struct{ Reason, Detail, Queue string }
+		}
+		b.must(errors.Join(err, json.Unmarshal(content, &e)))
+		if e.RequestID != "r2" || e.DeadLetter.Reason != "host_gave_up" || e.DeadLetter.Queue != mainQueue || e.DeadLetter.Detail == "" {
+			t.Errorf("kept as %s", content)
+		}
+	}
+	b.await("the host to have heard of it", func() bool { return len(b.host.Lines("task done")) > 0 })
+	b.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, b.target.URL("200")))})
+	b.await("messages to be delivered beside it", func() bool { return len(b.target.Calls("r3")) == 1 })
+}
