@@ -50,8 +50,8 @@ func (d *desk) watch(ctx context.Context, source poison.Source, interval time.Du
 	out := bufio.NewWriter(d.s.Stdout)
 	shown := &rows{out: out, headings: len(source.Queues) != 1, before: d.tell.quiet}
 	count := 0
-	d.tell.say("watching; Ctrl-C ends it")
-	return d.account.Follow(ctx, source, interval, func(f poison.Found) {
+	ready := func() { d.tell.say("watching; Ctrl-C ends it") }
+	return d.account.Follow(ctx, source, interval, ready, func(f poison.Found) {
 		if source.Limit > 0 && count == source.Limit {
 			return
 		}

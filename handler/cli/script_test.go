@@ -51,6 +51,7 @@ func TestMain(m *testing.M) {
 //     also times, ages, the names of runs and the beginnings of ids.
 //   - freeport NAME sets a variable to a port that nobody listens on.
 //   - ready PORT waits for the handler on that port and prints its answer to GET /.
+//   - until FILE TEXT waits until the file that a background command writes holds a text.
 //   - fill FILE replaces $NAME in a file by the environment's variables.
 //
 // $PROGRAM is the program's path, for where the PATH must not lead to it.
@@ -73,7 +74,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
-			"dead": putDead, "freeport": freePort, "ready": ready,
+			"dead": putDead, "freeport": freePort, "ready": ready, "until": until,
 		},
 	})
 }
@@ -243,6 +244,18 @@ func steady(ts *testscript.TestScript, _ bool, args []string) {
 		text = u.found.ReplaceAllString(text, u.word)
 	}
 	fmt.Fprint(ts.Stdout(), text)
+}
+
+func until(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 2 {
+		ts.Fatalf("usage: until FILE TEXT")
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	ts.Check(testbed.Await(ctx, func() bool {
+		content, err := os.ReadFile(ts.MkAbs(args[0]))
+		return err == nil && strings.Contains(string(content), args[1])
+	}))
 }
 
 func fill(ts *testscript.TestScript, _ bool, args []string) {

@@ -8,11 +8,11 @@ import (
 )
 
 // Follow shows messages as they arrive, until ctx ends: those that the source means and that were not there
-// when it began. It looks at a queue once in each interval, at a long one only when its length has changed. A message
+// when it began. It looks at a queue once in each interval, at a long one only when its length has changed. Ready is called when it has begun. A message
 // that was out of sight for a whole look is taken for a new one.
-func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, see func(Found)) error {
+func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, ready func(), see func(Found)) error {
 	queues := map[string]*followed{}
-	show := func(Found) {}
+	show, begun := func(Found) {}, false
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -22,7 +22,10 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 			}
 			return err
 		}
-		show = see
+		if !begun {
+			show, begun = see, true
+			ready()
+		}
 		select {
 		case <-ctx.Done():
 			return nil

@@ -134,7 +134,7 @@ func TestFollow(t *testing.T) {
 		var got []string
 		ended := make(chan error)
 		go func() {
-			ended <- a.Follow(ctx, poison.Source{Filter: diagnosis.Filter{Text: "orders"}}, time.Second, func(f poison.Found) { got = append(got, found(f.Message)) })
+			ended <- a.Follow(ctx, poison.Source{Filter: diagnosis.Filter{Text: "orders"}}, time.Second, func() {}, func(f poison.Found) { got = append(got, found(f.Message)) })
 		}()
 		<-time.After(5 * time.Second)
 		put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
@@ -155,7 +155,7 @@ func TestFollow(t *testing.T) {
 			t.Errorf("shown: %q", got)
 		}
 		broken := &tap{Store: store, before: func(string) error { return queue.ErrRefused }}
-		if err := newAccount(t, broken).Follow(t.Context(), poison.Source{}, time.Second, nil); !errors.Is(err, queue.ErrRefused) {
+		if err := newAccount(t, broken).Follow(t.Context(), poison.Source{}, time.Second, nil, nil); !errors.Is(err, queue.ErrRefused) {
 			t.Errorf("without permission: %v", err)
 		}
 	})
