@@ -139,8 +139,11 @@ func check(text []byte) error {
 	if !utf8.Valid(text) {
 		return syntaxError(text, invalidAt(text), "invalid UTF-8")
 	}
+	if valid(text) {
+		return nil
+	}
 	var any json.RawMessage
-	err := json.Unmarshal(text, &any)
+	err := json.Unmarshal(text, &any) // says what is wrong
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return syntaxError(text, int(max(syntax.Offset-1, 0)), syntax.Error())
 	}
@@ -191,13 +194,18 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
+// stringEnd goes from quote to quote, which a processor finds faster than one byte after the other.
 func stringEnd(text []byte, at int) int {
-	for at++; text[at] != '"'; at++ {
-		if text[at] == '\\' {
-			at++
+	for at++; ; at++ {
+		at += bytes.IndexByte(text[at:], '"')
+		escapes := 0
+		for text[at-1-escapes] == '\\' {
+			escapes++
+		}
+		if escapes%2 == 0 {
+			return at + 1
 		}
 	}
-	return at + 1
 }
 
 func valueEnd(text []byte, at int) int {

@@ -20,6 +20,9 @@ func String(value json.RawMessage) (string, error) {
 	if bytes.IndexByte(value, '\\') < 0 {
 		return string(value[1 : len(value)-1]), nil
 	}
+	if text, ok := Unquote(value); ok {
+		return string(text), nil
+	}
 	var text string
 	if err := json.Unmarshal(value, &text); err != nil {
 		return "", err
