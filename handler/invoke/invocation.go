@@ -3,6 +3,7 @@ package invoke
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -27,21 +28,15 @@ type invocation struct {
 	Lease settle.Lease
 }
 
-// parseInvocation reads the body of the host's POST for a function whose binding has the given name.
+// parseInvocation reads the body of the host's POST for a function whose binding has the given name. What it
+// returns shares no memory with the body.
 //
 // The host hands content over in two ways. With dataType "binary" Data holds plain base64; otherwise it
 // holds a string that is itself JSON text, and so begins with a quote, which base64 never does.
 func parseInvocation(body []byte, binding string) (invocation, error) {
-	var request struct {
-		Data     map[string]json.RawMessage
-		Metadata map[string]json.RawMessage
-	}
-	if err := json.Unmarshal(body, &request); err != nil {
-		return invocation{}, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
-	}
-	data, ok := request.Data[binding]
-	if !ok {
-		return invocation{}, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
+	data, metadata, err := dataAndMetadata(body, binding)
+	if err != nil {
+		return invocation{}, err
 	}
 	content, dataType, err := parseContent(data)
 	if err != nil {
@@ -49,22 +44,57 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 	}
 	in := invocation{
 		Content:      content,
-		MessageID:    hintText(request.Metadata["Id"]),
-		DequeueCount: hintNumber(request.Metadata["DequeueCount"]),
+		MessageID:    hintText(metadata["Id"]),
+		DequeueCount: hintNumber(metadata["DequeueCount"]),
 	}
 	if dataType == functionapp.DataBinary {
 		in.Lease = settle.Lease{
 			ID:           in.MessageID,
-			PopReceipt:   hintText(request.Metadata["PopReceipt"]),
+			PopReceipt:   hintText(metadata["PopReceipt"]),
 			DequeueCount: in.DequeueCount,
-			ExpiresAt:    hintTime(request.Metadata["ExpirationTime"]),
+			ExpiresAt:    hintTime(metadata["ExpirationTime"]),
 		}
 	}
 	return in, nil
 }
 
-// parseContent returns the message's body, and the mode in which the host handed it over.
+// request is what we read of the body.
+type request struct {
+	Data     map[string]json.RawMessage
+	Metadata map[string]json.RawMessage
+}
+
+// dataAndMetadata returns the JSON of the binding's member of Data, and the members of Metadata.
+func dataAndMetadata(body []byte, binding string) (data json.RawMessage, metadata map[string]json.RawMessage, err error) {
+	var r request
+	if content, rest, ok := liftContent(body, binding); ok {
+		if err := json.Unmarshal(rest, &r); err == nil && string(r.Data[binding]) == placeholder {
+			return content, r.Metadata, nil
+		}
+		r = request{}
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		return nil, nil, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
+	}
+	data, ok := r.Data[binding]
+	if !ok {
+		return nil, nil, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
+	}
+	return data, r.Metadata, nil
+}
+
+// parseContent returns the message's body, and the mode in which the host handed it over. The data may be
+// anything that looks like one JSON value.
 func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
+	if content, ok := plainBase64(data); ok {
+		return content, functionapp.DataBinary, nil
+	}
+	if inner, ok := plainText(data); ok {
+		return inner, functionapp.DataString, nil
+	}
+	if !json.Valid(data) {
+		return nil, "", errors.New("not JSON")
+	}
 	text, err := strictjson.String(data)
 	if err != nil {
 		return nil, "", err
