@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"runtime/debug"
 
@@ -63,14 +62,9 @@ func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, lo
 			refuse(w, &log, http.StatusForbidden, err, messageKept)
 			return
 		}
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxInvocationBytes))
+		in, err := readInvocation(w, r, f.Binding)
 		if err != nil {
-			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), messageKept)
-			return
-		}
-		in, err := parseInvocation(body, f.Binding)
-		if err != nil {
-			refuse(w, &log, http.StatusBadRequest, err, messageKept)
+			refuse(w, &log, bodyStatus(err), err, messageKept)
 			return
 		}
 		id := callID(in.MessageID, invocationID)

@@ -1,0 +1,33 @@
+package invoke
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"sync"
+)
+
+// maxPooled is the size of the largest buffer that is used again: a rare giant must not be kept for ever.
+const maxPooled = 512 << 10
+
+// buffers are for what the host sends. A message is decoded out of it, so the buffer is free before the call
+// is made, which may take minutes.
+var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
+
+// readInvocation reads and parses the body of the host's POST.
+func readInvocation(w http.ResponseWriter, r *http.Request, binding string) (invocation, error) {
+	buffer := buffers.Get().(*bytes.Buffer)
+	defer func() {
+		if buffer.Cap() <= maxPooled {
+			buffer.Reset()
+			buffers.Put(buffer)
+		}
+	}()
+	if r.ContentLength > 0 { // under func start; in Azure the length is not told
+		buffer.Grow(int(min(r.ContentLength, maxInvocationBytes)) + bytes.MinRead)
+	}
+	if _, err := buffer.ReadFrom(http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
+		return invocation{}, fmt.Errorf("reading the invocation: %w", err)
+	}
+	return parseInvocation(buffer.Bytes(), binding)
+}
