@@ -53,9 +53,7 @@ func (c *Call) set(m strictjson.Member) (err error) {
 	case "headers":
 		c.Header, c.Host, err = parseHeaders(m.Value)
 	case "body":
-		var text string
-		text, err = strictjson.String(m.Value)
-		c.Body = []byte(text)
+		c.Body, err = strictjson.Bytes(m.Value)
 	case "bodyBase64":
 		c.Body, err = parseBase64(m.Value)
 	case "json":

@@ -83,6 +83,7 @@ func (n *native) checkRoom(e *Envelope, limit int) error {
 
 func (n *native) encode(e *Envelope, l level, d *DeadLetter) []byte {
 	w := newObject()
+	w.Grow(e.size + comfortableRoom)
 	w.raw(nativeMarker, []byte(nativeVersion))
 	w.text("requestId", e.RequestID)
 	for _, m := range n.members {

@@ -101,6 +101,7 @@ func (n *nexus) checkRoom(e *Envelope, limit int) error {
 // takes at most bodyBytes.
 func (n *nexus) encode(e *Envelope, l nexusLevel, bodyBytes int, d *DeadLetter) []byte {
 	w := newObject()
+	w.Grow(e.size + comfortableRoom)
 	var seen []string
 	for _, m := range n.members {
 		seen = append(seen, m.known)

@@ -33,6 +33,15 @@ func String(value json.RawMessage) (string, error) {
 	return text, nil
 }
 
+// Bytes is String for a long text. It shares the memory of the value where that has no escapes.
+func Bytes(value json.RawMessage) ([]byte, error) {
+	if value[0] == '"' && bytes.IndexByte(value, '\\') < 0 {
+		return value[1 : len(value)-1 : len(value)-1], nil
+	}
+	text, err := String(value)
+	return []byte(text), err
+}
+
 // Int reads a member's value that must be a whole number from lowest to highest.
 func Int(value json.RawMessage, lowest, highest int) (int, error) {
 	n, err := strconv.Atoi(string(value))
