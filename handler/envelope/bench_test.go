@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 )
@@ -67,4 +68,33 @@ func BenchmarkPutBack(b *testing.B) {
 			}
 		}
 	})
+}
+
+// BenchmarkCallback writes the callback with a target's answer.
+func BenchmarkCallback(b *testing.B) {
+	now := time.Now()
+	for format, content := range map[Format]string{
+		FormatNative: `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/orders"},"callback":{"url":"http://s.example/done"}}`,
+		FormatNexus: fmt.Sprintf(`{"OriginalRequestId":"r1","RawRequest":{"Id":"r1","CallOut":%q,"CallBack":%q}}`,
+			base64.StdEncoding.EncodeToString([]byte("GET / HTTP/1.1\r\nHost: t.example\r\n\r\n")),
+			base64.StdEncoding.EncodeToString([]byte("POST /done HTTP/1.1\r\nHost: s.example\r\nContent-Type: text/plain\r\n\r\n"))),
+	} {
+		b.Run(string(format), func(b *testing.B) {
+			b.ReportAllocs()
+			e, err := Parse([]byte(content))
+			if err == nil {
+				err = e.Accept(now, "id", 48<<10)
+			}
+			if err != nil {
+				b.Fatal(err)
+			}
+			answer := &Answer{Status: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: bytes.Repeat([]byte(`{"a":1} `), 512)}
+			report := Report{Status: 200, Payload: answer.Text(), MediaType: answer.MediaType(), At: now, Deadline: now.Add(time.Hour)}
+			for b.Loop() {
+				if _, err := e.CallbackWith(report, 48<<10); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
 }
