@@ -91,6 +91,7 @@ func runServe(ctx context.Context, s Surroundings) error {
 	if err != nil {
 		return wrongUsage(err)
 	}
+	memoryLimit := serve.TuneMemory(s.getenv)
 	log := logs.New(s.Stdout, w.settings.LogLevel, isTerminal(s.Stdout))
 	store, err := azure.Open(w.connection)
 	if err != nil {
@@ -115,7 +116,7 @@ func runServe(ctx context.Context, s Surroundings) error {
 		return err
 	}
 	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).Int("timers", len(w.app.Timers)).
-		Str("version", version()).Msg("ready for the Functions host")
+		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
 	if s.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host sets it; without it there may be none
 		server.EndWith(os.Getppid)
 	}
