@@ -2,7 +2,7 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short vuln format package deploy
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -44,6 +44,12 @@ faults-short: ## the same in less than a minute
 
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/faults -long 50000 $(FLAGS)
+
+bench: ## the handler's own cost next to a bare forwarder (FLAGS=-json)
+	go run ./handler/bench $(FLAGS)
+
+bench-short: ## the same in a minute
+	go run ./handler/bench -short $(FLAGS)
 
 vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"math"
+	"testing"
+	"time"
+)
+
+func TestParseCPU(t *testing.T) {
+	for name, test := range map[string]struct {
+		stat string
+		want time.Duration
+		bad  bool
+	}{
+		"plain":       {"7 (floor) S 1 7 7 0 -1 4194304 1 0 0 0 120 30 0 0 20 0 8 0 1 1 1", 1500 * time.Millisecond, false},
+		"hostile":     {"7 (a) R 9 (x) S 1 7 7 0 -1 4194304 1 0 0 0 1 2 0 0 20 0 8 0 1 1 1", 30 * time.Millisecond, false},
+		"short":       {"7 (floor) S 1 7", 0, true},
+		"no_name":     {"", 0, true},
+		"not_numbers": {"7 (floor) S 1 7 7 0 -1 4194304 1 0 0 0 x 30 0", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseCPU(test.stat)
+			if got != test.want || (err != nil) != test.bad {
+				t.Errorf("%v, %v, want %v", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestParseKiB(t *testing.T) {
+	const status = "Name:\tfloor\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nVmBad:\t x kB\n"
+	for name, test := range map[string]struct {
+		line string
+		want int64
+		bad  bool
+	}{
+		"now":     {"VmRSS:", 1 << 20, false},
+		"peak":    {"VmHWM:", 2 << 20, false},
+		"garbage": {"VmBad:", 0, true},
+		"missing": {"VmSwap:", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseKiB(status, test.line)
+			if got != test.want || (err != nil) != test.bad {
+				t.Errorf("%v, %v, want %v", got, err, test.want)
+			}
+		})
+	}
+}
+
+func TestParseFiles(t *testing.T) {
+	const head = "Limit                     Soft Limit           Hard Limit           Units     \n"
+	for name, test := range map[string]struct {
+		line string
+		want int
+		bad  bool
+	}{
+		"soft_counts": {"Max open files            1024                 20000                files     \n", 1024, false},
+		"unlimited":   {"Max open files            unlimited            unlimited            files     \n", math.MaxInt32, false},
+		"garbage":     {"Max open files            x                    20000                files     \n", 0, true},
+		"empty":       {"Max open files\n", 0, true},
+		"missing":     {"Max processes             1                    1                    processes \n", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseFiles(head + test.line)
+			if got != test.want || (err != nil) != test.bad {
+				t.Errorf("%d, %v, want %d", got, err, test.want)
+			}
+		})
+	}
+}
+
+// TestOwnProcess: the real files have the form that the parsers expect.
+func TestOwnProcess(t *testing.T) {
+	_, err := cpuTime("self")
+	if errors.Is(err, errNoProc) {
+		t.Skip("not Linux")
+	}
+	now, peak, memoryErr := memory("self")
+	if err := errors.Join(err, memoryErr); err != nil {
+		t.Fatal(err)
+	}
+	if now <= 0 || peak < now/2 || most() <= 0 {
+		t.Errorf("memory %d, at most %d, %d calls", now, peak, most())
+	}
+}
