@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"asynccaller/handler/envelope"
@@ -44,43 +45,81 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 	}
 	in := invocation{
 		Content:      content,
-		MessageID:    hintText(metadata["Id"]),
-		DequeueCount: hintNumber(metadata["DequeueCount"]),
+		MessageID:    hintText(metadata.get("Id")),
+		DequeueCount: hintNumber(metadata.get("DequeueCount")),
 	}
 	if dataType == functionapp.DataBinary {
 		in.Lease = settle.Lease{
 			ID:           in.MessageID,
-			PopReceipt:   hintText(metadata["PopReceipt"]),
+			PopReceipt:   hintText(metadata.get("PopReceipt")),
 			DequeueCount: in.DequeueCount,
-			ExpiresAt:    hintTime(metadata["ExpirationTime"]),
+			ExpiresAt:    hintTime(metadata.get("ExpirationTime")),
 		}
 	}
 	return in, nil
 }
 
-// request is what we read of the body.
-type request struct {
-	Data     map[string]json.RawMessage
-	Metadata map[string]json.RawMessage
+// hints are the members of Metadata.
+type hints []strictjson.Member
+
+// get returns nil where there is none of that name.
+func (h hints) get(name string) json.RawMessage {
+	for _, m := range h {
+		if m.Name == name {
+			return m.Value
+		}
+	}
+	return nil
 }
 
 // dataAndMetadata returns the JSON of the binding's member of Data, and the members of Metadata.
-func dataAndMetadata(body []byte, binding string) (data json.RawMessage, metadata map[string]json.RawMessage, err error) {
-	var r request
+func dataAndMetadata(body []byte, binding string) (data json.RawMessage, metadata hints, err error) {
 	if content, rest, ok := liftContent(body, binding); ok {
-		if err := json.Unmarshal(rest, &r); err == nil && string(r.Data[binding]) == placeholder {
-			return content, r.Metadata, nil
+		if data, metadata, ok := members(rest, binding); ok && string(data) == placeholder {
+			return content, metadata, nil
 		}
-		r = request{}
 	}
-	if err := json.Unmarshal(body, &r); err != nil {
+	var request struct {
+		Data     map[string]json.RawMessage
+		Metadata map[string]json.RawMessage
+	}
+	if err := json.Unmarshal(body, &request); err != nil {
 		return nil, nil, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
 	}
-	data, ok := r.Data[binding]
+	data, ok := request.Data[binding]
 	if !ok {
 		return nil, nil, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
 	}
-	return data, r.Metadata, nil
+	for name, value := range request.Metadata {
+		metadata = append(metadata, strictjson.Member{Name: name, Value: value})
+	}
+	return data, metadata, nil
+}
+
+// members reads an invocation of just the form that the host gives it. It is not ok for any other that
+// encoding/json may understand: names in other letter case, a name twice.
+func members(body []byte, binding string) (data json.RawMessage, metadata hints, ok bool) {
+	all, err := strictjson.Object(body)
+	if err != nil {
+		return nil, nil, false
+	}
+	for _, m := range all {
+		switch {
+		case m.Name == "Data":
+			inner, err := strictjson.Members(m.Value)
+			if err != nil {
+				return nil, nil, false
+			}
+			data = hints(inner).get(binding)
+		case m.Name == "Metadata":
+			if metadata, err = strictjson.Members(m.Value); err != nil {
+				return nil, nil, false
+			}
+		case strings.EqualFold(m.Name, "Data"), strings.EqualFold(m.Name, "Metadata"):
+			return nil, nil, false
+		}
+	}
+	return data, metadata, data != nil
 }
 
 // parseContent returns the message's body, and the mode in which the host handed it over. The data may be
@@ -115,6 +154,11 @@ func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
 
 // hintText reads a metadata value that the host encodes twice, or "" when it is anything else.
 func hintText(value json.RawMessage) string {
+	if once, ok := strictjson.Unquote(value); ok {
+		if twice, ok := strictjson.Unquote(once); ok {
+			return string(twice)
+		}
+	}
 	var once, twice string
 	if json.Unmarshal(value, &once) != nil {
 		return ""
