@@ -2,7 +2,7 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short bench-compare bench-baseline vuln format package deploy
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -50,6 +50,16 @@ bench: ## the handler's own cost next to a bare forwarder (FLAGS=-json)
 
 bench-short: ## the same in a minute
 	go run ./handler/bench -short $(FLAGS)
+
+BENCHES = go test -run '^$$' -bench . -count 6 -benchtime 200ms ./handler/invoke ./handler/envelope ./handler/decision
+
+bench-compare: ## Go benchmarks of decoding, parsing, deciding and encoding, compared with the committed ones
+	mkdir -p dist
+	$(BENCHES) > dist/benchmarks.txt
+	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da handler/bench/baseline.txt dist/benchmarks.txt
+
+bench-baseline: ## commit to new ones
+	$(BENCHES) > handler/bench/baseline.txt
 
 vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
