@@ -39,7 +39,7 @@ type ReasonCount struct {
 // Queues tells what the account's poison queues hold.
 func (a *Account) Queues(ctx context.Context, o Observer) ([]QueueSummary, error) {
 	o = orSilent(o)
-	all, err := a.names(ctx)
+	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -92,7 +92,7 @@ func (a *Account) PlanMove(ctx context.Context, s Source, to string, o Observer)
 	if !queue.ValidName(to) {
 		return nil, fmt.Errorf("queue %.80q: not the name of a queue", to)
 	}
-	all, err := a.names(ctx)
+	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +165,7 @@ func (a *Account) backup(path string) (*os.File, error) {
 // PlanImport prepares to write exported messages: to the queue that is given or, without one, each to that
 // from which it was exported.
 func (a *Account) PlanImport(ctx context.Context, in io.Reader, to string, force bool) (*Plan, error) {
-	all, err := a.names(ctx)
+	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -93,7 +93,7 @@ func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool
 // queues are the names of the source's queues. They are checked: a queue that a function app reads is
 // refused, because every message that is looked at is away for a moment, and counts as delivered once more.
 func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
-	all, err := a.names(ctx)
+	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -109,6 +109,18 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 		}
 	}
 	return s.Queues, nil
+}
+
+// reach is names for the beginning of a command: a person waits, and as a rule it is the wrong account, or
+// this machine may not reach it.
+func (a *Account) reach(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, firstPatience)
+	defer cancel()
+	all, err := a.names(ctx)
+	if err != nil && !errors.Is(err, queue.ErrRefused) {
+		err = fmt.Errorf("storage cannot be reached: %w; is AzureWebJobsStorage the right account, and is it reachable from here?", err)
+	}
+	return all, err
 }
 
 func (a *Account) names(ctx context.Context) ([]string, error) {
@@ -153,6 +165,8 @@ func list(names []string) string {
 const (
 	patience   = 3 * time.Minute
 	tryTimeout = time.Minute
+	// firstPatience is how long a person waits for the first answer.
+	firstPatience = 15 * time.Second
 )
 
 func patiently(ctx context.Context, try func(context.Context) error) error {

@@ -34,6 +34,9 @@ func (a *Account) Resume(ctx context.Context, id string, o Observer) (result Res
 	if err := a.resumable(history); err != nil {
 		return Result{}, err
 	}
+	if _, err := a.reach(ctx); err != nil {
+		return Result{}, err
+	}
 	if j.Run.Of != "" {
 		of, err := a.Runs.Reopen(j.Run.Of) // nobody goes on with it meanwhile
 		if err != nil {
@@ -133,6 +136,9 @@ func (a *Account) planUndo(ctx context.Context, id string) (*Plan, error) {
 	}
 	defer history.Close()
 	if err := a.ours(history); err != nil {
+		return nil, err
+	}
+	if _, err := a.reach(ctx); err != nil {
 		return nil, err
 	}
 	p, err := a.newPlan(journal.Run{Command: "undo", Of: id})
