@@ -1,9 +1,7 @@
 package lease
 
 import (
-	"errors"
 	"fmt"
-	"io"
 	"os"
 	"sync"
 )
@@ -46,7 +44,7 @@ func (s *spool) append(text string) (span, error) {
 
 func (s *spool) text(where span) (string, error) {
 	text := make([]byte, where.length)
-	if n, err := s.file.ReadAt(text, where.at); n < len(text) && !errors.Is(err, io.EOF) {
+	if n, err := s.file.ReadAt(text, where.at); n < len(text) {
 		return "", fmt.Errorf("temporary file for messages: %w", err)
 	}
 	return string(text), nil

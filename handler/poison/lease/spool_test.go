@@ -1,0 +1,26 @@
+package lease
+
+import "testing"
+
+// TestSpoolCutShort: a text that is not there any more is an error, never one filled up with zeros, which would
+// be written back to the queue.
+func TestSpoolCutShort(t *testing.T) {
+	s, err := newSpool()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close()
+	where, err := s.append("a message")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := s.text(where); text != "a message" || err != nil {
+		t.Errorf("%q, %v", text, err)
+	}
+	if err := s.file.Truncate(4); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := s.text(where); err == nil {
+		t.Errorf("read %q of a text that is cut short", text)
+	}
+}
