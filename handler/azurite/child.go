@@ -8,21 +8,22 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"sync"
 	"time"
+
+	"asynccaller/handler/tail"
 )
 
 // child is a started process. One goroutine owns it: it starts the process, waits for it and ends with it.
 type child struct {
 	process *os.Process
-	printed *tail
+	printed *tail.Writer
 	// ended is closed when the process has ended; err is set before.
 	ended chan struct{}
 	err   error
 }
 
 func startChild(cmd *exec.Cmd) (*child, error) {
-	c := &child{printed: new(tail), ended: make(chan struct{})}
+	c := &child{printed: new(tail.Writer), ended: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = c.printed, c.printed
 	cmd.SysProcAttr = childAttributes()
 	// Whoever else may hold the output open does not keep Wait from returning.
@@ -82,31 +83,6 @@ func (c *child) exitError() error {
 }
 
 func (c *child) output() string { return c.printed.String() }
-
-// maxTail is how much of a child's output is kept, in bytes: enough for a Node stack trace.
-const maxTail = 8 << 10
-
-// tail is a writer that keeps the end of what is written to it.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if extra := len(t.text) - maxTail; extra > 0 {
-		t.text = append(t.text[:0], t.text[extra:]...)
-	}
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.text)
-}
 
 // probeClient asks whether a server answers, whoever has signed its certificate. It keeps no connection
 // open, so that nothing of it is left over when the server stops.

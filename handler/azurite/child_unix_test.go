@@ -77,16 +77,3 @@ func TestChild_cannotStart(t *testing.T) {
 		t.Errorf("started %v", c)
 	}
 }
-
-func TestTail(t *testing.T) {
-	out := new(tail)
-	for range 3 {
-		if n, err := out.Write([]byte(strings.Repeat("x", maxTail-1))); n != maxTail-1 || err != nil {
-			t.Fatal(n, err)
-		}
-	}
-	_, _ = out.Write([]byte("the end"))
-	if got := out.String(); len(got) != maxTail || !strings.HasSuffix(got, "xthe end") {
-		t.Errorf("kept %d bytes that end in %q, want the last %d", len(got), got[len(got)-10:], maxTail)
-	}
-}

@@ -17,9 +17,6 @@ const project = "../.."
 
 // TestRun measures everything once, shortly: the numbers mean nothing, but all are there.
 func TestRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it builds and starts both programs")
-	}
 	var out, talk bytes.Buffer
 	o := options{short: true, rounds: 1, time: 100 * time.Millisecond, json: true}
 	if err := run(t.Context(), project, o, &out, &talk); err != nil {
@@ -115,16 +112,5 @@ func TestProcessThatCannotStart(t *testing.T) {
 	_, err := newFloor(t).start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "TARGET must be set") {
 		t.Errorf("error %v, want what the program said", err)
-	}
-}
-
-func TestTail(t *testing.T) {
-	var kept tail
-	for range 100 {
-		_, _ = kept.Write(bytes.Repeat([]byte("x"), 100))
-	}
-	_, _ = kept.Write([]byte("the end\n"))
-	if got := kept.String(); len(got) >= tailBytes || !strings.HasSuffix(got, "xthe end") {
-		t.Errorf("%d bytes kept", len(got))
 	}
 }

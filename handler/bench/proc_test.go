@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"math"
 	"testing"
 	"time"
@@ -68,20 +67,5 @@ func TestParseFiles(t *testing.T) {
 				t.Errorf("%d, %v, want %d", got, err, test.want)
 			}
 		})
-	}
-}
-
-// TestOwnProcess: the real files have the form that the parsers expect.
-func TestOwnProcess(t *testing.T) {
-	_, err := cpuTime("self")
-	if errors.Is(err, errNoProc) {
-		t.Skip("not Linux")
-	}
-	now, peak, memoryErr := memory("self")
-	if err := errors.Join(err, memoryErr); err != nil {
-		t.Fatal(err)
-	}
-	if now <= 0 || peak < now/2 || most() <= 0 {
-		t.Errorf("memory %d, at most %d, %d calls", now, peak, most())
 	}
 }

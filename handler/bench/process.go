@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,9 +10,11 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
-	"sync"
+	"strings"
 	"syscall"
 	"time"
+
+	"asynccaller/handler/tail"
 )
 
 const (
@@ -43,7 +44,7 @@ type process struct {
 	// interrupted is the error of the run's context: a run that is over ends its processes too.
 	interrupted func() error
 	ended       chan struct{}
-	talk        tail
+	talk        tail.Writer
 }
 
 // start starts the program on a port of its own and returns when it answers. Stop it when done.
@@ -130,37 +131,10 @@ func (r *process) stop() error {
 	r.cancel()
 	<-r.ended
 	if alone && r.interrupted() == nil {
-		return fmt.Errorf("%s ended by itself: %s: %s", r.name, r.cmd.ProcessState, r.talk.String())
+		return fmt.Errorf("%s ended by itself: %s: %s", r.name, r.cmd.ProcessState, strings.TrimSpace(r.talk.String()))
 	}
 	return nil
 }
 
 // id is the process id, as /proc names it.
 func (r *process) id() string { return strconv.Itoa(r.cmd.Process.Pid) }
-
-// tailBytes is how much of what a process says on stderr is kept: enough for why it ended.
-const tailBytes = 4 << 10
-
-// tail keeps the end of what is written to it. It is safe for concurrent use.
-type tail struct {
-	mu   sync.Mutex
-	text []byte
-}
-
-// Write never fails.
-func (t *tail) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.text = append(t.text, p...)
-	if extra := len(t.text) - tailBytes; extra > 0 {
-		t.text = append(t.text[:0], t.text[extra:]...)
-	}
-	return len(p), nil
-}
-
-// String is what is kept, without space around it.
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(bytes.TrimSpace(t.text))
-}
