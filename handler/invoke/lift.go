@@ -21,12 +21,12 @@ func liftContent(body []byte, binding string) (content, rest []byte, ok bool) {
 	if at < 0 {
 		return nil, nil, false
 	}
-	at = skipSpace(body, at+len(name))
+	at = strictjson.SkipSpace(body, at+len(name))
 	if at == len(body) || body[at] != ':' {
 		return nil, nil, false
 	}
-	start := skipSpace(body, at+1)
-	end := stringEnd(body, start)
+	start := strictjson.SkipSpace(body, at+1)
+	end := strictjson.StringEnd(body, start)
 	if end < 0 {
 		return nil, nil, false
 	}
@@ -37,35 +37,6 @@ func liftContent(body []byte, binding string) (content, rest []byte, ok bool) {
 	rest = make([]byte, 0, len(before)+len(placeholder)+len(after))
 	rest = append(append(append(rest, before...), placeholder...), after...)
 	return body[start:end], rest, true
-}
-
-func skipSpace(text []byte, at int) int {
-	for at < len(text) && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n') {
-		at++
-	}
-	return at
-}
-
-// stringEnd is where the JSON string that begins there ends, or -1 if none does. It goes from quote to quote,
-// which a processor finds faster than one byte after the other.
-func stringEnd(text []byte, start int) int {
-	if start == len(text) || text[start] != '"' {
-		return -1
-	}
-	for at := start + 1; ; at++ {
-		quote := bytes.IndexByte(text[at:], '"')
-		if quote < 0 {
-			return -1
-		}
-		at += quote
-		escapes := 0
-		for text[at-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return at + 1
-		}
-	}
 }
 
 // plainBase64 decodes a JSON string that is base64 and has no escapes, as the host writes it.

@@ -73,14 +73,14 @@ func Members(value json.RawMessage) ([]Member, error) { return members(value) }
 
 // members walks an object that is known to be valid JSON.
 func members(text []byte) ([]Member, error) {
-	at := skipSpace(text, 0)
+	at := SkipSpace(text, 0)
 	if text[at] != '{' {
 		return nil, wrongType("an object", text)
 	}
 	var list []Member
 	seen := map[string]bool{}
-	for at = skipSpace(text, at+1); text[at] != '}'; {
-		end := stringEnd(text, at)
+	for at = SkipSpace(text, at+1); text[at] != '}'; {
+		end := StringEnd(text, at)
 		name, err := String(text[at:end])
 		if err != nil {
 			return nil, fmt.Errorf("a member's name: %w", err)
@@ -89,11 +89,11 @@ func members(text []byte) ([]Member, error) {
 			return nil, &MemberError{Path: Printable(name), Err: errors.New("appears twice")}
 		}
 		seen[name] = true
-		start := skipSpace(text, skipSpace(text, end)+1)
+		start := SkipSpace(text, SkipSpace(text, end)+1)
 		end = valueEnd(text, start)
 		list = append(list, Member{Name: name, Value: text[start:end:end]})
-		if at = skipSpace(text, end); text[at] == ',' {
-			at = skipSpace(text, at+1)
+		if at = SkipSpace(text, end); text[at] == ',' {
+			at = SkipSpace(text, at+1)
 		}
 	}
 	return list, nil
@@ -105,11 +105,11 @@ func Elements(value json.RawMessage) ([]json.RawMessage, error) {
 		return nil, wrongType("an array", value)
 	}
 	var list []json.RawMessage
-	for at := skipSpace(value, 1); value[at] != ']'; {
+	for at := SkipSpace(value, 1); value[at] != ']'; {
 		end := valueEnd(value, at)
 		list = append(list, value[at:end:end])
-		if at = skipSpace(value, end); value[at] == ',' {
-			at = skipSpace(value, at+1)
+		if at = SkipSpace(value, end); value[at] == ',' {
+			at = SkipSpace(value, at+1)
 		}
 	}
 	return list, nil
@@ -121,7 +121,7 @@ func Depth(value json.RawMessage) int {
 	for at := 0; at < len(value); at++ {
 		switch value[at] {
 		case '"':
-			at = stringEnd(value, at) - 1
+			at = StringEnd(value, at) - 1
 		case '{', '[':
 			depth++
 			deepest = max(deepest, depth)
@@ -185,19 +185,27 @@ func Printable(name string) string {
 	return name
 }
 
-// The functions below walk text that is known to be valid JSON: every value and string has an end.
-
-func skipSpace(text []byte, at int) int {
+// SkipSpace is where, from a place on, a text has something else than white space. The text may be anything.
+func SkipSpace(text []byte, at int) int {
 	for at < len(text) && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n') {
 		at++
 	}
 	return at
 }
 
-// stringEnd goes from quote to quote, which a processor finds faster than one byte after the other.
-func stringEnd(text []byte, at int) int {
+// StringEnd is where the JSON string that begins at a place ends, or -1 if none does. The text may be
+// anything, and what is between the quotes is not checked. It goes from quote to quote, which a processor
+// finds faster than one byte after the other.
+func StringEnd(text []byte, at int) int {
+	if at >= len(text) || text[at] != '"' {
+		return -1
+	}
 	for at++; ; at++ {
-		at += bytes.IndexByte(text[at:], '"')
+		quote := bytes.IndexByte(text[at:], '"')
+		if quote < 0 {
+			return -1
+		}
+		at += quote
 		escapes := 0
 		for text[at-1-escapes] == '\\' {
 			escapes++
@@ -208,10 +216,12 @@ func stringEnd(text []byte, at int) int {
 	}
 }
 
+// The functions below walk text that is known to be valid JSON: every value and string has an end.
+
 func valueEnd(text []byte, at int) int {
 	switch text[at] {
 	case '"':
-		return stringEnd(text, at)
+		return StringEnd(text, at)
 	case '{', '[':
 		return nestedEnd(text, at)
 	}
@@ -228,7 +238,7 @@ func nestedEnd(text []byte, at int) int {
 	for depth := 0; ; {
 		switch text[at] {
 		case '"':
-			at = stringEnd(text, at)
+			at = StringEnd(text, at)
 			continue
 		case '{', '[':
 			depth++

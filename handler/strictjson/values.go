@@ -111,7 +111,7 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 
 func wrongType(want string, value []byte) error {
 	got := "a number"
-	switch value[skipSpace(value, 0)] {
+	switch value[SkipSpace(value, 0)] {
 	case '{':
 		got = "an object"
 	case '[':
