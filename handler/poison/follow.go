@@ -8,8 +8,8 @@ import (
 )
 
 // Follow shows messages as they arrive, until ctx ends: those that the source means and that were not there
-// when it began. It looks at a queue once in each interval, at a long one only when its length has changed. Ready is called when it has begun. A message
-// that was out of sight for a whole look is taken for a new one.
+// when it began. Ready is called when it has begun. It looks at a queue once in each interval, at a long one
+// only when its length has changed. A message that was out of sight for a whole look is taken for a new one.
 func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, ready func(), see func(Found)) error {
 	queues := map[string]*followed{}
 	show, begun := func(Found) {}, false
@@ -34,13 +34,14 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 	}
 }
 
-// followed is what is remembered of a queue: its length, and the messages of the last two looks, the one under way included.
+// followed is what is remembered of a queue: its length, and the messages of the last two looks, the one under
+// way included.
 type followed struct {
 	count          int
 	before, latest map[string]bool
 }
 
-// news shows what is new on queues whose length has changed.
+// news looks once, and shows what is new.
 func (a *Account) news(ctx context.Context, s Source, queues map[string]*followed, show func(Found)) error {
 	names, err := a.queues(ctx, s)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/poison/diagnosis"
 	"asynccaller/handler/poison/journal"
+	"asynccaller/handler/poison/lease"
 	"asynccaller/handler/poison/mend"
 	"asynccaller/handler/queue"
 )
@@ -268,7 +269,7 @@ func (a *Account) keep(ctx context.Context, name string) (Result, error) {
 // nobody needs to disturb.
 func (a *Account) expiring(ctx context.Context, name string) (expiring, complete bool, err error) {
 	var batch []queue.Message
-	err = patiently(ctx, func(ctx context.Context) (err error) {
+	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
 		batch, err = a.Store.Peek(ctx, name, queue.MaxBatch)
 		return err
 	})

@@ -125,7 +125,7 @@ func (a *Account) reach(ctx context.Context) ([]string, error) {
 
 func (a *Account) names(ctx context.Context) ([]string, error) {
 	var all []string
-	err := patiently(ctx, func(ctx context.Context) (err error) {
+	err := lease.Patiently(ctx, func(ctx context.Context) (err error) {
 		all, err = a.Store.Names(ctx, "")
 		return err
 	})
@@ -160,23 +160,11 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// How long one operation is tried: storage fails over within a minute. A try is given much time, because
-// what comes of one that is given up is not known.
-const (
-	patience   = 3 * time.Minute
-	tryTimeout = time.Minute
-	// firstPatience is how long a person waits for the first answer.
-	firstPatience = 15 * time.Second
-)
-
-func patiently(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	return queue.Persist(ctx, tryTimeout, try, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
-}
+// firstPatience is how long a person waits for the first answer.
+const firstPatience = 15 * time.Second
 
 func (a *Account) count(ctx context.Context, name string) (total int, err error) {
-	err = patiently(ctx, func(ctx context.Context) (err error) {
+	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
 		total, err = a.Store.Count(ctx, name)
 		return err
 	})

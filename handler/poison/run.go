@@ -254,7 +254,7 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	item := queue.Item{Text: s.Text(), Delay: r.delay(n)}
 	var put queue.Message
 	tries := 0
-	err := patiently(ctx, func(ctx context.Context) (err error) {
+	err := lease.Patiently(ctx, func(ctx context.Context) (err error) {
 		tries++
 		put, err = r.account.Store.Put(ctx, s.To, item)
 		if errors.Is(err, queue.ErrNoQueue) {

@@ -58,14 +58,12 @@ func (a *Account) summary(id string) (RunSummary, error) {
 		s.State = "undone"
 	case h.Ended && h.Agreed:
 		s.State = "finished"
-	case h.Ended:
-		s.State = "never agreed to"
-	case a.busy(id):
+	case !h.Ended && a.busy(id):
 		s.State = "under way"
-	case !h.Agreed:
-		s.State = "never agreed to"
-	default:
+	case h.Unfinished():
 		s.State = "interrupted"
+	default:
+		s.State = "never agreed to"
 	}
 	return s, nil
 }

@@ -144,7 +144,7 @@ func (r *run) retract(ctx context.Context, n int, why string) error {
 		return err
 	}
 	p := &r.history.Steps[n]
-	err = patiently(context.WithoutCancel(ctx), func(ctx context.Context) error {
+	err = lease.Patiently(context.WithoutCancel(ctx), func(ctx context.Context) error {
 		return r.account.Store.Delete(ctx, s.To, p.NewID, p.NewPopReceipt)
 	})
 	switch {

@@ -10,6 +10,7 @@ import (
 
 	"asynccaller/handler/poison/diagnosis"
 	"asynccaller/handler/poison/journal"
+	"asynccaller/handler/poison/lease"
 	"asynccaller/handler/queue"
 )
 
@@ -243,7 +244,7 @@ func (w *watch) delivered(ctx context.Context, main string, ids map[string]strin
 // visible reports whether one of the messages can be seen on the main queue, or what is wrong with it.
 func (w *watch) visible(ctx context.Context, main string, ids map[string]string) (seen bool, problem string, err error) {
 	var batch []queue.Message
-	err = patiently(ctx, func(ctx context.Context) (err error) {
+	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
 		batch, err = w.account.Store.Peek(ctx, main, queue.MaxBatch)
 		return err
 	})

@@ -27,15 +27,26 @@ const (
 	longest  = 24 * time.Hour
 	// renewEvery is how often leases are looked after.
 	renewEvery = 15 * time.Second
-	// patience is how long one operation is tried: storage fails over within a minute. A try is given much
-	// time, because what comes of one that is given up is not known.
-	patience   = 3 * time.Minute
-	tryTimeout = time.Minute
 	// soon is what may be left of a lease that is left to end by itself.
 	soon = time.Second
 	// parallel is how many operations run at once, beside those of who uses the messages.
 	parallel = 4
 )
+
+// How long one operation is tried: storage fails over within a minute. A try is given much time, because what
+// comes of one that is given up is not known.
+const (
+	patience   = 3 * time.Minute
+	tryTimeout = time.Minute
+)
+
+// Patiently repeats an operation on storage until it answers for good, for at most three minutes: with
+// success or with one of package queue's errors. A try that got no answer may have been carried out.
+func Patiently(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return queue.Persist(ctx, tryTimeout, try, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
+}
 
 // ErrLost means that somebody else has the message, or that it is gone.
 var ErrLost = errors.New("the message was taken by somebody else")
@@ -177,13 +188,11 @@ func (h *Hold) ensure(ctx context.Context, m *Message, left time.Duration) error
 // update changes the lease. A try without an answer may have changed the receipt; then the message is out
 // of reach until the lease ends.
 func (h *Hold) update(ctx context.Context, m *Message, text string, lease time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	var receipt string
-	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+	err := Patiently(ctx, func(ctx context.Context) (err error) {
 		receipt, err = h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
 		return err
-	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
+	})
 	if errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue) {
 		h.forget(m)
 		return "", fmt.Errorf("%w: %w", ErrLost, err)
@@ -199,13 +208,11 @@ func (h *Hold) Delete(ctx context.Context, m *Message) error {
 	if m.over {
 		return ErrLost
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	tries := 0
-	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+	err := Patiently(ctx, func(ctx context.Context) error {
 		tries++
 		return h.store.Delete(ctx, m.Queue, m.ID, m.popReceipt)
-	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
+	})
 	switch {
 	case errors.Is(err, queue.ErrNoQueue):
 		err = nil // it went with its queue

@@ -90,12 +90,10 @@ func (h *Hold) Look(ctx context.Context, queueName string, see func(queue.Messag
 }
 
 func (h *Hold) peek(ctx context.Context, queueName string) (batch []queue.Message, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+	err = Patiently(ctx, func(ctx context.Context) (err error) {
 		batch, err = h.store.Peek(ctx, queueName, queue.MaxBatch)
 		return err
-	}, queue.ErrNoQueue, queue.ErrRefused)
+	})
 	return batch, err
 }
 
@@ -149,13 +147,11 @@ func (h *Hold) expect(total int) {
 }
 
 func (h *Hold) count(ctx context.Context, queueName string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	var total int
-	err := queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+	err := Patiently(ctx, func(ctx context.Context) (err error) {
 		total, err = h.store.Count(ctx, queueName)
 		return err
-	}, queue.ErrNoQueue, queue.ErrRefused)
+	})
 	if errors.Is(err, queue.ErrNoQueue) {
 		return 0, nil
 	}
@@ -164,13 +160,11 @@ func (h *Hold) count(ctx context.Context, queueName string) (int, error) {
 
 // receive takes a batch, and tells when its lease ends at the latest moment that is safe to rely on.
 func (h *Hold) receive(ctx context.Context, queueName string, lease time.Duration) (batch []queue.Message, ends time.Time, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+	err = Patiently(ctx, func(ctx context.Context) (err error) {
 		ends = time.Now().Add(lease)
 		batch, err = h.store.Receive(ctx, queueName, queue.MaxBatch, lease)
 		return err
-	}, queue.ErrNoQueue, queue.ErrRefused)
+	})
 	return batch, ends, err
 }
 
