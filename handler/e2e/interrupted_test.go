@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -61,7 +60,6 @@ func newInterrupter(t *testing.T) *interrupter {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	x := &interrupter{bed: newBed(t, options{}), runs: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
-	x.must(x.store.Create(t.Context(), poisonQueue))
 	x.must(x.store.Create(t.Context(), parkingQueue))
 	x.fill(interruptedMessages)
 	return x
@@ -70,24 +68,12 @@ func newInterrupter(t *testing.T) *interrupter {
 // fill puts dead letters on the poison queue.
 func (x *interrupter) fill(n int) {
 	x.t.Helper()
-	next := make(chan int)
-	var writers sync.WaitGroup
-	for range 8 {
-		writers.Go(func() {
-			for i := range next {
-				content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
-					`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i)
-				if _, err := x.store.Put(x.t.Context(), poisonQueue, queue.Item{Text: queue.Base64.Encode(content)}); err != nil {
-					x.t.Error(err)
-				}
-			}
-		})
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
+			`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i))
 	}
-	for i := range n {
-		next <- i
-	}
-	close(next)
-	writers.Wait()
+	x.putAll(poisonQueue, 0, texts)
 }
 
 // through brings a run to its end, cutting it short on the way. It returns the run's name.
@@ -126,14 +112,11 @@ type interruptedResult struct{ Total, Done, Skipped, Both, Left, Twice int }
 // poison runs a command and cuts it short at a random moment. The code is -1 if it was killed.
 func (x *interrupter) poison(args ...string) (result interruptedResult, code int) {
 	x.t.Helper()
-	args = append(append([]string{"poison"}, args...), "--runs", x.runs, "--json")
-	if args[1] != "resume" {
+	args = append(slices.Clone(args), "--runs", x.runs, "--json")
+	if args[0] != "resume" {
 		args = append(args, "--yes")
 	}
-	var stdout, stderr bytes.Buffer
-	command := exec.CommandContext(x.t.Context(), executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+x.azurite.ConnectionString)
-	command.Dir, command.Stdout, command.Stderr = x.app, &stdout, &stderr
+	command, stdout, stderr := x.poisonCommand(args...)
 	x.must(command.Start())
 	wait := time.Duration(x.random.Int64N(int64(latestCut)))
 	if x.cuts >= interruptions/2 {
@@ -160,7 +143,7 @@ func (x *interrupter) poison(args ...string) (result interruptedResult, code int
 		x.t.Fatalf("%v: exit code %d:\n%s", args, code, stderr.String())
 	}
 	if testing.Verbose() {
-		x.t.Logf("%v: interrupted %v, code %d: %s", args[1:3], interrupted, code, strings.TrimSpace(stderr.String()))
+		x.t.Logf("%v: interrupted %v, code %d: %s", args[:2], interrupted, code, strings.TrimSpace(stderr.String()))
 	}
 	if code == -1 {
 		x.kills++

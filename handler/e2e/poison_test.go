@@ -18,15 +18,21 @@ import (
 
 const otherPoisonQueue = "async-caller-1-poison"
 
-// poison runs `async-caller poison` with arguments, as an operator in the app folder, and returns what it
-// printed and its exit code.
-func (b *bed) poison(args ...string) (stdout []byte, code int) {
-	b.t.Helper()
-	var out, talk bytes.Buffer
-	command := exec.CommandContext(b.t.Context(), executable, append([]string{"poison"}, args...)...)
+// poisonCommand is `async-caller poison` with arguments, as an operator in the app folder starts it, and what
+// it will have printed.
+func (b *bed) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	command = exec.CommandContext(b.t.Context(), executable, append([]string{"poison"}, args...)...)
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+b.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(b.app, "state"),
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
-	command.Dir, command.Stdout, command.Stderr = b.app, &out, &talk
+	command.Dir, command.Stdout, command.Stderr = b.app, stdout, stderr
+	return command, stdout, stderr
+}
+
+// poison runs that and returns what it printed and its exit code.
+func (b *bed) poison(args ...string) (stdout []byte, code int) {
+	b.t.Helper()
+	command, out, talk := b.poisonCommand(args...)
 	err := command.Run()
 	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exited.ExitCode()
@@ -207,7 +213,7 @@ func TestHostMadePoison(t *testing.T) {
 	b := newBed(t, options{})
 	b.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
 	b.put("faulty", "400", `,"giveUp":"fault"`)
-	b.must(put(b, "not base64, and no JSON"))
+	b.putAll(mainQueue, 0, []string{"not base64, and no JSON"})
 	b.put("crashing", "hang,200", "")
 	b.await("the call that hangs", func() bool { return len(b.target.Calls("crashing")) == 1 })
 	b.must(b.host.KillHandler())
@@ -240,11 +246,6 @@ func TestHostMadePoison(t *testing.T) {
 	}
 	b.mustPoison("requeue", "--request-id", "crashing", "--yes")
 	b.await("the call that crashed", func() bool { return len(b.target.Calls("crashing")) == 2 })
-}
-
-func put(b *bed, text string) error {
-	_, err := b.store.Put(b.t.Context(), mainQueue, queue.Item{Text: text})
-	return err
 }
 
 // TestKeeper: the timer function writes anew what the host moved to the poison queue, so that it never
