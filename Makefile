@@ -58,7 +58,7 @@ bench-compare: ## Go benchmarks of decoding, parsing, deciding and encoding, com
 	$(BENCHES) > dist/benchmarks.txt
 	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da handler/bench/baseline.txt dist/benchmarks.txt
 
-bench-baseline: ## commit to new ones
+bench-baseline: ## record new ones to compare with
 	$(BENCHES) > handler/bench/baseline.txt
 
 vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
