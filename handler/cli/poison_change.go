@@ -22,8 +22,6 @@ type consent struct {
 	yes bool
 	// typed wants the number of messages typed instead of a yes, for what cannot be taken back.
 	typed bool
-	// ids is how many messages were named.
-	ids int
 }
 
 func (c *consent) addTo(command *cobra.Command) {
@@ -53,7 +51,7 @@ type outcome struct {
 	poison.Result
 	Refused  int              `json:"refused"`
 	Refusals []poison.Refusal `json:"refusals,omitempty"`
-	// Unmatched is how many ids at least name no message.
+	// Unmatched is how many ids name no message that was found.
 	Unmatched int `json:"unmatched,omitempty"`
 }
 
@@ -70,7 +68,7 @@ func (d *desk) carryOut(ctx context.Context, plan *poison.Plan, agreement consen
 		return err
 	}
 	result, err := plan.Execute(ctx, d.tell)
-	o := outcome{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: max(agreement.ids-plan.Total-plan.Refused, 0)}
+	o := outcome{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched)}
 	return d.report(ctx, o, undoable(plan.Command) && !agreement.typed, err)
 }
 

@@ -37,7 +37,6 @@ again: they would arrive as dead letters. That is "requeue".`,
 			if err != nil {
 				return err
 			}
-			agreement.ids = len(ids)
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
 				plan, err := d.account.PlanMove(ctx, source, to, d.tell)
 				if err != nil {
@@ -79,7 +78,7 @@ any machine. With --no-backup nothing is kept.`,
 			if err != nil {
 				return err
 			}
-			agreement.typed, agreement.ids = backup.None, len(ids)
+			agreement.typed = backup.None
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
 				plan, err := d.account.PlanDelete(ctx, source, backup, d.tell)
 				if err != nil {

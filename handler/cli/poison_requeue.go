@@ -203,6 +203,5 @@ func (d *desk) requeue(ctx context.Context, source poison.Source, request poison
 	if err != nil {
 		return err
 	}
-	r.agreement.ids = len(source.IDs)
 	return d.carryOut(ctx, plan, r.agreement)
 }
