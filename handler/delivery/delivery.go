@@ -5,8 +5,8 @@ package delivery
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net/url"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/envelope"
 	"asynccaller/handler/logs"
-	"asynccaller/handler/outbound"
 	"asynccaller/handler/retry"
 	"asynccaller/handler/settle"
 )
@@ -37,6 +36,8 @@ type Result struct {
 	// that could be read.
 	Envelope *envelope.Envelope
 	Tenant   envelope.Tenant
+	// TargetHost is the host and port of the call's URL; empty when the message is malformed.
+	TargetHost string
 	// Attempt is the number of the call that was made, or 0 when none was.
 	Attempt int
 	// Took is how long the call lasted.
@@ -49,8 +50,7 @@ type Result struct {
 	Err error
 }
 
-// Caller makes the call of an envelope. A call whose context ends with the cause [outbound.ErrStopping]
-// is interrupted.
+// Caller makes the call of an envelope. A call whose context ends is interrupted.
 type Caller interface {
 	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
 }
@@ -60,7 +60,8 @@ type Deliverer struct {
 	Rules   decision.Rules
 	Caller  Caller
 	Settler *settle.Settler
-	// Stopping ends when the handler is told to stop; calls under way are then interrupted.
+	// Stopping ends when the handler is told to stop; calls under way are then interrupted. Calls run in it and
+	// not in the context of the invocation: a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
 	// Now and Jitter are the clock and the random numbers, from 0 up to, not including, 1.
 	Now    func() time.Time
@@ -71,7 +72,6 @@ type Deliverer struct {
 // about it with the logger in ctx. It does not stop when ctx is cancelled: a host that hangs up must not
 // cause a call to be forgotten that was made.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
-	ctx = context.WithoutCancel(ctx)
 	e, policy, err := d.open(m)
 	if e == nil {
 		result := Result{Decision: decision.OnMalformed(err)}
@@ -80,7 +80,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		}
 		return d.settle(ctx, m, nil, result)
 	}
-	result := Result{Envelope: e}
+	result := Result{Envelope: e, TargetHost: e.Call.Target.Host}
 	if err != nil {
 		result.Decision = decision.OnMalformed(err)
 		result.State = e.State
@@ -89,7 +89,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	result.Decision = d.Rules.BeforeCall(e, d.Now())
 	if result.Action == decision.Call {
 		started := d.Now()
-		outcome := d.call(ctx, e)
+		outcome := d.Caller.Do(d.Stopping, e) //nolint:contextcheck // see Stopping
 		result.Decision = d.Rules.AfterCall(e, policy, outcome, started, d.Now(), d.Jitter())
 		result.Attempt, result.Took = e.Attempts+1, outcome.Took
 	}
@@ -110,15 +110,6 @@ func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
 	return e, policy, err
 }
 
-// call makes the call, and interrupts it when the handler is told to stop.
-func (d *Deliverer) call(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	interrupt := func() { cancel(outbound.ErrStopping) }
-	defer context.AfterFunc(d.Stopping, interrupt)() //nolint:contextcheck // the end of the handler's life, not of the call's
-	return d.Caller.Do(ctx, e)
-}
-
 func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result) Result {
 	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
 	written, err := d.Settler.Settle(ctx, settling, result.Decision, d.Now())
@@ -134,12 +125,12 @@ func (r Result) log(log *zerolog.Logger) {
 		return
 	}
 	if r.GivenUp {
-		log.Error().EmbedObject(subject{r.Envelope}).
+		log.Error().EmbedObject(subject(r)).
 			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
 			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {
-		log.Warn().EmbedObject(subject{r.Envelope}).Strs(logs.Ignored, r.Ignored).
+		log.Warn().EmbedObject(subject(r)).Strs(logs.Ignored, r.Ignored).
 			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
 	}
 	level := zerolog.InfoLevel
@@ -151,7 +142,7 @@ func (r Result) log(log *zerolog.Logger) {
 
 // MarshalZerologObject adds the fields of the log line.
 func (r Result) MarshalZerologObject(event *zerolog.Event) {
-	event.EmbedObject(subject{r.Envelope})
+	event.EmbedObject(subject(r))
 	logTenant(event, r.Tenant)
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
@@ -177,21 +168,22 @@ func (r Result) MarshalZerologObject(event *zerolog.Event) {
 	}
 }
 
-// subject is what every log line says about the envelope, which is nil when there is none.
-type subject struct{ *envelope.Envelope }
+// subject is what every log line says about the envelope, if there is one.
+type subject Result
 
 // maxText is how much is logged, in bytes, of what may be whatever the sender wrote.
 const maxText = 128
 
 // MarshalZerologObject adds the fields.
 func (s subject) MarshalZerologObject(event *zerolog.Event) {
-	if s.Envelope == nil {
+	e := s.Envelope
+	if e == nil {
 		return
 	}
-	event.Str(logs.RequestID, s.RequestID).Str(logs.TargetHost, host(s.Call.URL))
-	logText(event, logs.OriginalID, s.OriginalRequestID)
-	logTenant(event, s.Tenant)
-	logText(event, logs.CorrelationID, s.CorrelationID())
+	event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, s.TargetHost)
+	logText(event, logs.OriginalID, e.OriginalRequestID)
+	logTenant(event, e.Tenant)
+	logText(event, logs.CorrelationID, e.CorrelationID())
 }
 
 func logTenant(event *zerolog.Event, t envelope.Tenant) {
@@ -207,33 +199,30 @@ func logText(event *zerolog.Event, name, value string) {
 
 // Summary is the log line in short, for a person who looks at one invocation.
 func (r Result) Summary() string {
-	text := fmt.Sprintf("settled: %s (%s)", r.Action, r.Reason)
-	if r.Err != nil {
-		text = fmt.Sprintf("not settled: %s (%s)", r.Action, r.Reason)
+	var text strings.Builder
+	add := func(parts ...string) {
+		for _, part := range parts {
+			text.WriteString(part)
+		}
 	}
-	if e := r.Envelope; e != nil {
-		text += fmt.Sprintf(", request %s to %s", e.RequestID, host(e.Call.URL))
+	if r.Err != nil {
+		add("not ")
+	}
+	add("settled: ", string(r.Action), " (", string(r.Reason), ")")
+	if r.Envelope != nil {
+		add(", request ", r.Envelope.RequestID, " to ", r.TargetHost)
 	}
 	if r.Attempt > 0 {
-		text += fmt.Sprintf(", attempt %d took %v", r.Attempt, r.Took.Round(time.Millisecond))
+		add(", attempt ", strconv.Itoa(r.Attempt), " took ", r.Took.Round(time.Millisecond).String())
 	}
 	if r.Status > 0 {
-		text += fmt.Sprintf(", status %d", r.Status)
+		add(", status ", strconv.Itoa(r.Status))
 	}
 	if r.Action == decision.PutBack {
-		text += fmt.Sprintf(", next in %v", r.Delay.Round(time.Second))
+		add(", next in ", r.Delay.Round(time.Second).String())
 	}
 	if r.Detail != "" {
-		text += ": " + r.Detail
+		add(": ", r.Detail)
 	}
-	return text
-}
-
-// host names the target without anything that may be a secret.
-func host(rawURL string) string {
-	u, err := url.Parse(rawURL)
-	if err != nil {
-		return ""
-	}
-	return u.Host
+	return text.String()
 }

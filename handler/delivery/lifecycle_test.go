@@ -16,7 +16,6 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/envelope"
-	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/settle"
 )
@@ -284,9 +283,6 @@ func TestStopDuringCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), outbound.ErrStopping) {
-				return decision.Outcome{Failure: decision.FailureConnection}
-			}
 			return decision.Outcome{Failure: decision.FailureInterrupted}
 		}})
 		content := fmt.Sprintf(plain, seen503)

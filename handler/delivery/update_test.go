@@ -12,7 +12,6 @@ import (
 	"asynccaller/handler/decision"
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/envelope"
-	"asynccaller/handler/outbound"
 	"asynccaller/handler/queue"
 	"asynccaller/handler/queue/memory"
 	"asynccaller/handler/settle"
@@ -104,9 +103,6 @@ func TestStopInUpdateMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
 			<-ctx.Done()
-			if !errors.Is(context.Cause(ctx), outbound.ErrStopping) {
-				return decision.Outcome{Failure: decision.FailureConnection}
-			}
 			return decision.Outcome{Failure: decision.FailureInterrupted}
 		}})
 		content := fmt.Sprintf(plain, seen503)

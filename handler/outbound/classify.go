@@ -23,10 +23,10 @@ func classify(ctx context.Context, err error, handshakeFailed bool) decision.Out
 		return decision.Outcome{Failure: f, Detail: detail}
 	}
 	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, ErrStopping):
-		return failure(decision.FailureInterrupted, "")
 	case errors.Is(cause, errTimeout):
 		return failure(decision.FailureTimeout, "no answer in time")
+	case cause != nil:
+		return failure(decision.FailureInterrupted, "")
 	}
 	if refused, ok := errors.AsType[*refusedError](err); ok {
 		return failure(decision.FailureTargetRefused, refused.detail)

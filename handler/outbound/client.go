@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -24,6 +25,8 @@ import (
 const (
 	// maxAnswerBytes is how much of an answer's body is kept: what a callback can carry at most.
 	maxAnswerBytes = 64 << 10
+	// firstAnswerBytes is what room is made for before more has come.
+	firstAnswerBytes = 4 << 10
 	// maxDrainBytes is how much more is read so that the connection can be used again. Beyond it a new
 	// connection is cheaper.
 	maxDrainBytes  = 256 << 10
@@ -42,9 +45,6 @@ const (
 )
 
 const userAgent = "async-caller"
-
-// ErrStopping is the cause with which the context of a call is cancelled when the handler stops.
-var ErrStopping = errors.New("the handler is stopping")
 
 // errTimeout tells the end of a call's own time from every other end of its context.
 var errTimeout = errors.New("no answer in time")
@@ -87,7 +87,7 @@ func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
 // Do makes the call of an envelope and waits for the answer, at most for the client's timeout or the
-// envelope's shorter one. When the context ends with the cause [ErrStopping] the call was interrupted.
+// envelope's shorter one. When the context ends the call is interrupted.
 func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	started := time.Now()
 	timeout := c.timeout
@@ -124,19 +124,38 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
 	}
-	outcome.Body, outcome.Truncated = readAnswer(response.Body)
+	outcome.Body, outcome.Truncated = readAnswer(response)
 	return outcome
 }
 
-// readAnswer reads the beginning of a body and drains some of the rest. A body that breaks off is a
-// body cut short, and no reason to make the call again: the status already told what came of it.
-func readAnswer(body io.Reader) (beginning []byte, truncated bool) {
-	beginning, err := io.ReadAll(io.LimitReader(body, maxAnswerBytes+1))
-	if len(beginning) > maxAnswerBytes {
-		_, _ = io.CopyN(io.Discard, body, maxDrainBytes)
-		return beginning[:maxAnswerBytes], true
+// readAnswer reads the beginning of the body and drains some of the rest. A body that breaks off is a body
+// cut short, and no reason to make the call again: the status already told what came of it.
+func readAnswer(response *http.Response) (beginning []byte, truncated bool) {
+	announced := response.ContentLength // -1 when the target does not say
+	if announced == 0 {
+		return nil, false
 	}
-	return beginning, err != nil
+	limit := maxAnswerBytes
+	if announced > 0 {
+		limit = int(min(announced, maxAnswerBytes))
+	}
+	// What a target announces costs nothing before it comes: many calls may wait for it at a time.
+	beginning = make([]byte, 0, min(limit, firstAnswerBytes))
+	for len(beginning) < limit {
+		if len(beginning) == cap(beginning) {
+			beginning = append(make([]byte, 0, limit), beginning...)
+		}
+		n, err := response.Body.Read(beginning[len(beginning):cap(beginning)])
+		beginning = beginning[:len(beginning)+n]
+		if err != nil {
+			return beginning, !errors.Is(err, io.EOF)
+		}
+	}
+	if announced > maxAnswerBytes+maxDrainBytes {
+		return beginning, true
+	}
+	n, err := io.CopyN(io.Discard, response.Body, maxDrainBytes)
+	return beginning, n > 0 || !errors.Is(err, io.EOF)
 }
 
 func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error) {
@@ -144,32 +163,21 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
 	}
-	request, err := http.NewRequestWithContext(ctx, e.Call.Method, e.Call.URL, body)
+	request, err := http.NewRequestWithContext(ctx, e.Call.Method, "", body)
 	if err != nil {
 		return nil, err
 	}
-	request.Header = forwarded(e.Call.Header)
-	if e.Call.Host != "" {
-		request.Host = e.Call.Host
-	}
+	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, forwarded(e.Call.Header)
 	setDefault(request.Header, "User-Agent", userAgent)
-	setDefault(request.Header, "Idempotency-Key", e.RequestID)
-	request.Header.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
-	hideKeys(request.Header)
+	setDefault(request.Header, idempotencyKey, e.RequestID)
+	request.Header["X-Async-Caller-Attempt"] = []string{strconv.Itoa(e.Attempts + 1)}
 	return request, nil
 }
 
-// hideKeys keeps net/http from repeating the request by itself, up to once for each kept-alive connection,
-// when one breaks after the request was sent: a header by one of these names tells it that it may. On the
-// wire the letter case of a name means nothing (RFC 9110, 5.1).
-func hideKeys(header http.Header) {
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values, ok := header[name]; ok {
-			delete(header, name)
-			header[strings.ToLower(name)] = values
-		}
-	}
-}
+// idempotencyKey is not as net/http writes it: a header of that name would tell it that it may repeat the
+// request by itself, up to once for each kept-alive connection, when one breaks after the request was sent. On
+// the wire the letter case of a name means nothing (RFC 9110, 5.1).
+const idempotencyKey = "idempotency-key"
 
 func setDefault(header http.Header, name, value string) {
 	if _, set := header[name]; !set {
@@ -178,13 +186,13 @@ func setDefault(header http.Header, name, value string) {
 }
 
 // forwarded copies the headers but those that concern only one connection (RFC 9110, 7.6.1), and the
-// length, which follows from the body.
+// length, which follows from the body. It shares the values with the envelope. Keys that net/http would
+// understand are hidden from it.
 func forwarded(header http.Header) http.Header {
-	copied := header.Clone()
-	if copied == nil {
-		copied = http.Header{}
-	}
-	for _, listed := range copied["Connection"] {
+	const ours = 3
+	copied := make(http.Header, len(header)+ours)
+	maps.Copy(copied, header)
+	for _, listed := range header["Connection"] {
 		for name := range strings.SplitSeq(listed, ",") {
 			copied.Del(strings.TrimSpace(name))
 		}
@@ -193,7 +201,13 @@ func forwarded(header http.Header) http.Header {
 		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
 		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
 	} {
-		copied.Del(name)
+		delete(copied, name)
+	}
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values, ok := copied[name]; ok {
+			delete(copied, name)
+			copied[strings.ToLower(name)] = values
+		}
 	}
 	return copied
 }
@@ -222,7 +236,10 @@ func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) 
 	}
 	if location := response.Header.Get("Location"); location != "" {
 		next, err := request.URL.Parse(location)
-		if err != nil || envelope.CheckURL(next.String()) != nil {
+		if err == nil {
+			_, err = envelope.ParseURL(next.String())
+		}
+		if err != nil {
 			response.Header.Del("Location")
 		}
 	}

@@ -136,12 +136,12 @@ func TestStopping(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := newPipedClient(t, 120*time.Second, test.server)
-				ctx, stop := context.WithCancelCause(t.Context())
-				defer stop(nil)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
 				if test.after == 0 {
-					stop(outbound.ErrStopping)
+					stop()
 				} else {
-					defer time.AfterFunc(test.after, func() { stop(outbound.ErrStopping) }).Stop()
+					defer time.AfterFunc(test.after, stop).Stop()
 				}
 				o := client.Do(ctx, mustEnvelope(t, object{"url": "http://target.example/?code=" + canary}))
 				wantFailure(t, o, test.want)
@@ -168,9 +168,9 @@ func TestStoppingEarlyAndLate(t *testing.T) {
 	for url, server := range map[string]func(net.Conn){"https://target.example": hang, "http://target.example/": redirectThenHang} {
 		synctest.Test(t, func(t *testing.T) {
 			client := newPipedClient(t, 120*time.Second, server)
-			ctx, stop := context.WithCancelCause(t.Context())
-			defer stop(nil)
-			defer time.AfterFunc(time.Second, func() { stop(outbound.ErrStopping) }).Stop()
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			defer time.AfterFunc(time.Second, stop).Stop()
 			wantFailure(t, client.Do(ctx, mustEnvelope(t, object{"url": url})), decision.FailureInterrupted)
 		})
 	}

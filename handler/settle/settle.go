@@ -74,30 +74,17 @@ type Written struct {
 	PutBack PutBackMode
 }
 
-// Settle does what the decision asks for and returns when storage has acknowledged it. It goes on when ctx is cancelled, for at most [Timeout]: the host would otherwise
-// repeat a call that was made. When it returns an error nothing that it knows of has been written, and
-// the host must keep the message.
+// Settle does what the decision asks for and returns when storage has acknowledged it. It goes on when ctx is
+// cancelled, for at most [Timeout]: the host would otherwise repeat a call that was made. When it returns an
+// error nothing that it knows of has been written, and the host must keep the message.
 func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, now time.Time) (Written, error) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
-	defer cancel()
-
 	switch d.Action {
 	case decision.PutBack:
-		content, err := m.Envelope.WithState(d.State).PutBack(s.MaxContentBytes())
-		if err != nil {
-			return Written{}, fmt.Errorf("put back to %s: %w", m.Queue, err)
-		}
-		mode, err := s.putBack(ctx, m, content.Bytes, time.Now().Add(d.Delay))
-		return Written{LeftOut: content.LeftOut, PutBack: mode}, err
+		return s.successor(ctx, m, d)
 	case decision.Callback:
-		content, err := m.Envelope.CallbackWith(d.Report(now), s.MaxContentBytes())
-		if err != nil {
-			return Written{}, fmt.Errorf("callback to %s: %w", m.Queue, err)
-		}
-		return Written{LeftOut: content.LeftOut}, s.put(ctx, m.Queue, content.Bytes, time.Now())
+		return s.callback(ctx, m, d, now)
 	case decision.DeadLetter:
-		leftOut, err := s.deadLetter(ctx, m, d, now)
-		return Written{LeftOut: leftOut}, err
+		return s.deadLetter(ctx, m, d, now)
 	case decision.Finish, decision.Drop, decision.Fault:
 		return Written{}, nil
 	case decision.Call:
@@ -105,20 +92,48 @@ func (s *Settler) Settle(ctx context.Context, m Message, d decision.Decision, no
 	return Written{}, fmt.Errorf("action %q is no end of a message", d.Action)
 }
 
+// patiently is the time for what is written.
+func patiently(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+}
+
+func (s *Settler) successor(ctx context.Context, m Message, d decision.Decision) (Written, error) {
+	ctx, cancel := patiently(ctx)
+	defer cancel()
+	content, err := m.Envelope.WithState(d.State).PutBack(s.MaxContentBytes())
+	if err != nil {
+		return Written{}, fmt.Errorf("put back to %s: %w", m.Queue, err)
+	}
+	mode, err := s.putBack(ctx, m, content.Bytes, time.Now().Add(d.Delay))
+	return Written{LeftOut: content.LeftOut, PutBack: mode}, err
+}
+
+func (s *Settler) callback(ctx context.Context, m Message, d decision.Decision, now time.Time) (Written, error) {
+	ctx, cancel := patiently(ctx)
+	defer cancel()
+	content, err := m.Envelope.CallbackWith(d.Report(now), s.MaxContentBytes())
+	if err != nil {
+		return Written{}, fmt.Errorf("callback to %s: %w", m.Queue, err)
+	}
+	return Written{LeftOut: content.LeftOut}, s.put(ctx, m.Queue, content.Bytes, time.Now())
+}
+
 // deadLetter writes the envelope with its reason or, where there is no envelope, the message untouched.
-func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision, now time.Time) (leftOut string, err error) {
+func (s *Settler) deadLetter(ctx context.Context, m Message, d decision.Decision, now time.Time) (Written, error) {
+	ctx, cancel := patiently(ctx)
+	defer cancel()
 	poison, ok := queue.PoisonName(m.Queue)
 	if !ok {
-		return "", fmt.Errorf("dead-letter from %s: there is no poison queue for a queue of that name", m.Queue)
+		return Written{}, fmt.Errorf("dead-letter from %s: there is no poison queue for a queue of that name", m.Queue)
 	}
 	if m.Envelope == nil {
-		return "", s.put(ctx, poison, m.Content, time.Now())
+		return Written{}, s.put(ctx, poison, m.Content, time.Now())
 	}
 	content, err := m.Envelope.WithState(d.State).DeadLettered(d.DeadLetter(m.Queue, now), s.MaxContentBytes())
 	if err != nil {
-		return "", fmt.Errorf("dead-letter to %s: %w", poison, err)
+		return Written{}, fmt.Errorf("dead-letter to %s: %w", poison, err)
 	}
-	return content.LeftOut, s.put(ctx, poison, content.Bytes, time.Now())
+	return Written{LeftOut: content.LeftOut}, s.put(ctx, poison, content.Bytes, time.Now())
 }
 
 // put writes a message that is visible when it is due. A write whose acknowledgement got lost is written
