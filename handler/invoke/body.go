@@ -14,15 +14,19 @@ const maxPooled = 512 << 10
 // is made, which may take minutes.
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
+func takeBuffer() *bytes.Buffer { return buffers.Get().(*bytes.Buffer) }
+
+func giveBack(buffer *bytes.Buffer) {
+	if buffer.Cap() <= maxPooled {
+		buffer.Reset()
+		buffers.Put(buffer)
+	}
+}
+
 // readInvocation reads and parses the body of the host's POST.
 func readInvocation(w http.ResponseWriter, r *http.Request, binding string) (invocation, error) {
-	buffer := buffers.Get().(*bytes.Buffer)
-	defer func() {
-		if buffer.Cap() <= maxPooled {
-			buffer.Reset()
-			buffers.Put(buffer)
-		}
-	}()
+	buffer := takeBuffer()
+	defer giveBack(buffer)
 	if r.ContentLength > 0 { // under func start; in Azure the length is not told
 		buffer.Grow(int(min(r.ContentLength, maxInvocationBytes)) + bytes.MinRead)
 	}

@@ -1,9 +1,9 @@
 package invoke
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -35,104 +35,108 @@ type invocation struct {
 // The host hands content over in two ways. With dataType "binary" Data holds plain base64; otherwise it
 // holds a string that is itself JSON text, and so begins with a quote, which base64 never does.
 func parseInvocation(body []byte, binding string) (invocation, error) {
-	data, metadata, err := dataAndMetadata(body, binding)
-	if err != nil {
-		return invocation{}, err
+	p, ok := readParts(body, binding)
+	if !ok {
+		var err error
+		if p, err = readOddParts(body, binding); err != nil {
+			return invocation{}, err
+		}
 	}
-	content, dataType, err := parseContent(data)
+	content, dataType, err := parseContent(p.data)
 	if err != nil {
 		return invocation{}, fmt.Errorf("member Data.%s: %w", binding, err)
 	}
 	in := invocation{
 		Content:      content,
-		MessageID:    hintText(metadata.get("Id")),
-		DequeueCount: hintNumber(metadata.get("DequeueCount")),
+		MessageID:    hintText(p.id),
+		DequeueCount: hintNumber(p.dequeueCount),
 	}
 	if dataType == functionapp.DataBinary {
 		in.Lease = settle.Lease{
 			ID:           in.MessageID,
-			PopReceipt:   hintText(metadata.get("PopReceipt")),
+			PopReceipt:   hintText(p.popReceipt),
 			DequeueCount: in.DequeueCount,
-			ExpiresAt:    hintTime(metadata.get("ExpirationTime")),
+			ExpiresAt:    hintTime(p.expirationTime),
 		}
 	}
 	return in, nil
 }
 
-// hints are the members of Metadata.
-type hints []strictjson.Member
-
-// get returns nil where there is none of that name.
-func (h hints) get(name string) json.RawMessage {
-	for _, m := range h {
-		if m.Name == name {
-			return m.Value
-		}
-	}
-	return nil
+// parts are what we read of an invocation, as the host wrote it: the binding's member of Data, and members of
+// Metadata. Absent ones are nil.
+type parts struct {
+	data                                         json.RawMessage
+	id, dequeueCount, popReceipt, expirationTime json.RawMessage
 }
 
-// dataAndMetadata returns the JSON of the binding's member of Data, and the members of Metadata.
-func dataAndMetadata(body []byte, binding string) (data json.RawMessage, metadata hints, err error) {
-	if content, rest, ok := liftContent(body, binding); ok {
-		if data, metadata, ok := members(rest, binding); ok && string(data) == placeholder {
-			return content, metadata, nil
-		}
+// readParts reads an invocation of just the form that the host gives it, in one pass. It is not ok for any
+// other that encoding/json may understand: Data twice, a name in other letter case or with escapes.
+func readParts(body []byte, binding string) (p parts, ok bool) {
+	if !strictjson.Valid(body) {
+		return p, false
 	}
+	var data, metadata bool
+	ok = strictjson.Each(body, func(name, value []byte) bool {
+		switch {
+		case string(name) == `"Data"` && !data:
+			data = true
+			return strictjson.Each(value, func(name, value []byte) bool { return p.setData(name, value, binding) })
+		case string(name) == `"Metadata"` && !metadata:
+			metadata = true
+			return strictjson.Each(value, p.setMetadata)
+		}
+		return !escaped(name) && !bytes.EqualFold(name, []byte(`"Data"`)) && !bytes.EqualFold(name, []byte(`"Metadata"`))
+	})
+	return p, ok && p.data != nil
+}
+
+func (p *parts) setData(name, value []byte, binding string) bool {
+	if string(name[1:len(name)-1]) == binding {
+		p.data = value
+	}
+	return !escaped(name)
+}
+
+func (p *parts) setMetadata(name, value []byte) bool {
+	switch string(name) {
+	case `"Id"`:
+		p.id = value
+	case `"DequeueCount"`:
+		p.dequeueCount = value
+	case `"PopReceipt"`:
+		p.popReceipt = value
+	case `"ExpirationTime"`:
+		p.expirationTime = value
+	}
+	return !escaped(name)
+}
+
+func escaped(name []byte) bool { return bytes.IndexByte(name, '\\') >= 0 }
+
+// readOddParts reads whatever encoding/json takes for an invocation. Its errors tell what is wrong with one.
+func readOddParts(body []byte, binding string) (parts, error) {
 	var request struct {
 		Data     map[string]json.RawMessage
 		Metadata map[string]json.RawMessage
 	}
 	if err := json.Unmarshal(body, &request); err != nil {
-		return nil, nil, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
+		return parts{}, fmt.Errorf("the invocation is not JSON of the host's form: %w", err)
 	}
 	data, ok := request.Data[binding]
 	if !ok {
-		return nil, nil, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
+		return parts{}, fmt.Errorf("the invocation has no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
 	}
-	for name, value := range request.Metadata {
-		metadata = append(metadata, strictjson.Member{Name: name, Value: value})
-	}
-	return data, metadata, nil
+	m := request.Metadata
+	return parts{data, m["Id"], m["DequeueCount"], m["PopReceipt"], m["ExpirationTime"]}, nil
 }
 
-// members reads an invocation of just the form that the host gives it. It is not ok for any other that
-// encoding/json may understand: names in other letter case, a name twice.
-func members(body []byte, binding string) (data json.RawMessage, metadata hints, ok bool) {
-	all, err := strictjson.Object(body)
-	if err != nil {
-		return nil, nil, false
-	}
-	for _, m := range all {
-		switch {
-		case m.Name == "Data":
-			inner, err := strictjson.Members(m.Value)
-			if err != nil {
-				return nil, nil, false
-			}
-			data = hints(inner).get(binding)
-		case m.Name == "Metadata":
-			if metadata, err = strictjson.Members(m.Value); err != nil {
-				return nil, nil, false
-			}
-		case strings.EqualFold(m.Name, "Data"), strings.EqualFold(m.Name, "Metadata"):
-			return nil, nil, false
-		}
-	}
-	return data, metadata, data != nil
-}
-
-// parseContent returns the message's body, and the mode in which the host handed it over. The data may be
-// anything that looks like one JSON value.
+// parseContent returns the message's body, and the mode in which the host handed it over.
 func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
 	if content, ok := plainBase64(data); ok {
 		return content, functionapp.DataBinary, nil
 	}
 	if inner, ok := plainText(data); ok {
 		return inner, functionapp.DataString, nil
-	}
-	if !json.Valid(data) {
-		return nil, "", errors.New("not JSON")
 	}
 	text, err := strictjson.String(data)
 	if err != nil {
@@ -152,11 +156,21 @@ func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
 	return content, functionapp.DataBinary, nil
 }
 
+// shortText is the length of the longest text that the host itself writes into Metadata, and some more.
+const shortText = 128
+
 // hintText reads a metadata value that the host encodes twice, or "" when it is anything else.
 func hintText(value json.RawMessage) string {
-	if once, ok := strictjson.Unquote(value); ok {
-		if twice, ok := strictjson.Unquote(once); ok {
+	if value == nil {
+		return ""
+	}
+	var outer, inner [shortText]byte // none of them is longer, as the host writes them
+	if once, ok := strictjson.AppendUnquoted(outer[:0], value); ok {
+		if twice, ok := strictjson.AppendUnquoted(inner[:0], once); ok {
 			return string(twice)
+		}
+		if len(once) > 0 && strings.IndexByte("\"n \t\r\n", once[0]) < 0 { // not a string, not null
+			return string(once)
 		}
 	}
 	var once, twice string

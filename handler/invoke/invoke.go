@@ -22,7 +22,8 @@ import (
 // seven on the wire and once more in Metadata.
 const maxInvocationBytes = 2 << 20
 
-const invocationHeader = "X-Azure-Functions-InvocationId"
+// invocationHeader is X-Azure-Functions-InvocationId in the letter case that net/http knows headers by.
+const invocationHeader = "X-Azure-Functions-Invocationid"
 
 // messageKept is what follows when an invocation for a message fails.
 const messageKept = "the host keeps the message and delivers it again"
@@ -53,27 +54,31 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 }
 
 func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.HandlerFunc {
+	log = log.With().Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
 	return func(w http.ResponseWriter, r *http.Request) {
 		invocationID := r.Header.Get(invocationHeader)
-		log := log.With().Str(logs.InvocationID, invocationID).Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
-		defer recoverPanic(w, &log, messageKept)
+		about := log.With().Str(logs.InvocationID, invocationID)
+		defer func() { recoverPanic(recover(), w, about, messageKept) }()
 
 		if err := checkDoor(r); err != nil {
-			refuse(w, &log, http.StatusForbidden, err, messageKept)
+			refuse(w, about, http.StatusForbidden, err, messageKept)
 			return
 		}
 		in, err := readInvocation(w, r, f.Binding)
 		if err != nil {
-			refuse(w, &log, bodyStatus(err), err, messageKept)
+			refuse(w, about, bodyStatus(err), err, messageKept)
 			return
 		}
 		id := callID(in.MessageID, invocationID)
-		log = log.With().Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount).Logger()
+		about = about.Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount)
 		message := delivery.Message{Queue: f.Queue, ID: id, Content: in.Content, Lease: in.Lease}
-		result := deliverer.Deliver(log.WithContext(r.Context()), message)
-		answer(w, status(result), map[string]any{"Logs": []string{result.Summary()}})
+		result := deliverer.Deliver(about.Logger().WithContext(r.Context()), message)
+		answer(w, status(result), success{Logs: []string{result.Summary()}})
 	}
 }
+
+// success is the answer to an invocation that ended well: the host prints Logs among the app's own lines.
+type success struct{ Logs []string }
 
 // status tells the host whether it may delete the message: only when all that must exist does.
 func status(r delivery.Result) int {
@@ -91,23 +96,24 @@ func bodyStatus(err error) int {
 }
 
 // refuse leaves it to the host what follows: what came was not what the host sends.
-func refuse(w http.ResponseWriter, log *zerolog.Logger, status int, err error, follows string) {
+func refuse(w http.ResponseWriter, about zerolog.Context, status int, err error, follows string) {
+	log := about.Logger()
 	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
 	answer(w, status, map[string]any{"error": err.Error()})
 }
 
-// recoverPanic makes a panic fail one invocation, not the handler. A message that panics every time is
+// recoverPanic makes a panic, if there was one, fail one invocation, not the handler. A message that panics every time is
 // moved to the poison queue by the host.
-func recoverPanic(w http.ResponseWriter, log *zerolog.Logger, follows string) {
-	cause := recover()
+func recoverPanic(cause any, w http.ResponseWriter, about zerolog.Context, follows string) {
 	if cause == nil {
 		return
 	}
+	log := about.Logger()
 	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
 	answer(w, http.StatusInternalServerError, map[string]any{"error": "panic, see the handler's log"})
 }
 
-func answer(w http.ResponseWriter, status int, body map[string]any) {
+func answer(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(body) // a host that hung up has nobody to tell

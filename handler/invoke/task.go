@@ -33,24 +33,25 @@ const (
 func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	running := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, r *http.Request) {
-		log := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name).Logger()
-		defer recoverPanic(w, &log, runMissed)
+		about := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name)
+		defer func() { recoverPanic(recover(), w, about, runMissed) }()
 
 		if err := checkDoor(r); err != nil {
-			refuse(w, &log, http.StatusForbidden, err, runMissed)
+			refuse(w, about, http.StatusForbidden, err, runMissed)
 			return
 		}
 		if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
-			refuse(w, &log, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), runMissed)
+			refuse(w, about, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), runMissed)
 			return
 		}
+		log := about.Logger()
 		select {
 		case running <- struct{}{}:
 			defer func() { <-running }()
 		default:
 			// No failure: the work is being done, and whoever watches failures need not come.
 			log.Warn().Msg("task not started: a run of it is under way")
-			answer(w, http.StatusOK, map[string]any{"Logs": []string{"not started: a run is under way"}})
+			answer(w, http.StatusOK, success{Logs: []string{"not started: a run is under way"}})
 			return
 		}
 		runTask(log.WithContext(r.Context()), w, task, &log)
@@ -70,5 +71,5 @@ func runTask(ctx context.Context, w http.ResponseWriter, task Task, log *zerolog
 		summary = nothingToSay
 	}
 	log.Info().Str(logs.Detail, summary).Dur(logs.Took, took).Msg("task done")
-	answer(w, http.StatusOK, map[string]any{"Logs": []string{summary}})
+	answer(w, http.StatusOK, success{Logs: []string{summary}})
 }

@@ -5,6 +5,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -71,32 +72,72 @@ func Object(text []byte) ([]Member, error) {
 // Members reads a member's value that must be an object.
 func Members(value json.RawMessage) ([]Member, error) { return members(value) }
 
-// members walks an object that is known to be valid JSON.
 func members(text []byte) ([]Member, error) {
+	const usual = 4
+	list := make([]Member, 0, usual)
+	var err error
+	if !Each(text, func(name, value []byte) bool {
+		m := Member{Value: value}
+		if m.Name, err = String(name); err != nil {
+			err = fmt.Errorf("a member's name: %w", err)
+			return false
+		}
+		list = append(list, m)
+		return true
+	}) {
+		return nil, cmp.Or(err, wrongType("an object", text))
+	}
+	return list, onlyOnce(list)
+}
+
+// Each shows the members of an object, their names as they are written, in quotes, until one is not wanted.
+// It reports whether all were; false is also what it says of a value that is no object. The text must be
+// known to be valid JSON: a [Member.Value], or what [Valid] says so of.
+func Each(text []byte, visit func(name, value []byte) bool) bool {
 	at := SkipSpace(text, 0)
 	if text[at] != '{' {
-		return nil, wrongType("an object", text)
+		return false
 	}
-	var list []Member
-	seen := map[string]bool{}
 	for at = SkipSpace(text, at+1); text[at] != '}'; {
 		end := StringEnd(text, at)
-		name, err := String(text[at:end])
-		if err != nil {
-			return nil, fmt.Errorf("a member's name: %w", err)
-		}
-		if seen[name] {
-			return nil, &MemberError{Path: Printable(name), Err: errors.New("appears twice")}
-		}
-		seen[name] = true
+		name := text[at:end]
 		start := SkipSpace(text, SkipSpace(text, end)+1)
 		end = valueEnd(text, start)
-		list = append(list, Member{Name: name, Value: text[start:end:end]})
+		if !visit(name, text[start:end:end]) {
+			return false
+		}
 		if at = SkipSpace(text, end); text[at] == ',' {
 			at = SkipSpace(text, at+1)
 		}
 	}
-	return list, nil
+	return true
+}
+
+// Valid reports whether a text is one JSON value in UTF-8, which encoding/json does not ask for.
+func Valid(text []byte) bool { return utf8.Valid(text) && valid(text) }
+
+// onlyOnce finds a name that stands twice.
+func onlyOnce(list []Member) error {
+	const few = 16 // are compared faster than they are put into a map
+	twice := func(name string) error { return &MemberError{Path: Printable(name), Err: errors.New("appears twice")} }
+	if len(list) <= few {
+		for i, m := range list {
+			for _, before := range list[:i] {
+				if m.Name == before.Name {
+					return twice(m.Name)
+				}
+			}
+		}
+		return nil
+	}
+	seen := make(map[string]bool, len(list))
+	for _, m := range list {
+		if seen[m.Name] {
+			return twice(m.Name)
+		}
+		seen[m.Name] = true
+	}
+	return nil
 }
 
 // Elements reads a member's value that must be an array.
@@ -142,8 +183,8 @@ func check(text []byte) error {
 	if valid(text) {
 		return nil
 	}
-	var any json.RawMessage
-	err := json.Unmarshal(text, &any) // says what is wrong
+	var value json.RawMessage
+	err := json.Unmarshal(text, &value) // says what is wrong
 	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 		return syntaxError(text, int(max(syntax.Offset-1, 0)), syntax.Error())
 	}

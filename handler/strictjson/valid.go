@@ -1,6 +1,9 @@
 package strictjson
 
 import (
+	"bytes"
+	"encoding/binary"
+	"slices"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -94,24 +97,53 @@ func validElements(text []byte, at, depth int) int {
 }
 
 func validString(text []byte, at int) int {
-	for at++; at < len(text); {
-		switch c := text[at]; {
-		case c == '"':
-			return at + 1
-		case c < ' ':
-			return -1
-		case c != '\\':
-			at++
-		case at+1 < len(text) && strings.IndexByte(escapeLetters, text[at+1]) >= 0:
+	end := StringEnd(text, at)
+	if end < 0 || holdsControl(text[at:end]) {
+		return -1
+	}
+	for at < end {
+		escape := bytes.IndexByte(text[at:end], '\\')
+		if escape < 0 {
+			break
+		}
+		at += escape
+		switch {
+		case strings.IndexByte(escapeLetters, text[at+1]) >= 0:
 			at += 2
 		default:
-			if _, ok := hexRune(text[at:]); !ok {
+			if _, ok := hexRune(text[at:end]); !ok {
 				return -1
 			}
 			at += hexEscape
 		}
 	}
-	return -1
+	return end
+}
+
+// holdsControl finds a control character, which must not stand in a string. It looks at many bytes at a time,
+// as messages mostly consist of long strings: a byte below n, which is at most 128, is one whose high bit
+// n's subtraction sets; a borrow can only come from such a byte.
+func holdsControl(text []byte) bool {
+	const (
+		width = 8
+		ones  = ^uint64(0) / 0xff // 1 in each byte
+		highs = ones << 7
+		limit = ones * ' '
+	)
+	for len(text) >= 4*width {
+		a, b := binary.LittleEndian.Uint64(text), binary.LittleEndian.Uint64(text[width:])
+		c, d := binary.LittleEndian.Uint64(text[2*width:]), binary.LittleEndian.Uint64(text[3*width:])
+		if ((a-limit)&^a|(b-limit)&^b|(c-limit)&^c|(d-limit)&^d)&highs != 0 {
+			return true
+		}
+		text = text[4*width:]
+	}
+	for _, c := range text {
+		if c < ' ' {
+			return true
+		}
+	}
+	return false
 }
 
 func validNumber(text []byte, at int) int {
@@ -159,28 +191,25 @@ const (
 	hexEscape = 6
 )
 
-// Unquote decodes a text that should be one JSON string. It is not ok for what is none, for text that is not
-// UTF-8, and for half surrogates. The result shares no memory with the text.
-func Unquote(literal []byte) (text []byte, ok bool) {
-	if len(literal) < 2 || literal[0] != '"' || literal[len(literal)-1] != '"' {
+// AppendUnquoted decodes a text that should be one JSON string, and appends what it says. It is not ok for
+// what is none, for text that is not UTF-8, and for half surrogates.
+func AppendUnquoted(to, literal []byte) (text []byte, ok bool) {
+	if len(literal) == 0 || StringEnd(literal, 0) != len(literal) || holdsControl(literal) {
 		return nil, false
 	}
 	rest := literal[1 : len(literal)-1]
-	text = make([]byte, 0, len(rest))
+	text = slices.Grow(to, len(rest))
 	for {
-		n := 0
-		for n < len(rest) && rest[n] >= ' ' && rest[n] != '\\' && rest[n] != '"' {
-			n++
+		escape := bytes.IndexByte(rest, '\\')
+		if escape < 0 {
+			text = append(text, rest...)
+			return text, utf8.Valid(text[len(to):])
 		}
-		text, rest = append(text, rest[:n]...), rest[n:]
-		if len(rest) == 0 {
-			return text, utf8.Valid(text)
-		}
-		r, size := unescape(rest)
+		r, size := unescape(rest[escape:])
 		if size == 0 {
 			return nil, false
 		}
-		text, rest = utf8.AppendRune(text, r), rest[size:]
+		text, rest = utf8.AppendRune(append(text, rest[:escape]...), r), rest[escape+size:]
 	}
 }
 

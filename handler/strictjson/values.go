@@ -20,7 +20,7 @@ func String(value json.RawMessage) (string, error) {
 	if bytes.IndexByte(value, '\\') < 0 {
 		return string(value[1 : len(value)-1]), nil
 	}
-	if text, ok := Unquote(value); ok {
+	if text, ok := AppendUnquoted(nil, value); ok {
 		return string(text), nil
 	}
 	var text string

@@ -26,8 +26,8 @@ func slowly(body []byte, binding string) (content []byte, metadata map[string]js
 	return content, r.Metadata, err == nil
 }
 
-// FuzzLift: lifting the content out changes nothing about what is read.
-func FuzzLift(f *testing.F) {
+// FuzzParseInvocation: what is read is what encoding/json would have read.
+func FuzzParseInvocation(f *testing.F) {
 	for _, body := range []string{
 		string(hostBody(f, 64, false)), string(hostBody(f, 64, true)),
 		`{"Data":{"message":"YQ=="},"Data":{"message":"Yg=="}}`,
