@@ -8,6 +8,7 @@ package envelope
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -73,8 +74,9 @@ type State struct {
 
 // Call is the request to the target.
 type Call struct {
-	// URL is absolute, http or https.
+	// URL is absolute, http or https. Target is the same in parts; nobody may change it.
 	URL    string
+	Target *url.URL
 	Method string
 	// Header has canonical names. Host is not among them.
 	Header http.Header

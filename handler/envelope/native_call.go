@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/segmentio/asm/base64"
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/strictjson"
@@ -47,7 +47,7 @@ func parseCall(value json.RawMessage) (Call, error) {
 func (c *Call) set(m strictjson.Member) (err error) {
 	switch m.Name {
 	case "url":
-		c.URL, err = parseURL(m.Value)
+		c.URL, c.Target, err = parseURL(m.Value)
 	case "method":
 		c.Method, err = parseMethod(m.Value)
 	case "headers":
@@ -95,7 +95,7 @@ func parseCallback(value json.RawMessage) (*Callback, nativeCallback, error) {
 		switch m.Name {
 		case "url":
 			as.url = m.Value
-			callback.URL, err = parseURL(m.Value)
+			callback.URL, _, err = parseURL(m.Value)
 		case "method":
 			as.method = m.Value
 			_, err = parseMethod(m.Value)
@@ -113,40 +113,41 @@ func parseCallback(value json.RawMessage) (*Callback, nativeCallback, error) {
 	return callback, as, nil
 }
 
-func parseURL(value json.RawMessage) (string, error) {
-	text, err := strictjson.String(value)
-	if err != nil {
-		return "", err
+func parseURL(value json.RawMessage) (text string, u *url.URL, err error) {
+	if text, err = strictjson.String(value); err != nil {
+		return "", nil, err
 	}
-	return text, CheckURL(text)
+	u, err = ParseURL(text)
+	return text, u, err
 }
 
 // maxHostPort is the length of the longest name in DNS, with its last dot, a colon and a port. The host is
 // logged, so it must not be as long as a message.
 const maxHostPort = len(".") + 253 + len(":65535")
 
-// CheckURL reports what is wrong with a URL to be called, without quoting it.
-func CheckURL(text string) error {
+// ParseURL reads a URL to be called. Its error says what is wrong with it, without quoting it.
+func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return errors.New("not a URL")
+		return nil, errors.New("not a URL")
 	case strings.Contains(text, " "):
-		return errors.New("the URL holds a space: write it as %20")
+		return nil, errors.New("the URL holds a space: write it as %20")
 	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
-		return errors.New("want an absolute http or https URL")
+		return nil, errors.New("want an absolute http or https URL")
 	case u.Hostname() == "":
-		return errors.New("the URL has no host")
+		return nil, errors.New("the URL has no host")
 	}
 	if ascii, err := httpguts.PunycodeHostPort(u.Host); err != nil || len(ascii) > maxHostPort {
-		return errors.New("the URL's host is not a valid name")
+		return nil, errors.New("the URL's host is not a valid name")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-			return errors.New("the URL's port is not from 1 to 65535")
+			return nil, errors.New("the URL's port is not from 1 to 65535")
 		}
 	}
-	return nil
+	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port is none
+	return u, nil
 }
 
 func parseMethod(value json.RawMessage) (string, error) {
@@ -189,7 +190,10 @@ func parseHeaders(value json.RawMessage) (header http.Header, host string, err e
 		}
 		name := http.CanonicalHeaderKey(m.Name)
 		if name != "Host" {
-			header[name] = append(header[name], values...)
+			if earlier, ok := header[name]; ok { // in another letter case
+				values = append(earlier, values...)
+			}
+			header[name] = values
 			continue
 		}
 		if len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "" {

@@ -3,6 +3,7 @@ package envelope_test
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,7 @@ func TestParse(t *testing.T) {
 		RequestID: "order-42",
 		Call: envelope.Call{
 			URL: "https://target.example/orders?x=1", Method: "PUT", Host: "other.example:8080",
+			Target:  mustURL(t, "https://target.example/orders?x=1"),
 			Header:  http.Header{"X-One": {"1"}, "X-Many": {"a", "b"}, "Content-Type": {"application/json"}},
 			Body:    []byte(`{"a" :  [1,2] }`),
 			Timeout: 30 * time.Second,
@@ -244,4 +246,13 @@ func TestDeadline(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mustURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
 }

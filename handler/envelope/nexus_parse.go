@@ -241,7 +241,8 @@ func parseCallOut(message []byte, scheme string) (Call, error) {
 	if call.Method, err = checkMethod(request.Method); err != nil {
 		return Call{}, fmt.Errorf("request line: %w", err)
 	}
-	return call, CheckURL(call.URL)
+	call.Target, err = ParseURL(call.URL)
+	return call, err
 }
 
 func parseScheme(value json.RawMessage) (string, error) {

@@ -48,6 +48,7 @@ func TestNexusParse(t *testing.T) {
 		Tenant: envelope.Tenant{Organization: "acme", Environment: "prod"},
 		Call: envelope.Call{
 			URL: "https://target.example:8443/a%2Fb?x=1+2", Method: "PUT",
+			Target: mustURL(t, "https://target.example:8443/a%2Fb?x=1+2"),
 			Header: http.Header{"Accept": {"a, b"}, "Cookie": {"c=1", "d=2"}, "Content-Type": {"text/plain"}},
 			Body:   []byte("hello"),
 		},

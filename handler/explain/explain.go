@@ -301,15 +301,13 @@ func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope 
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(q.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
 		IfExpired: rules.BeforeCall(e, deadline).Action,
+		Refused:   q.Targets.Judge(e.Call.Target.Hostname(), netip.Addr{}).Detail,
 	}
 	if e.Call.Host != "" {
 		about.Headers = append([]string{"Host"}, about.Headers...)
 	}
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)
-	}
-	if u, err := url.Parse(e.Call.URL); err == nil {
-		about.Refused = q.Targets.Judge(u.Hostname(), netip.Addr{}).Detail
 	}
 	due := e.DueAt()
 	if about.Due = !due.After(q.Now); !due.IsZero() {

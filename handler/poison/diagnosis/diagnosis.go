@@ -7,7 +7,6 @@ package diagnosis
 import (
 	"cmp"
 	"errors"
-	"net/url"
 	"strings"
 	"time"
 
@@ -151,10 +150,7 @@ func (m *Message) describe(e *envelope.Envelope) {
 		m.Error = shown(e.Trail[n-1].Error, maxError)
 	}
 	m.Method = shown(e.Call.Method, maxMethod)
-	u, err := url.Parse(e.Call.URL)
-	if err != nil { // cannot be: the envelope was read
-		return
-	}
+	u := e.Call.Target
 	path := cmp.Or(u.EscapedPath(), "/")
 	m.Host, m.Path, m.Route = shown(strings.ToLower(u.Host), maxHost), shown(path, maxPath), Route(path)
 }

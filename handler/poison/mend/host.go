@@ -58,7 +58,10 @@ func ParseReplaceHost(argument string) (HostChange, error) {
 // parseAuthority reads a host with at most a port: nothing that would make another URL of it.
 func parseAuthority(text string) (authority, bool) {
 	parsed, err := url.Parse("http://" + text)
-	if err != nil || parsed.Host != text || envelope.CheckURL("http://"+text) != nil {
+	if err != nil || parsed.Host != text {
+		return authority{}, false
+	}
+	if _, err := envelope.ParseURL("http://" + text); err != nil {
 		return authority{}, false
 	}
 	return splitAuthority(text), true

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -137,12 +136,9 @@ func (n nexus) setURL(content []byte, of part, text string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := envelope.CheckURL(address); err != nil {
-		return nil, err
-	}
-	u, err := url.Parse(address)
+	u, err := envelope.ParseURL(address)
 	if err != nil {
-		return nil, errors.New("not a URL") // a *url.Error would quote it
+		return nil, err
 	}
 	if u.User != nil {
 		return nil, errors.New("the Nexus format has no place for user information")
