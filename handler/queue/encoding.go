@@ -1,9 +1,10 @@
 package queue
 
 import (
-	"encoding/base64"
 	"fmt"
 	"strings"
+
+	"github.com/segmentio/asm/base64"
 )
 
 // Encoding is how a message's content stands on the queue: host.json `extensions.queues.messageEncoding`.
