@@ -16,11 +16,9 @@ import (
 )
 
 // Timeouts of the handler's HTTP server. There is no write timeout: an answer may take as long as the
-// call and its settling, and the host has a limit of its own.
+// call and its settling, and the host has a limit of its own. There is no idle timeout: the host closes its
+// idle connections itself, so it never sends an invocation on one that we are closing.
 const (
-	// idleTimeout is above the minute or so after which the host's HTTP client closes idle connections,
-	// so that it never sends an invocation on one that we are closing.
-	idleTimeout       = 5 * time.Minute
 	readHeaderTimeout = 30 * time.Second
 	maxHeaderBytes    = 64 << 10
 	// stopGrace is how long a stop waits for interrupted calls to be put back: a settle write's time
@@ -51,7 +49,6 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 		listener: listener,
 		http: http.Server{
 			Handler:           handler,
-			IdleTimeout:       idleTimeout,
 			ReadHeaderTimeout: readHeaderTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
 		},
