@@ -99,10 +99,24 @@ func CheckText(text string) error {
 	if len(text) > MaxTextBytes {
 		return fmt.Errorf("text has %d bytes, at most %d fit: %w", len(text), MaxTextBytes, ErrRefused)
 	}
+	if isPlain(text) {
+		return nil
+	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, outsideXML) {
 		return fmt.Errorf("text has characters that XML cannot carry: %w", ErrRefused)
 	}
 	return nil
+}
+
+// isPlain reports whether a text is visible ASCII and spaces only, as base64 is: it spares most texts the
+// look at each character.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
 }
 
 // outsideXML reports whether XML 1.0 has no way to write the character
