@@ -86,13 +86,15 @@ func handlerPort(getenv func(string) string) (string, error) {
 	return port, nil
 }
 
-func runServe(ctx context.Context, s Surroundings) error {
+func runServe(ctx context.Context, s Surroundings) (err error) {
 	w, err := readWiring(s)
 	if err != nil {
 		return wrongUsage(err)
 	}
 	memoryLimit := serve.TuneMemory(s.getenv)
-	log := logs.New(s.Stdout, w.settings.LogLevel, isTerminal(s.Stdout))
+	lines := logs.NewBatch(s.Stdout)
+	defer func() { err = errors.Join(err, lines.Flush()) }()
+	log := logs.New(lines, w.settings.LogLevel, isTerminal(s.Stdout))
 	store, err := azure.Open(w.connection)
 	if err != nil {
 		return wrongUsage(err)
