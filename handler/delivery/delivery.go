@@ -197,9 +197,13 @@ func logText(event *zerolog.Event, name, value string) {
 	}
 }
 
+// usualSummary is how long a summary is, or nearly so.
+const usualSummary = 160
+
 // Summary is the log line in short, for a person who looks at one invocation.
 func (r Result) Summary() string {
 	var text strings.Builder
+	text.Grow(usualSummary)
 	add := func(parts ...string) {
 		for _, part := range parts {
 			text.WriteString(part)

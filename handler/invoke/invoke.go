@@ -73,12 +73,9 @@ func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, lo
 		about = about.Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount)
 		message := delivery.Message{Queue: f.Queue, ID: id, Content: in.Content, Lease: in.Lease}
 		result := deliverer.Deliver(about.Logger().WithContext(r.Context()), message)
-		answer(w, status(result), success{Logs: []string{result.Summary()}})
+		answerLogs(w, status(result), result.Summary())
 	}
 }
-
-// success is the answer to an invocation that ended well: the host prints Logs among the app's own lines.
-type success struct{ Logs []string }
 
 // status tells the host whether it may delete the message: only when all that must exist does.
 func status(r delivery.Result) int {
@@ -113,8 +110,36 @@ func recoverPanic(cause any, w http.ResponseWriter, about zerolog.Context, follo
 	answer(w, http.StatusInternalServerError, map[string]any{"error": "panic, see the handler's log"})
 }
 
-func answer(w http.ResponseWriter, status int, body any) {
+func answer(w http.ResponseWriter, status int, body map[string]any) {
+	text, err := json.Marshal(body)
+	if err != nil { // cannot be: all of it is text
+		text = []byte("{}")
+	}
+	write(w, status, text)
+}
+
+// answerLogs answers with a line that the host prints among the app's own.
+func answerLogs(w http.ResponseWriter, status int, line string) {
+	const before, after = `{"Logs":[`, `]}`
+	text := make([]byte, 0, len(before)+len(line)+len(`""`)+len(after))
+	text = append(text, before...)
+	text = appendQuoted(text, line)
+	write(w, status, append(text, after...))
+}
+
+// appendQuoted appends a text as a JSON string. Nearly all texts have nothing that must be escaped.
+func appendQuoted(to []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			quoted, _ := json.Marshal(text) // a string always can be
+			return append(to, quoted...)
+		}
+	}
+	return append(append(append(to, '"'), text...), '"')
+}
+
+func write(w http.ResponseWriter, status int, body []byte) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) // a host that hung up has nobody to tell
+	_, _ = w.Write(body) // a host that hung up has nobody to tell
 }

@@ -51,7 +51,7 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 		default:
 			// No failure: the work is being done, and whoever watches failures need not come.
 			log.Warn().Msg("task not started: a run of it is under way")
-			answer(w, http.StatusOK, success{Logs: []string{"not started: a run is under way"}})
+			answerLogs(w, http.StatusOK, "not started: a run is under way")
 			return
 		}
 		runTask(log.WithContext(r.Context()), w, task, &log)
@@ -71,5 +71,5 @@ func runTask(ctx context.Context, w http.ResponseWriter, task Task, log *zerolog
 		summary = nothingToSay
 	}
 	log.Info().Str(logs.Detail, summary).Dur(logs.Took, took).Msg("task done")
-	answer(w, http.StatusOK, success{Logs: []string{summary}})
+	answerLogs(w, http.StatusOK, summary)
 }

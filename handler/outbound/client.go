@@ -26,7 +26,7 @@ const (
 	// maxAnswerBytes is how much of an answer's body is kept: what a callback can carry at most.
 	maxAnswerBytes = 64 << 10
 	// firstAnswerBytes is what room is made for before more has come.
-	firstAnswerBytes = 4 << 10
+	firstAnswerBytes = 1 << 10
 	// maxDrainBytes is how much more is read so that the connection can be used again. Beyond it a new
 	// connection is cheaper.
 	maxDrainBytes  = 256 << 10
@@ -38,9 +38,9 @@ const (
 	// idleTimeout is below the 2 to 4 minutes after which Azure's outbound NAT and common load
 	// balancers forget a connection.
 	idleTimeout = 90 * time.Second
-	// maxIdlePerHost matches the calls that one busy queue function makes at a time (24 by host.json)
-	// with room for several functions on one target; the default of 2 costs half the throughput.
-	maxIdlePerHost = 128
+	// maxIdlePerHost matches the calls that all queue functions make at a time (11 times 24 as shipped), with
+	// room for more, in case one target gets them all; the default of 2 costs half the throughput.
+	maxIdlePerHost = 512
 	maxIdle        = 1024
 )
 
@@ -51,7 +51,7 @@ var errTimeout = errors.New("no answer in time")
 
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
-	http      http.Client
+	single    *roundTripper
 	targets   *targets
 	transport *http.Transport
 	timeout   time.Duration
@@ -76,7 +76,7 @@ func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
 		DisableCompression: true,
 	}
 	return &Client{
-		http:      http.Client{Transport: &roundTripper{targets, transport}, CheckRedirect: checkRedirect},
+		single:    &roundTripper{targets, transport},
 		targets:   targets,
 		transport: transport,
 		timeout:   timeout,
@@ -113,19 +113,52 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	if err != nil {
 		return decision.Outcome{Failure: decision.FailureBadURL, Detail: "the request cannot be made"}
 	}
-	response, err := c.http.Do(request)
+	response, err := c.send(request)
 	if err != nil {
 		return classify(ctx, err, handshakeFailed.Load())
 	}
 	defer response.Body.Close()
 
 	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header}
-	if notFollowed(response) {
+	if isRedirect(response) { // that was not followed
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
 	}
 	outcome.Body, outcome.Truncated = readAnswer(response)
 	return outcome
+}
+
+// send makes the request and follows its redirects. That is what http.Client does, which copies all headers
+// beforehand for a redirect that seldom comes. So it is asked only then, and shown the answer that is there.
+func (c *Client) send(request *http.Request) (*http.Response, error) {
+	if request.URL.User != nil { // which it makes a header of
+		return follow(request, c.single)
+	}
+	response, err := c.single.RoundTrip(request)
+	if err != nil || !isRedirect(response) {
+		return response, err
+	}
+	return follow(request, &replay{response, c.single})
+}
+
+func follow(request *http.Request, by http.RoundTripper) (*http.Response, error) {
+	client := http.Client{Transport: by, CheckRedirect: checkRedirect}
+	return client.Do(request)
+}
+
+// replay answers the first request with a response that is there, and makes all others.
+type replay struct {
+	first *http.Response
+	next  http.RoundTripper
+}
+
+// RoundTrip is for one request after the other.
+func (r *replay) RoundTrip(request *http.Request) (*http.Response, error) {
+	if first := r.first; first != nil {
+		r.first = nil
+		return first, nil
+	}
+	return r.next.RoundTrip(request)
 }
 
 // readAnswer reads the beginning of the body and drains some of the rest. A body that breaks off is a body

@@ -80,9 +80,8 @@ func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }
 
-// notFollowed reports whether a response is a redirect, which net/http would have followed had
-// checkRedirect allowed it.
-func notFollowed(response *http.Response) bool {
+// isRedirect reports whether a response is one that http.Client follows if it may.
+func isRedirect(response *http.Response) bool {
 	switch response.StatusCode {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
 		return true
