@@ -14,14 +14,22 @@ import (
 // bed is all that takes part in a run. Floor and product run while cells are measured; what needs fresh
 // processes starts its own.
 type bed struct {
-	target         *target
-	storage        *storage
+	target *target
+	// storage is the product's, floorStorage the floor's: each is counted for itself.
+	storage, floorStorage *storage
+	// executable is the product's, app its app folder.
+	executable, app string
+
 	floorProgram   program
 	productProgram program
 	floor, product *process
-	// answered counts the product's invocations in measured cells.
-	answered int
 }
+
+// The names of the programs.
+const (
+	floorName   = "floor"
+	productName = "product"
+)
 
 // newBed builds both programs into the folder and starts target and storage. Close it when done.
 func newBed(ctx context.Context, project, work string, talk io.Writer) (*bed, error) {
@@ -31,15 +39,22 @@ func newBed(ctx context.Context, project, work string, talk io.Writer) (*bed, er
 	if err := errors.Join(err, stage(project, app)); err != nil {
 		return nil, err
 	}
-	b := &bed{target: newTarget(), storage: newStorage()}
-	b.floorProgram = program{name: "floor", executable: floor, env: []string{"TARGET=" + b.target.url()}}
-	b.productProgram = program{name: "product", executable: product, args: []string{"serve"}, env: []string{
-		"AzureWebJobsStorage=" + b.storage.connectionString(),
-		"FUNCTIONS_APP_ROOT_PATH=" + app,
+	b := &bed{target: newTarget(), storage: newStorage(), floorStorage: newStorage(), executable: product, app: app}
+	b.floorProgram = program{name: floorName, executable: floor, env: []string{
+		"TARGET=" + b.target.url(), "STORAGE=" + b.floorStorage.messages(floorName),
+	}}
+	b.productProgram = b.productOn(b.storage.connectionString())
+	return b, nil
+}
+
+// productOn is the product with a storage account.
+func (b *bed) productOn(connectionString string) program {
+	return program{name: productName, executable: b.executable, args: []string{"serve"}, env: []string{
+		"AzureWebJobsStorage=" + connectionString,
+		"FUNCTIONS_APP_ROOT_PATH=" + b.app,
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*",
 		"ASYNC_CALLER_LOG_LEVEL=info",
 	}}
-	return b, nil
 }
 
 // start starts both programs.
@@ -67,6 +82,7 @@ func (b *bed) close() error {
 	err := b.stop()
 	b.target.close()
 	b.storage.close()
+	b.floorStorage.close()
 	if n := b.storage.strange.Load(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("the product made %d storage requests that the stub does not know: extend it", n))
 	}

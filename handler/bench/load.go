@@ -37,7 +37,7 @@ func (l load) run(ctx context.Context, length time.Duration) (sample, error) {
 	begin := time.Now()
 	end := begin.Add(length)
 	took := make([][]float64, l.parallel)
-	err := l.each(ctx, func(n int, c *caller) error {
+	err := l.connect(ctx, func(n int, c *caller) error {
 		for time.Now().Before(end) {
 			sent := time.Now()
 			if err := c.post(); err != nil {
@@ -64,16 +64,26 @@ func (l load) run(ctx context.Context, length time.Duration) (sample, error) {
 }
 
 // once posts one invocation on each connection and waits until all are answered.
-func (l load) once(ctx context.Context) error {
-	return l.each(ctx, func(_ int, c *caller) error { return c.post() })
+func (l load) once(ctx context.Context) error { return l.each(ctx, 1) }
+
+// each posts so many invocations on each connection, and waits until all are answered.
+func (l load) each(ctx context.Context, invocations int) error {
+	return l.connect(ctx, func(_ int, c *caller) error {
+		for range invocations {
+			if err := c.post(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // dialing bounds how many connections are made at a time, to what any system's backlog takes.
 const dialing = 100
 
-// each calls do for each connection, all in parallel, and waits for all. It returns the first error, which
-// ends the others.
-func (l load) each(ctx context.Context, do func(n int, c *caller) error) error {
+// connect calls do with each connection, all in parallel, and waits for all. It returns the first error,
+// which ends the others.
+func (l load) connect(ctx context.Context, do func(n int, c *caller) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	turn := make(chan struct{}, dialing)

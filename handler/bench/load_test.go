@@ -9,9 +9,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"asynccaller/handler/queue"
-	"asynccaller/handler/queue/azure"
 )
 
 // partner is a program's part: it answers invocations and remembers their ids.
@@ -36,7 +33,7 @@ func newLoad(t *testing.T, p *partner, parallel int) load {
 	t.Helper()
 	server := httptest.NewServer(p)
 	t.Cleanup(server.Close)
-	whole, at := request(modeBinary, invocation("http://127.0.0.1:1/", 1<<10, modeBinary, time.Now()))
+	whole, at := request(modeBinary, invocation("http://127.0.0.1:1/", 1<<10, modeBinary, time.Now()), sizes{})
 	return load{address: server.Listener.Addr().String(), request: whole, idAt: at, parallel: parallel}
 }
 
@@ -51,6 +48,21 @@ func TestLoad(t *testing.T) {
 	}
 	if got.rate <= 0 || got.p50 <= 0 || got.p99 < got.p50 {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestLoadEach: so many on each connection, no more and no less.
+func TestLoadEach(t *testing.T) {
+	p := &partner{ids: map[string]bool{}, status: http.StatusOK}
+	if err := newLoad(t, p, 3).each(t.Context(), 5); err != nil {
+		t.Fatal(err)
+	}
+	if len(p.ids) != 15 {
+		t.Errorf("%d invocations, want 15", len(p.ids))
+	}
+	p.status = http.StatusInternalServerError
+	if err := newLoad(t, p, 3).each(t.Context(), 5); err == nil {
+		t.Error("an answer of 500 went well")
 	}
 }
 
@@ -76,82 +88,12 @@ func TestLoadFailsLoudly(t *testing.T) {
 func TestLoadInterrupted(t *testing.T) {
 	target := newTarget()
 	t.Cleanup(target.close)
-	target.status.Store(0)
+	target.behave(manner{hang: true})
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	whole, at := request(modeBinary, nil)
+	whole, at := request(modeBinary, nil, sizes{})
 	l := load{address: target.server.Listener.Addr().String(), request: whole, idAt: at, parallel: 3}
 	if err := l.once(ctx); err == nil {
 		t.Error("calls that hang were answered")
-	}
-}
-
-func TestTargetHangsUntilReleased(t *testing.T) {
-	target := newTarget()
-	t.Cleanup(target.close)
-	target.status.Store(0)
-	whole, at := request(modeBinary, nil)
-	l := load{address: target.server.Listener.Addr().String(), request: whole, idAt: at, parallel: 3}
-	done := make(chan error, 1)
-	go func() { done <- l.once(t.Context()) }()
-	for target.hanging.Load() < 3 {
-		select {
-		case err := <-done:
-			t.Fatalf("answered: %v", err)
-		case <-time.After(time.Millisecond):
-		}
-	}
-	target.release()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
-	if n := target.calls.Load(); n != 3 {
-		t.Errorf("%d calls, want 3", n)
-	}
-}
-
-// TestStorage: our own client takes the stub for storage.
-func TestStorage(t *testing.T) {
-	stub := newStorage()
-	t.Cleanup(stub.close)
-	connection, err := azure.ParseConnection(func(string) string { return stub.connectionString() }, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := azure.Open(connection)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	if err := store.Create(t.Context(), "q1s"); err != nil {
-		t.Error(err)
-	}
-	if m, err := store.Put(t.Context(), "q1s", queue.Item{Text: "eA=="}); err != nil || m.ID == "" || m.PopReceipt == "" {
-		t.Errorf("%+v, %v", m, err)
-	}
-	if n, err := store.Count(t.Context(), "q1s"); err != nil || n != 0 {
-		t.Errorf("%d, %v", n, err)
-	}
-	if n := stub.transactions.Load(); n != 3 || stub.strange.Load() != 0 {
-		t.Errorf("%d transactions, %d of them strange", n, stub.strange.Load())
-	}
-	if _, err := store.Names(t.Context(), ""); err == nil || stub.strange.Load() != 1 {
-		t.Errorf("what the stub does not know went well: %v", err)
-	}
-	if most := stub.connections.peak(); most < 1 {
-		t.Errorf("%d connections", most)
-	}
-}
-
-func TestConnectionsPeak(t *testing.T) {
-	var c connections
-	for _, state := range []http.ConnState{http.StateNew, http.StateActive, http.StateNew, http.StateIdle, http.StateClosed} {
-		c.watch(nil, state)
-	}
-	if most := c.peak(); most != 2 {
-		t.Errorf("at most %d, want 2", most)
-	}
-	if most := c.peak(); most != 1 {
-		t.Errorf("at most %d since, want the one that is open", most)
 	}
 }

@@ -30,14 +30,17 @@ func (m mode) dataType() string {
 
 const requestID = "b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90"
 
-// newCall is the member call of an envelope whose content is size bytes in all, as near as a body can make
-// it.
-func newCall(target string, size int) string {
-	const form = `{"url":%q,"headers":{"Content-Type":"text/plain"},"body":%q}`
-	room := size - len(newContent(fmt.Sprintf(form, target, "")))
+// newBody is the body of the call that makes the content of an envelope size bytes in all, or as near as a
+// body can.
+func newBody(target string, size int) string {
+	room := max(size-len(newContent(newCall(target, ""))), 0)
 	const words = "lorem ipsum dolor sit amet, "
-	body := strings.Repeat(words, max(room, 0)/len(words)+1)[:max(room, 0)]
-	return fmt.Sprintf(form, target, body)
+	return strings.Repeat(words, room/len(words)+1)[:room]
+}
+
+// newCall is the member call of an envelope.
+func newCall(target, body string) string {
+	return fmt.Sprintf(`{"url":%q,"headers":{"Content-Type":"text/plain"},"body":%q}`, target, body)
 }
 
 // newContent is the content of a message: an envelope with the call.
@@ -49,7 +52,7 @@ func newContent(call string) string {
 // In text mode the host copies the content's members into Metadata, and so does this.
 func invocation(target string, size int, m mode, now time.Time) []byte {
 	const hostTime = "2006-01-02T15:04:05+00:00"
-	call := newCall(target, size)
+	call := newCall(target, newBody(target, size))
 	content := newContent(call)
 	data, forged := base64.StdEncoding.EncodeToString([]byte(content)), ""
 	if m == modeText {
@@ -78,11 +81,22 @@ func quoted(s string) string {
 // idLength is the length of a GUID.
 const idLength = 36
 
+// sizes are how many bytes the product sends for a message: the body of its call, and that of its Put
+// Message, which is 0 where nothing is put back. The floor, which reads no message, is told to send as many.
+type sizes struct{ call, put int }
+
+// The headers that tell the floor. The product gets them too, and looks at neither.
+const (
+	callHeader = "X-Bench-Call-Bytes"
+	putHeader  = "X-Bench-Put-Bytes"
+)
+
 // request is the body as an HTTP request, and where in it the invocation's id stands, which every
 // invocation has of its own.
-func request(m mode, body []byte) (bytes []byte, id int) {
+func request(m mode, body []byte, s sizes) (bytes []byte, id int) {
 	head := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Azure-Functions-Host/4.1052.200.0\r\n"+
-		"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\nX-Azure-Functions-InvocationId: ", m.function(), len(body))
+		"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n%s: %d\r\n%s: %d\r\nX-Azure-Functions-InvocationId: ",
+		m.function(), len(body), callHeader, s.call, putHeader, s.put)
 	whole := append([]byte(head), strings.Repeat("0", idLength)...)
 	whole = append(whole, "\r\n\r\n"...)
 	return append(whole, body...), len(head)

@@ -48,7 +48,7 @@ func TestInvocation(t *testing.T) {
 					t.Errorf("content of %d bytes, want %d", len(content), contentBytes(kib))
 				}
 				var envelope struct{ Call struct{ URL, Body string } }
-				if err := json.Unmarshal(content, &envelope); err != nil || envelope.Call.URL != url {
+				if err := json.Unmarshal(content, &envelope); err != nil || envelope.Call.URL != url || envelope.Call.Body != newBody(url, contentBytes(kib)) {
 					t.Errorf("%v, call to %q", err, envelope.Call.URL)
 				}
 				// The host copies a text's members, and no others.
@@ -65,7 +65,7 @@ func TestInvocation(t *testing.T) {
 
 func TestRequest(t *testing.T) {
 	body := []byte(`{"Data":{}}`)
-	whole, at := request(modeText, body)
+	whole, at := request(modeText, body, sizes{call: 12, put: 34})
 	copy(whole[at:], strings.Repeat("f", idLength))
 	r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(whole)))
 	if err != nil {
@@ -77,6 +77,9 @@ func TestRequest(t *testing.T) {
 	}
 	if id := r.Header.Get("X-Azure-Functions-InvocationId"); id != strings.Repeat("f", idLength) {
 		t.Errorf("id %q does not stand where request says", id)
+	}
+	if r.Header.Get(callHeader) != "12" || r.Header.Get(putHeader) != "34" {
+		t.Errorf("the floor is not told how much to send: %v", r.Header)
 	}
 	if r.URL.Path != "/AC-text" || r.Method != http.MethodPost {
 		t.Errorf("%s %s", r.Method, r.URL.Path)

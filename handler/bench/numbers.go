@@ -38,6 +38,15 @@ func ratios(a, b []float64) spread {
 	return newSpread(all)
 }
 
+// differences is the spread of a-b, round by round.
+func differences(a, b []float64) spread {
+	var all []float64
+	for i := range min(len(a), len(b)) {
+		all = append(all, a[i]-b[i])
+	}
+	return newSpread(all)
+}
+
 // percentile is the smallest number that at least p percent of the sorted numbers do not exceed; 0 of
 // none.
 func percentile(sorted []float64, p float64) float64 {

@@ -48,6 +48,25 @@ func TestRatios(t *testing.T) {
 	}
 }
 
+func TestDifferences(t *testing.T) {
+	for name, test := range map[string]struct {
+		a, b []float64
+		want spread
+	}{
+		"by_round":          {[]float64{10, 100, 31}, []float64{9, 80, 1}, spread{20, 1, 30}},
+		"a_slow_round":      {[]float64{2, 50, 2}, []float64{1, 49, 1}, spread{1, 1, 1}},
+		"below_zero":        {[]float64{1, 2}, []float64{2, 4}, spread{-1.5, -2, -1}},
+		"not_measured":      {nil, nil, spread{}},
+		"one_side_has_more": {[]float64{5, 5}, []float64{1}, spread{4, 4, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := differences(test.a, test.b); got != test.want {
+				t.Errorf("%v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
 func TestPercentile(t *testing.T) {
 	hundred := make([]float64, 100)
 	for i := range hundred {

@@ -100,3 +100,27 @@ func parseFiles(limits string) (int, error) {
 	}
 	return 0, errors.New("/proc/<id>/limits: no line of open files")
 }
+
+// parseWaiting reads in /proc/<id>/net/tcp how many bytes wait between a server on this machine, which
+// listens on the port, and its clients: sent by the server and not read yet.
+func parseWaiting(sockets string, port int) (bytes int64, err error) {
+	for line := range strings.Lines(sockets) {
+		const local, remote, queues = 1, 2, 4
+		fields := strings.Fields(line)
+		if len(fields) <= queues || fields[local] == "local_address" {
+			continue
+		}
+		sent, received, _ := strings.Cut(fields[queues], ":")
+		for address, waiting := range map[string]string{fields[local]: sent, fields[remote]: received} {
+			if !strings.HasSuffix(address, fmt.Sprintf(":%04X", port)) {
+				continue
+			}
+			n, err := strconv.ParseInt(waiting, 16, 64)
+			if err != nil {
+				return 0, fmt.Errorf("/proc/<id>/net/tcp: %w", err)
+			}
+			bytes += n
+		}
+	}
+	return bytes, nil
+}

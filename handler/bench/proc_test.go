@@ -69,3 +69,32 @@ func TestParseFiles(t *testing.T) {
 		})
 	}
 }
+
+func TestParseWaiting(t *testing.T) {
+	const (
+		head   = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+		server = "   1: 0100007F:1F90 0100007F:C350 01 00000010:00000200 00:00000000 00000000     0        0 1 1 0 20 4 30 10 -1\n"
+		client = "   2: 0100007F:C350 0100007F:1F90 01 00000003:0000FC00 00:00000000 00000000     0        0 1 1 0 20 4 30 10 -1\n"
+		other  = "   3: 0100007F:C351 0100007F:1F91 01 00000000:0000FC00 00:00000000 00000000     0        0 1 1 0 20 4 30 10 -1\n"
+	)
+	for name, test := range map[string]struct {
+		sockets string
+		want    int64
+		bad     bool
+	}{
+		"nothing":          {head, 0, false},
+		"sent_by_server":   {head + server, 0x10, false},
+		"waits_for_client": {head + client, 0xFC00, false},
+		"both":             {head + server + client, 0xFC10, false},
+		"other_server":     {head + other, 0, false},
+		"short_line":       {head + "  1: x\n", 0, false},
+		"garbage":          {"   1: 0100007F:1F90 0100007F:C350 01 x:y 00:0\n", 0, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parseWaiting(test.sockets, 8080)
+			if got != test.want || (err != nil) != test.bad {
+				t.Errorf("%d, %v, want %d", got, err, test.want)
+			}
+		})
+	}
+}

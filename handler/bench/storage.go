@@ -2,10 +2,12 @@ package main
 
 import (
 	"encoding/base64"
+	"encoding/xml"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,15 +18,29 @@ const accountName = "bench"
 // storage speaks just enough of Azure Queue Storage for the handler to settle, and forgets what it is told.
 // It answers at once, so that only the handler's own cost shows.
 type storage struct {
-	server       *httptest.Server
-	transactions atomic.Int64
+	server *httptest.Server
+	// transactions is how many requests came, received how many bytes their bodies had.
+	transactions, received atomic.Int64
 	// strange counts requests that it does not know: the run measures something else then.
 	strange     atomic.Int64
 	connections connections
+	// keep is set when the next Put Message is to be looked at; kept has it then.
+	keep atomic.Bool
+	kept chan put
+}
+
+// put is a Put Message.
+type put struct {
+	// bytes is the size of the request's body.
+	bytes int
+	// text is the message, still encoded.
+	text string
+	// delay is how long it stays invisible.
+	delay time.Duration
 }
 
 func newStorage() *storage {
-	s := &storage{}
+	s := &storage{kept: make(chan put, 1)}
 	s.server = httptest.NewUnstartedServer(s)
 	s.server.Config.ConnState = s.connections.watch
 	s.server.Start()
@@ -37,12 +53,17 @@ func (s *storage) connectionString() string {
 	return fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;QueueEndpoint=%s/%s;", accountName, key, s.server.URL, accountName)
 }
 
+// messages is the URL that takes a Put Message for the queue.
+func (s *storage) messages(queue string) string {
+	return s.server.URL + "/" + accountName + "/" + queue + "/messages"
+}
+
 func (s *storage) close() { s.server.Close() }
 
 // ServeHTTP knows Create Queue, Put Message and Get Queue Metadata.
 func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.transactions.Add(1)
-	if _, err := io.Copy(io.Discard, r.Body); err != nil {
+	if err := s.read(r); err != nil {
 		return // the caller has gone
 	}
 	queue, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"+accountName+"/"), "/")
@@ -60,6 +81,36 @@ func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.strange.Add(1)
 		w.WriteHeader(http.StatusNotImplemented)
 	}
+}
+
+// read reads a request's body. It keeps none but what [storage.next] asked for, which costs time.
+func (s *storage) read(r *http.Request) error {
+	if r.Method != http.MethodPost || !s.keep.CompareAndSwap(true, false) {
+		n, err := io.Copy(io.Discard, r.Body)
+		s.received.Add(n)
+		return err
+	}
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	s.received.Add(int64(len(body)))
+	s.kept <- readPut(body, r.URL.Query().Get("visibilitytimeout"))
+	return nil
+}
+
+// next has the next Put Message that comes. Take it before asking for another.
+func (s *storage) next() <-chan put {
+	s.keep.Store(true)
+	return s.kept
+}
+
+// readPut reads a Put Message. What is not one has no text.
+func readPut(body []byte, visibilityTimeout string) put {
+	var message struct{ MessageText string }
+	_ = xml.Unmarshal(body, &message)
+	seconds, _ := strconv.Atoi(visibilityTimeout)
+	return put{bytes: len(body), text: message.MessageText, delay: time.Duration(seconds) * time.Second}
 }
 
 // enqueued is the answer to Put Message.

@@ -53,19 +53,19 @@ func TestBatch(t *testing.T) {
 		"alone": func(t *testing.T, b *logs.Batch, out *writes) {
 			say(t, b, info, "a")
 			out.want(t, "a")
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 			say(t, b, info, "b")
 			out.want(t, "a", "b")
 		},
 		"many": func(t *testing.T, b *logs.Batch, out *writes) {
 			say(t, b, info, "a", "b", "c")
-			time.Sleep(9 * time.Millisecond)
+			<-time.After(9 * time.Millisecond)
 			say(t, b, info, "d")
 			out.want(t, "a")
-			time.Sleep(time.Millisecond)
+			<-time.After(time.Millisecond)
 			out.want(t, "a", "bcd")
 			say(t, b, info, "e")
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 			out.want(t, "a", "bcd", "e")
 		},
 		"warning": func(t *testing.T, b *logs.Batch, out *writes) {
@@ -75,7 +75,7 @@ func TestBatch(t *testing.T) {
 			say(t, b, info, "c")
 			say(t, b, zerolog.ErrorLevel, "e")
 			out.want(t, "a", "bw", "ce")
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			out.want(t, "a", "bw", "ce")
 		},
 		"no_level": func(t *testing.T, b *logs.Batch, out *writes) {
@@ -96,7 +96,7 @@ func TestBatch(t *testing.T) {
 			line := strings.Repeat("x", 16<<10)
 			say(t, b, info, line, line, line, line)
 			out.want(t, line, line+line)
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 			out.want(t, line, line+line, line)
 		},
 	} {

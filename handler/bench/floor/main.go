@@ -1,7 +1,9 @@
-// Floor is the least that a custom handler can do: it takes an invocation, posts the same bytes to TARGET,
-// and tells the Functions host that all is well. It reads no message, decides nothing and writes nothing to
-// storage, so what it costs is what HTTP costs. `make bench` measures the product beside it; it is no part
-// of the product.
+// Floor is the least that a custom handler can do with plain net/http: it takes an invocation into a buffer
+// that it has used before, posts as many bytes as the product's call has to TARGET on a connection that is
+// kept, and tells the Functions host that all is well. When the target is busy and STORAGE is set, it posts
+// as many bytes as the product's Put Message has to there. How many that is the load tells in the headers
+// of the invocation. It reads no message and decides nothing, so what it costs is what HTTP costs.
+// `make bench` measures the product beside it; it is no part of the product.
 package main
 
 import (
@@ -14,13 +16,19 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strconv"
+	"sync"
 	"syscall"
 	"time"
 )
 
 const (
-	portName   = "FUNCTIONS_CUSTOMHANDLER_PORT"
-	targetName = "TARGET"
+	portName    = "FUNCTIONS_CUSTOMHANDLER_PORT"
+	targetName  = "TARGET"
+	storageName = "STORAGE"
+	// callHeader and putHeader tell how many bytes the call and the put have.
+	callHeader = "X-Bench-Call-Bytes"
+	putHeader  = "X-Bench-Put-Bytes"
 	// maxInvocationBytes is the handler's own limit.
 	maxInvocationBytes = 2 << 20
 	readHeaderTimeout  = 30 * time.Second
@@ -48,8 +56,7 @@ func run(ctx context.Context, getenv func(string) string) error {
 	if err != nil {
 		return fmt.Errorf("listening for invocations: %w", err)
 	}
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: maxIdlePerHost, DisableCompression: true}}
-	server := &http.Server{Handler: forward(client, target), ReadHeaderTimeout: readHeaderTimeout}
+	server := &http.Server{Handler: newFloor(target, getenv(storageName)), ReadHeaderTimeout: readHeaderTimeout}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("answering invocations: %w", err)
@@ -57,36 +64,76 @@ func run(ctx context.Context, getenv func(string) string) error {
 	return nil
 }
 
-// forward answers GET at once, as the handler does, and hands on the body of a POST. Whatever status the
-// target answers is a success: the product settles every one of them.
-func forward(client *http.Client, target string) http.HandlerFunc {
-	answer := []byte(`{"Logs":[]}`)
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			if err := post(r.Context(), client, target, http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
-				http.Error(w, "the call failed", http.StatusInternalServerError)
-				return
-			}
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(answer) // a host that hung up has nobody to tell
+// floor answers invocations.
+type floor struct {
+	client http.Client
+	// storage is empty where nothing is put back.
+	target, storage string
+	// buffers has the bytes of invocations that were answered.
+	buffers sync.Pool
+}
+
+func newFloor(target, storage string) *floor {
+	return &floor{
+		client:  http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: maxIdlePerHost, DisableCompression: true}},
+		target:  target,
+		storage: storage,
+		buffers: sync.Pool{New: func() any { return new([]byte) }},
 	}
 }
 
-func post(ctx context.Context, client *http.Client, target string, from io.Reader) error {
-	body, err := io.ReadAll(from)
-	if err != nil {
+// ServeHTTP answers GET at once, as the handler does, and makes the call of a POST. Whatever status the
+// target answers is a success: the product settles every one of them.
+func (f *floor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		if err := f.deliver(r); err != nil {
+			http.Error(w, "the invocation failed", http.StatusInternalServerError)
+			return
+		}
+	}
+	w.Header()["Content-Type"] = []string{"application/json"}
+	_, _ = w.Write([]byte(`{"Logs":[]}`)) // a host that hung up has nobody to tell
+}
+
+func (f *floor) deliver(r *http.Request) error {
+	size, call, put := int(r.ContentLength), length(r, callHeader), length(r, putHeader)
+	if size < 0 || max(size, call, put) > maxInvocationBytes {
+		return errors.New("no length, or too long")
+	}
+	buffer := f.buffers.Get().(*[]byte)
+	if len(*buffer) < max(size, call, put) {
+		*buffer = make([]byte, max(size, call, put))
+	}
+	if _, err := io.ReadFull(r.Body, (*buffer)[:size]); err != nil {
 		return err
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target, bytes.NewReader(body))
-	if err != nil {
-		return err
+	status, err := f.post(r.Context(), f.target, (*buffer)[:call])
+	if err == nil && status >= http.StatusInternalServerError && f.storage != "" {
+		_, err = f.post(r.Context(), f.storage, (*buffer)[:put])
 	}
-	response, err := client.Do(request)
+	if err == nil {
+		f.buffers.Put(buffer) // both sides read a body to its end before they answer: nobody else reads it now
+	}
+	return err
+}
+
+// length is what a header of the load's tells; 0 where it tells nothing.
+func length(r *http.Request, header string) int {
+	n, _ := strconv.Atoi(r.Header.Get(header))
+	return max(n, 0)
+}
+
+// post sends one request and reads its answer to the end, so that the connection can be used again.
+func (f *floor) post(ctx context.Context, to string, body []byte) (status int, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
-		return err
+		return 0, err
+	}
+	response, err := f.client.Do(request)
+	if err != nil {
+		return 0, err
 	}
 	defer response.Body.Close()
 	_, err = io.Copy(io.Discard, response.Body)
-	return err
+	return response.StatusCode, err
 }

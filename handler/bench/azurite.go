@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2" //nolint:depguard // the SDK alone is what the product is compared with
+
+	"asynccaller/handler/azurite"
+)
+
+// putBacks is what putting back into Azurite has shown: messages a second of the product's, whose targets
+// are busy, beside those of the SDK alone. Azurite costs more than either.
+type putBacks struct {
+	// Messages is how many are written in each round, by 24 in parallel.
+	Messages int    `json:"messages"`
+	Rounds   int    `json:"rounds"`
+	SDK      spread `json:"sdk_rate"`
+	Product  spread `json:"product_rate"`
+	Ratio    spread `json:"ratio"`
+}
+
+const (
+	// turns is how many messages each of 24 in parallel writes in a round. Azurite gets slower with the
+	// number of messages that a queue has.
+	turns = 20
+	// roundsInOne is how many rounds take the place of one elsewhere: they last but a third of a second, and
+	// Azurite's rate goes up and down.
+	roundsInOne = 3
+)
+
+// startAzurite installs Azurite if need be, and starts one.
+func startAzurite(ctx context.Context, talk io.Writer) (*azurite.Server, error) {
+	err := azurite.Install(ctx, talk)
+	if err == nil {
+		var server *azurite.Server
+		if server, err = azurite.Start(ctx, azurite.Options{}); err == nil {
+			return server, nil
+		}
+	}
+	return nil, fmt.Errorf("%w; or leave out what needs it with -azurite=false", err)
+}
+
+// puttingBack measures, SDK and product in turn, each first in every second round.
+func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds int) (p *putBacks, err error) {
+	c := cell{KiB: 1, Mode: modeBinary, Parallel: shortParallel, Status: http.StatusServiceUnavailable}
+	message, err := b.written(ctx, c)
+	if err != nil {
+		return p, err
+	}
+	product, err := b.productOn(server.ConnectionString).start(ctx)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, product.stop()) }()
+	q, err := newSDKQueue(ctx, server.ConnectionString, strings.ToLower(c.Mode.function()))
+	if err != nil {
+		return p, err
+	}
+	defer q.close()
+	load := b.load(product, c, sizes{})
+	var sdkRates, rates []float64
+	alone := func() error { return q.round(ctx, &sdkRates, func() error { return q.fill(ctx, message) }) }
+	whole := func() error { return q.round(ctx, &rates, func() error { return load.each(ctx, turns) }) }
+	rounds *= roundsInOne
+	if err := alternate(rounds+1, alone, whole); err != nil {
+		return p, fmt.Errorf("putting back into azurite: %w", err)
+	}
+	sdkRates, rates = sdkRates[1:], rates[1:] // the first round warms up
+	return &putBacks{turns * shortParallel, rounds, newSpread(sdkRates), newSpread(rates), ratios(rates, sdkRates)}, nil
+}
+
+// sdkQueue is a queue as the SDK sees it: one client for all.
+type sdkQueue struct {
+	client *azqueue.QueueClient
+	http   *http.Client
+}
+
+func newSDKQueue(ctx context.Context, connectionString, name string) (*sdkQueue, error) {
+	q := &sdkQueue{http: &http.Client{Transport: &http.Transport{
+		// Its own would keep ten connections and make the others anew, over and over.
+		MaxIdleConnsPerHost: shortParallel,
+	}}}
+	var options azqueue.ClientOptions
+	options.Transport = q.http
+	var err error
+	if q.client, err = azqueue.NewQueueClientFromConnectionString(connectionString, name, &options); err != nil {
+		return nil, err
+	}
+	_, err = q.client.Create(ctx, nil)
+	return q, err
+}
+
+func (q *sdkQueue) close() { q.http.CloseIdleConnections() }
+
+// round empties the queue, lets it be filled, and adds the rate if all messages are there then.
+func (q *sdkQueue) round(ctx context.Context, rates *[]float64, fill func() error) error {
+	if _, err := q.client.ClearMessages(ctx, nil); err != nil {
+		return err
+	}
+	begin := time.Now()
+	if err := fill(); err != nil {
+		return err
+	}
+	elapsed := time.Since(begin)
+	const want = turns * shortParallel
+	properties, err := q.client.GetProperties(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if n := properties.ApproximateMessagesCount; n == nil || *n != want {
+		return fmt.Errorf("the queue does not have the %d messages that were written", want)
+	}
+	*rates = append(*rates, want/elapsed.Seconds())
+	return nil
+}
+
+// fill writes a round's messages in the plainest way.
+func (q *sdkQueue) fill(ctx context.Context, message put) error {
+	ttl, delay := int32(-1), int32(message.delay/time.Second)
+	options := &azqueue.EnqueueMessageOptions{TimeToLive: &ttl, VisibilityTimeout: &delay}
+	var writers sync.WaitGroup
+	failed := make([]error, shortParallel)
+	for n := range shortParallel {
+		writers.Go(func() {
+			for i := 0; i < turns && failed[n] == nil; i++ {
+				_, failed[n] = q.client.EnqueueMessage(ctx, message.text, options)
+			}
+		})
+	}
+	writers.Wait()
+	return errors.Join(failed...)
+}

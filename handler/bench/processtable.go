@@ -1,0 +1,87 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+)
+
+const (
+	kibibyte = 1 << 10
+	mebibyte = 1 << 20
+)
+
+// process is the rows of what is measured outside of cells. A dash is where nothing is measured.
+func (r *report) process() [][]string {
+	rows := [][]string{
+		{"", "floor", "product"},
+		{"start to first answer, ms", r.Start.Floor.text(0), r.Start.Product.text(0)},
+	}
+	rows = append(rows, r.memory()...)
+	rows = append(rows, r.storage()...)
+	return append(rows, []string{
+		"executable, MiB",
+		number(float64(r.FloorBytes)/mebibyte, 1), number(float64(r.ProductBytes)/mebibyte, 1),
+	})
+}
+
+// The heads of rows that stand in the table of limits too.
+const (
+	callInFlight = "memory of a call, KiB: "
+	answerAdds   = "that an answer of 1 GiB adds, KiB: "
+)
+
+func (r *report) memory() [][]string {
+	rows := [][]string{{"memory when idle, MiB", r.Idle.Floor.over(mebibyte).text(1), r.Idle.Product.over(mebibyte).text(1)}}
+	for _, p := range r.Peaks {
+		rows = append(rows, []string{"peak, MiB: " + p.String(), p.Floor.over(mebibyte).text(1), p.Product.over(mebibyte).text(1)})
+	}
+	for _, h := range r.Held {
+		rows = append(rows, []string{callInFlight + h.String(), h.Floor.over(kibibyte).text(0), h.Product.over(kibibyte).text(0)})
+	}
+	for _, a := range r.Answering {
+		rows = append(rows, []string{answerAdds + a.Framing, "-", a.Added.over(kibibyte).text(0)})
+	}
+	return rows
+}
+
+func (r *report) storage() [][]string {
+	floor := func(status int) string { return number(r.floorTransactions(status), 2) }
+	return [][]string{
+		{"storage transactions of a delivered call", floor(http.StatusOK), number(r.transactions(http.StatusOK, 0), 2)},
+		{"storage transactions of a put back", floor(http.StatusServiceUnavailable), number(r.transactions(http.StatusServiceUnavailable, 1), 2)},
+		{"storage transactions of a dead letter", "-", number(r.DeadLetter, 2)},
+		{fmt.Sprintf("storage connections, %d put back at a time", stormParallel), "-", strconv.Itoa(r.Connections)},
+	}
+}
+
+// transactions is the storage transactions of an invocation of the product's in the cell with the status
+// that is farthest from what is wanted.
+func (r *report) transactions(status int, wanted float64) float64 {
+	return r.farthest(status, wanted, func(c measured) float64 { return c.Storage })
+}
+
+func (r *report) floorTransactions(status int) float64 {
+	return r.farthest(status, 0, func(c measured) float64 { return c.FloorStorage })
+}
+
+func (r *report) farthest(status int, from float64, of func(measured) float64) float64 {
+	farthest := from
+	for _, c := range r.Cells {
+		if n := of(c); c.Status == status && math.Abs(n-from) > math.Abs(farthest-from) {
+			farthest = n
+		}
+	}
+	return farthest
+}
+
+// filesNote says why fewer calls were held than wanted, if so.
+func (r *report) filesNote() string {
+	for _, h := range r.Held {
+		if h.Calls < h.Wanted {
+			return fmt.Sprintf("No more than %d calls could be held, for want of open files (ulimit -n).\n", h.Calls)
+		}
+	}
+	return ""
+}
