@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2" //nolint:depguard // the SDK alone is what the product is compared with
@@ -27,9 +26,9 @@ type putBacks struct {
 }
 
 const (
-	// turns is how many messages each of 24 in parallel writes in a round. Azurite gets slower with the
-	// number of messages that a queue has.
-	turns = 20
+	// roundMessages is how many messages are written in a round, by 24 in parallel. Azurite gets slower with
+	// the number of messages that a queue has.
+	roundMessages = 20 * shortParallel
 	// roundsInOne is how many rounds take the place of one elsewhere: they last but a third of a second, and
 	// Azurite's rate goes up and down.
 	roundsInOne = 3
@@ -66,14 +65,18 @@ func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds in
 	defer q.close()
 	load := b.load(product, c, sizes{})
 	var sdkRates, rates []float64
-	alone := func() error { return q.round(ctx, &sdkRates, func() error { return q.fill(ctx, message) }) }
-	whole := func() error { return q.round(ctx, &rates, func() error { return load.each(ctx, turns) }) }
+	alone := func() error {
+		return q.round(ctx, &sdkRates, func() (time.Duration, error) { return q.fill(ctx, message) })
+	}
+	whole := func() error {
+		return q.round(ctx, &rates, func() (time.Duration, error) { return load.all(ctx, roundMessages) })
+	}
 	rounds *= roundsInOne
 	if err := alternate(rounds+1, alone, whole); err != nil {
 		return p, fmt.Errorf("putting back into azurite: %w", err)
 	}
 	sdkRates, rates = sdkRates[1:], rates[1:] // the first round warms up
-	return &putBacks{turns * shortParallel, rounds, newSpread(sdkRates), newSpread(rates), ratios(rates, sdkRates)}, nil
+	return &putBacks{roundMessages, rounds, newSpread(sdkRates), newSpread(rates), ratios(rates, sdkRates)}, nil
 }
 
 // sdkQueue is a queue as the SDK sees it: one client for all.
@@ -100,40 +103,33 @@ func newSDKQueue(ctx context.Context, connectionString, name string) (*sdkQueue,
 func (q *sdkQueue) close() { q.http.CloseIdleConnections() }
 
 // round empties the queue, lets it be filled, and adds the rate if all messages are there then.
-func (q *sdkQueue) round(ctx context.Context, rates *[]float64, fill func() error) error {
+func (q *sdkQueue) round(ctx context.Context, rates *[]float64, fill func() (took time.Duration, err error)) error {
 	if _, err := q.client.ClearMessages(ctx, nil); err != nil {
 		return err
 	}
-	begin := time.Now()
-	if err := fill(); err != nil {
+	took, err := fill()
+	if err != nil {
 		return err
 	}
-	elapsed := time.Since(begin)
-	const want = turns * shortParallel
 	properties, err := q.client.GetProperties(ctx, nil)
 	if err != nil {
 		return err
 	}
-	if n := properties.ApproximateMessagesCount; n == nil || *n != want {
-		return fmt.Errorf("the queue does not have the %d messages that were written", want)
+	if n := properties.ApproximateMessagesCount; n == nil || *n != roundMessages {
+		return fmt.Errorf("the queue does not have the %d messages that were written", roundMessages)
 	}
-	*rates = append(*rates, want/elapsed.Seconds())
+	*rates = append(*rates, roundMessages/took.Seconds())
 	return nil
 }
 
 // fill writes a round's messages in the plainest way.
-func (q *sdkQueue) fill(ctx context.Context, message put) error {
+func (q *sdkQueue) fill(ctx context.Context, message put) (took time.Duration, err error) {
 	ttl, delay := int32(-1), int32(message.delay/time.Second)
 	options := &azqueue.EnqueueMessageOptions{TimeToLive: &ttl, VisibilityTimeout: &delay}
-	var writers sync.WaitGroup
-	failed := make([]error, shortParallel)
-	for n := range shortParallel {
-		writers.Go(func() {
-			for i := 0; i < turns && failed[n] == nil; i++ {
-				_, failed[n] = q.client.EnqueueMessage(ctx, message.text, options)
-			}
-		})
-	}
-	writers.Wait()
-	return errors.Join(failed...)
+	begin := time.Now()
+	err = share(roundMessages, shortParallel, func(int) error {
+		_, err := q.client.EnqueueMessage(ctx, message.text, options)
+		return err
+	})
+	return time.Since(begin), err
 }

@@ -17,7 +17,7 @@ func TestSDKQueue(t *testing.T) {
 	}
 	t.Cleanup(q.close)
 	var rates []float64
-	fill := func() error { return q.fill(t.Context(), put{text: "eA==", delay: 5 * time.Second}) }
+	fill := func() (time.Duration, error) { return q.fill(t.Context(), put{text: "eA==", delay: 5 * time.Second}) }
 	for range 2 {
 		if err := q.round(t.Context(), &rates, fill); err != nil {
 			t.Fatal(err)
@@ -26,7 +26,7 @@ func TestSDKQueue(t *testing.T) {
 	if len(rates) != 2 || rates[0] <= 0 || rates[1] <= 0 {
 		t.Errorf("rates %v", rates)
 	}
-	err = q.round(t.Context(), &rates, func() error { return nil })
+	err = q.round(t.Context(), &rates, func() (time.Duration, error) { return 1, nil })
 	if err == nil || !strings.Contains(err.Error(), "does not have the 480 messages") || len(rates) != 2 {
 		t.Errorf("error %v and rates %v of a round that wrote nothing", err, rates)
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -64,18 +65,40 @@ func (l load) run(ctx context.Context, length time.Duration) (sample, error) {
 }
 
 // once posts one invocation on each connection and waits until all are answered.
-func (l load) once(ctx context.Context) error { return l.each(ctx, 1) }
+func (l load) once(ctx context.Context) error {
+	return l.connect(ctx, func(_ int, c *caller) error { return c.post() })
+}
 
-// each posts so many invocations on each connection, and waits until all are answered.
-func (l load) each(ctx context.Context, invocations int) error {
-	return l.connect(ctx, func(_ int, c *caller) error {
-		for range invocations {
-			if err := c.post(); err != nil {
-				return err
-			}
+// all posts so many invocations, each connection the next one, and tells how long it took from when all were
+// connected until all were answered.
+func (l load) all(ctx context.Context, invocations int) (took time.Duration, err error) {
+	callers := make([]*caller, l.parallel)
+	for n := range callers {
+		if callers[n], err = l.dial(ctx); err != nil {
+			return 0, err
 		}
-		return nil
-	})
+		defer callers[n].close()
+	}
+	begin := time.Now()
+	err = share(invocations, l.parallel, func(n int) error { return callers[n].post() })
+	return time.Since(begin), err
+}
+
+// share does something so many times, in parallel by so many, each of whom does it again as soon as he can: so
+// none waits at the end for one that was slow. It returns the first error of each.
+func share(times, workers int, do func(worker int) error) error {
+	var taken atomic.Int64
+	var working sync.WaitGroup
+	failed := make([]error, workers)
+	for n := range workers {
+		working.Go(func() {
+			for failed[n] == nil && taken.Add(1) <= int64(times) {
+				failed[n] = do(n)
+			}
+		})
+	}
+	working.Wait()
+	return errors.Join(failed...)
 }
 
 // dialing bounds how many connections are made at a time, to what any system's backlog takes.

@@ -51,17 +51,17 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadEach: so many on each connection, no more and no less.
-func TestLoadEach(t *testing.T) {
+// TestLoadAll: so many in all, no more and no less.
+func TestLoadAll(t *testing.T) {
 	p := &partner{ids: map[string]bool{}, status: http.StatusOK}
-	if err := newLoad(t, p, 3).each(t.Context(), 5); err != nil {
-		t.Fatal(err)
+	if took, err := newLoad(t, p, 3).all(t.Context(), 14); err != nil || took <= 0 {
+		t.Fatal(took, err)
 	}
-	if len(p.ids) != 15 {
-		t.Errorf("%d invocations, want 15", len(p.ids))
+	if len(p.ids) != 14 {
+		t.Errorf("%d invocations, want 14", len(p.ids))
 	}
 	p.status = http.StatusInternalServerError
-	if err := newLoad(t, p, 3).each(t.Context(), 5); err == nil {
+	if _, err := newLoad(t, p, 3).all(t.Context(), 5); err == nil {
 		t.Error("an answer of 500 went well")
 	}
 }
