@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 	"unicode/utf8"
+
+	"asynccaller/handler/strictjson"
 )
 
 var null = json.RawMessage("null")
@@ -23,7 +25,7 @@ func (w *object) raw(name string, value json.RawMessage) {
 	if w.Len() > 1 {
 		w.WriteByte(',')
 	}
-	w.Write(quote(name))
+	w.Write(strictjson.AppendString(w.AvailableBuffer(), name))
 	w.WriteByte(':')
 	w.Write(value)
 }
@@ -42,7 +44,7 @@ func (w *object) end() []byte {
 	return w.Bytes()
 }
 
-func quote(text string) []byte { return marshal(text) }
+func quote(text string) []byte { return strictjson.AppendString(nil, text) }
 
 // marshal encodes a value that always can be, without the escapes that only HTML needs.
 func marshal(value any) []byte {

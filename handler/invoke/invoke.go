@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/delivery"
 	"asynccaller/handler/functionapp"
 	"asynccaller/handler/logs"
+	"asynccaller/handler/strictjson"
 )
 
 // maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, each byte up to
@@ -123,19 +124,8 @@ func answerLogs(w http.ResponseWriter, status int, line string) {
 	const before, after = `{"Logs":[`, `]}`
 	text := make([]byte, 0, len(before)+len(line)+len(`""`)+len(after))
 	text = append(text, before...)
-	text = appendQuoted(text, line)
+	text = strictjson.AppendString(text, line)
 	write(w, status, append(text, after...))
-}
-
-// appendQuoted appends a text as a JSON string. Nearly all texts have nothing that must be escaped.
-func appendQuoted(to []byte, text string) []byte {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			quoted, _ := json.Marshal(text) // a string always can be
-			return append(to, quoted...)
-		}
-	}
-	return append(append(append(to, '"'), text...), '"')
 }
 
 func write(w http.ResponseWriter, status int, body []byte) {

@@ -234,6 +234,22 @@ func TestAnswerLimit(t *testing.T) {
 	}
 }
 
+// An answer that is announced to be far too long is not waited for once its beginning is there.
+func TestGiantAnswerIsNotAwaited(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	beginning := strings.Repeat("x", 64<<10)
+	server := newWire(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"+beginning)
+		<-release
+	})
+	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	wantAnswer(t, o, 200)
+	if string(o.Body) != beginning || !o.Truncated || o.Took > patience/2 {
+		t.Errorf("got %d bytes, truncated %v, after %v", len(o.Body), o.Truncated, o.Took)
+	}
+}
+
 // A compressed answer that the envelope asked for is handed on as it came.
 func TestAnswerIsNotDecompressed(t *testing.T) {
 	server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -131,12 +130,18 @@ func outsideXML(r rune) bool {
 	return r < ' '
 }
 
-var validName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
-
 // ValidName reports whether the service accepts the name: 3 to 63 lower-case letters, digits and single
 // dashes, which neither begin nor end it.
 func ValidName(name string) bool {
-	return len(name) >= 3 && len(name) <= 63 && validName.MatchString(name)
+	if len(name) < 3 || len(name) > 63 || name[0] == '-' || name[len(name)-1] == '-' || strings.Contains(name, "--") {
+		return false
+	}
+	for i := range len(name) {
+		if c := name[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
+			return false
+		}
+	}
+	return true
 }
 
 // PoisonName names the queue that takes what could not be handled from the given one, as the Functions

@@ -138,13 +138,7 @@ func array(elements []json.RawMessage) json.RawMessage {
 }
 
 // quote writes a text as JSON, without the escapes that only HTML needs.
-func quote(text string) json.RawMessage {
-	var w bytes.Buffer
-	encoder := json.NewEncoder(&w)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // a string always can be
-	return bytes.TrimSuffix(w.Bytes(), []byte("\n"))
-}
+func quote(text string) json.RawMessage { return strictjson.AppendString(nil, text) }
 
 // asJSON is a value as --set takes it: JSON if it is, else a string.
 func asJSON(text string) json.RawMessage {
