@@ -69,8 +69,8 @@ type parts struct {
 	id, dequeueCount, popReceipt, expirationTime json.RawMessage
 }
 
-// readParts reads an invocation of just the form that the host gives it, in one pass. It is not ok for any
-// other that encoding/json may understand: Data twice, a name in other letter case or with escapes.
+// readParts reads an invocation of just the form that the host gives it, and decodes nothing. It is not ok for
+// any other that encoding/json may understand: Data twice, a name in other letter case or with escapes.
 func readParts(body []byte, binding string) (p parts, ok bool) {
 	if !strictjson.Valid(body) {
 		return p, false

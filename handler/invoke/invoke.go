@@ -100,8 +100,8 @@ func refuse(w http.ResponseWriter, about zerolog.Context, status int, err error,
 	answer(w, status, map[string]any{"error": err.Error()})
 }
 
-// recoverPanic makes a panic, if there was one, fail one invocation, not the handler. A message that panics every time is
-// moved to the poison queue by the host.
+// recoverPanic makes a panic, if cause tells of one, fail one invocation, not the handler. A message that
+// panics every time is moved to the poison queue by the host.
 func recoverPanic(cause any, w http.ResponseWriter, about zerolog.Context, follows string) {
 	if cause == nil {
 		return
