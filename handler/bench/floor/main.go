@@ -14,6 +14,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/signal"
 	"strconv"
@@ -48,15 +49,20 @@ func main() {
 
 // run answers until ctx ends, and then ends at once.
 func run(ctx context.Context, getenv func(string) string) error {
-	port, target := getenv(portName), getenv(targetName)
+	port, target, storage := getenv(portName), getenv(targetName), getenv(storageName)
 	if port == "" || target == "" {
 		return fmt.Errorf("%s and %s must be set: `make bench` does", portName, targetName)
+	}
+	for name, address := range map[string]string{targetName: target, storageName: storage} {
+		if u, err := url.Parse(address); address != "" && (err != nil || u.Host == "") {
+			return fmt.Errorf("%s is not a URL", name)
+		}
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
 		return fmt.Errorf("listening for invocations: %w", err)
 	}
-	server := &http.Server{Handler: newFloor(target, getenv(storageName)), ReadHeaderTimeout: readHeaderTimeout}
+	server := &http.Server{Handler: newFloor(target, storage), ReadHeaderTimeout: readHeaderTimeout}
 	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("answering invocations: %w", err)

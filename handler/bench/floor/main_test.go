@@ -159,8 +159,8 @@ func TestRunRefuses(t *testing.T) {
 	}{
 		"no_settings": {nil, portName + " and " + targetName},
 		"no_target":   {map[string]string{portName: "1"}, targetName},
-		"bad_target":  {map[string]string{portName: "1", targetName: "http://[::1"}, "missing ']'"},
-		"bad_storage": {map[string]string{portName: "1", targetName: "http://127.0.0.1:1", storageName: ":"}, "missing protocol"},
+		"bad_target":  {map[string]string{portName: "1", targetName: "http://[::1"}, targetName + " is not a URL"},
+		"bad_storage": {map[string]string{portName: "1", targetName: "http://127.0.0.1:1", storageName: ":"}, storageName + " is not a URL"},
 		"bad_port":    {map[string]string{portName: "x", targetName: "http://127.0.0.1:1"}, "listening for invocations"},
 	} {
 		t.Run(name, func(t *testing.T) {
