@@ -2,10 +2,10 @@ package invoke
 
 import (
 	"errors"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
 
 	"github.com/google/uuid"
 )
@@ -16,17 +16,25 @@ import (
 // header. It does not keep out another process on the same machine, which could send all of it: see
 // SECURITY.md.
 func checkDoor(r *http.Request) error {
-	switch mediaType, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); {
+	switch {
 	case !isLoopback(r.Host):
 		return errors.New("header Host: not the loopback address, so it is not from the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: the Functions host sends none, browsers do")
 	case uuid.Validate(r.Header.Get(invocationHeader)) != nil:
-		return errors.New("header " + invocationHeader + ": missing or no GUID, so it is not from the Functions host")
-	case !strings.EqualFold(strings.TrimSpace(mediaType), "application/json"):
+		return errors.New("header X-Azure-Functions-InvocationId: missing or no GUID, so it is not from the Functions host")
+	case !isJSON(r.Header.Get("Content-Type")):
 		return errors.New("header Content-Type: want application/json, as the Functions host sends")
 	}
 	return nil
+}
+
+func isJSON(contentType string) bool {
+	if contentType == "application/json; charset=utf-8" { // just as the host writes it: nothing to parse
+		return true
+	}
+	mediaType, _, _ := mime.ParseMediaType(contentType)
+	return mediaType == "application/json"
 }
 
 func isLoopback(hostport string) bool {

@@ -25,6 +25,7 @@ func TestDoor(t *testing.T) {
 		"no_invocation_id":        {"http://127.0.0.1:7071/", "X-Azure-Functions-InvocationId", "", http.StatusForbidden},
 		"invocation_id_no_guid":   {"http://127.0.0.1:7071/", "X-Azure-Functions-InvocationId", "42", http.StatusForbidden},
 		"form":                    {"http://127.0.0.1:7071/", "Content-Type", "text/plain", http.StatusForbidden},
+		"parameter_twice":         {"http://127.0.0.1:7071/", "Content-Type", "application/json; a=1; a=2", http.StatusForbidden},
 		"no_content_type":         {"http://127.0.0.1:7071/", "Content-Type", "", http.StatusForbidden},
 		"content_type_in_capital": {"http://127.0.0.1:7071/", "Content-Type", "Application/JSON", http.StatusOK},
 	} {

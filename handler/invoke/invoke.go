@@ -36,7 +36,7 @@ const messageKept = "the host keeps the message and delivers it again"
 func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer *delivery.Deliverer, log zerolog.Logger) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]any{"status": "ready"})
+		answer(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
 	for _, f := range functions {
 		router.Post("/"+f.Name, invocationHandler(f, deliverer, log))
@@ -46,10 +46,10 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
 		log.Warn().Str("path", r.URL.Path).Msg("no such function: is there a function.json for it in the app folder?")
-		answer(w, http.StatusNotFound, map[string]any{"error": "no such function"})
+		answer(w, http.StatusNotFound, map[string]string{"error": "no such function"})
 	})
 	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusMethodNotAllowed, map[string]any{"error": "method not allowed"})
+		answer(w, http.StatusMethodNotAllowed, map[string]string{"error": "method not allowed"})
 	})
 	return router
 }
@@ -97,7 +97,7 @@ func bodyStatus(err error) int {
 func refuse(w http.ResponseWriter, about zerolog.Context, status int, err error, follows string) {
 	log := about.Logger()
 	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
-	answer(w, status, map[string]any{"error": err.Error()})
+	answer(w, status, map[string]string{"error": err.Error()})
 }
 
 // recoverPanic makes a panic, if cause tells of one, fail one invocation, not the handler. A message that
@@ -108,14 +108,11 @@ func recoverPanic(cause any, w http.ResponseWriter, about zerolog.Context, follo
 	}
 	log := about.Logger()
 	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
-	answer(w, http.StatusInternalServerError, map[string]any{"error": "panic, see the handler's log"})
+	answer(w, http.StatusInternalServerError, map[string]string{"error": "panic, see the handler's log"})
 }
 
-func answer(w http.ResponseWriter, status int, body map[string]any) {
-	text, err := json.Marshal(body)
-	if err != nil { // cannot be: all of it is text
-		text = []byte("{}")
-	}
+func answer(w http.ResponseWriter, status int, body map[string]string) {
+	text, _ := json.Marshal(body) // text always can be
 	write(w, status, text)
 }
 

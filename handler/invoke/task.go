@@ -64,7 +64,7 @@ func runTask(ctx context.Context, w http.ResponseWriter, task Task, log *zerolog
 	took := time.Since(begin)
 	if err != nil {
 		log.Error().Err(err).Dur(logs.Took, took).Msg("task failed: " + runMissed)
-		answer(w, http.StatusInternalServerError, map[string]any{"error": err.Error()})
+		answer(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
 		return
 	}
 	if summary == "" {
