@@ -8,7 +8,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
-	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
@@ -46,15 +45,12 @@ const (
 
 const userAgent = "async-caller"
 
-// errTimeout tells the end of a call's own time from every other end of its context.
-var errTimeout = errors.New("no answer in time")
-
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
 	single    *roundTripper
 	targets   *targets
 	transport *http.Transport
-	timeout   time.Duration
+	deadlines deadlines
 }
 
 // New returns a client whose calls last at most timeout and go to targets that the rules allow, through
@@ -79,7 +75,7 @@ func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
 		single:    &roundTripper{targets, transport},
 		targets:   targets,
 		transport: transport,
-		timeout:   timeout,
+		deadlines: deadlines{limit: timeout},
 	}
 }
 
@@ -90,32 +86,22 @@ func (c *Client) Close() { c.transport.CloseIdleConnections() }
 // envelope's shorter one. When the context ends the call is interrupted.
 func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	started := time.Now()
-	timeout := c.timeout
+	ctx = c.deadlines.of(ctx, started)
 	if e.Call.Timeout > 0 {
-		timeout = min(timeout, e.Call.Timeout)
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, e.Call.Timeout, errTimeout)
+		defer cancel()
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
-	defer cancel()
-
 	outcome := c.do(ctx, e)
 	outcome.Took = time.Since(started)
 	return outcome
 }
 
 func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	// net/http does not tell a connection that breaks during the handshake from one that breaks later.
-	// Dialing runs in a goroutine of its own, which may outlive the call.
-	var handshakeFailed atomic.Bool
-	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
-	})
-	request, err := newRequest(traced, e)
+	var shake handshake
+	response, err := c.send(newRequest(shake.watched(ctx), e))
 	if err != nil {
-		return decision.Outcome{Failure: decision.FailureBadURL, Detail: "the request cannot be made"}
-	}
-	response, err := c.send(request)
-	if err != nil {
-		return classify(ctx, err, handshakeFailed.Load())
+		return classify(ctx, err, shake.failed.Load())
 	}
 	defer response.Body.Close()
 
@@ -127,6 +113,21 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	outcome.Body, outcome.Truncated = readAnswer(response)
 	return outcome
 }
+
+// handshake tells whether the latest TLS handshake failed: net/http does not tell a connection that breaks
+// during the handshake from one that breaks later.
+type handshake struct {
+	trace httptrace.ClientTrace
+	// failed is set by the goroutine that dials, which may outlive the call.
+	failed atomic.Bool
+}
+
+func (h *handshake) watched(ctx context.Context) context.Context {
+	h.trace.TLSHandshakeDone = h.done
+	return httptrace.WithClientTrace(ctx, &h.trace)
+}
+
+func (h *handshake) done(_ tls.ConnectionState, err error) { h.failed.Store(err != nil) }
 
 // send makes the request and follows its redirects. That is what http.Client does, which copies all headers
 // beforehand for a redirect that seldom comes. So it is asked only then, and shown the answer that is there.
@@ -191,20 +192,26 @@ func readAnswer(response *http.Response) (beginning []byte, truncated bool) {
 	return beginning, n > 0 || !errors.Is(err, io.EOF)
 }
 
-func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error) {
-	var body io.Reader
-	if e.Call.Body != nil {
-		body = bytes.NewReader(e.Call.Body)
+func newRequest(ctx context.Context, e *envelope.Envelope) *http.Request {
+	request := &http.Request{
+		Method: e.Call.Method, URL: e.Call.Target, Host: e.Call.Host, Header: header(e),
+		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 	}
-	request, err := http.NewRequestWithContext(ctx, e.Call.Method, "", body)
-	if err != nil {
-		return nil, err
+	if content := e.Call.Body; content != nil {
+		request.ContentLength = int64(len(content))
+		request.GetBody = func() (io.ReadCloser, error) { return newBody(content), nil }
+		request.Body = newBody(content)
 	}
-	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, forwarded(e.Call.Header)
-	setDefault(request.Header, "User-Agent", userAgent)
-	setDefault(request.Header, idempotencyKey, e.RequestID)
-	request.Header["X-Async-Caller-Attempt"] = []string{strconv.Itoa(e.Attempts + 1)}
-	return request, nil
+	return request.WithContext(ctx)
+}
+
+// newBody is of those types that net/http knows to be in memory: it sends any other apart from the headers, in a
+// write of its own.
+func newBody(content []byte) io.ReadCloser {
+	if len(content) == 0 {
+		return http.NoBody // or net/http would look for a length that it does not trust to be 0
+	}
+	return io.NopCloser(bytes.NewReader(content))
 }
 
 // idempotencyKey is not as net/http writes it: a header of that name would tell it that it may repeat the
@@ -212,37 +219,54 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 // the wire the letter case of a name means nothing (RFC 9110, 5.1).
 const idempotencyKey = "idempotency-key"
 
-func setDefault(header http.Header, name, value string) {
+// header is what is sent: the envelope's own headers, with which it shares the values, but those that
+// concern only one connection; and ours, where it has none of that name.
+func header(e *envelope.Envelope) http.Header {
+	const ours = 3
+	sent := make(http.Header, len(e.Call.Header)+ours)
+	for name, values := range e.Call.Header {
+		if !hopByHop(name) {
+			sent[hidden(name)] = values
+		}
+	}
+	for _, listed := range e.Call.Header["Connection"] {
+		for name := range strings.SplitSeq(listed, ",") {
+			delete(sent, hidden(http.CanonicalHeaderKey(strings.TrimSpace(name))))
+		}
+	}
+	values := [ours]string{userAgent, e.RequestID, strconv.Itoa(e.Attempts + 1)}
+	setDefault(sent, "User-Agent", values[0:1:1])
+	setDefault(sent, idempotencyKey, values[1:2:2])
+	sent["X-Async-Caller-Attempt"] = values[2:]
+	return sent
+}
+
+func setDefault(header http.Header, name string, values []string) {
 	if _, set := header[name]; !set {
-		header[name] = []string{value}
+		header[name] = values
 	}
 }
 
-// forwarded copies the headers but those that concern only one connection (RFC 9110, 7.6.1), and the
-// length, which follows from the body. It shares the values with the envelope. Keys that net/http would
-// understand are hidden from it.
-func forwarded(header http.Header) http.Header {
-	const ours = 3
-	copied := make(http.Header, len(header)+ours)
-	maps.Copy(copied, header)
-	for _, listed := range header["Connection"] {
-		for name := range strings.SplitSeq(listed, ",") {
-			copied.Del(strings.TrimSpace(name))
-		}
+// hopByHop reports whether a header concerns only one connection (RFC 9110, 7.6.1). The length is among them,
+// as it follows from the body.
+func hopByHop(name string) bool {
+	switch name {
+	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length":
+		return true
 	}
-	for _, name := range []string{
-		"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-	} {
-		delete(copied, name)
+	return false
+}
+
+// hidden is a header's name in a form that net/http does not know it by, where it would act on it.
+func hidden(name string) string {
+	switch name {
+	case "Idempotency-Key":
+		return idempotencyKey
+	case "X-Idempotency-Key":
+		return "x-idempotency-key"
 	}
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values, ok := copied[name]; ok {
-			delete(copied, name)
-			copied[strings.ToLower(name)] = values
-		}
-	}
-	return copied
+	return name
 }
 
 // roundTripper makes single requests: those that may be made, with answers that http.Client can always
