@@ -72,11 +72,8 @@ type parts struct {
 // readParts reads an invocation of just the form that the host gives it, and decodes nothing. It is not ok for
 // any other that encoding/json may understand: Data twice, a name in other letter case or with escapes.
 func readParts(body []byte, binding string) (p parts, ok bool) {
-	if !strictjson.Valid(body) {
-		return p, false
-	}
 	var data, metadata bool
-	ok = strictjson.Each(body, func(name, value []byte) bool {
+	ok = strictjson.Read(body, func(name, value []byte) bool {
 		switch {
 		case string(name) == `"Data"` && !data:
 			data = true

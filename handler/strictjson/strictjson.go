@@ -63,36 +63,58 @@ func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
 // Object reads a text that must be one JSON object.
 func Object(text []byte) ([]Member, error) {
-	if err := check(text); err != nil {
-		return nil, err
+	var l list
+	if !Read(text, l.add) {
+		if err := check(text); err != nil {
+			return nil, err
+		}
+		return nil, cmp.Or(l.err, wrongType("an object", text))
 	}
-	return members(bytes.TrimRight(text, " \t\r\n"))
+	return l.members, onlyOnce(l.members)
 }
 
 // Members reads a member's value that must be an object.
-func Members(value json.RawMessage) ([]Member, error) { return members(value) }
-
-func members(text []byte) ([]Member, error) {
-	const usual = 4
-	list := make([]Member, 0, usual)
-	var err error
-	if !Each(text, func(name, value []byte) bool {
-		m := Member{Value: value}
-		if m.Name, err = String(name); err != nil {
-			err = fmt.Errorf("a member's name: %w", err)
-			return false
-		}
-		list = append(list, m)
-		return true
-	}) {
-		return nil, cmp.Or(err, wrongType("an object", text))
+func Members(value json.RawMessage) ([]Member, error) {
+	var l list
+	if !Each(value, l.add) {
+		return nil, cmp.Or(l.err, wrongType("an object", value))
 	}
-	return list, onlyOnce(list)
+	return l.members, onlyOnce(l.members)
 }
 
-// Each shows the members of an object, their names as they are written, in quotes, until one is not wanted.
-// It reports whether all were; false is also what it says of a value that is no object. The text must be
-// known to be valid JSON: a [Member.Value], or what [Valid] says so of.
+// list is members in their order, and what is wrong with the name of the one after them.
+type list struct {
+	members []Member
+	err     error
+}
+
+func (l *list) add(name, value []byte) bool {
+	const usual = 4
+	if l.members == nil {
+		l.members = make([]Member, 0, usual)
+	}
+	text, err := String(name)
+	if err != nil {
+		l.err = fmt.Errorf("a member's name: %w", err)
+		return false
+	}
+	l.members = append(l.members, Member{text, value})
+	return true
+}
+
+// Read shows the members of a text that nobody has looked at yet, their names as they are written, in
+// quotes, until one is not wanted. It reports whether all were, and the text is one JSON object in UTF-8,
+// which encoding/json does not ask for. It may have shown some before it finds that it is not.
+func Read(text []byte, visit func(name, value []byte) bool) bool {
+	at := SkipSpace(text, 0)
+	if !utf8.Valid(text) || at == len(text) || text[at] != '{' {
+		return false
+	}
+	at = validMembers(text, at, 1, visit)
+	return at >= 0 && SkipSpace(text, at) == len(text)
+}
+
+// Each is [Read] for a text that is known to be valid JSON: a [Member.Value], or a value that Read has shown.
 func Each(text []byte, visit func(name, value []byte) bool) bool {
 	at := SkipSpace(text, 0)
 	if text[at] != '{' {
@@ -112,9 +134,6 @@ func Each(text []byte, visit func(name, value []byte) bool) bool {
 	}
 	return true
 }
-
-// Valid reports whether a text is one JSON value in UTF-8, which encoding/json does not ask for.
-func Valid(text []byte) bool { return utf8.Valid(text) && valid(text) }
 
 // onlyOnce finds a name that stands twice.
 func onlyOnce(list []Member) error {

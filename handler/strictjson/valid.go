@@ -3,6 +3,7 @@ package strictjson
 import (
 	"bytes"
 	"encoding/binary"
+	"math/bits"
 	"slices"
 	"strings"
 	"unicode/utf16"
@@ -29,7 +30,7 @@ func validValue(text []byte, at, depth int) int {
 	case c == '"':
 		return validString(text, at)
 	case c == '{':
-		return validMembers(text, at, depth+1)
+		return validMembers(text, at, depth+1, nil)
 	case c == '[':
 		return validElements(text, at, depth+1)
 	case c == '-' || isDigit(c):
@@ -43,7 +44,8 @@ func validValue(text []byte, at, depth int) int {
 	return -1
 }
 
-func validMembers(text []byte, at, depth int) int {
+// validMembers reads an object. Visit, if there is one, is shown each member, and can end it.
+func validMembers(text []byte, at, depth int, visit func(name, value []byte) bool) int {
 	if depth > maxDepth {
 		return -1
 	}
@@ -51,16 +53,19 @@ func validMembers(text []byte, at, depth int) int {
 		return at + 1
 	}
 	for {
-		if at >= len(text) || text[at] != '"' {
-			return -1
-		}
+		begin := at
 		if at = validString(text, at); at < 0 {
 			return -1
 		}
+		name := text[begin:at]
 		if at = SkipSpace(text, at); at >= len(text) || text[at] != ':' {
 			return -1
 		}
-		if at = validValue(text, SkipSpace(text, at+1), depth); at < 0 {
+		begin = SkipSpace(text, at+1)
+		if at = validValue(text, begin, depth); at < 0 {
+			return -1
+		}
+		if visit != nil && !visit(name, text[begin:at:at]) {
 			return -1
 		}
 		switch at = SkipSpace(text, at); {
@@ -97,6 +102,9 @@ func validElements(text []byte, at, depth int) int {
 }
 
 func validString(text []byte, at int) int {
+	if end := shortEnd(text, at); end >= 0 {
+		return end
+	}
 	end := StringEnd(text, at)
 	if end < 0 || holdsControl(text[at:end]) {
 		return -1
@@ -120,16 +128,39 @@ func validString(text []byte, at int) int {
 	return end
 }
 
-// holdsControl finds a control character, which must not stand in a string. It looks at many bytes at a time,
-// as messages mostly consist of long strings: a byte below n, which is at most 128, is one whose high bit
-// n's subtraction sets; a borrow can only come from such a byte.
+// Many bytes are looked at at a time, as messages mostly consist of strings: a byte below n, which is at most
+// 128, is one whose high bit n's subtraction sets; a borrow can only come from such a byte, so the lowest bit
+// that is set is right.
+const (
+	width = 8
+	ones  = ^uint64(0) / 0xff // 1 in each byte
+	highs = ones << 7
+	limit = ones * ' '
+)
+
+// shortEnd is where a string ends that is short and has no escapes, as names and ids are. It returns -1 where
+// it finds no such string: what there is a closer look tells.
+func shortEnd(text []byte, at int) int {
+	const short = 8 * width
+	if at >= len(text) || text[at] != '"' {
+		return -1
+	}
+	at++
+	for last := min(at+short, len(text)) - width; at <= last; at += width {
+		word := binary.LittleEndian.Uint64(text[at:])
+		quotes, escapes := word^ones*'"', word^ones*'\\'
+		if special := ((quotes-ones)&^quotes | (escapes-ones)&^escapes | (word-limit)&^word) & highs; special != 0 {
+			if at += bits.TrailingZeros64(special) / 8; text[at] == '"' {
+				return at + 1
+			}
+			return -1
+		}
+	}
+	return -1
+}
+
+// holdsControl finds a control character, which must not stand in a string.
 func holdsControl(text []byte) bool {
-	const (
-		width = 8
-		ones  = ^uint64(0) / 0xff // 1 in each byte
-		highs = ones << 7
-		limit = ones * ' '
-	)
 	for len(text) >= 4*width {
 		a, b := binary.LittleEndian.Uint64(text), binary.LittleEndian.Uint64(text[width:])
 		c, d := binary.LittleEndian.Uint64(text[2*width:]), binary.LittleEndian.Uint64(text[3*width:])

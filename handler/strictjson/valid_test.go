@@ -20,6 +20,12 @@ func FuzzValid(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
+	for length := range 80 { // around the widths in which strings are looked at
+		for _, end := range []string{``, `\"`, `\`, "\x1f", " ", "é", "\x7f", "\x9f", "!", "]"} {
+			f.Add([]byte(`"` + strings.Repeat("a", length) + end + `"`))
+			f.Add([]byte(`["` + strings.Repeat("a", length) + end + `","` + strings.Repeat("b", 20) + `"]`))
+		}
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if got, want := valid(text), json.Valid(text); got != want {
 			t.Errorf("valid %v, encoding/json says %v: %q", got, want, text)
