@@ -108,6 +108,7 @@ func runServe(ctx context.Context, s Surroundings) (err error) {
 		Rules:    w.settings.Rules(w.policies),
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithPutBack(w.settings.PutBack, queues.MaxDequeueCount),
+		Log:      log,
 		Stopping: ctx,
 		Now:      time.Now,
 		Jitter:   rand.Float64,

@@ -20,13 +20,25 @@ import (
 
 // Message is what the host handed over.
 type Message struct {
-	Queue string
+	// Function took it, in the invocation of that id.
+	Function, InvocationID string
+	Queue                  string
 	// ID names the call when the envelope has no request id: 1 to 128 visible ASCII characters.
 	ID string
+	// DequeueCount is how often the host has got it, as far as that is known, or 0.
+	DequeueCount int64
 	// Content is the message's decoded body.
 	Content []byte
 	// Lease is the host's hold on the message; the zero value where its word cannot be taken for it.
 	Lease settle.Lease
+}
+
+// MarshalZerologObject adds the fields that every log line about the message has.
+func (m *Message) MarshalZerologObject(event *zerolog.Event) {
+	event.Str(logs.Function, m.Function).Str(logs.Queue, m.Queue).Str(logs.InvocationID, m.InvocationID)
+	if m.ID != "" {
+		event.Str(logs.MessageID, m.ID).Int64(logs.DequeueCount, m.DequeueCount)
+	}
 }
 
 // Result is what became of a message.
@@ -60,6 +72,7 @@ type Deliverer struct {
 	Rules   decision.Rules
 	Caller  Caller
 	Settler *settle.Settler
+	Log     zerolog.Logger
 	// Stopping ends when the handler is told to stop; calls under way are then interrupted. Calls run in it and
 	// not in the context of the invocation: a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
@@ -69,80 +82,80 @@ type Deliverer struct {
 }
 
 // Deliver takes a message from its arrival to the point where the host may delete it, and logs one line
-// about it with the logger in ctx. It does not stop when ctx is cancelled: a host that hangs up must not
-// cause a call to be forgotten that was made.
+// about it. It does not stop when ctx is cancelled: a host that hangs up must not cause a call to be forgotten
+// that was made.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
-	e, policy, err := d.open(m)
-	if e == nil {
-		result := Result{Decision: decision.OnMalformed(err)}
+	arrived := d.Now()
+	e, policy, err := d.open(m, arrived)
+	var result Result
+	switch {
+	case e == nil:
+		result.Decision = decision.OnMalformed(err)
 		if whose, ok := errors.AsType[*envelope.TenantError](err); ok {
 			result.Tenant = whose.Tenant
 		}
-		return d.settle(ctx, m, nil, result)
-	}
-	result := Result{Envelope: e, TargetHost: e.Call.Target.Host}
-	if err != nil {
+	case err != nil:
 		result.Decision = decision.OnMalformed(err)
 		result.State = e.State
-		return d.settle(ctx, m, e, result)
+	default:
+		result.Decision = d.Rules.BeforeCall(e, arrived)
 	}
-	result.Decision = d.Rules.BeforeCall(e, d.Now())
+	if e != nil {
+		result.Envelope, result.TargetHost = e, e.Call.Target.Host
+	}
+	settled := arrived
 	if result.Action == decision.Call {
-		started := d.Now()
 		outcome := d.Caller.Do(d.Stopping, e) //nolint:contextcheck // see Stopping
-		result.Decision = d.Rules.AfterCall(e, policy, outcome, started, d.Now(), d.Jitter())
+		settled = d.Now()
+		result.Decision = d.Rules.AfterCall(e, policy, outcome, arrived, settled, d.Jitter())
 		result.Attempt, result.Took = e.Attempts+1, outcome.Took
 	}
-	return d.settle(ctx, m, e, result)
+	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
+	written, err := d.Settler.Settle(ctx, settling, result.Decision, settled)
+	result.LeftOut, result.PutBack, result.Err = written.LeftOut, written.PutBack, err
+	d.log(&m, &result)
+	return result
 }
 
 // open makes an envelope of the message's content. Its error says why that cannot be delivered, ever;
 // beside it stands the envelope if only its retry policy is at fault.
-func (d *Deliverer) open(m Message) (*envelope.Envelope, retry.Policy, error) {
+func (d *Deliverer) open(m Message, arrived time.Time) (*envelope.Envelope, retry.Policy, error) {
 	e, err := envelope.Parse(m.Content)
 	if err != nil {
 		return nil, retry.Policy{}, err
 	}
-	if err := e.Accept(d.Now(), m.ID, d.Settler.MaxContentBytes()); err != nil {
+	if err := e.Accept(arrived, m.ID, d.Settler.MaxContentBytes()); err != nil {
 		return nil, retry.Policy{}, &envelope.TenantError{Tenant: e.Tenant, Err: err}
 	}
 	policy, err := d.Rules.PolicyFor(e)
 	return e, policy, err
 }
 
-func (d *Deliverer) settle(ctx context.Context, m Message, e *envelope.Envelope, result Result) Result {
-	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
-	written, err := d.Settler.Settle(ctx, settling, result.Decision, d.Now())
-	result.LeftOut, result.PutBack, result.Err = written.LeftOut, written.PutBack, err
-	result.log(zerolog.Ctx(ctx))
-	return result
-}
-
 // log writes the one line that every message gets, and a line before it when we gave up.
-func (r Result) log(log *zerolog.Logger) {
+func (d *Deliverer) log(m *Message, r *Result) {
 	if r.Err != nil {
-		log.Error().Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
+		d.Log.Error().EmbedObject(m).Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
 		return
 	}
 	if r.GivenUp {
-		log.Error().EmbedObject(subject(r)).
+		d.Log.Error().EmbedObject(m).EmbedObject((*subject)(r)).
 			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
 			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {
-		log.Warn().EmbedObject(subject(r)).Strs(logs.Ignored, r.Ignored).
+		d.Log.Warn().EmbedObject(m).EmbedObject((*subject)(r)).Strs(logs.Ignored, r.Ignored).
 			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
 	}
 	level := zerolog.InfoLevel
 	if r.Reason == decision.Malformed {
 		level = zerolog.ErrorLevel // a person has to look at it, and no line before this one says so
 	}
-	log.WithLevel(level).EmbedObject(r).Msg("settled")
+	d.Log.WithLevel(level).EmbedObject(m).EmbedObject(r).Msg("settled")
 }
 
 // MarshalZerologObject adds the fields of the log line.
-func (r Result) MarshalZerologObject(event *zerolog.Event) {
-	event.EmbedObject(subject(r))
+func (r *Result) MarshalZerologObject(event *zerolog.Event) {
+	event.EmbedObject((*subject)(r))
 	logTenant(event, r.Tenant)
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
@@ -175,7 +188,7 @@ type subject Result
 const maxText = 128
 
 // MarshalZerologObject adds the fields.
-func (s subject) MarshalZerologObject(event *zerolog.Event) {
+func (s *subject) MarshalZerologObject(event *zerolog.Event) {
 	e := s.Envelope
 	if e == nil {
 		return
@@ -201,7 +214,7 @@ func logText(event *zerolog.Event, name, value string) {
 const usualSummary = 160
 
 // Summary is the log line in short, for a person who looks at one invocation.
-func (r Result) Summary() string {
+func (r *Result) Summary() string {
 	var text strings.Builder
 	text.Grow(usualSummary)
 	add := func(parts ...string) {

@@ -79,7 +79,7 @@ type bench struct {
 	store  *memory.Store
 	target *target
 	log    *bytes.Buffer
-	// ctx is what the host's request has; it carries the logger.
+	// ctx is what the host's request has.
 	ctx context.Context
 	// stop tells the handler to stop.
 	stop context.CancelFunc
@@ -95,11 +95,12 @@ func setup(t *testing.T, called *target) *bench {
 	}
 	stopping, stop := context.WithCancel(t.Context())
 	b.stop = stop
-	b.ctx = zerolog.New(b.log).WithContext(t.Context())
+	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(b.store, queue.Base64),
+		Log:      zerolog.New(b.log),
 		Stopping: stopping,
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
@@ -159,9 +160,10 @@ func (b *bench) wantQueue(t *testing.T, name, content string, delay time.Duratio
 	}
 }
 
-// logLine is one line of the log, decoded.
+// logLine is one line of the log, decoded, without the fields that every line has.
 type logLine map[string]any
 
+// lines are the log's. Each must say which message it is about.
 func (b *bench) lines(t *testing.T) []logLine {
 	t.Helper()
 	var lines []logLine
@@ -169,6 +171,12 @@ func (b *bench) lines(t *testing.T) []logLine {
 		var line logLine
 		if err := json.Unmarshal([]byte(text), &line); err != nil {
 			t.Fatalf("log line %q: %v", text, err)
+		}
+		for _, name := range []string{"function", "queue", "invocation_id", "message_id", "dequeue_count"} {
+			if _, ok := line[name]; !ok {
+				t.Errorf("log line %q has no field %s", text, name)
+			}
+			delete(line, name)
 		}
 		lines = append(lines, line)
 	}

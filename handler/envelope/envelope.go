@@ -200,8 +200,8 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 // CorrelationID is the one that the call carries in its header X-Correlation-ID, for the log; empty when
 // it has none, or one that is no id.
 func (e *Envelope) CorrelationID() string {
-	if id := e.Call.Header.Get("X-Correlation-Id"); ValidRequestID(id) {
-		return id
+	if ids := e.Call.Header["X-Correlation-Id"]; len(ids) > 0 && ValidRequestID(ids[0]) {
+		return ids[0]
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ func BenchmarkParseInvocation(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(body)))
 				for b.Loop() {
-					if _, err := parseInvocation(body, "message"); err != nil {
+					if _, err := parseInvocation(body, "message", false); err != nil {
 						b.Fatal(err)
 					}
 				}

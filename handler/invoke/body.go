@@ -24,7 +24,7 @@ func giveBack(buffer *bytes.Buffer) {
 }
 
 // readInvocation reads and parses the body of the host's POST.
-func readInvocation(w http.ResponseWriter, r *http.Request, binding string) (invocation, error) {
+func readInvocation(w http.ResponseWriter, r *http.Request, binding string, withLease bool) (invocation, error) {
 	buffer := takeBuffer()
 	defer giveBack(buffer)
 	if r.ContentLength > 0 { // under func start; in Azure the length is not told
@@ -33,5 +33,5 @@ func readInvocation(w http.ResponseWriter, r *http.Request, binding string) (inv
 	if _, err := buffer.ReadFrom(http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
 		return invocation{}, fmt.Errorf("reading the invocation: %w", err)
 	}
-	return parseInvocation(buffer.Bytes(), binding)
+	return parseInvocation(buffer.Bytes(), binding, withLease)
 }

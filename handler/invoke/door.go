@@ -19,14 +19,22 @@ func checkDoor(r *http.Request) error {
 	switch {
 	case !isLoopback(r.Host):
 		return errors.New("header Host: not the loopback address, so it is not from the Functions host")
-	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
+	case header(r, "Origin") != "" || header(r, "Sec-Fetch-Site") != "":
 		return errors.New("header Origin: the Functions host sends none, browsers do")
-	case uuid.Validate(r.Header.Get(invocationHeader)) != nil:
+	case uuid.Validate(header(r, invocationHeader)) != nil:
 		return errors.New("header X-Azure-Functions-InvocationId: missing or no GUID, so it is not from the Functions host")
-	case !isJSON(r.Header.Get("Content-Type")):
+	case !isJSON(header(r, "Content-Type")):
 		return errors.New("header Content-Type: want application/json, as the Functions host sends")
 	}
 	return nil
+}
+
+// header is Header.Get for a name in the letter case that net/http knows headers by.
+func header(r *http.Request, name string) string {
+	if values := r.Header[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
 }
 
 func isJSON(contentType string) bool {

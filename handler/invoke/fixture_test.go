@@ -68,6 +68,7 @@ type app struct {
 func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app {
 	tb.Helper()
 	a := &app{store: memory.New(), log: &lockedBuffer{}}
+	log := zerolog.New(a.log)
 	if err := a.store.Create(tb.Context(), mainQueue); err != nil {
 		tb.Fatal(err)
 	}
@@ -75,12 +76,13 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
+		Log:      log,
 		Stopping: tb.Context(),
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
 	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
-	a.Handler = invoke.Handler(functions, nil, a.deliverer, zerolog.New(a.log))
+	a.Handler = invoke.Handler(functions, nil, a.deliverer, log)
 	return a
 }
 

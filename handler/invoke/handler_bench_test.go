@@ -25,7 +25,9 @@ func (s silent) WriteHeader(int)             {}
 // HTTP, on both sides.
 func BenchmarkInvocation(b *testing.B) {
 	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
-	handler := invoke.Handler(functions, nil, newApp(b, answers(http.StatusOK)).deliverer, zerolog.New(io.Discard).With().Timestamp().Logger())
+	deliverer := newApp(b, answers(http.StatusOK)).deliverer
+	deliverer.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
+	handler := invoke.Handler(functions, nil, deliverer, deliverer.Log)
 	for _, size := range []int{1 << 10, 45 << 10} {
 		content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":{"url":"https://t.example/orders",`+
 			`"headers":{"Content-Type":"text/plain"},"body":%q}}`, strings.Repeat("lorem ipsum ", size/12))

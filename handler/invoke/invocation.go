@@ -24,8 +24,8 @@ type invocation struct {
 	// manual run.
 	MessageID    string
 	DequeueCount int64
-	// Lease is zero unless the host vouches for every part of it: a body that could write it could have
-	// us overwrite other messages.
+	// Lease is zero unless it is wanted and the host vouches for every part of it: a body that could write it
+	// could have us overwrite other messages.
 	Lease settle.Lease
 }
 
@@ -34,7 +34,7 @@ type invocation struct {
 //
 // The host hands content over in two ways. With dataType "binary" Data holds plain base64; otherwise it
 // holds a string that is itself JSON text, and so begins with a quote, which base64 never does.
-func parseInvocation(body []byte, binding string) (invocation, error) {
+func parseInvocation(body []byte, binding string, withLease bool) (invocation, error) {
 	p, ok := readParts(body, binding)
 	if !ok {
 		var err error
@@ -51,7 +51,7 @@ func parseInvocation(body []byte, binding string) (invocation, error) {
 		MessageID:    hintText(p.id),
 		DequeueCount: hintNumber(p.dequeueCount),
 	}
-	if dataType == functionapp.DataBinary {
+	if withLease && dataType == functionapp.DataBinary {
 		in.Lease = settle.Lease{
 			ID:           in.MessageID,
 			PopReceipt:   hintText(p.popReceipt),

@@ -38,8 +38,11 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusOK, map[string]string{"status": "ready"})
 	})
+	messages := make(map[string]http.HandlerFunc, len(functions))
 	for _, f := range functions {
-		router.Post("/"+f.Name, invocationHandler(f, deliverer, log))
+		path := "/" + f.Name
+		messages[path] = invocationHandler(f, deliverer, log)
+		router.Post(path, messages[path])
 	}
 	for name, task := range tasks {
 		router.Post("/"+name, taskHandler(name, task, log))
@@ -51,35 +54,50 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, http.StatusMethodNotAllowed, map[string]string{"error": "method not allowed"})
 	})
-	return router
+	return &messagesFirst{messages, router}
+}
+
+// messagesFirst finds what takes messages without the router, which makes a copy of every request that it
+// routes.
+type messagesFirst struct {
+	messages map[string]http.HandlerFunc // by path
+	router   http.Handler
+}
+
+func (h *messagesFirst) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if handle := h.messages[r.URL.Path]; handle != nil && r.Method == http.MethodPost {
+		handle(w, r)
+		return
+	}
+	h.router.ServeHTTP(w, r)
 }
 
 func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.HandlerFunc {
-	log = log.With().Str(logs.Function, f.Name).Str(logs.Queue, f.Queue).Logger()
 	return func(w http.ResponseWriter, r *http.Request) {
-		invocationID := r.Header.Get(invocationHeader)
-		about := log.With().Str(logs.InvocationID, invocationID)
-		defer func() { recoverPanic(recover(), w, about, messageKept) }()
-
+		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: header(r, invocationHeader)}
+		defer func() {
+			if cause := recover(); cause != nil {
+				panicked(w, log.Error().EmbedObject(&m), cause, messageKept)
+			}
+		}()
 		if err := checkDoor(r); err != nil {
-			refuse(w, about, http.StatusForbidden, err, messageKept)
+			refuse(w, log.Error().EmbedObject(&m), http.StatusForbidden, err, messageKept)
 			return
 		}
-		in, err := readInvocation(w, r, f.Binding)
+		in, err := readInvocation(w, r, f.Binding, deliverer.Settler.NeedsLease())
 		if err != nil {
-			refuse(w, about, bodyStatus(err), err, messageKept)
+			refuse(w, log.Error().EmbedObject(&m), bodyStatus(err), err, messageKept)
 			return
 		}
-		id := callID(in.MessageID, invocationID)
-		about = about.Str(logs.MessageID, id).Int64(logs.DequeueCount, in.DequeueCount)
-		message := delivery.Message{Queue: f.Queue, ID: id, Content: in.Content, Lease: in.Lease}
-		result := deliverer.Deliver(about.Logger().WithContext(r.Context()), message)
-		answerLogs(w, status(result), result.Summary())
+		m.ID, m.DequeueCount = callID(in.MessageID, m.InvocationID), in.DequeueCount
+		m.Content, m.Lease = in.Content, in.Lease
+		result := deliverer.Deliver(r.Context(), m)
+		answerLogs(w, status(&result), result.Summary())
 	}
 }
 
 // status tells the host whether it may delete the message: only when all that must exist does.
-func status(r delivery.Result) int {
+func status(r *delivery.Result) int {
 	if r.Err != nil || r.Action == decision.Fault {
 		return http.StatusInternalServerError
 	}
@@ -93,21 +111,17 @@ func bodyStatus(err error) int {
 	return http.StatusBadRequest
 }
 
-// refuse leaves it to the host what follows: what came was not what the host sends.
-func refuse(w http.ResponseWriter, about zerolog.Context, status int, err error, follows string) {
-	log := about.Logger()
-	log.Error().Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
+// refuse leaves it to the host what follows: what came was not what the host sends. The event says what it is
+// about.
+func refuse(w http.ResponseWriter, event *zerolog.Event, status int, err error, follows string) {
+	event.Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
 	answer(w, status, map[string]string{"error": err.Error()})
 }
 
-// recoverPanic makes a panic, if cause tells of one, fail one invocation, not the handler. A message that
-// panics every time is moved to the poison queue by the host.
-func recoverPanic(cause any, w http.ResponseWriter, about zerolog.Context, follows string) {
-	if cause == nil {
-		return
-	}
-	log := about.Logger()
-	log.Error().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
+// panicked makes a panic fail one invocation, not the handler. A message that panics every time is moved to
+// the poison queue by the host.
+func panicked(w http.ResponseWriter, event *zerolog.Event, cause any, follows string) {
+	event.Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
 	answer(w, http.StatusInternalServerError, map[string]string{"error": "panic, see the handler's log"})
 }
 
@@ -125,8 +139,11 @@ func answerLogs(w http.ResponseWriter, status int, line string) {
 	write(w, status, append(text, after...))
 }
 
+// contentType is that of every answer; nobody changes it.
+var contentType = []string{"application/json"}
+
 func write(w http.ResponseWriter, status int, body []byte) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header()["Content-Type"] = contentType
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // a host that hung up has nobody to tell
 }

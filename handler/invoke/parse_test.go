@@ -51,7 +51,7 @@ func FuzzParseInvocation(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte, binding string) {
 		want, metadata, ok := slowly(body, binding)
-		got, err := parseInvocation(body, binding)
+		got, err := parseInvocation(body, binding, true)
 		if !ok {
 			if err == nil {
 				t.Fatalf("read %q out of what encoding/json refuses", got.Content)

@@ -33,18 +33,20 @@ const (
 func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	running := make(chan struct{}, 1)
 	return func(w http.ResponseWriter, r *http.Request) {
-		about := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name)
-		defer func() { recoverPanic(recover(), w, about, runMissed) }()
-
+		log := log.With().Str(logs.InvocationID, header(r, invocationHeader)).Str(logs.Function, name).Logger()
+		defer func() {
+			if cause := recover(); cause != nil {
+				panicked(w, log.Error(), cause, runMissed)
+			}
+		}()
 		if err := checkDoor(r); err != nil {
-			refuse(w, about, http.StatusForbidden, err, runMissed)
+			refuse(w, log.Error(), http.StatusForbidden, err, runMissed)
 			return
 		}
 		if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
-			refuse(w, about, bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), runMissed)
+			refuse(w, log.Error(), bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), runMissed)
 			return
 		}
-		log := about.Logger()
 		select {
 		case running <- struct{}{}:
 			defer func() { <-running }()

@@ -52,7 +52,7 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 
 // putBack makes the content come back when it is due. In mode update it tells how.
 func (s *Settler) putBack(ctx context.Context, m Message, content []byte, due time.Time) (PutBackMode, error) {
-	if s.mode != PutBackUpdate {
+	if !s.NeedsLease() {
 		return "", s.put(ctx, m.Queue, content, due)
 	}
 	if m.Lease.Updatable(s.maxDequeueCount, due) {

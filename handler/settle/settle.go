@@ -54,6 +54,9 @@ func (s *Settler) WithPutBack(mode PutBackMode, maxDequeueCount int64) *Settler 
 // MaxContentBytes is the size of the largest content that it can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
+// NeedsLease reports whether it looks at the lease of a message.
+func (s *Settler) NeedsLease() bool { return s.mode == PutBackUpdate }
+
 // Message is what is settled.
 type Message struct {
 	// Queue is where it came from: the successor and the callback go there, the dead letter to its
@@ -62,7 +65,7 @@ type Message struct {
 	// Content is the message as it came. Envelope is what it holds, nil when that is malformed.
 	Content  []byte
 	Envelope *envelope.Envelope
-	// Lease is what mode update needs.
+	// Lease may be zero unless the settler needs it.
 	Lease Lease
 }
 
