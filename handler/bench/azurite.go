@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"time"
 
@@ -17,6 +18,8 @@ import (
 // putBacks is what putting back into Azurite has shown: messages a second of the product's, whose targets
 // are busy, beside those of the SDK alone. Azurite costs more than either.
 type putBacks struct {
+	// Apart says that Azurite had a processor of its own, and who wrote to it all others.
+	Apart bool `json:"apart"`
 	// Messages is how many are written in each round, by 24 in parallel.
 	Messages int    `json:"messages"`
 	Rounds   int    `json:"rounds"`
@@ -46,8 +49,41 @@ func startAzurite(ctx context.Context, talk io.Writer) (*azurite.Server, error) 
 	return nil, fmt.Errorf("%w; or leave out what needs it with -azurite=false", err)
 }
 
+// intoAzurite measures with an Azurite of its own: on the processors that all share, where each disturbs the
+// others, and apart from them, as storage is. Apart, both have no more processors than there are.
+func (b *bed) intoAzurite(ctx context.Context, rounds int, apart bool, talk io.Writer) (p putBacks, err error) {
+	var rest []int
+	if apart {
+		all, err := processors()
+		if err != nil {
+			return p, err
+		}
+		rest = all[1:]
+		defer func(before int) {
+			runtime.GOMAXPROCS(before)
+			err = errors.Join(err, keepTo(all))
+		}(runtime.GOMAXPROCS(len(rest)))
+		if err := keepTo(all[:1]); err != nil {
+			return p, err
+		}
+	}
+	server, err := startAzurite(ctx, talk)
+	if err != nil {
+		return p, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	if apart {
+		if err := keepTo(rest); err != nil {
+			return p, err
+		}
+	}
+	p, err = b.puttingBack(ctx, server, rounds)
+	p.Apart = apart
+	return p, err
+}
+
 // puttingBack measures, SDK and product in turn, each first in every second round.
-func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds int) (p *putBacks, err error) {
+func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds int) (p putBacks, err error) {
 	c := cell{KiB: 1, Mode: modeBinary, Parallel: shortParallel, Status: http.StatusServiceUnavailable}
 	message, err := b.written(ctx, c)
 	if err != nil {
@@ -76,7 +112,10 @@ func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds in
 		return p, fmt.Errorf("putting back into azurite: %w", err)
 	}
 	sdkRates, rates = sdkRates[1:], rates[1:] // the first round warms up
-	return &putBacks{roundMessages, rounds, newSpread(sdkRates), newSpread(rates), ratios(rates, sdkRates)}, nil
+	return putBacks{
+		Messages: roundMessages, Rounds: rounds,
+		SDK: newSpread(sdkRates), Product: newSpread(rates), Ratio: ratios(rates, sdkRates),
+	}, nil
 }
 
 // sdkQueue is a queue as the SDK sees it: one client for all.

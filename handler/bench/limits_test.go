@@ -11,7 +11,7 @@ func goodReport(short bool) *report {
 	r := &report{
 		Start:       pair{Product: spread{25, 5, 100}},
 		Connections: 64, DeadLetter: 1, ProductBytes: 25e6,
-		PutBack: &putBacks{Ratio: spread{0.8, 0.5, 1}},
+		PutBack: []putBacks{{Ratio: spread{0.5, 0.5, 1}}, {Apart: true, Ratio: spread{0.8, 0.5, 1}}},
 	}
 	for _, h := range inFlight(short) {
 		h.Calls, h.Product = h.Wanted, spread{60 << 10, 1, 200 << 10}
@@ -76,8 +76,9 @@ func TestLimits(t *testing.T) {
 		"too_many_puts": {func(r *report) { r.change(cell{1, modeText, 1, 503}, func(m *measured) { m.Storage = 1.001 }) }, "storage transactions of a put back"},
 		"dead_letter":   {func(r *report) { r.DeadLetter = 2 }, "storage transactions of a dead letter"},
 		"connections":   {func(r *report) { r.Connections++ }, "storage connections, 1000 put back at a time"},
-		"azurite":       {func(r *report) { r.PutBack.Ratio.Median = 0.79 }, "put back into Azurite"},
-		"no_azurite":    {func(r *report) { r.PutBack = nil }, "put back into Azurite"},
+		"azurite_apart": {func(r *report) { r.PutBack[1].Ratio.Median = 0.79 }, "put back, to azqueue alone, Azurite apart"},
+		"azurite_never": {func(r *report) { r.PutBack = r.PutBack[:1] }, "put back, to azqueue alone, Azurite not apart"},
+		"no_azurite":    {func(r *report) { r.PutBack = nil }, "put back, to azqueue alone"},
 		"no_memory":     {func(r *report) { r.Held, r.Answering = nil, nil }, "memory of a call, KiB: this system does not tell"},
 		"no_start":      {func(r *report) { r.Start = pair{} }, "start to first answer, ms"},
 	} {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 )
@@ -25,21 +24,29 @@ func measureAll(ctx context.Context, b *bed, o options, p progress) (r *report, 
 }
 
 // measurePutBack measures what needs Azurite, unless that is left out.
-func (r *report) measurePutBack(ctx context.Context, b *bed, o options, p progress) (err error) {
+func (r *report) measurePutBack(ctx context.Context, b *bed, o options, p progress) error {
 	if !o.azurite {
 		return nil
 	}
-	p.say("putting back into Azurite")
-	server, err := startAzurite(ctx, p.out)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, server.Stop()) }()
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	r.PutBack, err = b.puttingBack(ctx, server, o.rounds)
-	return errors.Join(err, b.stop())
+	all, err := processors()
+	if err != nil {
+		return err
+	}
+	for _, apart := range []bool{false, true} {
+		if apart && len(all) < 2 {
+			continue
+		}
+		p.say("putting back into Azurite, " + putBacks{Apart: apart}.where())
+		measured, err := b.intoAzurite(ctx, o.rounds, apart, p.out)
+		if err != nil {
+			return err
+		}
+		r.PutBack = append(r.PutBack, measured)
+	}
+	return b.stop()
 }
 
 // measureProcesses measures what needs fresh processes; of memory nothing where the system does not tell.

@@ -20,11 +20,11 @@ type report struct {
 	Peaks       []peak      `json:"peaks,omitempty"`
 	DeadLetter  float64     `json:"dead_letter_transactions"`
 	Connections int         `json:"storage_connections"`
-	// PutBack is nil in a run without Azurite.
-	PutBack      *putBacks `json:"put_back_azurite,omitempty"`
-	FloorBytes   int64     `json:"floor_executable_bytes"`
-	ProductBytes int64     `json:"product_executable_bytes"`
-	Limits       []limit   `json:"limits"`
+	// PutBack is empty in a run without Azurite.
+	PutBack      []putBacks `json:"put_back_azurite,omitempty"`
+	FloorBytes   int64      `json:"floor_executable_bytes"`
+	ProductBytes int64      `json:"product_executable_bytes"`
+	Limits       []limit    `json:"limits"`
 }
 
 // write writes the report as Markdown or as JSON.
@@ -86,18 +86,30 @@ func (r *report) costs() [][]string {
 	return rows
 }
 
-func (r *report) putBacks() [][]string {
-	rows := [][]string{{"message, parallel", "azqueue alone", "product", "ratio"}}
-	if p := r.PutBack; p != nil {
-		what := fmt.Sprintf("1 KiB binary, %d", shortParallel)
-		return append(rows, []string{what, p.SDK.text(0), p.Product.text(0), p.Ratio.text(2)})
+// where says which processors Azurite had.
+func (p putBacks) where() string {
+	if p.Apart {
+		return "on a processor of its own"
 	}
-	return append(rows, []string{"not measured: -azurite=false", "-", "-", "-"})
+	return "on the same processors"
+}
+
+func (r *report) putBacks() [][]string {
+	head := fmt.Sprintf("Azurite, for 1 KiB binary, %d", shortParallel)
+	rows := [][]string{{head, "azqueue alone", "product", "ratio"}}
+	for _, p := range r.PutBack {
+		rows = append(rows, []string{p.where(), p.SDK.text(0), p.Product.text(0), p.Ratio.text(2)})
+	}
+	if len(r.PutBack) == 0 {
+		rows = append(rows, []string{"not measured: -azurite=false", "-", "-", "-"})
+	}
+	return rows
 }
 
 func (r *report) putBacksNote() string {
-	if r.PutBack == nil {
+	if len(r.PutBack) == 0 {
 		return ""
 	}
-	return fmt.Sprintf("%d rounds of %d messages; the SDK is called by this process, without the handler.\n", r.PutBack.Rounds, r.PutBack.Messages)
+	p := r.PutBack[0]
+	return fmt.Sprintf("%d rounds of %d messages; the SDK is called by this process, without the handler.\n", p.Rounds, p.Messages)
 }

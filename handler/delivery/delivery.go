@@ -159,7 +159,7 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	logTenant(event, r.Tenant)
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
-		event.Int(logs.Attempt, r.Attempt).Dur(logs.Took, r.Took.Round(time.Millisecond))
+		event.Int(logs.Attempt, r.Attempt).Int64(logs.Took, r.Took.Round(time.Millisecond).Milliseconds())
 	}
 	if r.Status > 0 {
 		event.Int(logs.Status, r.Status)
