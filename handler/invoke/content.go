@@ -10,7 +10,7 @@ import (
 
 // plainBase64 decodes a JSON string that is base64 and has no escapes, as the host writes it.
 func plainBase64(literal []byte) (content []byte, ok bool) {
-	if len(literal) < 2 || literal[0] != '"' {
+	if len(literal) < len(`""`) || literal[0] != '"' || literal[1] == '\\' { // which is how text begins
 		return nil, false
 	}
 	encoded := literal[1 : len(literal)-1]

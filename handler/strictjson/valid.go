@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"slices"
-	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -102,30 +101,26 @@ func validElements(text []byte, at, depth int) int {
 }
 
 func validString(text []byte, at int) int {
-	if end := shortEnd(text, at); end >= 0 {
-		return end
-	}
-	end := StringEnd(text, at)
-	if end < 0 || holdsControl(text[at:end]) {
+	if at >= len(text) || text[at] != '"' {
 		return -1
 	}
-	for at < end {
-		escape := bytes.IndexByte(text[at:end], '\\')
-		if escape < 0 {
-			break
+	for at++; ; {
+		if at = plainEnd(text, at); at == len(text) {
+			return -1
 		}
-		at += escape
-		switch {
-		case strings.IndexByte(escapeLetters, text[at+1]) >= 0:
-			at += 2
-		default:
-			if _, ok := hexRune(text[at:end]); !ok {
+		switch text[at] {
+		case '"':
+			return at + 1
+		case '\\':
+			size := escapeSize(text[at:])
+			if size == 0 {
 				return -1
 			}
-			at += hexEscape
+			at += size
+		default:
+			return -1
 		}
 	}
-	return end
 }
 
 // Many bytes are looked at at a time, as messages mostly consist of strings: a byte below n, which is at most
@@ -138,28 +133,40 @@ const (
 	limit = ones * ' '
 )
 
-// shortEnd is where a string ends that is short and has no escapes, as names and ids are. It returns -1 where
-// it finds no such string: what there is a closer look tells.
-func shortEnd(text []byte, at int) int {
-	const short = 8 * width
-	if at >= len(text) || text[at] != '"' {
-		return -1
-	}
-	at++
-	for last := min(at+short, len(text)) - width; at <= last; at += width {
+// plainEnd is where, from a place in a string on, something else than its plain characters comes: a quote, a
+// backslash, or a control character, which must not stand there. It is the text's length where nothing does.
+func plainEnd(text []byte, at int) int {
+	const near = 8 * width // names, ids and what stands between escapes mostly end within
+	for last := min(at+near, len(text)) - width; at <= last; at += width {
 		word := binary.LittleEndian.Uint64(text[at:])
 		quotes, escapes := word^ones*'"', word^ones*'\\'
 		if special := ((quotes-ones)&^quotes | (escapes-ones)&^escapes | (word-limit)&^word) & highs; special != 0 {
-			if at += bits.TrailingZeros64(special) / 8; text[at] == '"' {
-				return at + 1
-			}
-			return -1
+			return at + bits.TrailingZeros64(special)/8
 		}
 	}
-	return -1
+	// The rest is long, and searched faster for one thing after the other; by blocks, because what is found
+	// first may be near, and looked for again.
+	const block = 1 << 10
+	for at < len(text) {
+		part := text[at:min(at+block, len(text))]
+		whole := len(part)
+		if quote := bytes.IndexByte(part, '"'); quote >= 0 {
+			part = part[:quote]
+		}
+		if escape := bytes.IndexByte(part, '\\'); escape >= 0 {
+			part = part[:escape]
+		}
+		if holdsControl(part) {
+			return at + slices.IndexFunc(part, func(c byte) bool { return c < ' ' })
+		}
+		if at += len(part); len(part) < whole {
+			break
+		}
+	}
+	return at
 }
 
-// holdsControl finds a control character, which must not stand in a string.
+// holdsControl finds a control character.
 func holdsControl(text []byte) bool {
 	for len(text) >= 4*width {
 		a, b := binary.LittleEndian.Uint64(text), binary.LittleEndian.Uint64(text[width:])
@@ -214,56 +221,88 @@ func skipDigits(text []byte, at int) int {
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// What may stand behind a backslash but u, and what it means.
-const (
-	escapeLetters  = `"\/bfnrt`
-	escapeMeanings = "\"\\/\b\f\n\r\t"
-	// hexEscape is the length of a \u1234.
-	hexEscape = 6
-)
+// hexEscape is the length of a \u1234.
+const hexEscape = 6
+
+// meaning is what a letter behind a backslash says, or 0 where none may stand there, or u.
+func meaning(letter byte) byte {
+	switch letter {
+	case '"', '\\', '/':
+		return letter
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return 0
+}
+
+// escapeSize is the length of the escape that a text begins with, or 0 where it is none.
+func escapeSize(text []byte) int {
+	if len(text) > 1 && meaning(text[1]) != 0 {
+		return len(`\n`)
+	}
+	if _, ok := hexRune(text); ok {
+		return hexEscape
+	}
+	return 0
+}
 
 // AppendUnquoted decodes a text that should be one JSON string, and appends what it says. It is not ok for
 // what is none, for text that is not UTF-8, and for half surrogates.
 func AppendUnquoted(to, literal []byte) (text []byte, ok bool) {
-	if len(literal) == 0 || StringEnd(literal, 0) != len(literal) || holdsControl(literal) {
+	if len(literal) < len(`""`) || literal[0] != '"' {
 		return nil, false
 	}
-	rest := literal[1 : len(literal)-1]
-	text = slices.Grow(to, len(rest))
-	for {
-		escape := bytes.IndexByte(rest, '\\')
-		if escape < 0 {
-			text = append(text, rest...)
-			return text, utf8.Valid(text[len(to):])
-		}
-		r, size := unescape(rest[escape:])
-		if size == 0 {
+	text = slices.Grow(to, len(literal))
+	for at := 1; ; {
+		begin := at
+		if at = plainEnd(literal, at); at == len(literal) {
 			return nil, false
 		}
-		text, rest = utf8.AppendRune(append(text, rest[:escape]...), r), rest[escape+size:]
+		text = append(text, literal[begin:at]...)
+		switch literal[at] {
+		case '"':
+			return text, at == len(literal)-1 && utf8.Valid(text[len(to):])
+		case '\\':
+			size := 0
+			if text, size = appendUnescaped(text, literal[at:]); size == 0 {
+				return nil, false
+			}
+			at += size
+		default:
+			return nil, false
+		}
 	}
 }
 
-// unescape reads the escape that a text begins with. Its size is 0 where there is none that says a character.
-func unescape(text []byte) (r rune, size int) {
-	if len(text) < 2 || text[0] != '\\' {
-		return 0, 0
-	}
-	if at := strings.IndexByte(escapeLetters, text[1]); at >= 0 {
-		return rune(escapeMeanings[at]), 2
+// appendUnescaped appends what the escape says that a text begins with. Its size is 0 where there is none that
+// says a character.
+func appendUnescaped(to, text []byte) (longer []byte, size int) {
+	if len(text) > 1 {
+		if c := meaning(text[1]); c != 0 {
+			return append(to, c), len(`\n`)
+		}
 	}
 	r, ok := hexRune(text)
 	if !ok {
-		return 0, 0
+		return to, 0
 	}
-	if !utf16.IsSurrogate(r) {
-		return r, hexEscape
+	size = hexEscape
+	if utf16.IsSurrogate(r) {
+		second, ok := hexRune(text[hexEscape:])
+		if r = utf16.DecodeRune(r, second); !ok || r == utf8.RuneError {
+			return to, 0
+		}
+		size = 2 * hexEscape
 	}
-	second, ok := hexRune(text[hexEscape:])
-	if r = utf16.DecodeRune(r, second); !ok || r == utf8.RuneError {
-		return 0, 0
-	}
-	return r, 2 * hexEscape
+	return utf8.AppendRune(to, r), size
 }
 
 // hexRune reads a \u1234.
