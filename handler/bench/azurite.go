@@ -28,14 +28,9 @@ type putBacks struct {
 	Ratio    spread `json:"ratio"`
 }
 
-const (
-	// roundMessages is how many messages are written in a round, by 24 in parallel. Azurite gets slower with
-	// the number of messages that a queue has.
-	roundMessages = 20 * shortParallel
-	// roundsInOne is how many rounds take the place of one elsewhere: they last but a third of a second, and
-	// Azurite's rate goes up and down.
-	roundsInOne = 3
-)
+// roundMessages is how many messages are written in a round, by 24 in parallel. Azurite gets slower with the
+// number of messages that a queue has.
+const roundMessages = 20 * shortParallel
 
 // startAzurite installs Azurite if need be, and starts one.
 func startAzurite(ctx context.Context, talk io.Writer) (*azurite.Server, error) {
@@ -107,7 +102,6 @@ func (b *bed) puttingBack(ctx context.Context, server *azurite.Server, rounds in
 	whole := func() error {
 		return q.round(ctx, &rates, func() (time.Duration, error) { return load.all(ctx, roundMessages) })
 	}
-	rounds *= roundsInOne
 	if err := alternate(rounds+1, alone, whole); err != nil {
 		return p, fmt.Errorf("putting back into azurite: %w", err)
 	}

@@ -172,11 +172,11 @@ func TestOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		given, want options
 	}{
-		"long":  {options{}, options{rounds: 5, time: 1500 * time.Millisecond}},
-		"short": {options{short: true}, options{short: true, rounds: 5, time: 700 * time.Millisecond}},
+		"long":  {options{}, options{rounds: 15, time: 500 * time.Millisecond}},
+		"short": {options{short: true}, options{short: true, rounds: 9, time: 500 * time.Millisecond}},
 		"given": {options{short: true, rounds: 9, time: time.Second}, options{short: true, rounds: 9, time: time.Second}},
 		"kept":  {options{rounds: 1, time: 1, azurite: true, json: true, strict: true}, options{rounds: 1, time: 1, azurite: true, json: true, strict: true}},
-		"wrong": {options{rounds: -1, time: -time.Second}, options{rounds: 5, time: 1500 * time.Millisecond}},
+		"wrong": {options{rounds: -1, time: -time.Second}, options{rounds: 15, time: 500 * time.Millisecond}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.given.complete(); got != test.want {
