@@ -63,7 +63,7 @@ func most() int {
 }
 
 // fresh is how often at most something is measured that needs fresh processes each time.
-const fresh = 3
+const fresh = 5
 
 // holding measures the memory of one call in flight for both programs.
 func (b *bed) holding(ctx context.Context, h held, rounds int) (held, error) {

@@ -22,6 +22,9 @@ type side struct {
 func (s *side) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	s.mu.Lock()
+	if contentType := r.Header.Get("Content-Type"); contentType != "text/plain" {
+		s.got = append(s.got, "Content-Type "+contentType)
+	}
 	s.got = append(s.got, r.Method+" "+string(body))
 	s.mu.Unlock()
 	w.WriteHeader(s.status)
