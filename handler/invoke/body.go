@@ -27,10 +27,13 @@ func giveBack(buffer *bytes.Buffer) {
 func readInvocation(w http.ResponseWriter, r *http.Request, binding string, withLease bool) (invocation, error) {
 	buffer := takeBuffer()
 	defer giveBack(buffer)
-	if r.ContentLength > 0 { // under func start; in Azure the length is not told
-		buffer.Grow(int(min(r.ContentLength, maxInvocationBytes)) + bytes.MinRead)
+	body := r.Body
+	if 0 <= r.ContentLength && r.ContentLength <= maxInvocationBytes { // under func start; net/http reads no more
+		buffer.Grow(int(r.ContentLength) + bytes.MinRead)
+	} else { // in Azure, where the length is not told
+		body = http.MaxBytesReader(w, body, maxInvocationBytes)
 	}
-	if _, err := buffer.ReadFrom(http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
+	if _, err := buffer.ReadFrom(body); err != nil {
 		return invocation{}, fmt.Errorf("reading the invocation: %w", err)
 	}
 	return parseInvocation(buffer.Bytes(), binding, withLease)
