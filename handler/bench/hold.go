@@ -83,8 +83,8 @@ func (b *bed) holding(ctx context.Context, h held, rounds int) (held, error) {
 	return h, nil
 }
 
-// answering is what the beginning of an answer of 1 GiB adds to the memory of one call in flight of the
-// product's, in bytes.
+// answering is what the body of an answer of 1 GiB adds to the memory of one call in flight of the product's,
+// in bytes.
 type answering struct {
 	Calls int `json:"calls"`
 	// Framing is how the target sends it: with its length, or in chunks.
@@ -105,16 +105,18 @@ const (
 	inChunks   = "chunks"
 )
 
-// answering compares calls whose target stalls within its answer with calls without an answer.
+// answering compares calls whose target stalls within its answer with calls whose target stalls before its body.
 func (b *bed) answering(ctx context.Context, framing string, rounds int) (answering, error) {
 	h := newHeld(fewCalls, 1)
-	stalled := manner{status: http.StatusOK, sent: answeredBytes, hang: true}
+	begun := manner{status: http.StatusOK, hang: true}
 	if framing == withLength {
-		stalled.announced = gib
+		begun.announced = gib
 	}
+	stalled := begun
+	stalled.sent = answeredBytes
 	var with, without []float64
 	for range min(rounds, fresh) {
-		unanswered, err := b.hold(ctx, b.productProgram, h, manner{hang: true})
+		bodiless, err := b.hold(ctx, b.productProgram, h, begun)
 		if err != nil {
 			return answering{}, err
 		}
@@ -122,7 +124,7 @@ func (b *bed) answering(ctx context.Context, framing string, rounds int) (answer
 		if err != nil {
 			return answering{}, err
 		}
-		with, without = append(with, answered), append(without, unanswered)
+		with, without = append(with, answered), append(without, bodiless)
 	}
 	return answering{Calls: h.Calls, Framing: framing, Added: differences(with, without)}, nil
 }

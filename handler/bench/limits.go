@@ -35,10 +35,9 @@ const (
 const (
 	smallCallKiB = 60
 	largeCallKiB = 150
-	// answerKiB is how much of an answer the handler keeps; noiseKiB is the page that net/http reads into, the
-	// answer's header, and what two runs differ by.
+	// answerKiB is how much of an answer the handler keeps; noiseKiB is what two runs differ by.
 	answerKiB      = 64
-	noiseKiB       = 8
+	noiseKiB       = 4
 	p99AddedMs     = 1
 	startMs        = 25
 	executableMB   = 25
@@ -167,7 +166,7 @@ func (r *report) memoryLimits() (all []limit) {
 
 // limitsNote says what the names leave out.
 func limitsNote() string {
-	return fmt.Sprintf("Rates are ratios, as above. Of an answer %d KiB may stay; %d more are for noise.\n", answerKiB, noiseKiB)
+	return fmt.Sprintf("Rates are ratios, as above. Of a body %d KiB may stay; %d more are for noise.\n", answerKiB, noiseKiB)
 }
 
 // limitRows is the table of limits.

@@ -69,7 +69,7 @@ func (r *report) measureProcesses(ctx context.Context, b *bed, o options, p prog
 		r.Held = append(r.Held, h)
 	}
 	for _, framing := range []string{withLength, inChunks} {
-		p.say("in flight, within an answer of 1 GiB: " + framing)
+		p.say("in flight, within a body of 1 GiB: " + framing)
 		a, err := b.answering(ctx, framing, o.rounds)
 		if err != nil {
 			return err

@@ -29,7 +29,7 @@ func (r *report) process() [][]string {
 // The heads of rows that stand in the table of limits too.
 const (
 	callInFlight = "memory of a call, KiB: "
-	answerAdds   = "that an answer of 1 GiB adds, KiB: "
+	answerAdds   = "that a body of 1 GiB adds, KiB: "
 )
 
 func (r *report) memory() [][]string {

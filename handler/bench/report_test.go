@@ -88,7 +88,7 @@ func TestReport(t *testing.T) {
 		"| 1 KiB text, 1, 200 | 123.5 / 123.5 | 234.5 / 234.5 | -100.5 | 1234 / 1234 | 2.0 (1.0–9.0) |",
 		"memory of a call, KiB: 9850 of 10000 calls, 48 KiB | 100 (90–110) | 200 (150–300) |",
 		"No more than 9850 calls could be held, for want of open files",
-		"that an answer of 1 GiB adds, KiB: chunks | - | 65 (64–80) |",
+		"that a body of 1 GiB adds, KiB: chunks | - | 65 (64–80) |",
 		"| peak, MiB: 24 in parallel, 1 KiB, answers of 1 GiB | - | 100.0 (100.0–100.0) |",
 		"of a delivered call | 0.00 | 0.00 |", "of a put back | 1.00 | 1.25 |", "of a dead letter | - | 1.00 |",
 		"| memory when idle, MiB | - | - |", "| executable, MiB | 6.0 | 15.0 |",

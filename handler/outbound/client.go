@@ -25,7 +25,7 @@ const (
 	// maxAnswerBytes is how much of an answer's body is kept: what a callback can carry at most.
 	maxAnswerBytes = 64 << 10
 	// firstAnswerBytes is what room is made for before more has come.
-	firstAnswerBytes = 1 << 10
+	firstAnswerBytes = 512
 	// maxDrainBytes is how much more is read so that the connection can be used again. Beyond it a new
 	// connection is cheaper.
 	maxDrainBytes  = 256 << 10
