@@ -17,11 +17,11 @@ type deadlines struct {
 	limit time.Duration
 
 	mu sync.Mutex
-	// shared ends at its deadline, or with parent. Calls get it until the time renew. Nobody ends it earlier,
-	// as nobody knows who still has it.
+	// shared ends at its deadline, or with parent. Calls get it until the time renew.
 	parent, shared context.Context //nolint:containedctx // of many calls
 	renew          time.Time
-	end            context.CancelFunc
+	// end would end shared, and is kept but never called: nobody knows which calls still have it.
+	end context.CancelFunc
 }
 
 // of returns the context of a call that begins now. It ends with parent or, with the cause errTimeout, when
