@@ -48,7 +48,7 @@ faults-long: ## 50,000 messages while handler and host are killed every few seco
 bench: ## the handler's own cost next to a bare forwarder, in 12 minutes (FLAGS=-json, -strict)
 	go run ./handler/bench $(FLAGS)
 
-bench-short: ## the same in less than two minutes
+bench-short: ## the same in less than three minutes
 	go run ./handler/bench -short $(FLAGS)
 
 BENCHES = go test -run '^$$' -bench . -count 6 -benchtime 200ms ./handler/invoke ./handler/envelope ./handler/decision
