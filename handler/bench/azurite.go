@@ -45,7 +45,8 @@ func startAzurite(ctx context.Context, talk io.Writer) (*azurite.Server, error) 
 }
 
 // intoAzurite measures with an Azurite of its own: on the processors that all share, where each disturbs the
-// others, and apart from them, as storage is. Apart, both have no more processors than there are.
+// others, and apart from them, as storage is. Apart, this process runs on no more threads at a time than it
+// has processors left, as the product does, which finds out by itself.
 func (b *bed) intoAzurite(ctx context.Context, rounds int, apart bool, talk io.Writer) (p putBacks, err error) {
 	var rest []int
 	if apart {

@@ -37,7 +37,7 @@ const (
 	largeCallKiB = 150
 	// answerKiB is how much of an answer the handler keeps; noiseKiB is what two runs differ by.
 	answerKiB      = 64
-	noiseKiB       = 6
+	noiseKiB       = 3
 	p99AddedMs     = 1
 	startMs        = 25
 	executableMB   = 25

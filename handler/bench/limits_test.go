@@ -21,7 +21,7 @@ func goodReport(short bool) *report {
 		r.Held = append(r.Held, h)
 	}
 	for _, framing := range []string{withLength, inChunks} {
-		r.Answering = append(r.Answering, answering{Framing: framing, Added: spread{70 << 10, 1, 100 << 10}})
+		r.Answering = append(r.Answering, answering{Framing: framing, Added: spread{67 << 10, 1, 100 << 10}})
 	}
 	for _, c := range cells(short) {
 		m := measured{cell: c, RateRatio: spread{0.75, 0.1, 1}, P99Added: spread{1, -5, 9}}
@@ -68,7 +68,7 @@ func TestLimits(t *testing.T) {
 		}, ""},
 		"small_held":    {func(r *report) { r.Held[2].Product.Median = 60<<10 + 1 }, "memory of a call, KiB: 10000 calls, 1 KiB"},
 		"large_held":    {func(r *report) { r.Held[1].Product.Median = 151 << 10 }, "memory of a call, KiB: 1000 calls, 48 KiB"},
-		"answer":        {func(r *report) { r.Answering[1].Added.Median = 71 << 10 }, "that a body of 1 GiB adds, KiB: chunks"},
+		"answer":        {func(r *report) { r.Answering[1].Added.Median = 68 << 10 }, "that a body of 1 GiB adds, KiB: chunks"},
 		"start":         {func(r *report) { r.Start.Product.Median = 25.1 }, "start to first answer, ms"},
 		"executable":    {func(r *report) { r.ProductBytes++ }, "executable, MB"},
 		"transactions":  {func(r *report) { r.change(cell{48, modeText, 64, 200}, func(m *measured) { m.Storage = 0.001 }) }, "storage transactions of a delivered call"},

@@ -72,7 +72,8 @@ type Deliverer struct {
 	Rules   decision.Rules
 	Caller  Caller
 	Settler *settle.Settler
-	Log     zerolog.Logger
+	// Log gets the lines about messages.
+	Log zerolog.Logger
 	// Stopping ends when the handler is told to stop; calls under way are then interrupted. Calls run in it and
 	// not in the context of the invocation: a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call

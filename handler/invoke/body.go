@@ -30,7 +30,7 @@ func readInvocation(w http.ResponseWriter, r *http.Request, binding string, with
 	body := r.Body
 	if 0 <= r.ContentLength && r.ContentLength <= maxInvocationBytes { // under func start; net/http reads no more
 		buffer.Grow(int(r.ContentLength) + bytes.MinRead)
-	} else { // in Azure, where the length is not told
+	} else { // in Azure, where the length is not told, and for what is too long
 		body = http.MaxBytesReader(w, body, maxInvocationBytes)
 	}
 	if _, err := buffer.ReadFrom(body); err != nil {

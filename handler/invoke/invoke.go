@@ -58,7 +58,7 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 }
 
 // messagesFirst finds what takes messages without the router, which makes a copy of every request that it
-// routes.
+// routes. The router knows their paths too, to refuse other methods.
 type messagesFirst struct {
 	messages map[string]http.HandlerFunc // by path
 	router   http.Handler

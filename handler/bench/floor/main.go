@@ -1,9 +1,10 @@
 // Floor is the least that a custom handler can do with plain net/http: it takes an invocation into a buffer
 // that it has used before, posts as many bytes as the product's call has to TARGET on a connection that is
-// kept, with the one header that the sender asks for, and tells the Functions host that all is well. When the target is busy and STORAGE is set, it posts
-// as many bytes as the product's Put Message has to there. How many that is the load tells in the headers
-// of the invocation. It reads no message and decides nothing, so what it costs is what HTTP costs.
-// `make bench` measures the product beside it; it is no part of the product.
+// kept, with the one header that the sender asks for, and tells the Functions host that all is well. When
+// the target is busy and STORAGE is set, it posts as many bytes as the product's Put Message has to there.
+// How many that is the load tells in the headers of the invocation. It reads no message and decides nothing,
+// so what it costs is what HTTP costs. `make bench` measures the product beside it; it is no part of the
+// product.
 package main
 
 import (
