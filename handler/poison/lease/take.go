@@ -50,16 +50,14 @@ func (h *Hold) Take(ctx context.Context, queueName string, choice Choice) (seen 
 		}
 		idle++
 		for _, received := range batch {
-			m, isNew, err := h.take(queueName, received, ends, time.Now().Add(lease))
+			isNew, err := h.take(queueName, received, ends, time.Now().Add(lease), choice.Choose)
 			if err != nil {
 				return seen, err
 			}
-			if !isNew {
-				continue
+			if isNew {
+				idle = 0
+				seen++
 			}
-			idle = 0
-			seen++
-			m.Number, m.chosen = choice.Choose(received)
 		}
 		pace.saw(len(batch))
 	}
@@ -97,39 +95,44 @@ func (h *Hold) peek(ctx context.Context, queueName string) (batch []queue.Messag
 	return batch, err
 }
 
-// take notes a message that was received. One that is held already was left to others for a moment, when
-// its lease had ended.
-func (h *Hold) take(queueName string, received queue.Message, ends, ended time.Time) (m *Message, isNew bool, err error) {
-	h.mu.Lock()
-	m = h.held[key{queueName, received.ID}]
-	h.mu.Unlock()
-	if m != nil {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.popReceipt, m.ends, m.ended, m.expires = received.PopReceipt, ends, ended, received.ExpiresAt
-		if m.adopted {
-			if m.where, err = h.texts.append(received.Text); err != nil {
-				return nil, false, err
-			}
-			m.adopted = false
-		}
-		if m.chosen {
-			h.renewed(m, received.PopReceipt)
-		}
-		return m, false, nil
+// take notes a message that was received, and asks whether it is chosen if it is new. It is held only then,
+// because from there on others renew it. One that is held already was left to others for a moment, when its
+// lease had ended.
+func (h *Hold) take(
+	queueName string, received queue.Message, ends, ended time.Time, choose func(queue.Message) (int, bool),
+) (isNew bool, err error) {
+	if m := h.Find(queueName, received.ID); m != nil {
+		return false, h.takeAgain(m, received, ends, ended)
 	}
 	where, err := h.texts.append(received.Text)
 	if err != nil {
-		return nil, false, err
+		return false, err
 	}
-	m = &Message{
+	m := &Message{
 		Queue: queueName, ID: received.ID, where: where,
 		popReceipt: received.PopReceipt, ends: ends, ended: ended, expires: received.ExpiresAt,
 	}
+	m.Number, m.chosen = choose(received)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.held[key{queueName, received.ID}] = m
-	return m, true, nil
+	return true, nil
+}
+
+func (h *Hold) takeAgain(m *Message, received queue.Message, ends, ended time.Time) (err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.popReceipt, m.ends, m.ended, m.expires = received.PopReceipt, ends, ended, received.ExpiresAt
+	if m.adopted {
+		if m.where, err = h.texts.append(received.Text); err != nil {
+			return err
+		}
+		m.adopted = false
+	}
+	if m.chosen {
+		h.renewed(m, received.PopReceipt)
+	}
+	return nil
 }
 
 // Find returns a message that is held, or nil.

@@ -114,6 +114,38 @@ func TestTakeSlowly(t *testing.T) {
 	}
 }
 
+// TestTakeBesideRenew: leases are looked after while messages are still being chosen. What is held is what was
+// chosen by then, as a whole: the race detector sees a message that others see half made.
+func TestTakeBesideRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueue(t, 40)
+		var renewed sync.Map
+		h := newHold(t, store, func(m *lease.Message, _ string) { renewed.Store(m.Number, true) })
+		var renewing sync.WaitGroup
+		number := 0
+		seen, err := h.Take(t.Context(), poisonQueue, lease.Choice{Choose: func(m queue.Message) (int, bool) {
+			if h.Find(poisonQueue, m.ID) != nil {
+				t.Errorf("%s is held before it is chosen", m.ID)
+			}
+			renewing.Go(func() { h.Secure(t.Context()) })
+			<-time.After(time.Millisecond) // so that it runs now
+			number++
+			return number, true
+		}})
+		renewing.Wait()
+		if err != nil || seen != 40 || len(h.All()) != 40 {
+			t.Errorf("seen %d, held %d of 40, %v", seen, len(h.All()), err)
+		}
+		<-time.After(long - long/4)
+		h.Secure(t.Context())
+		for n := 1; n <= 40; n++ {
+			if _, ok := renewed.Load(n); !ok {
+				t.Errorf("number %d was not renewed", n)
+			}
+		}
+	})
+}
+
 func TestTakeEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 500)
