@@ -21,6 +21,9 @@ import (
 // patience is how long a test waits for an event in another process.
 const patience = 20 * time.Second
 
+// manyAttempts: until the end of a process is noticed, it may be sent a message several times.
+const manyAttempts = 1000
+
 func TestMain(m *testing.M) {
 	if mode := os.Getenv(fakeModeVariable); mode != "" {
 		os.Exit(runFakeHandler(mode, os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")))
@@ -43,7 +46,7 @@ func testApp(t *testing.T) *functionapp.App {
 				BatchSize:          16,
 				NewBatchThreshold:  8,
 				MaxPollingInterval: shortestPoll,
-				MaxDequeueCount:    5,
+				MaxDequeueCount:    manyAttempts,
 				MessageEncoding:    queue.Base64,
 			},
 			Handler: functionapp.CustomHandler{Executable: executable},
