@@ -43,6 +43,9 @@ func cells(short bool) (all []cell) {
 	return all
 }
 
+// judged says that a limit is about this very cell.
+func (c cell) judged() bool { return c.Parallel == shortParallel && c.Status == http.StatusOK }
+
 // contentBytes is the size of the envelope: one of 48 KiB leaves 3 KiB of the message, where a put back
 // adds its trail.
 func contentBytes(kib int) int {
@@ -76,6 +79,7 @@ func (s *series) side() side {
 // product costs.
 type measured struct {
 	cell
+	Rounds    int    `json:"rounds"`
 	Floor     side   `json:"floor"`
 	Product   side   `json:"product"`
 	RateRatio spread `json:"rate_ratio"`
@@ -115,7 +119,7 @@ func (b *bed) measure(ctx context.Context, c cell, rounds int, length time.Durat
 		return measured{}, err
 	}
 	return measured{
-		cell: c, Floor: floor.side(), Product: product.side(),
+		cell: c, Rounds: rounds, Floor: floor.side(), Product: product.side(),
 		RateRatio: ratios(product.rate, floor.rate), CPURatio: ratios(product.cpu, floor.cpu),
 		P99Added:     differences(product.p99, floor.p99),
 		FloorStorage: float64(b.floorStorage.transactions.Load()-floorBefore) / float64(max(floor.answered, 1)),

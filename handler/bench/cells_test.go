@@ -47,8 +47,8 @@ func TestMeasure(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if m.cell != test.cell || m.Storage != test.storage || m.FloorStorage != test.storage {
-				t.Errorf("%v: %v and %v storage transactions, want %v", m.cell, m.Storage, m.FloorStorage, test.storage)
+			if m.cell != test.cell || m.Rounds != rounds || m.Storage != test.storage || m.FloorStorage != test.storage {
+				t.Errorf("%v: %d rounds, want %d; %v and %v storage transactions, want %v", m.cell, m.Rounds, rounds, m.Storage, m.FloorStorage, test.storage)
 			}
 			if m.RateRatio.Min <= 0 || m.Floor.P99.Min <= 0 || m.Product.P50.Min <= 0 || m.P99Added == (spread{}) {
 				t.Errorf("%+v", m)

@@ -93,7 +93,7 @@ func (r *report) measureCells(ctx context.Context, b *bed, o options, p progress
 	}
 	for _, c := range cells(o.short) {
 		p.say(c.String())
-		m, err := b.measure(ctx, c, o.rounds, o.time)
+		m, err := b.measure(ctx, c, o.roundsOf(c), o.time)
 		if err != nil {
 			return err
 		}

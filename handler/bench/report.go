@@ -40,7 +40,7 @@ func (r *report) write(out io.Writer, asJSON bool) error {
 
 // print writes the report as Markdown.
 func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "%s; %d rounds of %s each; median (least–most).\n", r.System, r.Rounds, r.Time)
+	fmt.Fprintf(out, "%s.\n%d rounds of %s each%s; median (least–most).\n", r.System, r.Rounds, r.Time, r.moreRounds())
 	for _, table := range []struct {
 		head, note string
 		rows       [][]string
@@ -54,6 +54,16 @@ func (r *report) print(out io.Writer) {
 		fmt.Fprintf(out, "\n%s:\n%s\n", table.head, table.note)
 		printTable(out, table.rows)
 	}
+}
+
+// moreRounds says how many rounds the judged cells had, if more than others.
+func (r *report) moreRounds() string {
+	for _, c := range r.Cells {
+		if c.judged() && c.Rounds > r.Rounds {
+			return fmt.Sprintf(", %d of %d in parallel with %d", c.Rounds, c.Parallel, c.Status)
+		}
+	}
+	return ""
 }
 
 const (

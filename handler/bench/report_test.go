@@ -58,7 +58,7 @@ func newReport() *report {
 	}
 	for _, c := range cells(false) {
 		r.Cells = append(r.Cells, measured{
-			cell: c, Floor: fast, Product: fast, Storage: float64(c.Status/503) * 1.25, FloorStorage: float64(c.Status / 503),
+			cell: c, Rounds: options{rounds: 5}.roundsOf(c), Floor: fast, Product: fast, Storage: float64(c.Status/503) * 1.25, FloorStorage: float64(c.Status / 503),
 			RateRatio: spread{0.5, 0.25, 10}, CPURatio: spread{2, 1, 9}, P99Added: spread{-100.5, -2000, 3},
 		})
 	}
@@ -83,7 +83,7 @@ func TestReport(t *testing.T) {
 	}
 	words := printed(newReport())
 	for _, want := range []string{
-		"128 processors, go1.26.8; 5 rounds of 2s",
+		"128 processors, go1.26.8. 5 rounds of 2s each, 15 of 24 in parallel with 200; median",
 		"| 48 KiB binary, 256, 503 | 234567 (123456–345678) | 234567 (123456–345678) | 0.50 (0.25–10.00) |",
 		"| 1 KiB text, 1, 200 | 123.5 / 123.5 | 234.5 / 234.5 | -100.5 | 1234 / 1234 | 2.0 (1.0–9.0) |",
 		"memory of a call, KiB: 9850 of 10000 calls, 48 KiB | 100 (90–110) | 200 (150–300) |",
@@ -165,6 +165,19 @@ func TestCells(t *testing.T) {
 				t.Errorf("%d cells, want %d", len(different), test.want)
 			}
 		})
+	}
+}
+
+// TestRounds: a long run measures oftener what a limit is about; a short one measures all cells alike.
+func TestRounds(t *testing.T) {
+	for _, c := range cells(false) {
+		want := 5
+		if c.Parallel == 24 && c.Status == 200 {
+			want = 15
+		}
+		if long, short := (options{rounds: 5}).roundsOf(c), (options{rounds: 5, short: true}).roundsOf(c); long != want || short != 5 {
+			t.Errorf("%v: %d rounds, want %d; of a short run %d", c, long, want, short)
+		}
 	}
 }
 
