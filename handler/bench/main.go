@@ -54,7 +54,7 @@ type options struct {
 func main() {
 	var o options
 	flag.BoolVar(&o.short, "short", false, "only 24 invocations at a time, in less than three minutes")
-	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each cell, three times as many of those with a limit; 0 is 15, or 9 with -short and for all")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each cell, three times as many of those with a limit; 0 is 15, or 5 with -short")
 	flag.DurationVar(&o.time, "time", 0, "time of each program in a round; 0 is 500ms")
 	flag.BoolVar(&o.azurite, "azurite", true, "put back into Azurite too, which needs Node.js")
 	flag.BoolVar(&o.json, "json", false, "report as JSON")
@@ -74,19 +74,19 @@ func main() {
 func (o options) complete() options {
 	rounds := 15
 	if o.short {
-		rounds = 9
+		rounds = 5
 	}
 	o.rounds, o.time = cmp.Or(max(o.rounds, 0), rounds), cmp.Or(max(o.time, 0), 500*time.Millisecond)
 	return o
 }
 
-// judgedTimes is how many times as often a cell is measured if it is judged and the run is not short: so what the
-// median owes to chance is not what decides.
+// judgedTimes is how many times as often a judged cell is measured, so that what its median owes to chance is not
+// what decides.
 const judgedTimes = 3
 
 // roundsOf is how often a cell is measured.
 func (o options) roundsOf(c cell) int {
-	if c.judged() && !o.short {
+	if c.judged() {
 		return judgedTimes * o.rounds
 	}
 	return o.rounds

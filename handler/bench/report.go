@@ -56,10 +56,10 @@ func (r *report) print(out io.Writer) {
 	}
 }
 
-// moreRounds says how many rounds the judged cells had, if more than others.
+// moreRounds says how many rounds the judged cells had.
 func (r *report) moreRounds() string {
 	for _, c := range r.Cells {
-		if c.judged() && c.Rounds > r.Rounds {
+		if c.judged() {
 			return fmt.Sprintf(", %d of %d in parallel with %d", c.Rounds, c.Parallel, c.Status)
 		}
 	}
