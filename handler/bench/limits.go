@@ -51,17 +51,22 @@ func (r *report) limits() []limit {
 	all = append(all, r.memoryLimits()...)
 	megabytes := float64(r.ProductBytes) / 1e6
 	connections := float64(r.Connections)
-	delivered, putBack := r.transactions(http.StatusOK, 0), r.transactions(http.StatusServiceUnavailable, 1)
 	all = append(
 		all,
 		newLimit("start to first answer, ms", atMost, startMs, median(r.Start.Product)),
 		newLimit("executable, MB", atMost, executableMB, &megabytes),
-		newLimit("storage transactions of a delivered call", exactly, 0, &delivered),
-		newLimit("storage transactions of a put back", exactly, 1, &putBack),
-		newLimit("storage transactions of a dead letter", exactly, 1, &r.DeadLetter),
-		newLimit(fmt.Sprintf("storage connections, %d put back at a time", stormParallel), atMost, maxConnections, &connections),
 	)
-	return append(all, r.putBackLimit())
+	for _, o := range outcomes {
+		all = append(all, newLimit(transactionsOf+o.name, exactly, o.transactions, farthest(o.transactions, r.ofProduct(o.status))))
+	}
+	for _, o := range outcomes {
+		all = append(all, newLimit(transactionsOf+o.name+", Azurite", exactly, o.transactions, farthest(o.transactions, r.ofAzurite(o.status))))
+	}
+	return append(
+		all,
+		newLimit(fmt.Sprintf("storage connections, %d put back at a time", stormParallel), atMost, maxConnections, &connections),
+		r.putBackLimit(),
+	)
 }
 
 // putBackLimit is about an Azurite apart, where there are processors enough: what counts is what the handler

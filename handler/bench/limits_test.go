@@ -12,6 +12,7 @@ func goodReport(short bool) *report {
 		Start:       pair{Product: spread{25, 5, 100}},
 		Connections: 64, DeadLetter: 1, ProductBytes: 25e6,
 		PutBack: []putBacks{{Ratio: spread{0.5, 0.5, 1}}, {Apart: true, Ratio: spread{0.8, 0.5, 1}}},
+		Counted: []counted{{200, 480, 0}, {503, 480, 1}, {400, 480, 1}},
 	}
 	for _, h := range inFlight(short) {
 		h.Calls, h.Product = h.Wanted, spread{60 << 10, 1, 200 << 10}
@@ -75,12 +76,15 @@ func TestLimits(t *testing.T) {
 		"too_few_puts":  {func(r *report) { r.change(cell{1, modeText, 1, 503}, func(m *measured) { m.Storage = 0.999 }) }, "storage transactions of a put back"},
 		"too_many_puts": {func(r *report) { r.change(cell{1, modeText, 1, 503}, func(m *measured) { m.Storage = 1.001 }) }, "storage transactions of a put back"},
 		"dead_letter":   {func(r *report) { r.DeadLetter = 2 }, "storage transactions of a dead letter"},
+		"azurite_more":  {func(r *report) { r.Counted[1].Transactions = 1.002 }, "storage transactions of a put back, Azurite"},
+		"azurite_fewer": {func(r *report) { r.Counted[2].Transactions = 0.998 }, "storage transactions of a dead letter, Azurite"},
 		"connections":   {func(r *report) { r.Connections++ }, "storage connections, 1000 put back at a time"},
 		"azurite_apart": {func(r *report) { r.PutBack[1].Ratio.Median = 0.79 }, "put back, to azqueue alone, Azurite apart"},
 		"azurite_never": {func(r *report) { r.PutBack = r.PutBack[:1] }, "put back, to azqueue alone, Azurite not apart"},
-		"no_azurite":    {func(r *report) { r.PutBack = nil }, "put back, to azqueue alone"},
-		"no_memory":     {func(r *report) { r.Held, r.Answering = nil, nil }, "memory of a call, KiB: this system does not tell"},
-		"no_start":      {func(r *report) { r.Start = pair{} }, "start to first answer, ms"},
+		"no_azurite": {func(r *report) { r.PutBack, r.Counted = nil, nil }, "storage transactions of a delivered call, Azurite|" +
+			"storage transactions of a put back, Azurite|storage transactions of a dead letter, Azurite|put back, to azqueue alone"},
+		"no_memory": {func(r *report) { r.Held, r.Answering = nil, nil }, "memory of a call, KiB: this system does not tell"},
+		"no_start":  {func(r *report) { r.Start = pair{} }, "start to first answer, ms"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodReport(false)

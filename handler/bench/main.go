@@ -17,9 +17,10 @@
 // cost: not the network's, not TLS, not Queue Storage's time, and not the Functions host's, which all cost
 // more. The handler logs as shipped, to the null device. Load, target and storage use the same processors
 // as what is measured, which keeps ratios nearer to 1 than they are for a processor of its own; CPU time
-// is of the program alone. Only one part has a real storage account, Azurite's: there the rate of putting
-// back stands beside that of the SDK's EnqueueMessage alone, with the same message. On Linux it is measured
-// once more with Azurite apart, on a processor of its own.
+// is of the program alone. Two parts have a real storage account, Azurite's. There the rate of putting back
+// stands beside that of the SDK's EnqueueMessage alone, with the same message; on Linux it is measured once
+// more with Azurite apart, on a processor of its own. And a proxy before Azurite counts the transactions
+// that a message takes, as the stub does.
 //
 // Flags: -short measures only 24 invocations at a time, in less than three minutes; the whole takes less
 // than fifteen. -rounds and -time say how often and how long, -azurite=false leaves out what needs Node.js,
@@ -56,7 +57,7 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "only 24 invocations at a time, in less than three minutes")
 	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each cell, three times as many of those with a limit; 0 is 15, or 5 with -short")
 	flag.DurationVar(&o.time, "time", 0, "time of each program in a round; 0 is 500ms")
-	flag.BoolVar(&o.azurite, "azurite", true, "put back into Azurite too, which needs Node.js")
+	flag.BoolVar(&o.azurite, "azurite", true, "measure with Azurite too, which needs Node.js")
 	flag.BoolVar(&o.json, "json", false, "report as JSON")
 	flag.BoolVar(&o.strict, "strict", false, "end with 1 when a limit is not met")
 	flag.Parse()

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // project is the project's folder, from this one.
@@ -50,6 +52,9 @@ func TestRun(t *testing.T) {
 		if p.SDK.Median <= 0 || p.Product.Median <= 0 || p.Ratio.Median <= 0 {
 			t.Errorf("put back into Azurite: %+v", p)
 		}
+	}
+	if diff := cmp.Diff([]counted{{200, roundMessages, 0}, {503, roundMessages, 1}, {400, roundMessages, 1}}, r.Counted); diff != "" {
+		t.Errorf("storage transactions before Azurite: %s", diff)
 	}
 	if most() > 0 {
 		checkMemory(t, r)

@@ -13,7 +13,7 @@ func measureAll(ctx context.Context, b *bed, o options, p progress) (r *report, 
 		Rounds: o.rounds, Time: o.time.String(),
 	}
 	for _, measure := range []func(context.Context, *bed, options, progress) error{
-		r.measurePutBack, r.measureProcesses, r.measureCells,
+		r.measureAzurite, r.measureProcesses, r.measureCells,
 	} {
 		if err := measure(ctx, b, o, p); err != nil {
 			return r, err
@@ -23,8 +23,8 @@ func measureAll(ctx context.Context, b *bed, o options, p progress) (r *report, 
 	return r, nil
 }
 
-// measurePutBack measures what needs Azurite, unless that is left out.
-func (r *report) measurePutBack(ctx context.Context, b *bed, o options, p progress) error {
+// measureAzurite measures what needs Azurite, unless that is left out.
+func (r *report) measureAzurite(ctx context.Context, b *bed, o options, p progress) error {
 	if !o.azurite {
 		return nil
 	}
@@ -45,6 +45,10 @@ func (r *report) measurePutBack(ctx context.Context, b *bed, o options, p progre
 			return err
 		}
 		r.PutBack = append(r.PutBack, measured)
+	}
+	p.say("storage transactions, at a proxy before Azurite")
+	if r.Counted, err = b.counting(ctx, p.out); err != nil {
+		return err
 	}
 	return b.stop()
 }

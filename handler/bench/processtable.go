@@ -46,34 +46,82 @@ func (r *report) memory() [][]string {
 	return rows
 }
 
-func (r *report) storage() [][]string {
-	floor := func(status int) string { return number(r.floorTransactions(status), 2) }
-	return [][]string{
-		{"storage transactions of a delivered call", floor(http.StatusOK), number(r.transactions(http.StatusOK, 0), 2)},
-		{"storage transactions of a put back", floor(http.StatusServiceUnavailable), number(r.transactions(http.StatusServiceUnavailable, 1), 2)},
-		{"storage transactions of a dead letter", "-", number(r.DeadLetter, 2)},
-		{fmt.Sprintf("storage connections, %d put back at a time", stormParallel), "-", strconv.Itoa(r.Connections)},
+// outcomes are what can become of a message, by what its target answers, and how many storage transactions that
+// is to take.
+var outcomes = []struct {
+	status       int
+	name         string
+	transactions float64
+}{
+	{http.StatusOK, "delivered call", 0},
+	{http.StatusServiceUnavailable, "put back", 1},
+	{http.StatusBadRequest, "dead letter", 1},
+}
+
+// transactionsOf is the head of a row that stands in the table of limits too.
+const transactionsOf = "storage transactions of a "
+
+func (r *report) storage() (rows [][]string) {
+	for _, o := range outcomes {
+		rows = append(rows, []string{
+			transactionsOf + o.name, count(farthest(0, r.ofFloor(o.status))), count(farthest(o.transactions, r.ofProduct(o.status))),
+		})
 	}
+	for _, o := range outcomes {
+		rows = append(rows, []string{transactionsOf + o.name + ", Azurite", "-", count(farthest(o.transactions, r.ofAzurite(o.status)))})
+	}
+	return append(rows, []string{fmt.Sprintf("storage connections, %d put back at a time", stormParallel), "-", strconv.Itoa(r.Connections)})
 }
 
-// transactions is the storage transactions of an invocation of the product's in the cell with the status
-// that is farthest from what is wanted.
-func (r *report) transactions(status int, wanted float64) float64 {
-	return r.farthest(status, wanted, func(c measured) float64 { return c.Storage })
+// count is a number of transactions, or a dash where none were counted.
+func count(n *float64) string {
+	if n == nil {
+		return "-"
+	}
+	return number(*n, 2)
 }
 
-func (r *report) floorTransactions(status int) float64 {
-	return r.farthest(status, 0, func(c measured) float64 { return c.FloorStorage })
-}
-
-func (r *report) farthest(status int, from float64, of func(measured) float64) float64 {
-	farthest := from
+// ofFloor is the floor's storage transactions of an invocation, in each cell with the status.
+func (r *report) ofFloor(status int) (all []float64) {
 	for _, c := range r.Cells {
-		if n := of(c); c.Status == status && math.Abs(n-from) > math.Abs(farthest-from) {
-			farthest = n
+		if c.Status == status {
+			all = append(all, c.FloorStorage)
 		}
 	}
-	return farthest
+	return all
+}
+
+// ofProduct is the product's.
+func (r *report) ofProduct(status int) (all []float64) {
+	if status == http.StatusBadRequest {
+		return []float64{r.DeadLetter}
+	}
+	for _, c := range r.Cells {
+		if c.Status == status {
+			all = append(all, c.Storage)
+		}
+	}
+	return all
+}
+
+// ofAzurite is the product's where a proxy counted them.
+func (r *report) ofAzurite(status int) (all []float64) {
+	for _, c := range r.Counted {
+		if c.Status == status {
+			all = append(all, c.Transactions)
+		}
+	}
+	return all
+}
+
+// farthest is the number that is farthest from what is wanted; nil of none.
+func farthest(wanted float64, numbers []float64) (far *float64) {
+	for _, n := range numbers {
+		if far == nil || math.Abs(n-wanted) > math.Abs(*far-wanted) {
+			far = &n
+		}
+	}
+	return far
 }
 
 // filesNote says why fewer calls were held than wanted, if so.

@@ -20,8 +20,9 @@ type report struct {
 	Peaks       []peak      `json:"peaks,omitempty"`
 	DeadLetter  float64     `json:"dead_letter_transactions"`
 	Connections int         `json:"storage_connections"`
-	// PutBack is empty in a run without Azurite.
+	// PutBack and Counted are empty in a run without Azurite.
 	PutBack      []putBacks `json:"put_back_azurite,omitempty"`
+	Counted      []counted  `json:"storage_transactions_azurite,omitempty"`
 	FloorBytes   int64      `json:"floor_executable_bytes"`
 	ProductBytes int64      `json:"product_executable_bytes"`
 	Limits       []limit    `json:"limits"`

@@ -56,6 +56,7 @@ func newReport() *report {
 			{Apart: true, Messages: 480, Rounds: 15, SDK: spread{20000, 10000, 30000}, Product: spread{10000, 10000, 20000}, Ratio: spread{0.85, 0.8, 0.9}},
 		},
 	}
+	r.Counted = []counted{{200, 480, 0}, {503, 480, 1.5}, {400, 480, 1}}
 	for _, c := range cells(false) {
 		r.Cells = append(r.Cells, measured{
 			cell: c, Rounds: options{rounds: 5}.roundsOf(c), Floor: fast, Product: fast, Storage: float64(c.Status/503) * 1.25, FloorStorage: float64(c.Status / 503),
@@ -91,6 +92,7 @@ func TestReport(t *testing.T) {
 		"that a body of 1 GiB adds, KiB: chunks | - | 65 (64–80) |",
 		"| peak, MiB: 24 in parallel, 1 KiB, answers of 1 GiB | - | 100.0 (100.0–100.0) |",
 		"of a delivered call | 0.00 | 0.00 |", "of a put back | 1.00 | 1.25 |", "of a dead letter | - | 1.00 |",
+		"of a delivered call, Azurite | - | 0.00 |", "of a put back, Azurite | - | 1.50 |", "of a dead letter, Azurite | - | 1.00 |",
 		"| memory when idle, MiB | - | - |", "| executable, MiB | 6.0 | 15.0 |",
 		"| on the same processors | 20000 (10000–30000) | 10000 (10000–20000) | 0.75 (0.70–0.80) |",
 		"| on a processor of its own | 20000 (10000–30000) | 10000 (10000–20000) | 0.85 (0.80–0.90) |",
@@ -107,10 +109,10 @@ func TestReport(t *testing.T) {
 // TestReportWithoutAzurite: what was left out is said, and not met.
 func TestReportWithoutAzurite(t *testing.T) {
 	r := newReport()
-	r.PutBack, r.Held = nil, nil
+	r.PutBack, r.Counted, r.Held = nil, nil, nil
 	r.Limits = r.limits()
 	words := printed(r)
-	for _, want := range []string{"| not measured: -azurite=false | - | - | - |", "| put back, to azqueue alone | at least 0.8 | not measured | NOT met |"} {
+	for _, want := range []string{"| not measured: -azurite=false | - | - | - |", "of a put back, Azurite | - | - |", "| put back, to azqueue alone | at least 0.8 | not measured | NOT met |"} {
 		if !strings.Contains(words, want) {
 			t.Errorf("no %q in\n%s", want, words)
 		}
@@ -140,6 +142,7 @@ func TestReportAsJSON(t *testing.T) {
 	for _, name := range []string{
 		`"parallel":256`, `"mode":"text"`, `"kib":48`, `"rate_ratio":{"median":0.5`, `"p99_added_ms":{"median":-100.5`,
 		`"dead_letter_transactions":1`, `"put_back_azurite":[{"apart":false,"messages":480,"rounds":15,"sdk_rate"`, `"wanted_calls":10000`, `"framing":"chunks"`,
+		`"storage_transactions_azurite":[{"status":200,"messages":480,"transactions":0}`,
 		`{"what":"executable, MB","bound":"at most","limit":25,"measured":15.72864,"met":true}`,
 	} {
 		if !bytes.Contains(text.Bytes(), []byte(name)) {
