@@ -45,7 +45,7 @@ faults-short: ## the same in less than a minute
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/faults -long 50000 $(FLAGS)
 
-bench: ## the handler's own cost next to a bare forwarder, in 13 minutes (FLAGS=-json, -strict)
+bench: ## the handler's own cost next to a bare forwarder, in 14 minutes (FLAGS=-json, -strict)
 	go run ./handler/bench $(FLAGS)
 
 bench-short: ## the same in less than three minutes

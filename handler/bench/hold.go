@@ -62,7 +62,7 @@ func most() int {
 	return max((files-own)/2, 0)
 }
 
-// fresh is how often at most something is measured that needs fresh processes each time.
+// fresh is how often at most memory is measured, each time of fresh processes.
 const fresh = 5
 
 // holding measures the memory of one call in flight for both programs.
@@ -106,6 +106,7 @@ const (
 )
 
 // answering compares calls whose target stalls within its answer with calls whose target stalls before its body.
+// The limit is near, so it does so in every round.
 func (b *bed) answering(ctx context.Context, framing string, rounds int) (answering, error) {
 	h := newHeld(fewCalls, 1)
 	begun := manner{status: http.StatusOK, hang: true}
@@ -115,7 +116,7 @@ func (b *bed) answering(ctx context.Context, framing string, rounds int) (answer
 	stalled := begun
 	stalled.sent = answeredBytes
 	var with, without []float64
-	for range min(rounds, fresh) {
+	for range rounds {
 		bodiless, err := b.hold(ctx, b.productProgram, h, begun)
 		if err != nil {
 			return answering{}, err
