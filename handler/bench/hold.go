@@ -62,7 +62,8 @@ func most() int {
 	return max((files-own)/2, 0)
 }
 
-// fresh is how often at most memory is measured, each time of fresh processes.
+// fresh is how often at most memory is measured, as each time takes fresh processes; but for
+// [bed.answering], whose limit is near.
 const fresh = 5
 
 // holding measures the memory of one call in flight for both programs.
@@ -106,7 +107,7 @@ const (
 )
 
 // answering compares calls whose target stalls within its answer with calls whose target stalls before its body.
-// The limit is near, so it does so in every round.
+// It does so in every round.
 func (b *bed) answering(ctx context.Context, framing string, rounds int) (answering, error) {
 	h := newHeld(fewCalls, 1)
 	begun := manner{status: http.StatusOK, hang: true}

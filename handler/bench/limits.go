@@ -56,11 +56,8 @@ func (r *report) limits() []limit {
 		newLimit("start to first answer, ms", atMost, startMs, median(r.Start.Product)),
 		newLimit("executable, MB", atMost, executableMB, &megabytes),
 	)
-	for _, o := range outcomes {
-		all = append(all, newLimit(transactionsOf+o.name, exactly, o.transactions, farthest(o.transactions, r.ofProduct(o.status))))
-	}
-	for _, o := range outcomes {
-		all = append(all, newLimit(transactionsOf+o.name+", Azurite", exactly, o.transactions, farthest(o.transactions, r.ofAzurite(o.status))))
+	for _, t := range r.transactions() {
+		all = append(all, newLimit(t.what, exactly, t.wanted, t.product))
 	}
 	return append(
 		all,
@@ -129,7 +126,7 @@ func (r *report) rateLimits() (all []limit) {
 		all = append(all, newLimit(what, atLeast, size.ratio, median(slowest.RateRatio)))
 	}
 	late := r.worst(
-		func(c cell) bool { return c.KiB == 1 && c.Status == http.StatusOK && c.Parallel == shortParallel },
+		func(c cell) bool { return c.KiB == 1 && c.judged() },
 		func(a, b measured) bool { return a.P99Added.Median > b.P99Added.Median },
 	)
 	return append(all, newLimit(fmt.Sprintf("p99 added, ms: %v", late.cell), atMost, p99AddedMs, median(late.P99Added)))

@@ -2,8 +2,6 @@ package main
 
 import (
 	"fmt"
-	"math"
-	"net/http"
 	"strconv"
 )
 
@@ -46,29 +44,9 @@ func (r *report) memory() [][]string {
 	return rows
 }
 
-// outcomes are what can become of a message, by what its target answers, and how many storage transactions that
-// is to take.
-var outcomes = []struct {
-	status       int
-	name         string
-	transactions float64
-}{
-	{http.StatusOK, "delivered call", 0},
-	{http.StatusServiceUnavailable, "put back", 1},
-	{http.StatusBadRequest, "dead letter", 1},
-}
-
-// transactionsOf is the head of a row that stands in the table of limits too.
-const transactionsOf = "storage transactions of a "
-
 func (r *report) storage() (rows [][]string) {
-	for _, o := range outcomes {
-		rows = append(rows, []string{
-			transactionsOf + o.name, count(farthest(0, r.ofFloor(o.status))), count(farthest(o.transactions, r.ofProduct(o.status))),
-		})
-	}
-	for _, o := range outcomes {
-		rows = append(rows, []string{transactionsOf + o.name + ", Azurite", "-", count(farthest(o.transactions, r.ofAzurite(o.status)))})
+	for _, t := range r.transactions() {
+		rows = append(rows, []string{t.what, count(t.floor), count(t.product)})
 	}
 	return append(rows, []string{fmt.Sprintf("storage connections, %d put back at a time", stormParallel), "-", strconv.Itoa(r.Connections)})
 }
@@ -79,49 +57,6 @@ func count(n *float64) string {
 		return "-"
 	}
 	return number(*n, 2)
-}
-
-// ofFloor is the floor's storage transactions of an invocation, in each cell with the status.
-func (r *report) ofFloor(status int) (all []float64) {
-	for _, c := range r.Cells {
-		if c.Status == status {
-			all = append(all, c.FloorStorage)
-		}
-	}
-	return all
-}
-
-// ofProduct is the product's.
-func (r *report) ofProduct(status int) (all []float64) {
-	if status == http.StatusBadRequest {
-		return []float64{r.DeadLetter}
-	}
-	for _, c := range r.Cells {
-		if c.Status == status {
-			all = append(all, c.Storage)
-		}
-	}
-	return all
-}
-
-// ofAzurite is the product's where a proxy counted them.
-func (r *report) ofAzurite(status int) (all []float64) {
-	for _, c := range r.Counted {
-		if c.Status == status {
-			all = append(all, c.Transactions)
-		}
-	}
-	return all
-}
-
-// farthest is the number that is farthest from what is wanted; nil of none.
-func farthest(wanted float64, numbers []float64) (far *float64) {
-	for _, n := range numbers {
-		if far == nil || math.Abs(n-wanted) > math.Abs(*far-wanted) {
-			far = &n
-		}
-	}
-	return far
 }
 
 // filesNote says why fewer calls were held than wanted, if so.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -127,7 +126,7 @@ func (l *lane) stage(executable string) error {
 		return err
 	}
 	wrapper := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\nexec '%s' \"$@\"\n",
-		l.processes.file, throughProxy(l.storage, l.ourSide), executable)
+		l.processes.file, l.ourSide.Through(l.storage.ConnectionString), executable)
 	return errors.Join(
 		os.WriteFile(filepath.Join(app, "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600),
 		os.WriteFile(filepath.Join(app, "async-caller"), []byte(wrapper), 0o700),
@@ -147,11 +146,6 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o600)
 }
 
-// throughProxy is the storage's connection string with the proxy's endpoint instead.
-func throughProxy(s *azurite.Server, p *storageproxy.Proxy) string {
-	return strings.Replace(s.ConnectionString, s.Endpoint, p.Endpoint(), 1)
-}
-
 func (l *lane) startHost(ctx context.Context) error {
 	l.hostMu.Lock()
 	defer l.hostMu.Unlock()
@@ -159,7 +153,7 @@ func (l *lane) startHost(ctx context.Context) error {
 		return nil
 	}
 	host, err := testbed.StartHost(context.WithoutCancel(ctx), testbed.HostOptions{
-		Executable: l.processes.executable, AppDir: l.app(), ConnectionString: throughProxy(l.storage, l.hostSide),
+		Executable: l.processes.executable, AppDir: l.app(), ConnectionString: l.hostSide.Through(l.storage.ConnectionString),
 		Env: l.env, Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
 		Out: l.log, Forget: true,
 	})

@@ -107,6 +107,11 @@ func Open(ctx context.Context, endpoint string, watcher Watcher) (*Proxy, error)
 // Endpoint is the queue endpoint that clients use instead of the one behind.
 func (p *Proxy) Endpoint() string { return "http://" + p.Addr + p.upstream.Path }
 
+// Through is a connection string to the service with the proxy's endpoint instead.
+func (p *Proxy) Through(connectionString string) string {
+	return strings.Replace(connectionString, p.upstream.String(), p.Endpoint(), 1)
+}
+
 // Close stops the proxy and closes all its connections.
 func (p *Proxy) Close() error {
 	err := p.Door.Close()

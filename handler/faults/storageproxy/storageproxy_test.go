@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -78,7 +77,7 @@ func mustProxy(t *testing.T) (server *azurite.Server, through, direct *azure.Sto
 	if err != nil {
 		t.Fatal(err)
 	}
-	through = mustOpen(t, strings.Replace(server.ConnectionString, server.Endpoint, proxy.Endpoint(), 1))
+	through = mustOpen(t, proxy.Through(server.ConnectionString))
 	direct = mustOpen(t, server.ConnectionString)
 	t.Cleanup(func() {
 		if err := proxy.Close(); err != nil {

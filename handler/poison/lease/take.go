@@ -96,8 +96,7 @@ func (h *Hold) peek(ctx context.Context, queueName string) (batch []queue.Messag
 }
 
 // take notes a message that was received, and asks whether it is chosen if it is new. It is held only then,
-// because from there on others renew it. One that is held already was left to others for a moment, when its
-// lease had ended.
+// because from there on others renew it.
 func (h *Hold) take(
 	queueName string, received queue.Message, ends, ended time.Time, choose func(queue.Message) (int, bool),
 ) (isNew bool, err error) {
@@ -119,6 +118,7 @@ func (h *Hold) take(
 	return true, nil
 }
 
+// takeAgain notes a message that is held already: it was left to others for a moment, when its lease had ended.
 func (h *Hold) takeAgain(m *Message, received queue.Message, ends, ended time.Time) (err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

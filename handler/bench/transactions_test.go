@@ -32,7 +32,7 @@ func TestCountingOne(t *testing.T) {
 	_, err := b.countingOne(t.Context(), b.product, cell{1, modeBinary, 2, http.StatusOK}, &countingProxy{})
 	b.target.close()
 	b.target = called
-	if err == nil || !strings.Contains(err.Error(), "0 calls were made for 480 messages") {
+	if err == nil || !strings.Contains(err.Error(), "0 calls of 480 messages") {
 		t.Errorf("error %v, want that nothing was called", err)
 	}
 }
