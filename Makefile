@@ -2,20 +2,20 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short bench-compare bench-baseline vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short bench-compare bench-baseline size vuln format package deploy
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 build: ## build the executable and stage the app in dist
 	go build -trimpath -o dist/async-caller ./handler
-	go run ./handler/stage
+	go run ./handler/tools/stage
 
 demo: build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
-	go run ./handler/demo
+	go run ./handler/tools/demo
 
 run: build ## the same parts as the demo, but they stay up until Ctrl-C
-	go run ./handler/demo -stay
+	go run ./handler/tools/demo -stay
 
 start: build ## func start in dist (needs Azure Functions Core Tools and Azurite)
 	cd dist && func start
@@ -24,7 +24,7 @@ test: ## run all tests, Azurite included
 	go test -race -shuffle=on -count=1 -timeout 10m ./...
 
 test-long: ## the tests of many messages at full size, without the race detector (10 minutes)
-	go test -count=1 -timeout 30m ./handler/e2e ./handler/simulation
+	go test -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 
 check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
@@ -37,29 +37,36 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	$(MAKE) faults-short
 
 faults: ## cut the power at every step, hundreds of times, and show that nothing is lost (FLAGS=-seed=1)
-	go run ./handler/faults $(FLAGS)
+	go run ./handler/tools/faults $(FLAGS)
 
 faults-short: ## the same in less than a minute
-	go run ./handler/faults -schedules 12 -lanes 6 -time 10s -outage=false $(FLAGS)
+	go run ./handler/tools/faults -schedules 12 -lanes 6 -time 10s -outage=false $(FLAGS)
 
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
-	go run ./handler/faults -long 50000 $(FLAGS)
+	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
 bench: ## the handler's own cost next to a bare forwarder, in 14 minutes (FLAGS=-json, -strict)
-	go run ./handler/bench $(FLAGS)
+	go run ./handler/tools/bench $(FLAGS)
 
 bench-short: ## the same in less than three minutes
-	go run ./handler/bench -short $(FLAGS)
+	go run ./handler/tools/bench -short $(FLAGS)
 
-BENCHES = go test -run '^$$' -bench . -count 6 -benchtime 200ms ./handler/invoke ./handler/envelope ./handler/decision
+BENCHES = go test -run '^$$' -bench . -count 6 -benchtime 200ms ./handler/internal/ingress ./handler/internal/envelope ./handler/internal/decision
 
 bench-compare: ## Go benchmarks of decoding, parsing, deciding and encoding, compared with the committed ones
 	mkdir -p dist
 	$(BENCHES) > dist/benchmarks.txt
-	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da handler/bench/baseline.txt dist/benchmarks.txt
+	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da handler/tools/bench/baseline.txt dist/benchmarks.txt
 
 bench-baseline: ## record new ones to compare with
-	$(BENCHES) > handler/bench/baseline.txt
+	$(BENCHES) > handler/tools/bench/baseline.txt
+
+size: ## lines of Go per package that are neither blank nor only a comment, tests apart
+	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \
+		!/^[ \t]*(\/\/.*)?$$/ { dir = FILENAME; sub("/[^/]*$$", "", dir); lines[dir]++; all++; \
+			if (dir !~ "/tools|/queue/(memory|queuetest)$$") product++ } \
+		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
+			printf "%6d product (without tools and the test doubles of queue)\n%6d all\n", product, all }'
 
 vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
@@ -69,7 +76,7 @@ format: ## format the Go code
 
 package: ## pack dist/async-caller.zip for a Function App on linux/amd64
 	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags=-s -o dist/async-caller ./handler
-	go run ./handler/stage -zip
+	go run ./handler/tools/stage -zip
 
 deploy: package ## publish dist to a Function App: make deploy APP=name
 	cd dist && func azure functionapp publish $(or $(APP),$(error set APP to the Function App's name)) --no-build

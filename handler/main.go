@@ -6,7 +6,7 @@ import (
 	"context"
 	"os"
 
-	"asynccaller/handler/cli"
+	"asynccaller/handler/internal/cli"
 )
 
 func main() {

@@ -1,0 +1,252 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+// testDesk is a desk at an account in memory, and what it wrote.
+type testDesk struct {
+	*desk
+	store    *memory.Store
+	out, err bytes.Buffer
+}
+
+func newTestDesk(t *testing.T, contents ...string) *testDesk {
+	t.Helper()
+	d := &testDesk{store: memory.New()}
+	for _, name := range []string{"async-caller", "async-caller-poison"} {
+		if err := d.store.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, content := range contents {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := Surroundings{Stdin: strings.NewReader(""), Stdout: &d.out, Stderr: &d.err}
+	d.desk = &desk{
+		s: s, options: &poisonOptions{}, tell: &teller{err: &d.err}, now: time.Now,
+		account: &poison.Account{
+			Store: d.store, Name: "test", Live: []string{"async-caller"}, Runs: journal.Folder(filepath.Join(t.TempDir(), "runs")),
+			Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
+		},
+	}
+	return d
+}
+
+func dead(n int) []string {
+	contents := make([]string, n)
+	for i := range contents {
+		contents[i] = fmt.Sprintf(`{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"}}`, i, i)
+	}
+	return contents
+}
+
+func codeOf(err error) int {
+	if coded, ok := errors.AsType[*codeError](err); ok {
+		return coded.code
+	}
+	if err != nil {
+		return exitFailed
+	}
+	return exitDone
+}
+
+func (d *testDesk) mustPlan(t *testing.T) *poison.Plan {
+	t.Helper()
+	plan, err := d.account.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{}, d.tell)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan
+}
+
+// TestCarryOut: what a run did decides the exit code, and what a person is told.
+func TestCarryOut(t *testing.T) {
+	for name, test := range map[string]struct {
+		contents   []string
+		yes        bool
+		code       int
+		told, left string
+		moved      int
+	}{
+		"done":         {dead(2), true, exitDone, "requeued 2 of 2\n`async-caller poison undo ", "", 2},
+		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller\n", "nothing was changed", 0},
+		"nothing":      {nil, true, exitNothing, "", "no message matches", 0},
+		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 more cannot be requeued:\n  ", "1 message was left alone", 1},
+		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "all that matched were refused", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newTestDesk(t, test.contents...)
+				err := d.carryOut(t.Context(), d.mustPlan(t), consent{yes: test.yes})
+				if got := codeOf(err); got != test.code {
+					t.Errorf("exit code %d, want %d: %v", got, test.code, err)
+				}
+				if !strings.Contains(d.err.String(), test.told) {
+					t.Errorf("told %q, want %q", d.err.String(), test.told)
+				}
+				if err != nil && !strings.Contains(err.Error(), test.left) {
+					t.Errorf("%v, want %q", err, test.left)
+				}
+				if got := len(d.store.All("async-caller")); got != test.moved {
+					t.Errorf("%d messages were sent, want %d", got, test.moved)
+				}
+				if runs, _ := d.account.Runs.List(); (len(runs) > 0) != (test.moved > 0) {
+					t.Errorf("journals: %v", runs)
+				}
+			})
+		})
+	}
+}
+
+// TestCarryOutInterrupted: Ctrl-C before anything was done leaves a run to be resumed.
+func TestCarryOutInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestDesk(t, dead(3)...)
+		plan := d.mustPlan(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		err := d.carryOut(ctx, plan, consent{yes: true})
+		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "interrupted\n`async-caller poison resume "+plan.Run+"` goes on") {
+			t.Errorf("%d: %v", codeOf(err), err)
+		}
+	})
+}
+
+// TestOutcomeJSON: for a machine the result is one object, with how many were refused.
+func TestOutcomeJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestDesk(t, append(dead(2), "no envelope")...)
+		d.options.json = true
+		_ = d.carryOut(t.Context(), d.mustPlan(t), consent{yes: true})
+		var got struct {
+			Command              string
+			Total, Done, Refused int
+			Refusals             []struct{ Why string }
+		}
+		if err := json.Unmarshal(d.out.Bytes(), &got); err != nil {
+			t.Fatalf("%v: %s", err, d.out.String())
+		}
+		if got.Command != "requeue" || got.Total != 2 || got.Done != 2 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+func TestVerdict(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	storage := errors.New("storage is away")
+	for name, test := range map[string]struct {
+		ctx    context.Context
+		result poison.Result
+		err    error
+		code   int
+		want   string
+	}{
+		"all":                {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
+		"skipped":            {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "2 messages were left alone"},
+		"all_skipped":        {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "1 message was left alone"},
+		"stopped":            {t.Context(), poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly, "stopped: 2 came back\n`async-caller poison resume RUN` goes on with the other 7"},
+		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n`async-caller poison resume RUN` goes on"},
+		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
+		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "of the ids 1 or more match no message"},
+		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all could be done\n"},
+		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\n`async-caller poison resume RUN` goes on"},
+		"storage_at_the_end": {t.Context(), poison.Result{Total: 3, Done: 3}, storage, exitPartly, "storage is away"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			test.result.Run = "RUN"
+			o := outcome{Result: test.result}
+			if name == "unmatched" {
+				o.Unmatched = 1
+			}
+			err := newTestDesk(t).verdict(test.ctx, o, test.err)
+			if got := codeOf(err); got != test.code {
+				t.Errorf("exit code %d, want %d", got, test.code)
+			}
+			if err != nil && !strings.HasPrefix(err.Error(), test.want) {
+				t.Errorf("%q, want %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	d := newTestDesk(t)
+	why := []string{"a", "b", "c", "d", "e", "f", "g"}
+	_ = d.report(t.Context(), outcome{Result: poison.Result{
+		Run: "RUN", Command: "move", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
+	}}, true, nil)
+	want := "moved 1,480 of 1,500\n  left alone: a\n  left alone: b\n  left alone: c\n  left alone: d\n  left alone: e\n  and 5 more\n" +
+		"10 messages are where they should be, and still where they were too\n" +
+		"1 message may have been written twice: a kill or a lost answer left that open\n" +
+		"`async-caller poison undo RUN` takes it back\n"
+	if got := d.err.String(); got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPlanText(t *testing.T) {
+	for want, plan := range map[string]*poison.Plan{
+		"requeue 412 messages from a-poison to a":                                        {Command: "requeue", Total: 412, From: map[string]int{"a-poison": 412}, To: map[string]int{"a": 412}},
+		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3)": {Command: "requeue", Total: 1003, From: map[string]int{"b-poison": 3, "a-poison": 1000}, To: map[string]int{"a": 1000, "b": 3}},
+		"delete 1 message from a-poison":                                                 {Command: "delete", Total: 1, From: map[string]int{"a-poison": 1}},
+		"import 2 messages to a-poison":                                                  {Command: "import", Total: 2, To: map[string]int{"a-poison": 2}},
+		"keep 2 messages on a-poison, so that storage does not delete them":              {Command: "keep", Total: 2, From: map[string]int{"a-poison": 2}, To: map[string]int{"a-poison": 2}},
+		"undo: reschedule 2 messages from parking to a-poison":                           {Command: "undo", Total: 2, From: map[string]int{"parking": 2}, To: map[string]int{"a-poison": 2}},
+	} {
+		if got := planText(plan); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestRefusals: equal reasons are told once, and of many only the first.
+func TestRefusals(t *testing.T) {
+	d := newTestDesk(t)
+	plan := &poison.Plan{Command: "requeue", Refused: 30}
+	for i := range 14 {
+		why := "the same"
+		if i >= 6 {
+			why = fmt.Sprint("another ", i)
+		}
+		plan.Refusals = append(plan.Refusals, poison.Refusal{Message: inspect.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
+	}
+	d.announce(plan)
+	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: another 6\n  00000007: another 7\n" +
+		"  00000008: another 8\n  00000009: another 9\n  and 20 more\n"
+	if got := d.err.String(); got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestPastOf(t *testing.T) {
+	for command, want := range map[string]string{
+		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept", "undo": "reschedule",
+	} {
+		if got := pastOf(command); got != want {
+			t.Errorf("%s: %q, want %q", command, got, want)
+		}
+	}
+}

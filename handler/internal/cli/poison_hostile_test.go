@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"unicode"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+)
+
+// hostile is text that does more to a terminal than be read: it clears it, writes backwards, begins a row of
+// its own.
+const hostile = `\u001b[2J\u202e\r\nx\u0007\u009b`
+
+// hostileMessages have it wherever a sender can put something, and secrets where those stand.
+func hostileMessages() []string {
+	return []string{
+		`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://u:CANARY@t.example/` + "%1b" + `?key=CANARY","headers":{"Authorization":"CANARY","X":"a\tb"},` +
+			`"body":"` + hostile + `"},"context":{"` + hostile + `":"` + hostile + `"},"trail":[{"at":"2026-01-01T00:00:00Z","error":"` + hostile + `","tookMs":1}],` +
+			`"attempts":1,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"` + hostile + `","detail":"` + hostile + `","queue":"` + hostile + `","attempts":1}}`,
+		`{"asyncCaller":1,"requestId":"` + hostile + `","password":"CANARY"}`,
+		"\x1b[2J\r\n\x00\xff\u202e",
+		`{"RawRequest":{"Id":"` + hostile + `","CallOut":"*"},"Organization":"` + hostile + `","Environment":"` + hostile + `"}`,
+		`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"},"retry":"` + hostile + `"}`,
+	}
+}
+
+// TestHostileMessagesAreShownHarmless: whatever stands on a queue, what is printed of it can only be read,
+// keeps to the terminal's width where it is a table, and has no secrets.
+func TestHostileMessagesAreShownHarmless(t *testing.T) {
+	for name, show := range map[string]func(*testDesk, context.Context) error{
+		"queues": func(d *testDesk, ctx context.Context) error { return d.queues(ctx) },
+		"list":   func(d *testDesk, ctx context.Context) error { return d.list(ctx, poison.Source{}) },
+		"groups": func(d *testDesk, ctx context.Context) error {
+			return d.listGroups(ctx, poison.Source{}, inspect.ByReason)
+		},
+		"errors": func(d *testDesk, ctx context.Context) error {
+			return d.listGroups(ctx, poison.Source{}, inspect.ByError)
+		},
+		"show": func(d *testDesk, ctx context.Context) error {
+			_, err := d.account.List(ctx, poison.Source{}, nil, func(f poison.Found) {
+				d.exhibit(ctx, f, false).print(page{&d.out}, d.now())
+			})
+			return err
+		},
+		"dry_run": func(d *testDesk, ctx context.Context) error {
+			return d.rehearse(ctx, poison.Source{}, poison.Requeue{}, false)
+		},
+		"refusals": func(d *testDesk, ctx context.Context) error {
+			plan, err := d.account.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil)
+			if err != nil {
+				return err
+			}
+			_ = d.carryOut(ctx, plan, consent{})
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newTestDesk(t, hostileMessages()...)
+				if err := show(d, t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				printed := d.out.String() + d.err.String()
+				if printed == "" {
+					t.Fatal("nothing was printed")
+				}
+				if strings.Contains(printed, "CANARY") {
+					t.Errorf("shows a secret:\n%s", printed)
+				}
+				for line := range strings.Lines(printed) {
+					line = strings.TrimSuffix(line, "\n")
+					if at := strings.IndexFunc(line, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }); at >= 0 || !utf8.ValidString(line) {
+						t.Errorf("not printable: %q", line)
+					}
+					if width := utf8.RuneCountInString(line); width > textColumns && (name == "list" || name == "queues") {
+						t.Errorf("%d columns: %s", width, line)
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,75 @@
+package config_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/retry"
+)
+
+func TestOwnPolicies(t *testing.T) {
+	own, err := config.LoadPolicies(withRetryFile(t, `{"patient":{"schedule":["1m","1h"],"maxAttempts":4}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY=patient"}, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := loaded.Retry.Delay(1, 0); loaded.Retry.Name != "patient" || d != time.Minute || loaded.Retry.MaxAttempts != 4 {
+		t.Errorf("policy %s waits %v, %d attempts", loaded.Retry.Name, d, loaded.Retry.MaxAttempts)
+	}
+	if _, err := loaded.Rules(own).Policies.Resolve(retry.Spec{Name: "patient"}); err != nil {
+		t.Errorf("an envelope cannot ask for it: %v", err)
+	}
+}
+
+func TestNoRetryFile(t *testing.T) {
+	if own, err := config.LoadPolicies(t.TempDir()); err != nil || len(own) != 0 {
+		t.Errorf("got %v, %v", own, err)
+	}
+}
+
+// TestRetryFileProblems: every problem on a line of its own that names the file, the policy, the parameter.
+func TestRetryFileProblems(t *testing.T) {
+	_, err := config.LoadPolicies(withRetryFile(t, `{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`))
+	if err == nil {
+		t.Fatal("nothing was found wrong")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ", "retry.json: c…: ", "retry.json: e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
+		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
+			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
+		}
+	}
+	if len(lines) != 7 {
+		t.Errorf("%d lines:\n%v", len(lines), err)
+	}
+	if _, err := config.LoadPolicies(withRetryFile(t, `{`)); err == nil || !strings.HasPrefix(err.Error(), "retry.json: not JSON: line 1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestRetryLimits(t *testing.T) {
+	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h", "ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9"}, nil)
+	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil || loaded.RetryLimits != want {
+		t.Errorf("got %+v, %v", loaded.RetryLimits, err)
+	}
+	_, err = config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2h", "ASYNC_CALLER_RETRY_MAX_DELAY=1h"}, nil)
+	if err == nil || !strings.Contains(err.Error(), "ASYNC_CALLER_RETRY_MIN_DELAY") {
+		t.Errorf("limits that exclude one another: %v", err)
+	}
+}
+
+func withRetryFile(t *testing.T, content string) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, config.RetryFile), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

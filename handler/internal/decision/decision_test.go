@@ -1,0 +1,312 @@
+package decision_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/retry"
+)
+
+var (
+	now     = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	created = now.Add(-time.Hour)
+)
+
+// Shapes of envelopes that the table is about.
+const (
+	plain        = `{"asyncCaller":1,"requestId":"r1","createdAt":"2026-01-31T11:00:00Z","call":{"url":"https://target.example/"}%s}`
+	withCallback = `,"callback":{"url":"https://sender.example/"}`
+	nearDeadline = `,"deadline":"2026-01-31T12:00:02Z"`
+	past         = `,"deadline":"2026-01-31T11:59:59Z"`
+	answered503  = `,"attempts":3,"trail":[{"at":"2026-01-31T11:30:00Z","status":503,"tookMs":12}]`
+)
+
+// TestSettlementTable is the settlement table: what arrives and what comes of its call on the left,
+// what becomes of the message on the right. The policy is the default one, without jitter.
+func TestSettlementTable(t *testing.T) {
+	type row struct {
+		envelope string           // beyond a plain call
+		outcome  decision.Outcome // of the call, if one is made
+
+		action   decision.Action
+		reason   decision.Reason
+		delay    time.Duration
+		attempts int
+		status   int
+		givenUp  bool
+	}
+	answer := func(status int) decision.Outcome { return decision.Outcome{Status: status} }
+	failure := func(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
+	nexus := func(status int, meaningful bool) decision.Outcome {
+		return decision.Outcome{Status: status, Body: fmt.Appendf(nil, `{"Type":"Xlent.Fulcrum.Conflict","IsRetryMeaningful":%v}`, meaningful)}
+	}
+	const week = 7 * 24 * time.Hour
+
+	rows := map[string]row{
+		// 2xx from target
+		"delivered":               {``, answer(200), decision.Finish, decision.Delivered, 0, 1, 200, false},
+		"delivered_204":           {``, answer(204), decision.Finish, decision.Delivered, 0, 1, 204, false},
+		"delivered_208":           {``, answer(208), decision.Finish, decision.Delivered, 0, 1, 208, false},
+		"delivered_with_callback": {withCallback, answer(201), decision.Callback, decision.Delivered, 0, 1, 201, false},
+		"delivered_at_fourth":     {answered503, answer(200), decision.Finish, decision.Delivered, 0, 4, 200, false},
+		"delivered_beats_clock":   {nearDeadline, answer(200), decision.Finish, decision.Delivered, 0, 1, 200, false},
+
+		// temporary failure, next attempt before deadline
+		"status_404":        {``, answer(404), decision.Reschedule, decision.Status, 4 * time.Second, 1, 404, false},
+		"status_408":        {``, answer(408), decision.Reschedule, decision.Status, 4 * time.Second, 1, 408, false},
+		"status_423":        {``, answer(423), decision.Reschedule, decision.Status, 4 * time.Second, 1, 423, false},
+		"status_425":        {``, answer(425), decision.Reschedule, decision.Status, 4 * time.Second, 1, 425, false},
+		"status_429":        {``, answer(429), decision.Reschedule, decision.Status, 4 * time.Second, 1, 429, false},
+		"status_500":        {``, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
+		"status_503_fourth": {answered503, answer(503), decision.Reschedule, decision.Status, 32 * time.Second, 4, 503, false},
+		"status_999":        {``, answer(999), decision.Reschedule, decision.Status, 4 * time.Second, 1, 999, false},
+		"timeout":           {``, failure(decision.FailureTimeout), decision.Reschedule, "timeout", 4 * time.Second, 1, 0, false},
+		"no_such_host":      {``, failure(decision.FailureDNS), decision.Reschedule, "dns", 4 * time.Second, 1, 0, false},
+		"refused":           {``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second, 1, 0, false},
+		"handshake":         {``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second, 1, 0, false},
+		"reset":             {``, failure(decision.FailureConnection), decision.Reschedule, "connection", 4 * time.Second, 1, 0, false},
+		"nexus_says_retry":  {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1, 400, false},
+		"callback_waits":    {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
+		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
+
+		// temporary failure, the policy's next attempt would be after the deadline
+		"last_attempt":                {`,"attempts":9,"deadline":"2026-01-31T12:01:00Z"`, answer(500), decision.Reschedule, decision.Status, 50 * time.Second, 10, 500, false},
+		"no_time_for_last":            {nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1, 500, true},
+		"no_time_for_last_callback":   {nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired, 0, 1, 500, true},
+		"no_time_for_last_no_answer":  {nearDeadline + answered503, failure(decision.FailureTimeout), decision.DeadLetter, decision.Expired, 0, 4, 503, true},
+		"no_attempts_left":            {`,"attempts":2,"retry":{"maxAttempts":3}`, answer(500), decision.DeadLetter, decision.Exhausted, 0, 3, 500, true},
+		"no_attempts_left_callback":   {`,"attempts":2,"retry":{"maxAttempts":3}` + withCallback, answer(500), decision.Callback, decision.Exhausted, 0, 3, 500, true},
+		"one_attempt_left":            {`,"attempts":1,"retry":{"maxAttempts":3}`, answer(500), decision.Reschedule, decision.Status, 8 * time.Second, 2, 500, false},
+		"attempts_beyond_what_counts": {`,"attempts":1000000000`, answer(500), decision.Reschedule, decision.Status, 17280 * time.Second, 1000000001, 500, false},
+
+		// permanent failure
+		"status_400":             {``, answer(400), decision.DeadLetter, decision.Rejected, 0, 1, 400, true},
+		"status_304":             {``, answer(304), decision.DeadLetter, decision.Rejected, 0, 1, 304, true},
+		"status_510":             {``, answer(510), decision.DeadLetter, decision.Rejected, 0, 1, 510, true},
+		"status_526":             {``, answer(526), decision.DeadLetter, decision.Rejected, 0, 1, 526, true},
+		"nexus_says_never":       {``, nexus(500, false), decision.DeadLetter, decision.Rejected, 0, 1, 500, true},
+		"rejected_with_callback": {withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
+		"redirected":             {``, decision.Outcome{Failure: decision.FailureRedirected, Status: 302}, decision.DeadLetter, "redirected", 0, 1, 302, true},
+		"certificate":            {``, failure(decision.FailureCertificate), decision.DeadLetter, "certificate", 0, 1, 0, true},
+		"bad_url":                {``, failure(decision.FailureBadURL), decision.DeadLetter, "bad_url", 0, 1, 0, true},
+		"target_refused":         {``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused", 0, 1, 0, true},
+		"sender_wants_drop":      {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},
+		"sender_wants_fault":     {`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1, 400, true},
+		"callback_before_drop":   {`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
+
+		// not due yet
+		"not_due":            {`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200), decision.Reschedule, decision.NotDue, 30 * time.Second, 2, 0, false},
+		"not_before":         {`,"notBefore":"2026-01-31T13:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue, time.Hour, 0, 0, false},
+		"not_before_a_month": {`,"notBefore":"2026-03-02T12:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue, week - time.Second, 0, 0, false},
+		"due_now":            {`,"notBefore":"2026-01-31T12:00:00Z"`, answer(200), decision.Finish, decision.Delivered, 0, 1, 200, false},
+
+		// deadline passed on arrival
+		"expired":                  {past, answer(200), decision.DeadLetter, decision.Expired, 0, 0, 0, true},
+		"expired_with_callback":    {past + withCallback, answer(200), decision.Callback, decision.Expired, 0, 0, 0, true},
+		"expired_knows_the_status": {past + answered503, answer(200), decision.DeadLetter, decision.Expired, 0, 3, 503, true},
+		"expired_drop":             {past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired, 0, 0, 0, true},
+
+		// handler is stopping, call interrupted
+		"interrupted":             {answered503, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 0, 3, 503, false},
+		"interrupted_by_callback": {withCallback, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 0, 0, 0, false},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			d := decide(t, rules(), fmt.Sprintf(plain, row.envelope), row.outcome, 0)
+			got := row
+			got.action, got.reason, got.delay = d.Action, d.Reason, d.Delay
+			got.attempts, got.status, got.givenUp = d.State.Attempts, d.Status, d.GivenUp
+			if diff := cmp.Diff(row, got, cmp.AllowUnexported(row)); diff != "" {
+				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestMalformedIsADeadLetter(t *testing.T) {
+	d := decision.OnMalformed(errors.New("call.url: missing"))
+	if d.Action != decision.DeadLetter || d.Reason != decision.Malformed || d.Detail != "call.url: missing" {
+		t.Errorf("got %+v", d)
+	}
+}
+
+func TestOperatorChoosesHowToGiveUp(t *testing.T) {
+	for giveUp, want := range map[envelope.GiveUp]decision.Action{
+		envelope.GiveUpDeadLetter: decision.DeadLetter,
+		envelope.GiveUpDrop:       decision.Drop,
+		envelope.GiveUpFault:      decision.Fault,
+	} {
+		r := rules()
+		r.GiveUp = giveUp
+		if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != want {
+			t.Errorf("%s: action %s, want %s", giveUp, d.Action, want)
+		}
+		if d := decide(t, r, fmt.Sprintf(plain, `,"giveUp":"dead-letter"`), decision.Outcome{Status: 400}, 0); d.Action != decision.DeadLetter {
+			t.Errorf("%s: the envelope's own choice lost, action %s", giveUp, d.Action)
+		}
+	}
+}
+
+func TestStateAfterACall(t *testing.T) {
+	d := decide(t, rules(), fmt.Sprintf(plain, answered503), decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time", Took: 2 * time.Minute}, 0)
+	want := envelope.State{
+		Attempts:        4,
+		CreatedAt:       created,
+		LatestAttemptAt: now.Add(-2 * time.Minute),
+		NextAttemptAt:   now.Add(32 * time.Second),
+		Expires:         created.Add(rules().Expiration),
+		Trail: []envelope.Attempt{
+			{At: now.Add(-30 * time.Minute), Status: 503, Took: 12 * time.Millisecond},
+			{At: now.Add(-2 * time.Minute), Error: "timeout: no answer in time", Took: 2 * time.Minute},
+		},
+	}
+	if diff := cmp.Diff(want, d.State); diff != "" {
+		t.Errorf("state (-want +got):\n%s", diff)
+	}
+}
+
+func TestJitterSpreadsTheDelay(t *testing.T) {
+	for jitter, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 5 * time.Second, 0.99: 5980 * time.Millisecond} {
+		if d := decide(t, rules(), fmt.Sprintf(plain, ""), decision.Outcome{Status: 500}, jitter); d.Delay != want {
+			t.Errorf("jitter %v: delay %v, want %v", jitter, d.Delay, want)
+		}
+	}
+}
+
+func TestReportTellsTheSender(t *testing.T) {
+	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"), Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true}
+	d := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
+	want := envelope.Report{Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected", At: now, Deadline: now.Add(rules().Expiration)}
+	if diff := cmp.Diff(want, d.Report(now)); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+// TestLatestAnswer: the sender is told the latest answer, also when the last calls got none.
+func TestLatestAnswer(t *testing.T) {
+	e := accepted(t, fmt.Sprintf(plain, withCallback))
+	first := rules().AfterCall(e, rules().Retry, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	e = e.WithState(first.State)
+	second := rules().AfterCall(e, rules().Retry, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
+	last := rules().BeforeCall(e.WithState(second.State), now.Add(rules().Expiration))
+	if got := last.Report(now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
+		t.Errorf("the sender is told %+v", got)
+	}
+}
+
+func TestReportWithoutAnyAnswerIs504(t *testing.T) {
+	d := decide(t, rules(), fmt.Sprintf(plain, past+withCallback), decision.Outcome{}, 0)
+	if got := d.Report(now).Status; got != 504 {
+		t.Errorf("status %d, want 504", got)
+	}
+}
+
+// TestNoReasonIsTooLong: a longer one would break the promise that an accepted envelope always fits.
+func TestNoReasonIsTooLong(t *testing.T) {
+	for _, reason := range []decision.Reason{
+		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
+		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate), decision.Reason(decision.FailureTargetRefused),
+	} {
+		if len(reason) > 16 {
+			t.Errorf("%q has %d characters", reason, len(reason))
+		}
+	}
+}
+
+// FuzzDecide holds every decision to what the rest of the program relies on.
+func FuzzDecide(f *testing.F) {
+	f.Add(0, 500, 0, "", int64(0), int64(3600), 0.5)
+	f.Add(7, 200, 0, "", int64(-10), int64(20), 0.0)
+	f.Add(1<<30, 0, 30, "timeout", int64(1<<40), int64(math.MaxInt64), 0.999)
+	f.Fuzz(func(t *testing.T, attempts, status, maxAttempts int, failure string, due, deadline int64, jitter float64) {
+		if jitter < 0 || jitter >= 1 || math.IsNaN(jitter) || attempts < 0 || maxAttempts < 0 {
+			return // outside the contract of the arguments
+		}
+		e := &envelope.Envelope{Retry: &retry.Spec{MaxAttempts: maxAttempts}}
+		e.Attempts, e.CreatedAt = attempts, created
+		e.NextAttemptAt, e.Deadline = time.Unix(due, 0), time.Unix(deadline, 0)
+		policy, err := rules().PolicyFor(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := rules().BeforeCall(e, now)
+		if d.Action == decision.Call {
+			d = rules().AfterCall(e, policy, decision.Outcome{Status: status, Failure: decision.Failure(failure)}, now, now, jitter)
+		}
+		checkInvariants(t, e, d)
+	})
+}
+
+func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
+	t.Helper()
+	switch d.Action {
+	case decision.Reschedule:
+		if d.Delay < 0 || d.Delay > queue.MaxDelay {
+			t.Errorf("delay %v is outside what a queue takes", d.Delay)
+		}
+		if d.GivenUp {
+			t.Error("given up and rescheduled")
+		}
+	case decision.Callback:
+		if e.Callback == nil {
+			t.Error("a callback that nobody asked for")
+		}
+	case decision.DeadLetter, decision.Drop, decision.Fault:
+		if !d.GivenUp {
+			t.Errorf("%s without giving up", d.Action)
+		}
+	case decision.Finish:
+		if d.Status/100 != 2 {
+			t.Errorf("finished with status %d and nobody told", d.Status)
+		}
+	case decision.Call:
+		t.Error("a call is no end")
+	}
+	if d.State.Attempts < e.Attempts {
+		t.Errorf("attempts fell from %d to %d", e.Attempts, d.State.Attempts)
+	}
+	if d.Reason == "" || strings.Contains(d.Detail, "%!") {
+		t.Errorf("reason %q, detail %q", d.Reason, d.Detail)
+	}
+}
+
+func rules() decision.Rules {
+	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()}
+}
+
+// decide takes an envelope through both decisions, as a delivery does. It returns the outcome that
+// counts: none when no call is made.
+func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, jitter float64) decision.Decision {
+	t.Helper()
+	e := accepted(t, content)
+	policy, err := r.PolicyFor(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := r.BeforeCall(e, now); d.Action != decision.Call {
+		return d
+	}
+	return r.AfterCall(e, policy, o, now.Add(-o.Took), now, jitter)
+}
+
+func accepted(t *testing.T, content string) *envelope.Envelope {
+	t.Helper()
+	e, err := envelope.Parse([]byte(content))
+	if err != nil {
+		t.Fatalf("parse %s: %v", content, err)
+	}
+	if err := e.Accept(now, "m1", queue.Base64.MaxContentBytes()); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}

@@ -1,0 +1,209 @@
+package decision_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+)
+
+// TestBackPressure: a target that says when to come again is not called before, and what it says that
+// makes no sense changes nothing. The policy's own first delay is 4 s here, the deadline a week away.
+func TestBackPressure(t *testing.T) {
+	const policy = 4 * time.Second
+	epoch := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
+	for name, c := range map[string]struct {
+		status  int
+		header  string
+		want    time.Duration
+		ignored bool
+	}{
+		"seconds":                  {429, "Retry-After: 120", 2 * time.Minute, false},
+		"on_503":                   {503, "Retry-After: 120", 2 * time.Minute, false},
+		"on_500":                   {500, "Retry-After: 120", 2 * time.Minute, false},
+		"date":                     {429, "Retry-After: Sat, 31 Jan 2026 12:05:00 GMT", 5 * time.Minute, false},
+		"never_lowers":             {429, "Retry-After: 1", policy, false},
+		"date_in_the_past":         {429, "Retry-After: Sat, 31 Jan 2026 11:00:00 GMT", policy, true},
+		"negative":                 {429, "Retry-After: -1", policy, true},
+		"zero":                     {429, "Retry-After: 0", policy, false},
+		"no_number":                {429, "Retry-After: abc", policy, true},
+		"absurd":                   {429, "Retry-After: 1000000000000", policy, true},
+		"beyond_int64":             {429, "Retry-After: 99999999999999999999", policy, true},
+		"fraction":                 {429, "Retry-After: 1.5", policy, true},
+		"ietf":                     {429, "RateLimit-Reset: 60", time.Minute, false},
+		"x_seconds":                {429, "X-RateLimit-Reset: 60", time.Minute, false},
+		"x_epoch":                  {429, "X-RateLimit-Reset: " + epoch(time.Hour), time.Hour, false},
+		"x_epoch_milliseconds":     {429, "X-RateLimit-Reset: " + epoch(time.Hour) + "000", time.Hour, false},
+		"x_epoch_past":             {429, "X-RateLimit-Reset: " + epoch(-time.Hour), policy, true},
+		"x_after":                  {429, "X-RateLimit-Reset-After: 60.5", 60500 * time.Millisecond, false},
+		"x_dashed":                 {429, "X-Rate-Limit-Reset: 60", time.Minute, false},
+		"x_nan":                    {429, "X-RateLimit-Reset: NaN", policy, true},
+		"limit_not_reached":        {500, "X-RateLimit-Reset: 3600", policy, false},
+		"some_remaining":           {429, "X-RateLimit-Remaining: 3\nX-RateLimit-Reset: 3600", policy, false},
+		"none_remaining":           {500, "X-RateLimit-Remaining: 0\nX-RateLimit-Reset: 60", time.Minute, false},
+		"retry_after_first":        {429, "Retry-After: 30\nX-RateLimit-Reset: 60", 30 * time.Second, false},
+		"nonsense_then_rate_limit": {429, "Retry-After: abc\nRateLimit-Reset: 60", time.Minute, true},
+		"longest_reset":            {429, "RateLimit-Reset: 60\nX-RateLimit-Reset: 90", 90 * time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := decision.Outcome{Status: c.status, Header: header(c.header)}
+			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+			if d.Action != decision.Reschedule || d.Delay != c.want || (len(d.Ignored) > 0) != c.ignored {
+				t.Errorf("%s after %v, ignored %q; want after %v", d.Action, d.Delay, d.Ignored, c.want)
+			}
+			if late := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0.999); late.Delay < c.want {
+				t.Errorf("jitter makes it %v, earlier than %v", late.Delay, c.want)
+			}
+		})
+	}
+}
+
+func TestBackPressureIsSpreadUpwardsOnly(t *testing.T) {
+	o := decision.Outcome{Status: 429, Header: header("Retry-After: 100")}
+	for jitter, want := range map[float64]time.Duration{0: 100 * time.Second, 0.5: 110 * time.Second} {
+		if d := decide(t, rules(), fmt.Sprintf(plain, ""), o, jitter); d.Delay != want {
+			t.Errorf("jitter %v: %v, want %v", jitter, d.Delay, want)
+		}
+	}
+}
+
+// TestBackPressureBeyondTheDeadline: the last attempt comes just before the deadline all the same.
+func TestBackPressureBeyondTheDeadline(t *testing.T) {
+	o := decision.Outcome{Status: 503, Header: header("Retry-After: 3600")}
+	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-01-31T12:10:00Z"`), o, 0)
+	if want := 9*time.Minute + 50*time.Second; d.Action != decision.Reschedule || d.Delay != want {
+		t.Errorf("%s after %v, want a last attempt after %v", d.Action, d.Delay, want)
+	}
+}
+
+func TestBackPressureBeyondVisibility(t *testing.T) {
+	o := decision.Outcome{Status: 503, Header: header("Retry-After: 1209600")} // 14 days
+	d := decide(t, rules(), fmt.Sprintf(plain, `,"deadline":"2026-12-31T12:00:00Z"`), o, 0)
+	if want := 7*24*time.Hour - time.Second; d.Delay != want || !d.State.NextAttemptAt.Equal(now.Add(14*24*time.Hour)) {
+		t.Errorf("visible after %v, next attempt at %v", d.Delay, d.State.NextAttemptAt)
+	}
+}
+
+// TestSignals is the order of precedence: header, problem, Nexus error, status.
+func TestSignals(t *testing.T) {
+	const (
+		problemYes = `{"type":"about:blank","retryable":true}`
+		problemNo  = `{"type":"about:blank","retryable":false}`
+		nexusYes   = `{"Type":"x","IsRetryMeaningful":true}`
+		nexusNo    = `{"Type":"x","IsRetryMeaningful":false}`
+		both       = `{"retryable":false,"Type":"x","IsRetryMeaningful":true}`
+	)
+	for name, c := range map[string]struct {
+		status       int
+		header, body string
+		again        bool
+		rule         string
+	}{
+		"status_temporary":      {503, "", "", true, "status 503 is temporary"},
+		"status_permanent":      {400, "", "", false, "status 400 is permanent"},
+		"header_yes":            {400, "X-Async-Caller-Retry: yes", "", true, "header"},
+		"header_no":             {503, "X-Async-Caller-Retry: no", "", false, "header"},
+		"header_in_capitals":    {503, "X-Async-Caller-Retry: NO", "", false, "header"},
+		"header_nonsense":       {503, "X-Async-Caller-Retry: maybe", "", true, "status 503"},
+		"header_before_problem": {503, "X-Async-Caller-Retry: no\nContent-Type: application/problem+json", problemYes, false, "header"},
+		"problem_yes":           {400, "Content-Type: application/problem+json", problemYes, true, "problem"},
+		"problem_no":            {503, "Content-Type: application/problem+json", problemNo, false, "problem"},
+		"problem_in_plain_json": {503, "Content-Type: application/json", problemNo, true, "status 503"},
+		"problem_before_nexus":  {503, "Content-Type: application/problem+json", both, false, "problem"},
+		"nexus_yes":             {400, "Content-Type: application/json", nexusYes, true, "Nexus"},
+		"nexus_no":              {503, "Content-Type: application/json", nexusNo, false, "Nexus"},
+		"nexus_without_type":    {503, "", `{"Type":null,"IsRetryMeaningful":false}`, true, "status 503"},
+		"nexus_not_boolean":     {503, "", `{"Type":"x","IsRetryMeaningful":"no"}`, true, "status 503"},
+		"header_before_nexus":   {400, "X-Async-Caller-Retry: yes", nexusNo, true, "header"},
+		"body_is_no_json":       {503, "", `{"retryable":`, true, "status 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := decision.Outcome{Status: c.status, Header: header(c.header), Body: []byte(c.body)}
+			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+			if again := d.Action == decision.Reschedule; again != c.again || !strings.HasPrefix(d.Rule, c.rule) {
+				t.Errorf("again %v by %q, want %v by %q", again, d.Rule, c.again, c.rule)
+			}
+		})
+	}
+}
+
+func TestDeliveredWhateverTheHeaderSays(t *testing.T) {
+	o := decision.Outcome{Status: 200, Header: header("X-Async-Caller-Retry: yes\nRetry-After: 10")}
+	if d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0); d.Action != decision.Finish {
+		t.Errorf("%s", d.Action)
+	}
+}
+
+func TestStatuses(t *testing.T) {
+	s, err := decision.ParseStatuses("404, 408,500-599,!510,!520-529,599")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[int]bool{404: true, 400: false, 408: true, 500: true, 510: false, 519: true, 520: false, 529: false, 599: true, 600: false} {
+		if s.Temporary(status) != want {
+			t.Errorf("%d: %v", status, !want)
+		}
+	}
+}
+
+func TestDefaultStatuses(t *testing.T) {
+	parsed, err := decision.ParseStatuses(decision.DefaultStatuses)
+	if err != nil {
+		t.Fatal(err)
+	}
+	temporary := []int{404, 408, 423, 425, 429}
+	for status := 100; status < 1000; status++ {
+		want := slices.Contains(temporary, status) || (status >= 500 && status != 510 && status != 526)
+		if parsed.Temporary(status) != want || (decision.Statuses{}).Temporary(status) != want {
+			t.Errorf("%d: want %v", status, want)
+		}
+	}
+}
+
+func TestStatusesRefused(t *testing.T) {
+	for _, text := range []string{"", "abc", "404,", "99", "1000", "500-400", "200", "404,200-299", "100-600", "!404", "-", "4 04"} {
+		if _, err := decision.ParseStatuses(text); err == nil {
+			t.Errorf("%q was accepted", text)
+		}
+	}
+}
+
+func TestConfiguredStatuses(t *testing.T) {
+	r := rules()
+	var err error
+	if r.Statuses, err = decision.ParseStatuses("400"); err != nil {
+		t.Fatal(err)
+	}
+	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != decision.Reschedule {
+		t.Errorf("400: %s", d.Action)
+	}
+	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, 0); d.Action != decision.DeadLetter {
+		t.Errorf("503: %s", d.Action)
+	}
+}
+
+func FuzzBackPressure(f *testing.F) {
+	f.Add("120", "1")
+	f.Add("Sat, 31 Jan 2026 12:05:00 GMT", "1e300")
+	f.Fuzz(func(t *testing.T, retryAfter, reset string) {
+		o := decision.Outcome{Status: 429, Header: http.Header{"Retry-After": {retryAfter}, "X-Ratelimit-Reset": {reset}}}
+		d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
+		if d.Delay < 4*time.Second || d.Delay > 7*24*time.Hour {
+			t.Errorf("delay %v", d.Delay)
+		}
+	})
+}
+
+func header(lines string) http.Header {
+	h := http.Header{}
+	for line := range strings.SplitSeq(lines, "\n") {
+		if name, value, ok := strings.Cut(line, ": "); ok {
+			h.Set(name, value)
+		}
+	}
+	return h
+}

@@ -1,0 +1,30 @@
+package delivery_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/settle"
+)
+
+// TestLastAttemptAfterOutage: time that the settle write took is not added to the wait.
+func TestLastAttemptAfterOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 500}))
+		b.Settler = settle.New(failing{b.store, func(context.Context) error {
+			if time.Since(midnight) < 30*time.Second {
+				return errDown
+			}
+			return nil
+		}}, queue.Base64)
+		b.send(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"},"deadline":"2000-01-01T00:01:00Z","retry":{"schedule":["5s","1h"]},"attempts":1}`)
+		b.runHost(t)
+		if len(b.target.calls) != 2 {
+			t.Errorf("%d calls, want the last attempt at 50 s too", len(b.target.calls))
+		}
+	})
+}

@@ -1,0 +1,210 @@
+package delivery_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/settle"
+)
+
+// The clock of a synctest bubble begins here; every time in the tests counts from it.
+var midnight = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+const (
+	mainQueue   = "async-caller"
+	poisonQueue = "async-caller-poison"
+	messageID   = "7d0ad3c5-0d3b-4c39-8a6c-0bd4e2b9c1aa"
+)
+
+// target is a fake [delivery.Caller]: answer says what comes of each call.
+type target struct {
+	answer func(ctx context.Context, e *envelope.Envelope) decision.Outcome
+
+	mu    sync.Mutex
+	calls []madeCall
+}
+
+// madeCall is a call as the target saw it.
+type madeCall struct {
+	at        time.Time
+	attempt   int
+	requestID string
+	url, body string
+}
+
+func (t *target) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+	t.mu.Lock()
+	t.calls = append(t.calls, madeCall{time.Now(), e.Attempts + 1, e.RequestID, e.Call.URL, string(e.Call.Body)})
+	t.mu.Unlock()
+	return t.answer(ctx, e)
+}
+
+// answers makes every call end alike, after the outcome's time.
+func answers(o decision.Outcome) *target {
+	return &target{answer: func(context.Context, *envelope.Envelope) decision.Outcome {
+		<-time.After(o.Took)
+		return o
+	}}
+}
+
+// failing is a settle.Store whose writes fail as long as fault returns an error.
+type failing struct {
+	*memory.Store
+	fault func(ctx context.Context) error
+}
+
+func (f failing) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+	if err := f.fault(ctx); err != nil {
+		return queue.Message{}, err
+	}
+	return f.Store.Put(ctx, name, item)
+}
+
+// bench is a deliverer with everything around it.
+type bench struct {
+	store  *memory.Store
+	target *target
+	log    *bytes.Buffer
+	// ctx is what the host's request has.
+	ctx context.Context
+	// stop tells the handler to stop.
+	stop context.CancelFunc
+	*delivery.Deliverer
+}
+
+// setup makes a bench with an empty main queue. Without jitter the default policy waits 5 s, 10 s, 20 s.
+func setup(t *testing.T, called *target) *bench {
+	t.Helper()
+	b := &bench{store: memory.New(), target: called, log: &bytes.Buffer{}}
+	if err := b.store.Create(t.Context(), mainQueue); err != nil {
+		t.Fatal(err)
+	}
+	stopping, stop := context.WithCancel(t.Context())
+	b.stop = stop
+	b.ctx = t.Context()
+	b.Deliverer = &delivery.Deliverer{
+		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		Caller:   called,
+		Settler:  settle.New(b.store, queue.Base64),
+		Log:      zerolog.New(b.log),
+		Stopping: stopping,
+		Now:      time.Now,
+		Jitter:   func() float64 { return 0.5 },
+	}
+	return b
+}
+
+// deliver hands over content as a message of the main queue.
+func (b *bench) deliver(content string) delivery.Result {
+	return b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(content)})
+}
+
+// item is a message as it stands on a queue.
+type item struct {
+	content string
+	// delay is how long it stays invisible from now on.
+	delay time.Duration
+	// forever is false when the message expires by itself, which nothing that we write may do.
+	forever bool
+}
+
+// items is what stands on a queue now, decoded.
+func (b *bench) items(t *testing.T, name string) []item {
+	t.Helper()
+	var items []item
+	for _, m := range b.store.All(name) {
+		content, err := queue.Base64.Decode(m.Text)
+		if err != nil {
+			t.Fatalf("%s holds %q: %v", name, m.Text, err)
+		}
+		items = append(items, item{string(content), time.Until(m.NextVisibleAt), m.ExpiresAt.Year() == 9999})
+	}
+	return items
+}
+
+// wantQueue checks that a queue holds exactly one message with this JSON, or none when it is empty.
+func (b *bench) wantQueue(t *testing.T, name, content string, delay time.Duration) {
+	t.Helper()
+	items := b.items(t, name)
+	if content == "" {
+		if len(items) > 0 {
+			t.Errorf("%s must be empty, holds %v", name, items)
+		}
+		return
+	}
+	if len(items) != 1 {
+		t.Fatalf("%s holds %d messages, want 1: %v", name, len(items), items)
+	}
+	if diff := cmp.Diff(mustJSON(t, content), mustJSON(t, items[0].content)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+	if items[0].delay != delay {
+		t.Errorf("%s: visible in %v, want %v", name, items[0].delay, delay)
+	}
+	if !items[0].forever {
+		t.Errorf("%s: the message expires by itself", name)
+	}
+}
+
+// logLine is one line of the log, decoded, without the fields that every line has.
+type logLine map[string]any
+
+// lines are the log's. Each must say which message it is about.
+func (b *bench) lines(t *testing.T) []logLine {
+	t.Helper()
+	var lines []logLine
+	for text := range strings.Lines(b.log.String()) {
+		var line logLine
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatalf("log line %q: %v", text, err)
+		}
+		for _, name := range []string{"function", "queue", "invocation_id", "message_id", "dequeue_count"} {
+			if _, ok := line[name]; !ok {
+				t.Errorf("log line %q has no field %s", text, name)
+			}
+			delete(line, name)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// linesWith returns the lines whose message begins with text.
+func (b *bench) linesWith(t *testing.T, text string) []logLine {
+	t.Helper()
+	var found []logLine
+	for _, line := range b.lines(t) {
+		if message, _ := line["message"].(string); strings.HasPrefix(message, text) {
+			found = append(found, line)
+		}
+	}
+	return found
+}
+
+func mustJSON(t *testing.T, text string) any {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		t.Fatalf("%q is not JSON: %v", text, err)
+	}
+	return value
+}
+
+// clock writes the time of a bubble after so many seconds, as envelopes do.
+func clock(afterMidnight time.Duration) string {
+	return midnight.Add(afterMidnight).Format("2006-01-02T15:04:05.999Z07:00")
+}

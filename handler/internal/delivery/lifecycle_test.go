@@ -1,0 +1,382 @@
+package delivery_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/settle"
+)
+
+// pollingInterval is host.json's maxPollingInterval: how late the host may notice a visible message.
+const pollingInterval = 2 * time.Second
+
+// runHost takes messages from the main queue as the Functions host does, each as late as it may, until
+// none is left there. It returns the highest dequeue count that it saw.
+func (b *bench) runHost(t *testing.T) (highest int64) {
+	t.Helper()
+	const lease, visibilityTimeout = 10 * time.Minute, 30 * time.Second
+	for {
+		waiting := b.store.All(mainQueue)
+		if len(waiting) == 0 {
+			return highest
+		}
+		<-time.After(time.Until(waiting[0].NextVisibleAt) + pollingInterval)
+		received, err := b.store.Receive(t.Context(), mainQueue, 1, lease)
+		if err != nil || len(received) != 1 {
+			t.Fatalf("received %d messages: %v", len(received), err)
+		}
+		m := received[0]
+		highest = max(highest, m.DequeueCount)
+		content, err := queue.Base64.Decode(m.Text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held := settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, ExpiresAt: m.ExpiresAt}
+		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: content, Lease: held})
+		if result.Err != nil || result.Action == decision.Fault {
+			_, err = b.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, visibilityTimeout)
+		} else {
+			err = b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt)
+		}
+		if result.Reschedule == settle.RescheduleUpdate && errors.Is(err, queue.ErrStale) {
+			continue // the host does not mind
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// send puts an envelope on the main queue.
+func (b *bench) send(t *testing.T, content string) {
+	t.Helper()
+	if _, err := b.store.Put(t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// mustDeadLetter returns the one message on the poison queue.
+func (b *bench) mustDeadLetter(t *testing.T) *envelope.Envelope {
+	t.Helper()
+	items := b.items(t, poisonQueue)
+	if len(items) != 1 {
+		t.Fatalf("%d dead letters, want 1: %v", len(items), items)
+	}
+	e, err := envelope.Parse([]byte(items[0].content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.DeadLetter == nil {
+		t.Fatalf("no dead letter: %s", items[0].content)
+	}
+	return e
+}
+
+// TestTargetThatAlwaysFails drives one envelope through the default policy for its seven days.
+func TestTargetThatAlwaysFails(t *testing.T) {
+	const took, expiration = 3 * time.Second, 7 * 24 * time.Hour
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprintf("seed_%d", seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(decision.Outcome{Status: 500, Took: took}))
+				b.Jitter = rand.New(rand.NewPCG(seed, 0)).Float64
+				b.send(t, fmt.Sprintf(plain, ""))
+
+				highest := b.runHost(t)
+
+				if highest != 1 {
+					t.Errorf("the host saw dequeue count %d", highest)
+				}
+				calls, nominal := b.target.calls, 5*time.Second
+				for i, made := range calls {
+					if made.attempt != i+1 {
+						t.Fatalf("call %d says that it is attempt %d", i+1, made.attempt)
+					}
+					if i == 0 || i == len(calls)-1 {
+						continue // the first is due at once, the last one when the deadline says
+					}
+					wait := made.at.Sub(calls[i-1].at) - took
+					shortest, longest := nominal*8/10, min(nominal*12/10, 6*time.Hour)+time.Second+pollingInterval
+					if wait < shortest || wait > longest {
+						t.Errorf("attempt %d came %v after the one before, want %v to %v", i+1, wait, shortest, longest)
+					}
+					nominal = min(2*nominal, 6*time.Hour)
+				}
+				deadline, last := midnight.Add(expiration), calls[len(calls)-1].at
+				if !last.Before(deadline) || deadline.Sub(last) > 10*time.Second {
+					t.Errorf("the last attempt came at %v, want just before %v", last, deadline)
+				}
+				// 5 s doubling to 6 h, then one every 4.8 to 6 h.
+				if len(calls) < 38 || len(calls) > 48 {
+					t.Errorf("%d attempts in seven days", len(calls))
+				}
+				letter := b.mustDeadLetter(t)
+				if letter.DeadLetter.Reason != "expired" || letter.DeadLetter.Attempts != len(calls) || letter.Attempts != len(calls) {
+					t.Errorf("dead letter %+v after %d calls", *letter.DeadLetter, len(calls))
+				}
+				if gaveUp := b.linesWith(t, "Giving up on envelope r1"); len(gaveUp) != 1 || gaveUp[0]["level"] != "error" {
+					t.Errorf("given up %d times: %v", len(gaveUp), gaveUp)
+				}
+				if settled := b.linesWith(t, "settled"); len(settled) != len(calls) {
+					t.Errorf("%d settled lines for %d messages", len(settled), len(calls))
+				}
+			})
+		})
+	}
+}
+
+// TestNotBeforeBeyondVisibility: a wait that is longer than a message can be invisible is made of
+// several, and costs no attempt.
+func TestNotBeforeBeyondVisibility(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 200}))
+		due := midnight.Add(30 * 24 * time.Hour)
+		b.send(t, fmt.Sprintf(plain, `,"notBefore":"`+due.Format(time.RFC3339)+`"`))
+
+		highest := b.runHost(t)
+
+		if len(b.target.calls) != 1 || b.target.calls[0].attempt != 1 {
+			t.Fatalf("calls %+v, want attempt 1 alone", b.target.calls)
+		}
+		if late := b.target.calls[0].at.Sub(due); late < 0 || late > pollingInterval {
+			t.Errorf("the call came %v after it was due", late)
+		}
+		if settled := b.linesWith(t, "settled"); len(settled) != 6 { // five waits of at most 7 days
+			t.Errorf("%d messages, want 6", len(settled))
+		}
+		if highest != 1 {
+			t.Errorf("the host saw dequeue count %d", highest)
+		}
+		b.wantQueue(t, poisonQueue, "", 0)
+	})
+}
+
+// TestNotBeforeStillHasItsExpiration: an envelope without a deadline is tried for as long as any other,
+// counted from notBefore.
+func TestNotBeforeStillHasItsExpiration(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 500}))
+		due := midnight.Add(30 * 24 * time.Hour)
+		b.send(t, fmt.Sprintf(plain, `,"notBefore":"`+due.Format(time.RFC3339)+`"`))
+
+		b.runHost(t)
+
+		last := b.target.calls[len(b.target.calls)-1].at
+		if tried := last.Sub(due); tried < 7*24*time.Hour-10*time.Second || tried >= 7*24*time.Hour {
+			t.Errorf("it was tried for %v", tried)
+		}
+	})
+}
+
+// TestRequestIDFromFirstMessage: the id of the first message names the call over every retry.
+func TestRequestIDFromFirstMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempt := 0
+		b := setup(t, &target{answer: func(context.Context, *envelope.Envelope) decision.Outcome {
+			attempt++
+			return decision.Outcome{Status: map[bool]int{true: 200, false: 503}[attempt == 3]}
+		}})
+		b.send(t, `{"asyncCaller":1,"call":{"url":"https://target.example/"}}`)
+		first := b.store.All(mainQueue)[0].ID
+
+		b.runHost(t)
+
+		var ids []string
+		for _, made := range b.target.calls {
+			ids = append(ids, made.requestID)
+		}
+		if !slices.Equal(ids, []string{first, first, first}) {
+			t.Errorf("the calls were named %q, want %q three times", ids, first)
+		}
+	})
+}
+
+// TestCallbackIsACallOfItsOwn: what the sender gets, that it is retried like any call, and that there
+// is no callback about a callback.
+func TestCallbackIsACallOfItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		statuses := []int{202, 503, 200} // the call, then the callback twice
+		b := setup(t, &target{})
+		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
+			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`), Header: http.Header{"Content-Type": {"application/json"}}}
+		}
+		b.send(t, fmt.Sprintf(plain, callback))
+
+		b.runHost(t)
+
+		if len(b.target.calls) != 3 {
+			t.Fatalf("%d calls, want 3: %+v", len(b.target.calls), b.target.calls)
+		}
+		want := `{"Id":"r1","Context":{"order":[42]},"StatusCode":202,"Payload":"{\"ok\":true}","PayloadMediaType":"application/json","Attempts":1,"Reason":"delivered","PayloadTruncated":false}`
+		for i, made := range b.target.calls[1:] {
+			if made.url != "https://sender.example/done" || made.requestID != "r1.callback" || made.attempt != i+1 {
+				t.Errorf("call %+v, want attempt %d of r1.callback to the sender", made, i+1)
+			}
+			if made.body != want {
+				t.Errorf("body %s\nwant %s", made.body, want)
+			}
+		}
+		b.wantQueue(t, poisonQueue, "", 0)
+	})
+}
+
+// TestCallbackThatFails: where the sender cannot be told, a person is.
+func TestCallbackThatFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 400}))
+		b.send(t, fmt.Sprintf(plain, callback))
+
+		b.runHost(t)
+
+		if letter := b.mustDeadLetter(t); letter.RequestID != "r1.callback" || letter.DeadLetter.Reason != "rejected" {
+			t.Errorf("dead letter %s: %+v", letter.RequestID, *letter.DeadLetter)
+		}
+	})
+}
+
+// TestMovedBackByHand: a dead letter that any tool moves to the main queue is tried again from the
+// start, with as much time as a new envelope.
+func TestMovedBackByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := true
+		b := setup(t, &target{answer: func(context.Context, *envelope.Envelope) decision.Outcome {
+			if down {
+				return decision.Outcome{Status: 400}
+			}
+			return decision.Outcome{Status: 200}
+		}})
+		b.send(t, fmt.Sprintf(plain, `,"deadline":"2000-01-01T06:00:00Z","retry":{"maxAttempts":2}`))
+		b.runHost(t)
+		b.mustDeadLetter(t)
+		<-time.After(30 * 24 * time.Hour)
+
+		down = false
+		b.send(t, b.items(t, poisonQueue)[0].content)
+		b.runHost(t)
+
+		if n := len(b.target.calls); n != 2 {
+			t.Fatalf("%d calls, want one before and one after", n)
+		}
+		before, after := b.target.calls[0], b.target.calls[1]
+		before.at, after.at = time.Time{}, time.Time{}
+		if before != after {
+			t.Errorf("moved back the call is %+v, it was %+v", after, before)
+		}
+	})
+}
+
+// TestStopDuringCall: a stop costs no attempt, and the message is back at once.
+func TestStopDuringCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
+			<-ctx.Done()
+			return decision.Outcome{Failure: decision.FailureInterrupted}
+		}})
+		content := fmt.Sprintf(plain, seen503)
+		results := make(chan delivery.Result)
+		go func() { results <- b.deliver(content) }()
+		<-time.After(time.Minute)
+
+		b.stop()
+
+		if result := <-results; result.Err != nil || result.Reason != decision.Interrupted {
+			t.Fatalf("%v for %v, error %v", result.Action, result.Reason, result.Err)
+		}
+		if waited := time.Since(midnight); waited != time.Minute {
+			t.Errorf("it took %v, want at once when the stop comes", waited)
+		}
+		b.wantQueue(t, mainQueue, content, 0)
+		b.wantGaveUp(t, "")
+	})
+}
+
+// TestStoppedHandlerTakesNoAttempt: a message that arrives during the stop is rescheduled too.
+func TestStoppedHandlerTakesNoAttempt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
+			<-ctx.Done()
+			return decision.Outcome{Failure: decision.FailureInterrupted}
+		}})
+		b.stop()
+
+		if result := b.deliver(fmt.Sprintf(plain, "")); result.Err != nil {
+			t.Fatal(result.Err)
+		}
+		b.wantQueue(t, mainQueue, fmt.Sprintf(plain, ""), 0)
+	})
+}
+
+// TestLargestEnvelopeSurvives: an envelope as large as a message can hold goes through fifty reschedules,
+// its call unchanged byte for byte, and every message fits the queue.
+func TestLargestEnvelopeSurvives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		largest := func(size int) string {
+			const shape = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","x":"%s","retry":{"schedule":["1s"]},"call":{"url":"https://target.example/","body":"%s"}}`
+			return fmt.Sprintf(shape, strings.Repeat("x", 250), strings.Repeat(`\u00e9\\`, size)) // as the sender wrote it: escaped
+		}
+		b := setup(t, &target{})
+		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
+			if len(b.target.calls) > 50 {
+				return decision.Outcome{Status: 200}
+			}
+			return decision.Outcome{Failure: decision.FailureConnect, Detail: "connection refused"}
+		}
+		limit := queue.Base64.MaxContentBytes()
+		size := (limit - len(largest(0))) / (len(largest(1)) - len(largest(0)))
+		if room := limit - len(largest(size)); room < 0 || room > 8 {
+			t.Fatalf("%d bytes of the message are free", room)
+		}
+		b.send(t, largest(size))
+
+		highest := b.runHost(t)
+
+		want := strings.Repeat(`é\`, size)
+		for _, made := range b.target.calls {
+			if made.body != want {
+				t.Fatalf("attempt %d sent another body", made.attempt)
+			}
+		}
+		if n := len(b.target.calls); n != 51 || highest != 1 {
+			t.Errorf("%d calls, dequeue count up to %d", n, highest)
+		}
+		b.wantQueue(t, poisonQueue, "", 0)
+		if lines := b.linesWith(t, "settled"); lines[0]["left_out"] == nil {
+			t.Errorf("the log does not say what had no room: %v", lines[0])
+		}
+	})
+}
+
+// TestDeadLetterKeepsTheCall: what a person finds has the call byte for byte, also where JSON could be
+// written in other ways.
+func TestDeadLetterKeepsTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const odd = `{ "url" : "https:\/\/target.example/","json":{"b":1.0e+2 ,"a":"\u00e9","b2":[ ]} }`
+		b := setup(t, answers(decision.Outcome{Status: 400}))
+
+		if result := b.deliver(`{"asyncCaller":1,"call":` + odd + `}`); result.Err != nil {
+			t.Fatal(result.Err)
+		}
+
+		var letter struct{ Call json.RawMessage }
+		content := b.items(t, poisonQueue)[0].content
+		if err := json.Unmarshal([]byte(content), &letter); err != nil || string(letter.Call) != odd {
+			t.Errorf("%v: call %s\nwant %s", err, letter.Call, odd)
+		}
+		if body := b.target.calls[0].body; body != `{"b":1.0e+2 ,"a":"\u00e9","b2":[ ]}` {
+			t.Errorf("the target got %s", body)
+		}
+	})
+}

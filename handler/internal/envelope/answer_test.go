@@ -1,0 +1,86 @@
+package envelope_test
+
+import (
+	"net/http"
+	"testing"
+
+	"asynccaller/handler/internal/envelope"
+)
+
+func TestAnswerText(t *testing.T) {
+	for name, c := range map[string]struct{ contentType, body, want string }{
+		"no_charset":            {"text/plain", "för", "för"},
+		"no_content_type":       {"", "för", "för"},
+		"utf8":                  {"text/plain; charset=utf-8", "för", "för"},
+		"utf8_in_capitals":      {"text/plain; charset=UTF-8", "för", "för"},
+		"utf8_mark":             {"text/plain; charset=utf-8", "\xef\xbb\xbfför", "för"},
+		"utf8_mark_no_charset":  {"application/json", "\xef\xbb\xbf{}", "{}"},
+		"latin1":                {"text/plain; charset=iso-8859-1", "f\xf6r", "för"},
+		"latin1_quoted":         {`text/plain; charset="ISO-8859-1"`, "f\xf6r", "för"},
+		"latin1_other_params":   {`text/plain; format=flowed; Charset=iso-8859-1`, "f\xf6r", "för"},
+		"windows_1252":          {"text/plain; charset=windows-1252", "5 \x80", "5 €"},
+		"shift_jis":             {"text/plain; charset=shift_jis", "\x93\xfa\x96\x7b", "日本"},
+		"utf16_little_mark":     {"text/plain; charset=utf-16", "\xff\xfef\x00\xf6\x00", "fö"},
+		"utf16_big_mark":        {"text/plain; charset=utf-16", "\xfe\xff\x00f\x00\xf6", "fö"},
+		"utf16_no_mark":         {"text/plain; charset=utf-16", "f\x00\xf6\x00", "fö"},
+		"utf16_only_mark":       {"text/plain", "\xff\xfef\x00\xf6\x00", "fö"},
+		"utf16_big_only_mark":   {"text/plain", "\xfe\xff\x00f\x00\xf6", "fö"},
+		"utf16be":               {"text/plain; charset=utf-16be", "\x00f\x00\xf6", "fö"},
+		"unknown_charset":       {"text/plain; charset=klingon", "för", "för"},
+		"empty_charset":         {`text/plain; charset=""`, "för", "för"},
+		"empty_body":            {"text/plain; charset=utf-16", "", ""},
+		"cut_latin1":            {"text/plain; charset=iso-8859-1", "f\xf6", "fö"},
+		"cut_shift_jis":         {"text/plain; charset=shift_jis", "\x93\xfa\x96", "日\ufffd"},
+		"cut_utf16":             {"text/plain; charset=utf-16", "\xff\xfef\x00\xf6", "f\ufffd"},
+		"half_a_pair_in_utf16":  {"text/plain; charset=utf-16", "f\x00\x3d\xd8", "f\ufffd"},
+		"unreadable_media_type": {"text/plain; charset=iso-8859-1; x", "för", "för"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := envelope.Answer{Status: 200, Header: http.Header{}, Body: []byte(c.body)}
+			if c.contentType != "" {
+				answer.Header.Set("Content-Type", c.contentType)
+			}
+			if got := answer.Text(); got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestAnswerTextCutInUTF8: a body that was cut within a character reaches the sender as text.
+func TestAnswerTextCutInUTF8(t *testing.T) {
+	answer := envelope.Answer{Status: 200, Body: []byte("f\xc3"), Truncated: true}
+	e := accept(t, nexusMessage(plainCall, withCallback))
+	content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: answer.Text(), At: arrival}, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := reportIn(t, content.Bytes).Payload; got != "f\ufffd" {
+		t.Errorf("payload %q", got)
+	}
+}
+
+func TestAnswerMediaType(t *testing.T) {
+	for contentType, want := range map[string]string{
+		"":                                       "",
+		"text/plain":                             "text/plain",
+		"text/plain; charset=utf-8":              "text/plain",
+		"application/problem+json;charset=x;a=b": "application/problem+json",
+		" text/html ":                            "text/html",
+		"text/html;":                             "text/html",
+		"?":                                      "",
+	} {
+		answer := envelope.Answer{Status: 200, Header: http.Header{"Content-Type": {contentType}}}
+		if got := answer.MediaType(); got != want {
+			t.Errorf("%q: got %q, want %q", contentType, got, want)
+		}
+	}
+}
+
+// TestAnswerMediaTypeWithAParameterWithoutValue: .NET reads it, and reports the media type.
+func TestAnswerMediaTypeWithAParameterWithoutValue(t *testing.T) {
+	answer := envelope.Answer{Status: 200, Header: http.Header{"Content-Type": {"text/plain; charset"}}}
+	if got := answer.MediaType(); got != "text/plain" {
+		t.Errorf("got %q, want text/plain", got)
+	}
+}

@@ -1,0 +1,246 @@
+package envelope
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/segmentio/asm/base64"
+	"golang.org/x/net/http/httpguts"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+func parseCall(value json.RawMessage) (Call, error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return Call{}, err
+	}
+	var call Call
+	var body string
+	for _, m := range members {
+		if strictjson.IsNull(m.Value) && m.Name != "json" {
+			continue
+		}
+		switch m.Name {
+		case "body", "bodyBase64", "json":
+			if body != "" {
+				return Call{}, strictjson.In(m.Name, fmt.Errorf("stands beside %s: a call has one body", body))
+			}
+			body = m.Name
+		}
+		if err := call.set(m); err != nil {
+			return Call{}, strictjson.In(m.Name, err)
+		}
+	}
+	if call.URL == "" {
+		return Call{}, strictjson.In("url", errors.New("missing"))
+	}
+	call.fillIn(body)
+	return call, nil
+}
+
+func (c *Call) set(m strictjson.Member) (err error) {
+	switch m.Name {
+	case "url":
+		c.URL, c.Target, err = parseURL(m.Value)
+	case "method":
+		c.Method, err = parseMethod(m.Value)
+	case "headers":
+		c.Header, c.Host, err = parseHeaders(m.Value)
+	case "body":
+		c.Body, err = strictjson.Bytes(m.Value)
+	case "bodyBase64":
+		c.Body, err = parseBase64(m.Value)
+	case "json":
+		c.Body = m.Value
+	case "timeout":
+		if c.Timeout, err = strictjson.Duration(m.Value); err == nil && c.Timeout == 0 {
+			err = errors.New("want a duration above zero")
+		}
+	}
+	return err
+}
+
+// fillIn sets what follows from the kind of body.
+func (c *Call) fillIn(body string) {
+	if c.Method == "" {
+		c.Method = http.MethodGet
+		if body != "" {
+			c.Method = http.MethodPost
+		}
+	}
+	if c.Header == nil {
+		c.Header = http.Header{}
+	}
+	if body == "json" && c.Header.Get("Content-Type") == "" {
+		c.Header.Set("Content-Type", "application/json")
+	}
+}
+
+func parseCallback(value json.RawMessage) (*Callback, nativeCallback, error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return nil, nativeCallback{}, err
+	}
+	callback, as := &Callback{}, nativeCallback{}
+	for _, m := range members {
+		if strictjson.IsNull(m.Value) {
+			continue
+		}
+		switch m.Name {
+		case "url":
+			as.url = m.Value
+			callback.URL, _, err = parseURL(m.Value)
+		case "method":
+			as.method = m.Value
+			_, err = parseMethod(m.Value)
+		case "headers":
+			as.headers = m.Value
+			_, _, err = parseHeaders(m.Value)
+		}
+		if err != nil {
+			return nil, nativeCallback{}, strictjson.In(m.Name, err)
+		}
+	}
+	if callback.URL == "" {
+		return nil, nativeCallback{}, strictjson.In("url", errors.New("missing"))
+	}
+	return callback, as, nil
+}
+
+func parseURL(value json.RawMessage) (text string, u *url.URL, err error) {
+	if text, err = strictjson.String(value); err != nil {
+		return "", nil, err
+	}
+	u, err = ParseURL(text)
+	return text, u, err
+}
+
+// maxHostPort is the length of the longest name in DNS, with its last dot, a colon and a port. The host is
+// logged, so it must not be as long as a message.
+const maxHostPort = len(".") + 253 + len(":65535")
+
+// ParseURL reads a URL to be called. Its error says what is wrong with it, without quoting it.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("not a URL")
+	case strings.Contains(text, " "):
+		return nil, errors.New("the URL holds a space: write it as %20")
+	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
+		return nil, errors.New("want an absolute http or https URL")
+	case u.Hostname() == "":
+		return nil, errors.New("the URL has no host")
+	}
+	if ascii, err := httpguts.PunycodeHostPort(u.Host); err != nil || len(ascii) > maxHostPort {
+		return nil, errors.New("the URL's host is not a valid name")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("the URL's port is not from 1 to 65535")
+		}
+	}
+	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port is none
+	return u, nil
+}
+
+func parseMethod(value json.RawMessage) (string, error) {
+	method, err := strictjson.String(value)
+	if err != nil {
+		return "", err
+	}
+	return checkMethod(method)
+}
+
+// checkMethod returns a method as net/http knows it.
+func checkMethod(method string) (string, error) {
+	if !httpguts.ValidHeaderFieldName(method) || len(method) > 32 {
+		return "", errors.New("not an HTTP method")
+	}
+	if strings.EqualFold(method, http.MethodConnect) {
+		return "", errors.New("CONNECT opens a tunnel, it is not a call")
+	}
+	switch upper := strings.ToUpper(method); upper {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions, http.MethodTrace:
+		return upper, nil
+	}
+	return method, nil
+}
+
+func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return nil, "", err
+	}
+	header = make(http.Header, len(members))
+	for _, m := range members {
+		if !httpguts.ValidHeaderFieldName(m.Name) {
+			return nil, "", fmt.Errorf("%q is the beginning of what is not a header name", strings.TrimSuffix(strictjson.Printable(m.Name), "…"))
+		}
+		values, err := parseHeaderValues(m.Value)
+		if err != nil {
+			return nil, "", strictjson.In(m.Name, err)
+		}
+		name := http.CanonicalHeaderKey(m.Name)
+		if name != "Host" {
+			if earlier, ok := header[name]; ok { // in another letter case
+				values = append(earlier, values...)
+			}
+			header[name] = values
+			continue
+		}
+		if len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "" {
+			return nil, "", strictjson.In(m.Name, errors.New("want one host name, with or without a port"))
+		}
+		host = values[0]
+	}
+	return header, host, nil
+}
+
+func parseHeaderValues(value json.RawMessage) ([]string, error) {
+	if value[0] != '[' {
+		text, err := parseHeaderValue(value)
+		return []string{text}, err
+	}
+	elements, err := strictjson.Elements(value)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]string, len(elements))
+	for i, element := range elements {
+		if values[i], err = parseHeaderValue(element); err != nil {
+			return nil, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	return values, nil
+}
+
+func parseHeaderValue(value json.RawMessage) (string, error) {
+	if value[0] != '"' {
+		return "", errors.New("want a string or an array of strings")
+	}
+	text, err := strictjson.String(value)
+	if err == nil && !httpguts.ValidHeaderFieldValue(text) {
+		err = errors.New("holds a line break or another control character")
+	}
+	return text, err
+}
+
+func parseBase64(value json.RawMessage) ([]byte, error) {
+	text, err := strictjson.String(value)
+	if err != nil {
+		return nil, err
+	}
+	content, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, errors.New("not base64 (standard alphabet, with padding)")
+	}
+	return content, nil
+}

@@ -1,0 +1,325 @@
+package envelope_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/envelope"
+)
+
+// limit is what a queue message holds when it is base64-encoded: 64 KiB of text.
+const limit = 48 << 10
+
+var arrival = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+func TestRescheduleKeepsWhatCame(t *testing.T) {
+	const came = `{ "before" : [1, 2], "asyncCaller":1, "requestId":"r1",
+		"call" : { "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},
+		"context": {"z":1e3}, "mine":{"k": "v"}, "attempts":1, "createdAt":"2026-01-30T00:00:00Z" }`
+	e := accept(t, came)
+	state := e.State
+	state.Attempts = 2
+	state.LatestAttemptAt, state.NextAttemptAt = arrival, arrival.Add(10*time.Second)
+	state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: arrival, Status: 503, Took: 1500 * time.Microsecond})
+	got, err := e.WithState(state).Successor(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"asyncCaller":1,"requestId":"r1","before":[1, 2],` +
+		`"call":{ "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},"context":{"z":1e3},"mine":{"k": "v"},` +
+		`"createdAt":"2026-01-30T00:00:00Z","attempts":2,"latestAttemptAt":"2026-01-31T12:00:00Z","nextAttemptAt":"2026-01-31T12:00:10Z",` +
+		`"trail":[{"at":"2026-01-31T12:00:00Z","status":503,"tookMs":1}]}`
+	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
+		t.Errorf("successor (-want +got):\n%s", diff)
+	}
+}
+
+func TestFirstMessageNamesTheCall(t *testing.T) {
+	e := accept(t, `{"asyncCaller":1,"call":{"url":"http://a"}}`)
+	content, err := e.Successor(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again := accept(t, string(content.Bytes)); again.RequestID != "message-1" || !again.CreatedAt.Equal(arrival) {
+		t.Errorf("request id %q, created %v", again.RequestID, again.CreatedAt)
+	}
+}
+
+// TestSizeGuarantee: whatever was accepted goes through reschedules and into a dead letter with its call
+// unchanged, however full the message is.
+func TestSizeGuarantee(t *testing.T) {
+	for name, members := range map[string]string{
+		"only_a_call":         ``,
+		"bounded_by_itself":   `,"requestId":"r","deadline":"2026-12-01T00:00:00Z"`,
+		"with_context":        `,"context":"` + strings.Repeat("c", 300) + `"`,
+		"with_callback":       `,"callback":{"url":"http://b","headers":{"a":"b"}},"context":{"k":"v"}`,
+		"with_unknown_member": `,"mine":"` + strings.Repeat("m", 3000) + `"`,
+		"with_long_trail":     `,"trail":[` + strings.Repeat(`{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1},`, 40) + `{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1}]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			accepted := 0
+			for spare := 0; spare <= 1000; spare += 53 {
+				content := filled(limit-spare, members)
+				e, err := envelope.Parse(content)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := e.Accept(arrival, "message-1", limit); err != nil {
+					if _, ok := errors.AsType[*envelope.TooLargeError](err); !ok || accepted > 0 {
+						t.Fatalf("spare %d: %v", spare, err)
+					}
+					continue
+				}
+				accepted++
+				rescheduleManyTimes(t, e, callOf(t, content), 3)
+			}
+			if accepted == 0 {
+				t.Error("nothing was accepted")
+			}
+		})
+	}
+}
+
+// TestTheLargestEnvelope: one that brings its id and deadline along may fill a message to the last byte.
+func TestTheLargestEnvelope(t *testing.T) {
+	content := filled(limit, `,"requestId":"r","deadline":"2026-12-01T00:00:00Z","retry":{"schedule":["1s"]}`)
+	e, err := envelope.Parse(content)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Accept(arrival, "message-1", limit); err != nil {
+		t.Fatal(err)
+	}
+	rescheduleManyTimes(t, e, callOf(t, content), 50)
+}
+
+func TestTooLargeSaysByHowMuch(t *testing.T) {
+	e, err := envelope.Parse(filled(limit, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tooLarge, ok := errors.AsType[*envelope.TooLargeError](e.Accept(arrival, "message-1", limit))
+	if !ok {
+		t.Fatal("accepted without room for its id and its deadline")
+	}
+	e, err = envelope.Parse(filled(limit-tooLarge.Excess, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Accept(arrival, "message-1", limit); err != nil {
+		t.Errorf("shortened by the %d bytes asked for: %v", tooLarge.Excess, err)
+	}
+}
+
+// rescheduleManyTimes makes attempts of an envelope, each arriving as the one before was rescheduled.
+func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds int) {
+	t.Helper()
+	for n := range rounds {
+		state := e.State
+		state.Attempts++
+		state.LatestAttemptAt = arrival.Add(time.Duration(n) * time.Hour)
+		state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute)
+		state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: state.LatestAttemptAt, Error: "timeout: no answer in time", Took: time.Minute})
+		successor, err := e.WithState(state).Successor(limit)
+		if err != nil {
+			t.Fatalf("reschedule %d: %v", n, err)
+		}
+		checkFits(t, successor.Bytes, call)
+		dead, err := e.WithState(state).DeadLettered(envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000), Queue: "async-caller"}, limit)
+		if err != nil {
+			t.Fatalf("dead letter %d: %v", n, err)
+		}
+		checkFits(t, dead.Bytes, call)
+		if !bytes.Contains(dead.Bytes, []byte(`"reason":"certificate"`)) {
+			t.Fatal("the dead letter does not say why it is one")
+		}
+		if e.Callback != nil {
+			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: "text/plain", Reason: "delivered", At: arrival}
+			callback, err := e.CallbackWith(report, limit)
+			if err != nil {
+				t.Fatalf("callback %d: %v", n, err)
+			}
+			checkFits(t, callback.Bytes, nil)
+		}
+		e = accept(t, string(successor.Bytes))
+	}
+}
+
+func checkFits(t *testing.T, content, call []byte) {
+	t.Helper()
+	if len(content) > limit {
+		t.Fatalf("%d bytes, the queue takes %d", len(content), limit)
+	}
+	if call != nil && !bytes.Equal(callOf(t, content), call) {
+		t.Fatal("the call has changed")
+	}
+}
+
+func TestTrailKeepsTheFirstAndTheLast(t *testing.T) {
+	var trail []envelope.Attempt
+	for n := range 200 {
+		trail = envelope.AppendAttempt(trail, envelope.Attempt{At: arrival.Add(time.Duration(n) * time.Minute), Status: 500, Took: time.Second})
+	}
+	minutes := func(i int) int { return int(trail[i].At.Sub(arrival).Minutes()) }
+	if minutes(0) != 0 || minutes(1) != 1 || minutes(2) != 2 {
+		t.Errorf("the first attempts are gone: %v", trail[:3])
+	}
+	if n := len(trail); minutes(n-1) != 199 || minutes(n-2) != 198 || n < 10 || n > 100 {
+		t.Errorf("%d attempts kept, the last is %d", n, minutes(n-1))
+	}
+	e := accept(t, `{"asyncCaller":1,"call":{"url":"http://a"}}`)
+	with, err := e.WithState(envelope.State{Trail: trail}).Successor(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := e.WithState(envelope.State{}).Successor(limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if grown := len(with.Bytes) - len(without.Bytes); grown > 2<<10+len(`,"trail":`) {
+		t.Errorf("the trail takes %d bytes", grown)
+	}
+}
+
+func TestDeadLetterSaysWhy(t *testing.T) {
+	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3}`)
+	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3", Attempts: 3}, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3,` +
+		`"deadLetter":{"at":"2026-01-31T12:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller-3","attempts":3}}`
+	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
+		t.Errorf("dead letter (-want +got):\n%s", diff)
+	}
+}
+
+func TestCallback(t *testing.T) {
+	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"context":{ "order": 42 },
+		"callback":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]}}}`)
+	got, err := e.CallbackWith(envelope.Report{Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered", At: arrival}, limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"asyncCaller":1,"requestId":"r1.callback","createdAt":"2026-01-31T12:00:00Z",` +
+		`"call":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]},"json":` +
+		`{"Id":"r1","Context":{ "order": 42 },"StatusCode":200,"Payload":"{\"ok\":\"<yes>\"}","PayloadMediaType":"application/json",` +
+		`"Attempts":2,"Reason":"delivered","PayloadTruncated":false}}}`
+	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
+		t.Fatalf("callback (-want +got):\n%s", diff)
+	}
+	callback := accept(t, string(got.Bytes))
+	if callback.Callback != nil || callback.Attempts != 0 || callback.Call.Method != "PUT" || callback.Call.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("the callback is not an envelope of its own: %+v", callback)
+	}
+}
+
+func TestCallbackPayload(t *testing.T) {
+	e := accept(t, `{"asyncCaller":1,"requestId":"`+strings.Repeat("r", 128)+`","call":{"url":"http://a"},"callback":{"url":"http://b"}}`)
+	for name, c := range map[string]struct {
+		payload   string
+		truncated bool
+		check     func(string) bool
+	}{
+		"whole":      {"text", false, func(got string) bool { return got == "text" }},
+		"not_utf8":   {"a\xffb", false, func(got string) bool { return got == "a\ufffdb" }},
+		"not_in_xml": {"a\uffffb", false, func(got string) bool { return got == "a\ufffdb" }},
+		"long_ascii": {strings.Repeat("a", 100_000), true, func(got string) bool { return len(got) > limit-1000 }},
+		"long_quotes": {strings.Repeat(`"`, 100_000), true, func(got string) bool {
+			return len(got) > limit/2-1000
+		}},
+		"long_emoji": {strings.Repeat("😀", 30_000), true, func(got string) bool {
+			return len(got) > limit-1000 && strings.Trim(got, "😀") == ""
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, At: arrival}, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFits(t, content.Bytes, nil)
+			var body struct {
+				Payload          string
+				PayloadTruncated bool
+			}
+			if err := json.Unmarshal(accept(t, string(content.Bytes)).Call.Body, &body); err != nil {
+				t.Fatal(err)
+			}
+			if body.PayloadTruncated != c.truncated || !c.check(body.Payload) {
+				t.Errorf("truncated %v, payload of %d bytes", body.PayloadTruncated, len(body.Payload))
+			}
+		})
+	}
+}
+
+// FuzzEnvelope: whatever parses can be rescheduled, keeps its call, and parses to the same again.
+func FuzzEnvelope(f *testing.F) {
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a","body":"x"}}`))
+	f.Add([]byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a/","headers":{"a":["b"]},"json":[1]},"callback":{"url":"http://b"},"context":1,"x":null}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z","error":"dns","tookMs":5}],"deadLetter":{}}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		e, err := envelope.Parse(content)
+		if err != nil || e.Accept(arrival, "message-1", limit) != nil {
+			return
+		}
+		first, err := e.Successor(limit)
+		if err != nil {
+			t.Fatalf("accepted, but cannot be rescheduled: %v", err)
+		}
+		again := accept(t, string(first.Bytes))
+		if diff := cmp.Diff(e.Call, again.Call); diff != "" {
+			t.Fatalf("the call has changed:\n%s", diff)
+		}
+		second, err := again.Successor(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(first.Bytes, second.Bytes) {
+			t.Fatalf("not stable:\n%s\n%s", first.Bytes, second.Bytes)
+		}
+		if e.Callback == nil {
+			return
+		}
+		callback, err := e.CallbackWith(envelope.Report{Status: 200, Payload: string(content), At: arrival}, limit)
+		if err != nil {
+			t.Fatalf("accepted, but its callback cannot be written: %v", err)
+		}
+		accept(t, string(callback.Bytes))
+	})
+}
+
+func accept(t *testing.T, content string) *envelope.Envelope {
+	t.Helper()
+	e, err := envelope.Parse([]byte(content))
+	if err != nil {
+		t.Fatalf("parse: %v\n%.500s", err, content)
+	}
+	if err := e.Accept(arrival, "message-1", limit); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// filled makes an envelope of exactly size bytes, its body as long as needed.
+func filled(size int, members string) []byte {
+	const form = `{"asyncCaller":1,"call":{"url":"http://target.example/","body":"%s"}%s}`
+	empty := len(fmt.Sprintf(form, "", members))
+	return fmt.Appendf(nil, form, strings.Repeat("b", size-empty), members)
+}
+
+func callOf(t *testing.T, content []byte) []byte {
+	t.Helper()
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(content, &members); err != nil {
+		t.Fatal(err)
+	}
+	return members["call"]
+}

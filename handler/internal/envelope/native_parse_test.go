@@ -1,0 +1,258 @@
+package envelope_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/retry"
+)
+
+func TestParse(t *testing.T) {
+	got, err := envelope.Parse([]byte(`{
+		"asyncCaller": 1,
+		"requestId": "order-42",
+		"call": {
+			"url": "https://target.example/orders?x=1", "method": "put",
+			"headers": {"x-one": "1", "X-Many": ["a", "b"], "Host": "other.example:8080"},
+			"json": {"a" :  [1,2] }, "timeout": "30s"
+		},
+		"callback": {"url": "https://sender.example/done"},
+		"context": {"k": [null]},
+		"priority": 3,
+		"notBefore": "2026-01-31T13:00:00+01:00", "deadline": "2026-02-01T00:00:00Z",
+		"retry": {"schedule": ["5s", 60], "maxAttempts": 4},
+		"giveUp": "drop",
+		"attempts": 2, "createdAt": "2026-01-31T10:00:00Z",
+		"latestAttemptAt": "2026-01-31T11:00:00.5Z", "nextAttemptAt": "2026-01-31T12:30:00Z",
+		"trail": [{"at": "2026-01-31T11:00:00.5Z", "status": 503, "tookMs": 20}]
+	}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	day := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC)
+	want := &envelope.Envelope{
+		RequestID: "order-42",
+		Call: envelope.Call{
+			URL: "https://target.example/orders?x=1", Method: "PUT", Host: "other.example:8080",
+			Target:  mustURL(t, "https://target.example/orders?x=1"),
+			Header:  http.Header{"X-One": {"1"}, "X-Many": {"a", "b"}, "Content-Type": {"application/json"}},
+			Body:    []byte(`{"a" :  [1,2] }`),
+			Timeout: 30 * time.Second,
+		},
+		Callback:  &envelope.Callback{URL: "https://sender.example/done"},
+		Context:   json.RawMessage(`{"k": [null]}`),
+		Priority:  3,
+		NotBefore: day.Add(12 * time.Hour),
+		Deadline:  day.Add(24 * time.Hour),
+		Retry:     &retry.Spec{Schedule: []time.Duration{5 * time.Second, time.Minute}, MaxAttempts: 4},
+		GiveUp:    envelope.GiveUpDrop,
+		State: envelope.State{
+			Attempts: 2, CreatedAt: day.Add(10 * time.Hour),
+			LatestAttemptAt: day.Add(11*time.Hour + 500*time.Millisecond), NextAttemptAt: day.Add(12*time.Hour + 30*time.Minute),
+			Trail: []envelope.Attempt{{At: day.Add(11*time.Hour + 500*time.Millisecond), Status: 503, Took: 20 * time.Millisecond}},
+		},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(envelope.Envelope{}, envelope.Callback{})); diff != "" {
+		t.Errorf("envelope (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseCall(t *testing.T) {
+	for name, c := range map[string]struct {
+		call, method, body, contentType string
+	}{
+		"get_without_body":      {`{"url":"http://a"}`, "GET", "", ""},
+		"post_with_body":        {`{"url":"http://a","body":"text"}`, "POST", "text", ""},
+		"post_with_empty_body":  {`{"url":"http://a","body":""}`, "POST", "", ""},
+		"escapes":               {`{"url":"http://a","body":"\u00e5\n\ud83d\ude00"}`, "POST", "å\n😀", ""},
+		"bytes":                 {`{"url":"http://a","bodyBase64":"AP8="}`, "POST", "\x00\xff", ""},
+		"json_byte_for_byte":    {`{"url":"http://a","json":[ 1.0, 1e2 ,"\u00e5"]}`, "POST", `[ 1.0, 1e2 ,"\u00e5"]`, "application/json"},
+		"json_null":             {`{"url":"http://a","json":null}`, "POST", "null", "application/json"},
+		"json_own_type":         {`{"url":"http://a","json":1,"headers":{"content-type":"application/x+json"}}`, "POST", "1", "application/x+json"},
+		"null_is_absent":        {`{"url":"http://a","method":null,"headers":null,"body":null}`, "GET", "", ""},
+		"unknown_member":        {`{"url":"http://a","later":{"version":2}}`, "GET", "", ""},
+		"own_method":            {`{"url":"http://a","method":"PURGE"}`, "PURGE", "", ""},
+		"lower_case_method":     {`{"url":"http://a","method":"delete"}`, "DELETE", "", ""},
+		"unicode_host_and_port": {`{"url":"https://bücher.example:8443/"}`, "GET", "", ""},
+		"ipv6":                  {`{"url":"http://[::1]:80/"}`, "GET", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := envelope.Parse([]byte(`{"asyncCaller":1,"call":` + c.call + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Call.Method != c.method || string(e.Call.Body) != c.body || e.Call.Header.Get("Content-Type") != c.contentType {
+				t.Errorf("got %s %q %q, want %s %q %q", e.Call.Method, e.Call.Body, e.Call.Header.Get("Content-Type"), c.method, c.body, c.contentType)
+			}
+		})
+	}
+}
+
+// TestParseNamesTheMember: the sender reads only the error, so it must say where to look, and must not
+// repeat what may be a secret.
+func TestParseNamesTheMember(t *testing.T) {
+	inCall := func(members string) string { return `{"asyncCaller":1,"call":{"url":"http://a",` + members + `}}` }
+	with := func(members string) string { return `{"asyncCaller":1,"call":{"url":"http://a"},` + members + `}` }
+	for name, c := range map[string]struct{ content, want string }{
+		"empty":                {``, "not JSON: line 1, column 1"},
+		"text":                 {`hello`, "not JSON: line 1, column 1"},
+		"position":             {"{\n \"asyncCaller\": 1,\n \"call\": x}", "not JSON: line 3, column 10"},
+		"trailing_text":        {`{"asyncCaller":1} x`, "not JSON: line 1, column 19"},
+		"array":                {`[]`, "want an object, not an array"},
+		"number":               {`1`, "want an object, not a number"},
+		"no_marker":            {`{"call":{"url":"http://a"}}`, "asyncCaller: missing"},
+		"other_version":        {`{"asyncCaller":2}`, "asyncCaller: want 1"},
+		"marker_as_text":       {`{"asyncCaller":"1"}`, "asyncCaller: want 1"},
+		"twice":                {`{"asyncCaller":1,"call":{"url":"http://a"},"call":{"url":"http://b"}}`, "call: appears twice"},
+		"twice_inside":         {inCall(`"body":"x","body":"y"`), "call.body: appears twice"},
+		"no_call":              {`{"asyncCaller":1}`, "call: missing"},
+		"call_in_other_case":   {`{"asyncCaller":1,"Call":{"url":"http://a"}}`, "call: missing"},
+		"call_as_text":         {`{"asyncCaller":1,"call":"GET /"}`, "call: want an object, not a string"},
+		"no_url":               {`{"asyncCaller":1,"call":{}}`, "call.url: missing"},
+		"url_not_text":         {`{"asyncCaller":1,"call":{"url":1}}`, "call.url: want a string, not a number"},
+		"url_relative":         {`{"asyncCaller":1,"call":{"url":"/SECRET"}}`, "call.url: want an absolute http or https URL"},
+		"url_ftp":              {`{"asyncCaller":1,"call":{"url":"ftp://SECRET"}}`, "call.url: want an absolute http or https URL"},
+		"url_without_host":     {`{"asyncCaller":1,"call":{"url":"http:///SECRET"}}`, "call.url: the URL has no host"},
+		"url_port":             {`{"asyncCaller":1,"call":{"url":"http://a:99999/SECRET"}}`, "call.url: the URL's port"},
+		"url_space":            {`{"asyncCaller":1,"call":{"url":"http://a/?SECRET x"}}`, "call.url: the URL holds a space: write it as %20"},
+		"url_broken":           {`{"asyncCaller":1,"call":{"url":"http://[SECRET"}}`, "call.url: not a URL"},
+		"url_control":          {`{"asyncCaller":1,"call":{"url":"http://a/\nSECRET"}}`, "call.url: not a URL"},
+		"method":               {inCall(`"method":"GET /SECRET"`), "call.method: not an HTTP method"},
+		"connect":              {inCall(`"method":"connect"`), "call.method: CONNECT"},
+		"header_name":          {inCall(`"headers":{"a b":"SECRET"}`), `call.headers: "a" is the beginning of what is not a header name`},
+		"header_injection":     {inCall(`"headers":{"a":"x\r\nSECRET: 1"}`), "call.headers.a: holds a line break"},
+		"header_in_list":       {inCall(`"headers":{"a":["x","SECRET\u0000"]}`), "call.headers.a[1]: holds a line break"},
+		"header_number":        {inCall(`"headers":{"a":1}`), "call.headers.a: want a string or an array of strings"},
+		"two_hosts":            {inCall(`"headers":{"host":["a","b"]}`), "call.headers.host: want one host name"},
+		"two_bodies":           {inCall(`"body":"SECRET","json":{}`), "call.json: stands beside body"},
+		"base64":               {inCall(`"bodyBase64":"SECRET!"`), "call.bodyBase64: not base64"},
+		"half_surrogate":       {inCall(`"body":"SECRET\ud800"`), "call.body: holds half of a surrogate pair"},
+		"timeout_zero":         {inCall(`"timeout":0`), "call.timeout: want a duration above zero"},
+		"timeout_text":         {inCall(`"timeout":"soon"`), "call.timeout: want a duration"},
+		"timeout_negative":     {inCall(`"timeout":"-1s"`), "call.timeout: a duration cannot be negative"},
+		"request_id_empty":     {with(`"requestId":""`), "requestId: want 1 to 128 visible ASCII characters"},
+		"request_id_space":     {with(`"requestId":"a b"`), "requestId: want 1 to 128"},
+		"request_id_long":      {with(`"requestId":"` + strings.Repeat("x", 129) + `"`), "requestId: want 1 to 128"},
+		"callback_url":         {with(`"callback":{"url":"SECRET"}`), "callback.url: want an absolute"},
+		"callback_without_url": {with(`"callback":{}`), "callback.url: missing"},
+		"callback_header":      {with(`"callback":{"url":"http://a","headers":{"a":"\n"}}`), "callback.headers.a: holds a line break"},
+		"priority":             {with(`"priority":11`), "priority: want a whole number from 1 to 10"},
+		"priority_fraction":    {with(`"priority":1.5`), "priority: want a whole number"},
+		"not_before":           {with(`"notBefore":"tomorrow"`), "notBefore: want a time"},
+		"deadline_first":       {with(`"notBefore":"2026-02-01T00:00:00Z","deadline":"2026-01-01T00:00:00Z"`), "deadline: is not after notBefore"},
+		"give_up":              {with(`"giveUp":"never"`), `giveUp: want "dead-letter", "drop" or "fault"`},
+		"attempts":             {with(`"attempts":-1`), "attempts: want a whole number from 0"},
+		"trail":                {with(`"trail":{}`), "trail: want an array, not an object"},
+		"context_depth":        {with(`"context":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)), "context: nested deeper than 1000 levels"},
+		"trail_entry":          {with(`"trail":[{"at":"x"}]`), "trail[0].at: want a time"},
+		"invalid_utf8":         {"{\"asyncCaller\":1,\"x\":\"\xff\"}", "not JSON: line 1, column 23: invalid UTF-8"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := envelope.Parse([]byte(c.content))
+			if err == nil {
+				t.Fatal("it parsed")
+			}
+			if !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "SECRET") {
+				t.Errorf("error %q, want %q and no secret", err, c.want)
+			}
+		})
+	}
+}
+
+func TestMovedBackByHandStartsAgain(t *testing.T) {
+	e, err := envelope.Parse([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},
+		"deadline":"2026-01-01T00:00:00Z","attempts":9,"createdAt":"2025-12-01T00:00:00Z","nextAttemptAt":"2026-12-01T00:00:00Z",
+		"trail":[{"at":"2025-12-01T00:00:00Z","status":500,"tookMs":1}],
+		"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"expired","queue":"async-caller","attempts":9},"mine":1}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.DeadLetter == nil || e.DeadLetter.Reason != "expired" || e.DeadLetter.Attempts != 9 {
+		t.Errorf("dead letter %+v", e.DeadLetter)
+	}
+	now := time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+	if err := e.Accept(now, "m1", 1<<16); err != nil {
+		t.Fatal(err)
+	}
+	content, err := e.Successor(1 << 16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"mine":1,"createdAt":"2026-01-31T12:00:00Z"}`
+	if string(content.Bytes) != want {
+		t.Errorf("reschedule\n%s\nwant\n%s", content.Bytes, want)
+	}
+	if got := e.GiveUpAt(time.Hour); !got.Equal(now.Add(time.Hour)) {
+		t.Errorf("deadline %v, want an hour from now", got)
+	}
+}
+
+func TestABrokenDeadLetterMemberNeverStopsACall(t *testing.T) {
+	for _, member := range []string{`"by hand"`, `{"attempts":"many"}`, `[]`} {
+		e, err := envelope.Parse([]byte(`{"asyncCaller":1,"attempts":9,"call":{"url":"http://a"},"deadLetter":` + member + `}`))
+		if err != nil {
+			t.Fatalf("%s: %v", member, err)
+		}
+		if err := e.Accept(time.Now(), "m1", 1<<16); err != nil || e.Attempts != 0 {
+			t.Errorf("%s: attempts %d, error %v", member, e.Attempts, err)
+		}
+	}
+}
+
+// TestRetryProblem: a policy that cannot be is no reason to forget the rest of the envelope.
+func TestRetryProblem(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"factr":2}`:                "factr: unknown parameter",
+		`{"schedule":["1s","x"]}`:    "schedule[1]: want a duration",
+		`3`:                          "want a policy's name",
+		`{"policy":"io","factor":2}`: "factor: has no meaning for policy io",
+	} {
+		e, err := envelope.Parse([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"retry":` + value + `}`))
+		if err != nil {
+			t.Errorf("%s: %v", value, err)
+			continue
+		}
+		if e.RequestID != "r1" || e.RetryProblem == nil || !strings.Contains(e.RetryProblem.Error(), want) {
+			t.Errorf("%s: problem %v, want %s", value, e.RetryProblem, want)
+		}
+	}
+}
+
+func TestDeadline(t *testing.T) {
+	for name, c := range map[string]struct{ members, want string }{
+		"from_creation":   {`"createdAt":"2026-01-01T00:00:00Z"`, "2026-01-08T00:00:00Z"},
+		"own":             {`"createdAt":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:05Z"`, "2026-01-01T00:00:05Z"},
+		"from_not_before": {`"createdAt":"2026-01-01T00:00:00Z","notBefore":"2026-02-01T00:00:00Z"`, "2026-02-08T00:00:00Z"},
+		"first_arrival":   {`"x":1`, "2026-02-07T12:00:00Z"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := envelope.Parse([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},` + c.members + `}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Accept(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), "m1", 1<<16); err != nil {
+				t.Fatal(err)
+			}
+			if got := e.GiveUpAt(7 * 24 * time.Hour).Format(time.RFC3339); got != c.want {
+				t.Errorf("deadline %s, want %s", got, c.want)
+			}
+		})
+	}
+}
+
+func mustURL(t *testing.T, text string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u
+}

@@ -1,0 +1,311 @@
+package envelope
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/dotnet"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// nexus is the format of Nexus Async Caller, a RawRequestEnvelope as its C# SDK writes it
+// (nexus-link/Nexus.Link.Sdks, src/AsyncCaller.Sdk): JSON by Newtonsoft.Json, the call as the bytes of an
+// HTTP request. Names are told apart without their letter case, as Newtonsoft.Json does.
+type nexus struct {
+	// members is the envelope as it came.
+	members []nexusMember
+	// came is the state as it came, deadlineAt the deadline.
+	came       State
+	deadlineAt time.Time
+	// originalRequestID is what callbacks carry as Id; empty before Accept, when no id was given.
+	originalRequestID string
+	// callBack is the HTTP request of the callback, nil when nobody wants to know, and how to call it.
+	callBack                       []byte
+	callBackScheme, callBackMethod string
+}
+
+// nexusMember is a member as it came, with the name that we know it by; empty for one that we do not know.
+type nexusMember struct {
+	strictjson.Member
+	known string
+}
+
+// The members of a RawRequestEnvelope, and at its end our own.
+const (
+	nexusOrganization      = "Organization"
+	nexusEnvironment       = "Environment"
+	nexusOriginalRequestID = "OriginalRequestId"
+	nexusAttempts          = "Attempts"
+	nexusCreatedAt         = "CreatedAt"
+	nexusLatestAttemptAt   = "LatestAttemptAt"
+	nexusLatestResponse    = "LatestResponse"
+	nexusDeadlineAt        = "DeadlineAt"
+	nexusNextAttemptAt     = "NextAttemptAt"
+	nexusRawRequest        = nexusMarker
+	nexusTrailMember       = "Trail"
+	nexusDeadLetter        = "DeadLetter"
+)
+
+// nexusNames lists them in the order in which the C# side declares them.
+var nexusNames = []string{
+	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusAttempts, nexusCreatedAt, nexusLatestAttemptAt,
+	nexusLatestResponse, nexusDeadlineAt, nexusNextAttemptAt, nexusRawRequest, nexusTrailMember, nexusDeadLetter,
+}
+
+// The members of a RawRequest, in the order in which the C# side declares them.
+const (
+	rawID                = "Id"
+	rawTitle             = "Title"
+	rawContext           = "Context"
+	rawCallOut           = "CallOut"
+	rawCallOutURIScheme  = "CallOutUriScheme"
+	rawCallBack          = "CallBack"
+	rawCallBackURIScheme = "CallBackUriScheme"
+	rawPriority          = "Priority"
+)
+
+var rawNames = []string{
+	rawID, rawTitle, rawContext, rawCallOut, rawCallOutURIScheme, rawCallBack, rawCallBackURIScheme, rawPriority,
+}
+
+// TenantError says whose malformed message it is, as far as that could be read.
+type TenantError struct {
+	Tenant Tenant
+	Err    error
+}
+
+func (e *TenantError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *TenantError) Unwrap() error { return e.Err }
+
+// nexusMembers tells members by names whose letter case does not count.
+func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, error) {
+	known := make([]nexusMember, len(members))
+	seen := make(map[string]bool, len(members))
+	for i, m := range members {
+		known[i] = nexusMember{Member: m, known: nameIn(names, m.Name)}
+		name := known[i].known
+		if name == "" {
+			continue
+		}
+		if seen[name] {
+			return nil, strictjson.In(name, errors.New("appears twice, in different letter case"))
+		}
+		seen[name] = true
+	}
+	return known, nil
+}
+
+func nameIn(names []string, name string) string {
+	for _, known := range names {
+		if strings.EqualFold(known, name) {
+			return known
+		}
+	}
+	return ""
+}
+
+func parseNexus(members []strictjson.Member) (*Envelope, error) {
+	known, err := nexusMembers(members, nexusNames)
+	if err != nil {
+		return nil, err
+	}
+	n := &nexus{members: known}
+	e := &Envelope{format: n}
+	// The tenant stands first as the C# side writes it, and so is known when something behind it is wrong.
+	for _, m := range known {
+		if strictjson.IsNull(m.Value) && m.known != nexusRawRequest {
+			continue // null means absent
+		}
+		if err := n.set(e, m); err != nil {
+			return nil, &TenantError{Tenant: e.Tenant, Err: strictjson.In(m.known, err)}
+		}
+	}
+	n.came, n.deadlineAt = e.State, e.Deadline
+	if e.RequestID == "" {
+		e.RequestID = asRequestID(n.originalRequestID)
+	}
+	if n.originalRequestID != e.RequestID {
+		e.OriginalRequestID = n.originalRequestID
+	}
+	return e, nil
+}
+
+func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
+	switch m.known {
+	case nexusOrganization:
+		e.Tenant.Organization, err = strictjson.String(m.Value)
+	case nexusEnvironment:
+		e.Tenant.Environment, err = strictjson.String(m.Value)
+	case nexusOriginalRequestID:
+		n.originalRequestID, err = strictjson.String(m.Value)
+	case nexusAttempts:
+		e.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
+	case nexusCreatedAt:
+		e.CreatedAt, err = parseDate(m.Value)
+	case nexusLatestAttemptAt:
+		e.LatestAttemptAt, err = parseDate(m.Value)
+	case nexusLatestResponse:
+		e.Latest, err = parseLatestResponse(m.Value)
+	case nexusDeadlineAt:
+		e.Deadline, err = parseDate(m.Value)
+	case nexusNextAttemptAt:
+		e.NextAttemptAt, err = parseDate(m.Value)
+	case nexusRawRequest:
+		err = n.setRawRequest(e, m.Value)
+	case nexusTrailMember:
+		e.Trail, err = parseTrail(m.Value, nexusTrail)
+	case nexusDeadLetter:
+		// It only explains; encoding/json does not mind the letter case either.
+		e.DeadLetter = &DeadLetter{}
+		_ = json.Unmarshal(m.Value, e.DeadLetter)
+	}
+	return err
+}
+
+func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
+	members, err := strictjson.Members(value)
+	if err != nil {
+		return err
+	}
+	known, err := nexusMembers(members, rawNames)
+	if err != nil {
+		return err
+	}
+	var callOut []byte
+	var scheme string
+	for _, m := range known {
+		if strictjson.IsNull(m.Value) {
+			continue
+		}
+		switch m.known {
+		case rawID:
+			var id string
+			id, err = strictjson.String(m.Value)
+			e.RequestID = asRequestID(id)
+		case rawContext:
+			e.Context, err = parseNexusContext(m.Value)
+		case rawCallOut:
+			callOut, err = parseBase64(m.Value)
+		case rawCallOutURIScheme:
+			scheme, err = parseScheme(m.Value)
+		case rawCallBack:
+			n.callBack, err = parseBase64(m.Value)
+		case rawCallBackURIScheme:
+			n.callBackScheme, err = parseScheme(m.Value)
+		case rawPriority:
+			// It chose the queue that the message stands on; a priority that we have no queue for
+			// must not keep the call from being made.
+			e.Priority, _ = strictjson.Int(m.Value, 1, 10)
+		}
+		if err != nil {
+			return strictjson.In(m.known, err)
+		}
+	}
+	if callOut == nil {
+		return strictjson.In(rawCallOut, errors.New("missing"))
+	}
+	if e.Call, err = parseCallOut(callOut, scheme); err != nil {
+		return strictjson.In(rawCallOut, err)
+	}
+	if n.callBack == nil {
+		return nil
+	}
+	callback, err := parseCallOut(n.callBack, n.callBackScheme)
+	if err != nil {
+		return strictjson.In(rawCallBack, err)
+	}
+	e.Callback, n.callBackMethod = &Callback{URL: callback.URL}, callback.Method
+	return nil
+}
+
+// parseCallOut reads the bytes of an HTTP request. Its URL is made of the scheme, the one Host header
+// and the path and query of the request line, which are escaped already.
+func parseCallOut(message []byte, scheme string) (Call, error) {
+	request, err := dotnet.ParseRequest(message)
+	if err != nil {
+		return Call{}, err
+	}
+	if scheme == "" {
+		scheme = "http"
+	}
+	call := Call{URL: scheme + "://" + request.Host + request.Target, Header: request.Header, Body: request.Body}
+	if call.Method, err = checkMethod(request.Method); err != nil {
+		return Call{}, fmt.Errorf("request line: %w", err)
+	}
+	call.Target, err = ParseURL(call.URL)
+	return call, err
+}
+
+func parseScheme(value json.RawMessage) (string, error) {
+	text, err := strictjson.String(value)
+	if err != nil {
+		return "", err
+	}
+	switch scheme := strings.ToLower(strings.TrimSpace(text)); scheme {
+	case "", "http", "https":
+		return scheme, nil
+	}
+	return "", errors.New(`want "http" or "https"`)
+}
+
+// parseNexusContext reads base64 of any JSON. What is no JSON is handed back as a string: it says nothing
+// about the call, and must not keep it from being made.
+func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
+	content, err := parseBase64(value)
+	if err != nil {
+		return nil, err
+	}
+	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
+	switch {
+	case len(bytes.TrimSpace(content)) == 0:
+		return nil, nil
+	case utf8.Valid(content) && json.Valid(content) && strictjson.Depth(bytes.TrimSpace(content)) <= maxContextDepth:
+		return content, nil
+	}
+	return quote(strings.ToValidUTF8(string(content), string(utf8.RuneError))), nil
+}
+
+// parseLatestResponse reads base64 of the bytes of an HTTP response; nil for one that cannot be read,
+// because it only explains.
+func parseLatestResponse(value json.RawMessage) (*Answer, error) {
+	message, err := parseBase64(value)
+	if err != nil {
+		return nil, err
+	}
+	response, err := dotnet.ParseResponse(message)
+	if err != nil {
+		return nil, nil //nolint:nilerr // see above
+	}
+	return &Answer{Status: response.Status, Header: response.Header, Body: response.Body}, nil
+}
+
+func parseDate(value json.RawMessage) (time.Time, error) {
+	text, err := strictjson.String(value)
+	if err != nil {
+		return time.Time{}, err
+	}
+	return dotnet.ParseTime(text)
+}
+
+// asRequestID makes a request id of any text: the text itself, as a rule a GUID, or where a header could
+// not hold it, its hash.
+func asRequestID(text string) string {
+	if text == "" || ValidRequestID(text) {
+		return text
+	}
+	return hash(text)
+}
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return hex.EncodeToString(sum[:])
+}

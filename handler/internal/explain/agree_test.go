@@ -1,0 +1,232 @@
+package explain_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/settle"
+)
+
+const (
+	mainQueue = "async-caller"
+	messageID = "7d0ad3c5-0d3b-4c39-8a6c-0bd4e2b9c1aa"
+	plain     = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","call":{"url":"https://target.example/orders","body":"<a/>"}%s}`
+	callback  = `,"callback":{"url":"https://sender.example/done"},"context":{"order":[42]}`
+	seen503   = `,"attempts":3,"latestAttemptAt":"1999-12-31T23:59:00Z","trail":[{"at":"1999-12-31T23:59:00Z","status":503,"tookMs":12}]`
+	letter    = `,"deadLetter":{"at":"1999-12-31T00:00:00Z","reason":"expired","detail":"x","queue":"async-caller","attempts":3}`
+)
+
+var midnight = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
+
+func rules() decision.Rules {
+	return decision.Rules{
+		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
+		Limits: retry.Limits{MinDelay: time.Second, MaxDelay: 24 * time.Hour, MaxAttempts: 1000},
+	}
+}
+
+// clock is a fake [delivery.Caller] whose calls take the outcome's time.
+type clock struct {
+	now     time.Time
+	outcome decision.Outcome
+	calls   int
+}
+
+func (c *clock) Do(context.Context, *envelope.Envelope) decision.Outcome {
+	c.calls++
+	c.now = c.now.Add(c.outcome.Took)
+	return c.outcome
+}
+
+func answer(status int, headers ...string) decision.Outcome {
+	o := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("answer"), Took: 40 * time.Millisecond}
+	for i := 0; i < len(headers); i += 2 {
+		o.Header.Set(headers[i], headers[i+1])
+	}
+	return o
+}
+
+func failure(f decision.Failure) decision.Outcome {
+	return decision.Outcome{Failure: f, Detail: "in words", Took: 40 * time.Millisecond}
+}
+
+// settlementTable is every row of the settlement table that a decision can lead to, and what it leads to.
+func settlementTable() map[string]struct {
+	content string
+	outcome decision.Outcome
+	want    string
+} {
+	type row = struct {
+		content string
+		outcome decision.Outcome
+		want    string
+	}
+	with := func(extra string) string { return fmt.Sprintf(plain, extra) }
+	rows := map[string]row{
+		"delivered":               {with(""), answer(201), "finish delivered"},
+		"delivered_with_callback": {with(callback), answer(201), "callback delivered"},
+		"temporary":               {with(""), answer(500), "reschedule temporary_status"},
+		"temporary_fourth":        {with(seen503), answer(500), "reschedule temporary_status"},
+		"temporary_own_schedule":  {with(`,"retry":{"schedule":["0.1s","90s"]}`), answer(500), "reschedule temporary_status"},
+		"temporary_cycles":        {with(`,"retry":"cycles","attempts":5`), answer(500), "reschedule temporary_status"},
+		"temporary_weeks":         {with(`,"retry":"io","attempts":20,"deadline":"2000-03-01T00:00:00Z"`), answer(500), "reschedule temporary_status"},
+		"temporary_keeps_all":     {with(callback + seen503), answer(503), "reschedule temporary_status"},
+		"forced_by_header":        {with(""), answer(400, "X-Async-Caller-Retry", "yes"), "reschedule temporary_status"},
+		"ended_by_header":         {with(""), answer(500, "X-Async-Caller-Retry", "no"), "dead_letter rejected"},
+		"retry_after":             {with(""), answer(429, "Retry-After", "120"), "reschedule temporary_status"},
+		"retry_after_nonsense":    {with(""), answer(429, "Retry-After", "soon"), "reschedule temporary_status"},
+		"retry_after_deadline":    {with(""), answer(429, "Retry-After", "900000"), "reschedule temporary_status"},
+		"last_attempt":            {with(`,"deadline":"2000-01-01T00:00:20Z","retry":{"schedule":["1s","1h"]},"attempts":1`), answer(500), "reschedule temporary_status"},
+		"no_time":                 {with(`,"deadline":"2000-01-01T00:00:04Z"`), answer(500), "dead_letter expired"},
+		"no_time_with_callback":   {with(callback + `,"deadline":"2000-01-01T00:00:04Z"`), failure(decision.FailureDNS), "callback expired"},
+		"time_by_chance":          {with(`,"deadline":"2000-01-01T00:00:05Z"`), answer(500), "reschedule temporary_status or dead_letter expired"},
+		"cut_by_chance":           {with(`,"deadline":"2000-01-01T00:00:40Z","attempts":3`), answer(500), "reschedule temporary_status"},
+		"exhausted":               {with(`,"retry":{"maxAttempts":1}`), answer(500), "dead_letter exhausted"},
+		"exhausted_drop":          {with(`,"retry":{"policy":"cycles","receiveRetryCount":0,"maxRetryCycles":0,"receiveErrorHandling":"Drop"}`), answer(500), "drop exhausted"},
+		"rejected":                {with(""), answer(400), "dead_letter rejected"},
+		"rejected_with_callback":  {with(callback + seen503), answer(400), "callback rejected"},
+		"rejected_drop":           {with(`,"giveUp":"drop"`), answer(400), "drop rejected"},
+		"rejected_fault":          {with(`,"giveUp":"fault"`), answer(400), "fault rejected"},
+		"early":                   {with(seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`), answer(200), "reschedule not_due"},
+		"not_before_a_month":      {with(`,"notBefore":"2000-01-31T00:00:00Z"`), answer(200), "reschedule not_due"},
+		"expired":                 {with(`,"deadline":"2000-01-01T00:00:00Z"`), answer(200), "dead_letter expired"},
+		"expired_with_callback":   {with(callback + seen503 + `,"deadline":"1999-12-31T23:59:59Z"`), answer(200), "callback expired"},
+		"expired_drop":            {with(`,"giveUp":"drop","deadline":"2000-01-01T00:00:00Z"`), answer(200), "drop expired"},
+		"moved_back":              {with(`,"deadline":"1999-12-01T00:00:00Z"` + seen503 + letter), answer(500), "reschedule temporary_status"},
+		"large":                   {with(`,"x":"` + strings.Repeat("x", 49152-200) + `"`), answer(500), "reschedule temporary_status"},
+		"not_json":                {"hello", answer(200), "dead_letter malformed"},
+		"not_an_envelope":         {`{"call":{"url":"https://t.example/"}}`, answer(200), "dead_letter malformed"},
+		"bad_url":                 {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, answer(200), "dead_letter malformed"},
+		"unknown_policy":          {with(`,"retry":"often"`), answer(200), "dead_letter malformed"},
+		"bad_policy":              {with(`,"retry":{"factor":0.5}`), answer(200), "dead_letter malformed"},
+		"no_room":                 {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x", 49152-80) + `"}}`, answer(200), "dead_letter malformed"},
+	}
+	for _, f := range []decision.Failure{decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect, decision.FailureTLS, decision.FailureConnection, decision.FailureInterrupted} {
+		rows["failure_"+string(f)] = row{with(""), failure(f), "reschedule " + string(f)}
+	}
+	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL, decision.FailureTargetRefused} {
+		rows["failure_"+string(f)] = row{with(""), failure(f), "dead_letter " + string(f)}
+	}
+	return rows
+}
+
+// TestExplainAgreesWithTheRuntime hands every row to the handler's own way of a message, with several random
+// numbers, and to the explanation: they agree on what happens, why, when, and on what is written.
+func TestExplainAgreesWithTheRuntime(t *testing.T) {
+	for name, row := range settlementTable() {
+		t.Run(name, func(t *testing.T) {
+			x := explain.About(rules(), explain.Question{
+				Queue: mainQueue, MessageID: messageID, Content: []byte(row.content), Now: midnight,
+				MaxContentBytes: queue.Base64.MaxContentBytes(), Outcome: &row.outcome,
+			})
+			calls := 0
+			steps := []explain.Step{x.Arrival}
+			if x.Arrival.Action == decision.Call {
+				calls, steps = 1, []explain.Step{*x.AfterCall}
+				if x.Otherwise != nil {
+					steps = append(steps, *x.Otherwise)
+				}
+			}
+			told := ""
+			for _, step := range steps {
+				told += fmt.Sprintf(" or %s %s", step.Action, step.Reason)
+			}
+			if told = strings.TrimPrefix(told, " or "); told != row.want {
+				t.Errorf("explained as %q, want %q", told, row.want)
+			}
+			for _, jitter := range []float64{0, 0.25, 0.5, 0.75, 1 - 1.0/(1<<53)} {
+				target := &clock{now: midnight, outcome: row.outcome}
+				store := memory.New()
+				if err := store.Create(t.Context(), mainQueue); err != nil {
+					t.Fatal(err)
+				}
+				deliverer := delivery.Deliverer{
+					Rules: rules(), Caller: target, Settler: settle.New(store, queue.Base64), Stopping: t.Context(),
+					Now: func() time.Time { return target.now }, Jitter: func() float64 { return jitter },
+				}
+				result := deliverer.Deliver(t.Context(), delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(row.content)})
+				if result.Err != nil {
+					t.Fatal(result.Err)
+				}
+				if target.calls != calls {
+					t.Errorf("%d calls were made, %d are explained", target.calls, calls)
+				}
+				step := steps[0]
+				if len(steps) > 1 && result.Action != step.Action {
+					step = steps[1]
+				}
+				compare(t, step, result)
+				compareWritten(t, step, store, jitter > 0.9 || result.Action != decision.Reschedule)
+			}
+		})
+	}
+}
+
+func compare(t *testing.T, step explain.Step, result delivery.Result) {
+	t.Helper()
+	type decided struct {
+		action   decision.Action
+		reason   decision.Reason
+		detail   string
+		rule     string
+		limited  string
+		givenUp  bool
+		callback bool
+		ignored  string
+	}
+	explained := decided{step.Action, step.Reason, step.Detail, step.Rule, step.Limited, step.GivenUp, step.Callback, fmt.Sprint(step.Ignored)}
+	happened := decided{
+		result.Action, result.Reason, result.Detail, result.Rule, result.Limited, result.GivenUp,
+		result.Action == decision.Callback, fmt.Sprint(result.Ignored),
+	}
+	if explained != happened {
+		t.Errorf("explained %+v\nhappened  %+v", explained, happened)
+	}
+	n := step.Next
+	if (n != nil) != (result.Action == decision.Reschedule) {
+		t.Fatalf("explained next %v, happened %s", n, result.Action)
+	}
+	if n == nil {
+		return
+	}
+	if result.Delay < n.Shortest || result.Delay > n.Longest {
+		t.Errorf("delay %v is not from %v to %v", result.Delay, n.Shortest, n.Longest)
+	}
+	if at := result.State.NextAttemptAt; !at.IsZero() && (at.Before(n.Earliest) || at.After(n.Latest)) {
+		t.Errorf("next attempt at %v is not from %v to %v", at, n.Earliest, n.Latest)
+	}
+}
+
+// compareWritten compares with what stands on the queues. Sizes differ by a time's fraction of a second,
+// except for the random number that the explanation took.
+func compareWritten(t *testing.T, step explain.Step, store *memory.Store, exact bool) {
+	t.Helper()
+	written := map[string]int{}
+	for _, name := range []string{mainQueue, mainQueue + "-poison"} {
+		for _, m := range store.All(name) {
+			content, err := queue.Base64.Decode(m.Text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			written[name] = len(content)
+		}
+	}
+	switch {
+	case step.Write == nil && len(written) == 0:
+	case step.Write == nil, len(written) != 1, step.Write.Problem != "":
+		t.Errorf("explained %+v, written %v", step.Write, written)
+	case exact && written[step.Write.Queue] != step.Write.Bytes, step.Write.Max != 49152:
+		t.Errorf("explained %+v, written %v", step.Write, written)
+	}
+}

@@ -1,0 +1,149 @@
+package explain_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/retry"
+)
+
+func question(content string, o *decision.Outcome) explain.Question {
+	return explain.Question{
+		Queue: mainQueue, MessageID: messageID, Content: []byte(content), Now: midnight,
+		MaxContentBytes: queue.Base64.MaxContentBytes(), Outcome: o,
+	}
+}
+
+// TestSecrets: what stands in the places where secrets do is nowhere in an explanation.
+func TestSecrets(t *testing.T) {
+	const canary = "C4nary"
+	for name, content := range map[string]string{
+		"envelope": `{"asyncCaller":1,"requestId":"r1","x":"C4nary","context":"C4nary","call":{"url":"https://u:C4nary@t.example/p?code=C4nary#C4nary",
+			"headers":{"Authorization":"C4nary","Host":"C4nary.example"},"body":"C4nary"},"callback":{"url":"https://C4nary:C4nary@s.example/done?sig=C4nary","headers":{"X-Key":"C4nary"}}}`,
+		"bad_header":  `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization":["a\nC4nary"]}}}`,
+		"bad_url":     `{"asyncCaller":1,"call":{"url":"ftp://C4nary"}}`,
+		"not_json":    `{"asyncCaller":1,"call":{"url":"https://C4nary`,
+		"wrong_names": `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization: Bearer C4nary":"x"}}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := answer(503, "X-Secret", canary, "Retry-After", canary, "X-Async-Caller-Retry", canary, "Set-Cookie", canary)
+			o.Body = []byte(canary)
+			text, err := json.Marshal(explain.About(rules(), question(content, &o)))
+			if err != nil || strings.Contains(string(text), canary) {
+				t.Errorf("error %v in\n%s", err, text)
+			}
+		})
+	}
+}
+
+// TestAnswerToACallThatIsNotDue: the answer is judged at the moment of the call.
+func TestAnswerToACallThatIsNotDue(t *testing.T) {
+	o := answer(500)
+	x := explain.About(rules(), question(fmt.Sprintf(plain, `,"notBefore":"2000-02-01T00:00:00Z"`), &o))
+	due := time.Date(2000, time.February, 1, 0, 0, 0, 0, time.UTC)
+	if x.Arrival.Reason != decision.NotDue || x.Envelope.Due || x.AfterCall == nil || !x.AfterCall.At.Equal(due.Add(o.Took)) {
+		t.Fatalf("%+v, after the call %+v", x.Arrival, x.AfterCall)
+	}
+	if got := x.AfterCall.Next.Earliest; !got.Equal(due.Add(o.Took + 4*time.Second)) {
+		t.Errorf("next attempt at %v", got)
+	}
+	if longest := x.Arrival.Next.Longest; longest != queue.MaxDelay {
+		t.Errorf("a wait of a month is made of several, the first %v", longest)
+	}
+}
+
+// TestLeftOut: what has no room is named.
+func TestLeftOut(t *testing.T) {
+	o := answer(500)
+	content := fmt.Sprintf(plain, `,"x":"`+strings.Repeat("x", 49152-160)+`"`)
+	w := explain.About(rules(), question(content, &o)).AfterCall.Write
+	if w.LeftOut == "" || w.Bytes > w.Max {
+		t.Errorf("%+v", w)
+	}
+}
+
+// TestTerminalSafe: a stranger's text cannot steer a terminal.
+func TestTerminalSafe(t *testing.T) {
+	x := explain.About(rules(), question(fmt.Sprintf(plain, `,"deadLetter":{"reason":"\u001b[2J","detail":"a\nb"}`), nil))
+	if got := x.Envelope.MovedBack; got.Reason != "\ufffd[2J" || got.Detail != "a\ufffdb" {
+		t.Errorf("%+v", *got)
+	}
+	if got := explain.Target("https://u:p@t.example/a%1b b?c#d"); got != "t.example/a%1B%20b" {
+		t.Errorf("%q", got)
+	}
+}
+
+func mustPolicy(t *testing.T, spec retry.Spec) retry.Policy {
+	t.Helper()
+	policy, err := spec.Policy()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return policy
+}
+
+// TestSchedule compares timetables with what the policies say of themselves.
+func TestSchedule(t *testing.T) {
+	const week = 7 * 24 * time.Hour
+	for name, row := range map[string]struct {
+		spec          retry.Spec
+		deadline      time.Duration
+		short, long   int
+		last          time.Duration // of the longest waits
+		reasonLongest decision.Reason
+	}{
+		"exponential": {retry.Spec{Name: "exponential"}, week, 48, 40, week - 10*time.Second, decision.Expired},
+		"nexus":       {retry.Spec{Name: "nexus"}, week, 20, 19, week - 10*time.Second, decision.Expired},
+		"io":          {retry.Spec{Name: "io"}, week, 22, 22, week - 10*time.Second, decision.Exhausted},
+		"fixed":       {retry.Spec{Name: "fixed"}, time.Hour, 60, 60, 59 * time.Minute, decision.Expired},
+		"cycles":      {retry.Spec{Name: "cycles"}, week, 18, 18, time.Hour, decision.Exhausted},
+		"one":         {retry.Spec{MaxAttempts: 1}, week, 1, 1, 0, decision.Exhausted},
+		"no_time":     {retry.Spec{Name: "fixed"}, time.Second, 1, 1, 0, decision.Expired},
+		"long_waits":  {retry.Spec{Schedule: []time.Duration{10 * 24 * time.Hour}}, 4 * week, 3, 3, 20 * 24 * time.Hour, decision.Expired},
+		"too_many":    {retry.Spec{Schedule: []time.Duration{time.Millisecond}}, week, 604800, 604800, 604799 * time.Millisecond, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			policy := mustPolicy(t, row.spec)
+			table := explain.Schedule(rules(), policy, row.deadline)
+			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long, Last: row.last, Reason: row.reasonLongest}) {
+				t.Errorf("shortest %+v, longest %+v", table.Shortest, table.Longest)
+			}
+			if len(table.Attempts) != max(row.short, row.long) {
+				t.Fatalf("%d attempts", len(table.Attempts))
+			}
+			for i, a := range table.Attempts {
+				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait || a.Latest > row.deadline || a.Certain != (i < min(row.short, row.long)) {
+					t.Fatalf("attempt %d: %+v", i+1, a)
+				}
+				if i == 0 || i >= min(row.short, row.long)-1 {
+					continue // the first has no wait, the last ones' may be cut
+				}
+				shortest, longest := policy.Bounds(i)
+				if a.ShortestWait < shortest || a.LongestWait > longest || longest-a.LongestWait > time.Millisecond {
+					t.Fatalf("attempt %d waits %v to %v, the policy %v to %v", i+1, a.ShortestWait, a.LongestWait, shortest, longest)
+				}
+			}
+		})
+	}
+}
+
+// TestScheduleTellsLimits: the operator's limits are in the timetable, and said.
+func TestScheduleTellsLimits(t *testing.T) {
+	limited := rules()
+	limited.Limits = retry.Limits{MaxAttempts: 3, MinDelay: time.Minute}
+	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: &retry.Spec{Name: "exponential"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := explain.Schedule(limited, policy, time.Hour)
+	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != time.Minute || !strings.Contains(table.Limited, "at most 3 attempts") {
+		t.Errorf("%+v", table)
+	}
+}

@@ -1,0 +1,125 @@
+package functionapp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/functionapp"
+)
+
+// soundTimer is the binding of a timer function without anything to complain about.
+const soundTimer = `{"type":"timerTrigger","direction":"in","name":"timer","schedule":"0 0 * * * *"}`
+
+// timer is a sound app with a timer function Clock beside Work, of whose binding a text is replaced.
+func timer(t *testing.T, old, replacement string) files {
+	t.Helper()
+	return app(files{"Clock/function.json": function(mustReplace(t, soundTimer, old, replacement))})
+}
+
+// described is a timer as tests compare it.
+type described struct {
+	Name, Binding, Schedule string
+	RunOnStartup            bool
+}
+
+func describe(timers []functionapp.Timer) (all []described) {
+	for _, timer := range timers {
+		all = append(all, described{timer.Name, timer.Binding, timer.Schedule.String(), timer.RunOnStartup})
+	}
+	return all
+}
+
+func TestTimers(t *testing.T) {
+	const rest = `"direction":"in","name":"timer","schedule":"0 0 * * * *"`
+	sound := []described{{"Clock", "timer", "0 0 * * * *", false}}
+	for name, test := range map[string]struct {
+		files files
+		want  []described
+	}{
+		"sound":           {app(files{"Clock/function.json": function(soundTimer)}), sound},
+		"any_case":        {app(files{"Clock/function.json": `{"Bindings":[{"Type":"TIMERTRIGGER",` + rest + `}]}`}), sound},
+		"comments":        {app(files{"Clock/function.json": "// every hour\n" + function(soundTimer)}), sound},
+		"monitor_ignored": {timer(t, `"name"`, `"useMonitor":"whatever","name"`), sound},
+		"output_beside":   {app(files{"Clock/function.json": function(soundTimer, `{"type":"queue","direction":"out","name":"out"}`)}), sound},
+		"not_on_startup":  {timer(t, `"name"`, `"runOnStartup":false,"name"`), sound},
+		"startup_null":    {timer(t, `"name"`, `"runOnStartup":null,"name"`), sound},
+		"on_startup":      {timer(t, `"name"`, `"RunOnStartup":true,"name"`), []described{{"Clock", "timer", "0 0 * * * *", true}}},
+		"interval":        {timer(t, "0 0 * * * *", "00:05:00"), []described{{"Clock", "timer", "00:05:00", false}}},
+		"setting":         {timer(t, "0 0 * * * *", "%EVERY%"), []described{{"Clock", "timer", "0 */7 * * * *", false}}},
+		"setting_in_part": {timer(t, "0 0 * * * *", "0 %minute% * * * *"), []described{{"Clock", "timer", "0 42 * * * *", false}}},
+		"disabled":        {app(files{"Clock/function.json": `{"disabled":true,"bindings":[` + soundTimer + `]}`}), nil},
+		"disabled_broken": {app(files{"Clock/function.json": `{"disabled":true,"bindings":[{"type":"timerTrigger"}]}`}), nil},
+		"ordered": {
+			app(files{"Zebra/function.json": function(soundTimer), "Alpha/function.json": function(soundTimer)}),
+			[]described{{"Alpha", "timer", "0 0 * * * *", false}, {"Zebra", "timer", "0 0 * * * *", false}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			loaded := test.files.mustLoad(t, "EVERY=0 */7 * * * *", "MINUTE=42")
+			if diff := cmp.Diff(test.want, describe(loaded.Timers)); diff != "" {
+				t.Errorf("timers (-want +got):\n%s", diff)
+			}
+			if len(loaded.Functions) != 1 || loaded.Functions[0].Name != "Work" {
+				t.Errorf("queue functions are %+v, want Work", loaded.Functions)
+			}
+		})
+	}
+}
+
+func TestTimerProblems(t *testing.T) {
+	http := `{"type":"httpTrigger","direction":"in","name":"req"}`
+	for name, test := range map[string]struct {
+		files files
+		want  []string
+	}{
+		"schedule_missing":  {timer(t, `,"schedule":"0 0 * * * *"`, ``), []string{"Clock/function.json: ", `schedule ""`, "5 or 6"}},
+		"schedule_bad":      {timer(t, "0 0 * * * *", "0 0 25 * * *"), []string{"Clock/function.json: ", `schedule "0 0 25 * * *"`, "its hour (field 3)"}},
+		"schedule_escape":   {timer(t, "0 0 * * * *", `\u001b[2J`), []string{"Clock/function.json: ", `schedule "\x1b[2J"`}},
+		"setting_unset":     {timer(t, "0 0 * * * *", "%EVERY%"), []string{"Clock/function.json: ", `schedule "%EVERY%"`, "EVERY is not set"}},
+		"setting_open":      {timer(t, "0 0 * * * *", "%EVERY"), []string{"Clock/function.json: ", "no closing %"}},
+		"setting_secret":    {timer(t, "0 0 * * * *", "%AzureWebJobsStorage%"), []string{"Clock/function.json: ", `schedule "%AzureWebJobsStorage%"`}},
+		"startup_text":      {timer(t, `"name"`, `"runOnStartup":"yes","name"`), []string{"Clock/function.json: ", `runOnStartup is "yes"`, "true or false"}},
+		"startup_number":    {timer(t, `"name"`, `"runOnStartup":1,"name"`), []string{"Clock/function.json: ", `runOnStartup is "1"`}},
+		"binding_missing":   {timer(t, `"name":"timer",`, ``), []string{"Clock/function.json: ", `binding name ""`, `"timer"`}},
+		"binding_dash":      {timer(t, `"timer"`, `"my-timer"`), []string{"Clock/function.json: ", `binding name "my-timer"`}},
+		"retry":             {app(files{"Clock/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + soundTimer + `]}`}), []string{"Clock/function.json: retry: remove it", "next time"}},
+		"two_triggers":      {app(files{"Clock/function.json": function(soundTimer, http)}), []string{"Clock/function.json: ", "2 triggers", "exactly one"}},
+		"two_timers":        {app(files{"Clock/function.json": function(soundTimer, soundTimer)}), []string{"Clock/function.json: ", "2 triggers"}},
+		"queue_and_timer":   {app(files{"Work/function.json": function(soundTrigger, soundTimer)}), []string{"Work/function.json: ", "2 triggers"}},
+		"folder_dot":        {app(files{"My.Clock/function.json": function(soundTimer)}), []string{"My.Clock/function.json: ", "folder's name"}},
+		"folder_host":       {app(files{"host/function.json": function(soundTimer)}), []string{"host/function.json: ", "not host"}},
+		"name_of_a_queues":  {app(files{"WORK/function.json": function(soundTimer)}), []string{"functions Work and WORK differ only in case"}},
+		"name_of_a_timers":  {app(files{"Clock/function.json": function(soundTimer), "clock/function.json": function(soundTimer)}), []string{"functions Clock and clock differ only in case"}},
+		"timers_only":       {app(files{"Work/function.json": "", "Clock/function.json": function(soundTimer)}), []string{"queueTrigger", "exactly one level below host.json"}},
+		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"x","runOnStartup":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := functionapp.Load(test.files.write(t), []string{setting("AzureWebJobsStorage", "AccountKey="+canary)})
+			wantProblem(t, err, test.want...)
+		})
+	}
+}
+
+// A timer that is wrong does not hide the queue functions beside it.
+func TestTimerProblemLeavesTheRest(t *testing.T) {
+	loaded, err := functionapp.Load(timer(t, "0 0 * * * *", "hourly").write(t), nil)
+	wantProblem(t, err, "Clock/function.json: ")
+	if loaded == nil || len(loaded.Functions) != 1 || len(loaded.Timers) != 0 {
+		t.Errorf("got %+v, want Work alone", loaded)
+	}
+}
+
+// The project's own timer comes at every full hour.
+func TestProjectsOwnTimer(t *testing.T) {
+	const path = "AC-poison-keeper/function.json"
+	loaded := app(files{path: mustRead(t, "../../../functions/"+path)}).mustLoad(t)
+	want := []described{{"AC-poison-keeper", "timer", "0 0 * * * *", false}}
+	if diff := cmp.Diff(want, describe(loaded.Timers)); diff != "" {
+		t.Fatalf("timers (-want +got):\n%s", diff)
+	}
+	if got, want := loaded.Timers[0].Schedule.Next(friday), time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC); !got.Equal(want) {
+		t.Errorf("next is %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,86 @@
+package guard_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/guard"
+)
+
+// in writes the bytes of an IPv4 address to these places of an IPv6 address.
+func in(v4 [4]byte, places [4]int, base string) netip.Addr {
+	b := netip.MustParseAddr(base).As16()
+	for i, place := range places {
+		b[place] = v4[i]
+	}
+	return netip.AddrFrom16(b)
+}
+
+// embeddings are the forms of an IPv4 address.
+func embeddings(v4 [4]byte) map[string]netip.Addr {
+	last := [4]int{12, 13, 14, 15}
+	forms := map[string]netip.Addr{
+		"mapped":      in(v4, last, "::ffff:0:0"),
+		"translated":  in(v4, last, "::ffff:0:0:0"),
+		"nat64":       in(v4, last, "64:ff9b::"),
+		"local_nat64": in(v4, last, "64:ff9b:1::"),
+		"6to4":        in(v4, [4]int{2, 3, 4, 5}, "2002::"),
+	}
+	if v4 != [4]byte{} && v4 != [4]byte{3: 1} { // these are :: and ::1
+		forms["compatible"] = in(v4, last, "::")
+	}
+	if v4[0] != 0 {
+		forms["local_nat64_48"] = in(v4, [4]int{6, 7, 9, 10}, "64:ff9b:1::")
+		forms["local_nat64_56"] = in(v4, [4]int{7, 9, 10, 11}, "64:ff9b:1::")
+		forms["local_nat64_64"] = in(v4, [4]int{9, 10, 11, 12}, "64:ff9b:1::")
+	}
+	return forms
+}
+
+// FuzzJudge: Judge rules on everything, and an address that is refused is so in every form, whatever the
+// settings are.
+func FuzzJudge(f *testing.F) {
+	f.Add("t.example", "", "", uint32(0x7f000001))
+	f.Add("127.0.0.1", "*", "t.example", uint32(0xa9fea9fe))
+	f.Add("a。bücher.example.", "*.example,10.0.0.0/8", "10.1.0.0/16,bücher.example", uint32(0x0a010203))
+	f.Add("fe80::1%eth0.t.example", "*.t.example,fe80::/10,*", "::1,0.0.0.0/0", uint32(0xa83f8110))
+	f.Add("0x7f.1", "127.0.0.0/8,::1,*", "1.2.3.4", uint32(0x00010203))
+	f.Fuzz(func(t *testing.T, host, allow, deny string, number uint32) {
+		rules := guard.Rules{}
+		var err error
+		if rules.Allow, err = guard.ParseAllow(allow); err != nil {
+			rules.Allow, allow = guard.List{}, ""
+		}
+		if rules.Deny, err = guard.ParseDeny(deny); err != nil {
+			rules.Deny = guard.List{}
+		}
+		v4 := [4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}
+		byName := rules.Judge(host, netip.Addr{})
+		plain := rules.Judge(host, netip.AddrFrom4(v4))
+		for _, v := range []guard.Verdict{byName, plain, rules.Denied(host)} {
+			if (v.Ruling == guard.Refused) != (v.Detail != "") {
+				t.Fatalf("%+v", v)
+			}
+		}
+		if plain.Ruling == guard.AddressDecides {
+			t.Fatal("undecided with an address")
+		}
+		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil && byName.Ruling == guard.AddressDecides {
+			t.Fatal("undecided on a literal address")
+		} else if err != nil && byName.Ruling == guard.Refused && plain.Ruling != guard.Refused {
+			t.Fatal("an address overrides a refusal by name")
+		}
+		if rules.Denied(host).Ruling == guard.Refused && byName.Ruling != guard.Refused {
+			t.Fatal("a denied host is not refused")
+		}
+		if plain.Ruling != guard.Refused || strings.Contains(allow, ":") {
+			return // an entry of ALLOW may name one form and not the other
+		}
+		for name, form := range embeddings(v4) {
+			if v := rules.Judge(host, form); v.Ruling != guard.Refused {
+				t.Errorf("%v is refused (%s), but as %s, %v, it is not: %+v", netip.AddrFrom4(v4), plain.Detail, name, form, v)
+			}
+		}
+	})
+}

@@ -1,0 +1,276 @@
+package ingress_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/settle"
+)
+
+// The function and the ids of host-contract A.5's worked bodies.
+const (
+	function     = "QueueFn"
+	mainQueue    = "work-items"
+	poisonQueue  = "work-items-poison"
+	messageID    = "ac42afd5-35e5-4258-928c-16de063c24b1"
+	invocationID = "0f4dbbbd-7b3c-4f0a-8c62-0a4ac11d4d0e"
+)
+
+// goodMetadata is what the host sends beside a message that was received for the second time.
+const goodMetadata = `{"DequeueCount":"2","Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\""}`
+
+// target is a fake [delivery.Caller]; nil answers 200.
+type target func(ctx context.Context, e *envelope.Envelope) decision.Outcome
+
+func (t target) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+	if t == nil {
+		return decision.Outcome{Status: http.StatusOK}
+	}
+	return t(ctx, e)
+}
+
+func answers(status int) target {
+	return func(context.Context, *envelope.Envelope) decision.Outcome { return decision.Outcome{Status: status} }
+}
+
+// app is the handler and what it writes to.
+type app struct {
+	http.Handler
+	store *memory.Store
+	log   *lockedBuffer
+	// deliverer is what the handler works with; a test may change it before it posts.
+	deliverer *delivery.Deliverer
+}
+
+// newApp makes a handler for one function. Faults, if any, stand between it and the queues.
+func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app {
+	tb.Helper()
+	a := &app{store: memory.New(), log: &lockedBuffer{}}
+	log := zerolog.New(a.log)
+	if err := a.store.Create(tb.Context(), mainQueue); err != nil {
+		tb.Fatal(err)
+	}
+	a.deliverer = &delivery.Deliverer{
+		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		Caller:   called,
+		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
+		Log:      log,
+		Stopping: tb.Context(),
+		Now:      time.Now,
+		Jitter:   func() float64 { return 0.5 },
+	}
+	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
+	a.Handler = ingress.Handler(functions, nil, a.deliverer, log)
+	return a
+}
+
+type faulty struct {
+	*memory.Store
+	faults []func() error
+}
+
+func (f faulty) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+	for _, fault := range f.faults {
+		if err := fault(); err != nil {
+			return queue.Message{}, err
+		}
+	}
+	return f.Store.Put(ctx, name, item)
+}
+
+// lockedBuffer is a log that several goroutines write to.
+type lockedBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// serve starts an HTTP server around the handler.
+func (a *app) serve(t *testing.T) *httptest.Server {
+	t.Helper()
+	server := httptest.NewServer(a)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// reply is the handler's answer to the host, read whole.
+type reply struct {
+	status int
+	header http.Header
+	body   string
+}
+
+// post sends an invocation as the host does in Azure: chunked.
+func post(t *testing.T, server *httptest.Server, body string) reply {
+	t.Helper()
+	return do(t, server, http.MethodPost, "/"+function, struct{ io.Reader }{strings.NewReader(body)})
+}
+
+func do(t *testing.T, server *httptest.Server, method, path string, body io.Reader) reply {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
+	response, err := server.Client().Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	content, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := reply{response.StatusCode, response.Header, string(content)}
+	r.wantUsable(t)
+	return r
+}
+
+// wantUsable checks what the host needs of every answer: JSON and, because it waits for ever on less, a
+// body that is an object with something in it.
+func (r reply) wantUsable(t *testing.T) {
+	t.Helper()
+	if got := r.header.Get("Content-Type"); got != "application/json" {
+		t.Errorf("%d with Content-Type %q", r.status, got)
+	}
+	var object map[string]any
+	if err := json.Unmarshal([]byte(r.body), &object); err != nil || len(object) == 0 {
+		t.Errorf("%d with body %q: want an object with something in it", r.status, r.body)
+	}
+}
+
+// logs is the answer's Logs, which the host shows on the invocation.
+func (r reply) logs(t *testing.T) []string {
+	t.Helper()
+	var object struct{ Logs []string }
+	if err := json.Unmarshal([]byte(r.body), &object); err != nil {
+		t.Fatal(err)
+	}
+	return object.Logs
+}
+
+// wantStatus checks the answer's status, and that the answer to a settled message says what became of it.
+func (r reply) wantStatus(t *testing.T, status int) {
+	t.Helper()
+	if r.status != status {
+		t.Fatalf("answered %d %s, want %d", r.status, r.body, status)
+	}
+	if status != http.StatusOK {
+		return
+	}
+	if logs := r.logs(t); len(logs) != 1 || !strings.HasPrefix(logs[0], "settled: ") {
+		t.Errorf("Logs are %q, want one settled line", logs)
+	}
+}
+
+// binary is an invocation of a function with dataType "binary".
+func binary(content, metadata string) string {
+	return `{"Data":{"msg":"` + base64.StdEncoding.EncodeToString([]byte(content)) + `"},"Metadata":` + metadata + `}`
+}
+
+// text is an invocation of a function with dataType "string": the content is JSON in JSON.
+func text(tb testing.TB, content, metadata string) string {
+	tb.Helper()
+	return `{"Data":{"msg":` + mustEncode(tb, mustEncode(tb, content)) + `},"Metadata":` + metadata + `}`
+}
+
+func mustEncode(tb testing.TB, value string) string {
+	tb.Helper()
+	var b strings.Builder
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(value); err != nil {
+		tb.Fatal(err)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func mustRead(tb testing.TB, name string) string {
+	tb.Helper()
+	content, err := os.ReadFile(filepath.Join("testdata", "invocation", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(content)
+}
+
+// contents is what stands on a queue, decoded.
+func (a *app) contents(tb testing.TB, name string) []string {
+	tb.Helper()
+	var contents []string
+	for _, m := range a.store.All(name) {
+		content, err := queue.Base64.Decode(m.Text)
+		if err != nil {
+			tb.Fatalf("%s holds %q: %v", name, m.Text, err)
+		}
+		contents = append(contents, string(content))
+	}
+	return contents
+}
+
+// wantContents checks what stands on a queue.
+func (a *app) wantContents(t *testing.T, name string, want ...string) {
+	t.Helper()
+	if diff := cmp.Diff(want, a.contents(t, name)); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+// lines is the log, decoded.
+func (a *app) lines(tb testing.TB) []map[string]any {
+	tb.Helper()
+	var lines []map[string]any
+	for text := range strings.Lines(a.log.String()) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			tb.Fatalf("log line %q: %v", text, err)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+// mustOneLine returns the log's only line.
+func (a *app) mustOneLine(t *testing.T) map[string]any {
+	t.Helper()
+	lines := a.lines(t)
+	if len(lines) != 1 {
+		t.Fatalf("want one log line, got\n%s", a.log)
+	}
+	return lines[0]
+}

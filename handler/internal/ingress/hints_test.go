@@ -1,0 +1,26 @@
+package ingress_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestMetadataAsDocumented: Microsoft's page shows the count as a number.
+func TestMetadataAsDocumented(t *testing.T) {
+	a := newApp(t, answers(503))
+	post(t, a.serve(t), binary(anEnvelope(""), `{"Id":"`+messageID+`","DequeueCount":3}`)).wantStatus(t, http.StatusOK)
+	if got := a.mustOneLine(t)["dequeue_count"]; got != 3.0 {
+		t.Errorf("dequeue count %v, want 3", got)
+	}
+}
+
+// TestHeaderValueInName: a header written into the name is a mistake, and its value a secret all the same.
+func TestHeaderValueInName(t *testing.T) {
+	a := newApp(t, nil)
+	reply := post(t, a.serve(t), binary(`{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Authorization: Bearer C4nary":""}}}`, goodMetadata))
+	a.wantSilence(t, reply)
+	if !strings.Contains(a.log.String(), "Authorization") {
+		t.Error("the log does not say which header")
+	}
+}

@@ -1,0 +1,143 @@
+package outbound_test
+
+import (
+	"context"
+	"crypto/tls"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/outbound"
+)
+
+// secretHeaders are credentials by their names; the others say what the call is about.
+var (
+	secretHeaders = []string{
+		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key", "X-Functions-Key",
+		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id", "X-Amz-Credential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token",
+	}
+	otherHeaders = []string{
+		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent", "If-Match", "X-Ms-Date",
+	}
+)
+
+// world is a network in which one server has every host name, at the usual ports and others.
+type world struct {
+	plain, secure *target
+	client        *outbound.Client
+}
+
+// newWorld has the server answer the request to each path /0, /1 ... with a redirect to the next location.
+func newWorld(t *testing.T, status int, locations []string) *world {
+	t.Helper()
+	authority := newAuthority(t)
+	answer := func(w http.ResponseWriter, r *http.Request) {
+		for i, location := range locations {
+			if r.URL.Path == "/"+string(rune('0'+i)) {
+				w.Header().Set("Location", location)
+				w.WriteHeader(status)
+			}
+		}
+	}
+	w := &world{plain: newTarget(t, answer), secure: newUnstartedTarget(t, answer), client: newClient(t, patience)}
+	certificate := authority.server(t, "a.example", time.Now().Add(time.Hour))
+	w.secure.TLS = serverConfig(certificate)
+	w.secure.StartTLS()
+	w.client.Trust(authority.pool())
+	w.client.Dial(func(ctx context.Context, network, address string) (net.Conn, error) {
+		server := w.plain
+		if _, port, _ := net.SplitHostPort(address); port == "443" || port == "8443" {
+			server = w.secure
+		}
+		return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+	})
+	return w
+}
+
+// Credentials go only where the sender sent them, and everything else goes along.
+func TestCredentialsBehindRedirects(t *testing.T) {
+	tests := map[string]struct {
+		first     string
+		locations []string
+		kept      bool
+	}{
+		"same_host":          {"http://a.example/0", []string{"http://a.example/x"}, true},
+		"relative":           {"https://a.example/0", []string{"/x"}, true},
+		"other_case":         {"http://a.example/0", []string{"http://A.Example/x"}, false}, // net/http takes it for another host
+		"port_spelled_out":   {"http://a.example/0", []string{"http://a.example:80/x"}, true},
+		"usual_upgrade":      {"http://a.example/0", []string{"https://a.example/x"}, true},
+		"twice":              {"http://a.example/0", []string{"/1", "http://a.example/x"}, true},
+		"other_host":         {"http://a.example/0", []string{"http://b.example/x"}, false},
+		"sub_domain":         {"http://a.example/0", []string{"http://b.a.example/x"}, false},
+		"parent_domain":      {"http://b.a.example/0", []string{"http://a.example/x"}, false},
+		"other_port":         {"http://a.example/0", []string{"http://a.example:8080/x"}, false},
+		"other_port_and_tls": {"http://a.example/0", []string{"https://a.example:8443/x"}, false},
+		"port_and_tls":       {"http://a.example:8080/0", []string{"https://a.example/x"}, false},
+		"tls_given_up":       {"https://a.example/0", []string{"http://a.example/x"}, false},
+		"there_and_back":     {"http://a.example/0", []string{"http://b.example/1", "http://a.example/x"}, false},
+		"back_by_detour":     {"http://a.example/0", []string{"/1", "http://b.example/2", "http://a.example/3", "/x"}, false},
+		"up_and_down":        {"http://a.example/0", []string{"https://a.example/1", "http://a.example/x"}, false},
+	}
+	for name, test := range tests {
+		for _, status := range []int{302, 307} {
+			t.Run(name, func(t *testing.T) {
+				w := newWorld(t, status, test.locations)
+				headers := object{}
+				for _, name := range append(slices.Clone(secretHeaders), otherHeaders...) {
+					headers[name] = canary
+				}
+				o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": test.first, "method": "GET", "headers": headers}))
+				wantAnswer(t, o, 200)
+				all := append(w.plain.all(), w.secure.all()...)
+				if len(all) != len(test.locations)+1 {
+					t.Fatalf("%d requests", len(all))
+				}
+				last := slices.IndexFunc(all, func(s seen) bool { return s.uri == "/x" })
+				got := all[last].header
+				for _, name := range secretHeaders {
+					if has := got.Get(name) != ""; has != test.kept {
+						t.Errorf("%s arrived: %v, want %v", name, has, test.kept)
+					}
+				}
+				for _, name := range append(otherHeaders, "X-Async-Caller-Attempt") {
+					if got.Get(name) == "" {
+						t.Errorf("%s is lost", name)
+					}
+				}
+			})
+		}
+	}
+}
+
+// User info in the URL is a credential like any other.
+func TestUserInfoBehindRedirects(t *testing.T) {
+	for name, test := range map[string]struct {
+		locations []string
+		want      bool
+	}{
+		"relative":       {[]string{"/x"}, true},
+		"other_host":     {[]string{"http://b.example/x"}, false},
+		"there_and_back": {[]string{"http://b.example/1", "http://a.example/x"}, false},
+		"by_the_other":   {[]string{"//b.example/1", "//a.example/2", "/x"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 307, test.locations)
+			o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://user:" + canary + "@a.example/0", "body": "the body"}))
+			wantAnswer(t, o, 200)
+			all := w.plain.all()
+			if last := all[len(all)-1]; (last.header.Get("Authorization") != "") != test.want || string(last.body) != "the body" {
+				t.Errorf("got %v with %q", slices.Collect(maps.Keys(last.header)), last.body)
+			}
+			if all[0].header.Get("Authorization") == "" {
+				t.Error("the sender's target got none")
+			}
+		})
+	}
+}
+
+func serverConfig(certificate tls.Certificate) *tls.Config {
+	return &tls.Config{Certificates: []tls.Certificate{certificate}}
+}

@@ -1,0 +1,234 @@
+package outbound_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+)
+
+// secretive makes a call to an address that is full of secrets.
+func secretive(tb testing.TB, scheme, address string) *envelope.Envelope {
+	tb.Helper()
+	return mustEnvelope(tb, object{
+		"url":     scheme + "://user:" + canary + "@" + address + "/" + canary + "?code=" + canary,
+		"headers": object{"X-Api-Key": canary},
+		"body":    canary,
+	})
+}
+
+// refusedAddress is an address at which nobody listens.
+func refusedAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return address
+}
+
+func TestConnectionRefused(t *testing.T) {
+	for _, scheme := range []string{"http", "https"} {
+		o := newClient(t, patience).Do(t.Context(), secretive(t, scheme, refusedAddress(t)))
+		wantFailure(t, o, decision.FailureConnect)
+		if !strings.Contains(o.Detail, "refused") {
+			t.Errorf("the detail is %q, want it to tell that the connection was refused", o.Detail)
+		}
+	}
+}
+
+func TestUnknownHost(t *testing.T) {
+	o := newClient(t, patience).Do(t.Context(), secretive(t, "http", canary+".invalid"))
+	wantFailure(t, o, decision.FailureDNS)
+}
+
+func TestBrokenConnections(t *testing.T) {
+	reset := func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }
+	send := func(text string) func(net.Conn) {
+		return func(c net.Conn) { _, _ = io.WriteString(c, text) }
+	}
+	tests := map[string]func(net.Conn){
+		"closed_without_answer":  func(net.Conn) {},
+		"closed_in_status_line":  send("HTTP/1.1 20"),
+		"closed_in_headers":      send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-"),
+		"reset_without_answer":   reset,
+		"reset_in_headers":       func(c net.Conn) { send("HTTP/1.1 200 OK\r\nX-")(c); reset(c) },
+		"other_protocol":         send("SSH-2.0-OpenSSH_9.6 " + canary + "\r\n"),
+		"garbage":                send("\x00\x01\x02\xff" + canary + "\r\n\r\n"),
+		"status_is_no_number":    send("HTTP/1.1 abc " + canary + "\r\n\r\n"),
+		"header_without_colon":   send("HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n"),
+		"contradicting_lengths":  send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+		"negative_length":        send("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
+		"endless_headers":        send("HTTP/1.1 200 OK\r\nX-Long: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"),
+		"interim_answers_only":   send(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3)),
+		"unknown_encoding":       send("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + canary + "\r\n\r\n"),
+		"answer_of_a_tls_server": send("\x15\x03\x01\x00\x02\x02\x46"),
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := newWire(t, answer)
+			o := newClient(t, patience).Do(t.Context(), secretive(t, "http", server.listener.Addr().String()))
+			wantFailure(t, o, decision.FailureConnection)
+			if o.Status != 0 || o.Detail == "" || o.Took <= 0 {
+				t.Errorf("got %+v, want no status but a detail and a time that it took", o)
+			}
+		})
+	}
+}
+
+// Once the status is there, what became of the body is no reason to call again.
+func TestHalfABodyIsDelivered(t *testing.T) {
+	tests := map[string]struct {
+		answer string
+		status int
+		body   string
+	}{
+		"length":       {"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf", 200, "half"},
+		"chunked":      {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\n", 200, "half"},
+		"in_a_chunk":   {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhalf", 200, "half"},
+		"broken_chunk": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n", 200, "half"},
+		"none_of_it":   {"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n", 201, ""},
+		"of_a_failure": {"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nhalf", 503, "half"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
+			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+			wantAnswer(t, o, test.status)
+			if string(o.Body) != test.body || !o.Truncated {
+				t.Errorf("got %q, truncated %v, want %q cut short", o.Body, o.Truncated, test.body)
+			}
+		})
+	}
+}
+
+// Without a length the end of the connection is the end of the body.
+func TestBodyUntilTheConnectionCloses(t *testing.T) {
+	server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nall of it") })
+	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	wantAnswer(t, o, 200)
+	if string(o.Body) != "all of it" || o.Truncated {
+		t.Errorf("got %q, truncated %v", o.Body, o.Truncated)
+	}
+}
+
+// authority issues certificates for tests.
+type authority struct {
+	key  *ecdsa.PrivateKey
+	cert *x509.Certificate
+}
+
+func newAuthority(t *testing.T) *authority {
+	t.Helper()
+	a := &authority{}
+	a.cert, a.key = a.issue(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
+	return a
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// issue signs a certificate, with its own key if the authority has none yet.
+func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	template.Subject = pkix.Name{CommonName: canary}
+	template.NotBefore = time.Now().Add(-48 * time.Hour)
+	parent, signer := a.cert, a.key
+	if parent == nil {
+		parent, signer = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cert, key
+}
+
+// server is a certificate for a host name.
+func (a *authority) server(t *testing.T, host string, notAfter time.Time) tls.Certificate {
+	t.Helper()
+	cert, key := a.issue(t, &x509.Certificate{DNSNames: []string{host}, NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
+}
+
+func TestTLS(t *testing.T) {
+	const host = "target.example"
+	trusted, stranger := newAuthority(t), newAuthority(t)
+	valid := time.Now().Add(time.Hour)
+	tests := map[string]struct {
+		config *tls.Config
+		want   decision.Failure
+		detail string
+	}{
+		"trusted":            {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
+		"issuer_unknown":     {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}}, decision.FailureCertificate, "issuer"},
+		"expired":            {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, time.Now().Add(-time.Hour))}}, decision.FailureCertificate, "expired"},
+		"other_host":         {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}}, decision.FailureCertificate, "another host"},
+		"no_common_protocol": {&tls.Config{MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, decision.FailureTLS, "handshake"},
+		"wants_certificate":  {&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, decision.FailureTLS, "handshake"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := newUnstartedTarget(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			server.TLS, server.EnableHTTP2 = test.config, true
+			server.StartTLS()
+			client := newClient(t, patience)
+			client.Trust(trusted.pool())
+			client.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
+				return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
+			})
+			o := client.Do(t.Context(), secretive(t, "https", host))
+			if test.want != "" {
+				wantFailure(t, o, test.want)
+				if !strings.Contains(o.Detail, test.detail) {
+					t.Errorf("the detail is %q, want it to say %q", o.Detail, test.detail)
+				}
+				if n := len(server.all()); n != 0 {
+					t.Errorf("the call was made %d times all the same", n)
+				}
+				return
+			}
+			wantAnswer(t, o, 200)
+			if string(o.Body) != "HTTP/2.0" || string(server.one(t).body) != canary {
+				t.Errorf("got %q, want the whole call by HTTP/2", o.Body)
+			}
+		})
+	}
+}
+
+// Out of the box a certificate that nobody vouches for is not trusted.
+func TestSelfSignedCertificate(t *testing.T) {
+	server := newUnstartedTarget(t, nil)
+	server.StartTLS()
+	o := newClient(t, patience).Do(t.Context(), secretive(t, "https", server.Listener.Addr().String()))
+	wantFailure(t, o, decision.FailureCertificate)
+}

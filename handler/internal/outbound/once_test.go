@@ -1,0 +1,56 @@
+package outbound_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"asynccaller/handler/internal/decision"
+)
+
+// TestOneAttemptIsOneCall: a connection that breaks after the request was sent does not tell whether the
+// target took the call. To repeat it is an attempt of its own, which waits its turn and is counted.
+func TestOneAttemptIsOneCall(t *testing.T) {
+	for name, call := range map[string]object{
+		"post":         {"method": "POST", "body": "x"},
+		"post_nothing": {"method": "POST"},
+		"put":          {"method": "PUT", "body": "x"},
+		"delete":       {"method": "DELETE"},
+		"own_key":      {"method": "POST", "body": "x", "headers": object{"Idempotency-Key": "mine", "X-Idempotency-Key": "mine"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const connections = 5
+			var together sync.WaitGroup
+			together.Add(connections)
+			var calls atomic.Int32
+			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/warm" { // each on a connection of its own, which is then kept
+					together.Done()
+					together.Wait()
+					return
+				}
+				calls.Add(1)
+				panic(http.ErrAbortHandler) // breaks the connection without an answer
+			}))
+			defer server.Close()
+			client := newClient(t, patience)
+			var warm sync.WaitGroup
+			for range connections {
+				warm.Go(func() {
+					wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/warm"})), 200)
+				})
+			}
+			warm.Wait()
+
+			call["url"] = server.URL + "/call"
+			if o := client.Do(t.Context(), mustEnvelope(t, call)); o.Failure != decision.FailureConnection {
+				t.Errorf("got %+v, want %q", o, decision.FailureConnection)
+			}
+			if n := calls.Load(); n != 1 {
+				t.Errorf("the target got %d calls in one attempt", n)
+			}
+		})
+	}
+}

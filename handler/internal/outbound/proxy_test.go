@@ -1,0 +1,276 @@
+package outbound_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/outbound"
+)
+
+func mustProxy(tb testing.TB, text string) outbound.Proxy {
+	tb.Helper()
+	proxy, err := outbound.ParseProxy(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return proxy
+}
+
+// newProxied returns a client that calls through a proxy on this machine, which its rules do not allow to call.
+func newProxied(tb testing.TB, n *names, proxy, allow, deny string) *outbound.Client {
+	tb.Helper()
+	client := outbound.New(patience, mustRules(tb, allow, deny), mustProxy(tb, proxy))
+	tb.Cleanup(client.Close)
+	client.Resolve(n.resolver())
+	return client
+}
+
+// withUser puts user info into a URL.
+func withUser(rawURL string) string {
+	return strings.Replace(rawURL, "://", "://me:"+canary+"@", 1)
+}
+
+// The target is judged although somebody else connects to it, and the proxy is not.
+func TestProxyAndTargets(t *testing.T) {
+	answers := map[string][]string{
+		"t.example": {"203.0.113.1 2001:db8::1"}, "private.example": {"10.0.0.1"}, "inner.example": {"127.0.0.1"}, "meta.example": {"169.254.169.254"},
+		"mixed.example": {"203.0.113.1 127.0.0.1"}, "rebind.example": {"203.0.113.1", "127.0.0.1"},
+	}
+	tests := map[string]struct {
+		host, allow, deny string
+		want              decision.Failure
+		rule              string
+	}{
+		"public":            {"t.example", "", "", "", ""},
+		"private":           {"private.example", "", "", "", ""},
+		"literal":           {"203.0.113.9", "", "", "", ""},
+		"loopback":          {"inner.example", "", "", decision.FailureTargetRefused, loopback},
+		"loopback_literal":  {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
+		"metadata":          {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		"one_is_refused":    {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy might take it
+		"unknown":           {canary + ".example", "", "", decision.FailureDNS, ""},
+		"not_named":         {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
+		"named":             {"inner.example", "inner.example", "", "", ""},
+		"named_unknown":     {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
+		"named_but_denied":  {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused, "DENY has 127.0.0.0/8"},
+		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
+		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			proxy := newTarget(t, nil)
+			client := newProxied(t, newNames(t, answers), withUser(proxy.URL), test.allow, test.deny)
+			o := client.Do(t.Context(), secretive(t, "http", test.host))
+			switch {
+			case test.want == "":
+				wantAnswer(t, o, 200)
+				got := proxy.one(t)
+				if want := "http://" + test.host + "/" + canary + "?code=" + canary; got.uri != want {
+					t.Errorf("the proxy was asked for %s, want %s", got.uri, want)
+				}
+				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+canary)); got.header.Get("Proxy-Authorization") != want {
+					t.Errorf("the proxy was told %q", got.header.Get("Proxy-Authorization"))
+				}
+			case test.rule != "":
+				wantRefused(t, o, test.rule)
+			default:
+				wantFailure(t, o, test.want)
+			}
+			if test.want != "" && len(proxy.all()) != 0 {
+				t.Error("the proxy was asked all the same")
+			}
+		})
+	}
+}
+
+// The connection to the proxy is kept, the judgement is not.
+func TestProxyAndRebinding(t *testing.T) {
+	proxy := newTarget(t, nil)
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}}), proxy.URL, "", "")
+	e := secretive(t, "http", "t.example")
+	wantAnswer(t, client.Do(t.Context(), e), 200)
+	wantRefused(t, client.Do(t.Context(), e), loopback)
+	proxy.one(t)
+}
+
+func TestProxyAndRedirects(t *testing.T) {
+	proxy := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+		http.Redirect(w, &http.Request{URL: &url.URL{}}, "http://169.254.169.254/"+canary, http.StatusTemporaryRedirect)
+	})
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
+	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "t.example")), "behind a redirect: 169.254.169.254 is refused")
+	proxy.one(t)
+}
+
+// newTunnel starts a proxy that connects everybody who asks it by CONNECT to one address.
+func newTunnel(t *testing.T, to string) *target {
+	t.Helper()
+	return newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+		there, err := new(net.Dialer).DialContext(r.Context(), "tcp", to)
+		if r.Method != http.MethodConnect || err != nil {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		here, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		_, _ = io.WriteString(here, "HTTP/1.1 200 OK\r\n\r\n")
+		done := make(chan struct{})
+		go func() { _, _ = io.Copy(there, here); _ = there.Close(); close(done) }()
+		_, _ = io.Copy(here, there)
+		_ = here.Close()
+		<-done
+	})
+}
+
+func TestProxyAndTLS(t *testing.T) {
+	authority := newAuthority(t)
+	server := newUnstartedTarget(t, nil)
+	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
+	server.StartTLS()
+	proxy := newTunnel(t, server.Listener.Addr().String())
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), withUser(proxy.URL), "", "")
+	client.Trust(authority.pool())
+
+	wantAnswer(t, client.Do(t.Context(), secretive(t, "https", "t.example")), 200)
+	if got := server.one(t); got.header.Get("Proxy-Authorization") != "" || string(got.body) != canary {
+		t.Errorf("the target got %q and the proxy's password %q", got.body, got.header.Get("Proxy-Authorization"))
+	}
+	if got := proxy.one(t); got.uri != "t.example:443" || got.header.Get("Proxy-Authorization") == "" || got.header.Get("X-Api-Key") != "" {
+		t.Errorf("the proxy got %+v", got)
+	}
+	wantRefused(t, client.Do(t.Context(), secretive(t, "https", "inner.example")), loopback)
+	proxy.one(t)
+}
+
+// What goes wrong on the way is no fault of the target's, and may pass.
+func TestProxyFails(t *testing.T) {
+	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
+	refusing := newTarget(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
+	socks := newSocks(t, 5, nil)
+	for name, test := range map[string]struct{ proxy, scheme, detail string }{
+		"unreachable":     {"http://" + refusedAddress(t), "http", "the proxy cannot be reached"},
+		"unreachable_tls": {"http://" + refusedAddress(t), "https", "the proxy cannot be reached"},
+		"unknown":         {"http://" + canary + ".invalid", "http", "the proxy cannot be reached"},
+		"no_tls":          {strings.Replace(refusing.URL, "http", "https", 1), "http", "the proxy cannot be reached"},
+		"refusing":        {withUser(refusing.URL), "https", "the proxy answered 407"},
+		"socks":           {"socks5://" + socks, "https", "the proxy does not connect to the target"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newProxied(t, n, test.proxy, "", "").Do(t.Context(), secretive(t, test.scheme, "t.example"))
+			wantFailure(t, o, decision.FailureConnect)
+			if o.Detail != test.detail {
+				t.Errorf("the detail is %q, want %q", o.Detail, test.detail)
+			}
+		})
+	}
+}
+
+// newSocks starts a SOCKS 5 proxy that answers each request to connect with a code, and serves the connection
+// itself when that is 0.
+func newSocks(t *testing.T, code byte, serve func(host string, c net.Conn)) (address string) {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			greeting, request := make([]byte, 3), make([]byte, 5) // one method; up to the name's length
+			_, _ = io.ReadFull(c, greeting)
+			_, _ = c.Write([]byte{5, 0})
+			_, _ = io.ReadFull(c, request)
+			name := make([]byte, int(request[4])+2) // and the port
+			_, _ = io.ReadFull(c, name)
+			_, _ = c.Write([]byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0})
+			if code == 0 {
+				serve(string(name[:len(name)-2]), c)
+			}
+			_ = c.Close()
+		}
+	}()
+	return listener.Addr().String()
+}
+
+func TestSocksProxy(t *testing.T) {
+	hosts := make(chan string, 10)
+	address := newSocks(t, 0, func(host string, c net.Conn) {
+		hosts <- host
+		if request, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+			_, _ = io.Copy(io.Discard, request.Body)
+			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
+		}
+	})
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), "socks5://"+address, "", "")
+	wantAnswer(t, client.Do(t.Context(), secretive(t, "http", "t.example")), 200)
+	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "inner.example")), loopback)
+	if len(hosts) != 1 || <-hosts != "t.example" {
+		t.Error("the proxy was not asked for t.example alone")
+	}
+}
+
+// The proxy variables mean nothing, set or not.
+func TestProxyVariablesAreIgnored(t *testing.T) {
+	proxy := newTarget(t, nil)
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
+		t.Setenv(name, proxy.URL)
+	}
+	server, addr, port := newPublic(t, nil)
+	wantAnswer(t, newGuarded(t, newNames(t, map[string][]string{"t.example": {addr}}), "", "").Do(t.Context(), secretive(t, "http", "t.example:"+port)), 200)
+	server.one(t)
+	if len(proxy.all()) != 0 {
+		t.Error("the proxy was asked")
+	}
+}
+
+func TestParseProxy(t *testing.T) {
+	for _, text := range []string{"http://proxy.example", "https://proxy.example:8443/", "socks5://10.0.0.1:1080", withUser("http://[::1]:3128")} {
+		proxy := mustProxy(t, text)
+		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+			for _, value := range []any{proxy, &proxy, struct{ P outbound.Proxy }{proxy}, struct{ p outbound.Proxy }{proxy}} {
+				if text := fmt.Sprintf(format, value); strings.Contains(text, canary) || strings.Contains(text, "example") {
+					t.Errorf("%s shows %s", format, text)
+				}
+			}
+		}
+	}
+	for _, text := range []string{
+		"", "proxy.example", "proxy.example:3128", "//proxy.example", "ftp://proxy.example", "socks4://proxy.example", "http://", "http://:3128",
+		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path", "http://proxy.example?a=b", "http://proxy.example#a",
+		"http://me:" + canary + "@", "http://me:" + canary + "@proxy.example:port", canary + "://proxy.example", "http://a b/", "%zz",
+	} {
+		if proxy, err := outbound.ParseProxy(text); err == nil {
+			t.Errorf("%q was accepted: %v", text, proxy)
+		} else if strings.Contains(err.Error(), canary) {
+			t.Errorf("the error tells the password: %v", err)
+		}
+	}
+}
+
+// A look-up that hangs ends with the call.
+func TestProxyAndSlowNames(t *testing.T) {
+	client := newProxied(t, newNames(t, nil), "http://127.0.0.1:1", "", "")
+	client.Resolve(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}})
+	o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://t.example", "timeout": "50ms"}))
+	wantFailure(t, o, decision.FailureTimeout)
+}

@@ -1,0 +1,216 @@
+package outbound_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/decision"
+)
+
+// redirecting starts a target that points to a location with a status.
+func redirecting(t *testing.T, status int, location string) *target {
+	t.Helper()
+	return newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+		if location != "" {
+			w.Header().Set("Location", location)
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte("over there"))
+	})
+}
+
+func TestRedirects(t *testing.T) {
+	tests := map[string]struct {
+		method   string
+		status   int
+		followed bool
+	}{
+		"307_post":   {"POST", 307, true},
+		"308_post":   {"POST", 308, true},
+		"307_put":    {"PUT", 307, true},
+		"308_patch":  {"PATCH", 308, true},
+		"307_delete": {"DELETE", 307, true},
+		"307_get":    {"GET", 307, true},
+		"308_head":   {"HEAD", 308, true},
+		"301_get":    {"GET", 301, true},
+		"302_get":    {"GET", 302, true},
+		"303_get":    {"GET", 303, true},
+		"301_head":   {"HEAD", 301, true},
+		"302_head":   {"HEAD", 302, true},
+		"303_head":   {"HEAD", 303, true},
+		"301_post":   {"POST", 301, false},
+		"302_post":   {"POST", 302, false},
+		"303_post":   {"POST", 303, false},
+		"302_put":    {"PUT", 302, false},
+		"303_delete": {"DELETE", 303, false},
+		"301_odd":    {"PURGE", 301, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			second := newTarget(t, nil)
+			first := redirecting(t, test.status, second.URL+"/there?x=1")
+			call := object{"url": first.URL, "method": test.method}
+			body := ""
+			if test.method != "GET" && test.method != "HEAD" {
+				body = "the body"
+				call["body"] = body
+			}
+			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, call))
+			first.one(t)
+			if !test.followed {
+				wantFailure(t, o, decision.FailureRedirected)
+				if o.Status != test.status || string(o.Body) != "over there" {
+					t.Errorf("got %d %q, want the answer that pointed elsewhere", o.Status, o.Body)
+				}
+				if n := len(second.all()); n != 0 {
+					t.Errorf("it was followed: the second target was called %d times", n)
+				}
+				return
+			}
+			wantAnswer(t, o, 200)
+			got := second.one(t)
+			if got.method != test.method || got.uri != "/there?x=1" || string(got.body) != body {
+				t.Errorf("got %s %s with %q, want %s with %q", got.method, got.uri, got.body, test.method, body)
+			}
+		})
+	}
+}
+
+func TestRedirectsThatLeadNowhere(t *testing.T) {
+	tests := map[string]struct {
+		status   int
+		location string
+	}{
+		"other_scheme":  {307, "ftp://files.example/" + canary},
+		"file":          {302, "file:///etc/" + canary},
+		"no_scheme":     {302, "mailto:x@example.com"},
+		"no_location":   {302, ""},
+		"307_no_target": {307, ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
+			wantFailure(t, o, decision.FailureRedirected)
+			if o.Status != test.status {
+				t.Errorf("got status %d, want %d", o.Status, test.status)
+			}
+		})
+	}
+}
+
+// A target that cannot be reached behind a redirect fails like any other.
+func TestRedirectToNobody(t *testing.T) {
+	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
+	wantFailure(t, o, decision.FailureConnect)
+}
+
+func TestRedirectLimit(t *testing.T) {
+	for _, status := range []int{302, 307} {
+		for hops, followed := range map[int]bool{1: true, 10: true, 11: false} {
+			t.Run(fmt.Sprintf("%d_times_%d", status, hops), func(t *testing.T) {
+				left := hops
+				server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+					if left > 0 {
+						left--
+						http.Redirect(w, r, "/again", status)
+					}
+				})
+				o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+				if followed {
+					wantAnswer(t, o, 200)
+				} else {
+					wantFailure(t, o, decision.FailureRedirected)
+				}
+				if n := len(server.all()); n != min(hops, 10)+1 {
+					t.Errorf("%d requests for %d redirects", n, hops)
+				}
+			})
+		}
+	}
+}
+
+func TestRedirectLoop(t *testing.T) {
+	server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+		http.Redirect(w, r, "/again?code="+canary, http.StatusTemporaryRedirect)
+	})
+	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}))
+	wantFailure(t, o, decision.FailureRedirected)
+	if n := len(server.all()); n != 11 {
+		t.Errorf("%d requests, want the first and 10 more", n)
+	}
+}
+
+// dialTo connects made-up host names to servers.
+func dialTo(hosts map[string]*target) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		return new(net.Dialer).DialContext(ctx, network, strings.TrimPrefix(hosts[host].URL, "http://"))
+	}
+}
+
+func TestHeadersBehindARedirect(t *testing.T) {
+	headers := object{"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1", "Content-Type": "text/plain"}
+	tests := map[string]struct {
+		location string
+		more     object
+		host     string
+		want     http.Header
+	}{
+		"same_host": {
+			location: "http://one.example/there", host: "one.example",
+			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
+		},
+		"relative": {
+			location: "/there", host: "one.example",
+			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
+		},
+		"other_host":           {location: "http://two.example/there", host: "two.example", want: http.Header{}},
+		"own_referer":          {location: "/there", more: object{"Referer": "http://me.example/"}, host: "one.example", want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}, "Referer": {"http://me.example/"}}},
+		"host_header_relative": {location: "/there", more: object{"Host": "tenant.example"}, host: "tenant.example", want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}}},
+		"host_header_absolute": {location: "http://two.example/there", more: object{"Host": "tenant.example"}, host: "two.example", want: http.Header{}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/there" {
+					w.Header().Set("Location", test.location)
+					w.WriteHeader(http.StatusTemporaryRedirect)
+				}
+			})
+			client := newClient(t, patience)
+			client.Dial(dialTo(map[string]*target{"one.example": server, "two.example": server}))
+			all := object{}
+			maps.Copy(all, headers)
+			maps.Copy(all, test.more)
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example/start?code=" + canary, "headers": all, "body": "text"}, object{"attempts": 4}))
+			wantAnswer(t, o, 200)
+			if len(server.all()) != 2 {
+				t.Fatalf("%d requests, want 2", len(server.all()))
+			}
+			got := server.all()[1]
+			if got.host != test.host || string(got.body) != "text" {
+				t.Errorf("got %q from host %q, want host %q", got.body, got.host, test.host)
+			}
+			// These go along wherever the call goes.
+			for name, value := range map[string]string{
+				"X-Mine": "1", "Content-Type": "text/plain", "Content-Length": "4",
+				"Idempotency-Key": "request-1", "X-Async-Caller-Attempt": "5", "User-Agent": "async-caller",
+			} {
+				test.want.Set(name, value)
+			}
+			if diff := cmp.Diff(test.want, got.header); diff != "" {
+				t.Errorf("headers behind the redirect (-want +got):\n%s", diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,256 @@
+package outbound_test
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/outbound"
+)
+
+// newPipedClient returns a client that talks to made-up targets over pipes, so that in a synctest bubble
+// time costs nothing. The function gets each connection, and has it closed when it returns.
+func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)) *outbound.Client {
+	t.Helper()
+	var servers sync.WaitGroup
+	t.Cleanup(servers.Wait)
+	client := newClient(t, timeout)
+	client.Dial(func(context.Context, string, string) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		servers.Go(func() {
+			server(theirs)
+			_ = theirs.Close()
+		})
+		return ours, nil
+	})
+	return client
+}
+
+// hang reads all that comes and answers nothing, until the client hangs up.
+func hang(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
+
+// drip answers with a beginning and then a byte a second, until the client hangs up.
+func drip(beginning string) func(net.Conn) {
+	return func(c net.Conn) {
+		if _, err := readHead(c); err != nil {
+			return
+		}
+		for text := beginning; ; text = "x" {
+			if _, err := io.WriteString(c, text); err != nil {
+				return
+			}
+			<-time.After(time.Second)
+		}
+	}
+}
+
+func TestTimeout(t *testing.T) {
+	tests := map[string]struct {
+		url     string
+		server  func(net.Conn)
+		timeout string // of the envelope
+		want    decision.Failure
+		took    time.Duration
+	}{
+		"no_answer":            {"http://target.example", hang, "", decision.FailureTimeout, 120 * time.Second},
+		"endless_status_line":  {"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout, 120 * time.Second},
+		"endless_headers":      {"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout, 120 * time.Second},
+		"shorter_by_envelope":  {"http://target.example", hang, "90s", decision.FailureTimeout, 90 * time.Second},
+		"never_longer":         {"http://target.example", hang, "1h", decision.FailureTimeout, 120 * time.Second},
+		"handshake_hangs":      {"https://target.example", hang, "", decision.FailureTimeout, 10 * time.Second},
+		"endless_body":         {"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "", 120 * time.Second},
+		"endless_failure_body": {"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s", "", 5 * time.Second},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := newPipedClient(t, 120*time.Second, test.server)
+				call := object{"url": test.url + "/?code=" + canary}
+				if test.timeout != "" {
+					call["timeout"] = test.timeout
+				}
+				started := time.Now()
+				o := client.Do(t.Context(), mustEnvelope(t, call))
+				if took := time.Since(started); took != test.took || o.Took != test.took {
+					t.Errorf("it took %v and says %v, want %v", took, o.Took, test.took)
+				}
+				wantFailure(t, o, test.want)
+				if test.want == "" && (!o.Truncated || o.Status == 0) {
+					t.Errorf("got %+v, want the answer as far as it came", o)
+				}
+			})
+		})
+	}
+}
+
+// Calls that begin at about the same moment share a deadline. None may last longer than its time, nor end much
+// earlier, and the end of one, or of the handler that it runs in, must not be the end of another.
+func TestTimeoutsOfManyCalls(t *testing.T) {
+	const limit = 120 * time.Second
+	calls := []struct {
+		after   time.Duration
+		timeout string // of the envelope
+		at      time.Duration
+		stopped bool // its handler is, after a minute
+	}{
+		{after: 0, at: limit},
+		{after: time.Second, at: limit},
+		{after: time.Second, timeout: "2s", at: 3 * time.Second},
+		{after: 1100 * time.Millisecond, at: limit},
+		{after: 2200 * time.Millisecond, at: 2200*time.Millisecond + limit},
+		{after: 3 * time.Second, at: 2200*time.Millisecond + limit},
+		{after: 20 * time.Second, stopped: true, at: time.Minute},
+		{after: 30 * time.Second, at: 30*time.Second + limit},
+		{after: time.Hour, at: time.Hour + limit},
+	}
+	synctest.Test(t, func(t *testing.T) {
+		client := newPipedClient(t, limit, hang)
+		living := t.Context()
+		stopping, stop := context.WithCancel(living)
+		defer stop()
+		defer time.AfterFunc(time.Minute, stop).Stop()
+		started := time.Now()
+		var calling sync.WaitGroup
+		for _, call := range calls {
+			calling.Go(func() {
+				<-time.After(call.after)
+				ctx, want := living, decision.FailureTimeout
+				if call.stopped {
+					ctx, want = stopping, decision.FailureInterrupted
+				}
+				asked := object{"url": "http://target.example"}
+				if call.timeout != "" {
+					asked["timeout"] = call.timeout
+				}
+				o := client.Do(ctx, mustEnvelope(t, asked))
+				if ended := time.Since(started); o.Failure != want || ended != call.at || o.Took > limit {
+					t.Errorf("begun after %v: %s at %v after %v, want %s at %v", call.after, o.Failure, ended, o.Took, want, call.at)
+				}
+			})
+		}
+		calling.Wait()
+	})
+}
+
+// What fits into one packet is not sent in two: each costs us and the target a system call.
+func TestCallIsOneWrite(t *testing.T) {
+	for name, call := range map[string]object{
+		"no_body":    {},
+		"empty_body": {"body": ""},
+		"text":       {"body": "the last words"},
+		"base64":     {"bodyBase64": "dGhlIGxhc3Qgd29yZHM="},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var first []byte
+			client := newPipedClient(t, patience, func(c net.Conn) {
+				first = make([]byte, 4<<10)
+				n, _ := c.Read(first) // as much as one write has written
+				first = first[:n]
+				_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
+			})
+			call["url"] = "http://target.example"
+			wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, call)), 204)
+			end := "\r\n\r\n"
+			if name == "text" || name == "base64" {
+				end += "the last words"
+			}
+			if !strings.HasSuffix(string(first), end) {
+				t.Errorf("the first write was %q", first)
+			}
+		})
+	}
+}
+
+// A slow target within its time is served.
+func TestSlowAnswer(t *testing.T) {
+	answer := func(c net.Conn) {
+		if _, err := readHead(c); err != nil {
+			return
+		}
+		<-time.After(119 * time.Second)
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
+	}
+	synctest.Test(t, func(t *testing.T) {
+		client := newPipedClient(t, 120*time.Second, answer)
+		o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://target.example"}))
+		wantAnswer(t, o, 200)
+		if string(o.Body) != "late" || o.Truncated || o.Took != 119*time.Second {
+			t.Errorf("got %q, truncated %v, after %v", o.Body, o.Truncated, o.Took)
+		}
+	})
+}
+
+// The same with a real server, and the time that an envelope allows itself.
+func TestTimeoutOfAnEnvelope(t *testing.T) {
+	release := make(chan struct{})
+	server := newTarget(t, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
+	wantFailure(t, o, decision.FailureTimeout)
+	if o.Took < 50*time.Millisecond || o.Took > patience/2 {
+		t.Errorf("it took %v", o.Took)
+	}
+}
+
+func TestStopping(t *testing.T) {
+	tests := map[string]struct {
+		server func(net.Conn)
+		after  time.Duration
+		want   decision.Failure
+	}{
+		"before_the_call":   {hang, 0, decision.FailureInterrupted},
+		"during_the_call":   {hang, time.Minute, decision.FailureInterrupted},
+		"during_headers":    {drip("HTTP/1.1 200 OK\r\nX-"), time.Minute, decision.FailureInterrupted},
+		"after_the_timeout": {hang, 3 * time.Minute, decision.FailureTimeout},
+		"after_the_status":  {drip("HTTP/1.1 200 OK\r\n\r\n"), time.Minute, ""}, // the target took it: no reason to repeat
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				client := newPipedClient(t, 120*time.Second, test.server)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				if test.after == 0 {
+					stop()
+				} else {
+					defer time.AfterFunc(test.after, stop).Stop()
+				}
+				o := client.Do(ctx, mustEnvelope(t, object{"url": "http://target.example/?code=" + canary}))
+				wantFailure(t, o, test.want)
+				if want := min(test.after, 120*time.Second); o.Took != want {
+					t.Errorf("it took %v, want %v", o.Took, want)
+				}
+				if test.want == "" && (o.Status != 200 || !o.Truncated) {
+					t.Errorf("got %+v, want the answer as far as it came", o)
+				}
+			})
+		})
+	}
+}
+
+// A stop that comes while the TLS handshake or the redirected call is under way interrupts all the same.
+func TestStoppingEarlyAndLate(t *testing.T) {
+	redirectThenHang := func(c net.Conn) {
+		if head, err := readHead(c); err == nil && head[:6] == "GET / " {
+			_, _ = io.WriteString(c, "HTTP/1.1 307 Go\r\nLocation: /there\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+			return
+		}
+		hang(c)
+	}
+	for url, server := range map[string]func(net.Conn){"https://target.example": hang, "http://target.example/": redirectThenHang} {
+		synctest.Test(t, func(t *testing.T) {
+			client := newPipedClient(t, 120*time.Second, server)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			defer time.AfterFunc(time.Second, stop).Stop()
+			wantFailure(t, client.Do(ctx, mustEnvelope(t, object{"url": url})), decision.FailureInterrupted)
+		})
+	}
+}

@@ -1,0 +1,304 @@
+package poison_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+const (
+	mainQueue   = "async-caller"
+	poisonQueue = "async-caller-poison"
+	parking     = "parking"
+)
+
+// leasesEnd is when every lease of a run that was killed has ended.
+const leasesEnd = 6 * time.Minute
+
+// week is how long what the host moves lives.
+const week = 7 * 24 * time.Hour
+
+func newAccount(t *testing.T, store queue.Store) *poison.Account {
+	t.Helper()
+	return accountIn(store, filepath.Join(t.TempDir(), "runs"))
+}
+
+// accountIn is what another process on the same machine has.
+func accountIn(store queue.Store, runs string) *poison.Account {
+	return &poison.Account{
+		Store: store, Name: "test", Live: []string{mainQueue},
+		Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
+		Runs:  journal.Folder(runs),
+	}
+}
+
+// newQueues returns an account with a main queue and n dead letters on its poison queue.
+func newQueues(t *testing.T, n int) *memory.Store {
+	t.Helper()
+	store := memory.New()
+	for _, name := range []string{mainQueue, poisonQueue} {
+		if err := store.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		put(t, store, poisonQueue, deadLetter(fmt.Sprintf("r%d", i), mainQueue), 0)
+	}
+	return store
+}
+
+func deadLetter(requestID, from string) string {
+	return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
+		`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected","detail":"answered 400","queue":%q,"attempts":3}}`,
+		requestID, requestID, from))
+}
+
+// hostCopy is an envelope as the host moves it: it says nothing of why.
+func hostCopy(requestID string) string {
+	return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
+}
+
+func put(t *testing.T, store queue.Store, name, text string, ttl time.Duration) queue.Message {
+	t.Helper()
+	m, err := store.Put(t.Context(), name, queue.Item{Text: text, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// texts are those of a queue, sorted.
+func texts(store *memory.Store, name string) []string {
+	var all []string
+	for _, m := range store.All(name) {
+		all = append(all, m.Text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// calls counts the messages of queues by request id.
+func calls(store *memory.Store, names ...string) map[string]int {
+	counts := map[string]int{}
+	for _, name := range names {
+		for _, m := range store.All(name) {
+			counts[requestID(m.Text)]++
+		}
+	}
+	return counts
+}
+
+// requestID is what stands in a text that a test wrote.
+func requestID(text string) string {
+	content, err := queue.Base64.Decode(text)
+	_, rest, found := strings.Cut(string(content), `"requestId":"`)
+	if err != nil || !found {
+		return "none"
+	}
+	id, _, _ := strings.Cut(rest, `"`)
+	return id
+}
+
+// hidden are the messages of a queue that nobody can take now.
+func hidden(store *memory.Store, name string) (ids []string) {
+	for _, m := range store.All(name) {
+		if m.NextVisibleAt.After(time.Now()) {
+			ids = append(ids, m.ID)
+		}
+	}
+	return ids
+}
+
+// mustPlan fails the test when there is no plan.
+func mustPlan(t *testing.T) func(*poison.Plan, error) *poison.Plan {
+	t.Helper()
+	return func(p *poison.Plan, err error) *poison.Plan {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+}
+
+// execute carries a plan out to its end.
+func execute(t *testing.T, p *poison.Plan) poison.Result {
+	t.Helper()
+	r, err := p.Execute(context.Background(), nil)
+	if err != nil || !r.Finished() {
+		t.Fatalf("%s: %+v, %v", p.Command, r, err)
+	}
+	return r
+}
+
+// wantError fails unless the error is one of the kind and says each of the words.
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one with %q", words)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not say %q", err, word)
+		}
+	}
+}
+
+// notes is an observer that keeps what it is told.
+type notes struct {
+	mu       sync.Mutex
+	said     []string
+	advanced int
+}
+
+func (n *notes) Scanned(string, int, int) {}
+
+func (n *notes) Advanced(done, _ int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.advanced = done
+}
+
+func (n *notes) Note(text string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.said = append(n.said, text)
+}
+
+// tap is a store whose operations are seen one at a time. Before may keep one from being carried out,
+// after may lose its answer.
+type tap struct {
+	*memory.Store
+	mu            sync.Mutex
+	before, after func(operation string) error
+}
+
+func tapped[T any](s *tap, operation string, do func() (T, error)) (T, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var nothing T
+	if s.before != nil {
+		if err := s.before(operation); err != nil {
+			return nothing, err
+		}
+	}
+	v, err := do()
+	if s.after != nil {
+		if lost := s.after(operation); lost != nil {
+			return nothing, lost
+		}
+	}
+	return v, err
+}
+
+func (s *tap) Create(ctx context.Context, name string) error {
+	_, err := tapped(s, "create", func() (any, error) { return nil, s.Store.Create(ctx, name) })
+	return err
+}
+
+func (s *tap) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+	return tapped(s, "put", func() (queue.Message, error) { return s.Store.Put(ctx, name, item) })
+}
+
+func (s *tap) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
+	return tapped(s, "update", func() (string, error) { return s.Store.Update(ctx, name, id, popReceipt, text, delay) })
+}
+
+func (s *tap) Delete(ctx context.Context, name, id, popReceipt string) error {
+	_, err := tapped(s, "delete", func() (any, error) { return nil, s.Store.Delete(ctx, name, id, popReceipt) })
+	return err
+}
+
+func (s *tap) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
+	return tapped(s, "receive", func() ([]queue.Message, error) { return s.Store.Receive(ctx, name, limit, lease) })
+}
+
+func (s *tap) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
+	return tapped(s, "peek", func() ([]queue.Message, error) { return s.Store.Peek(ctx, name, limit) })
+}
+
+func (s *tap) Count(ctx context.Context, name string) (int, error) {
+	return tapped(s, "count", func() (int, error) { return s.Store.Count(ctx, name) })
+}
+
+func (s *tap) Names(ctx context.Context, prefix string) ([]string, error) {
+	return tapped(s, "names", func() ([]string, error) { return s.Store.Names(ctx, prefix) })
+}
+
+// killer ends a process at one storage operation: what it does afterwards has no effect, and the folder of
+// journals stays as it was at that moment.
+type killer struct {
+	tap
+	at         int
+	afterwards bool // the operation was still carried out
+	from, to   string
+
+	n    int
+	dead bool
+	// see looks at the queues after each operation.
+	see func(operation string)
+}
+
+// errDead is one that nobody tries to overcome, so that no time passes.
+var errDead = fmt.Errorf("killed: %w", queue.ErrRefused)
+
+func newKiller(t *testing.T, store *memory.Store, at int, afterwards bool, from string) *killer {
+	t.Helper()
+	k := &killer{tap: tap{Store: store}, at: at, afterwards: afterwards, from: from, to: filepath.Join(t.TempDir(), "runs")}
+	k.before = func(string) error {
+		k.n++
+		if k.n == k.at && !k.afterwards {
+			k.kill(t)
+		}
+		if k.dead {
+			return errDead
+		}
+		return nil
+	}
+	k.after = func(operation string) error {
+		if k.see != nil {
+			k.see(operation)
+		}
+		if k.n == k.at {
+			k.kill(t)
+			return errDead
+		}
+		return nil
+	}
+	return k
+}
+
+func (k *killer) kill(t *testing.T) {
+	t.Helper()
+	k.dead = true
+	if _, err := os.Stat(k.from); err != nil {
+		return // no journal was begun
+	}
+	if err := os.CopyFS(k.to, os.DirFS(k.from)); err != nil {
+		t.Error(err)
+	}
+}
+
+func glob(t *testing.T, folder, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(folder, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
+}

@@ -1,0 +1,176 @@
+package inspect_test
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/poison/inspect"
+)
+
+//go:embed testdata/keys.golden
+var golden string
+
+// TestKeys holds the keys to what they were in every version before.
+func TestKeys(t *testing.T) {
+	seen := map[inspect.By]int{}
+	for line := range strings.Lines(golden) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(fields) != 3 {
+			t.Fatalf("line %q has not three fields", line)
+		}
+		by, err := inspect.ParseBy(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[by]++
+		if got := by.Key(messageFor(t, by, fields[1])); got != fields[2] {
+			t.Errorf("%s of %q is %q, want %q", by, fields[1], got, fields[2])
+		}
+	}
+	if len(seen) != 5 || seen[inspect.ByRoute] < 30 || seen[inspect.ByError] < 15 {
+		t.Errorf("only these keys are held: %v", seen)
+	}
+}
+
+func messageFor(t *testing.T, by inspect.By, input string) inspect.Message {
+	t.Helper()
+	m := inspect.Message{Reason: input}
+	switch by {
+	case inspect.ByReason:
+	case inspect.ByStatus:
+		m.Status = mustInt(t, input)
+	case inspect.ByHost:
+		m.Host = input
+	case inspect.ByRoute:
+		if input != "" {
+			m.Route = inspect.Route(input)
+		}
+	case inspect.ByError:
+		fields := strings.SplitN(input, "|", 4)
+		m = inspect.Message{Reason: fields[0], Error: fields[1], Detail: fields[3]}
+		if fields[2] != "" {
+			m.Status = mustInt(t, fields[2])
+		}
+	}
+	return m
+}
+
+func mustInt(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestRoute_bounds(t *testing.T) {
+	for name, test := range map[string]struct{ path, want string }{
+		"empty":     {"", "/"},
+		"no_slash":  {"orders/17", "/orders/{n}"},
+		"long":      {"/" + strings.Repeat("a", 300), "/" + strings.Repeat("a", 196) + "…"},
+		"long_id":   {"/" + strings.Repeat("a1B2", 10_000) + "/x", "/{id}/x"},
+		"control":   {"/a\x1b[2J", "/a\ufffd[2J"},
+		"many_dots": {"/" + strings.Repeat("a-", 20_000), "/" + strings.Repeat("a-", 98) + "…"},
+	} {
+		if got := inspect.Route(test.path); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// BenchmarkRoute shows that a path as long as a message takes no longer for each of its bytes: compare the
+// times of one byte.
+func BenchmarkRoute(b *testing.B) {
+	for _, n := range []int{1 << 10, 1 << 16} {
+		path := "/" + strings.Repeat("a-1b_", n/5)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				inspect.Route(path)
+			}
+		})
+	}
+}
+
+func TestParseBy(t *testing.T) {
+	if by, err := inspect.ParseBy("Route"); by != inspect.ByRoute || err != nil {
+		t.Errorf("got %q, %v", by, err)
+	}
+	_, err := inspect.ParseBy("co\x1blor")
+	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route or error`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestParseGroup(t *testing.T) {
+	for text, want := range map[string]inspect.Group{
+		"reason=expired":       {By: inspect.ByReason, Key: "expired"},
+		"route=/a=b/{n}":       {By: inspect.ByRoute, Key: "/a=b/{n}"},
+		"status=(no answer)":   {By: inspect.ByStatus, Key: "(no answer)"},
+		"error=line {n}: a= b": {By: inspect.ByError, Key: "line {n}: a= b"},
+	} {
+		if got, err := inspect.ParseGroup(text); got != want || err != nil {
+			t.Errorf("%s: got %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"expired": `"expired" is no group`, "reason=": "is no group", "": "is no group", "color=red": `cannot group by "color"`,
+	} {
+		if _, err := inspect.ParseGroup(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	groups := inspect.NewGroups(inspect.ByReason)
+	at := func(minutes int) time.Time { return inserted.Add(time.Duration(minutes) * time.Minute) }
+	for i, reason := range []string{"rejected", "expired", "malformed", "expired", "rejected", "expired"} {
+		groups.Add(inspect.Message{ID: strconv.Itoa(i), Reason: reason, Since: at([]int{5, 3, 1, 9, 4, 6}[i])})
+	}
+	groups.Add(inspect.Message{ID: "6", Reason: "connect", Since: at(2)})
+	got := ""
+	for _, row := range groups.Result() {
+		got += fmt.Sprintf("%d %s %s-%s %s\n", row.Count, row.Key, row.First.Format("04"), row.Last.Format("04"), row.Sample.ID)
+	}
+	want := "3 expired 03-09 3\n2 rejected 04-05 0\n1 connect 02-02 6\n1 malformed 01-01 2\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	if printed, err := json.Marshal(groups.Result()[0]); err != nil || !strings.HasPrefix(string(printed), `{"key":"expired","count":3,"first":"`) {
+		t.Errorf("printed as %s, %v", printed, err)
+	}
+}
+
+// TestGroups_hostile: a sender who makes every message another group takes no more memory than 10,000 groups.
+func TestGroups_hostile(t *testing.T) {
+	groups := inspect.NewGroups(inspect.ByReason)
+	for i := range 12_000 {
+		groups.Add(inspect.Message{Reason: fmt.Sprint("reason", i)})
+	}
+	groups.Add(inspect.Message{Reason: "reason0"})
+	rows := groups.Result()
+	if len(rows) != 10_001 {
+		t.Fatalf("%d groups", len(rows))
+	}
+	if rows[0].Key != "(others)" || rows[0].Count != 2_000 || rows[1].Key != "reason0" || rows[1].Count != 2 {
+		t.Errorf("largest groups %s: %d, %s: %d", rows[0].Key, rows[0].Count, rows[1].Key, rows[1].Count)
+	}
+}
+
+func TestGroups_empty(t *testing.T) {
+	if printed, err := json.Marshal(inspect.NewGroups(inspect.ByHost).Result()); string(printed) != "[]" || err != nil {
+		t.Errorf("no groups are printed as %s, %v", printed, err)
+	}
+}

@@ -1,0 +1,109 @@
+package inspect_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
+)
+
+// settled is the dead letter that the handler's own rules make of a call's outcome.
+func settled(t *testing.T, content string, outcome decision.Outcome) string {
+	t.Helper()
+	e, err := envelope.Parse([]byte(content))
+	if err != nil {
+		t.Fatal(err)
+	}
+	limit := queue.Base64.MaxContentBytes()
+	if err := e.Accept(givenUp, "m1", limit); err != nil {
+		t.Fatal(err)
+	}
+	policy, err := rules().Decision.PolicyFor(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := rules().Decision.AfterCall(e, policy, outcome, givenUp, givenUp, 0.5)
+	if d.Action != decision.DeadLetter {
+		t.Fatalf("%+v is no dead letter but %s", outcome, d.Action)
+	}
+	written, err := e.WithState(d.State).DeadLettered(d.DeadLetter("async-caller", givenUp), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return inBase64(string(written.Bytes))
+}
+
+// TestRead_settled: what the handler writes on a dead letter comes out again, in both formats and for every
+// way to fail, and the groups by error tell the ways apart.
+func TestRead_settled(t *testing.T) {
+	last := `,"retry":{"maxAttempts":1}`
+	keys := map[string]bool{}
+	check := func(text, problem string, status int) {
+		t.Helper()
+		m := read(text)
+		if m.Attempts != 1 || m.Status != status || m.Error != problem || !m.Since.Equal(givenUp) || m.Main != "async-caller" {
+			t.Errorf("%+v", m)
+		}
+		keys[inspect.ByError.Key(m)] = true
+	}
+	for _, failure := range decision.Failures() {
+		if failure == decision.FailureInterrupted {
+			continue // reschedule, whatever the policy says
+		}
+		check(settled(t, native(last), decision.Outcome{Failure: failure, Detail: "in words"}), string(failure)+": in words", 0)
+	}
+	for _, status := range []int{400, 401, 503} {
+		outcome := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("SECRET")}
+		check(settled(t, native(last), outcome), "", status)
+		if status != 503 { // for a Nexus envelope the policy is the operator's, who wants it tried again
+			check(settled(t, nexus(""), outcome), "", status)
+		}
+	}
+	if want := len(decision.Failures()) - 1 + 3; len(keys) != want {
+		t.Errorf("%d groups by error, want %d: %v", len(keys), want, keys)
+	}
+}
+
+func TestRead_hostileNexus(t *testing.T) {
+	for name, test := range map[string]struct {
+		member, reason, main string
+		attempts             int
+	}{
+		"other_case":  {`,"deadletter":{"REASON":"expired","queue":"async-caller-2","Attempts":4}`, "expired", "async-caller-2", 4},
+		"only_reason": {`,"DeadLetter":{"Reason":"exhausted"}`, "exhausted", "async-caller", 0},
+		"wrong_types": {`,"DeadLetter":{"Reason":5,"Queue":[],"Attempts":"x"}`, "unknown", "async-caller", 0},
+		"null":        {`,"DeadLetter":null`, "host_gave_up", "async-caller", 0},
+		"own_count":   {`,"DeadLetter":{"Reason":"expired","Attempts":4},"Trail":[{"Status":500}]`, "expired", "async-caller", 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := read(inBase64(nexus(test.member)))
+			if m.Reason != test.reason || m.Main != test.main || m.Attempts != test.attempts || m.Format != envelope.FormatNexus {
+				t.Errorf("%+v", m)
+			}
+		})
+	}
+}
+
+// TestRules_Content: what is shown, searched and counted is the same.
+func TestRules_Content(t *testing.T) {
+	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "", "aGVsbG8": "aGVsbG8"} {
+		got := string(rules().Content(text))
+		if got != want || read(text).Bytes != len(want) {
+			t.Errorf("content of %q is %q, %d bytes", text, got, read(text).Bytes)
+		}
+	}
+}
+
+func ExampleRoute() {
+	for _, path := range []string{"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000", "/reports/2026-11-21"} {
+		fmt.Println(inspect.Route(path))
+	}
+	// Output:
+	// /v1/orders/{n}/lines/{n}
+	// /customers/{id}
+	// /reports/{date}
+}

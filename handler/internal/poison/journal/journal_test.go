@@ -1,0 +1,414 @@
+package journal_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"asynccaller/handler/internal/poison/journal"
+)
+
+func newFolder(t *testing.T) journal.Folder {
+	t.Helper()
+	return journal.Folder(filepath.Join(t.TempDir(), "state", "runs"))
+}
+
+func begin(t *testing.T, f journal.Folder, run journal.Run) *journal.Journal {
+	t.Helper()
+	j, err := f.Begin(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func read(t *testing.T, f journal.Folder, id string) *journal.History {
+	t.Helper()
+	h, err := f.Read(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(h.Close)
+	return h
+}
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same compares what was told, not where it stands.
+func same(t *testing.T, want, got *journal.History) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.History{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// steps have texts that JSON must not spoil.
+func steps() []journal.Step {
+	return []journal.Step{
+		{N: 0, From: "q-poison", ID: "m0", PopReceipt: "r0+/=", Before: "<a href=\"&\">\u2028\x7f\r\n\\", To: "q", After: "å\t\"", RequestID: "c0"},
+		{N: 1, From: "q-poison", ID: "m1", PopReceipt: "r1", Before: strings.Repeat("\u0085\\\"", 16<<10), To: "parking"},
+		{N: 2, From: "q-poison", ID: "m2", PopReceipt: "r2"},
+		{N: 3, To: "q-poison", After: "imported"},
+		{N: 4, From: "q-poison", ID: "m4", PopReceipt: "r4", Before: "x"},
+		{N: 5, From: "q-poison", ID: "m5", PopReceipt: "r5", Before: "y", To: "q"},
+		{N: 6, From: "q-poison", ID: "m6", PopReceipt: "r6", Before: "z", To: "q"},
+	}
+}
+
+// fill writes a line of every kind.
+func fill(t *testing.T, j *journal.Journal) {
+	t.Helper()
+	for _, s := range steps() {
+		check(t, j.Plan(s))
+	}
+	check(t, j.Go(),
+		j.Begun(0), j.Written(0, "n0", "p0", written, 3), j.Deleted(0),
+		j.Renewed(1, "r1b"), j.Renewed(1, "r1c"), j.Begun(1), j.Begun(1), j.Written(1, "n1", "p1", written, 1),
+		j.Leaving(2),
+		j.Begun(3),
+		j.Skipped(4, "taken"),
+		j.Leaving(5), j.Deleted(5),
+		j.Canary(), j.Undone("20261121-100000-undo-abcd"), j.End())
+}
+
+func filled() []journal.Progress {
+	return []journal.Progress{
+		{State: journal.Done, PopReceipt: "r0+/=", NewID: "n0", NewPopReceipt: "p0", WrittenAt: written, Writes: 3},
+		{State: journal.Written, PopReceipt: "r1c", NewID: "n1", NewPopReceipt: "p1", WrittenAt: written, Writes: 2},
+		{State: journal.Leaving, PopReceipt: "r2"},
+		{State: journal.Begun, Writes: 1},
+		{State: journal.Skipped, PopReceipt: "r4", Why: "taken"},
+		{State: journal.Done, PopReceipt: "r5"},
+		{State: journal.Planned, PopReceipt: "r6"},
+	}
+}
+
+// TestRoundTrip: what is read is what was written, of every kind of line.
+func TestRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		run := journal.Run{Command: "requeue", Account: "a.example/x", Of: "20261121-090000-move-abcd", Pace: journal.Pace{
+			Canary: 3, CanaryWait: time.Minute, Rate: 0.5, StopAt: 0.1, Delay: time.Second, Spread: time.Hour,
+		}}
+		j := begin(t, f, run)
+		fill(t, j)
+		now := time.Now().UTC()
+		check(t, j.Close())
+
+		h := read(t, f, j.Run.ID)
+		run.ID, run.At = j.Run.ID, now
+		same(t, &journal.History{
+			Run: run, Agreed: true, CanaryPassed: true, Ended: true, UndoneBy: "20261121-100000-undo-abcd", Latest: now, Steps: filled(),
+		}, h)
+		for n, want := range steps() {
+			got, err := h.Step(n)
+			if err != nil || got != want {
+				t.Errorf("step %d: %+v, %v", n, got, err)
+			}
+		}
+		want := map[journal.State]int{journal.Done: 2, journal.Written: 1, journal.Leaving: 1, journal.Begun: 1, journal.Skipped: 1, journal.Planned: 1}
+		if diff := cmp.Diff(want, h.Counts()); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+func TestUnfinished(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	for _, c := range []struct {
+		is   string
+		do   func() error
+		want bool
+	}{
+		{"planned", func() error { return j.Plan(journal.Step{}) }, false},
+		{"agreed to", j.Go, true},
+		{"under way", func() error { return j.Begun(0) }, true},
+		{"ended", j.End, false},
+	} {
+		check(t, c.do())
+		if got := read(t, f, j.Run.ID).Unfinished(); got != c.want {
+			t.Errorf("%s: unfinished is %v", c.is, got)
+		}
+	}
+	check(t, j.Close())
+}
+
+func TestStepText(t *testing.T) {
+	for want, s := range map[string]journal.Step{
+		"before": {Before: "before"}, "after": {Before: "before", After: "after"}, "new": {After: "new"}, "": {},
+	} {
+		if got := s.Text(); got != want {
+			t.Errorf("%+v writes %q", s, got)
+		}
+	}
+}
+
+// TestPrivate: journals hold secrets.
+func TestPrivate(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	defer func() { _ = j.Close() }()
+	for path, want := range map[string]os.FileMode{string(f): 0o700 | os.ModeDir, j.Path(): 0o600} {
+		if about, err := os.Stat(path); err != nil || about.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", path, about.Mode(), err, want)
+		}
+	}
+}
+
+// TestTorn: a journal that a kill has cut off at any byte tells what its whole lines tell, and is gone on
+// with as if nothing had happened.
+func TestTorn(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	for n := range 2 {
+		check(t, j.Plan(journal.Step{N: n, From: "p", ID: "å", PopReceipt: "r", Before: "x", To: "q"}))
+	}
+	check(t, j.Go(), j.Renewed(0, "r2"), j.Begun(0), j.Written(0, "n", "p", written, 2), j.Deleted(0), j.Skipped(1, "why"), j.Close())
+	whole, err := os.ReadFile(j.Path())
+	check(t, err)
+	first := bytes.IndexByte(whole, '\n')
+	for size := range len(whole) {
+		check(t, os.WriteFile(j.Path(), whole[:size], 0o600))
+		h, err := f.Read(j.Run.ID)
+		if size <= first {
+			if err == nil {
+				t.Errorf("cut at %d, within its first line: no error", size)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut at %d: %v", size, err)
+		}
+		check(t, os.WriteFile(j.Path(), whole[:bytes.LastIndexByte(whole[:size], '\n')+1], 0o600))
+		same(t, read(t, f, j.Run.ID), h)
+		h.Close()
+		check(t, os.WriteFile(j.Path(), whole[:size], 0o600))
+		goOn(t, f, j.Run.ID, len(h.Steps))
+		if t.Failed() {
+			t.Fatalf("cut at %d", size)
+		}
+	}
+}
+
+// goOn checks that lines which are appended count.
+func goOn(t *testing.T, f journal.Folder, id string, steps int) {
+	t.Helper()
+	j, err := f.Reopen(id)
+	check(t, err)
+	check(t, j.Canary(), j.End(), j.Close())
+	if j.Run.ID != id {
+		t.Errorf("the run is %q", j.Run.ID)
+	}
+	h := read(t, f, id)
+	if !h.CanaryPassed || !h.Ended || len(h.Steps) < steps || len(h.Steps) > steps+1 {
+		t.Errorf("gone on with: %+v", h)
+	}
+}
+
+// TestBroken: a file that is no journal is refused, by its name.
+func TestBroken(t *testing.T) {
+	const id = "20261121-100000-move-abcd"
+	f := journal.Folder(t.TempDir())
+	path := filepath.Join(string(f), id+".jsonl")
+	for name, content := range map[string]string{
+		"empty":             "",
+		"other_text":        "hello\nworld\n",
+		"no_run":            `{"is":"go"}` + "\n",
+		"an_array":          "[]\n",
+		"cut_off_run":       `{"is":"run","run":"` + id,
+		"line_without_end":  strings.Repeat("x", 5<<20),
+		"run_is_not_a_text": `{"is":"run","run":7}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			check(t, os.WriteFile(path, []byte(content), 0o600))
+			if _, err := f.Read(id); err == nil || !strings.Contains(err.Error(), path) {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := f.Reopen(id); err == nil || errors.Is(err, journal.ErrBusy) {
+				t.Errorf("reopen: %v", err)
+			}
+		})
+	}
+}
+
+// TestBusy: a run is carried out by one process at a time.
+func TestBusy(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	_, err := f.Reopen(j.Run.ID)
+	if !errors.Is(err, journal.ErrBusy) || !strings.Contains(err.Error(), j.Run.ID) {
+		t.Errorf("while it is begun: %v", err)
+	}
+	read(t, f, j.Run.ID) // reading is always possible
+	check(t, j.Close())
+	j, err = f.Reopen(j.Run.ID)
+	check(t, err)
+	if _, err := f.Reopen(j.Run.ID); !errors.Is(err, journal.ErrBusy) {
+		t.Errorf("while it is gone on with: %v", err)
+	}
+	check(t, j.Close())
+
+	var holders atomic.Int32
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 50 {
+				j, err := f.Reopen(j.Run.ID)
+				if err != nil {
+					if !errors.Is(err, journal.ErrBusy) {
+						t.Error(err)
+					}
+					continue
+				}
+				if holders.Add(1) > 1 {
+					t.Error("two have it at once")
+				}
+				holders.Add(-1)
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func TestBadID(t *testing.T) {
+	f := newFolder(t)
+	check(t, os.MkdirAll(string(f), 0o700), os.WriteFile(filepath.Join(string(f), "..", "x.jsonl"), nil, 0o600))
+	for _, id := range []string{
+		"", ".", "..", "../x", "/etc/passwd", "20261121-100000-move-abcd/../../x", "20261121-100000-move-abcd.jsonl",
+		"20261121-100000-move-abcd\n", "20261121-100000-MOVE-abcd", "20261121-100000-move-" + strings.Repeat("a", 1000), "\x1b[31m",
+		"20261121-100000-move-abcd", // none of that name
+	} {
+		for does, do := range map[string]func() error{
+			"read":   func() error { _, err := f.Read(id); return err },
+			"reopen": func() error { _, err := f.Reopen(id); return err },
+		} {
+			err := do()
+			if !errors.Is(err, journal.ErrNoRun) {
+				t.Errorf("%s %q: %v", does, id, err)
+				continue
+			}
+			if strings.ContainsAny(err.Error(), "\x1b\n") || len(err.Error()) > 400 {
+				t.Errorf("%s %q: cannot be shown: %q", does, id, err)
+			}
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	f := newFolder(t)
+	ids, err := f.List()
+	if err != nil || len(ids) != 0 {
+		t.Errorf("a folder that is not there: %q, %v", ids, err)
+	}
+	var want []string
+	synctest.Test(t, func(t *testing.T) {
+		for _, command := range []string{"requeue", "delete", "move"} {
+			j := begin(t, f, journal.Run{Command: command})
+			check(t, j.Close())
+			want = append([]string{j.Run.ID}, want...)
+			<-time.After(time.Second)
+		}
+		j := begin(t, f, journal.Run{Command: "import"})
+		check(t, j.Discard())
+		if _, err := f.Read(j.Run.ID); !errors.Is(err, journal.ErrNoRun) {
+			t.Errorf("a journal that was discarded: %v", err)
+		}
+	})
+	for _, name := range []string{"notes.jsonl", "20261121-100000-deleted-123.export"} {
+		check(t, os.WriteFile(filepath.Join(string(f), name), nil, 0o600))
+	}
+	ids, err = f.List()
+	check(t, err)
+	if diff := cmp.Diff(want, ids); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestDiskFull: after a line that could not be written none is: half of it may stand there.
+func TestDiskFull(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	check(t, j.Close()) // writing on a file that is closed fails, as on a full disk
+	failure := j.Begun(0)
+	if failure == nil || !strings.Contains(failure.Error(), j.Path()) {
+		t.Fatalf("a line that could not be written: %v", failure)
+	}
+	if err := j.Go(); !errors.Is(err, failure) {
+		t.Errorf("the line after it: %v", err)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want journal.Folder
+	}{
+		{map[string]string{"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/async-caller/runs"},
+		{map[string]string{"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.local/state/async-caller/runs"},
+		{map[string]string{"HOME": "/h"}, "/h/.local/state/async-caller/runs"},
+		{map[string]string{"USERPROFILE": "/u"}, "/u/.local/state/async-caller/runs"},
+	} {
+		if got := journal.Default(func(name string) string { return c.env[name] }); got != c.want {
+			t.Errorf("%v: %s, want %s", c.env, got, c.want)
+		}
+	}
+}
+
+// FuzzRead: whatever a file holds, reading it ends, and what is read can be asked for and gone on with.
+func FuzzRead(f *testing.F) {
+	run := `{"is":"run","run":"20261121-100000-move-abcd"}` + "\n"
+	for _, seed := range []string{
+		"", "\n", run, run + `{"is":"step","n":0,"from":"p"}` + "\n" + `{"is":"written","n":0,"tries":-5}` + "\n",
+		run + `{"is":"step","n":0,"from":7}` + "\n", run + `{"is":"begun","n":-1}` + "\n", run + `{"is":"go"`, run + run,
+		run + `{"is":"deleted","n":99999999999}` + "\n" + `{"is":"step","n":null}` + "\n", "\x00\xff\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		const id = "20261121-100000-move-abcd"
+		folder := journal.Folder(t.TempDir())
+		path := filepath.Join(string(folder), id+".jsonl")
+		check(t, os.WriteFile(path, content, 0o600))
+		h, err := folder.Read(id)
+		if err != nil {
+			return
+		}
+		defer h.Close()
+		for n, p := range h.Steps {
+			if _, err := h.Step(n); err != nil && !strings.Contains(err.Error(), path) {
+				t.Errorf("step %d: %v", n, err)
+			}
+			if p.Writes < 0 {
+				t.Errorf("step %d was written %d times", n, p.Writes)
+			}
+		}
+		j, err := folder.Reopen(id)
+		check(t, err)
+		check(t, j.Go(), j.Close())
+		after := read(t, folder, id)
+		if !after.Agreed || len(after.Steps) < len(h.Steps) {
+			t.Errorf("agreed to: %v, %d steps of %d", after.Agreed, len(after.Steps), len(h.Steps))
+		}
+	})
+}

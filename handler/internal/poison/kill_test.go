@@ -1,0 +1,298 @@
+package poison_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+// inFlight is how many messages a run has on their way at once, and so how many a kill may double.
+const inFlight = 8
+
+// killed is a command that is killed at each of its storage operations.
+type killed struct {
+	name string
+	// prepare does what must have been done before.
+	prepare func(t *testing.T, a *poison.Account) (run string)
+	plan    func(ctx context.Context, a *poison.Account, run string) (*poison.Plan, error)
+	// from and to are the queues; to is empty where messages are deleted.
+	from, to string
+	// absent is set where messages stand nowhere but in a file for a while.
+	absent bool
+}
+
+func killedCommands() []killed {
+	done := func(plan func(*poison.Account) (*poison.Plan, error)) func(*testing.T, *poison.Account) string {
+		return func(t *testing.T, a *poison.Account) string {
+			t.Helper()
+			return execute(t, mustPlan(t)(plan(a))).Run
+		}
+	}
+	move := func(a *poison.Account) (*poison.Plan, error) {
+		return a.PlanMove(context.Background(), poison.Source{}, parking, nil)
+	}
+	requeue := func(a *poison.Account) (*poison.Plan, error) {
+		return a.PlanRequeue(context.Background(), poison.Source{}, poison.Requeue{}, nil)
+	}
+	remove := func(a *poison.Account) (*poison.Plan, error) {
+		return a.PlanDelete(context.Background(), poison.Source{}, poison.Backup{}, nil)
+	}
+	now := func(plan func(*poison.Account) (*poison.Plan, error)) func(context.Context, *poison.Account, string) (*poison.Plan, error) {
+		return func(_ context.Context, a *poison.Account, _ string) (*poison.Plan, error) { return plan(a) }
+	}
+	undo := func(ctx context.Context, a *poison.Account, run string) (*poison.Plan, error) {
+		return a.PlanUndo(ctx, run)
+	}
+	return []killed{
+		{name: "move", plan: now(move), from: poisonQueue, to: parking},
+		{name: "requeue", plan: now(requeue), from: poisonQueue, to: mainQueue},
+		{name: "delete", plan: now(remove), from: poisonQueue, absent: true},
+		{name: "undo_move", prepare: done(move), plan: undo, from: parking, to: poisonQueue},
+		{name: "undo_requeue", prepare: done(requeue), plan: undo, from: mainQueue, to: poisonQueue},
+		{name: "undo_delete", prepare: done(remove), plan: undo, to: poisonQueue, absent: true},
+		{name: "import", plan: imported, to: parking, absent: true},
+	}
+}
+
+// imported plans to write to a queue what stands on the poison queue, which stays as it is.
+func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, error) {
+	var file bytes.Buffer
+	_, err := a.List(ctx, poison.Source{}, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) })
+	if err != nil {
+		return nil, err
+	}
+	return a.PlanImport(ctx, &file, parking, false)
+}
+
+// TestKilled: a run that is killed at any operation on storage, before or after it took effect, loses
+// nothing at any moment, and comes to its end when it is resumed.
+func TestKilled(t *testing.T) {
+	const messages = 20
+	for _, c := range killedCommands() {
+		for _, afterwards := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/afterwards=%v", c.name, afterwards), func(t *testing.T) {
+				reached := true
+				for at := 1; reached && !t.Failed(); at++ {
+					k := killing{
+						killed: c, messages: messages, at: at, afterwards: afterwards,
+						wait: at%2 == 0, again: at%3 == 0,
+					}
+					synctest.Test(t, func(t *testing.T) { reached = k.run(t) })
+					if t.Failed() {
+						t.Logf("killed at operation %d; once more: %v; leases have ended: %v", at, k.again, k.wait)
+					}
+					if !reached && at < messages {
+						t.Errorf("it has only %d operations", at-1)
+					}
+				}
+			})
+		}
+	}
+}
+
+// killing is one such kill.
+type killing struct {
+	killed
+	messages, at     int
+	afterwards, wait bool
+	// again kills also the process that resumes.
+	again bool
+
+	store *memory.Store
+	kills int
+}
+
+// run reports whether the command came as far as the operation.
+func (k *killing) run(t *testing.T) (reached bool) {
+	t.Helper()
+	ctx := context.Background()
+	k.store = newQueues(t, k.messages)
+	a := newAccount(t, k.store)
+	original := ""
+	if k.prepare != nil {
+		original = k.prepare(t, a)
+	}
+	<-time.After(time.Second) // so that the run that follows has a later name
+	first := newKiller(t, k.store, k.at, k.afterwards, string(a.Runs))
+	first.see = k.present(t)
+	dying := *a
+	dying.Store = first
+	if p, err := k.plan(ctx, &dying, original); err == nil {
+		_, _ = p.Execute(ctx, nil)
+	}
+	if !first.dead {
+		return false
+	}
+	k.kills++
+	runs := first.to
+	id := k.find(t, runs)
+	if id == "" || !agreed(t, runs, id) {
+		k.unharmed(t)
+		return true
+	}
+	if k.again {
+		k.elapse()
+		second := newKiller(t, k.store, 1+k.at*7%23, k.afterwards, runs)
+		second.see = k.present(t)
+		_, _ = accountIn(second, runs).Resume(ctx, id, nil)
+		if second.dead {
+			runs = second.to
+			k.kills++
+		}
+	}
+	k.elapse()
+	k.resume(t, runs, id)
+	return true
+}
+
+func (k *killing) elapse() {
+	if k.wait {
+		<-time.After(leasesEnd)
+	}
+}
+
+// present returns a check that every message stands somewhere.
+func (k *killing) present(t *testing.T) func(string) {
+	t.Helper()
+	return func(operation string) {
+		if k.absent {
+			return
+		}
+		if n := len(calls(k.store, k.from, k.to)); n != k.messages {
+			t.Errorf("after a %s: %d of %d messages are anywhere", operation, n, k.messages)
+		}
+	}
+}
+
+// find is the id of the run that was killed.
+func (k *killing) find(t *testing.T, runs string) string {
+	t.Helper()
+	ids, err := journal.Folder(runs).List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command, _, _ := strings.Cut(k.name, "_")
+	if len(ids) > 0 && strings.Contains(ids[0], "-"+command+"-") {
+		return ids[0]
+	}
+	return ""
+}
+
+func agreed(t *testing.T, runs, id string) bool {
+	t.Helper()
+	h, err := journal.Folder(runs).Read(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	return h.Agreed
+}
+
+// unharmed checks that a run which was not agreed to has changed nothing, and leaves nothing away for long.
+func (k *killing) unharmed(t *testing.T) {
+	t.Helper()
+	<-time.After(leasesEnd)
+	if k.from != "" && (len(k.store.All(k.from)) != k.messages || len(hidden(k.store, k.from)) > 0) {
+		t.Errorf("%d on %s, %d of them hidden, by a run that was not agreed to", len(k.store.All(k.from)), k.from, len(hidden(k.store, k.from)))
+	}
+	if k.to != "" && len(k.store.All(k.to)) > 0 {
+		t.Errorf("%d on %s by a run that was not agreed to", len(k.store.All(k.to)), k.to)
+	}
+}
+
+// resume goes on with the run, twice if messages were out of reach, and checks what has become of them.
+func (k *killing) resume(t *testing.T, runs, id string) {
+	t.Helper()
+	a := accountIn(&tap{Store: k.store, after: func(operation string) error { k.present(t)(operation); return nil }}, runs)
+	r, err := a.Resume(context.Background(), id, nil)
+	if err != nil && !errors.Is(err, poison.ErrNothingLeft) {
+		t.Errorf("resume: %v", err)
+	}
+	if !r.Finished() {
+		<-time.After(leasesEnd)
+		if r, err = a.Resume(context.Background(), id, nil); err != nil || !r.Finished() {
+			t.Errorf("resume again: %+v, %v", r, err)
+		}
+	}
+	if r.Skipped > 0 && k.to != "" && k.from != mainQueue { // there a function app may have it
+		t.Errorf("%d were skipped, though nobody else was there: %q", r.Skipped, r.Why)
+	}
+	if _, err := a.Resume(context.Background(), id, nil); !errors.Is(err, poison.ErrNothingLeft) {
+		t.Errorf("after the end resume says: %v", err)
+	}
+	if k.to == "" {
+		k.deleted(t, runs)
+		return
+	}
+	if left := len(k.store.All(k.from)); left > 0 && (k.from != mainQueue || left > r.Skipped) {
+		t.Errorf("%d are still on %s: %+v", left, k.from, r)
+	}
+	k.arrived(t, runs, id, r)
+}
+
+// arrived checks that each message is at its place once, but for those of which the journal says more.
+func (k *killing) arrived(t *testing.T, runs, id string, r poison.Result) {
+	t.Helper()
+	counts := calls(k.store, k.to, k.from)
+	if len(counts) != k.messages {
+		t.Errorf("%d of %d arrived", len(counts), k.messages)
+	}
+	h, err := journal.Folder(runs).Read(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	twice, more := 0, 0
+	for n, p := range h.Steps {
+		s, err := h.Step(n)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if copies := counts[s.RequestID]; copies > 1 {
+			twice++
+			more += copies - 1
+			if p.Writes < copies {
+				t.Errorf("%s arrived %d times, the journal says at most %d", s.RequestID, copies, p.Writes)
+			}
+		}
+	}
+	if more > inFlight*k.kills {
+		t.Errorf("%d too many after %d kills", more, k.kills)
+	}
+	if r.Run != "" && r.Twice < twice {
+		t.Errorf("%d arrived more than once, the result says %d", twice, r.Twice)
+	}
+}
+
+// deleted checks that messages are gone, and all of them in the file.
+func (k *killing) deleted(t *testing.T, runs string) {
+	t.Helper()
+	if n := len(k.store.All(k.from)); n > 0 {
+		t.Errorf("%d are left", n)
+	}
+	exported := map[string]bool{}
+	for _, path := range glob(t, runs, "*-deleted-*.export") {
+		file, err := os.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer file.Close()
+		err = poison.ReadRecords(file, func(r poison.Record) error { exported[requestID(r.Text)] = true; return nil })
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if len(exported) != k.messages {
+		t.Errorf("%d of %d deleted messages were kept", len(exported), k.messages)
+	}
+}

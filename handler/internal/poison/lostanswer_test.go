@@ -1,0 +1,121 @@
+package poison_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+)
+
+var errNoAnswer = errors.New("connection reset by peer")
+
+// TestLostAnswer: storage carries an operation out, and the answer does not arrive. Nothing is lost, and
+// what is there twice is counted.
+func TestLostAnswer(t *testing.T) {
+	const messages = 10
+	for _, c := range killedCommands() {
+		for _, operation := range []string{"names", "count", "receive", "create", "put", "update", "delete"} {
+			for nth := range 3 {
+				t.Run(fmt.Sprintf("%s/%s/%d", c.name, operation, nth), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						loseAnswer(t, c, messages, operation, nth)
+					})
+				})
+			}
+		}
+	}
+}
+
+func loseAnswer(t *testing.T, c killed, messages int, operation string, nth int) {
+	t.Helper()
+	ctx := context.Background()
+	store := newQueues(t, messages)
+	a := newAccount(t, store)
+	run := ""
+	if c.prepare != nil {
+		run = c.prepare(t, a)
+	}
+	seen := 0
+	a.Store = &tap{Store: store, after: func(o string) error {
+		if o == operation {
+			seen++
+			if seen == nth+1 {
+				return errNoAnswer
+			}
+		}
+		return nil
+	}}
+	p := mustPlan(t)(c.plan(ctx, a, run))
+	if p.Total+p.Hidden != messages {
+		t.Errorf("planned %d, hidden %d, want %d together", p.Total, p.Hidden, messages)
+	}
+	r, err := p.Execute(ctx, nil)
+	if err != nil {
+		t.Fatalf("execute: %+v, %v", r, err)
+	}
+	<-time.After(leasesEnd)
+	if !r.Finished() {
+		if r, err = a.Resume(ctx, r.Run, nil); err != nil || !r.Finished() {
+			t.Fatalf("resume: %+v, %v", r, err)
+		}
+	}
+	if len(hidden(store, poisonQueue)) > 0 {
+		t.Error("messages are hidden after all leases have ended")
+	}
+	left := 0
+	if c.from != "" {
+		left = len(store.All(c.from))
+	}
+	if left != r.Skipped+p.Hidden {
+		t.Errorf("%d are left on %s: hidden %d, %+v", left, c.from, p.Hidden, r)
+	}
+	if c.to == "" {
+		return
+	}
+	if there := calls(store, c.from, c.to); len(there) != messages {
+		t.Errorf("%d of %d messages are anywhere", len(there), messages)
+	}
+	if more := len(store.All(c.to)) - r.Done; more > r.Twice || r.Twice > 1 {
+		t.Errorf("%d more than were moved: %+v", more, r)
+	}
+}
+
+// TestStorageAway: storage is away for longer than an operation is tried. The run ends with the error, and
+// is resumed when storage is back.
+func TestStorageAway(t *testing.T) {
+	for _, operation := range []string{"put", "delete"} {
+		t.Run(operation, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 20)
+				a := newAccount(t, store)
+				n := 0
+				a.Store = &tap{Store: store, before: func(o string) error {
+					if o != operation {
+						return nil
+					}
+					if n++; n > 5 {
+						return errNoAnswer
+					}
+					return nil
+				}}
+				p := mustPlan(t)(a.PlanMove(t.Context(), poison.Source{}, parking, nil))
+				r, err := p.Execute(context.Background(), nil)
+				if !errors.Is(err, errNoAnswer) || r.Finished() {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				a.Store = store
+				<-time.After(leasesEnd)
+				if r, err = a.Resume(t.Context(), r.Run, nil); err != nil || !r.Finished() || r.Done != 20 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				if there := calls(store, parking); len(there) != 20 || len(store.All(poisonQueue)) > 0 {
+					t.Errorf("%d arrived, %d are left", len(there), len(store.All(poisonQueue)))
+				}
+			})
+		})
+	}
+}

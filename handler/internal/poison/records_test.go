@@ -1,0 +1,207 @@
+package poison_test
+
+import (
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
+)
+
+// TestExportImport: what is exported and imported is the same, byte for byte, and never expires.
+func TestExportImport(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mixed(t)
+		for _, text := range []string{
+			queue.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"", strings.Repeat("\"", queue.MaxTextBytes), "",
+		} {
+			put(t, store, poisonQueue, text, 0)
+		}
+		a := newAccount(t, store)
+		var file bytes.Buffer
+		if _, err := a.List(t.Context(), poison.Source{}, nil, func(f poison.Found) {
+			if err := poison.WriteRecord(&file, f); err != nil {
+				t.Error(err)
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+		want := append(texts(store, poisonQueue), texts(store, "other-poison")...)
+		slices.Sort(want)
+		p := mustPlan(t)(a.PlanImport(t.Context(), bytes.NewReader(file.Bytes()), "restored-poison", false))
+		if p.Total != len(want) || p.To["restored-poison"] != len(want) || len(p.From) > 0 {
+			t.Errorf("%+v", p)
+		}
+		execute(t, p)
+		if !slices.Equal(texts(store, "restored-poison"), want) {
+			t.Errorf("imported\n%q\nexported\n%q", texts(store, "restored-poison"), want)
+		}
+		for _, m := range store.All("restored-poison") {
+			if m.ExpiresAt.Year() != 9999 {
+				t.Errorf("%s expires at %v", m.ID, m.ExpiresAt)
+			}
+		}
+		execute(t, mustPlan(t)(a.PlanImport(t.Context(), &file, "", false)))
+		if n := len(store.All("other-poison")); n != 2 {
+			t.Errorf("%d on the queue from which one was exported", n)
+		}
+	})
+}
+
+func TestImportRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		file, to string
+		words    []string
+	}{
+		"empty":          {"\n\n", "", []string{"no message"}},
+		"not_json":       {`{"queue":"a-poison","text":"x"}` + "\nhello\n", "", []string{"line 2", "not a line of an export"}},
+		"no_text":        {`{"queue":"a-poison"}`, "", []string{"line 1", "text: missing"}},
+		"bad_queue":      {`{"queue":"../\u001b[31m","text":"x"}`, "", []string{"line 1", "not the name of a queue"}},
+		"no_queue":       {`{"text":"x"}`, "", []string{"line 1", "queue"}},
+		"live_queue":     {`{"queue":"async-caller","text":"x"}`, "", []string{"line 1", "a function app reads it", "--force"}},
+		"to_live_queue":  {`{"queue":"a-poison","text":"x"}`, mainQueue, []string{"a function app reads it"}},
+		"too_long":       {`{"queue":"a-poison","text":"` + strings.Repeat("x", queue.MaxTextBytes+1) + `"}`, "", []string{"line 1", "text"}},
+		"no_xml":         {`{"queue":"a-poison","text":"\u0000"}`, "", []string{"line 1", "XML"}},
+		"endless_line":   {strings.Repeat("x", 2<<20), "", []string{"line 1", "longer than"}},
+		"text_no_string": {`{"queue":"a-poison","text":{"secret":1}}`, "", []string{"line 1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store := newQueues(t, 0)
+			a := newAccount(t, store)
+			_, err := a.PlanImport(t.Context(), strings.NewReader(c.file), c.to, false)
+			wantError(t, err, c.words...)
+			if err != nil && (strings.ContainsRune(err.Error(), 0x1b) || strings.Contains(err.Error(), "secret") || len(err.Error()) > 1000) {
+				t.Errorf("cannot be shown: %q", err)
+			}
+			if ids := must(a.Runs.List()); len(ids) > 0 || len(must(store.Names(t.Context(), ""))) != 2 {
+				t.Errorf("it has left %q", ids)
+			}
+		})
+	}
+	store := newQueues(t, 0)
+	p := mustPlan(t)(newAccount(t, store).PlanImport(t.Context(), strings.NewReader(`{"queue":"async-caller","text":"x"}`), "", true))
+	execute(t, p)
+	if got := texts(store, mainQueue); !slices.Equal(got, []string{"x"}) {
+		t.Errorf("by force: %q", got)
+	}
+}
+
+// TestSheet: no text of a message is a formula to a spreadsheet.
+func TestSheet(t *testing.T) {
+	var out bytes.Buffer
+	sheet := must(poison.NewSheet(&out))
+	m := inspect.Message{
+		Queue: poisonQueue, ID: "i", InsertedAt: time.Unix(0, 0).UTC(), Since: time.Unix(0, 0).UTC(), ExpiresAt: time.Unix(60, 0).UTC(), Status: 400,
+		Reason: "=1+1", Method: "+1", Host: "-1", Path: "@SUM(1)", RequestID: "\t=1", Detail: "a,\"b\"\n=1",
+	}
+	for _, text := range []string{"\r=1", "eyJ9", "å", ""} {
+		if err := sheet.Add(poison.Found{Message: m, Text: text}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := sheet.End(); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&out).ReadAll()
+	if err != nil || len(rows) != 5 {
+		t.Fatalf("%q, %v", rows, err)
+	}
+	for _, row := range rows[1:] {
+		for i, cell := range row {
+			if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
+				t.Errorf("%s is %q", rows[0][i], cell)
+			}
+		}
+		if row[1] != "i" || row[4] != "400" || row[10] != "1970-01-01T00:01:00Z" || row[2] != "1970-01-01T00:00:00Z" {
+			t.Errorf("row %q", row)
+		}
+	}
+	if got := rows[2][12]; got != "eyJ9" {
+		t.Errorf("the text is %q", got)
+	}
+}
+
+// TestBackup: messages are exported before they are deleted, to a file that nobody else reads; a file that
+// is there already stays as it is.
+func TestBackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		store := newQueues(t, 10)
+		want := texts(store, poisonQueue)
+		a := newAccount(t, store)
+		path := filepath.Join(t.TempDir(), "backup")
+		p := mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil))
+		if about, err := os.Stat(path); err != nil || about.Mode() != 0o600 || p.Backup != path {
+			t.Errorf("%v, %v, told %q", about, err, p.Backup)
+		}
+		p.Discard(ctx)
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the file of a plan that was discarded: %v", err)
+		}
+		<-time.After(10 * time.Second)
+		r := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil)))
+		if len(store.All(poisonQueue)) > 0 || r.Done != 10 {
+			t.Errorf("%d are left, %+v", len(store.All(poisonQueue)), r)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		if err := poison.ReadRecords(bytes.NewReader(content), func(r poison.Record) error { got = append(got, r.Text); return nil }); err != nil {
+			t.Error(err)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("%d of 10 are in the file", len(got))
+		}
+		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
+		if _, err := a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil); !errors.Is(err, os.ErrExist) {
+			t.Errorf("a file that is there already: %v", err)
+		}
+		if after := must(os.ReadFile(path)); !bytes.Equal(after, content) {
+			t.Error("the file has changed")
+		}
+		p = mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}, nil))
+		execute(t, p)
+		if p.Backup != "" || len(glob(t, string(a.Runs), "*.export")) > 0 {
+			t.Errorf("a backup that was not wanted: %q", p.Backup)
+		}
+		for _, journal := range glob(t, string(a.Runs), "*-delete-*.jsonl") {
+			if strings.Contains(journal, p.Run) && bytes.Contains(must(os.ReadFile(journal)), []byte(deadLetter("x", mainQueue))) {
+				t.Error("the journal has a copy that was not wanted")
+			}
+		}
+	})
+}
+
+// FuzzReadRecords: whatever a file holds, reading it ends, its error can be shown, and what was read can be
+// written and read again.
+func FuzzReadRecords(f *testing.F) {
+	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`, `{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, file []byte) {
+		var again bytes.Buffer
+		var want []string
+		err := poison.ReadRecords(bytes.NewReader(file), func(r poison.Record) error {
+			want = append(want, r.Text)
+			return poison.WriteRecord(&again, poison.Found{Message: r.Message, Text: r.Text})
+		})
+		if err != nil && (len(err.Error()) > 500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' })) {
+			t.Errorf("cannot be shown: %q", err)
+		}
+		var got []string
+		if err := poison.ReadRecords(&again, func(r poison.Record) error { got = append(got, r.Text); return nil }); err != nil || !slices.Equal(got, want) {
+			t.Errorf("wrote %q, read %q, %v", want, got, err)
+		}
+	})
+}

@@ -1,0 +1,393 @@
+package poison_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+// TestUndo: every run is rescheduled, byte for byte, and so is its undo.
+func TestUndo(t *testing.T) {
+	all := poison.Source{}
+	for name, plan := range map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
+		"move": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanMove(ctx, all, parking, nil)
+		},
+		"requeue": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanRequeue(ctx, all, poison.Requeue{}, nil)
+		},
+		"delete": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanDelete(ctx, all, poison.Backup{}, nil)
+		},
+		"keep": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all, nil) },
+		"import": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			var file bytes.Buffer
+			if _, err := a.List(ctx, all, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }); err != nil {
+				return nil, err
+			}
+			return a.PlanImport(ctx, &file, "", false)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				store := newQueues(t, 30)
+				put(t, store, poisonQueue, hostCopy("host"), week)
+				put(t, store, poisonQueue, "not base64", week)
+				before := contents(store)
+				a := newAccount(t, store)
+				run := execute(t, mustPlan(t)(plan(ctx, a))).Run
+				after := contents(store)
+				if name != "keep" && after == before {
+					t.Fatalf("the run has changed nothing: %s", after)
+				}
+				undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, run))).Run
+				if contents(store) != before {
+					t.Errorf("after the undo:\n%s\nbefore the run:\n%s", contents(store), before)
+				}
+				_, err := a.PlanUndo(ctx, run)
+				if !errors.Is(err, poison.ErrNothingLeft) {
+					t.Errorf("undo twice: %v", err)
+				}
+				wantError(t, err, run, undo)
+				if _, err = a.Resume(ctx, run, nil); !errors.Is(err, poison.ErrNothingLeft) {
+					t.Errorf("resume of what was undone: %v", err)
+				}
+				execute(t, mustPlan(t)(a.PlanUndo(ctx, undo)))
+				if contents(store) != after {
+					t.Errorf("after the undo of the undo:\n%s\nafter the run:\n%s", contents(store), after)
+				}
+			})
+		})
+	}
+}
+
+// contents are all texts by queue.
+func contents(store *memory.Store) string {
+	var b strings.Builder
+	for _, name := range []string{mainQueue, poisonQueue, parking} {
+		for _, text := range texts(store, name) {
+			fmt.Fprintf(&b, "%s %s\n", name, text)
+		}
+	}
+	return b.String()
+}
+
+// TestUndoTaken: what the function app has taken is not reschedule, and is said.
+func TestUndoTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 10)
+		original := texts(store, poisonQueue)
+		a := newAccount(t, store)
+		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil))).Run
+		delivered := must(store.Receive(ctx, mainQueue, 3, time.Minute))
+		for _, m := range delivered {
+			if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		underWay := must(store.Receive(ctx, mainQueue, 2, time.Hour))
+		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
+		if r.Done != 5 || r.Skipped != 5 || len(r.Why) != 5 || r.Twice != 0 {
+			t.Errorf("%+v", r)
+		}
+		for _, why := range r.Why {
+			if !strings.Contains(why, mainQueue) {
+				t.Errorf("%q does not say from where", why)
+			}
+		}
+		back := texts(store, poisonQueue)
+		if len(back) != 5 {
+			t.Errorf("%d are back", len(back))
+		}
+		for _, text := range back {
+			if !slices.Contains(original, text) {
+				t.Errorf("came back as %s", text)
+			}
+		}
+		for _, m := range underWay {
+			if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
+				t.Errorf("the function app has lost its message: %v", err)
+			}
+		}
+		if n := len(store.All(mainQueue)); n > 0 {
+			t.Errorf("%d are left for the function app", n)
+		}
+	})
+}
+
+func TestUndoRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 3)
+		a := newAccount(t, store)
+		_, err := a.PlanUndo(ctx, "20260101-000000-move-abcd")
+		if !errors.Is(err, journal.ErrNoRun) {
+			t.Errorf("a run that never was: %v", err)
+		}
+		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}, nil))).Run
+		_, err = a.PlanUndo(ctx, kept)
+		if !errors.Is(err, poison.ErrNothingLeft) {
+			t.Errorf("a delete without a copy: %v", err)
+		}
+		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking, nil))
+		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
+			t.Errorf("a run that is under way: %v", err)
+		}
+		run := execute(t, p).Run
+		other := *a
+		other.Name = "elsewhere"
+		_, err = other.PlanUndo(ctx, run)
+		if !errors.Is(err, poison.ErrOtherAccount) {
+			t.Errorf("a run on another account: %v", err)
+		}
+		wantError(t, err, "test", "elsewhere")
+		if n := len(must(a.Runs.List())); n != 2 {
+			t.Errorf("%d journals, want 2: a plan that is refused leaves none", n)
+		}
+	})
+}
+
+// interrupted carries out a move or a delete that is killed at the given deletion, after
+// or before it took effect.
+func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, run string) {
+	t.Helper()
+	first := newAccount(t, store)
+	k := newKiller(t, store, -1, afterwards, string(first.Runs))
+	before, deletions := k.before, 0
+	k.before = func(operation string) error {
+		if operation == "delete" {
+			if deletions++; deletions == deletion {
+				k.at = k.n + 1
+			}
+		}
+		return before(operation)
+	}
+	first.Store = k
+	plan := func() (*poison.Plan, error) {
+		return first.PlanMove(context.Background(), poison.Source{}, parking, nil)
+	}
+	if command == "delete" {
+		plan = func() (*poison.Plan, error) {
+			return first.PlanDelete(context.Background(), poison.Source{}, poison.Backup{}, nil)
+		}
+	}
+	p := mustPlan(t)(plan())
+	_, _ = p.Execute(context.Background(), nil)
+	if !k.dead {
+		t.Fatal("it was not killed")
+	}
+	return accountIn(store, k.to), p.Run
+}
+
+// TestUndoInterrupted: a run that was killed is undone as far as it came, wherever its messages are.
+func TestUndoInterrupted(t *testing.T) {
+	for _, command := range []string{"move", "delete"} {
+		for deletion := 1; deletion <= 20; deletion++ {
+			for _, afterwards := range []bool{false, true} {
+				for _, wait := range []bool{false, true} {
+					t.Run(fmt.Sprintf("%s/%d/afterwards=%v/leases_end=%v", command, deletion, afterwards, wait), func(t *testing.T) {
+						synctest.Test(t, func(t *testing.T) { undoInterrupted(t, command, deletion, afterwards, wait) })
+					})
+				}
+			}
+		}
+	}
+}
+
+func undoInterrupted(t *testing.T, command string, deletion int, afterwards, wait bool) {
+	t.Helper()
+	store := newQueues(t, 20)
+	a, run := interrupted(t, store, command, deletion, afterwards)
+	if wait {
+		<-time.After(leasesEnd)
+	}
+	refused := 0
+	switch p, err := a.PlanUndo(context.Background(), run); {
+	case err == nil:
+		refused = p.Refused
+		execute(t, p)
+	case !errors.Is(err, poison.ErrNothingLeft):
+		t.Fatal(err)
+	}
+	if back := calls(store, poisonQueue); len(back) != 20 {
+		t.Errorf("%d of 20 are back", len(back))
+	}
+	if n := len(store.All(parking)); n > refused {
+		t.Errorf("%d are left on %s, %d were refused", n, parking, refused)
+	}
+	if more := len(store.All(poisonQueue)) - 20; more > inFlight {
+		t.Errorf("%d are there twice", more)
+	}
+}
+
+// TestUndoAndResume: nobody goes on with a run while somebody else undoes it. Whichever comes first, and
+// wherever it is killed, no message is lost.
+func TestUndoAndResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 20)
+		a, run := interrupted(t, store, "move", 9, false)
+		other := *a
+		other.Name = "elsewhere"
+		if _, err := other.Resume(ctx, run, nil); !errors.Is(err, poison.ErrOtherAccount) {
+			t.Errorf("resume on another account: %v", err)
+		}
+		p := mustPlan(t)(a.PlanUndo(ctx, run))
+		if r, err := a.Resume(ctx, run, nil); err == nil {
+			t.Errorf("the run was resumed while it was about to be undone: %+v", r)
+		}
+		execute(t, p)
+		if n := len(calls(store, poisonQueue, parking)); n != 20 {
+			t.Errorf("%d of 20 are anywhere", n)
+		}
+	})
+	for _, first := range []string{"original", "undo"} {
+		t.Run("undo_killed_as_it_begins/"+first+"_resumed_first", func(t *testing.T) {
+			for lines := range 3 {
+				synctest.Test(t, func(t *testing.T) { undoBegins(t, first, lines) })
+			}
+		})
+	}
+}
+
+// undoBegins kills an undo when it has written so many lines behind its plan, and all that they follow from.
+func undoBegins(t *testing.T, first string, lines int) {
+	t.Helper()
+	ctx := context.Background()
+	store := newQueues(t, 20)
+	a, run := interrupted(t, store, "move", 9, false)
+	k := newKiller(t, store, -1, false, string(a.Runs))
+	a.Store = k
+	p := mustPlan(t)(a.PlanUndo(ctx, run))
+	k.at = k.n + 1
+	_, _ = p.Execute(ctx, nil)
+	cut(t, filepath.Join(k.to, p.Run+".jsonl"), p.Total+1+lines)
+	survivor := accountIn(store, k.to)
+	order := []string{run, p.Run}
+	if first == "undo" {
+		slices.Reverse(order)
+	}
+	for _, id := range order {
+		if _, err := survivor.Resume(ctx, id, nil); err != nil && !errors.Is(err, poison.ErrNothingLeft) {
+			t.Errorf("resume %s: %v", id, err)
+		}
+		<-time.After(leasesEnd)
+		if n := len(calls(store, poisonQueue, parking)); n != 20 {
+			t.Fatalf("cut behind %d lines, after the resume of %s: %d of 20 are anywhere", lines, id, n)
+		}
+	}
+}
+
+// cut leaves the first lines of a file.
+func cut(t *testing.T, path string, lines int) {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := bytes.SplitAfter(content, []byte("\n"))
+	if err := os.WriteFile(path, bytes.Join(all[:min(lines, len(all))], nil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestResumeExpiring: a message that expires before its lease would end does not keep a run from going on.
+func TestResumeExpiring(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 0)
+		put(t, store, poisonQueue, hostCopy("expires"), 4*time.Minute)
+		for i := range 20 {
+			put(t, store, poisonQueue, deadLetter(fmt.Sprint(i), mainQueue), 0)
+		}
+		a, run := interrupted(t, store, "move", 1, false)
+		r, err := a.Resume(ctx, run, nil)
+		if err != nil {
+			t.Errorf("resume: %v", err)
+		}
+		<-time.After(leasesEnd)
+		if !r.Finished() {
+			if r, err = a.Resume(ctx, run, nil); err != nil {
+				t.Errorf("resume again: %v", err)
+			}
+		}
+		if n := len(calls(store, parking)); n < 20 || !r.Finished() {
+			t.Errorf("%d of 20 arrived: %+v", n, r)
+		}
+	})
+}
+
+// TestTwoOperators: two runs at once on one queue never take the same message.
+func TestTwoOperators(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 300)
+		plans := make(chan *poison.Plan, 2)
+		go func() {
+			p, err := newAccount(t, store).PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			plans <- p
+		}()
+		go func() {
+			p, err := newAccount(t, store).PlanMove(ctx, poison.Source{}, parking, nil)
+			if err != nil {
+				t.Error(err)
+			}
+			plans <- p
+		}()
+		one, two := <-plans, <-plans
+		if t.Failed() {
+			return
+		}
+		if one.Total+two.Total != 300 {
+			t.Errorf("planned %d and %d", one.Total, two.Total)
+		}
+		both := make(chan poison.Result)
+		for _, p := range []*poison.Plan{one, two} {
+			go func() {
+				r, err := p.Execute(ctx, nil)
+				if err != nil {
+					t.Error(err)
+				}
+				both <- r
+			}()
+		}
+		first, second := <-both, <-both
+		if first.Done+second.Done != 300 || first.Twice+second.Twice+first.Skipped+second.Skipped != 0 {
+			t.Errorf("%+v and %+v", first, second)
+		}
+		there := calls(store, mainQueue, parking, poisonQueue)
+		for id, copies := range there {
+			if copies != 1 {
+				t.Errorf("%s is there %d times", id, copies)
+			}
+		}
+		if len(there) != 300 || len(store.All(poisonQueue)) != 0 {
+			t.Errorf("%d are there, %d are left", len(there), len(store.All(poisonQueue)))
+		}
+	})
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -1,0 +1,132 @@
+package view_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison/view"
+)
+
+// TestSecretNames: the names that tell are found in every spelling, and Idempotency-Key, which every log has,
+// is no secret.
+func TestSecretNames(t *testing.T) {
+	for _, name := range []string{
+		"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "x-functions-key", "Ocp-Apim-Subscription-Key",
+		"access_token", "clientSecret", "client_secret", "PASSWORD", "Passwd", "user-pwd", "X-Hub-Signature-256", "credentials", "SessionId",
+		"X-Auth", "connection.string", "sig", "id_token", "X-Session", "pin",
+	} {
+		if got := string(view.Content([]byte(`{"`+name+`":"CANARY"}`), false)); strings.Contains(got, "CANARY") {
+			t.Errorf("%s is shown", name)
+		}
+	}
+	for _, name := range []string{"Idempotency-Key", "idempotencyKey", "Content-Type", "requestId", "design", "shipping", "compass", "X-Correlation-ID"} {
+		if got := string(view.Content([]byte(`{"`+name+`":"value"}`), false)); !strings.Contains(got, "value") {
+			t.Errorf("%s is hidden", name)
+		}
+	}
+}
+
+func TestSchemes(t *testing.T) {
+	for value, want := range map[string]string{
+		"Bearer abc": "Bearer ***", "basic abc": "basic ***", "SharedKey a:b": "SharedKey ***", "AWS4-HMAC-SHA256 Credential=a": "AWS4-HMAC-SHA256 ***",
+		"abc def": "***", "Bearer": "***", "Bearer ": "***", "": "",
+	} {
+		content := fmt.Sprintf(`{"Authorization":%q}`, value)
+		if got := string(view.Content([]byte(content), false)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
+			t.Errorf("%q is shown as %s", value, got)
+		}
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://h.example/a":                 "https://h.example/a",
+		"https://h.example:8443/a?":           "https://h.example:8443/a?",
+		"https://u@h.example/":                "https://***@h.example/",
+		"https://u:p@ss@h.example/":           "https://***@h.example/",
+		"https://u:p/w@h.example/":            "https://***@h.example/",
+		"https://h.example:80/a@b":            "https://h.example:80/a@b",
+		"http://[::1]:80/a@b":                 "http://[::1]:80/a@b",
+		"http://[::1]/a@b":                    "http://[::1]/a@b",
+		"https://h.example/?a=1&b&c=&d=x=y":   "https://h.example/?a=***&***&c=&d=***",
+		"https://h.example/?a=1?b=2#t=3":      "https://h.example/?a=***#***",
+		"https://h.example/#access_token=x":   "https://h.example/#***",
+		"/orders?code=x":                      "/orders?code=***",
+		"amqps://u:p@h/v?x=y":                 "amqps://***@h/v?x=***",
+		"https://h.example/?q=a b&code=x":     "https://h.example/?q=***&code=***",
+		"https://h.example/a;session=x/b?c=d": "https://h.example/a;session=***?c=***",
+	} {
+		content, _ := json.Marshal(map[string]string{"u": url})
+		wanted := "{\n  \"u\": \"" + want + "\"\n}\n"
+		if got := string(view.Content(content, false)); got != wanted {
+			t.Errorf("%s is shown as %s", url, got)
+		}
+	}
+}
+
+// TestBrokenMessages: malformed messages are what people look at, and a message may break off anywhere.
+func TestBrokenMessages(t *testing.T) {
+	for name, content := range map[string]string{"native": native, "nexus": nexus} {
+		for n := range len(content) {
+			got := string(view.Content([]byte(content[:n]), false))
+			if strings.Contains(got, "CANARY") || strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
+				t.Fatalf("%s of %d bytes is shown as %s", name, n, got)
+			}
+			mustBePrintable(t, got)
+		}
+	}
+}
+
+// FuzzSecrets plants secrets among whatever a sender may write.
+func FuzzSecrets(f *testing.F) {
+	for _, seed := range []string{
+		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'", "Bearer ", "\xff\x00",
+	} {
+		f.Add(seed, seed)
+		f.Add("x"+seed, "")
+	}
+	f.Add("<key", "\xff\xff>")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, content := range planted(a, b) {
+			outputs := []string{
+				string(view.Content([]byte(content), false)), string(view.Diff([]byte(content), []byte(native), false)),
+				string(view.Diff([]byte(nexus), []byte(content), false)), string(view.Content([]byte(content+a), false)),
+			}
+			if e, err := envelope.Parse([]byte(content)); err == nil {
+				outputs = append(outputs, fmt.Sprint(view.OfCall(e, false)))
+				mustBePrintable(t, fmt.Sprint(view.OfCall(e, true)))
+			}
+			for _, output := range outputs {
+				if strings.Contains(output, "CANARY") {
+					t.Errorf("%s\nis shown as\n%s", content, output)
+				}
+				mustBePrintable(t, output)
+			}
+			mustBePrintable(t, string(view.Content([]byte(content), true)))
+		}
+	})
+}
+
+// planted are messages with two texts of a sender's, neither of which is secret, and secrets beside them.
+func planted(a, b string) []string {
+	a, b = strings.ReplaceAll(a, "CANARY", ""), strings.ReplaceAll(b, "CANARY", "")
+	inner := `{"x":` + quoted(a) + `,"password":"CANARY","y":[{"apiKey":{"z":"CANARY"}},` + quoted(b) + `]}`
+	text := a + "\npassword=CANARY\n" + b + "\nAuthorization: Bearer CANARY\nhttps://u:CANARY@h.example/?a=CANARY\n<o:Token>CANARY</o:Token>"
+	call := func(members string) string {
+		return `{"asyncCaller":1,"call":{"url":"https://u:CANARY@t.example/p?code=CANARY",` + members + `},"context":` + inner + `}`
+	}
+	return []string{
+		call(`"headers":{"Authorization":"Bearer CANARY","X-Key":["CANARY"]},"json":` + inner),
+		call(`"body":` + quoted(inner)),
+		call(`"body":` + quoted(text)),
+		call(`"body":` + quoted(`{"s":`+quoted(inner)+`}`)),
+		call(`"bodyBase64":"` + inBase64(text) + `"`),
+		`{"RawRequest":{"Title":"PUT https://t.example/?x=CANARY","CallOut":"` +
+			inBase64("PUT /?x=CANARY HTTP/1.1\r\nHost: t.example\r\nX-Token: CANARY\r\nContent-Type: text/plain\r\n\r\n"+text) + `","Context":"` + inBase64(inner) + `"}}`,
+		text,
+	}
+}

@@ -1,0 +1,226 @@
+package azure_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/queue/azure"
+)
+
+const (
+	name = "AzureWebJobsStorage"
+	// key is base64 and easy to find again in what is printed.
+	key = "Y2FuYXJ5LWtleS1jYW5hcnkta2V5LWNhbmFyeQ=="
+	// signature is a SAS.
+	signature = "sv=2022-11-02&ss=q&srt=sco&sp=raup&sig=canarySAS%2Bsig%3D"
+	devKey    = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+)
+
+func parse(settings map[string]string) (azure.Connection, error) {
+	return azure.ParseConnection(func(key string) string { return settings[key] }, name)
+}
+
+func TestParseConnection(t *testing.T) {
+	tests := map[string]struct {
+		settings map[string]string
+		want     azure.Connection
+	}{
+		"account_key": {
+			map[string]string{name: "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=" + key + ";EndpointSuffix=core.windows.net"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
+		},
+		"sovereign_cloud": {
+			map[string]string{name: "AccountName=acct;AccountKey=" + key + ";EndpointSuffix=core.chinacloudapi.cn;"},
+			azure.Connection{Endpoint: "https://acct.queue.core.chinacloudapi.cn", AccountName: "acct", AccountKey: key},
+		},
+		"queue_endpoint_wins": {
+			map[string]string{name: "AccountName=acct;AccountKey=" + key + ";QueueEndpoint=http://127.0.0.1:7001/acct/;BlobEndpoint=:::"},
+			azure.Connection{Endpoint: "http://127.0.0.1:7001/acct", AccountName: "acct", AccountKey: key},
+		},
+		"spaces_and_case": {
+			map[string]string{name: " accountname=acct; ACCOUNTKEY=" + key + " ;; DefaultEndpointsProtocol=HTTP "},
+			azure.Connection{Endpoint: "http://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
+		},
+		"signature": {
+			map[string]string{name: "QueueEndpoint=https://acct.queue.core.windows.net/;SharedAccessSignature=?" + signature},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", SAS: signature},
+		},
+		"signature_and_name": {
+			map[string]string{name: "AccountName=acct;SharedAccessSignature=" + signature},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", SAS: signature},
+		},
+		"development": {
+			map[string]string{name: "UseDevelopmentStorage=true"},
+			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+		},
+		"development_elsewhere": {
+			map[string]string{name: "UseDevelopmentStorage=True;DevelopmentStorageProxyUri=http://azurite:8080/"},
+			azure.Connection{Endpoint: "http://azurite:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+		},
+		"connection_string_wins_over_identity": {
+			map[string]string{name: "UseDevelopmentStorage=true", name + "__accountName": "acct", name + "__credential": "nonsense"},
+			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+		},
+		"identity_default": {
+			map[string]string{name + "__accountName": "acct"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
+		},
+		"identity_queue_service_uri": {
+			map[string]string{name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net/", name + "__serviceUri": "https://other"},
+			azure.Connection{Endpoint: "https://acct.queue.core.usgovcloudapi.net"},
+		},
+		"identity_service_uri": {
+			map[string]string{name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1"},
+			azure.Connection{Endpoint: "https://127.0.0.1:10001/devstoreaccount1"},
+		},
+		"identity_account_name_first": {
+			map[string]string{name + "__accountName": "acct", name + "__queueServiceUri": "http://never-read"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
+		},
+		"identity_managed": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true}},
+		},
+		"identity_user_assigned": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": "ManagedIdentity", name + "__clientId": "id"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+		},
+		"identity_application": {
+			map[string]string{
+				name + "__accountName": "acct",
+				name + "__tenantId":    "tenant", name + "__clientId": "id", name + "__clientSecret": "canary-secret",
+			},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "canary-secret"},
+			},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := parse(test.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
+				t.Errorf("connection (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseConnection_problems(t *testing.T) {
+	const (
+		canary   = "canary"
+		basics   = "AccountName=acct;AccountKey=" + key
+		notFound = "neither AccountName nor QueueEndpoint"
+		noKey    = "neither AccountKey nor SharedAccessSignature"
+	)
+	tests := map[string]struct {
+		settings map[string]string
+		want     []string // one for each line
+	}{
+		"missing": {nil, []string{name + ": missing: want a connection string"}},
+		"blank":   {map[string]string{name: "  "}, []string{name + ": missing"}},
+		"no_pairs": {
+			map[string]string{name: canary},
+			[]string{name + ": part 1 of the connection string is not Name=Value", notFound, noKey},
+		},
+		"nothing_known":  {map[string]string{name: "Canary=canary"}, []string{notFound, noKey}},
+		"no_key":         {map[string]string{name: "AccountName=acct"}, []string{noKey}},
+		"no_account":     {map[string]string{name: "AccountKey=" + key}, []string{notFound, "AccountKey but no AccountName"}},
+		"key_cut_off":    {map[string]string{name: "AccountName=acct;AccountKey=canary-"}, []string{"AccountKey is not base64"}},
+		"bad_account":    {map[string]string{name: "AccountName=Canary.x/;AccountKey=" + key}, []string{"3 to 24 lower-case letters"}},
+		"bad_protocol":   {map[string]string{name: basics + ";DefaultEndpointsProtocol=canary"}, []string{"DefaultEndpointsProtocol can only be"}},
+		"bad_suffix":     {map[string]string{name: basics + ";EndpointSuffix=x?canary"}, []string{"EndpointSuffix is not a plain URL"}},
+		"bad_endpoint":   {map[string]string{name: basics + ";QueueEndpoint=%zzcanary"}, []string{"QueueEndpoint is not a URL"}},
+		"relative":       {map[string]string{name: basics + ";QueueEndpoint=/canary"}, []string{"QueueEndpoint is not a URL"}},
+		"ftp":            {map[string]string{name: basics + ";QueueEndpoint=ftp://canary"}, []string{"want https or http"}},
+		"endpoint_query": {map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature}, []string{"QueueEndpoint is not a plain URL"}},
+		"endpoint_user":  {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"}, []string{"QueueEndpoint is not a plain URL"}},
+		"no_signature":   {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"}, []string{"SharedAccessSignature is not one"}},
+		"development":    {map[string]string{name: "UseDevelopmentStorage=canary"}, []string{"UseDevelopmentStorage can only be true"}},
+		"proxy":          {map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"}, []string{"DevelopmentStorageProxyUri is not a URL"}},
+		"identity_http": {
+			map[string]string{name + "__queueServiceUri": "http://canary.example"},
+			[]string{name + "__queueServiceUri: not a URL that can be used: want https"},
+		},
+		"identity_no_url": {map[string]string{name + "__serviceUri": "canary"}, []string{name + "__serviceUri: not a URL"}},
+		"identity_account": {
+			map[string]string{name + "__accountName": "canary.evil.example/"},
+			[]string{name + "__accountName: not the name of a storage account"},
+		},
+		"identity_unknown": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": canary},
+			[]string{name + "__credential: unknown: want managedidentity"},
+		},
+		"identity_parts": {
+			map[string]string{name + "__accountName": "acct", name + "__clientSecret": canary},
+			[]string{name + "__tenantId: missing", name + "__clientId: missing"},
+		},
+		"identity_client_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__clientId": canary},
+			[]string{name + "__tenantId: missing", name + "__clientSecret: missing"},
+		},
+		"identity_everything_wrong": {
+			map[string]string{name + "__queueServiceUri": "http://canary", name + "__credential": canary},
+			[]string{name + "__queueServiceUri: ", name + "__credential: "},
+		},
+		"identity_nowhere": {
+			map[string]string{name + "__credential": "managedidentity"},
+			[]string{name + ": missing: want a connection string, UseDevelopmentStorage=true, or an identity: " + name + "__accountName"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			conn, err := parse(test.settings)
+			if err == nil || conn != (azure.Connection{}) {
+				t.Fatalf("got %v, %v; want an error and nothing else", conn, err)
+			}
+			lines := strings.Split(err.Error(), "\n")
+			if len(lines) != len(test.want) {
+				t.Fatalf("problems:\n%v\nwant %d", err, len(test.want))
+			}
+			for i, want := range test.want {
+				if !strings.Contains(lines[i], want) || !strings.HasPrefix(lines[i], "AzureWebJobsStorage") {
+					t.Errorf("problem %q, want the setting and %q", lines[i], want)
+				}
+			}
+			if strings.Contains(strings.ToLower(err.Error()), canary) {
+				t.Errorf("a value shows in %q", err)
+			}
+		})
+	}
+}
+
+func TestConnection_hidesSecrets(t *testing.T) {
+	conn := azure.Connection{
+		Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary-key", SAS: "canary-sas",
+		Identity: azure.Identity{ClientSecret: "canary-secret"},
+	}
+	values := map[string]any{
+		"value": conn, "pointer": &conn, "slice": []azure.Connection{conn}, "map": map[string]azure.Connection{"x": conn},
+		"secret": conn.AccountKey, "pointer to secret": &conn.AccountKey, "identity": conn.Identity,
+	}
+	for what, value := range values {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%q", "%x", "%X", "%t", "%08.3f", "%c", "%U"} {
+			if got := fmt.Sprintf(verb, value); strings.Contains(got, "canary") || strings.Contains(got, "63616e617279") || strings.Contains(got, "63616E617279") {
+				t.Errorf("%s shows in %s: %s", what, verb, got)
+			}
+		}
+		if got := fmt.Sprint(value) + fmt.Sprintln(value); strings.Contains(got, "canary") {
+			t.Errorf("%s shows in Sprint: %s", what, got)
+		}
+		got, err := json.Marshal(value)
+		if err != nil || strings.Contains(string(got), "canary") {
+			t.Errorf("%s shows in JSON: %s, %v", what, got, err)
+		}
+	}
+	if got := fmt.Sprintf("%v %s %#v", conn.SAS, conn.SAS.String(), conn.SAS.GoString()); got != `*** *** "***"` {
+		t.Errorf("a secret is printed as %s", got)
+	}
+}

@@ -1,0 +1,282 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+)
+
+const (
+	canaryKey  = "Y2FuYXJ5LWtleS1jYW5hcnkta2V5LWNhbmFyeQ=="
+	canarySAS  = "sv=2022-11-02&ss=q&srt=sco&sp=raup&sig=canarySAS%2Bsig%3D"
+	canaryText = "canary-text"
+)
+
+// connections are both ways that a secret can get into a request: in its URL and in a header.
+func connections(endpoint string) map[string]Connection {
+	return map[string]Connection{
+		"key": {Endpoint: endpoint + "/acct", AccountName: "acct", AccountKey: canaryKey},
+		"sas": {Endpoint: endpoint, SAS: canarySAS},
+	}
+}
+
+func mustOpen(t *testing.T, conn Connection) *Store {
+	t.Helper()
+	store, err := Open(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func serve(t *testing.T, handler http.HandlerFunc) string {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+func putError(ctx context.Context, store *Store) error {
+	_, err := store.Put(ctx, "async-caller", queue.Item{Text: canaryText})
+	return err
+}
+
+// mustHideSecrets looks at the error, and at whatever it wraps, in every way of printing.
+func mustHideSecrets(t *testing.T, err error) {
+	t.Helper()
+	for ; err != nil; err = errors.Unwrap(err) {
+		for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %q", err, err, err, err)} {
+			for _, secret := range []string{"canary", canaryKey, "sig=", "SharedKey"} {
+				if strings.Contains(text, secret) {
+					t.Errorf("%q shows in %s", secret, text)
+				}
+			}
+		}
+		if strings.Contains(err.Error(), "\n") {
+			t.Errorf("more than one line: %q", err)
+		}
+	}
+}
+
+// answerWith is a service that gives one answer. Like the real one it tells more than we want to repeat.
+func answerWith(status int, code string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if code != "" {
+			w.Header().Set("x-ms-error-code", code)
+		}
+		w.Header().Set("X-Canary", "canary")
+		w.WriteHeader(status)
+		_, _ = fmt.Fprintf(w, "<Error><Message>%s\n%s\ncanary</Message></Error>", r.Header.Get("Authorization"), r.URL)
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	tests := []struct {
+		status int
+		code   string
+		kind   error // nil: may pass
+		text   string
+	}{
+		{404, "QueueNotFound", queue.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
+		{409, "QueueBeingDeleted", queue.ErrNoQueue, "409 QueueBeingDeleted: queue does not exist"},
+		{404, "MessageNotFound", queue.ErrStale, "404 MessageNotFound: message is gone or was received by somebody else"},
+		{400, "PopReceiptMismatch", queue.ErrStale, "400 PopReceiptMismatch: message is gone or was received by somebody else"},
+		{403, "AuthorizationFailure", queue.ErrRefused, "403 AuthorizationFailure: storage refused"},
+		{403, "AuthenticationFailed", queue.ErrRefused, "403 AuthenticationFailed: storage refused"},
+		{401, "NoAuthenticationInformation", queue.ErrRefused, "401 NoAuthenticationInformation: storage refused"},
+		{400, "InvalidResourceName", queue.ErrRefused, "400 InvalidResourceName: storage refused"},
+		{413, "RequestBodyTooLarge", queue.ErrRefused, "413 RequestBodyTooLarge: storage refused"},
+		{404, "", queue.ErrRefused, "404 Not Found: storage refused"},
+		{403, "not\ta code", queue.ErrRefused, "403 Forbidden: storage refused"},
+		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
+		{429, "", nil, "429 Too Many Requests"},
+		{500, "InternalError", nil, "500 InternalError"},
+		{500, "OperationTimedOut", nil, "500 OperationTimedOut"},
+		{502, "", nil, "502 Bad Gateway"},
+		{503, "ServerBusy", nil, "503 ServerBusy"},
+		{599, "", nil, "599"},
+		{302, "", nil, "302 Found"},
+		{200, "", nil, "200 OK"},
+	}
+	for _, test := range tests {
+		t.Run(fmt.Sprintf("%d_%s", test.status, test.code), func(t *testing.T) {
+			var requests atomic.Int32
+			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				requests.Add(1)
+				w.Header().Set("Location", "http://"+r.Host+"/elsewhere")
+				answerWith(test.status, test.code)(w, r)
+			})
+			for name, conn := range connections(url) {
+				requests.Store(0)
+				err := putError(t.Context(), mustOpen(t, conn))
+				if want := "put on queue async-caller: " + test.text; err == nil || err.Error() != want {
+					t.Errorf("%s: error %q, want %q", name, err, want)
+				}
+				for _, kind := range []error{queue.ErrNoQueue, queue.ErrStale, queue.ErrRefused} {
+					if errors.Is(err, kind) != (kind == test.kind) { //nolint:errorlint // which one it is
+						t.Errorf("%s: errors.Is(%q, %q) = %t", name, err, kind, errors.Is(err, kind))
+					}
+				}
+				if got := requests.Load(); got != 1 {
+					t.Errorf("%s: %d requests, want 1: retrying is the caller's", name, got)
+				}
+				mustHideSecrets(t, err)
+			}
+		})
+	}
+}
+
+// The service says so when a queue of that name exists with other metadata.
+func TestCreate_exists(t *testing.T) {
+	url := serve(t, answerWith(http.StatusConflict, "QueueAlreadyExists"))
+	if err := mustOpen(t, connections(url)["key"]).Create(t.Context(), "async-caller"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestEveryOperation(t *testing.T) {
+	url := serve(t, answerWith(http.StatusServiceUnavailable, "ServerBusy"))
+	const id, receipt = "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", "canary-receipt"
+	tests := map[string]func(context.Context, *Store) error{
+		"create queue async-caller": func(ctx context.Context, s *Store) error { return s.Create(ctx, "async-caller") },
+		"put on queue async-caller": putError,
+		"update message on queue async-caller": func(ctx context.Context, s *Store) error {
+			_, err := s.Update(ctx, "async-caller", id, receipt, canaryText, 0)
+			return err
+		},
+		"delete message from queue async-caller": func(ctx context.Context, s *Store) error {
+			return s.Delete(ctx, "async-caller", id, receipt)
+		},
+		"receive from queue async-caller": func(ctx context.Context, s *Store) error {
+			_, err := s.Receive(ctx, "async-caller", 1, time.Second)
+			return err
+		},
+		"peek at queue async-caller": func(ctx context.Context, s *Store) error {
+			_, err := s.Peek(ctx, "async-caller", 1)
+			return err
+		},
+		"count queue async-caller": func(ctx context.Context, s *Store) error {
+			_, err := s.Count(ctx, "async-caller")
+			return err
+		},
+		"list queues": func(ctx context.Context, s *Store) error {
+			_, err := s.Names(ctx, "async")
+			return err
+		},
+	}
+	for doing, do := range tests {
+		for name, conn := range connections(url) {
+			err := do(t.Context(), mustOpen(t, conn))
+			if want := doing + ": 503 ServerBusy"; err == nil || err.Error() != want {
+				t.Errorf("%s: error %q, want %q", name, err, want)
+			}
+			mustHideSecrets(t, err)
+		}
+	}
+}
+
+func TestNoAnswer(t *testing.T) {
+	reset := func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the client may see its own write fail first
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			panic(err)
+		}
+		_ = conn.(*net.TCPConn).SetLinger(0) // so that Close sends a reset
+		_ = conn.Close()
+	}
+	cutOff := func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "1000")
+		w.WriteHeader(http.StatusCreated)
+	}
+	notXML := func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "<canary-text")
+	}
+	hang := func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server does not see the client go
+		<-r.Context().Done()
+	}
+	tests := map[string]struct {
+		handler http.HandlerFunc
+		want    error // nil: whatever
+	}{
+		"reset":   {reset, syscall.ECONNRESET},
+		"cut_off": {cutOff, io.ErrUnexpectedEOF},
+		"not_xml": {notXML, nil},
+		"timeout": {hang, context.DeadlineExceeded},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			url := serve(t, test.handler)
+			for way, conn := range connections(url) {
+				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+				defer cancel()
+				if test.want != context.DeadlineExceeded { //nolint:errorlint // the table's entry
+					ctx = t.Context()
+				}
+				mustMayPass(t, way, putError(ctx, mustOpen(t, conn)), test.want)
+			}
+		})
+	}
+}
+
+func TestNobodyListens(t *testing.T) {
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for way, conn := range connections("http://" + addr) {
+		err := putError(t.Context(), mustOpen(t, conn))
+		mustMayPass(t, way, err, syscall.ECONNREFUSED)
+		if !strings.Contains(err.Error(), "Post "+addr+": ") {
+			t.Errorf("%s: error %q does not tell method and host", way, err)
+		}
+	}
+}
+
+// mustMayPass checks an error that is none of package queue's.
+func mustMayPass(t *testing.T, way string, err, want error) {
+	t.Helper()
+	if err == nil || !strings.HasPrefix(err.Error(), "put on queue async-caller: ") {
+		t.Fatalf("%s: error %v, want one that names the operation", way, err)
+	}
+	if want != nil && !errors.Is(err, want) {
+		t.Errorf("%s: error %q is not %q", way, err, want)
+	}
+	for _, kind := range []error{queue.ErrNoQueue, queue.ErrStale, queue.ErrRefused} {
+		if errors.Is(err, kind) {
+			t.Errorf("%s: error %q is %q", way, err, kind)
+		}
+	}
+	mustHideSecrets(t, err)
+}
+
+func TestOneLine(t *testing.T) {
+	tests := map[string]struct{ in, want string }{
+		"folded":  {"first\n\n  second\r\n----------\n\tthird - fourth\n", "first second third fourth"},
+		"cut":     {strings.Repeat("é", maxErrorText), strings.Repeat("é", maxErrorText/2) + "…"},
+		"at_rune": {"x" + strings.Repeat("é", maxErrorText), "x" + strings.Repeat("é", maxErrorText/2-1) + "…"},
+	}
+	for name, test := range tests {
+		if got := oneLine(test.in); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,290 @@
+package lease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/lease"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+// TestRenew: what is chosen stays away for hours, what is not is left alone, and each new receipt is told.
+func TestRenew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueue(t, 100)
+		told := map[string]string{}
+		var mu sync.Mutex
+		h := newHold(t, store, func(m *lease.Message, popReceipt string) {
+			mu.Lock()
+			defer mu.Unlock()
+			told[m.ID] = popReceipt
+		})
+		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(context.Background())
+		var renewing sync.WaitGroup
+		renewing.Go(func() { h.Renew(ctx) })
+		for range 36 {
+			<-time.After(5 * time.Minute)
+			if away(store) != 100 {
+				t.Fatalf("%d are away after %v", away(store), time.Now())
+			}
+		}
+		cancel()
+		renewing.Wait()
+		for _, m := range store.All(poisonQueue) {
+			if told[m.ID] != m.PopReceipt {
+				t.Errorf("%s: told %q, it is %q", m.ID, told[m.ID], m.PopReceipt)
+			}
+			if m.DequeueCount != 1 {
+				t.Errorf("%s was received %d times", m.ID, m.DequeueCount)
+			}
+			if err := h.Delete(context.Background(), h.Find(poisonQueue, m.ID)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// TestRenewBesideDelete: one message whose deletion hangs does not keep the others from being renewed.
+func TestRenewBesideDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := &store{Store: newQueue(t, 3), before: func(operation string, _ int) error {
+			if operation == "delete" {
+				return errors.New("no connection")
+			}
+			return nil
+		}}
+		h := newHold(t, down, nil)
+		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(long - time.Minute)
+		ids := down.All(poisonQueue)
+		failed := make(chan error)
+		go func() { failed <- h.Delete(context.Background(), h.Find(poisonQueue, ids[0].ID)) }()
+		synctest.Wait()
+		h.Secure(t.Context())
+		for _, m := range down.All(poisonQueue) {
+			if left := time.Until(m.NextVisibleAt); m.ID != ids[0].ID && left < long-time.Second {
+				t.Errorf("%s is away for %v more", m.ID, left)
+			}
+		}
+		if err := <-failed; err == nil {
+			t.Error("the deletion has not failed")
+		}
+	})
+}
+
+// TestAdopt: what an earlier run took is ours by its receipt, unless somebody had it since.
+func TestAdopt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		store := newQueue(t, 3)
+		taken, err := store.Receive(ctx, poisonQueue, 3, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := ""
+		h := newHold(t, store, func(_ *lease.Message, popReceipt string) { told = popReceipt })
+		adopt := func(i int, popReceipt, text string) *lease.Message {
+			m, err := h.Adopt(i, poisonQueue, taken[i].ID, popReceipt, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return m
+		}
+		m := adopt(0, taken[0].PopReceipt, taken[0].Text)
+		if err := h.Ensure(ctx, m); err != nil || told != m.PopReceipt() || told == taken[0].PopReceipt {
+			t.Errorf("a receipt that counts: %v, told %q", err, told)
+		}
+		if left := time.Until(store.All(poisonQueue)[2].NextVisibleAt); left != long {
+			t.Errorf("it is ours for %v", left)
+		}
+		m = adopt(1, "stale", taken[1].Text)
+		if err := h.Ensure(ctx, m); !errors.Is(err, lease.ErrLost) || h.Find(poisonQueue, m.ID) != nil {
+			t.Errorf("a stale receipt: %v, still held: %v", err, h.Find(poisonQueue, m.ID) != nil)
+		}
+		if err := h.Delete(ctx, m); !errors.Is(err, lease.ErrLost) {
+			t.Errorf("delete of what is lost: %v", err)
+		}
+		m = adopt(1, "stale", taken[1].Text)
+		if err := h.Delete(ctx, m); !errors.Is(err, lease.ErrLost) {
+			t.Errorf("delete by a stale receipt: %v", err)
+		}
+		m = adopt(2, taken[2].PopReceipt, "") // its text is not known
+		h.Secure(ctx)
+		if err := h.Delete(ctx, m); err != nil {
+			t.Errorf("delete without a text: %v", err)
+		}
+		for _, left := range store.All(poisonQueue) {
+			if left.ID == taken[2].ID || !strings.HasPrefix(left.Text, "text ") {
+				t.Errorf("left: %+v", left)
+			}
+		}
+	})
+}
+
+func TestGiveBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueue(t, 100)
+		h := newHold(t, store, nil)
+		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
+			t.Fatal(err)
+		}
+		m := h.Find(poisonQueue, store.All(poisonQueue)[0].ID)
+		h.GiveBack(t.Context(), m)
+		if away(store) != 99 {
+			t.Errorf("%d are away", away(store))
+		}
+		if err := h.Ensure(t.Context(), m); !errors.Is(err, lease.ErrLost) {
+			t.Errorf("what was given back is still ours: %v", err)
+		}
+		ended, cancel := context.WithCancel(context.Background())
+		cancel()
+		h.Close(ended)
+		if away(store) != 0 {
+			t.Errorf("%d are away after the end", away(store))
+		}
+		for _, m := range store.All(poisonQueue) {
+			if !strings.HasPrefix(m.Text, "text ") {
+				t.Errorf("given back as %q", m.Text)
+			}
+		}
+	})
+}
+
+// TestPersistent: a store that fails for a while, before or after it does something, is asked again.
+func TestPersistent(t *testing.T) {
+	for _, operation := range []string{"count", "peek", "receive", "update", "delete"} {
+		for _, afterwards := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/afterwards=%v", operation, afterwards), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx := t.Context()
+					failing := func(o string, call int) error {
+						if o == operation && call <= 2 {
+							return errors.New("no connection")
+						}
+						return nil
+					}
+					s := &store{Store: newQueue(t, 100)}
+					if afterwards {
+						s.after = failing
+					} else {
+						s.before = failing
+					}
+					h := newHold(t, s, nil)
+					want := 100
+					if operation == "receive" && afterwards {
+						want -= 2 * queue.MaxBatch // received twice without an answer: they are away for a while
+					}
+					choice := all(map[string]int{})
+					choice.Most = true
+					seen, err := h.Take(ctx, poisonQueue, choice)
+					if err != nil || seen != want {
+						t.Fatalf("take: %d, %v", seen, err)
+					}
+					if _, err = h.Look(ctx, poisonQueue, func(queue.Message) {}); err != nil {
+						t.Errorf("look: %v", err)
+					}
+					m := h.Find(poisonQueue, s.All(poisonQueue)[99].ID)
+					<-time.After(long - 10*time.Second)
+					switch err := h.Ensure(ctx, m); {
+					case operation == "update" && afterwards:
+						if !errors.Is(err, lease.ErrLost) || away(s.Store) == 0 {
+							t.Errorf("a receipt that got lost: %v", err)
+						}
+						return
+					case err != nil:
+						t.Errorf("ensure: %v", err)
+					}
+					if err := h.Delete(ctx, m); err != nil || len(s.All(poisonQueue)) != 99 {
+						t.Errorf("delete: %v, %d are left", err, len(s.All(poisonQueue)))
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestRefused: what storage will never do is not tried for a minute, and ends in the error.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusing := &store{Store: newQueue(t, 40), before: func(string, int) error { return queue.ErrRefused }}
+		h := newHold(t, refusing, nil)
+		began := time.Now()
+		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); !errors.Is(err, queue.ErrRefused) {
+			t.Errorf("take: %v", err)
+		}
+		if _, err := h.Look(t.Context(), poisonQueue, func(queue.Message) {}); !errors.Is(err, queue.ErrRefused) {
+			t.Errorf("look: %v", err)
+		}
+		if took := time.Since(began); took > 0 {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
+
+// TestTakeInterrupted: what was chosen before the end of the context is held, and given back by Close.
+func TestTakeInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueue(t, 500)
+		h := newHold(t, store, nil)
+		ctx, cancel := context.WithCancel(context.Background())
+		n := 0
+		_, err := h.Take(ctx, poisonQueue, lease.Choice{Choose: func(queue.Message) (int, bool) {
+			if n++; n == 100 {
+				cancel()
+			}
+			return n, n%2 == 0
+		}})
+		if err == nil || away(store) < 50 {
+			t.Errorf("%d are away, %v", away(store), err)
+		}
+		h.Close(ctx)
+		<-time.After(soon)
+		if away(store) != 0 {
+			t.Errorf("%d are away after the end", away(store))
+		}
+	})
+}
+
+// TestSpool: texts are on the disk, where nobody else can read them, and nothing is left of them.
+func TestSpool(t *testing.T) {
+	folder := t.TempDir()
+	t.Setenv("TMPDIR", folder)
+	store := memory.New()
+	if err := store.Create(t.Context(), poisonQueue); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		if _, err := store.Put(t.Context(), poisonQueue, queue.Item{Text: strings.Repeat("å", queue.MaxTextBytes/2-i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := newHold(t, store, nil)
+	if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
+		t.Errorf("%v, %v stand in the folder", files, err)
+	}
+	for _, m := range store.All(poisonQueue) {
+		if text, err := h.Text(h.Find(poisonQueue, m.ID)); err != nil || text != m.Text {
+			t.Errorf("%d bytes of %d, %v", len(text), len(m.Text), err)
+		}
+	}
+	t.Setenv("TMPDIR", folder+"/not there")
+	if _, err := lease.New(store, nil); err == nil || !strings.Contains(err.Error(), "temporary file") {
+		t.Errorf("no place for the texts: %v", err)
+	}
+}

@@ -1,0 +1,167 @@
+package queue_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/queue"
+)
+
+func TestValidName(t *testing.T) {
+	tests := map[string]struct {
+		name string
+		want bool
+	}{
+		"ours":            {"async-caller", true},
+		"priority":        {"async-caller-10", true},
+		"digits":          {"123", true},
+		"shortest":        {"abc", true},
+		"longest":         {strings.Repeat("a", 63), true},
+		"empty":           {"", false},
+		"too_short":       {"ab", false},
+		"too_long":        {strings.Repeat("a", 64), false},
+		"upper_case":      {"Async-caller", false},
+		"double_dash":     {"async--caller", false},
+		"dash_first":      {"-async", false},
+		"dash_last":       {"async-", false},
+		"underscore":      {"async_caller", false},
+		"dot":             {"async.caller", false},
+		"slash":           {"async/caller", false},
+		"umlaut":          {"äsync", false},
+		"newline_at_end":  {"async\n", false},
+		"unresolved_name": {"%queue%", false},
+	}
+	for name, test := range tests {
+		if got := queue.ValidName(test.name); got != test.want {
+			t.Errorf("%s: ValidName(%q) = %t, want %t", name, test.name, got, test.want)
+		}
+	}
+}
+
+func TestPoisonName(t *testing.T) {
+	longest := strings.Repeat("a", 63-len("-poison"))
+	tests := map[string]struct {
+		name, want string // want is empty where there is none
+	}{
+		"ours":        {"async-caller", "async-caller-poison"},
+		"priority":    {"async-caller-1", "async-caller-1-poison"},
+		"longest":     {longest, longest + "-poison"},
+		"too_long":    {longest + "a", ""},
+		"is_poison":   {"async-caller-poison", ""},
+		"poison_only": {"-poison", ""},
+		"no_dash":     {"poison", "poison-poison"},
+		"in_between":  {"a-poison-b", "a-poison-b-poison"},
+		"bad":         {"Async", ""},
+		"empty":       {"", ""},
+		"dash_last":   {"async-", ""},
+	}
+	for name, test := range tests {
+		got, ok := queue.PoisonName(test.name)
+		if ok != (test.want != "") || ok && got != test.want {
+			t.Errorf("%s: PoisonName(%q) = %q, %t; want %q", name, test.name, got, ok, test.want)
+		}
+		if ok && !queue.ValidName(got) {
+			t.Errorf("%s: PoisonName(%q) = %q, which is no valid name", name, test.name, got)
+		}
+	}
+}
+
+func TestEncoding(t *testing.T) {
+	tests := map[string]struct {
+		encoding      queue.Encoding
+		content, text string
+	}{
+		"base64":         {queue.Base64, "hello", "aGVsbG8="},
+		"base64_empty":   {queue.Base64, "", ""},
+		"base64_binary":  {queue.Base64, "\x00\xff\xfe", "AP/+"},
+		"base64_unicode": {queue.Base64, "🙂", "8J+Zgg=="},
+		"none":           {queue.None, "<a>\n</a> 🙂", "<a>\n</a> 🙂"},
+		"none_empty":     {queue.None, "", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := test.encoding.Encode([]byte(test.content)); got != test.text {
+				t.Errorf("Encode(%q) = %q, want %q", test.content, got, test.text)
+			}
+			got, err := test.encoding.Decode(test.text)
+			if err != nil || string(got) != test.content {
+				t.Errorf("Decode(%q) = %q, %v; want %q", test.text, got, err, test.content)
+			}
+		})
+	}
+}
+
+// The host's decoder is .NET's.
+func TestEncoding_decodesLikeTheHost(t *testing.T) {
+	for text, want := range map[string]string{
+		" aGVs\r\n\tbG8= ": "hello",
+		"test":             "\xb5\xeb-", // plain text that happens to be base64
+		"\n":               "",
+	} {
+		if got, err := queue.Base64.Decode(text); err != nil || string(got) != want {
+			t.Errorf("Decode(%q) = %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{
+		"aGVsbG8",     // no padding
+		"aGVsbG8==",   // too much of it
+		"aGVsbG8=x",   // something after it
+		"aGVs_G8=",    // the URL alphabet
+		"aGVs\u00a08", // white space, but not the decoder's
+		"{}", "hello, world", "\x00",
+	} {
+		if got, err := queue.Base64.Decode(text); err == nil {
+			t.Errorf("Decode(%q) = %q, want an error", text, got)
+		} else if !strings.HasPrefix(err.Error(), "not base64: ") {
+			t.Errorf("Decode(%q): error %q does not say what is wrong", text, err)
+		}
+	}
+}
+
+func TestEncoding_MaxContentBytes(t *testing.T) {
+	for _, encoding := range []queue.Encoding{queue.Base64, queue.None} {
+		limit := encoding.MaxContentBytes()
+		if got := len(encoding.Encode(make([]byte, limit))); got > queue.MaxTextBytes {
+			t.Errorf("%s: the largest content takes %d bytes, more than %d", encoding, got, queue.MaxTextBytes)
+		}
+		if got := len(encoding.Encode(make([]byte, limit+1))); got <= queue.MaxTextBytes {
+			t.Errorf("%s: content of %d bytes still fits", encoding, limit+1)
+		}
+	}
+}
+
+func FuzzEncoding(f *testing.F) {
+	for _, seed := range []string{"", "x", "test", "\x00\xff", "<&>\r\n 🙂", strings.Repeat("long ", 100)} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		for _, encoding := range []queue.Encoding{queue.Base64, queue.None} {
+			text := encoding.Encode(content)
+			got, err := encoding.Decode(text)
+			if err != nil || !bytes.Equal(got, content) {
+				t.Errorf("%s: Decode(%q) = %q, %v; want %q", encoding, text, got, err, content)
+			}
+			if fits := len(content) <= encoding.MaxContentBytes(); fits != (len(text) <= queue.MaxTextBytes) {
+				t.Errorf("%s: %d bytes of content, %d of text, which MaxContentBytes does not expect",
+					encoding, len(content), len(text))
+			}
+		}
+	})
+}
+
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{"", "aGVsbG8=", " aGVs\nbG8=", "aGVsbG8", "===="} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		content, err := queue.Base64.Decode(text)
+		if err != nil {
+			return
+		}
+		again, err := queue.Base64.Decode(queue.Base64.Encode(content))
+		if err != nil || !bytes.Equal(again, content) {
+			t.Errorf("%q holds %q, which comes back as %q, %v", text, content, again, err)
+		}
+	})
+}

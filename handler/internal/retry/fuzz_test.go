@@ -1,0 +1,165 @@
+package retry_test
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// checkWaits holds a policy to what every policy promises around one attempt: waits that are not
+// negative, not beyond the cap, within their bounds, and with bounds that do not shrink unless they may.
+func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, mayShrink bool, attempt int, jitter float64) {
+	t.Helper()
+	attempts := []int{1, 2, 3, attempt, math.MaxInt - 1, math.MaxInt}
+	if attempt > 1 && attempt < math.MaxInt {
+		attempts = append(attempts, attempt-1, attempt+1)
+	}
+	slices.Sort(attempts)
+	var beforeShortest, beforeLongest time.Duration
+	for _, n := range attempts {
+		low, high := policy.Bounds(n)
+		switch {
+		case low < 0 || high < low || high > longest:
+			t.Fatalf("after attempt %d: %v to %v, with a cap of %v", n, low, high, longest)
+		case n >= 1 && !mayShrink && (low < beforeShortest || high < beforeLongest):
+			t.Fatalf("after attempt %d: %v to %v is shorter than before, %v to %v", n, low, high, beforeShortest, beforeLongest)
+		}
+		if d := policy.Delay(n, jitter); d < low || d > high {
+			t.Fatalf("after attempt %d: a wait of %v is not within %v and %v", n, d, low, high)
+		}
+		if n >= 1 {
+			beforeShortest, beforeLongest = low, high
+		}
+	}
+}
+
+// checkPolicy holds the policy that a spec makes to that, on its own and within limits.
+func checkPolicy(t *testing.T, spec retry.Spec, limits retry.Limits, attempt int, jitter float64) {
+	t.Helper()
+	policy, err := spec.Policy()
+	if err != nil {
+		return
+	}
+	mayShrink := policy.Name == "nexus" || policy.Name == "cycles"
+	checkWaits(t, policy, longestOf(policy.Name, spec), mayShrink, attempt, jitter)
+	if limits.MinDelay < 0 || limits.MaxDelay < 0 || limits.MaxAttempts < 0 || limits.Check() != nil {
+		return
+	}
+	limited, longest := policy.Within(limits), time.Duration(math.MaxInt64)
+	if limits.MaxDelay > 0 {
+		longest = limits.MaxDelay
+	}
+	checkWaits(t, limited, longest, mayShrink, attempt, jitter)
+	if shortest, _ := limited.Bounds(attempt); shortest < limits.MinDelay {
+		t.Fatalf("after attempt %d: %v, with a limit of %v", attempt, shortest, limits.MinDelay)
+	}
+	if limits.MaxAttempts > 0 && !limited.Exhausted(limits.MaxAttempts) {
+		t.Fatalf("%d calls, with a limit of %d", limited.MaxAttempts, limits.MaxAttempts)
+	}
+	low, high := policy.Bounds(attempt)
+	limitedLow, limitedHigh := limited.Bounds(attempt)
+	if changed := low != limitedLow || high != limitedHigh || limited.MaxAttempts != policy.MaxAttempts; changed && limited.Limited == "" {
+		t.Fatalf("after attempt %d: %v to %v has become %v to %v, and nothing says so", attempt, low, high, limitedLow, limitedHigh)
+	}
+}
+
+// longestOf is the cap of a kind with these parameters.
+func longestOf(kind string, spec retry.Spec) time.Duration {
+	switch kind {
+	case "exponential":
+		return cmp.Or(spec.MaxDelay, 6*time.Hour)
+	case "nexus", "io":
+		return longestQueueDelay
+	case "fixed":
+		return cmp.Or(spec.BaseDelay, time.Minute)
+	case "cycles":
+		return cmp.Or(spec.Cycles.RetryCycleDelay, 30*time.Minute)
+	}
+	return cmp.Or(spec.MaxDelay, math.MaxInt64)
+}
+
+// fraction makes a jitter of anything.
+func fraction(x float64) float64 {
+	if x = math.Abs(x); x < 1 {
+		return x
+	}
+	return math.Nextafter(1, 0)
+}
+
+// FuzzPolicy tries every kind of policy with every parameter, limit and attempt.
+func FuzzPolicy(f *testing.F) {
+	for kind := range 7 {
+		f.Add(kind, int64(5*time.Second), 2.0, int64(6*time.Hour), 10, 5, 2, int64(0), int64(0), 0, 1, 0.5)
+		f.Add(kind, int64(1), 1.0, int64(math.MaxInt64), 0, 0, 0, int64(time.Second), int64(time.Minute), 3, math.MaxInt, 0.999)
+		f.Add(kind, int64(math.MaxInt64), 1e308, int64(math.MaxInt64), 1, math.MaxInt, 0, int64(0), int64(time.Hour), 0, 29, 0.0)
+		f.Add(kind, int64(30*time.Second), 1.000001, int64(time.Minute), 0, 6, 999, int64(time.Hour), int64(math.MaxInt64), 1, 1_000_000, 1.0)
+		f.Add(kind, int64(0), 0.0, int64(0), 0, math.MaxInt, math.MaxInt, int64(math.MaxInt64), int64(0), 0, 6, 0.0)
+	}
+	f.Fuzz(func(t *testing.T, kind int, base int64, factor float64, longest int64, maxAttempts, retries, rounds int,
+		limitMin, limitMax int64, limitAttempts, attempt int, jitter float64,
+	) {
+		if maxAttempts < 0 {
+			return // ParseSpec lets none through
+		}
+		names := []string{"", "exponential", "nexus", "io", "fixed", "list", "cycles"}
+		spec := retry.Spec{
+			Kind: names[int(uint(kind)%uint(len(names)))], BaseDelay: time.Duration(base), Factor: factor,
+			MaxDelay: time.Duration(longest), MaxAttempts: maxAttempts,
+		}
+		switch spec.Kind {
+		case "list":
+			spec.Schedule = []time.Duration{spec.BaseDelay, spec.BaseDelay, spec.MaxDelay}
+		case "cycles":
+			spec.Cycles = retry.CycleSpec{ReceiveRetryCount: &retries, MaxRetryCycles: &rounds, RetryCycleDelay: spec.BaseDelay}
+		}
+		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax), MaxAttempts: limitAttempts}
+		checkPolicy(t, spec, limits, attempt, fraction(jitter))
+	})
+}
+
+// FuzzParseSpec gives it every JSON there is: it never panics, and what makes a policy makes a sound one.
+func FuzzParseSpec(f *testing.F) {
+	for _, seed := range []string{
+		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
+		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`, `{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
+		`"nexus"`, `"io"`, `{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
+		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h","receiveErrorHandling":"Reject"}`,
+	} {
+		f.Add([]byte(seed), 3, 0.5)
+	}
+	f.Fuzz(func(t *testing.T, value []byte, attempt int, jitter float64) {
+		members, err := strictjson.Object(append(append([]byte(`{"retry":`), value...), '}'))
+		if err != nil || len(members) != 1 {
+			return
+		}
+		spec, err := retry.ParseSpec(members[0].Value)
+		if err != nil {
+			return
+		}
+		checkPolicy(t, spec, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7}, attempt, fraction(jitter))
+	})
+}
+
+// FuzzParsePolicies gives it every text there is: it never panics, and what it takes is sound.
+func FuzzParsePolicies(f *testing.F) {
+	for _, seed := range []string{retryJSON, `{}`, `{"a":"io","b":{"policy":"cycles","receiveRetryCount":0}}`, `{"nexus":{}}`, `[]`, `{"a":null}`} {
+		f.Add([]byte(seed), 3, 0.5)
+	}
+	f.Fuzz(func(t *testing.T, content []byte, attempt int, jitter float64) {
+		policies, err := retry.ParsePolicies(content)
+		if err != nil {
+			return
+		}
+		for name, policy := range policies {
+			if named, err := policies.Named(name); err != nil || named.Name != name {
+				t.Errorf("%q is called %q, %v", name, named.Name, err)
+			}
+			checkWaits(t, policy, math.MaxInt64, true, attempt, fraction(jitter))
+		}
+	})
+}

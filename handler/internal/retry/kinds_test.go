@@ -1,0 +1,292 @@
+package retry_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/retry"
+)
+
+const (
+	draws = 10_000
+	day   = 24 * time.Hour
+	// longestQueueDelay is queue.MaxDelay, which nexus and io never exceed.
+	longestQueueDelay = 7*day - time.Second
+)
+
+// kinds has every kind of policy, with its default parameters and with others.
+func kinds(tb testing.TB) map[string]retry.Policy {
+	tb.Helper()
+	policies := map[string]retry.Policy{}
+	for name, value := range map[string]string{
+		"exponential":      `"exponential"`,
+		"exponential_own":  `{"policy":"exponential","baseDelay":"1s","factor":1.5,"maxDelay":"72h","maxAttempts":40}`,
+		"nexus":            `"nexus"`,
+		"io":               `"io"`,
+		"fixed":            `"fixed"`,
+		"fixed_own":        `{"policy":"fixed","baseDelay":"90s"}`,
+		"list":             `{"schedule":["5s","1m","10m"]}`,
+		"cycles":           `"cycles"`,
+		"cycles_own":       `{"policy":"cycles","receiveRetryCount":0,"maxRetryCycles":9,"retryCycleDelay":"1m"}`,
+		"cycles_immediate": `{"policy":"cycles","maxRetryCycles":0}`,
+	} {
+		policies[name] = mustPolicy(tb, value)
+	}
+	return policies
+}
+
+func TestScheduleOfEachKind(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		want  []wait
+	}{
+		"nexus": {`"nexus"`, []wait{
+			{"4s", "16s"},
+			{"16s", "64s"},
+			{"64s", "4m16s"},
+			{"4m16s", "17m4s"},
+			{"17m4s", "1h8m16s"},
+			{"1h8m16s", "4h33m4s"},
+			{"2m8s", "4m16s"}, // Nexus's defect
+			{"4m16s", "8m32s"},
+			{"8m32s", "17m4s"},
+			{"17m4s", "34m8s"},
+			{"34m8s", "1h8m16s"},
+			{"1h8m16s", "2h16m32s"},
+			{"2h16m32s", "4h33m4s"},
+			{"4h33m4s", "9h6m8s"},
+			{"9h6m8s", "18h12m16s"},
+			{"18h12m16s", "36h24m32s"},
+			{"36h24m32s", "72h49m4s"},
+			{"72h49m4s", "145h38m8s"},
+			{"145h38m8s", "167h59m59s"},
+			{"167h59m59s", "167h59m59s"},
+			{"167h59m59s", "167h59m59s"},
+		}},
+		"io": {`"io"`, []wait{
+			{"1s", "1s"}, // 0.57
+			{"2s", "2s"}, // 1.14
+			{"3s", "3s"}, // 2.28
+			{"5s", "5s"}, // 4.56
+			{"10s", "10s"},
+			{"19s", "19s"},
+			{"37s", "37s"},
+			{"73s", "73s"},
+			{"146s", "146s"},
+			{"292s", "292s"},
+		}},
+		"fixed":         {`"fixed"`, []wait{{"1m", "1m"}, {"1m", "1m"}, {"1m", "1m"}}},
+		"fixed_own":     {`{"policy":"fixed","baseDelay":"90s"}`, []wait{{"90s", "90s"}, {"90s", "90s"}}},
+		"list_by_kind":  {`{"policy":"list","schedule":["5s","1m"]}`, []wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}}},
+		"exponential":   {`{"policy":"exponential","baseDelay":"10s"}`, []wait{{"8s", "12s"}, {"16s", "24s"}}},
+		"cycles_of_one": {`{"policy":"cycles","receiveRetryCount":0}`, []wait{{"30m", "30m"}, {"30m", "30m"}, {"30m", "30m"}}},
+		"cycles": {`"cycles"`, []wait{
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"30m", "30m"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"30m", "30m"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+			{"0s", "0s"},
+		}},
+		"cycles_own": {
+			`{"policy":"cycles","receiveRetryCount":1,"maxRetryCycles":3,"retryCycleDelay":"90s"}`,
+			[]wait{{"0s", "0s"}, {"90s", "90s"}, {"0s", "0s"}, {"90s", "90s"}, {"0s", "0s"}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) { checkSchedule(t, mustPolicy(t, test.value), test.want) })
+	}
+}
+
+func TestCallsOfEachKind(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		calls int // 0 means that the policy does not end
+	}{
+		"exponential":      {`"exponential"`, 0},
+		"nexus":            {`"nexus"`, 0},
+		"nexus_limited":    {`{"policy":"nexus","maxAttempts":9}`, 9},
+		"fixed":            {`"fixed"`, 0},
+		"fixed_limited":    {`{"policy":"fixed","maxAttempts":3}`, 3},
+		"io":               {`"io"`, 22}, // the first and floor(log2(7 days / 285 ms)) more
+		"io_fewer":         {`{"policy":"io","maxAttempts":21}`, 21},
+		"io_not_more":      {`{"policy":"io","maxAttempts":23}`, 22},
+		"cycles":           {`"cycles"`, 18},
+		"cycles_no_retry":  {`{"policy":"cycles","receiveRetryCount":0,"maxRetryCycles":0}`, 1},
+		"cycles_one_cycle": {`{"policy":"cycles","maxRetryCycles":0}`, 6},
+		"cycles_own":       {`{"policy":"cycles","receiveRetryCount":2,"maxRetryCycles":4}`, 15},
+		"cycles_most":      {`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999}`, 1_000_000},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			policy := mustPolicy(t, test.value)
+			if policy.MaxAttempts != test.calls {
+				t.Errorf("%d calls, want %d", policy.MaxAttempts, test.calls)
+			}
+			if test.calls == 0 && policy.Exhausted(math.MaxInt) {
+				t.Error("it ends")
+			}
+			if test.calls > 0 && (policy.Exhausted(test.calls-1) || !policy.Exhausted(test.calls)) {
+				t.Errorf("it does not end after call %d", test.calls)
+			}
+		})
+	}
+}
+
+// TestIOIsItsFormula: whole numbers, so that no rounding can hide in the comparison.
+func TestIOIsItsFormula(t *testing.T) {
+	policy := mustPolicy(t, `"io"`)
+	for n := 1; n <= 21; n++ {
+		want := time.Duration((285*(int64(1)<<n)+999)/1000) * time.Second
+		if got := policy.Delay(n, 0.7); got != want {
+			t.Errorf("after attempt %d: %v, want %v", n, got, want)
+		}
+	}
+	for _, n := range []int{22, 23, 63, 64, 1 << 20, math.MaxInt} {
+		if got := policy.Delay(n, 0.7); got != longestQueueDelay {
+			t.Errorf("after attempt %d: %v, want %v", n, got, longestQueueDelay)
+		}
+	}
+}
+
+// TestNexusIsDistributedAsStated holds the draws to nexus-wire.md: evenly between factor^attempt and
+// factor times that, and what lies beyond 7 days less a second is cut to that.
+func TestNexusIsDistributedAsStated(t *testing.T) {
+	policy := mustPolicy(t, `"nexus"`)
+	for attempt := 1; attempt <= 30; attempt++ {
+		factor := 4.0
+		if attempt >= 7 {
+			factor = 2
+		}
+		lower := math.Pow(factor, float64(min(attempt, 24)))
+		upper := factor * lower
+		limit := longestQueueDelay.Seconds()
+		waits := draw(policy, attempt, rand.New(rand.NewPCG(11, uint64(attempt))))
+		if upper <= limit {
+			checkUniform(t, attempt, waits, lower, upper)
+			continue
+		}
+		cut := 0
+		for _, wait := range waits {
+			switch {
+			case wait == longestQueueDelay:
+				cut++
+			case wait.Seconds() < lower || wait > longestQueueDelay:
+				t.Errorf("after attempt %d: %v", attempt, wait)
+			}
+		}
+		want := min(1, (upper-limit)/(upper-lower))
+		if share := float64(cut) / draws; math.Abs(share-want) > 0.02 {
+			t.Errorf("after attempt %d: %.3f of the waits are cut, want %.3f", attempt, share, want)
+		}
+	}
+}
+
+// TestExponentialIsDistributedAsStated: evenly within 20 % either way, but never beyond the cap.
+func TestExponentialIsDistributedAsStated(t *testing.T) {
+	policy := retry.Default()
+	for attempt := 1; attempt <= 20; attempt++ {
+		nominal := min(5*math.Pow(2, float64(attempt-1)), (6 * time.Hour).Seconds())
+		waits := draw(policy, attempt, rand.New(rand.NewPCG(12, uint64(attempt))))
+		checkUniform(t, attempt, waits, 0.8*nominal, min(1.2*nominal, (6*time.Hour).Seconds()))
+	}
+}
+
+// TestKolmogorovSmirnovFindsOtherDistributions: a test that never fails proves nothing.
+func TestKolmogorovSmirnovFindsOtherDistributions(t *testing.T) {
+	random := rand.New(rand.NewPCG(13, 14))
+	for name, distort := range map[string]func(float64) float64{
+		"narrower": func(x float64) float64 { return 0.02 + 0.96*x },
+		"shifted":  func(x float64) float64 { return x + 0.03 },
+		"bent":     func(x float64) float64 { return math.Pow(x, 1.1) },
+		"two_ends": func(x float64) float64 { return math.Round(x) },
+	} {
+		waits := make([]time.Duration, draws)
+		for i := range waits {
+			waits[i] = time.Duration(distort(random.Float64()) * float64(time.Hour))
+		}
+		if distance(waits, 0, time.Hour.Seconds()) < critical {
+			t.Errorf("%s passes as even", name)
+		}
+	}
+}
+
+// draw makes waits after an attempt.
+func draw(policy retry.Policy, attempt int, random *rand.Rand) []time.Duration {
+	waits := make([]time.Duration, draws)
+	for i := range waits {
+		waits[i] = policy.Delay(attempt, random.Float64())
+	}
+	return waits
+}
+
+// critical is the Kolmogorov-Smirnov distance that even draws exceed once in a thousand times.
+var critical = math.Sqrt(-math.Log(0.001/2)/2) / math.Sqrt(draws)
+
+func checkUniform(t *testing.T, attempt int, waits []time.Duration, lower, upper float64) {
+	t.Helper()
+	if d := distance(waits, lower, upper); d > critical {
+		t.Errorf("after attempt %d: not spread evenly between %gs and %gs: distance %.4f, want at most %.4f", attempt, lower, upper, d, critical)
+	}
+}
+
+// distance is the Kolmogorov-Smirnov statistic: how far the share of waits up to some length is from
+// what it would be if they were spread evenly between lower and upper, in seconds.
+func distance(waits []time.Duration, lower, upper float64) float64 {
+	sorted := slices.Sorted(slices.Values(waits))
+	largest, n := 0.0, float64(len(sorted))
+	for i, wait := range sorted {
+		expected := min(max((wait.Seconds()-lower)/(upper-lower), 0), 1)
+		largest = max(largest, expected-float64(i)/n, float64(i+1)/n-expected)
+	}
+	return largest
+}
+
+// TestDrawsStayWithinBounds: what `schedule` prints is what happens.
+func TestDrawsStayWithinBounds(t *testing.T) {
+	policies := kinds(t)
+	for name, policy := range kinds(t) {
+		policies[name+"_limited"] = policy.Within(retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Minute})
+	}
+	for name, policy := range policies {
+		t.Run(name, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(15, 16))
+			for attempt := 1; attempt <= 30; attempt++ {
+				shortest, longest := policy.Bounds(attempt)
+				for _, wait := range draw(policy, attempt, random) {
+					if wait < shortest || wait > longest {
+						t.Fatalf("after attempt %d: %v is not within %v and %v", attempt, wait, shortest, longest)
+					}
+				}
+			}
+		})
+	}
+}
+
+func TestReceiveErrorHandling(t *testing.T) {
+	for _, want := range []retry.ErrorHandling{retry.Fault, retry.Drop, retry.Reject, retry.Move} {
+		if got := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, want)).ErrorHandling; got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for name, policy := range kinds(t) {
+		if policy.ErrorHandling != "" {
+			t.Errorf("%s wants %q when its attempts are used up", name, policy.ErrorHandling)
+		}
+	}
+}

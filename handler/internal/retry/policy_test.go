@@ -1,0 +1,275 @@
+package retry_test
+
+import (
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/retry"
+)
+
+func mustDuration(tb testing.TB, text string) time.Duration {
+	tb.Helper()
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+// mustPolicy makes the policy that an envelope's member `retry` asks for.
+func mustPolicy(tb testing.TB, value string) retry.Policy {
+	tb.Helper()
+	spec, err := retry.ParseSpec(json.RawMessage(value))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	policy, err := spec.Policy()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return policy
+}
+
+// wait is a delay and how far it varies, as a person would write it. Equal limits need no second one.
+type wait struct{ shortest, longest string }
+
+func TestSchedule(t *testing.T) {
+	tests := map[string]struct {
+		policy retry.Policy
+		want   []wait
+	}{
+		"exponential": {retry.Default(), []wait{
+			{"4s", "6s"}, // 5 s ± 20 %
+			{"8s", "12s"},
+			{"16s", "24s"},
+			{"32s", "48s"},
+			{"64s", "96s"},
+			{"2m8s", "3m12s"},
+			{"4m16s", "6m24s"},
+			{"8m32s", "12m48s"},
+			{"17m4s", "25m36s"},
+			{"34m8s", "51m12s"},
+			{"1h8m16s", "1h42m24s"},
+			{"2h16m32s", "3h24m48s"},
+			{"4h33m4s", "6h"}, // 5h41m20s, whose upper limit the cap cuts
+			{"4h48m", "6h"},
+			{"4h48m", "6h"},
+		}},
+		"every_parameter": {
+			mustPolicy(t, `{"baseDelay":"10s","factor":3,"maxDelay":"100s"}`),
+			[]wait{{"8s", "12s"}, {"24s", "36s"}, {"72s", "100s"}, {"80s", "100s"}},
+		},
+		"constant": {
+			mustPolicy(t, `{"baseDelay":60,"factor":1}`),
+			[]wait{{"48s", "72s"}, {"48s", "72s"}, {"48s", "72s"}},
+		},
+		"base_is_max": {
+			mustPolicy(t, `{"baseDelay":"1m","maxDelay":"1m"}`),
+			[]wait{{"48s", "1m"}, {"48s", "1m"}},
+		},
+		"max_below_the_default_base": {
+			mustPolicy(t, `{"maxDelay":"1s"}`),
+			[]wait{{"800ms", "1s"}, {"800ms", "1s"}},
+		},
+		"no_parameters": {mustPolicy(t, `{}`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
+		"by_name":       {mustPolicy(t, `"exponential"`), []wait{{"4s", "6s"}, {"8s", "12s"}}},
+		"list": {
+			mustPolicy(t, `{"schedule":["5s",60,"60s","1h"]}`),
+			[]wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}, {"1h", "1h"}, {"1h", "1h"}, {"1h", "1h"}},
+		},
+		"list_of_one":    {mustPolicy(t, `{"schedule":["7s"]}`), []wait{{"7s", "7s"}, {"7s", "7s"}}},
+		"list_capped":    {mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`), []wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}}},
+		"list_beyond_6h": {mustPolicy(t, `{"schedule":["100h"]}`), []wait{{"100h", "100h"}}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			checkSchedule(t, test.policy, test.want)
+		})
+	}
+}
+
+func checkSchedule(t *testing.T, policy retry.Policy, schedule []wait) {
+	t.Helper()
+	for i, want := range schedule {
+		shortest, longest := policy.Bounds(i + 1)
+		if !about(shortest, mustDuration(t, want.shortest)) || !about(longest, mustDuration(t, want.longest)) {
+			t.Errorf("after attempt %d: %v to %v, want %s to %s", i+1, shortest, longest, want.shortest, want.longest)
+		}
+	}
+}
+
+// about allows for the rounding of floating-point numbers.
+func about(got, want time.Duration) bool { return (got - want).Abs() < time.Microsecond }
+
+func TestDelayInTheMiddle(t *testing.T) {
+	policy := retry.Default()
+	for attempt, want := range map[int]string{1: "5s", 2: "10s", 3: "20s", 4: "40s", 8: "10m40s", 12: "2h50m40s"} {
+		if got := policy.Delay(attempt, 0.5); !about(got, mustDuration(t, want)) {
+			t.Errorf("after attempt %d: %v, want %s", attempt, got, want)
+		}
+	}
+}
+
+func TestAttemptsBelowOneCountAsOne(t *testing.T) {
+	for _, policy := range []retry.Policy{retry.Default(), mustPolicy(t, `{"schedule":["5s","1m"]}`)} {
+		for _, attempt := range []int{0, -1, math.MinInt} {
+			shortest, longest := policy.Bounds(attempt)
+			firstShortest, firstLongest := policy.Bounds(1)
+			if shortest != firstShortest || longest != firstLongest {
+				t.Errorf("%s, attempt %d: %v to %v, want %v to %v", policy.Name, attempt, shortest, longest, firstShortest, firstLongest)
+			}
+		}
+	}
+}
+
+// However often it was tried, the wait stays what it was once the cap is reached.
+func TestEndlessAttempts(t *testing.T) {
+	longest := map[string]time.Duration{
+		`"exponential"`:    6 * time.Hour,
+		`{"factor":1e308}`: 6 * time.Hour,
+		`{"baseDelay":"1ns","factor":1.5,"maxDelay":"168h"}`: 168 * time.Hour,
+		`{"maxDelay":9223372036}`:                            9223372036 * time.Second,
+		`{"baseDelay":"2562047h","maxDelay":"2562047h"}`:     2562047 * time.Hour,
+		`{"schedule":["1s","2562047h"]}`:                     2562047 * time.Hour,
+	}
+	for value, want := range longest {
+		t.Run(value, func(t *testing.T) {
+			policy := mustPolicy(t, value)
+			for _, attempt := range []int{200, 1024, 1 << 30, math.MaxInt32, math.MaxInt - 1, math.MaxInt} {
+				shortest, longest := policy.Bounds(attempt)
+				if longest != want {
+					t.Errorf("after attempt %d: at most %v, want %v", attempt, longest, want)
+				}
+				if shortest < want/10*8-time.Microsecond {
+					t.Errorf("after attempt %d: at least %v, want 80 %% of %v", attempt, shortest, want)
+				}
+				for _, jitter := range []float64{0, 0.5, math.Nextafter(1, 0)} {
+					if d := policy.Delay(attempt, jitter); d < shortest || d > longest {
+						t.Errorf("after attempt %d with jitter %v: %v is not within %v and %v", attempt, jitter, d, shortest, longest)
+					}
+				}
+			}
+		})
+	}
+}
+
+// Ten thousand waiting callers must not come back together.
+func TestJitterIsSpreadEvenly(t *testing.T) {
+	policy, random := retry.Default(), rand.New(rand.NewPCG(1, 2))
+	shortest, longest := 24*time.Hour, time.Duration(0)
+	var sum time.Duration
+	var tenths [10]int
+	for range draws {
+		d := policy.Delay(3, random.Float64())
+		shortest, longest, sum = min(shortest, d), max(longest, d), sum+d
+		tenths[int(10*(d-16*time.Second)/(8*time.Second+1))]++
+	}
+	if shortest < 16*time.Second || shortest > 16*time.Second+10*time.Millisecond {
+		t.Errorf("the shortest of %d is %v, want barely 16s", draws, shortest)
+	}
+	if longest > 24*time.Second || longest < 24*time.Second-10*time.Millisecond {
+		t.Errorf("the longest of %d is %v, want almost 24s", draws, longest)
+	}
+	if mean := sum / draws; (mean - 20*time.Second).Abs() > 100*time.Millisecond {
+		t.Errorf("the mean of %d is %v, want about 20s", draws, mean)
+	}
+	for i, n := range tenths {
+		if n < draws/10*8/10 || n > draws/10*12/10 {
+			t.Errorf("%d of %d lie in tenth %d, want about %d", n, draws, i, draws/10)
+		}
+	}
+}
+
+func TestExhausted(t *testing.T) {
+	tests := map[string]struct {
+		value    string
+		attempts int
+		want     bool
+	}{
+		"no_limit":           {`{}`, math.MaxInt, false},
+		"default_policy":     {`"exponential"`, math.MaxInt, false},
+		"first_of_one":       {`{"maxAttempts":1}`, 0, false},
+		"one_of_one":         {`{"maxAttempts":1}`, 1, true},
+		"nine_of_ten":        {`{"maxAttempts":10}`, 9, false},
+		"ten_of_ten":         {`{"maxAttempts":10}`, 10, true},
+		"beyond":             {`{"maxAttempts":10}`, 11, true},
+		"list_does_not_end":  {`{"schedule":["1s","2s"]}`, 1000, false},
+		"list_with_limit":    {`{"schedule":["1s","2s"],"maxAttempts":3}`, 3, true},
+		"list_before_limit":  {`{"schedule":["1s","2s"],"maxAttempts":3}`, 2, false},
+		"list_of_its_length": {`{"schedule":["1s","2s"]}`, 2, false},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if got := mustPolicy(t, test.value).Exhausted(test.attempts); got != test.want {
+				t.Errorf("%s after %d attempts: %v", test.value, test.attempts, got)
+			}
+		})
+	}
+}
+
+func TestNamed(t *testing.T) {
+	for _, name := range []string{"exponential", "nexus", "io", "fixed", "cycles"} {
+		if policy, err := retry.Named(name); err != nil || policy.Name != name {
+			t.Errorf("%s: got %q, %v", name, policy.Name, err)
+		}
+	}
+	for _, name := range []string{"", "linear", "list", "Exponential", " exponential"} {
+		_, err := retry.Named(name)
+		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), "cycles, exponential, fixed, io, nexus") {
+			t.Errorf("%q: got %v, want the name and those that there are", name, err)
+		}
+	}
+}
+
+func TestPolicyNames(t *testing.T) {
+	for value, want := range map[string]string{
+		`"exponential"`: "exponential", `{"factor":3}`: "exponential", `{"schedule":[1]}`: "list",
+		`"nexus"`: "nexus", `"io"`: "io", `{"policy":"fixed"}`: "fixed", `{"policy":"cycles"}`: "cycles",
+	} {
+		if got := mustPolicy(t, value).Name; got != want {
+			t.Errorf("%s: the policy is called %q, want %q", value, got, want)
+		}
+	}
+}
+
+func TestPolicyRefuses(t *testing.T) {
+	tests := map[string]struct {
+		spec retry.Spec
+		want []string
+	}{
+		"unknown_name":         {retry.Spec{Name: "linear"}, []string{"linear", "exponential"}},
+		"unknown_kind":         {retry.Spec{Kind: "linear"}, []string{"policy: ", "exponential, nexus, io, fixed, list or cycles"}},
+		"list_without_delays":  {retry.Spec{Kind: "list"}, []string{"schedule: ", "empty"}},
+		"cycles_too_many":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(1000), MaxRetryCycles: new(999)}}, []string{"receiveRetryCount: ", "1000000 attempts"}},
+		"cycles_overflow":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt), MaxRetryCycles: new(math.MaxInt)}}, []string{"1000000 attempts"}},
+		"retries_overflow":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt)}}, []string{"1000000 attempts"}},
+		"retries_negative":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(-1)}}, []string{"attempts"}},
+		"cycles_negative":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{MaxRetryCycles: new(-1)}}, []string{"attempts"}},
+		"factor_below_1":       {retry.Spec{Factor: 0.99}, []string{"factor", "0.99"}},
+		"factor_negative":      {retry.Spec{Factor: -2}, []string{"factor"}},
+		"factor_nan":           {retry.Spec{Factor: math.NaN()}, []string{"factor"}},
+		"factor_infinite":      {retry.Spec{Factor: math.Inf(1)}, []string{"factor"}},
+		"max_below_base":       {retry.Spec{BaseDelay: time.Minute, MaxDelay: time.Second}, []string{"maxDelay", "1s", "baseDelay", "1m0s"}},
+		"base_above_default":   {retry.Spec{BaseDelay: 7 * time.Hour}, []string{"maxDelay", "6h0m0s", "7h0m0s"}},
+		"schedule_empty":       {retry.Spec{Schedule: []time.Duration{}}, []string{"schedule", "empty"}},
+		"schedule_shrinks":     {retry.Spec{Schedule: []time.Duration{5, 5, 4}}, []string{"schedule[2]", "4ns", "5ns"}},
+		"schedule_shrinks_end": {retry.Spec{Schedule: []time.Duration{time.Minute, 0}}, []string{"schedule[1]", "0s", "1m0s"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := test.spec.Policy()
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package retry_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/retry"
+)
+
+func TestParseSpec(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		want  retry.Spec
+	}{
+		"name":              {`"exponential"`, retry.Spec{Name: "exponential"}},
+		"name_we_lack":      {`"linear"`, retry.Spec{Name: "linear"}}, // Policy refuses it
+		"empty_object":      {`{}`, retry.Spec{}},
+		"schedule":          {`{"schedule":["5s",1.5,"6h"]}`, retry.Spec{Schedule: []time.Duration{5 * time.Second, 1500 * time.Millisecond, 6 * time.Hour}}},
+		"schedule_empty":    {`{"schedule":[]}`, retry.Spec{Schedule: []time.Duration{}}}, // Policy refuses it
+		"schedule_longest":  {`{"schedule":[` + strings.Repeat("1,", 999) + `1]}`, retry.Spec{Schedule: repeated(time.Second, 1000)}},
+		"base_delay":        {`{"baseDelay":"5s"}`, retry.Spec{BaseDelay: 5 * time.Second}},
+		"factor":            {`{"factor":1.5}`, retry.Spec{Factor: 1.5}},
+		"factor_1":          {`{"factor":1}`, retry.Spec{Factor: 1}},
+		"max_delay":         {`{"maxDelay":3600}`, retry.Spec{MaxDelay: time.Hour}},
+		"max_attempts":      {`{"maxAttempts":1}`, retry.Spec{MaxAttempts: 1}},
+		"max_attempts_most": {`{"maxAttempts":1000000}`, retry.Spec{MaxAttempts: 1_000_000}},
+		"everything": {
+			`{"schedule":[1],"baseDelay":"2s","factor":3,"maxDelay":"4s","maxAttempts":5}`,
+			retry.Spec{Schedule: []time.Duration{time.Second}, BaseDelay: 2 * time.Second, Factor: 3, MaxDelay: 4 * time.Second, MaxAttempts: 5},
+		},
+		"kind":         {`{"policy":"nexus"}`, retry.Spec{Kind: "nexus"}},
+		"kind_we_lack": {`{"policy":"linear"}`, retry.Spec{Kind: "linear"}}, // Policy refuses it
+		"fixed":        {`{"policy":"fixed","baseDelay":"90s","maxAttempts":3}`, retry.Spec{Kind: "fixed", BaseDelay: 90 * time.Second, MaxAttempts: 3}},
+		"cycles": {
+			`{"receiveRetryCount":0,"maxRetryCycles":3,"retryCycleDelay":"1m","receiveErrorHandling":"Move","policy":"cycles"}`,
+			retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{
+				ReceiveRetryCount: new(0), MaxRetryCycles: new(3), RetryCycleDelay: time.Minute, ReceiveErrorHandling: retry.Move,
+			}},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got, err := retry.ParseSpec(json.RawMessage(test.value))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("spec (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func repeated(d time.Duration, times int) []time.Duration {
+	list := make([]time.Duration, times)
+	for i := range list {
+		list[i] = d
+	}
+	return list
+}
+
+func TestParseSpecNamesTheParameter(t *testing.T) {
+	tests := map[string]struct {
+		value string
+		want  []string
+	}{
+		"number":             {`5`, []string{"policy's name"}},
+		"array":              {`["5s"]`, []string{"policy's name"}},
+		"boolean":            {`true`, []string{"policy's name"}},
+		"empty_name":         {`""`, []string{"name", "empty"}},
+		"unknown":            {`{"jitter":0.1}`, []string{"jitter: ", "unknown", "schedule, baseDelay, factor, maxDelay, maxAttempts"}},
+		"wrong_case":         {`{"basedelay":"5s"}`, []string{"basedelay: ", "unknown", "baseDelay"}},
+		"schedule_type":      {`{"schedule":"5s"}`, []string{"schedule: ", "array"}},
+		"schedule_null":      {`{"schedule":null}`, []string{"schedule: ", "array"}},
+		"schedule_element":   {`{"schedule":["5s","soon"]}`, []string{"schedule[1]: ", `"90s"`}},
+		"schedule_negative":  {`{"schedule":[-1]}`, []string{"schedule[0]: ", "negative"}},
+		"schedule_too_long":  {`{"schedule":[` + strings.Repeat("1,", 1000) + `1]}`, []string{"schedule: ", "1000"}},
+		"base_zero":          {`{"baseDelay":0}`, []string{"baseDelay: ", "above zero"}},
+		"base_negative":      {`{"baseDelay":"-5s"}`, []string{"baseDelay: ", "negative"}},
+		"base_text":          {`{"baseDelay":"1y"}`, []string{"baseDelay: ", `"90s"`}},
+		"base_null":          {`{"baseDelay":null}`, []string{"baseDelay: "}},
+		"factor_below_1":     {`{"factor":0.5}`, []string{"factor: ", "at least 1"}},
+		"factor_zero":        {`{"factor":0}`, []string{"factor: ", "at least 1"}},
+		"factor_negative":    {`{"factor":-2}`, []string{"factor: ", "at least 1"}},
+		"factor_huge":        {`{"factor":1e999}`, []string{"factor: ", "too large"}},
+		"factor_text":        {`{"factor":"2"}`, []string{"factor: ", "want a number"}},
+		"max_zero":           {`{"maxDelay":"0s"}`, []string{"maxDelay: ", "above zero"}},
+		"max_too_long":       {`{"maxDelay":1e300}`, []string{"maxDelay: ", "too long"}},
+		"attempts_zero":      {`{"maxAttempts":0}`, []string{"maxAttempts: ", "from 1 to"}},
+		"attempts_fraction":  {`{"maxAttempts":1.5}`, []string{"maxAttempts: ", "whole number"}},
+		"attempts_too_many":  {`{"maxAttempts":1000001}`, []string{"maxAttempts: ", "to 1000000"}},
+		"attempts_text":      {`{"maxAttempts":"3"}`, []string{"maxAttempts: ", "whole number"}},
+		"later_parameter":    {`{"factor":2,"maxAttempts":-1}`, []string{"maxAttempts: "}},
+		"policy_type":        {`{"policy":5}`, []string{"policy: ", "want a string"}},
+		"alien_exponential":  {`{"policy":"exponential","schedule":[1]}`, []string{"schedule: ", "no meaning for policy exponential"}},
+		"alien_list":         {`{"policy":"list","schedule":[1],"factor":2}`, []string{"factor: ", "no meaning for policy list"}},
+		"alien_fixed":        {`{"policy":"fixed","maxDelay":"1h"}`, []string{"maxDelay: ", "no meaning for policy fixed"}},
+		"alien_nexus":        {`{"baseDelay":"1s","policy":"nexus"}`, []string{"baseDelay: ", "no meaning for policy nexus"}},
+		"alien_io":           {`{"policy":"io","maxDelay":"1h"}`, []string{"maxDelay: ", "no meaning for policy io"}},
+		"alien_cycles":       {`{"policy":"cycles","maxAttempts":5}`, []string{"maxAttempts: ", "no meaning for policy cycles"}},
+		"cycles_in_list":     {`{"policy":"list","schedule":[1],"maxRetryCycles":2}`, []string{"maxRetryCycles: ", "no meaning for policy list"}},
+		"cycles_unsaid":      {`{"receiveRetryCount":5}`, []string{`"policy":"cycles"`}},
+		"handling_unsaid":    {`{"receiveErrorHandling":"Drop"}`, []string{`"policy":"cycles"`}},
+		"retries_negative":   {`{"policy":"cycles","receiveRetryCount":-1}`, []string{"receiveRetryCount: ", "from 0 to"}},
+		"cycles_negative":    {`{"policy":"cycles","maxRetryCycles":-1}`, []string{"maxRetryCycles: ", "from 0 to"}},
+		"cycles_too_many":    {`{"policy":"cycles","maxRetryCycles":1000001}`, []string{"maxRetryCycles: ", "to 1000000"}},
+		"pause_zero":         {`{"policy":"cycles","retryCycleDelay":0}`, []string{"retryCycleDelay: ", "above zero"}},
+		"pause_negative":     {`{"policy":"cycles","retryCycleDelay":"-1s"}`, []string{"retryCycleDelay: ", "negative"}},
+		"handling_unknown":   {`{"policy":"cycles","receiveErrorHandling":"drop"}`, []string{"receiveErrorHandling: ", `"Fault", "Drop", "Reject" or "Move"`}},
+		"handling_type":      {`{"policy":"cycles","receiveErrorHandling":1}`, []string{"receiveErrorHandling: ", "want a string"}},
+		"nested_in_schedule": {`{"schedule":[["5s"]]}`, []string{"schedule[0]: "}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := retry.ParseSpec(json.RawMessage(test.value))
+			if err == nil {
+				t.Fatal("it was accepted")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,285 @@
+package settle_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/settle"
+)
+
+// now is when messages are settled.
+var now = time.Date(2026, time.March, 1, 12, 0, 0, 123_000_000, time.UTC)
+
+// state is that of a call that failed twice.
+func state() envelope.State {
+	return envelope.State{
+		Attempts:        2,
+		CreatedAt:       now.Add(-time.Hour),
+		LatestAttemptAt: now.Add(-time.Second),
+		NextAttemptAt:   now.Add(10 * time.Second),
+		Trail: []envelope.Attempt{
+			{At: now.Add(-time.Minute), Error: "connect: connection refused", Took: 3 * time.Millisecond},
+			{At: now.Add(-time.Second), Status: 503, Took: 40 * time.Millisecond},
+		},
+	}
+}
+
+const (
+	// call and rest are the parts of the envelope that are never touched.
+	call = `"call":{"url":"https://user:` + canary + `@target.example/?code=` + canary + `","headers":{"Authorization":"` + canary + `"},"json":{ "b":1.50, "a":"` + canary + `" }}`
+	rest = `"x-own":[ 1 ],"context":{ "order": 7 },"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"}}`
+	// stateText is the state above.
+	stateText = `"createdAt":"2026-03-01T11:00:00.123Z","attempts":2,"latestAttemptAt":"2026-03-01T11:59:59.123Z","nextAttemptAt":"2026-03-01T12:00:10.123Z",` +
+		`"trail":[{"at":"2026-03-01T11:59:00.123Z","error":"connect: connection refused","tookMs":3},{"at":"2026-03-01T11:59:59.123Z","status":503,"tookMs":40}]`
+)
+
+// Each action writes what it should, where it should, and nothing else.
+func TestActions(t *testing.T) {
+	answered := state()
+	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`), Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
+	tests := map[string]struct {
+		decision decision.Decision
+		queue    string
+		want     string
+		visible  time.Duration // from when it is settled
+	}{
+		"reschedule": {
+			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Delay: 10 * time.Second, Status: 503, State: state()},
+			queue:    main,
+			want:     `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText + `}`,
+			visible:  10 * time.Second,
+		},
+		"reschedule_at_once": {
+			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Interrupted, State: envelope.State{CreatedAt: now}},
+			queue:    main,
+			want:     `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,"createdAt":"2026-03-01T12:00:00.123Z"}`,
+		},
+		"callback": {
+			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503, State: answered, Delay: time.Hour},
+			queue:    main,
+			want: `{"asyncCaller":1,"requestId":"request-1.callback","createdAt":"2026-03-01T12:00:00.123Z","call":{` +
+				`"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"},"json":{` +
+				`"Id":"request-1","Context":{ "order": 7 },"StatusCode":503,"Payload":"{\"busy\":true}","PayloadMediaType":"application/json",` +
+				`"Attempts":2,"Reason":"rejected","PayloadTruncated":true}}}`,
+		},
+		"dead_letter": {
+			decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired, Detail: "the deadline has passed", State: state(), Delay: time.Hour},
+			queue:    poison,
+			want: `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText +
+				`,"deadLetter":{"at":"2026-03-01T12:00:00.123Z","reason":"expired","detail":"the deadline has passed","queue":"async-caller","attempts":2}}`,
+		},
+	}
+	for name, test := range tests {
+		for _, encoding := range bothEncodings {
+			t.Run(name+"_"+string(encoding), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newStore(t)
+					written, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, now)
+					if err != nil || written != (settle.Written{}) {
+						t.Fatalf("got %+v, error %v", written, err)
+					}
+					got, m := store.only(t, test.queue, encoding)
+					if diff := cmp.Diff(generic(t, test.want), generic(t, got)); diff != "" {
+						t.Errorf("content (-want +got):\n%s", diff)
+					}
+					if visible := m.NextVisibleAt.Sub(m.InsertedAt); visible != test.visible {
+						t.Errorf("it becomes visible after %v, want %v", visible, test.visible)
+					}
+					if m.ExpiresAt.Year() != 9999 {
+						t.Errorf("it expires at %v, want never", m.ExpiresAt)
+					}
+				})
+			})
+		}
+	}
+}
+
+// What a sender wrote is handed on byte for byte: white space, the spelling of numbers, order.
+func TestCallByteForByte(t *testing.T) {
+	for action, name := range map[decision.Action]string{decision.Reschedule: main, decision.DeadLetter: poison} {
+		store := newStore(t)
+		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now); err != nil {
+			t.Fatal(err)
+		}
+		got, _ := store.only(t, name, queue.Base64)
+		if !strings.Contains(got, call) || !strings.Contains(got, `"x-own":[ 1 ],"context":{ "order": 7 }`) {
+			t.Errorf("%s: the call or another member was changed:\n%s", action, got)
+		}
+	}
+}
+
+func TestNothingToWrite(t *testing.T) {
+	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
+		t.Run(string(action), func(t *testing.T) {
+			store := newStore(t)
+			written, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now)
+			if err != nil || written != (settle.Written{}) {
+				t.Errorf("got %+v, error %v", written, err)
+			}
+			if len(store.tries) != 0 || store.creates != 0 {
+				t.Errorf("storage was asked %d times to put and %d times to create", len(store.tries), store.creates)
+			}
+		})
+	}
+}
+
+func TestCallIsNoEnd(t *testing.T) {
+	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
+		store := newStore(t)
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action}, now)
+		if err == nil || len(store.tries) != 0 {
+			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action, err, len(store.tries))
+		}
+	}
+}
+
+// A message that we cannot read is left to a person as it came.
+func TestMalformedByteForByte(t *testing.T) {
+	tests := map[string]struct {
+		content  string
+		encoding queue.Encoding
+	}{
+		"text":             {"not JSON", queue.Base64},
+		"text_plain":       {"not JSON ü €", queue.None},
+		"empty":            {"", queue.Base64},
+		"white_space":      {" \r\n\t ", queue.None},
+		"not_utf8":         {"\xff\xfe\x00binary", queue.Base64},
+		"json":             {`{"asyncCaller":2,  "call":{}}`, queue.Base64},
+		"largest":          {strings.Repeat("x", 48<<10), queue.Base64},
+		"largest_plain":    {strings.Repeat("x", 64<<10), queue.None},
+		"looks_like_it_is": {"bm90IEpTT04=", queue.None},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t)
+			d := decision.OnMalformed(errors.New("not JSON"))
+			written, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, now)
+			if err != nil || written != (settle.Written{}) {
+				t.Fatalf("got %+v, error %v", written, err)
+			}
+			if got, _ := store.only(t, poison, test.encoding); got != test.content {
+				t.Errorf("got %q, want %q", got, test.content)
+			}
+		})
+	}
+}
+
+func TestDelay(t *testing.T) {
+	tests := map[string]struct{ delay, want time.Duration }{
+		"none":     {0, 0},
+		"seconds":  {5 * time.Second, 5 * time.Second},
+		"fraction": {4200 * time.Millisecond, 5 * time.Second}, // the service counts seconds; never early
+		"longest":  {queue.MaxDelay, queue.MaxDelay},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			store := newStore(t)
+			d := decision.Decision{Action: decision.Reschedule, Delay: test.delay, State: state()}
+			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), d, now); err != nil {
+				t.Fatal(err)
+			}
+			if _, m := store.only(t, main, queue.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
+				t.Errorf("it becomes visible after %v, want %v", m.NextVisibleAt.Sub(m.InsertedAt), test.want)
+			}
+		})
+	}
+}
+
+func TestWhatHasNoRoomIsNamed(t *testing.T) {
+	longTrail := state()
+	for range 20 {
+		longTrail.Trail = envelope.AppendAttempt(longTrail.Trail, envelope.Attempt{At: now, Error: strings.Repeat("e", 90)})
+	}
+	longAnswer := state()
+	longAnswer.Latest = &envelope.Answer{Status: 200, Body: []byte(strings.Repeat("\"\x01é", 20_000))}
+	padded := func(bytes int) string {
+		frame := `{"asyncCaller":1,"requestId":"r","call":{"url":"https://target.example","body":"%s"},"callback":{"url":"https://sender.example"}}`
+		return fmt.Sprintf(frame, strings.Repeat("x", bytes-len(frame)+2))
+	}
+	for _, encoding := range bothEncodings {
+		limit := settle.New(nil, encoding).MaxContentBytes()
+		tests := map[string]struct {
+			content  string
+			decision decision.Decision
+			want     string
+		}{
+			"trail":   {padded(limit - 400), decision.Decision{Action: decision.Reschedule, State: longTrail}, "trail"},
+			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: longAnswer}, "the end of the payload"},
+			"dead":    {padded(limit - 400), decision.Decision{Action: decision.DeadLetter, Detail: strings.Repeat("d", 300), State: longTrail}, "trail"},
+		}
+		for name, test := range tests {
+			t.Run(name+"_"+string(encoding), func(t *testing.T) {
+				store := newStore(t)
+				written, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, now)
+				if err != nil || !strings.Contains(written.LeftOut, test.want) {
+					t.Errorf("left out %q, error %v, want %q to be named", written.LeftOut, err, test.want)
+				}
+				for _, contents := range store.all(t, encoding) {
+					if len(contents) != 1 || len(contents[0]) > limit {
+						t.Fatalf("%d messages, the first with %d bytes of %d", len(contents), len(contents[0]), limit)
+					}
+					if _, err := envelope.Parse([]byte(contents[0])); err != nil {
+						t.Errorf("what was written is no envelope: %v", err)
+					}
+				}
+			})
+		}
+	}
+}
+
+func TestMaxContentBytes(t *testing.T) {
+	for encoding, want := range map[queue.Encoding]int{queue.Base64: 48 << 10, queue.None: 64 << 10} {
+		if got := settle.New(nil, encoding).MaxContentBytes(); got != want {
+			t.Errorf("%s: got %d, want %d", encoding, got, want)
+		}
+	}
+}
+
+// There is nowhere to write a dead letter of a queue like these: the host keeps the message.
+func TestNoPoisonQueue(t *testing.T) {
+	for _, name := range []string{poison, strings.Repeat("q", 60)} {
+		store := newStore(t)
+		m := message(t, content, queue.Base64)
+		m.Queue = name
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: decision.DeadLetter, State: state()}, now)
+		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
+			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
+		}
+		wantNoSecret(t, err)
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	const messages = 50
+	store := newStore(t)
+	settler := settle.New(store, queue.Base64)
+	m := message(t, content, queue.Base64)
+	var done sync.WaitGroup
+	for n := range messages {
+		done.Go(func() {
+			d := decision.Decision{Action: decision.Reschedule, State: envelope.State{Attempts: n + 1, CreatedAt: now}}
+			if n%2 == 0 {
+				d.Action = decision.DeadLetter
+			}
+			if _, err := settler.Settle(t.Context(), m, d, now); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	done.Wait()
+	contents := store.all(t, queue.Base64)
+	if len(contents[main]) != messages/2 || len(contents[poison]) != messages/2 {
+		t.Errorf("%d reschedule and %d dead letters, want %d each", len(contents[main]), len(contents[poison]), messages/2)
+	}
+}

@@ -1,0 +1,41 @@
+package strictjson_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+// FuzzAppendString: what is written is what encoding/json reads as the text.
+func FuzzAppendString(f *testing.F) {
+	for _, text := range []string{"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff", "😀", strings.Repeat("x", 300)} {
+		f.Add("", text)
+		f.Add(`{"a":`, text)
+	}
+	f.Fuzz(func(t *testing.T, before, text string) {
+		got := string(strictjson.AppendString([]byte(before), text))
+		literal, ok := strings.CutPrefix(got, before)
+		var read string
+		if err := json.Unmarshal([]byte(literal), &read); !ok || err != nil || read != asJSON(t, text) {
+			t.Errorf("%q behind %q is %q, which reads as %q: %v", text, before, got, read, err)
+		}
+		if strings.ContainsAny(literal, "\n\r") {
+			t.Errorf("%q holds a line break", literal)
+		}
+	})
+}
+
+// asJSON is the text as it comes out of encoding/json: each byte that is not UTF-8 is a U+FFFD of its own.
+func asJSON(t *testing.T, text string) (read string) {
+	t.Helper()
+	written, err := json.Marshal(text)
+	if err == nil {
+		err = json.Unmarshal(written, &read)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return read
+}

@@ -1,0 +1,141 @@
+package azurite_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/azurite/azuritetest"
+)
+
+func mustOpen(t *testing.T, server *azurite.Server) *azure.Store {
+	t.Helper()
+	conn, err := azure.ParseConnection(func(string) string { return server.ConnectionString }, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, err := azure.Open(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(store.Close)
+	return store
+}
+
+func TestRestart_keepsPortAndData(t *testing.T) {
+	server := azuritetest.Start(t, azurite.Options{Data: t.TempDir()})
+	before := *server
+	store := mustOpen(t, server)
+	const name = "kept"
+	if err := store.Create(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Put(t.Context(), name, queue.Item{Text: "kept"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, restart := range []string{"running", "stopped"} {
+		if restart == "stopped" {
+			if err := server.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			mustRefuse(t, store, name)
+		}
+		if err := server.Restart(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if server.Port != before.Port || server.ConnectionString != before.ConnectionString {
+			t.Errorf("%s: restarted on port %d, want %d", restart, server.Port, before.Port)
+		}
+		messages, err := store.Peek(t.Context(), name, queue.MaxBatch)
+		if err != nil || len(messages) != 1 || messages[0].Text != "kept" {
+			t.Errorf("%s: after the restart it shows %+v, %v; want what was put", restart, messages, err)
+		}
+	}
+}
+
+// mustRefuse checks that nobody answers, which to a caller is a failure that may pass.
+func mustRefuse(t *testing.T, store *azure.Store, name string) {
+	t.Helper()
+	_, err := store.Count(t.Context(), name)
+	if err == nil || errors.Is(err, queue.ErrRefused) || errors.Is(err, queue.ErrNoQueue) {
+		t.Errorf("a stopped server answers: %v", err)
+	}
+}
+
+func TestStop_twice(t *testing.T) {
+	server := azuritetest.Run(t)
+	for range 2 {
+		if err := server.Stop(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestServer_tellsWhereItIs(t *testing.T) {
+	server := azuritetest.Run(t)
+	u, err := url.Parse(server.Endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if u.Hostname() != "127.0.0.1" || u.Path != "/"+azurite.AccountName {
+		t.Errorf("endpoint %q, want the account on 127.0.0.1", server.Endpoint)
+	}
+	if !strings.Contains(server.ConnectionString, "QueueEndpoint="+server.Endpoint+";") {
+		t.Errorf("connection string %q does not lead to %s", server.ConnectionString, server.Endpoint)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, server.Endpoint+"?comp=list", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer func() { _ = resp.Body.Close() }()
+	if got := resp.Header.Get("Server"); !strings.HasPrefix(got, "Azurite-Queue/") {
+		t.Errorf("Server: %q answers, want Azurite", got)
+	}
+}
+
+func TestStart_portTaken(t *testing.T) {
+	if err := azurite.Install(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	server, err := azurite.Start(t.Context(), azurite.Options{Port: listener.Addr().(*net.TCPAddr).Port})
+	if err == nil {
+		_ = server.Stop()
+		t.Fatal("it started on a port that is taken")
+	}
+	if !strings.Contains(err.Error(), "port is taken") || !strings.Contains(err.Error(), "EADDRINUSE") {
+		t.Errorf("error %q, want what is wrong and what Azurite printed", err)
+	}
+}
+
+func TestStart_contextEnds(t *testing.T) {
+	if err := azurite.Install(t.Context(), t.Output()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	server, err := azurite.Start(ctx, azurite.Options{})
+	if err == nil {
+		_ = server.Stop()
+		t.Fatal("it started although the context had ended")
+	}
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %q, want context.Canceled", err)
+	}
+}

@@ -1,0 +1,223 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/tools/azurite"
+)
+
+// TestExpiredMessagesBecomeDeadLetters: a target that is down for good costs the host nothing: no
+// message is ever delivered twice, and the host itself moves none to the poison queue.
+func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
+	t.Parallel()
+	const messages = 200
+	b := newBed(t, options{})
+	deadline := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
+	for n := range messages {
+		b.put(fmt.Sprintf("r%d", n), "500", fmt.Sprintf(`,"retry":{"schedule":["1s"]},"deadline":%q`, deadline))
+	}
+	b.start(nil)
+	b.await("200 dead letters", func() bool { return b.count(poisonQueue) == messages })
+	b.awaitEmpty()
+
+	ids := map[any]bool{}
+	for _, e := range b.deadLetters() {
+		ids[e["requestId"]] = true
+		letter, _ := e["deadLetter"].(map[string]any)
+		if letter["reason"] != "expired" || letter["queue"] != mainQueue {
+			t.Errorf("dead letter %v", letter)
+		}
+		if attempts, _ := e["attempts"].(float64); int(attempts) != len(b.target.Calls(fmt.Sprint(e["requestId"]))) {
+			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts, len(b.target.Calls(fmt.Sprint(e["requestId"]))))
+		}
+	}
+	if len(ids) != messages {
+		t.Errorf("%d different dead letters, want %d", len(ids), messages)
+	}
+	s := b.summary()
+	if s["max_dequeue_count"] != 1.0 || s["poisoned"] != 0.0 || s["failed"] != 0.0 {
+		t.Errorf("the host saw %v", s)
+	}
+}
+
+// TestHandlerKilledDuringCalls: the host restarts a handler that dies, and every message is delivered.
+func TestHandlerKilledDuringCalls(t *testing.T) {
+	t.Parallel()
+	const messages = 16 // host.json's batchSize: all are called at the same time
+	b := newBed(t, options{})
+	for n := range messages {
+		b.put(fmt.Sprintf("r%d", n), "hang,200", "")
+	}
+	b.start(nil)
+	calls := func(atLeast int) func() bool {
+		return func() bool {
+			for n := range messages {
+				if len(b.target.Calls(fmt.Sprintf("r%d", n))) < atLeast {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	b.await("every call to begin", calls(1))
+	first := b.host.HandlerPID()
+	b.must(b.host.KillHandler())
+	b.await("every call to be made again", calls(2))
+	b.awaitEmpty()
+	if second := b.host.HandlerPID(); second == first {
+		t.Error("the handler was not restarted")
+	}
+	if n := b.count(poisonQueue); n > 0 {
+		t.Errorf("%d messages in the poison queue", n)
+	}
+}
+
+// TestStorageAway: storage that is gone for ten seconds while messages are in flight loses none.
+func TestStorageAway(t *testing.T) {
+	t.Parallel()
+	deliverWithStorageAway(t, 10*time.Second, nil)
+}
+
+// deliverWithStorageAway takes storage away for the given time while messages are in flight.
+func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
+	t.Helper()
+	const messages = 40
+	b := newBed(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
+	for n := range messages {
+		b.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
+	}
+	b.start(env, "--lease", "15s")
+	b.await("calls in flight", func() bool { return len(b.target.Calls("r30")) > 0 })
+	b.must(b.azurite.Stop())
+	time.AfterFunc(outage, func() {
+		if err := b.azurite.Restart(t.Context()); err != nil {
+			t.Errorf("starting Azurite again: %v", err)
+		}
+	})
+	b.await("every message to be delivered", func() bool { return b.delivered(messages) })
+	b.awaitEmpty()
+	if n := b.count(poisonQueue); n > 0 {
+		t.Errorf("%d messages in the poison queue", n)
+	}
+}
+
+// TestTheLargestEnvelope: one that fills a message to the last byte goes through 50 reschedules, its call
+// unchanged.
+func TestTheLargestEnvelope(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	script := strings.Repeat("500,", 50) + "200"
+	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"2099-01-01T00:00:00Z","call":{"url":%q,"body":%q}}`
+	body := strings.Repeat("0123456789abcdef", 4096)
+	room := queue.Base64.MaxContentBytes() - len(fmt.Sprintf(form, b.target.URL(script), ""))
+	b.putContent(fmt.Appendf(nil, form, b.target.URL(script), body[:room]))
+	b.start(nil)
+	b.await("the last call", func() bool { return len(b.target.Calls("large")) == 51 })
+	b.awaitEmpty()
+	for n, call := range b.target.Calls("large") {
+		if string(call.Body) != body[:room] {
+			t.Fatalf("call %d: the body has changed", n+1)
+		}
+	}
+}
+
+// TestHangingTarget: a call that gets no answer in its own time is rescheduled, and the log says why.
+func TestHangingTarget(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	b.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"slow","retry":{"schedule":["1s"]},"call":{"url":%q,"timeout":"1s"}}`, b.target.URL("hang,200")))
+	b.start(nil)
+	b.await("the second call", func() bool { return len(b.target.Calls("slow")) == 2 })
+	b.awaitEmpty()
+	settled := b.host.Lines("settled")
+	for _, line := range settled {
+		if line["action"] == "reschedule" && line["reason"] == "timeout" && line["request_id"] == "slow" {
+			return
+		}
+	}
+	t.Errorf("no reschedule with reason timeout: %v", settled)
+}
+
+// TestCtrlCDuringASlowCall: the call counts as no attempt, and the message is back on the queue.
+func TestCtrlCDuringASlowCall(t *testing.T) {
+	t.Parallel()
+	interruptSlowCall(t, nil)
+}
+
+// interruptSlowCall stops the host during a call, and returns the message that is on the queue then.
+func interruptSlowCall(t *testing.T, env []string) (*bed, queue.Message) {
+	t.Helper()
+	b := newBed(t, options{})
+	b.put("slow", "hang", "")
+	b.start(env)
+	b.await("the call", func() bool { return len(b.target.Calls("slow")) == 1 })
+	b.must(b.host.Stop(30 * time.Second))
+
+	messages, err := b.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
+	b.must(err)
+	if len(messages) != 1 || b.count(mainQueue) != 1 {
+		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), b.count(mainQueue))
+	}
+	content, err := queue.Base64.Decode(messages[0].Text)
+	b.must(err)
+	var e map[string]any
+	b.must(json.Unmarshal(content, &e))
+	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil {
+		t.Errorf("reschedule %s, want no attempt counted", content)
+	}
+	return b, messages[0]
+}
+
+// TestMovedBackByHand: a dead letter that any tool puts on the main queue again, as it is, starts again.
+func TestMovedBackByHand(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	b.put("again", "400,200", "")
+	b.start(nil)
+	b.await("the dead letter", func() bool { return b.count(poisonQueue) == 1 })
+	messages, err := b.store.Receive(t.Context(), poisonQueue, 1, time.Minute)
+	b.must(err)
+	_, err = b.store.Put(t.Context(), mainQueue, queue.Item{Text: messages[0].Text})
+	b.must(err)
+	b.await("the second call", func() bool { return len(b.target.Calls("again")) == 2 })
+	if attempt := b.target.Calls("again")[1].Attempt; attempt != "1" {
+		t.Errorf("attempt %s, want to start again at 1", attempt)
+	}
+	b.awaitEmpty()
+}
+
+// TestOtherModes: text-mode invocations, and messages that are not encoded, are delivered the same way.
+func TestOtherModes(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		dataType string
+		encoding queue.Encoding
+	}{
+		"text":        {"string", queue.Base64},
+		"not_encoded": {"binary", queue.None},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBed(t, options{dataType: c.dataType})
+			// Members named like the host's metadata, which in text mode overwrite it.
+			content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","Id":"42","DequeueCount":"99","PopReceipt":"x","sys":{},"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`, b.target.URL("503,200"))
+			_, err := b.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
+			b.must(err)
+			b.start([]string{"AzureFunctionsJobHost__extensions__queues__messageEncoding=" + string(c.encoding)})
+			b.await("the second call", func() bool { return len(b.target.Calls("r1")) == 2 })
+			b.awaitEmpty()
+			for _, call := range b.target.Calls("r1") {
+				if !bytes.Equal(call.Body, []byte("å\n<&>\"\u2028")) {
+					t.Errorf("body %q", call.Body)
+				}
+			}
+		})
+	}
+}

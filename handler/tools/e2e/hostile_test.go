@@ -1,0 +1,144 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// hostileContents are messages that mean no good. Those of letters become dead letters, byte for byte;
+// those of calls are called, each once, at the path of its name and nowhere else.
+func hostileContents(host string) (letters, calls map[string]string) {
+	room := queue.Base64.MaxContentBytes()
+	native := func(name, members string) string {
+		return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"http://u:p@%s/%s"%s}}`, name, host, name, members)
+	}
+	nexus := func(name, lines, body string) string {
+		callOut := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s", name, host, lines, body)
+		return fmt.Sprintf(`{"Organization":"\u001b[2J\u2028","RawRequest":{"Id":%q,"CallOut":%q,"Priority":1099511627776}}`,
+			name, base64.StdEncoding.EncodeToString([]byte(callOut)))
+	}
+	numbered := func(text string, size int) string {
+		var b strings.Builder
+		for b.Len() < size {
+			fmt.Fprintf(&b, text, b.Len())
+		}
+		return b.String()
+	}
+	smuggled := fmt.Sprintf("GET /smuggled HTTP/1.1\r\nHost: %s\r\n\r\n", host)
+	letters = map[string]string{
+		"empty":           "",
+		"null":            "null",
+		"arrays":          strings.Repeat("[", room),
+		"objects":         strings.Repeat(`{"":`, room/4),
+		"invalid UTF-8":   native("x", `,"body":"`+"\xff\xc0\xaf"+`"`),
+		"byte order mark": "\ufeff" + native("x", ""),
+		"control":         "\x00\x01\x1b[2J\x07",
+		"members":         "{" + numbered(`"%x":0,`, room-100) + `"z":0}`,
+		"duplicate":       native("x", `,"method":"GET","\u006dethod":"POST"`),
+		"number":          `{"asyncCaller":1,"attempts":1e999999,"call":{"url":"http://t.example/"}}`,
+		"header":          native("x", `,"headers":{"X-A":"a\r\n\r\nGET /smuggled HTTP/1.1"}`),
+		"half pair":       native("x", `,"body":"\ud800"`),
+		"host":            `{"asyncCaller":1,"call":{"url":"http://` + strings.Repeat("a.", 20000) + `/"}}`,
+		"nested":          strings.Repeat(`{"RawRequest":`, 3000) + "{}" + strings.Repeat("}", 3000),
+		"nexus header":    nexus("x", "X-A: a\nX-B: b\r\n", ""),
+		"nexus garbage":   `{"RawRequest":{"CallOut":"####"}}`,
+	}
+	calls = map[string]string{
+		"deep":          native("deep", `,"json":`+strings.Repeat("[", 9998)+strings.Repeat("]", 9998)),
+		"commas":        native("commas", `,"headers":{"Connection":"`+strings.Repeat(",", 40000)+`"}`),
+		"headers":       native("headers", `,"headers":{`+numbered(`"h%x":"",`, room-3000)+`"z":""}`),
+		"long":          native("long", `,"headers":{"X-A":"`+strings.Repeat("v", room-3000)+`"}`),
+		"separators":    native("separators", `,"headers":{"X-A":"a\u2028b\u0085c"}`),
+		"times":         strings.Replace(native("times", ""), "{", `{"createdAt":"9999-12-31T23:59:59Z",`, 1),
+		"trap":          strings.Replace(native("trap", ""), "{", `{"DequeueCount":{},"Id":[],"PopReceipt":1e999,"sys":null,"trigger":{},`, 1),
+		"length":        nexus("length", "Content-Length: 0\r\n", smuggled),
+		"chunked":       nexus("chunked", "Transfer-Encoding: chunked\r\nContent-Type: a/b\r\n", "0\r\n\r\n"+smuggled),
+		"fold":          nexus("fold", "X-A: a\r\n b\r\n", smuggled),
+		"nexus_headers": nexus("nexus_headers", strings.Repeat("a:\r\n", 8000), ""),
+	}
+	return letters, calls
+}
+
+// TestHostileMessages: no message makes the handler exit, whatever is in it; each is called as it says,
+// or is a dead letter with the bytes that came, and then the same process delivers the next good one.
+func TestHostileMessages(t *testing.T) {
+	t.Parallel()
+	for _, dataType := range []string{"binary", "string"} {
+		t.Run(dataType, func(t *testing.T) {
+			t.Parallel()
+			deliverHostile(t, dataType)
+		})
+	}
+}
+
+func deliverHostile(t *testing.T, dataType string) {
+	t.Helper()
+	b := newBed(t, options{dataType: dataType})
+	p := newPartner(t)
+	letters, calls := hostileContents(p.Listener.Addr().String())
+	b.start(nil)
+	b.put("first", "200", "")
+	b.await("the first good message", func() bool { return len(b.target.Calls("first")) == 1 })
+	handler := b.host.HandlerPID()
+
+	var want []string
+	for _, content := range letters {
+		if dataType == "string" && !utf8.ValidString(content) {
+			continue // the host hands over no such message
+		}
+		want = append(want, content)
+		b.putContent([]byte(content))
+	}
+	for name, content := range calls {
+		p.script("/"+name, answer{status: 200})
+		b.putContent([]byte(content))
+	}
+	b.awaitEmpty()
+	b.put("last", "200", "")
+	b.await("the last good message", func() bool { return len(b.target.Calls("last")) == 1 })
+	b.awaitEmpty()
+
+	if now := b.host.HandlerPID(); now != handler || len(b.host.Lines("handler ready")) != 1 {
+		t.Errorf("handler %d became %d", handler, now)
+	}
+	if panics := b.host.Lines("panic"); len(panics) > 0 {
+		t.Errorf("%d panics: %v", len(panics), panics[0])
+	}
+	for name := range calls {
+		if n := len(p.received("/" + name)); n != 1 {
+			t.Errorf("%s: %d calls", name, n)
+		}
+	}
+	if n := p.strangers(); n > 0 {
+		t.Errorf("%d calls to what no message names", n)
+	}
+	var got []string
+	for _, content := range b.drain(poisonQueue) {
+		got = append(got, string(content))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("%d dead letters, want %d with the bytes that came", len(got), len(want))
+		for _, content := range got {
+			if !slices.Contains(want, content) {
+				t.Errorf("not as it came: %.200q", content)
+			}
+		}
+	}
+	for line := range bytes.Lines([]byte(b.host.Output())) {
+		if len(line) > 4<<10 || bytes.ContainsAny(bytes.TrimSuffix(line, []byte("\n")), "\x00\x07\x1b\r") {
+			t.Errorf("printed %.300q (%d bytes)", line, len(line))
+		}
+	}
+	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+		t.Errorf("the host saw %v", summary)
+	}
+}

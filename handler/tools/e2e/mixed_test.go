@@ -1,0 +1,454 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+)
+
+// fate is what is planned for a message: what its target does, and how it must end.
+type fate struct {
+	// column is where the report counts it.
+	column string
+	count  int
+	// answers are the target's, one for each call that is wanted.
+	answers []int
+	// callback: the sender asks for one. late: the deadline has passed. malformed: it is no envelope.
+	callback, late, malformed bool
+	// want is the end, as [mixedRun.seen] tells it; %s is the message's queue.
+	want string
+}
+
+// fates are those of 1,000 messages; a third of them fail once.
+var fates = []fate{
+	{column: "at once", count: 290, answers: []int{200}, want: "call 1 200"},
+	{column: "retried", count: 84, answers: []int{503, 200}, want: "call 1 503, call 2 200"},
+	{column: "retried", count: 84, answers: []int{429, 200}, want: "call 1 429, call 2 200"},
+	{column: "retried", count: 84, answers: []int{404, 200}, want: "call 1 404, call 2 200"},
+	{column: "retried", count: 84, answers: []int{reset, 200}, want: "call 1 reset, call 2 200"},
+	{column: "told 200", count: 120, answers: []int{200}, callback: true, want: "call 1 200, told 200 with its answer"},
+	{column: "told 400", count: 90, answers: []int{400}, callback: true, want: "call 1 400, told 400 with its answer"},
+	{column: "told 504", count: 40, late: true, callback: true, want: "told 504"},
+	{column: "rejected", count: 64, answers: []int{400}, want: "call 1 400, rejected after 1 on %s-poison"},
+	{column: "expired", count: 40, late: true, want: "expired after 0 on %s-poison"},
+	{column: "malformed", count: 20, malformed: true, want: "untouched on %s-poison"},
+}
+
+// columns are those of the report.
+var columns = []string{"at once", "retried", "told 200", "told 400", "told 504", "rejected", "expired", "malformed"}
+
+// wrong is counted instead when a message ended otherwise than planned.
+const wrong = "wrong"
+
+// mixedMessage is one of them.
+type mixedMessage struct {
+	fate
+	id, queue, format string
+	content           []byte
+	// kept is the part of the content that its dead letter must hold byte for byte.
+	kept []byte
+}
+
+func (m mixedMessage) path() string     { return "/call/" + m.id }
+func (m mixedMessage) toldPath() string { return "/callback/" + m.id }
+func (m mixedMessage) body() string     { return "order å " + m.id }
+
+// planMixed makes the messages: always the same, every queue and format with its share.
+func planMixed(queues []string, host string) (messages []mixedMessage) {
+	for _, f := range fates {
+		for range f.count {
+			messages = append(messages, mixedMessage{fate: f})
+		}
+	}
+	random := rand.New(rand.NewPCG(2026, 11))
+	random.Shuffle(len(messages), func(i, j int) { messages[i], messages[j] = messages[j], messages[i] })
+	for i := range messages {
+		m := &messages[i]
+		m.id = fmt.Sprintf("m%04d", i)
+		m.queue = queues[i%len(queues)]
+		switch i / len(queues) % 2 {
+		case 0:
+			m.format = "native"
+			m.makeNative(host)
+		case 1:
+			m.format = "nexus"
+			m.makeNexus(host, i%len(queues))
+		}
+	}
+	return messages
+}
+
+func (m *mixedMessage) makeNative(host string) {
+	version, members := "1", ""
+	if m.malformed {
+		version = "2"
+	}
+	if m.callback {
+		members += fmt.Sprintf(`,"callback":{"url":"http://%s%s"},"context":{"n":%q}`, host, m.toldPath(), m.id)
+	}
+	if m.late {
+		members += fmt.Sprintf(`,"deadline":%q`, time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano))
+	}
+	m.kept = fmt.Appendf(nil, `"call":{"url":"http://%s%s", "method":"POST","body":%q}`, host, m.path(), m.body())
+	m.content = fmt.Appendf(nil, `{"asyncCaller":%s,"requestId":%q,%s%s}`, version, m.id, m.kept, members)
+}
+
+func (m *mixedMessage) makeNexus(host string, priority int) {
+	n := nexusMessage{
+		id: m.id, originalRequestID: m.id, priority: priority, context: fmt.Sprintf(`{"n":%q}`, m.id),
+		callOut: nexusCallOut(http.MethodPost, m.path(), host, m.body()),
+	}
+	if m.malformed {
+		n.callOut = "POST / HTTP/1.1\r\nX-Id: " + m.id + "\r\n\r\n" // it has no Host
+	}
+	if m.callback {
+		n.callBack = nexusCallBack(m.toldPath(), host)
+	}
+	if m.late {
+		n.deadline = time.Now().Add(-time.Second)
+	}
+	m.content, m.kept = n.content(), append([]byte(`"RawRequest":`), n.rawRequest()...)
+}
+
+func (m mixedMessage) wanted() string {
+	if strings.Contains(m.want, "%s") {
+		return fmt.Sprintf(m.want, m.queue)
+	}
+	return m.want
+}
+
+// TestMixedRun: of 1,000 messages in both formats on all queues, a third failing once, each ends as
+// planned, once.
+func TestMixedRun(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	queues := b.stageAll()
+	p := newPartner(t)
+	messages := planMixed(queues, p.Listener.Addr().String())
+	for _, m := range messages {
+		var answers []answer
+		for _, status := range m.answers {
+			answers = append(answers, answer{status: status, mediaType: "text/plain", body: fmt.Sprintf("%s answered %d", m.id, status)})
+		}
+		p.script(m.path(), answers...)
+		p.script(m.toldPath(), answer{status: 204})
+	}
+	b.start(inAFewSeconds)
+	for _, m := range messages {
+		b.putOn(m.queue, m.content)
+	}
+	b.awaitAllEmpty(queues)
+	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+		t.Errorf("the host saw %v", summary)
+	}
+
+	r := mixedRun{partner: p, letters: b.mixedLetters(queues, messages)}
+	report := mixedReport{}
+	failures := 0
+	for _, m := range messages {
+		column := m.column
+		if got := r.seen(m); got != m.wanted() {
+			column = wrong
+			if failures++; failures <= 20 {
+				t.Errorf("%s, %s on %s: %s; want %s", m.id, m.format, m.queue, got, m.wanted())
+			}
+		}
+		report.count(m.queue, m.format, column)
+	}
+	if n := p.strangers(); n > 0 || len(r.letters[""]) > 0 {
+		t.Errorf("%d calls to nowhere, dead letters of nobody: %q", n, r.letters[""])
+	}
+	for _, name := range queues {
+		if n := b.count(name); n != 0 {
+			t.Errorf("%d messages on %s", n, name)
+		}
+	}
+	t.Logf("%d messages, %d of them wrong\n%s", len(messages), failures, report.table(queues))
+}
+
+// mixedRun is what was seen when all was over.
+type mixedRun struct {
+	partner *partner
+	// letters says what was found on poison queues, by message; those of nobody under "".
+	letters map[string][]string
+}
+
+// seen tells how a message ended: the calls with their attempts and answers, what the sender was told,
+// and what lies on a poison queue. Whatever is not as it should be is told as well.
+func (r mixedRun) seen(m mixedMessage) string {
+	var events []string
+	for _, call := range r.partner.received(m.path()) {
+		event := fmt.Sprintf("call %d %d", call.attempt, call.status)
+		if call.status == reset {
+			event = fmt.Sprintf("call %d reset", call.attempt)
+		}
+		if call.method != http.MethodPost || call.body != m.body() || call.header.Get("Idempotency-Key") != m.id {
+			event += fmt.Sprintf(" (%s, body %q, key %q)", call.method, call.body, call.header.Get("Idempotency-Key"))
+		}
+		events = append(events, event)
+	}
+	for _, callback := range r.partner.received(m.toldPath()) {
+		events = append(events, told(m, callback))
+	}
+	return strings.Join(append(events, r.letters[m.id]...), ", ")
+}
+
+// told tells what a callback says.
+func told(m mixedMessage, callback received) string {
+	var body struct {
+		ID, Payload, PayloadMediaType string
+		Context                       struct{ N string }
+		StatusCode                    int
+	}
+	if err := json.Unmarshal([]byte(callback.body), &body); err != nil {
+		return "told " + err.Error()
+	}
+	event := fmt.Sprintf("told %d", body.StatusCode)
+	switch {
+	case body.ID != m.id || body.Context.N != m.id || callback.attempt != 1 || callback.method != http.MethodPost:
+		return event + fmt.Sprintf(" (%s, attempt %d, %s)", callback.method, callback.attempt, callback.body)
+	case body.Payload == fmt.Sprintf("%s answered %d", m.id, body.StatusCode) && body.PayloadMediaType == "text/plain":
+		return event + " with its answer"
+	case body.Payload == "" && body.PayloadMediaType == "application/json":
+		return event
+	}
+	return event + fmt.Sprintf(" (%s)", callback.body)
+}
+
+// mixedLetters takes everything off the poison queues and tells whose it is and what it says.
+func (b *bed) mixedLetters(queues []string, messages []mixedMessage) map[string][]string {
+	b.t.Helper()
+	byID, malformed := map[string]mixedMessage{}, map[string]string{}
+	for _, m := range messages {
+		byID[m.id] = m
+		if m.malformed {
+			malformed[string(m.content)] = m.id
+		}
+	}
+	letters := map[string][]string{}
+	for _, name := range queues {
+		for _, content := range b.drain(name + "-poison") {
+			if id, ok := malformed[string(content)]; ok {
+				letters[id] = append(letters[id], "untouched on "+name+"-poison")
+				continue
+			}
+			id, event := letterOf(content, byID)
+			letters[id] = append(letters[id], event+" on "+name+"-poison")
+		}
+	}
+	return letters
+}
+
+// letterOf tells whose dead letter it is, and what it says.
+func letterOf(content []byte, byID map[string]mixedMessage) (id, event string) {
+	var letter struct {
+		RequestID  string
+		RawRequest struct{ ID string }
+		DeadLetter struct {
+			Reason, Queue string
+			Attempts      int
+		}
+	}
+	if err := json.Unmarshal(content, &letter); err != nil {
+		return "", string(content)
+	}
+	id, format := letter.RequestID, "native"
+	if id == "" {
+		id, format = letter.RawRequest.ID, "nexus"
+	}
+	m, ok := byID[id]
+	if !ok {
+		return "", string(content)
+	}
+	event = fmt.Sprintf("%s after %d", letter.DeadLetter.Reason, letter.DeadLetter.Attempts)
+	if format != m.format || letter.DeadLetter.Queue != m.queue || !bytes.Contains(content, m.kept) {
+		event += fmt.Sprintf(" (%s)", content)
+	}
+	return id, event
+}
+
+// mixedReport counts messages by queue and format, and by column.
+type mixedReport map[[2]string]map[string]int
+
+func (r mixedReport) count(queueName, format, column string) {
+	row := [2]string{queueName, format}
+	if r[row] == nil {
+		r[row] = map[string]int{}
+	}
+	r[row][column]++
+}
+
+// table has at most 92 columns, to which a test's log adds eight.
+func (r mixedReport) table(queues []string) string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "queue\tformat\t%s\tsum\t\n", strings.Join(columns, "\t"))
+	all := map[string]int{}
+	row := func(name, format string, counts map[string]int) {
+		sum := counts[wrong]
+		fmt.Fprintf(w, "%s\t%s\t", name, format)
+		for _, column := range columns {
+			fmt.Fprintf(w, "%d\t", counts[column])
+			sum += counts[column]
+		}
+		fmt.Fprintf(w, "%d\t\n", sum)
+	}
+	for _, name := range queues {
+		for _, format := range []string{"native", "nexus"} {
+			counts := r[[2]string{name, format}]
+			for column, n := range counts {
+				all[column] += n
+			}
+			row(strings.Replace(name, mainQueue, "ac", 1), format, counts)
+		}
+	}
+	row("all", "both", all)
+	_ = w.Flush() // into memory
+	return text.String()
+}
+
+// partner is an HTTP server that plays targets and senders at once: each path has answers of its own,
+// and all calls are remembered.
+type partner struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	scripts map[string][]answer
+	calls   map[string][]received
+}
+
+// answer is what a path answers to an attempt.
+type answer struct {
+	status          int // or reset
+	mediaType, body string
+}
+
+// reset is the answer of a target that closes the connection instead.
+const reset = 0
+
+// received is a call and the status that it was answered with.
+type received struct {
+	method, target, body string
+	header               http.Header
+	attempt, status      int
+}
+
+func newPartner(t *testing.T) *partner {
+	t.Helper()
+	p := &partner{scripts: map[string][]answer{}, calls: map[string][]received{}}
+	p.Server = httptest.NewServer(http.HandlerFunc(p.answer))
+	t.Cleanup(p.Close)
+	return p
+}
+
+// script sets a path's answers to the first attempt, the second and so on; the last one repeats.
+func (p *partner) script(path string, answers ...answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.scripts[path] = answers
+}
+
+// received are the calls of a path, in order.
+func (p *partner) received(path string) []received {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.calls[path])
+}
+
+// strangers is the number of calls that no script was made for.
+func (p *partner) strangers() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for path, calls := range p.calls {
+		if len(p.scripts[path]) == 0 {
+			n += len(calls)
+		}
+	}
+	return n
+}
+
+func (p *partner) answer(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	a := p.record(r, string(body))
+	if a.status == reset {
+		panic(http.ErrAbortHandler) // the server's own way to drop a connection
+	}
+	if a.mediaType != "" {
+		w.Header().Set("Content-Type", a.mediaType)
+	}
+	w.WriteHeader(a.status)
+	_, _ = io.WriteString(w, a.body)
+}
+
+func (p *partner) record(r *http.Request, body string) answer {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	attempt, _ := strconv.Atoi(r.Header.Get("X-Async-Caller-Attempt"))
+	a := answer{status: http.StatusGone}
+	if script := p.scripts[r.URL.Path]; len(script) > 0 {
+		a = script[min(max(attempt, 1), len(script))-1]
+	}
+	p.calls[r.URL.Path] = append(p.calls[r.URL.Path], received{
+		method: r.Method, target: r.RequestURI, body: body, header: r.Header.Clone(), attempt: attempt, status: a.status,
+	})
+	return a
+}
+
+// inAFewSeconds makes the policy of the app's retry.json the one that all messages are retried by: a
+// Nexus message cannot ask for one.
+var inAFewSeconds = []string{"ASYNC_CALLER_RETRY=fast"}
+
+var queueNamePattern = regexp.MustCompile(`"queueName": "([^"]+)"`)
+
+// stageAll adds the project's other functions to the app folder, and a fast retry policy. It returns
+// the names of the functions' queues, which it creates: the standard one first, then by priority.
+func (b *bed) stageAll() (queues []string) {
+	b.t.Helper()
+	const functions = "../../../functions"
+	b.must(os.WriteFile(filepath.Join(b.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600))
+	entries, err := os.ReadDir(functions)
+	b.must(err)
+	for _, entry := range entries {
+		content, err := os.ReadFile(filepath.Join(functions, entry.Name(), "function.json"))
+		b.must(err)
+		name := queueNamePattern.FindSubmatch(content)
+		if name == nil { // the poison keeper has a timer
+			continue
+		}
+		b.must(os.MkdirAll(filepath.Join(b.app, entry.Name()), 0o700))
+		b.must(os.WriteFile(filepath.Join(b.app, entry.Name(), "function.json"), content, 0o600))
+		b.must(b.store.Create(b.t.Context(), string(name[1])))
+		queues = append(queues, string(name[1]))
+	}
+	slices.SortFunc(queues, func(x, y string) int { return len(x)*100 - len(y)*100 + strings.Compare(x, y) })
+	if len(queues) != 11 {
+		b.t.Fatalf("queues %v, want 11", queues)
+	}
+	return queues
+}
+
+// awaitAllEmpty waits until no queue holds a message, visible or not: what is rescheduled or called back
+// is written before what it came of is deleted, so all is over then.
+func (b *bed) awaitAllEmpty(queues []string) {
+	b.t.Helper()
+	b.await("all queues to be empty", func() bool {
+		return !slices.ContainsFunc(queues, func(name string) bool { return b.count(name) != 0 })
+	})
+}

@@ -1,0 +1,360 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// nexusNever is how the C# SDK writes a moment that was not set.
+const nexusNever = "0001-01-01T00:00:00+00:00"
+
+// nexusMessage is a message as the C# SDK writes it, made here by hand: what the SDK expects of us must
+// not follow from what we make of it.
+type nexusMessage struct {
+	id, originalRequestID string
+	// callOut, callBack and latestResponse are HTTP messages, context is JSON; empty is null.
+	callOut, callBack, latestResponse, context string
+	// priority 0 is none, a zero deadline in two days.
+	priority, attempts int
+	deadline           time.Time
+}
+
+// content is the RawRequestEnvelope.
+func (m nexusMessage) content() []byte {
+	now := time.Now()
+	if m.deadline.IsZero() {
+		m.deadline = now.Add(48 * time.Hour)
+	}
+	latestAttemptAt := nexusNever
+	if m.attempts > 0 {
+		latestAttemptAt = nexusTime(now.Add(-time.Minute))
+	}
+	return fmt.Appendf(nil, `{"Organization":"acme","Environment":"test","OriginalRequestId":%q,"Attempts":%d,"CreatedAt":%q,`+
+		`"LatestAttemptAt":%q,"LatestResponse":%s,"DeadlineAt":%q,"NextAttemptAt":%q,"RawRequest":%s}`,
+		m.originalRequestID, m.attempts, nexusTime(now), latestAttemptAt, nexusBytes(m.latestResponse), nexusTime(m.deadline),
+		latestAttemptAt, m.rawRequest())
+}
+
+// rawRequest is the part that nobody may change.
+func (m nexusMessage) rawRequest() []byte {
+	method, _, _ := strings.Cut(m.callOut, " ")
+	priority, callBackScheme := "null", "null"
+	if m.priority > 0 {
+		priority = strconv.Itoa(m.priority)
+	}
+	if m.callBack != "" {
+		callBackScheme = `"http"`
+	}
+	return fmt.Appendf(nil, `{"Id":%q,"Title":%q,"Context":%s,"CallOut":%s,"CallOutUriScheme":"http","CallBack":%s,"CallBackUriScheme":%s,"Priority":%s}`,
+		m.id, method+" http://target/ ("+m.id+")", nexusBytes(m.context), nexusBytes(m.callOut), nexusBytes(m.callBack), callBackScheme, priority)
+}
+
+// nexusBytes is a byte[] as Newtonsoft.Json writes it.
+func nexusBytes(content string) string {
+	if content == "" {
+		return "null"
+	}
+	return strconv.Quote(base64.StdEncoding.EncodeToString([]byte(content)))
+}
+
+// nexusTime is a DateTimeOffset as Newtonsoft.Json writes it, in a zone that is not ours.
+func nexusTime(t time.Time) string {
+	return t.In(time.FixedZone("CET", 60*60)).Format("2006-01-02T15:04:05.9999999-07:00")
+}
+
+// nexusContentType is what the SDK's JSON bodies have.
+const nexusContentType = "application/json; charset=utf-8"
+
+// nexusBody is the body of every request in the C# project's tests.
+const nexusBody = "{ 'foo': 'bar' }"
+
+// nexusCallOut is a request with a body as .NET's HttpMessageContent writes it: without Content-Length.
+func nexusCallOut(method, path, host, body string) string {
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n\r\n%s", method, path, host, nexusContentType, body)
+}
+
+// nexusCallBack is the request of a callback, whose content is made when there is something to tell.
+func nexusCallBack(path, host string) string {
+	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nX-Correlation-ID: corr-1\r\n\r\n", path, host)
+}
+
+// nexusScenario is one of the scenarios that the C# project's own tests have.
+type nexusScenario struct {
+	name     string
+	priority int
+	method   string
+	// answers are the target's, one for each call that is wanted.
+	answers []answer
+	// late: the deadline has passed; latestResponse is what the target answered before that.
+	late           bool
+	latestResponse string
+	// wantTold is what the callback tells; nil when none is asked for.
+	wantTold map[string]any
+	// wantLetter is the reason on the dead letter; empty for none.
+	wantLetter string
+}
+
+func (s nexusScenario) id() string        { return "id-" + s.name }
+func (s nexusScenario) original() string  { return "original-" + s.name }
+func (s nexusScenario) path() string      { return "/call/" + s.name }
+func (s nexusScenario) told() string      { return "/callback/" + s.name }
+func (s nexusScenario) queueName() string { return queueOf(s.priority) }
+
+func (s nexusScenario) message(host string) nexusMessage {
+	m := nexusMessage{
+		id: s.id(), originalRequestID: s.original(), context: `{"order":42}`, priority: s.priority, latestResponse: s.latestResponse,
+		callOut: nexusCallOut(s.method, s.path()+"?q=%C3%A5%2F", host, nexusBody),
+	}
+	if s.latestResponse != "" {
+		m.attempts = 3
+	}
+	if s.wantTold != nil {
+		m.callBack = nexusCallBack(s.told(), host)
+	}
+	if s.late {
+		m.deadline = time.Now().Add(-time.Second)
+	}
+	return m
+}
+
+// nexusScenarios is the table.
+func nexusScenarios() (all []nexusScenario) {
+	ok := answer{status: 200, mediaType: "application/json", body: "{ 'Status': 'OK' }"}
+	add := func(name string, priorities []int, s nexusScenario) {
+		for _, s.priority = range priorities {
+			s.name = fmt.Sprintf("%s_on_%s", name, queueOf(s.priority))
+			if s.method == "" {
+				s.method = http.MethodPost
+			}
+			all = append(all, s)
+		}
+	}
+	standard, three := []int{0}, []int{0, 1, 2}
+
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch} {
+		add("send_"+method, three, nexusScenario{method: method, answers: []answer{ok}})
+	}
+
+	add("status_208", standard, nexusScenario{answers: []answer{{status: 208}}})
+	for status, priorities := range map[int][]int{404: three, 408: standard, 423: standard, 425: standard, 429: standard, 500: {0, 1}, 502: standard} {
+		add(fmt.Sprintf("status_%d", status), priorities, nexusScenario{answers: []answer{{status: status}, ok}})
+	}
+	for _, status := range []int{400, 510, 526} {
+		add(fmt.Sprintf("status_%d", status), []int{0, 2}, nexusScenario{answers: []answer{{status: status}}, wantLetter: "rejected"})
+	}
+
+	const nexusError = `{"Type":"x","IsRetryMeaningful":%t}`
+	add("error_400_retry_meaningful", standard, nexusScenario{
+		answers: []answer{{400, "application/json", fmt.Sprintf(nexusError, true)}, ok},
+	})
+	add("error_503_retry_meaningless", standard, nexusScenario{
+		answers: []answer{{503, "application/json", fmt.Sprintf(nexusError, false)}}, wantLetter: "rejected",
+	})
+
+	told := func(status int, payload, mediaType string) map[string]any {
+		return map[string]any{
+			"Context": map[string]any{"order": 42.0}, "StatusCode": float64(status), "Payload": payload, "PayloadMediaType": mediaType,
+		}
+	}
+	both := []int{0, 1}
+	add("callback_200", both, nexusScenario{answers: []answer{ok}, wantTold: told(200, ok.body, "application/json")})
+	add("callback_200_retried", both, nexusScenario{answers: []answer{{status: 503}, ok}, wantTold: told(200, ok.body, "application/json")})
+	add("callback_400", both, nexusScenario{
+		answers: []answer{{400, "text/plain; charset=utf-8", "no such å"}}, wantTold: told(400, "no such å", "text/plain"),
+	})
+	add("callback_expired_503", both, nexusScenario{
+		late: true, wantTold: told(503, "busy", "text/html"),
+		latestResponse: "HTTP/1.1 503 Service Unavailable\r\nServer: a, b\r\nContent-Type: text/html\r\nExpires: -1\r\n\r\nbusy",
+	})
+	add("callback_expired_504", both, nexusScenario{late: true, wantTold: told(504, "", "application/json")})
+	return all
+}
+
+// TestNexusScenarios: the scenarios of the C# project's own tests end here as they do there; where the C#
+// side would only log and forget, there is a dead letter that the C# side can still read.
+func TestNexusScenarios(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, options{})
+	queues := b.stageAll()
+	p := newPartner(t)
+	host := p.Listener.Addr().String()
+	scenarios := nexusScenarios()
+	sent := map[string]nexusMessage{}
+	for _, s := range scenarios {
+		p.script(s.path(), s.answers...)
+		p.script(s.told(), answer{status: 204})
+		m := s.message(host)
+		sent[s.name] = m
+		b.putOn(s.queueName(), m.content())
+	}
+	b.start(inAFewSeconds)
+	b.awaitAllEmpty(queues)
+	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+		t.Errorf("the host saw %v", summary)
+	}
+
+	letters := b.nexusLetters(queues)
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			s.checkCalls(t, p.received(s.path()))
+			s.checkTold(t, p.received(s.told()))
+			s.checkLetters(t, letters[s.id()], sent[s.name])
+		})
+	}
+	if n := p.strangers(); n > 0 {
+		t.Errorf("%d calls to nowhere", n)
+	}
+}
+
+func (s nexusScenario) checkCalls(t *testing.T, calls []received) {
+	t.Helper()
+	if len(calls) != len(s.answers) {
+		t.Fatalf("the target saw %d calls, want %d", len(calls), len(s.answers))
+	}
+	for n, call := range calls {
+		if call.method != s.method || call.target != s.path()+"?q=%C3%A5%2F" || call.body != nexusBody {
+			t.Errorf("call %d: %s %s with body %q", n+1, call.method, call.target, call.body)
+		}
+		if got := call.header.Get("Content-Type"); got != nexusContentType {
+			t.Errorf("call %d: Content-Type %q", n+1, got)
+		}
+		if got := call.header.Get("Idempotency-Key"); got != s.id() || call.attempt != n+1 {
+			t.Errorf("call %d: Idempotency-Key %q, attempt %d", n+1, got, call.attempt)
+		}
+	}
+}
+
+func (s nexusScenario) checkTold(t *testing.T, callbacks []received) {
+	t.Helper()
+	if s.wantTold == nil {
+		if len(callbacks) > 0 {
+			t.Errorf("%d callbacks that nobody asked for", len(callbacks))
+		}
+		return
+	}
+	if len(callbacks) != 1 {
+		t.Fatalf("%d callbacks, want 1", len(callbacks))
+	}
+	var body map[string]any
+	if err := json.Unmarshal([]byte(callbacks[0].body), &body); err != nil {
+		t.Fatal(err)
+	}
+	s.wantTold["Id"] = s.original()
+	if diff := cmp.Diff(s.wantTold, body); diff != "" {
+		t.Errorf("the callback's body (-want +got):\n%s", diff)
+	}
+	header := callbacks[0].header
+	if got := header.Get("Content-Type"); got != nexusContentType || header.Get("X-Correlation-ID") != "corr-1" {
+		t.Errorf("Content-Type %q, X-Correlation-ID %q", got, header.Get("X-Correlation-ID"))
+	}
+}
+
+// nexusLetter is a dead letter and where it was found.
+type nexusLetter struct {
+	queue   string
+	content []byte
+}
+
+// nexusLetters takes the dead letters of all queues, by the id of the request.
+func (b *bed) nexusLetters(queues []string) map[string][]nexusLetter {
+	b.t.Helper()
+	letters := map[string][]nexusLetter{}
+	for _, name := range queues {
+		for _, content := range b.drain(name + "-poison") {
+			var letter struct{ RawRequest struct{ ID string } }
+			b.must(json.Unmarshal(content, &letter))
+			letters[letter.RawRequest.ID] = append(letters[letter.RawRequest.ID], nexusLetter{name + "-poison", content})
+		}
+	}
+	return letters
+}
+
+func (s nexusScenario) checkLetters(t *testing.T, letters []nexusLetter, sent nexusMessage) {
+	t.Helper()
+	if s.wantLetter == "" {
+		if len(letters) > 0 {
+			t.Errorf("%d dead letters, want none", len(letters))
+		}
+		return
+	}
+	if len(letters) != 1 {
+		t.Fatalf("%d dead letters, want 1", len(letters))
+	}
+	content := letters[0].content
+	if want := s.queueName() + "-poison"; letters[0].queue != want {
+		t.Errorf("on %s, want %s", letters[0].queue, want)
+	}
+	if raw := append([]byte(`"RawRequest":`), sent.rawRequest()...); !bytes.Contains(content, raw) {
+		t.Errorf("RawRequest has changed: %s", content)
+	}
+	if want := append(memberNames(t, sent.content()), "Trail", "DeadLetter"); !slices.Equal(memberNames(t, content), want) {
+		t.Errorf("members %v, want %v", memberNames(t, content), want)
+	}
+	var letter struct {
+		OriginalRequestID string
+		Attempts          int
+		LatestResponse    []byte
+		DeadLetter        struct {
+			Reason, Queue string
+			Attempts      int
+		}
+	}
+	if err := json.Unmarshal(content, &letter); err != nil {
+		t.Fatal(err)
+	}
+	statusLine := fmt.Sprintf("HTTP/1.1 %d ", s.answers[0].status)
+	if letter.OriginalRequestID != s.original() || letter.Attempts != 1 || !strings.HasPrefix(string(letter.LatestResponse), statusLine) {
+		t.Errorf("OriginalRequestId %q, Attempts %d, LatestResponse %q", letter.OriginalRequestID, letter.Attempts, letter.LatestResponse)
+	}
+	if d := letter.DeadLetter; d.Reason != s.wantLetter || d.Queue != s.queueName() || d.Attempts != 1 {
+		t.Errorf("DeadLetter %+v", d)
+	}
+}
+
+// memberNames are the names of an object's members, in order.
+func memberNames(t *testing.T, object []byte) (names []string) {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(object))
+	if _, err := decoder.Token(); err != nil {
+		t.Fatal(err)
+	}
+	for decoder.More() {
+		name, err := decoder.Token()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var value json.RawMessage
+		if err := decoder.Decode(&value); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, fmt.Sprint(name))
+	}
+	return names
+}
+
+// queueOf names the queue of a priority; 0 is none.
+func queueOf(priority int) string {
+	if priority == 0 {
+		return mainQueue
+	}
+	return fmt.Sprintf("%s-%d", mainQueue, priority)
+}
+
+// putOn puts any content on any queue.
+func (b *bed) putOn(name string, content []byte) {
+	b.t.Helper()
+	_, err := b.store.Put(b.t.Context(), name, queue.Item{Text: queue.Base64.Encode(content)})
+	b.must(err)
+}

@@ -1,0 +1,297 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+)
+
+const otherPoisonQueue = "async-caller-1-poison"
+
+// poisonCommand is `async-caller poison` with arguments, as an operator in the app folder starts it, and what
+// it will have printed.
+func (b *bed) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	command = exec.CommandContext(b.t.Context(), executable, append([]string{"poison"}, args...)...)
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+b.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(b.app, "state"),
+		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+	command.Dir, command.Stdout, command.Stderr = b.app, stdout, stderr
+	return command, stdout, stderr
+}
+
+// poison runs that and returns what it printed and its exit code.
+func (b *bed) poison(args ...string) (stdout []byte, code int) {
+	b.t.Helper()
+	command, out, talk := b.poisonCommand(args...)
+	err := command.Run()
+	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
+		code = exited.ExitCode()
+	} else {
+		b.must(err)
+	}
+	b.t.Logf("poison %s: exit code %d\n%s", strings.Join(args, " "), code, talk.String())
+	return out.Bytes(), code
+}
+
+// mustPoison is poison for a command that must succeed, with --json; it returns what that printed.
+func (b *bed) mustPoison(args ...string) (values []map[string]any) {
+	b.t.Helper()
+	out, code := b.poison(append(args, "--json")...)
+	if code != 0 {
+		b.t.Fatalf("poison %s: exit code %d", strings.Join(args, " "), code)
+	}
+	for line := range bytes.Lines(out) {
+		var value map[string]any
+		b.must(json.Unmarshal(line, &value))
+		values = append(values, value)
+	}
+	return values
+}
+
+// putAll puts texts on a queue, as they are or with a time-to-live.
+func (b *bed) putAll(name string, ttl time.Duration, texts []string) {
+	b.t.Helper()
+	b.must(b.store.Create(b.t.Context(), name))
+	next := make(chan string)
+	var writers sync.WaitGroup
+	for range 8 {
+		writers.Go(func() {
+			for text := range next {
+				err := errors.New("not tried")
+				for try := 0; try < 3 && err != nil; try++ {
+					_, err = b.store.Put(b.t.Context(), name, queue.Item{Text: text, TTL: ttl})
+				}
+				if err != nil {
+					b.t.Error(err)
+				}
+			}
+		})
+	}
+	for _, text := range texts {
+		next <- text
+	}
+	close(next)
+	writers.Wait()
+}
+
+// cause is a kind of poison message of TestPoisonAtScale.
+type cause struct {
+	queue  string
+	reason string
+	count  int
+	ttl    time.Duration
+	text   func(n int) string
+}
+
+// sixCauses are the messages of TestPoisonAtScale on two poison queues.
+func sixCauses(target string) []cause {
+	dead := func(prefix, url, reason string, status int) func(int) string {
+		return func(n int) string {
+			return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
+				`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered %d","queue":"async-caller","attempts":4}}`,
+				prefix, n, url, n, status, reason, status))
+		}
+	}
+	const week = 7 * 24 * time.Hour
+	return []cause{
+		{poisonQueue, "expired", 200 / scale, 0, dead("expired", target, "expired", 503)},
+		{poisonQueue, "rejected", 4200 / scale, 0, dead("rejected", "http://crm.example/orders/4711", "rejected", 400)},
+		{poisonQueue, "malformed", 600 / scale, 0, func(n int) string { return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
+		{otherPoisonQueue, "exhausted", 3800 / scale, 0, dead("exhausted", "http://erp.example/items/12345", "exhausted", 500)},
+		{otherPoisonQueue, "host_gave_up", 1000 / scale, week, func(n int) string {
+			return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
+		}},
+		{otherPoisonQueue, "undecodable", 200 / scale, week, func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) }},
+	}
+}
+
+// TestPoisonAtScale: 10,000 messages of six causes (1,000 with the race detector) are counted, grouped, sent again and deleted, and each
+// command does exactly what it says.
+func TestPoisonAtScale(t *testing.T) {
+	b := newBed(t, options{})
+	to := b.target.URL("200")
+	address := strings.TrimPrefix(to[:strings.Index(to, "/answer")], "http://")
+	causes := sixCauses("http://old.example/answer/200")
+	total := map[string]float64{}
+	for _, c := range causes {
+		texts := make([]string, c.count)
+		for n := range texts {
+			texts[n] = c.text(n)
+		}
+		b.putAll(c.queue, c.ttl, texts)
+		total[c.queue] += float64(c.count)
+	}
+
+	begin := time.Now()
+	groups := b.mustPoison("list", "--group-by", "reason")
+	t.Logf("%d messages grouped in %v", 10_000/scale, time.Since(begin))
+	if len(groups) != len(causes) {
+		t.Errorf("%d groups, want %d", len(groups), len(causes))
+	}
+	for _, g := range groups {
+		for _, c := range causes {
+			if g["key"] == c.reason && g["count"] != float64(c.count) {
+				t.Errorf("%v %v, want %d", g["count"], c.reason, c.count)
+			}
+		}
+	}
+
+	b.start(nil)
+	result := b.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host", "old.example="+address, "--canary", "3", "--yes")[0]
+	if result["done"] != 200.0/scale || result["twice"] != nil || result["skipped"] != nil {
+		t.Errorf("requeue: %v", result)
+	}
+	b.awaitEmpty()
+	for n := range 200 / scale {
+		if calls := b.target.Calls(fmt.Sprintf("expired%d", n)); len(calls) != 1 || string(calls[0].Body) != fmt.Sprintf(`{"n":%d}`, n) {
+			t.Fatalf("expired%d was called %d times", n, len(calls))
+		}
+	}
+
+	result = b.mustPoison("delete", "--queue", otherPoisonQueue, "--reason", "undecodable", "--yes")[0]
+	if result["done"] != 200.0/scale {
+		t.Errorf("delete: %v", result)
+	}
+	for _, q := range b.mustPoison("queues") {
+		name := q["queue"].(string)
+		want := total[name] - map[string]float64{poisonQueue: 200 / scale, otherPoisonQueue: 200 / scale}[name]
+		if q["messages"] != want || q["hidden"] != nil {
+			t.Errorf("%s: %v messages, %v hidden, want %v", name, q["messages"], q["hidden"], want)
+		}
+	}
+}
+
+// TestUndoAfterAnEditedRequeue: as long as no function app has read them, messages that were edited and sent
+// again go back as they were, byte for byte.
+func TestUndoAfterAnEditedRequeue(t *testing.T) {
+	b := newBed(t, options{})
+	before := map[string]bool{}
+	texts := make([]string, 500)
+	for n := range texts {
+		texts[n] = sixCauses("http://old.example/")[1].text(n)
+		before[texts[n]] = true
+	}
+	b.putAll(poisonQueue, 0, texts)
+	result := b.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Mended: yes", "--yes")[0]
+	if result["done"] != 500.0 || b.count(poisonQueue) != 0 || b.count(mainQueue) != 500 {
+		t.Fatalf("requeue: %v, %d left, %d sent", result, b.count(poisonQueue), b.count(mainQueue))
+	}
+	result = b.mustPoison("undo", result["run"].(string), "--yes")[0]
+	if result["done"] != 500.0 || b.count(mainQueue) != 0 || b.count(poisonQueue) != 500 {
+		t.Fatalf("undo: %v, %d left, %d back", result, b.count(mainQueue), b.count(poisonQueue))
+	}
+	for {
+		batch, err := b.store.Receive(t.Context(), poisonQueue, queue.MaxBatch, time.Hour)
+		b.must(err)
+		if len(batch) == 0 {
+			break
+		}
+		for _, m := range batch {
+			if !before[m.Text] {
+				t.Errorf("a message that was not there before: %s", m.Text)
+			}
+			delete(before, m.Text)
+		}
+	}
+	if len(before) > 0 {
+		t.Errorf("%d messages are missing", len(before))
+	}
+}
+
+// TestHostMadePoison: what the Functions host itself moves to the poison queue is listed with what was wrong.
+func TestHostMadePoison(t *testing.T) {
+	b := newBed(t, options{})
+	b.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
+	b.put("faulty", "400", `,"giveUp":"fault"`)
+	b.putAll(mainQueue, 0, []string{"not base64, and no JSON"})
+	b.put("crashing", "hang,200", "")
+	b.await("the call that hangs", func() bool { return len(b.target.Calls("crashing")) == 1 })
+	b.must(b.host.KillHandler())
+	b.await("the host to have moved all three", func() bool { return b.count(poisonQueue) == 3 && b.count(mainQueue) == 0 })
+
+	want := map[string]struct{ reason, detail string }{
+		"faulty":   {"host_gave_up", "giveUp is fault"},
+		"":         {"undecodable", "not base64"},
+		"crashing": {"host_gave_up", "no failure was recorded"},
+	}
+	for _, m := range b.mustPoison("list") {
+		id, _ := m["requestId"].(string)
+		if w := want[id]; m["reason"] != w.reason || !strings.Contains(fmt.Sprint(m["detail"]), w.detail) || m["expiresAt"] == nil {
+			t.Errorf("%q: %v, %v, expires %v; want %v", id, m["reason"], m["detail"], m["expiresAt"], w)
+		}
+		delete(want, id)
+	}
+	if len(want) > 0 {
+		t.Errorf("not listed: %v", want)
+	}
+
+	// Kept, they say the same and never expire.
+	if result := b.mustPoison("keep", "--yes")[0]; result["done"] != 3.0 {
+		t.Errorf("keep: %v", result)
+	}
+	for _, m := range b.mustPoison("list") {
+		if m["expiresAt"] != nil {
+			t.Errorf("%v expires %v", m["requestId"], m["expiresAt"])
+		}
+	}
+	b.mustPoison("requeue", "--request-id", "crashing", "--yes")
+	b.await("the call that crashed", func() bool { return len(b.target.Calls("crashing")) == 2 })
+}
+
+// TestKeeper: the timer function writes anew what the host moved to the poison queue, so that it never
+// expires, with what is known of it.
+func TestKeeper(t *testing.T) {
+	b := newBed(t, options{})
+	function, err := os.ReadFile("../../../functions/AC-poison-keeper/function.json")
+	b.must(err)
+	const hourly = `"0 0 * * * *"`
+	if !bytes.Contains(function, []byte(hourly)) {
+		t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
+	}
+	b.must(os.Mkdir(filepath.Join(b.app, "AC-poison-keeper"), 0o700))
+	b.must(os.WriteFile(filepath.Join(b.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
+	own := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
+	moved := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
+	b.putAll(poisonQueue, 0, []string{own})
+	b.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
+	b.start(nil)
+
+	var messages []queue.Message
+	b.await("what expires to be kept", func() bool {
+		messages, err = b.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
+		b.must(err)
+		for _, m := range messages {
+			if m.ExpiresAt.Year() < 9999 {
+				return false
+			}
+		}
+		return len(messages) == 3
+	})
+	for _, m := range messages {
+		content, err := queue.Base64.Decode(m.Text)
+		if m.Text == own || m.Text == "not base64" {
+			continue // as it was
+		}
+		var e struct {
+			RequestID  string
+			DeadLetter struct{ Reason, Detail, Queue string }
+		}
+		b.must(errors.Join(err, json.Unmarshal(content, &e)))
+		if e.RequestID != "r2" || e.DeadLetter.Reason != "host_gave_up" || e.DeadLetter.Queue != mainQueue || e.DeadLetter.Detail == "" {
+			t.Errorf("kept as %s", content)
+		}
+	}
+	b.await("the host to have heard of it", func() bool { return len(b.host.Lines("task done")) > 0 })
+	b.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, b.target.URL("200")))})
+	b.await("messages to be delivered beside it", func() bool { return len(b.target.Calls("r3")) == 1 })
+}

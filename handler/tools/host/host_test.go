@@ -1,0 +1,209 @@
+package host
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+)
+
+// patience is how long a test waits for an event in another process.
+const patience = 20 * time.Second
+
+// manyAttempts: until the end of a process is noticed, it may be sent a message several times.
+const manyAttempts = 1000
+
+func TestMain(m *testing.M) {
+	if mode := os.Getenv(fakeModeVariable); mode != "" {
+		os.Exit(runFakeHandler(mode, os.Getenv("FUNCTIONS_CUSTOMHANDLER_PORT")))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// testApp is an app with one function whose handler is this test's executable.
+func testApp(t *testing.T) *functionapp.App {
+	t.Helper()
+	executable, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &functionapp.App{
+		Dir: t.TempDir(),
+		Host: functionapp.Host{
+			FunctionTimeout: time.Minute,
+			Queues: functionapp.QueueOptions{
+				BatchSize:          16,
+				NewBatchThreshold:  8,
+				MaxPollingInterval: shortestPoll,
+				MaxDequeueCount:    manyAttempts,
+				MessageEncoding:    queue.Base64,
+			},
+			Handler: functionapp.CustomHandler{Executable: executable},
+		},
+		Functions: []functionapp.Function{{Name: "Fn", Binding: "msg", Queue: "work", DataType: functionapp.DataBinary}},
+	}
+}
+
+// runningHost is a host with the fake handler, and what it wrote.
+type runningHost struct {
+	*Host
+	t      *testing.T
+	store  *memory.Store
+	output *recorder
+	log    *recorder
+	stop   context.CancelFunc
+	result chan error
+}
+
+// startHost runs a host until the test ends; mode says how the fake handler behaves.
+func startHost(t *testing.T, mode string, change func(*Options)) *runningHost {
+	t.Helper()
+	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
+	if err := r.store.Create(t.Context(), "work"); err != nil {
+		t.Fatal(err)
+	}
+	options := Options{
+		App:   testApp(t),
+		Store: r.store,
+		// The race detector would have every handler wait for a second at its end.
+		Env:    append(os.Environ(), fakeModeVariable+"="+mode, "GORACE=atexit_sleep_ms=0"),
+		Stdout: r.output,
+		Stderr: r.output,
+		Log:    zerolog.New(r.log).Level(zerolog.DebugLevel),
+	}
+	if change != nil {
+		change(&options)
+	}
+	r.Host = New(options)
+	r.grace = 100 * time.Millisecond
+	ctx, stop := context.WithCancel(context.Background())
+	r.stop = stop
+	var running sync.WaitGroup
+	running.Go(func() { r.result <- r.Run(ctx) })
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+		if t.Failed() {
+			t.Logf("host's log:\n%s\nhandler's output:\n%s", r.log.text(), r.output.text())
+		}
+	})
+	return r
+}
+
+func (r *runningHost) put(content string) {
+	r.t.Helper()
+	item := queue.Item{Text: queue.Base64.Encode([]byte(content))}
+	if _, err := r.store.Put(r.t.Context(), "work", item); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// ended waits for Run to return and hands on its error.
+func (r *runningHost) ended() error {
+	r.t.Helper()
+	select {
+	case err := <-r.result:
+		return err
+	case <-time.After(patience):
+		r.t.Fatal("the host does not stop")
+		return nil
+	}
+}
+
+// summary waits for Run to return without error.
+func (r *runningHost) summary() FunctionStats {
+	r.t.Helper()
+	if err := r.ended(); err != nil {
+		r.t.Fatalf("Run: %v", err)
+	}
+	return r.Stats().Functions["Fn"]
+}
+
+// recorder is a writer whose content can be waited for.
+type recorder struct {
+	mu      sync.Mutex
+	content bytes.Buffer
+	changed chan struct{}
+}
+
+func newRecorder() *recorder { return &recorder{changed: make(chan struct{})} }
+
+func (r *recorder) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.changed)
+	r.changed = make(chan struct{})
+	return r.content.Write(p)
+}
+
+func (r *recorder) text() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.content.String()
+}
+
+// waitFor waits until text stands in what was written at least count times.
+func (r *recorder) waitFor(t *testing.T, text string, count int) {
+	t.Helper()
+	deadline := time.After(patience)
+	for {
+		r.mu.Lock()
+		found, changed := strings.Count(r.content.String(), text), r.changed
+		r.mu.Unlock()
+		if found >= count {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline:
+			t.Fatalf("%q was written %d times, want %d", text, found, count)
+		}
+	}
+}
+
+func TestRun_options(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Options)
+		want   string
+	}{
+		"no_app":             {func(o *Options) { o.App = nil }, "App is missing"},
+		"no_store":           {func(o *Options) { o.Store = nil }, "Store is missing"},
+		"batch_size":         {func(o *Options) { o.App.Host.Queues.BatchSize = 33 }, "batchSize is 33"},
+		"max_dequeue_count":  {func(o *Options) { o.App.Host.Queues.MaxDequeueCount = 0 }, "maxDequeueCount is 0"},
+		"short_lease":        {func(o *Options) { o.Lease = time.Millisecond }, "Lease is 1ms"},
+		"no_executable":      {func(o *Options) { o.App.Host.Handler.Executable = "nothing/here" }, "nothing/here does not exist"},
+		"executable_says_do": {func(o *Options) { o.App.Host.Handler.Executable = "nothing-here" }, "run `make build`"},
+		"no_path":            {func(o *Options) { o.App.Host.Handler.Executable = "" }, "defaultExecutablePath is missing"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := startHost(t, "serve", test.change)
+			if err := h.ended(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Run: %v, want an error with %q", err, test.want)
+			}
+		})
+	}
+}
+
+func TestRun_executable_not_executable(t *testing.T) {
+	h := startHost(t, "serve", func(o *Options) {
+		path := filepath.Join(o.App.Dir, "handler")
+		if err := os.WriteFile(path, []byte("no program"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o.App.Host.Handler.Executable = "handler"
+	})
+	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "start handler "+h.options.App.Dir) {
+		t.Errorf("Run: %v, want an error that names the executable", err)
+	}
+}

@@ -1,0 +1,228 @@
+package host
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/functionapp"
+)
+
+// readyInvoker is an invoker whose handler is a server in this process.
+func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
+	t.Helper()
+	server := httptest.NewServer(serve)
+	t.Cleanup(server.Close)
+	client := newClient(time.Minute)
+	t.Cleanup(client.CloseIdleConnections)
+	ended := make(chan struct{})
+	close(ended) // there is no process to kill
+	log := newRecorder()
+	return &invoker{
+		handler: &handler{
+			address: server.URL, client: client, readyTimeout: time.Minute,
+			ready: &process{done: ended}, changed: make(chan struct{}),
+		},
+		timeout:  time.Minute,
+		stopping: make(chan struct{}),
+		fatal:    func(err error) { t.Errorf("fatal: %v", err) },
+		log:      zerolog.New(log),
+	}, log
+}
+
+func (i *invoker) try(t *testing.T, ctx context.Context, dataType functionapp.DataType, content string) outcome { //nolint:revive // the test goes first
+	t.Helper()
+	inv := testInvocation(dataType, content)
+	return i.invoke(ctx, inv.function, inv.message, inv.content)
+}
+
+func answerObject(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(`{"Logs":["a log line"]}`))
+}
+
+func TestInvoke_request(t *testing.T) {
+	for name, contentLength := range map[string]bool{"chunked": false, "content_length": true} {
+		t.Run(name, func(t *testing.T) {
+			var got *http.Request
+			var body string
+			i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
+				content, _ := io.ReadAll(r.Body)
+				got, body = r, string(content)
+				answerObject(w)
+			})
+			i.contentLength = contentLength
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != succeeded {
+				t.Fatalf("outcome %d, want success", out)
+			}
+			if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
+				t.Errorf("request line %s %s %s", got.Method, got.RequestURI, got.Proto)
+			}
+			if !strings.HasPrefix(got.Host, "127.0.0.1:") {
+				t.Errorf("Host is %q", got.Host)
+			}
+			for header, want := range map[string]string{
+				"Content-Type":                  "application/json; charset=utf-8",
+				"User-Agent":                    "Azure-Functions-Host/" + hostVersion,
+				"X-Azure-Functions-HostVersion": hostVersion,
+				"Accept-Encoding":               "",
+			} {
+				if value := got.Header.Get(header); value != want {
+					t.Errorf("%s is %q, want %q", header, value, want)
+				}
+			}
+			id := got.Header.Get("X-Azure-Functions-InvocationId")
+			if len(id) != 36 || strings.Count(log.text(), id) != 3 {
+				t.Errorf("invocation id %q is not on the three log lines:\n%s", id, log.text())
+			}
+			wantLength := int64(-1)
+			if contentLength {
+				wantLength = int64(len(body))
+			}
+			if got.ContentLength != wantLength {
+				t.Errorf("Content-Length is %d, want %d", got.ContentLength, wantLength)
+			}
+			if !strings.HasPrefix(body, `{"Data":{"msg":"aGVsbG8="},"Metadata":{`) {
+				t.Errorf("body is %s", body)
+			}
+			if strings.Contains(log.text(), "aGVsbG8=") || strings.Contains(log.text(), "hello") {
+				t.Errorf("the log has the content:\n%s", log.text())
+			}
+		})
+	}
+}
+
+func TestInvoke_redirects(t *testing.T) {
+	for name, test := range map[string]struct {
+		status     int
+		wantMethod string
+		want       outcome
+	}{
+		"found_becomes_get":   {http.StatusFound, http.MethodGet, succeeded},
+		"see_other":           {http.StatusSeeOther, http.MethodGet, succeeded},
+		"temporary_keeps":     {http.StatusTemporaryRedirect, http.MethodPost, succeeded},
+		"not_modified_is_not": {http.StatusNotModified, "", failedTry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			method, length := "", 0
+			i, _ := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/QueueFn" {
+					w.Header().Set("Location", "/elsewhere")
+					w.WriteHeader(test.status)
+					return
+				}
+				content, _ := io.ReadAll(r.Body)
+				method, length = r.Method, len(content)
+				answerObject(w)
+			})
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != test.want || method != test.wantMethod {
+				t.Errorf("outcome %d after %q, want %d after %q", out, method, test.want, test.wantMethod)
+			}
+			if (length > 0) != (test.wantMethod == http.MethodPost) {
+				t.Errorf("%d bytes after the redirect", length)
+			}
+		})
+	}
+}
+
+func TestInvoke_endless_redirects(t *testing.T) {
+	hops := 0
+	i, _ := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
+		hops++
+		http.Redirect(w, r, "/again", http.StatusFound)
+	})
+	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry || hops != maxRedirects+1 {
+		t.Errorf("outcome %d after %d requests, want failure after %d", out, hops, maxRedirects+1)
+	}
+}
+
+func TestInvoke_failures(t *testing.T) {
+	for name, serve := range map[string]http.HandlerFunc{
+		"status":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
+		"broken_off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"too_large": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.CopyN(w, zeros{}, maxAnswerBytes+1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			i, log := readyInvoker(t, serve)
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry {
+				t.Errorf("outcome %d, want failure", out)
+			}
+			if !strings.Contains(log.text(), `"result":"Failed"`) {
+				t.Errorf("log:\n%s", log.text())
+			}
+		})
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }
+
+// Text mode cannot carry such a message: a failed attempt that the handler never hears of.
+func TestInvoke_text_that_is_none(t *testing.T) {
+	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
+	if out := i.try(t, t.Context(), functionapp.DataString, "\xff"); out != failedTry {
+		t.Errorf("outcome %d, want failure", out)
+	}
+}
+
+func TestInvoke_timeout_condemns_the_handler(t *testing.T) {
+	for name, serve := range map[string]http.HandlerFunc{
+		"empty":  func(http.ResponseWriter, *http.Request) {},
+		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body) // so that the server sees the connection break
+				serve(w, r)
+			})
+			i.timeout, i.grace = 20*time.Millisecond, 20*time.Millisecond
+			proc := i.handler.ready
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry {
+				t.Errorf("outcome %d, want failure", out)
+			}
+			if !proc.condemned.Load() || i.handler.ready != nil {
+				t.Error("the handler was not condemned")
+			}
+			if !strings.Contains(log.text(), "timed out after 20ms") {
+				t.Errorf("log:\n%s", log.text())
+			}
+		})
+	}
+}
+
+// Without a function timeout an answer that hangs does so until the host has stopped.
+func TestInvoke_no_timeout(t *testing.T) {
+	answered := make(chan struct{})
+	i, log := readyInvoker(t, func(http.ResponseWriter, *http.Request) { close(answered) })
+	i.timeout = -1
+	ctx, cut := context.WithCancel(t.Context())
+	out := make(chan outcome)
+	go func() { out <- i.try(t, ctx, functionapp.DataBinary, "hello") }()
+	<-answered
+	log.waitFor(t, "waits on until functionTimeout", 1)
+	cut()
+	if got := <-out; got != failedTry {
+		t.Errorf("outcome %d, want failure", got)
+	}
+}
+
+func TestInvoke_while_stopping(t *testing.T) {
+	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
+	i.handler.ready = nil
+	stopping := make(chan struct{})
+	i.stopping = stopping
+	close(stopping)
+	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != notInvoked {
+		t.Errorf("outcome %d, want none", out)
+	}
+}

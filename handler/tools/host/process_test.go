@@ -1,0 +1,221 @@
+//go:build unix
+
+package host
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// latestPID finds the process id that the fake handler printed last.
+func latestPID(t *testing.T, output string) int {
+	t.Helper()
+	const mark = "fake: pid="
+	rest := output[strings.LastIndex(output, mark)+len(mark):]
+	digits, _, _ := strings.Cut(rest, ".")
+	pid, err := strconv.Atoi(digits)
+	if err != nil {
+		t.Fatalf("no process id in %q", output)
+	}
+	return pid
+}
+
+func TestRun_delivers(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("env:FUNCTIONS_APP_ROOT_PATH")
+	h.put("env:FUNCTIONS_HTTPWORKER_ID")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.stop()
+	if got, want := h.summary(), (FunctionStats{Received: 2, Succeeded: 2, MaxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if left := h.store.All("work"); len(left) != 0 {
+		t.Errorf("%d messages left on the queue", len(left))
+	}
+	dir := h.options.App.Dir
+	h.output.waitFor(t, fmt.Sprintf("fake: dir=%s FUNCTIONS_APP_ROOT_PATH=%s\n", dir, dir), 1)
+	for _, text := range []string{
+		`"message":"host started"`, `"Fn <- work"`, `"message":"handler ready"`, `"message":"Executing"`,
+		"New queue message detected on 'work'.", `"message":"fake: logged"`, `"message":"host stopped"`,
+	} {
+		h.log.waitFor(t, text, 1)
+	}
+}
+
+func TestRun_kill_during_call_is_restarted_and_delivered(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("block/ok")
+	h.output.waitFor(t, "fake: block count=1", 1)
+	pid := latestPID(t, h.output.text())
+	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	h.log.waitFor(t, `"result":"Succeeded"`, 1)
+	h.stop()
+	got := h.summary()
+	failed := max(got.Failed, 1) // see manyAttempts
+	if want := (FunctionStats{Received: 1 + failed, Succeeded: 1, Failed: failed, MaxDequeueCount: int64(1 + failed)}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if got := h.Stats().HandlerStarts; got != 2 {
+		t.Errorf("handler started %d times, want 2", got)
+	}
+}
+
+func TestRun_exit_codes(t *testing.T) {
+	for _, code := range []int{0, intentionalRestart} {
+		t.Run(strconv.Itoa(code), func(t *testing.T) {
+			h := startHost(t, "serve", func(o *Options) { o.MaxHandlerErrors = 1 })
+			h.put(fmt.Sprintf("exit:%d/ok", code))
+			h.log.waitFor(t, `"result":"Succeeded"`, 1)
+			h.stop()
+			h.summary()
+		})
+	}
+}
+
+func TestRun_stops_itself_at_the_third_error(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("exit:1")
+	err := h.ended()
+	if err == nil || !strings.Contains(err.Error(), "Exceeded http worker restart retry count: 3 errors") ||
+		!strings.Contains(err.Error(), "exit status 1: fake: last words") {
+		t.Errorf("Run: %v, want the retry count and the last words", err)
+	}
+	if got := h.Stats().HandlerStarts; got != 3 {
+		t.Errorf("handler started %d times, want 3", got)
+	}
+}
+
+func TestRun_stops_itself_when_the_handler_is_never_ready(t *testing.T) {
+	h := startHost(t, "deaf", func(o *Options) { o.ReadyTimeout, o.MaxHandlerErrors = 100*time.Millisecond, 1 })
+	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "no answer to GET / within 100ms") {
+		t.Errorf("Run: %v, want an error about readiness", err)
+	}
+}
+
+func TestRun_stops_itself_when_a_message_waits_too_long(t *testing.T) {
+	h := startHost(t, "deaf", func(o *Options) { o.ReadyTimeout, o.MaxHandlerErrors = 100*time.Millisecond, -1 })
+	h.put("ok")
+	if err := h.ended(); !errors.Is(err, errInitTime) {
+		t.Errorf("Run: %v, want %v", err, errInitTime)
+	}
+	if left := h.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
+		t.Errorf("queue holds %+v, want the message, visible", left)
+	}
+}
+
+func TestRun_last_lines_of_stderr(t *testing.T) {
+	h := startHost(t, "stillborn", func(o *Options) { o.MaxHandlerErrors = 1 })
+	if err := h.ended(); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: two; three; four") {
+		t.Errorf("Run: %v, want the last three lines", err)
+	}
+	h.output.waitFor(t, "one\n", 1)
+}
+
+func TestRun_stop_lets_invocations_finish(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("until-interrupted")
+	h.output.waitFor(t, "fake: until-interrupted", 1)
+	h.stop()
+	if got, want := h.summary(), (FunctionStats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if left := h.store.All("work"); len(left) != 0 {
+		t.Errorf("%d messages left on the queue", len(left))
+	}
+	if err := syscall.Kill(latestPID(t, h.output.text()), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("signal the handler: %v, want it gone", err)
+	}
+}
+
+func TestRun_stop_cuts_off_what_takes_too_long(t *testing.T) {
+	h := startHost(t, "serve", func(o *Options) { o.StopTimeout = 50 * time.Millisecond })
+	h.put("block")
+	h.output.waitFor(t, "fake: block", 1)
+	h.stop()
+	if got, want := h.summary(), (FunctionStats{Received: 1, Failed: 1, MaxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if left := h.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
+		t.Errorf("queue holds %+v, want the message, visible", left)
+	}
+	if got := h.Stats().HandlerStarts; got != 1 {
+		t.Errorf("handler started %d times, want no restart", got)
+	}
+}
+
+// An empty answer hangs until functionTimeout; then the handler is killed with all that it does, and
+// none of that is an error of the handler's.
+func TestRun_function_timeout(t *testing.T) {
+	h := startHost(t, "serve", func(o *Options) {
+		o.MaxHandlerErrors = 1
+		o.App.Host.FunctionTimeout = 2 * time.Second
+	})
+	h.put("empty/ok")
+	h.put("block/ok")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.stop()
+	if got, want := h.summary(), (FunctionStats{Received: 4, Succeeded: 2, Failed: 2, MaxDequeueCount: 2}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	if got := h.Stats().HandlerStarts; got != 2 {
+		t.Errorf("handler started %d times, want 2", got)
+	}
+}
+
+func TestRun_huge_line(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("print:3000000")
+	h.put("ok")
+	h.log.waitFor(t, `"result":"Succeeded"`, 2)
+	h.output.waitFor(t, strings.Repeat("x", maxLineBytes)+lineCut+"\n", 1)
+	h.stop()
+	h.summary()
+}
+
+func TestRun_storage_refuses(t *testing.T) {
+	h := startHost(t, "serve", func(o *Options) {
+		o.Store = &faultyStore{Store: o.Store, fault: func(operation string) error {
+			if operation == "receive" {
+				return queue.ErrRefused
+			}
+			return nil
+		}}
+	})
+	if err := h.ended(); !errors.Is(err, queue.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
+		t.Errorf("Run: %v, want a refusal that names the function", err)
+	}
+}
+
+// However often the handler dies, every message is delivered in the end.
+func TestRun_many_kills(t *testing.T) {
+	const kills, messages = 5, 40
+	h := startHost(t, "serve", func(o *Options) { o.MaxHandlerErrors = -1 })
+	for range messages {
+		h.put("ok")
+	}
+	for n := range kills {
+		h.log.waitFor(t, `"message":"handler ready"`, n+1)
+		h.put("block/ok") // so that no kill meets an idle handler
+		h.output.waitFor(t, "fake: block count=1", n+1)
+		if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h.log.waitFor(t, `"result":"Succeeded"`, messages+kills)
+	h.stop()
+	if got := h.summary(); got.Succeeded != messages+kills || got.Failed < kills || got.Poisoned != 0 {
+		t.Errorf("stats %+v, want every message delivered", got)
+	}
+	if got := h.Stats().HandlerStarts; got != kills+1 {
+		t.Errorf("handler started %d times, want %d", got, kills+1)
+	}
+}

@@ -1,0 +1,219 @@
+package simulation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/queue"
+)
+
+// policies are what the simulated envelopes ask for, and how many calls an envelope of each gets within
+// a week from a target that never answers otherwise: jitter makes the number vary.
+var policies = map[string]struct {
+	members      string
+	fewest, most int
+	envelopes    int
+	// mayShrink is true of nexus and cycles; jitterOverlaps of policies that reach their cap, where a
+	// wait that is drawn may be shorter than the one drawn before.
+	mayShrink, jitterOverlaps bool
+}{
+	"default":      {``, 43, 45, 1000, false, true},
+	"exponential":  {`,"retry":{"baseDelay":"1m","factor":3,"maxDelay":"24h"}`, 15, 16, 1000, false, true},
+	"max_attempts": {`,"retry":{"maxAttempts":10}`, 10, 10, 500, false, false},
+	"nexus":        {`,"retry":"nexus"`, 19, 20, 500, true, false},
+	"io":           {`,"retry":"io"`, 22, 22, 500, false, false},
+	"io_no_hurry":  {`,"retry":"io","deadline":"2026-02-28T12:00:00Z"`, 22, 22, 500, false, false},
+	"fixed":        {`,"retry":{"policy":"fixed","baseDelay":"2h"}`, 84, 84, 200, false, false},
+	"list":         {`,"retry":{"schedule":["5s","1m","1h","6h"]}`, 32, 32, 500, false, false},
+	"cycles":       {`,"retry":"cycles"`, 18, 18, 500, true, false},
+	"near":         {`,"deadline":"2026-01-31T13:00:00Z"`, 11, 11, 500, false, false},
+}
+
+// TestWeekOfRetries follows thousands of envelopes, with each kind of policy, to a target that is down
+// for good.
+func TestWeekOfRetries(t *testing.T) {
+	for name, policy := range policies {
+		t.Run(name, func(t *testing.T) {
+			t.Run("random", func(t *testing.T) {
+				w := down(rand.New(rand.NewPCG(3, 4)).Float64)
+				w.inMemory = true
+				follow(t, w, name, policy.envelopes/slowdown, policy.mayShrink || policy.jitterOverlaps)
+			})
+			t.Run("constant", func(t *testing.T) {
+				w := down(func() float64 { return 0.5 })
+				w.inMemory = true
+				follow(t, w, name, policy.envelopes/slowdown, policy.mayShrink)
+			})
+			t.Run("written_and_read", func(t *testing.T) {
+				follow(t, down(rand.New(rand.NewPCG(5, 6)).Float64), name, 5, policy.mayShrink || policy.jitterOverlaps)
+			})
+		})
+	}
+}
+
+// down is a world whose target never answers anything but 503.
+func down(jitter func() float64) *world {
+	return newWorld(jitter, func(time.Time) int { return 503 })
+}
+
+// life is what has happened to one envelope so far.
+type life struct {
+	calls    int
+	lastCall time.Time
+	lastWait time.Duration
+	due      time.Time
+	ended    bool
+}
+
+func follow(t *testing.T, w *world, name string, envelopes int, mayShrink bool) {
+	t.Helper()
+	want := policies[name]
+	lives := map[string]*life{}
+	w.observe = func(d *delivery) { lives[d.envelope.RequestID].check(t, d, mayShrink) }
+	for i := range envelopes {
+		id := fmt.Sprintf("r%d", i)
+		lives[id] = &life{}
+		w.send(id, begin.Add(time.Duration(i)*time.Millisecond), want.members)
+	}
+	w.run(t)
+	fewest, most := lives["r0"].calls, 0
+	for id, l := range lives {
+		if !l.ended {
+			t.Errorf("%s never ended", id)
+		}
+		fewest, most = min(fewest, l.calls), max(most, l.calls)
+	}
+	t.Logf("%d envelopes, %d to %d calls", envelopes, fewest, most)
+	if fewest < want.fewest || most > want.most {
+		t.Errorf("%d to %d calls an envelope, want %d to %d", fewest, most, want.fewest, want.most)
+	}
+}
+
+// check holds one delivery to what docs/retry.md promises.
+func (l *life) check(t *testing.T, d *delivery, mayShrink bool) {
+	t.Helper()
+	id, deadline := d.envelope.RequestID, d.envelope.GiveUpAt(week)
+	if !d.called {
+		t.Errorf("%s: %s (%s) without a call at %v", id, d.Action, d.Reason, d.now)
+		return
+	}
+	l.calls++
+	l.lastCall = d.now
+	switch {
+	case d.State.Attempts != l.calls:
+		t.Errorf("%s: call %d counts as attempt %d", id, l.calls, d.State.Attempts)
+	case d.now.Before(l.due) || d.now.Sub(l.due) >= time.Second && l.calls > 1:
+		t.Errorf("%s: call %d at %v, due at %v", id, l.calls, d.now, l.due)
+	case !d.now.Before(deadline):
+		t.Errorf("%s: call %d at %v, not before the deadline %v", id, l.calls, d.now, deadline)
+	}
+	if d.Action != decision.Reschedule {
+		l.end(t, d, deadline)
+		return
+	}
+	l.due = d.State.NextAttemptAt
+	wait := l.due.Sub(d.now)
+	shortest, longest := d.policy.Bounds(l.calls)
+	last := l.due.Equal(deadline.Add(-lastAttemptLead))
+	switch {
+	case wait > longest || wait < shortest && !last:
+		t.Errorf("%s: a wait of %v after attempt %d, want %v to %v", id, wait, l.calls, shortest, longest)
+	case wait < l.lastWait && !last && !mayShrink:
+		t.Errorf("%s: a wait of %v after attempt %d, shorter than %v before it", id, wait, l.calls, l.lastWait)
+	}
+	l.lastWait = wait
+}
+
+// end checks why an envelope was given up.
+func (l *life) end(t *testing.T, d *delivery, deadline time.Time) {
+	t.Helper()
+	l.ended = true
+	first, _ := d.policy.Bounds(1)
+	left := deadline.Sub(d.now)
+	switch {
+	case d.Action != decision.DeadLetter:
+		t.Errorf("%s ended with %s", d.envelope.RequestID, d.Action)
+	case d.policy.Exhausted(l.calls):
+		if d.Reason != decision.Exhausted {
+			t.Errorf("%s: %s after all %d attempts", d.envelope.RequestID, d.Reason, l.calls)
+		}
+	case d.Reason != decision.Expired || left > lastAttemptLead+first:
+		t.Errorf("%s: %s %v before the deadline, after %d attempts", d.envelope.RequestID, d.Reason, left, l.calls)
+	}
+}
+
+// TestNotBeforeAMonthAhead: the queue keeps nothing invisible for longer than a week.
+func TestNotBeforeAMonthAhead(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(7, 8)).Float64, func(time.Time) int { return 200 })
+	notBefore := begin.Add(30 * 24 * time.Hour)
+	reschedules, calls := 0, 0
+	w.observe = func(d *delivery) {
+		if !d.called {
+			reschedules++
+			if d.Action != decision.Reschedule || d.Reason != decision.NotDue || d.State.Attempts != 0 {
+				t.Errorf("at %v: %s (%s), attempts %d", d.now, d.Action, d.Reason, d.State.Attempts)
+			}
+			return
+		}
+		calls++
+		if late := d.now.Sub(notBefore); late < 0 || late >= time.Second {
+			t.Errorf("called %v after notBefore", late)
+		}
+		if d.Action != decision.Finish || d.State.Attempts != 1 {
+			t.Errorf("%s with attempts %d, want finish with 1", d.Action, d.State.Attempts)
+		}
+	}
+	w.send("r1", begin.Add(123456*time.Microsecond), `,"notBefore":"`+notBefore.Format(time.RFC3339)+`"`)
+	w.run(t)
+	if reschedules != 5 || calls != 1 {
+		t.Errorf("reschedule %d times and called %d times, want 5 and 1", reschedules, calls)
+	}
+}
+
+// TestWaitsBeyondAWeek: a policy's wait that is longer than the queue's is made of several.
+func TestWaitsBeyondAWeek(t *testing.T) {
+	w := newWorld(rand.New(rand.NewPCG(9, 10)).Float64, func(time.Time) int { return 503 })
+	var calls []time.Time
+	early := 0
+	w.observe = func(d *delivery) {
+		if d.called {
+			calls = append(calls, d.now)
+		} else {
+			early++
+		}
+		if d.State.Attempts != len(calls) {
+			t.Errorf("at %v: attempts %d after %d calls", d.now, d.State.Attempts, len(calls))
+		}
+	}
+	deadline := begin.Add(60 * 24 * time.Hour)
+	w.send("r1", begin, `,"retry":{"schedule":["1h","240h","480h"]},"deadline":"`+deadline.Format(time.RFC3339)+`"`)
+	w.run(t)
+
+	const day = 24 * time.Hour
+	want := []time.Time{
+		begin,
+		begin.Add(time.Hour),
+		begin.Add(time.Hour + 10*day),
+		begin.Add(time.Hour + 30*day),
+		begin.Add(time.Hour + 50*day),
+		deadline.Add(-lastAttemptLead),
+	}
+	if len(calls) != len(want) {
+		t.Fatalf("called %d times, want %d: %v", len(calls), len(want), calls)
+	}
+	for i := range want {
+		if late := calls[i].Sub(want[i]); late < 0 || late > time.Minute {
+			t.Errorf("call %d at %v, want %v", i+1, calls[i], want[i])
+		}
+	}
+	// 10 days are two waits, 20 days are three, the rest of 10 days is two.
+	if early != 1+2+2+1 {
+		t.Errorf("came early %d times, want 6", early)
+	}
+	if queue.MaxDelay >= week {
+		t.Errorf("a queue keeps a message invisible for %v", queue.MaxDelay)
+	}
+}

@@ -1,0 +1,151 @@
+package simulation
+
+import (
+	"container/heap"
+	"fmt"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/retry"
+)
+
+const (
+	week = 7 * 24 * time.Hour
+	// lastAttemptLead is how long before the deadline the last attempt is due, as docs/retry.md says.
+	lastAttemptLead = 10 * time.Second
+)
+
+// begin is when each simulation begins.
+var begin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// message is an item of the simulated queue.
+type message struct {
+	visibleAt time.Time
+	content   []byte
+	// envelope is what content was read into, when the world does not write and read it each time.
+	envelope *envelope.Envelope
+}
+
+// event is the moment, in Unix nanoseconds, at which a message becomes visible.
+type event struct {
+	at int64
+	*message
+}
+
+// events is a heap: the first one is the next.
+type events []event
+
+func (e events) Len() int           { return len(e) }
+func (e events) Less(i, j int) bool { return e[i].at < e[j].at }
+func (e events) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *events) Push(x any)        { *e = append(*e, x.(event)) }
+func (e *events) Pop() any {
+	last := len(*e) - 1
+	x := (*e)[last]
+	*e = (*e)[:last]
+	return x
+}
+
+// delivery is what happened to one message: the decision, and what it was made from.
+type delivery struct {
+	now      time.Time
+	envelope *envelope.Envelope
+	policy   retry.Policy
+	called   bool
+	decision.Decision
+}
+
+// world is a queue, a handler and a target in virtual time. A call takes no time.
+type world struct {
+	rules  decision.Rules
+	jitter func() float64
+	// target is the status that a call made at that moment gets.
+	target func(now time.Time) int
+	// observe is told of every delivery.
+	observe func(*delivery)
+	// inMemory keeps envelopes as they are between deliveries, without their trails. Otherwise each
+	// is written as JSON and read again, as on a real queue, which takes fifty times as long.
+	inMemory bool
+
+	events events
+}
+
+func newWorld(jitter func() float64, target func(time.Time) int) *world {
+	return &world{
+		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		jitter: jitter,
+		target: target,
+	}
+}
+
+// send puts a new envelope on the queue, with more members if there are any.
+func (w *world) send(id string, created time.Time, members string) {
+	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"call":{"url":"https://target.example/"}%s}`,
+		id, created.Format(time.RFC3339Nano), members)
+	heap.Push(&w.events, event{created.UnixNano(), &message{visibleAt: created, content: content}})
+}
+
+// run delivers messages until there are none.
+func (w *world) run(t *testing.T) {
+	t.Helper()
+	for len(w.events) > 0 {
+		m := w.events[0].message
+		d := w.deliver(t, m)
+		if w.observe != nil {
+			w.observe(d)
+		}
+		if d.Action != decision.Reschedule {
+			heap.Pop(&w.events)
+			continue
+		}
+		w.reschedule(t, m, d)
+		w.events[0].at = m.visibleAt.UnixNano()
+		heap.Fix(&w.events, 0)
+	}
+}
+
+// deliver takes a message through the handler's own steps.
+func (w *world) deliver(t *testing.T, m *message) *delivery {
+	now := m.visibleAt
+	e := m.envelope
+	if e == nil {
+		var err error
+		if e, err = envelope.Parse(m.content); err != nil {
+			t.Fatalf("%s: %v", m.content, err)
+		}
+		if err = e.Accept(now, "m1", queue.Base64.MaxContentBytes()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	policy, err := w.rules.PolicyFor(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := &delivery{now: now, envelope: e, policy: policy, Decision: w.rules.BeforeCall(e, now)}
+	if d.Action == decision.Call {
+		d.called = true
+		d.Decision = w.rules.AfterCall(e, policy, decision.Outcome{Status: w.target(now)}, now, now, w.jitter())
+	}
+	return d
+}
+
+// reschedule makes the message its own successor. Like the queue it counts whole seconds and rounds up.
+func (w *world) reschedule(t *testing.T, m *message, d *delivery) {
+	if d.Delay < 0 || d.Delay > queue.MaxDelay {
+		t.Fatalf("%s: a delay of %v, which no queue takes", d.envelope.RequestID, d.Delay)
+	}
+	m.visibleAt = m.visibleAt.Add((d.Delay + time.Second - 1).Truncate(time.Second))
+	if w.inMemory {
+		d.State.Trail = nil
+		m.envelope = d.envelope.WithState(d.State)
+		return
+	}
+	content, err := d.envelope.WithState(d.State).Successor(queue.Base64.MaxContentBytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.content = content.Bytes
+}

@@ -1,0 +1,328 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/functionapp"
+)
+
+// projectRoot is this project, which is what gets staged.
+const projectRoot = "../../.."
+
+// The Functions host's rules for names (host-contract E.1).
+var (
+	functionName = regexp.MustCompile(`(?i)^[a-z][a-z0-9_-]{0,127}$`)
+	bindingName  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]{0,127}$`)
+)
+
+// mustWrite writes files below a folder, by paths with forward slashes.
+func mustWrite(t *testing.T, dir string, files map[string]string) {
+	t.Helper()
+	for path, content := range files {
+		path = filepath.Join(dir, filepath.FromSlash(path))
+		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree lists the files below a folder with what they hold.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(dir, path)
+		files[filepath.ToSlash(name)] = string(content)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// newDist is a dist folder as the Go tool leaves it: with the executable. On Windows, or on a disk
+// without permissions, it has no run bit.
+func newDist(t *testing.T) string {
+	t.Helper()
+	dist := filepath.Join(t.TempDir(), "dist")
+	mustWrite(t, dist, map[string]string{"async-caller": "\x7fELF machine code"})
+	return dist
+}
+
+func mustRun(t *testing.T, project, dist string, pack bool) {
+	t.Helper()
+	if err := run(project, dist, pack); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// newProject is a small project with functions of these names.
+func newProject(t *testing.T, functions ...string) string {
+	t.Helper()
+	project := t.TempDir()
+	files := map[string]string{"host.json": "{}", "local.settings.json": "{}", "README.md": "x", "handler/main.go": "package main"}
+	for _, name := range functions {
+		files["functions/"+name+"/function.json"] = `{"name":"` + name + `"}`
+	}
+	mustWrite(t, project, files)
+	return project
+}
+
+func TestStagedProject(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, false)
+	staged := tree(t, dist)
+
+	want := map[string]string{"async-caller": staged["async-caller"], ".funcignore": staged[".funcignore"]}
+	for _, name := range []string{"host.json", "local.settings.json"} {
+		want[name] = mustRead(t, filepath.Join(projectRoot, name))
+	}
+	maps.Copy(want, tree(t, filepath.Join(projectRoot, "functions")))
+	if diff := cmp.Diff(want, staged); diff != "" {
+		t.Errorf("dist (-want +got):\n%s", diff)
+	}
+	if len(want) != 4+11+1 {
+		t.Errorf("staged %d files, want 11 functions, a timer and 4 more", len(want))
+	}
+}
+
+// The host only sees what obeys its rules.
+func TestStagedProjectObeysTheHost(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, false)
+	for path, content := range tree(t, dist) {
+		name, isFunction := strings.CutSuffix(path, "/function.json")
+		if !isFunction {
+			if strings.Contains(path, "/") {
+				t.Errorf("%s lies in a folder that is no function", path)
+			}
+			continue
+		}
+		if !functionName.MatchString(name) || strings.EqualFold(name, "host") {
+			t.Errorf("%s: the folder is no function one level below host.json", path)
+		}
+		var file struct {
+			ScriptFile string `json:"scriptFile"`
+			Bindings   []struct{ Name, Type, DataType, Direction, Schedule string }
+		}
+		if err := json.Unmarshal([]byte(content), &file); err != nil {
+			t.Errorf("%s: %v", path, err)
+			continue
+		}
+		if len(file.Bindings) != 1 || file.ScriptFile != "" {
+			t.Errorf("%s: want one binding, the trigger, and no script: %+v", path, file)
+		}
+		for _, b := range file.Bindings {
+			isQueue, isTimer := b.Type == "queueTrigger" && b.DataType == "binary", b.Type == "timerTrigger" && b.Schedule != ""
+			if !bindingName.MatchString(b.Name) || b.Direction != "in" || !isQueue && !isTimer {
+				t.Errorf("%s: the host does not take the binding %+v as we need it", path, b)
+			}
+		}
+	}
+	app, err := functionapp.Load(dist, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(app.Functions) != 11 || len(app.Timers) != 1 {
+		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 1", len(app.Functions), len(app.Timers))
+	}
+	if _, err := os.Stat(filepath.Join(dist, app.Host.Handler.Executable)); err != nil {
+		t.Errorf("host.json names an executable that is not in dist: %v", err)
+	}
+}
+
+func mustRead(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// packedFile is an entry of the zip.
+type packedFile struct {
+	mode    fs.FileMode
+	content string
+}
+
+func mustUnzip(t *testing.T, path string) map[string]packedFile {
+	t.Helper()
+	r, err := zip.OpenReader(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	files := map[string]packedFile{}
+	for _, entry := range r.File {
+		if _, twice := files[entry.Name]; twice {
+			t.Errorf("%s is in the zip twice", entry.Name)
+		}
+		content, err := entry.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(content)
+		if err := errors.Join(err, content.Close()); err != nil {
+			t.Fatal(err)
+		}
+		files[entry.Name] = packedFile{entry.Mode(), string(text)}
+	}
+	return files
+}
+
+// What is deployed is the app and nothing else, whatever lies about in dist.
+func TestZip(t *testing.T) {
+	dist := newDist(t)
+	mustWrite(t, dist, map[string]string{
+		"async-caller.zip": "the one before", "async-caller.exe": "MZ", "other.zip": "PK", ".env": "SECRET=1", "main.go": "package main",
+		"notes.txt": "x", "handler/main.go": "package main", "deep/er/function.json": "{}", ".git/config": "x", "go.mod": "module x",
+		"AC-standard/function.json": "old", "AC-standard/sample.dat": "x", "AC-retired/function.json": "{}",
+	})
+	mustRun(t, projectRoot, dist, true)
+	packed := mustUnzip(t, filepath.Join(dist, "async-caller.zip"))
+
+	want := []string{"async-caller", "host.json"}
+	for name := range tree(t, filepath.Join(projectRoot, "functions")) {
+		want = append(want, name)
+	}
+	slices.Sort(want)
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(packed))); diff != "" {
+		t.Errorf("files in the zip (-want +got):\n%s", diff)
+	}
+
+	var host struct {
+		CustomHandler struct {
+			Description struct{ DefaultExecutablePath string }
+		}
+	}
+	if err := json.Unmarshal([]byte(packed["host.json"].content), &host); err != nil {
+		t.Fatal(err)
+	}
+	executablePath := host.CustomHandler.Description.DefaultExecutablePath
+	if got := packed[executablePath].content; got != "\x7fELF machine code" {
+		t.Errorf("host.json's executable %q is in the zip as %q", executablePath, got)
+	}
+	for name, file := range packed {
+		if file.mode.Perm()&0o111 != 0 != (name == executablePath) {
+			t.Errorf("%s has mode %v: the executable is run, and nothing else", name, file.mode)
+		}
+		if !file.mode.IsRegular() || file.mode.Perm()&0o444 != 0o444 {
+			t.Errorf("%s has mode %v: want a file that everybody may read", name, file.mode)
+		}
+	}
+}
+
+// The same app is the same zip, so that a deployment can be compared with what was tested.
+func TestZipIsRepeatable(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, true)
+	first := mustRead(t, filepath.Join(dist, archive))
+	mustRun(t, projectRoot, dist, true)
+	if second := mustRead(t, filepath.Join(dist, archive)); !bytes.Equal([]byte(first), []byte(second)) {
+		t.Errorf("packed again, the zip has %d bytes instead of %d, or other ones", len(second), len(first))
+	}
+}
+
+// `func azure functionapp publish` in dist zips all but what .funcignore names.
+func TestPublishFromDistLeavesTheZipOut(t *testing.T) {
+	dist := newDist(t)
+	mustRun(t, projectRoot, dist, true)
+	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip"}) {
+		t.Errorf(".funcignore names %q, want the zip only", ignored)
+	}
+}
+
+func TestStagingAgain(t *testing.T) {
+	dist := newDist(t)
+	mustWrite(t, dist, map[string]string{"kept/notes.txt": "x"})
+	mustRun(t, newProject(t, "Old", "Both"), dist, false)
+	mustWrite(t, dist, map[string]string{"Both/function.json": "edited by hand", "Both/sample.dat": "x"})
+	mustRun(t, newProject(t, "Both", "New"), dist, false)
+
+	want := map[string]string{
+		"async-caller": "\x7fELF machine code", "kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\n",
+		"Both/function.json": `{"name":"Both"}`, "New/function.json": `{"name":"New"}`,
+	}
+	if diff := cmp.Diff(want, tree(t, dist)); diff != "" {
+		t.Errorf("dist (-want +got):\n%s", diff)
+	}
+	if _, err := os.Stat(filepath.Join(dist, "Old")); err == nil {
+		t.Error("the folder of a function that is gone is still there")
+	}
+}
+
+func TestDistIsMade(t *testing.T) {
+	dist := filepath.Join(t.TempDir(), "new", "dist")
+	mustRun(t, newProject(t, "Work"), dist, false)
+	if _, ok := tree(t, dist)["Work/function.json"]; !ok {
+		t.Errorf("got %v", tree(t, dist))
+	}
+}
+
+func TestOnlyFunctionJSONIsStaged(t *testing.T) {
+	project, dist := newProject(t, "Work"), newDist(t)
+	mustWrite(t, project, map[string]string{"functions/Work/readme.md": "x", "functions/Empty/readme.md": "x", "functions/function.json": "{}"})
+	mustRun(t, project, dist, false)
+	got := slices.Sorted(maps.Keys(tree(t, dist)))
+	if diff := cmp.Diff([]string{".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json"}, got); diff != "" {
+		t.Errorf("dist (-want +got):\n%s", diff)
+	}
+}
+
+func TestProblems(t *testing.T) {
+	tests := map[string]struct {
+		remove string // below the project, or of dist
+		want   []string
+	}{
+		"no_executable":     {"dist/async-caller", []string{"async-caller is not built", "make package"}},
+		"no_functions":      {"functions", []string{"functions/", "function.json"}},
+		"no_host_json":      {"host.json", []string{"host.json"}},
+		"no_local_settings": {"local.settings.json", []string{"local.settings.json"}},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			project := newProject(t, "Work")
+			dist := filepath.Join(project, "dist")
+			mustWrite(t, dist, map[string]string{"async-caller": "x"})
+			mustRun(t, project, dist, true)
+			if err := os.RemoveAll(filepath.Join(project, test.remove)); err != nil {
+				t.Fatal(err)
+			}
+			err := run(project, dist, true)
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, want := range test.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("%q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}

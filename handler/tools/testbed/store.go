@@ -1,0 +1,22 @@
+package testbed
+
+import (
+	"fmt"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue/azure"
+)
+
+// OpenStore opens the storage account of a connection string.
+func OpenStore(connectionString string) (*azure.Store, error) {
+	connection, err := azure.ParseConnection(func(name string) string {
+		if name == functionapp.ConnectionName {
+			return connectionString
+		}
+		return ""
+	}, functionapp.ConnectionName)
+	if err != nil {
+		return nil, fmt.Errorf("opening storage: %w", err)
+	}
+	return azure.Open(connection)
+}
