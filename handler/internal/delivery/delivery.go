@@ -4,7 +4,6 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"strconv"
 	"strings"
 	"time"
@@ -92,9 +91,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	switch {
 	case e == nil:
 		result.Decision = decision.OnMalformed(err)
-		if whose, ok := errors.AsType[*envelope.TenantError](err); ok {
-			result.Tenant = whose.Tenant
-		}
+		result.Tenant, _ = envelope.Identify(m.Content)
 	case err != nil:
 		result.Decision = decision.OnMalformed(err)
 		result.State = e.State
@@ -126,7 +123,7 @@ func (d *Deliverer) open(m Message, arrived time.Time) (*envelope.Envelope, retr
 		return nil, retry.Policy{}, err
 	}
 	if err := e.Accept(arrived, m.ID, d.Settler.MaxContentBytes()); err != nil {
-		return nil, retry.Policy{}, &envelope.TenantError{Tenant: e.Tenant, Err: err}
+		return nil, retry.Policy{}, err
 	}
 	policy, err := d.Rules.PolicyFor(e)
 	return e, policy, err

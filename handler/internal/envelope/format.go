@@ -3,7 +3,6 @@ package envelope
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"asynccaller/handler/internal/strictjson"
@@ -42,11 +41,7 @@ func Parse(content []byte) (*Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
-	has := func(is func(name string) bool) bool {
-		return slices.ContainsFunc(members, func(m strictjson.Member) bool { return is(m.Name) })
-	}
-	native := has(func(name string) bool { return name == nativeMarker })
-	nexus := has(func(name string) bool { return strings.EqualFold(name, nexusMarker) })
+	native, nexus := markers(members)
 	var e *Envelope
 	switch {
 	case native && nexus:
@@ -63,6 +58,41 @@ func Parse(content []byte) (*Envelope, error) {
 	}
 	e.size = len(content)
 	return e, nil
+}
+
+// markers reports which formats' markers are among an envelope's members.
+func markers(members []strictjson.Member) (native, nexus bool) {
+	for _, m := range members {
+		native = native || m.Name == nativeMarker
+		nexus = nexus || strings.EqualFold(m.Name, nexusMarker)
+	}
+	return native, nexus
+}
+
+// Identify returns whose message it is and its request id, as far as both can be read from content that
+// [Parse] refuses.
+func Identify(content []byte) (tenant Tenant, requestID string) {
+	members, err := strictjson.Object(content)
+	if err != nil {
+		return Tenant{}, ""
+	}
+	native, nexus := markers(members)
+	for _, m := range members {
+		text, err := strictjson.String(m.Value)
+		if err != nil {
+			continue
+		}
+		switch name := nameIn(nexusNames, m.Name); {
+		case requestID == "" && (name == nexusOriginalRequestID || strings.EqualFold(m.Name, "requestId")) && ValidRequestID(text):
+			requestID = text
+		case native || !nexus:
+		case name == nexusOrganization:
+			tenant.Organization = text
+		case name == nexusEnvironment:
+			tenant.Environment = text
+		}
+	}
+	return tenant, requestID
 }
 
 // Content is an envelope ready to be encoded for the queue.

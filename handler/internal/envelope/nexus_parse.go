@@ -75,17 +75,6 @@ var rawNames = []string{
 	rawID, rawTitle, rawContext, rawCallOut, rawCallOutURIScheme, rawCallBack, rawCallBackURIScheme, rawPriority,
 }
 
-// TenantError says whose malformed message it is, as far as that could be read.
-type TenantError struct {
-	Tenant Tenant
-	Err    error
-}
-
-func (e *TenantError) Error() string { return e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *TenantError) Unwrap() error { return e.Err }
-
 // nexusMembers tells members by names whose letter case does not count.
 func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, error) {
 	known := make([]nexusMember, len(members))
@@ -120,13 +109,12 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	}
 	n := &nexus{members: known}
 	e := &Envelope{format: n}
-	// The tenant stands first as the C# side writes it, and so is known when something behind it is wrong.
 	for _, m := range known {
 		if strictjson.IsNull(m.Value) && m.known != nexusRawRequest {
 			continue // null means absent
 		}
 		if err := n.set(e, m); err != nil {
-			return nil, &TenantError{Tenant: e.Tenant, Err: strictjson.In(m.known, err)}
+			return nil, strictjson.In(m.known, err)
 		}
 	}
 	n.came, n.deadlineAt = e.State, e.Deadline

@@ -6,14 +6,12 @@ package inspect
 
 import (
 	"cmp"
-	"errors"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/strictjson"
 )
 
 // The reasons that are found out here, because nobody wrote one on the message. All others are those of the
@@ -120,7 +118,7 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 	if e != nil {
 		about.describe(e)
 	} else {
-		about.guess(content, err)
+		about.guess(content)
 	}
 	switch {
 	case undecodable != nil:
@@ -156,24 +154,10 @@ func (m *Message) describe(e *envelope.Envelope) {
 }
 
 // guess adds what can be known of a message that is no envelope, so that its sender can be found.
-func (m *Message) guess(content []byte, err error) {
-	if whose, ok := errors.AsType[*envelope.TenantError](err); ok {
-		m.Organization = shown(whose.Tenant.Organization, maxTenant)
-		m.Environment = shown(whose.Tenant.Environment, maxTenant)
-	}
-	members, err := strictjson.Object(content)
-	if err != nil {
-		return
-	}
-	for _, member := range members {
-		if !strings.EqualFold(member.Name, "requestId") && !strings.EqualFold(member.Name, "OriginalRequestId") {
-			continue
-		}
-		if id, err := strictjson.String(member.Value); err == nil && envelope.ValidRequestID(id) {
-			m.RequestID = id
-			return
-		}
-	}
+func (m *Message) guess(content []byte) {
+	tenant, requestID := envelope.Identify(content)
+	m.Organization, m.Environment = shown(tenant.Organization, maxTenant), shown(tenant.Environment, maxTenant)
+	m.RequestID = requestID
 }
 
 // believe adds what the dead letter says. Anybody can have written it, so what cannot be is left out.
