@@ -120,6 +120,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetErr(s.Stderr)
 	root.SetIn(s.Stdin)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newServe(s), newSend(s), newSchedule(s), newCapacity(s), newExplain(s), newPoison(s), newHost(s), newVersion(s))
+	root.AddCommand(newServe(s), newSend(s), newSchedule(s), newExplain(s), newPoison(s), newHost(s), newVersion(s))
 	return root
 }
