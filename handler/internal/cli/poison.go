@@ -103,10 +103,11 @@ func atDesk(ctx context.Context, s Surroundings, options *poisonOptions, work fu
 		return wrongUsage(err)
 	}
 	defer store.Close()
+	tell := &teller{err: s.Stderr}
 	d := &desk{
-		s: s, options: options, tell: &teller{err: s.Stderr}, environ: environ, now: time.Now,
+		s: s, options: options, tell: tell, environ: environ, now: time.Now,
 		account: &poison.Account{
-			Store: store, Name: accountName(connection.Endpoint), Live: live, Runs: runs,
+			Store: store, Name: accountName(connection.Endpoint), AppQueues: live, Runs: runs, Observer: tell,
 			Rules: edit.Rules{Encoding: book.encoding, Decision: book.rules, Targets: book.targets},
 		},
 	}
@@ -162,7 +163,7 @@ func withCode(ctx context.Context, err error) error {
 		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 	}
 	switch {
-	case is(poison.ErrLive, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist):
+	case is(poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist):
 		return &codeError{exitUsage, err}
 	case is(poison.ErrNothing, poison.ErrNothingLeft, journal.ErrNoRun):
 		return &codeError{exitNothing, err}

@@ -67,7 +67,7 @@ func (d *desk) carryOut(ctx context.Context, plan *poison.Plan, agreement consen
 		plan.Discard(ctx)
 		return err
 	}
-	result, err := plan.Execute(ctx, d.tell)
+	result, err := plan.Execute(ctx)
 	o := outcome{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched)}
 	return d.report(ctx, o, undoable(plan.Command) && !agreement.typed, err)
 }
@@ -173,7 +173,7 @@ func (d *desk) agree(ctx context.Context, plan *poison.Plan, agreement consent) 
 	if !d.s.canAsk() {
 		return wrongUsage(errors.New("nobody can be asked here: give --yes to do it; nothing was changed"))
 	}
-	plan.Hold(ctx)
+	plan.RenewLeases(ctx)
 	question := fmt.Sprintf("%s %s? [y/N]", plan.Command, messages(plan.Total))
 	isYes := agreed
 	if agreement.typed {

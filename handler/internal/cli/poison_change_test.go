@@ -43,10 +43,12 @@ func newTestDesk(t *testing.T, contents ...string) *testDesk {
 		}
 	}
 	s := Surroundings{Stdin: strings.NewReader(""), Stdout: &d.out, Stderr: &d.err}
+	tell := &teller{err: &d.err}
 	d.desk = &desk{
-		s: s, options: &poisonOptions{}, tell: &teller{err: &d.err}, now: time.Now,
+		s: s, options: &poisonOptions{}, tell: tell, now: time.Now,
 		account: &poison.Account{
-			Store: d.store, Name: "test", Live: []string{"async-caller"}, Runs: journal.Folder(filepath.Join(t.TempDir(), "runs")),
+			Observer: tell,
+			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: journal.Folder(filepath.Join(t.TempDir(), "runs")),
 			Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
 		},
 	}
@@ -73,7 +75,7 @@ func codeOf(err error) int {
 
 func (d *testDesk) mustPlan(t *testing.T) *poison.Plan {
 	t.Helper()
-	plan, err := d.account.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{}, d.tell)
+	plan, err := d.account.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{})
 	if err != nil {
 		t.Fatal(err)
 	}

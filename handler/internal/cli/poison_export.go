@@ -69,15 +69,15 @@ func (d *desk) export(ctx context.Context, source poison.Source, sheet bool, to 
 	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
 	end := func() error { return nil }
 	if sheet {
-		table, err := poison.NewSheet(out)
+		table, err := poison.NewCSVWriter(out)
 		if err != nil {
 			return err
 		}
-		write, end = table.Add, table.End
+		write, end = table.Write, table.Flush
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	listed, err := d.account.List(ctx, source, d.tell, func(f poison.Found) {
+	listed, err := d.account.List(ctx, source, func(f poison.Found) {
 		if err := write(f); err != nil {
 			stop(err) // there is no use in looking at more
 		}
@@ -127,7 +127,7 @@ send them again, import them to a poison queue and requeue them there.`,
 				input = file
 			}
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				plan, err := d.account.PlanImport(ctx, input, to, force)
+				plan, err := d.account.PlanImport(ctx, input, poison.Import{To: to, Force: force})
 				if err != nil {
 					return err
 				}

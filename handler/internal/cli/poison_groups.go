@@ -13,7 +13,7 @@ import (
 // listGroups counts messages by what they have in common.
 func (d *desk) listGroups(ctx context.Context, source poison.Source, by inspect.By) error {
 	groups := inspect.NewGroups(by)
-	listed, err := d.account.List(ctx, source, d.tell, func(f poison.Found) { groups.Add(f.Message) })
+	listed, err := d.account.List(ctx, source, func(f poison.Found) { groups.Add(f.Message) })
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.listGroups(ctx, poison.Source{}, inspect.ByError)
 		},
 		"show": func(d *testDesk, ctx context.Context) error {
-			_, err := d.account.List(ctx, poison.Source{}, nil, func(f poison.Found) {
+			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) {
 				d.exhibit(ctx, f, false).print(page{&d.out}, d.now())
 			})
 			return err
@@ -51,7 +51,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return d.rehearse(ctx, poison.Source{}, poison.Requeue{}, false)
 		},
 		"refusals": func(d *testDesk, ctx context.Context) error {
-			plan, err := d.account.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil)
+			plan, err := d.account.PlanRequeue(ctx, poison.Source{}, poison.Requeue{})
 			if err != nil {
 				return err
 			}

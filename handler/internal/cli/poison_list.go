@@ -76,7 +76,7 @@ func (d *desk) list(ctx context.Context, source poison.Source) error {
 	if d.options.json {
 		show = func(m inspect.Message) { _ = encode(out, m) } // the writer keeps the error
 	}
-	listed, err := d.account.List(ctx, source, d.tell, func(f poison.Found) { show(f.Message) })
+	listed, err := d.account.List(ctx, source, func(f poison.Found) { show(f.Message) })
 	rows.write()
 	if flushed := out.Flush(); err == nil {
 		err = flushed

@@ -38,7 +38,7 @@ again: they would arrive as dead letters. That is "requeue".`,
 				return err
 			}
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				plan, err := d.account.PlanMove(ctx, source, to, d.tell)
+				plan, err := d.account.PlanMove(ctx, source, to)
 				if err != nil {
 					return err
 				}
@@ -80,7 +80,7 @@ any machine. With --no-backup nothing is kept.`,
 			}
 			agreement.typed = backup.None
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				plan, err := d.account.PlanDelete(ctx, source, backup, d.tell)
+				plan, err := d.account.PlanDelete(ctx, source, backup)
 				if err != nil {
 					return err
 				}
@@ -114,7 +114,7 @@ is, but for the expiry. Dead letters of the handler never expire and are left al
 				return err
 			}
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				plan, err := d.account.PlanKeep(ctx, source, d.tell)
+				plan, err := d.account.PlanKeep(ctx, source)
 				if err != nil {
 					return err
 				}

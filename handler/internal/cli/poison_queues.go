@@ -33,7 +33,7 @@ moved there itself; "keep" keeps them.`,
 }
 
 func (d *desk) queues(ctx context.Context) error {
-	summaries, err := d.account.Queues(ctx, d.tell)
+	summaries, err := d.account.Queues(ctx)
 	if err != nil {
 		return err
 	}

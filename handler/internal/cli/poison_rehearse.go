@@ -22,7 +22,7 @@ type rehearsal struct {
 func (d *desk) rehearse(ctx context.Context, source poison.Source, request poison.Requeue, reveal bool) error {
 	out := bufio.NewWriter(d.s.Stdout)
 	accepted, refused := 0, 0
-	listed, err := d.account.Preview(ctx, source, request, d.tell, func(f poison.Found, to string, after []byte, why error) {
+	listed, err := d.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, why error) {
 		r := rehearsal{Message: f.Message, To: to}
 		if why != nil {
 			refused++

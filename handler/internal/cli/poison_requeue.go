@@ -97,9 +97,9 @@ func (r *requeueOptions) read(ids []string, now time.Time) (poison.Source, poiso
 		return source, request, err
 	}
 	request.To = r.to
-	request.Mend = edit.Options{KeepState: r.keepState, FixEncoding: r.fixEncoding}
+	request.Edit = edit.Options{KeepState: r.keepState, FixEncoding: r.fixEncoding}
 	var errs [4]error
-	request.Mend.Edits, errs[0] = r.edits()
+	request.Edit.Edits, errs[0] = r.edits()
 	request.Pace, errs[1] = r.pace()
 	if r.to != "" {
 		errs[2] = checkQueue("--to", r.to)
@@ -184,12 +184,12 @@ func (d *desk) requeue(ctx context.Context, source poison.Source, request poison
 		return d.rehearse(ctx, source, request, r.reveal)
 	}
 	if r.edit {
-		found, err := d.account.Find(ctx, source, source.IDs[0], d.tell)
+		found, err := d.account.Find(ctx, source, source.IDs[0])
 		if err != nil {
 			return err
 		}
 		d.tell.quiet()
-		changed, err := d.edit(ctx, found, &request.Mend)
+		changed, err := d.edit(ctx, found, &request.Edit)
 		if err != nil {
 			return err
 		}
@@ -199,7 +199,7 @@ func (d *desk) requeue(ctx context.Context, source poison.Source, request poison
 		}
 		source = poison.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
-	plan, err := d.account.PlanRequeue(ctx, source, request, d.tell)
+	plan, err := d.account.PlanRequeue(ctx, source, request)
 	if err != nil {
 		return err
 	}

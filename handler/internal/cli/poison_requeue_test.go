@@ -49,8 +49,8 @@ func TestPace(t *testing.T) {
 	if request.Pace != want {
 		t.Errorf("%+v, want %+v", request.Pace, want)
 	}
-	edits := request.Mend.Edits
-	if request.To != "other" || !request.Mend.KeepState || !request.Mend.FixEncoding ||
+	edits := request.Edit.Edits
+	if request.To != "other" || !request.Edit.KeepState || !request.Edit.FixEncoding ||
 		len(edits.Set) != 1 || len(edits.Headers) != 2 || len(edits.JQ) != 1 || len(edits.ReplaceHosts) != 1 {
 		t.Errorf("%+v", request)
 	}
@@ -64,7 +64,7 @@ func TestRehearse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := poison.Requeue{Mend: edit.Options{Edits: edit.Edits{Set: []edit.Setting{set}}}}
+		request := poison.Requeue{Edit: edit.Options{Edits: edit.Edits{Set: []edit.Setting{set}}}}
 		if err := d.rehearse(t.Context(), poison.Source{}, request, false); err != nil {
 			t.Fatal(err)
 		}

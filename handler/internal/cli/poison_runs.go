@@ -113,7 +113,7 @@ by storage that was away, or by itself because too many messages came back.`,
 		ValidArgsFunction: options.completeRuns(s),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				result, err := d.account.Resume(ctx, args[0], d.tell)
+				result, err := d.account.Resume(ctx, args[0])
 				return d.report(ctx, outcome{Result: result}, undoable(result.Command), err)
 			})
 		},

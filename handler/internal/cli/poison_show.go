@@ -38,7 +38,7 @@ Values that are secret by their names, user info and the values of queries are m
 				return err
 			}
 			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				found, err := d.account.Find(ctx, source, args[0], d.tell)
+				found, err := d.account.Find(ctx, source, args[0])
 				if err != nil {
 					return err
 				}

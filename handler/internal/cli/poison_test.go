@@ -73,7 +73,7 @@ func TestWithCode(t *testing.T) {
 		"none":          {t.Context(), nil, exitDone},
 		"other":         {t.Context(), errors.New("storage is away"), exitFailed},
 		"busy":          {t.Context(), journal.ErrBusy, exitFailed},
-		"live":          {t.Context(), poison.ErrLive, exitUsage},
+		"live":          {t.Context(), poison.ErrAppQueue, exitUsage},
 		"other_account": {t.Context(), poison.ErrOtherAccount, exitUsage},
 		"ambiguous":     {t.Context(), poison.ErrAmbiguous, exitUsage},
 		"no_queue":      {t.Context(), queue.ErrNoQueue, exitUsage},

@@ -62,22 +62,22 @@ func ReadRecords(in io.Reader, see func(Record) error) error {
 	return lines.Err()
 }
 
-// csvHeader names the columns of a sheet.
+// csvHeader names the columns of [CSVWriter].
 var csvHeader = []string{
 	"queue", "id", "since", "reason", "status", "attempts", "method", "host", "path", "request id", "expires", "detail", "text",
 }
 
-// Sheet writes messages as CSV for a spreadsheet. It is for reading: import takes JSON lines only.
-type Sheet struct{ out *csv.Writer }
+// CSVWriter writes messages as CSV for a spreadsheet. PlanImport reads only JSON lines.
+type CSVWriter struct{ out *csv.Writer }
 
-// NewSheet writes the line of column names.
-func NewSheet(out io.Writer) (*Sheet, error) {
-	s := &Sheet{csv.NewWriter(out)}
-	return s, s.out.Write(csvHeader)
+// NewCSVWriter writes the header row.
+func NewCSVWriter(out io.Writer) (*CSVWriter, error) {
+	w := &CSVWriter{csv.NewWriter(out)}
+	return w, w.out.Write(csvHeader)
 }
 
-// Add writes one message.
-func (s *Sheet) Add(f Found) error {
+// Write writes one message.
+func (w *CSVWriter) Write(f Found) error {
 	status, expires := "", ""
 	if f.Status != 0 {
 		status = strconv.Itoa(f.Status)
@@ -92,13 +92,13 @@ func (s *Sheet) Add(f Found) error {
 	for i := range row {
 		row[i] = harmless(row[i])
 	}
-	return s.out.Write(row)
+	return w.out.Write(row)
 }
 
-// End writes what is left.
-func (s *Sheet) End() error {
-	s.out.Flush()
-	return s.out.Error()
+// Flush writes any buffered rows to the underlying writer.
+func (w *CSVWriter) Flush() error {
+	w.out.Flush()
+	return w.out.Error()
 }
 
 // harmless keeps a spreadsheet from taking a text for a formula

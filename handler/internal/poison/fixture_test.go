@@ -40,7 +40,7 @@ func newAccount(t *testing.T, store queue.Store) *poison.Account {
 // accountIn is what another process on the same machine has.
 func accountIn(store queue.Store, runs string) *poison.Account {
 	return &poison.Account{
-		Store: store, Name: "test", Live: []string{mainQueue},
+		Store: store, Name: "test", AppQueues: []string{mainQueue},
 		Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
 		Runs:  journal.Folder(runs),
 	}
@@ -138,7 +138,7 @@ func mustPlan(t *testing.T) func(*poison.Plan, error) *poison.Plan {
 // execute carries a plan out to its end.
 func execute(t *testing.T, p *poison.Plan) poison.Result {
 	t.Helper()
-	r, err := p.Execute(context.Background(), nil)
+	r, err := p.Execute(context.Background())
 	if err != nil || !r.Finished() {
 		t.Fatalf("%s: %+v, %v", p.Command, r, err)
 	}

@@ -39,13 +39,13 @@ func killedCommands() []killed {
 		}
 	}
 	move := func(a *poison.Account) (*poison.Plan, error) {
-		return a.PlanMove(context.Background(), poison.Source{}, parking, nil)
+		return a.PlanMove(context.Background(), poison.Source{}, parking)
 	}
 	requeue := func(a *poison.Account) (*poison.Plan, error) {
-		return a.PlanRequeue(context.Background(), poison.Source{}, poison.Requeue{}, nil)
+		return a.PlanRequeue(context.Background(), poison.Source{}, poison.Requeue{})
 	}
 	remove := func(a *poison.Account) (*poison.Plan, error) {
-		return a.PlanDelete(context.Background(), poison.Source{}, poison.Backup{}, nil)
+		return a.PlanDelete(context.Background(), poison.Source{}, poison.Backup{})
 	}
 	now := func(plan func(*poison.Account) (*poison.Plan, error)) func(context.Context, *poison.Account, string) (*poison.Plan, error) {
 		return func(_ context.Context, a *poison.Account, _ string) (*poison.Plan, error) { return plan(a) }
@@ -67,11 +67,11 @@ func killedCommands() []killed {
 // imported plans to write to a queue what stands on the poison queue, which stays as it is.
 func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, error) {
 	var file bytes.Buffer
-	_, err := a.List(ctx, poison.Source{}, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) })
+	_, err := a.List(ctx, poison.Source{}, func(f poison.Found) { _ = poison.WriteRecord(&file, f) })
 	if err != nil {
 		return nil, err
 	}
-	return a.PlanImport(ctx, &file, parking, false)
+	return a.PlanImport(ctx, &file, poison.Import{To: parking})
 }
 
 // TestKilled: a run that is killed at any operation on storage, before or after it took effect, loses
@@ -128,7 +128,7 @@ func (k *killing) run(t *testing.T) (reached bool) {
 	dying := *a
 	dying.Store = first
 	if p, err := k.plan(ctx, &dying, original); err == nil {
-		_, _ = p.Execute(ctx, nil)
+		_, _ = p.Execute(ctx)
 	}
 	if !first.dead {
 		return false
@@ -144,7 +144,7 @@ func (k *killing) run(t *testing.T) (reached bool) {
 		k.elapse()
 		second := newKiller(t, k.store, 1+k.at*7%23, k.afterwards, runs)
 		second.see = k.present(t)
-		_, _ = accountIn(second, runs).Resume(ctx, id, nil)
+		_, _ = accountIn(second, runs).Resume(ctx, id)
 		if second.dead {
 			runs = second.to
 			k.kills++
@@ -214,20 +214,20 @@ func (k *killing) unharmed(t *testing.T) {
 func (k *killing) resume(t *testing.T, runs, id string) {
 	t.Helper()
 	a := accountIn(&tap{Store: k.store, after: func(operation string) error { k.present(t)(operation); return nil }}, runs)
-	r, err := a.Resume(context.Background(), id, nil)
+	r, err := a.Resume(context.Background(), id)
 	if err != nil && !errors.Is(err, poison.ErrNothingLeft) {
 		t.Errorf("resume: %v", err)
 	}
 	if !r.Finished() {
 		<-time.After(leasesEnd)
-		if r, err = a.Resume(context.Background(), id, nil); err != nil || !r.Finished() {
+		if r, err = a.Resume(context.Background(), id); err != nil || !r.Finished() {
 			t.Errorf("resume again: %+v, %v", r, err)
 		}
 	}
 	if r.Skipped > 0 && k.to != "" && k.from != mainQueue { // there a function app may have it
 		t.Errorf("%d were skipped, though nobody else was there: %q", r.Skipped, r.Why)
 	}
-	if _, err := a.Resume(context.Background(), id, nil); !errors.Is(err, poison.ErrNothingLeft) {
+	if _, err := a.Resume(context.Background(), id); !errors.Is(err, poison.ErrNothingLeft) {
 		t.Errorf("after the end resume says: %v", err)
 	}
 	if k.to == "" {

@@ -37,8 +37,7 @@ type ReasonCount struct {
 }
 
 // Queues tells what the account's poison queues hold.
-func (a *Account) Queues(ctx context.Context, o Observer) ([]QueueSummary, error) {
-	o = orSilent(o)
+func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -47,7 +46,7 @@ func (a *Account) Queues(ctx context.Context, o Observer) ([]QueueSummary, error
 	for _, name := range poisonQueues(all) {
 		s := QueueSummary{Queue: name, Main: mainQueue(name), Reasons: []ReasonCount{}}
 		reasons := inspect.NewGroups(inspect.ByReason)
-		hidden, err := a.look(ctx, []string{name}, o, func(queueName string, m queue.Message) {
+		hidden, err := a.look(ctx, []string{name}, a.observer(), func(queueName string, m queue.Message) {
 			message := inspect.Read(a.reader(), queueName, m)
 			s.add(message)
 			reasons.Add(message)
@@ -97,14 +96,13 @@ type Listed struct {
 }
 
 // List shows every message that the source means, in the order of the queues, and keeps none in memory.
-func (a *Account) List(ctx context.Context, s Source, o Observer, see func(Found)) (Listed, error) {
-	o = orSilent(o)
+func (a *Account) List(ctx context.Context, s Source, see func(Found)) (Listed, error) {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return Listed{}, err
 	}
 	var listed Listed
-	listed.Hidden, err = a.look(ctx, names, o, func(queueName string, m queue.Message) {
+	listed.Hidden, err = a.look(ctx, names, a.observer(), func(queueName string, m queue.Message) {
 		if s.Limit > 0 && listed.Matched == s.Limit {
 			return
 		}
@@ -125,10 +123,10 @@ var (
 )
 
 // Find returns the one message that an id names: its own or the beginning of it, or its call's.
-func (a *Account) Find(ctx context.Context, s Source, id string, o Observer) (Found, error) {
+func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) {
 	s.IDs, s.Limit = []string{id}, 2
 	var matches []Found
-	listed, err := a.List(ctx, s, o, func(f Found) { matches = append(matches, f) })
+	listed, err := a.List(ctx, s, func(f Found) { matches = append(matches, f) })
 	switch {
 	case err != nil:
 		return Found{}, err

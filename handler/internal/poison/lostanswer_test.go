@@ -53,13 +53,13 @@ func loseAnswer(t *testing.T, c killed, messages int, operation string, nth int)
 	if p.Total+p.Hidden != messages {
 		t.Errorf("planned %d, hidden %d, want %d together", p.Total, p.Hidden, messages)
 	}
-	r, err := p.Execute(ctx, nil)
+	r, err := p.Execute(ctx)
 	if err != nil {
 		t.Fatalf("execute: %+v, %v", r, err)
 	}
 	<-time.After(leasesEnd)
 	if !r.Finished() {
-		if r, err = a.Resume(ctx, r.Run, nil); err != nil || !r.Finished() {
+		if r, err = a.Resume(ctx, r.Run); err != nil || !r.Finished() {
 			t.Fatalf("resume: %+v, %v", r, err)
 		}
 	}
@@ -102,14 +102,14 @@ func TestStorageAway(t *testing.T) {
 					}
 					return nil
 				}}
-				p := mustPlan(t)(a.PlanMove(t.Context(), poison.Source{}, parking, nil))
-				r, err := p.Execute(context.Background(), nil)
+				p := mustPlan(t)(a.PlanMove(t.Context(), poison.Source{}, parking))
+				r, err := p.Execute(context.Background())
 				if !errors.Is(err, errNoAnswer) || r.Finished() {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				a.Store = store
 				<-time.After(leasesEnd)
-				if r, err = a.Resume(t.Context(), r.Run, nil); err != nil || !r.Finished() || r.Done != 20 {
+				if r, err = a.Resume(t.Context(), r.Run); err != nil || !r.Finished() || r.Done != 20 {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				if there := calls(store, parking); len(there) != 20 || len(store.All(poisonQueue)) > 0 {

@@ -2,6 +2,7 @@ package poison
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,16 +23,16 @@ import (
 type Requeue struct {
 	// To is the queue; empty means the one that each message came from.
 	To   string
-	Mend edit.Options
+	Edit edit.Options
 	Pace journal.Pace
 }
 
 // PlanRequeue prepares to send messages again. What would only come back is refused.
-func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue, o Observer) (*Plan, error) {
+func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, error) {
 	if err := r.check(); err != nil {
 		return nil, err
 	}
-	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.again(r, time.Now()), o)
+	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.again(r, time.Now()))
 }
 
 func (r Requeue) check() error {
@@ -50,7 +51,7 @@ func (a *Account) again(r Requeue, now time.Time) change {
 		if err != nil {
 			return journal.Step{}, err
 		}
-		text, err := a.Rules.Prepare(ctx, f.Text, f.ID, r.Mend, now)
+		text, err := a.Rules.Prepare(ctx, f.Text, f.ID, r.Edit, now)
 		return journal.Step{Before: f.Text, To: to, After: text}, err
 	}
 }
@@ -64,7 +65,7 @@ func (a *Account) home(m inspect.Message, to string) (string, error) {
 		return to, nil
 	case main != m.Queue:
 		return main, nil
-	case slices.Contains(a.Live, m.Main):
+	case slices.Contains(a.AppQueues, m.Main):
 		return m.Main, nil
 	}
 	return "", fmt.Errorf("%s is no poison queue, so where it belongs is not known: say so with --to", m.Queue)
@@ -72,12 +73,12 @@ func (a *Account) home(m inspect.Message, to string) (string, error) {
 
 // Preview shows what requeueing would change, and takes and changes nothing. After is nil for a message that
 // would be refused, and why says why.
-func (a *Account) Preview(ctx context.Context, s Source, r Requeue, o Observer, see func(f Found, to string, after []byte, why error)) (Listed, error) {
+func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
 	if err := r.check(); err != nil {
 		return Listed{}, err
 	}
 	again := a.again(r, time.Now())
-	return a.List(ctx, s, o, func(f Found) {
+	return a.List(ctx, s, func(f Found) {
 		step, err := again(ctx, f)
 		if err != nil {
 			see(f, "", nil, err)
@@ -89,7 +90,7 @@ func (a *Account) Preview(ctx context.Context, s Source, r Requeue, o Observer, 
 
 // PlanMove prepares to move messages, as they are, to another queue. It is no way to send them again:
 // that is requeue, which starts them afresh.
-func (a *Account) PlanMove(ctx context.Context, s Source, to string, o Observer) (*Plan, error) {
+func (a *Account) PlanMove(ctx context.Context, s Source, to string) (*Plan, error) {
 	if !queue.ValidName(to) {
 		return nil, fmt.Errorf("queue %.80q: not the name of a queue", to)
 	}
@@ -98,14 +99,14 @@ func (a *Account) PlanMove(ctx context.Context, s Source, to string, o Observer)
 		return nil, err
 	}
 	if why := a.live(all, to); why != "" && !s.Force {
-		return nil, fmt.Errorf("queue %s: %w (%s): requeue sends messages there; --force moves them as they are", to, ErrLive, why)
+		return nil, fmt.Errorf("queue %s: %w (%s): requeue sends messages there; --force moves them as they are", to, ErrAppQueue, why)
 	}
 	return a.plan(ctx, journal.Run{Command: "move"}, s, func(_ context.Context, f Found) (journal.Step, error) {
 		if f.Queue == to {
 			return journal.Step{}, errors.New("it is there already")
 		}
 		return journal.Step{Before: f.Text, To: to}, nil
-	}, o)
+	})
 }
 
 // Backup is what is kept of deleted messages.
@@ -117,10 +118,10 @@ type Backup struct {
 }
 
 // PlanDelete prepares to delete messages, and exports them.
-func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup, o Observer) (*Plan, error) {
+func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup) (*Plan, error) {
 	run := journal.Run{Command: "delete"}
 	if b.None {
-		return a.plan(ctx, run, s, func(context.Context, Found) (journal.Step, error) { return journal.Step{}, nil }, o)
+		return a.plan(ctx, run, s, func(context.Context, Found) (journal.Step, error) { return journal.Step{}, nil })
 	}
 	file, err := a.backup(b.Path)
 	if err != nil {
@@ -130,7 +131,7 @@ func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup, o Observer
 	out := bufio.NewWriter(file)
 	p, err := a.plan(ctx, run, s, func(_ context.Context, f Found) (journal.Step, error) {
 		return journal.Step{Before: f.Text}, WriteRecord(out, f)
-	}, o)
+	})
 	if err == nil {
 		err = errors.Join(out.Flush(), file.Sync())
 	}
@@ -163,9 +164,16 @@ func (a *Account) backup(path string) (*os.File, error) {
 	return file, nil
 }
 
-// PlanImport prepares to write exported messages: to the queue that is given or, without one, each to that
-// from which it was exported.
-func (a *Account) PlanImport(ctx context.Context, in io.Reader, to string, force bool) (*Plan, error) {
+// Import says where exported messages are written.
+type Import struct {
+	// To is the queue; empty means the one that each message was exported from.
+	To string
+	// Force also writes to queues that a function app reads.
+	Force bool
+}
+
+// PlanImport prepares to write exported messages to a queue.
+func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
@@ -175,15 +183,12 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, to string, force
 		return nil, err
 	}
 	err = ReadRecords(in, func(r Record) error {
-		name := r.Queue
-		if to != "" {
-			name = to
-		}
+		name := cmp.Or(o.To, r.Queue)
 		if !queue.ValidName(name) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", name)
 		}
-		if why := a.live(all, name); why != "" && !force {
-			return fmt.Errorf("queue %s: %w (%s): import to a poison queue, and requeue; --force writes there all the same", name, ErrLive, why)
+		if why := a.live(all, name); why != "" && !o.Force {
+			return fmt.Errorf("queue %s: %w (%s): import to a poison queue, and requeue; --force writes there all the same", name, ErrAppQueue, why)
 		}
 		if err := queue.CheckText(r.Text); err != nil {
 			return fmt.Errorf("text: %w", err)
@@ -203,11 +208,11 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, to string, force
 // PlanKeep prepares to write messages that storage would delete, those that the host moved itself, anew so
 // that they never expire, and to note on them what is known: on a dead letter as the handler would have, on
 // what is no envelope nothing.
-func (a *Account) PlanKeep(ctx context.Context, s Source, o Observer) (*Plan, error) {
+func (a *Account) PlanKeep(ctx context.Context, s Source) (*Plan, error) {
 	s.expiring = true
 	return a.plan(ctx, journal.Run{Command: "keep"}, s, func(_ context.Context, f Found) (journal.Step, error) {
 		return journal.Step{Before: f.Text, To: f.Queue, After: a.stamped(f)}, nil
-	}, o)
+	})
 }
 
 // stamped is the text with what is known of the message; the text itself where nothing can be added.
@@ -254,7 +259,7 @@ func (a *Account) keep(ctx context.Context, name string) (Result, error) {
 	if err != nil || complete && !expiring {
 		return Result{}, ignoreMissing(err)
 	}
-	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}}, nil)
+	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}})
 	if err != nil {
 		return Result{}, err
 	}
@@ -262,7 +267,7 @@ func (a *Account) keep(ctx context.Context, name string) (Result, error) {
 		p.Discard(ctx)
 		return Result{}, nil
 	}
-	return p.Execute(ctx, nil)
+	return p.Execute(ctx)
 }
 
 // expiring peeks whether a queue has messages that expire. It is complete for a short queue, which then

@@ -97,8 +97,9 @@ func always(what string) func(string) string { return func(string) string { retu
 func requeue(t *testing.T, a *poison.Account, pace journal.Pace) (poison.Result, *notes) {
 	t.Helper()
 	said := &notes{}
-	p := mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: pace}, said))
-	r, err := p.Execute(context.Background(), said)
+	a.Observer = said
+	p := mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: pace}))
+	r, err := p.Execute(context.Background())
 	if err != nil {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -164,7 +165,7 @@ func TestCanaryResumed(t *testing.T) {
 			t.Fatalf("not stopped, though no function app runs: %+v", r)
 		}
 		app{store: store, does: always("deliver")}.start(t)
-		r, err := a.Resume(t.Context(), r.Run, nil)
+		r, err := a.Resume(t.Context(), r.Run)
 		if err != nil || !r.Finished() || r.Done != 30 || r.Twice != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -261,6 +262,6 @@ func TestDelayAndSpread(t *testing.T) {
 		}
 	})
 	a := newAccount(t, newQueues(t, 1))
-	_, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}}, nil)
+	_, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}})
 	wantError(t, err, "192h", "at most")
 }

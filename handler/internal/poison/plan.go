@@ -55,8 +55,7 @@ const maxRefusals = 20
 type change func(ctx context.Context, f Found) (journal.Step, error)
 
 // plan takes the messages that the source means and writes down what will become of each.
-func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change change, o Observer) (*Plan, error) {
-	o = orSilent(o)
+func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change change) (*Plan, error) {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return nil, err
@@ -66,7 +65,7 @@ func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change ch
 		return nil, err
 	}
 	for _, name := range names {
-		if err = p.take(ctx, s, name, change, o); err != nil {
+		if err = p.take(ctx, s, name, change); err != nil {
 			break
 		}
 	}
@@ -120,7 +119,7 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 }
 
 // take goes through one queue.
-func (p *Plan) take(ctx context.Context, s Source, name string, change change, o Observer) error {
+func (p *Plan) take(ctx context.Context, s Source, name string, change change) error {
 	total, err := p.account.count(ctx, name)
 	if err != nil {
 		return err
@@ -132,7 +131,7 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change, o
 		Enough: func() bool { return failed != nil || ctx.Err() != nil || full() },
 		Choose: func(m queue.Message) (number int, keep bool) {
 			n++
-			o.Scanned(name, n, total)
+			p.account.observer().Scanned(name, n, total)
 			if failed != nil || full() {
 				return 0, false
 			}
@@ -192,8 +191,8 @@ func (p *Plan) add(step journal.Step) error {
 	return nil
 }
 
-// Hold keeps the messages' leases alive while a person decides.
-func (p *Plan) Hold(ctx context.Context) {
+// RenewLeases keeps the messages leased in the background, until Execute or Discard.
+func (p *Plan) RenewLeases(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() { // ends with stopRenewing
@@ -221,7 +220,7 @@ func (p *Plan) Discard(ctx context.Context) {
 
 // Execute does what was planned. It may be called once. When ctx ends it finishes what it has begun and
 // leaves the rest: see [Account.Resume].
-func (p *Plan) Execute(ctx context.Context, o Observer) (result Result, err error) {
+func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	p.stopRenewing()
 	defer func() { err = errors.Join(err, p.journal.Close()) }()
 	defer p.hold.Close(ctx) // before the journal: it notes receipts
@@ -239,7 +238,7 @@ func (p *Plan) Execute(ctx context.Context, o Observer) (result Result, err erro
 		return Result{}, err
 	}
 	defer history.Close()
-	r := newRun(p.account, p.journal, history, p.hold, orSilent(o))
+	r := newRun(p.account, p.journal, history, p.hold)
 	if p.of != nil {
 		if err := adopt(p.hold, history); err != nil {
 			return Result{}, err

@@ -34,12 +34,14 @@ type Account struct {
 	Rules edit.Rules
 	// Runs is where journals are kept.
 	Runs journal.Folder
-	// Live are the queues that function apps are known to read.
-	Live []string
+	// AppQueues are the queues that function apps are known to read.
+	AppQueues []string
+	// Observer follows the work; it may be nil.
+	Observer Observer
 }
 
-// ErrLive means that a function app reads the queue: whoever takes messages from it is in its way.
-var ErrLive = errors.New("a function app reads it")
+// ErrAppQueue means that a function app reads the queue. Taking messages from it would disturb the app.
+var ErrAppQueue = errors.New("a function app reads it")
 
 // Observer is told how work goes. Its methods may be called from several goroutines.
 type Observer interface {
@@ -105,7 +107,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 			return nil, fmt.Errorf("queue %s: %w; the account's poison queues are: %s", name, queue.ErrNoQueue, list(poisonQueues(all)))
 		}
 		if why := a.live(all, name); why != "" && !s.Force {
-			return nil, fmt.Errorf("queue %s: %w (%s); its poison queue is %s; --force takes from it all the same", name, ErrLive, why, name+Suffix)
+			return nil, fmt.Errorf("queue %s: %w (%s); its poison queue is %s; --force takes from it all the same", name, ErrAppQueue, why, name+Suffix)
 		}
 	}
 	return s.Queues, nil
@@ -135,7 +137,7 @@ func (a *Account) names(ctx context.Context) ([]string, error) {
 // live says why we think that a function app reads the queue; empty where nothing tells so.
 func (a *Account) live(all []string, name string) string {
 	switch {
-	case slices.Contains(a.Live, name):
+	case slices.Contains(a.AppQueues, name):
 		return "a function of the app has it as its queue"
 	case slices.Contains(all, name+Suffix):
 		return "it has a poison queue"
@@ -204,11 +206,11 @@ func (silent) Scanned(string, int, int) {}
 func (silent) Advanced(int, int)        {}
 func (silent) Note(string)              {}
 
-func orSilent(o Observer) Observer {
-	if o == nil {
+func (a *Account) observer() Observer {
+	if a.Observer == nil {
 		return silent{}
 	}
-	return o
+	return a.Observer
 }
 
 // ignoreMissing takes a queue that does not exist for an empty one.

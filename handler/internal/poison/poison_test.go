@@ -65,7 +65,7 @@ func TestList(t *testing.T) {
 				store := mixed(t)
 				before := store.All(poisonQueue)
 				var got []string
-				listed, err := newAccount(t, store).List(t.Context(), c.source, nil, func(f poison.Found) { got = append(got, found(f.Message)) })
+				listed, err := newAccount(t, store).List(t.Context(), c.source, func(f poison.Found) { got = append(got, found(f.Message)) })
 				if err != nil || listed.Matched != len(c.want) || listed.Hidden != 0 {
 					t.Errorf("%+v, %v", listed, err)
 				}
@@ -89,18 +89,18 @@ func TestListRefused(t *testing.T) {
 		"other":   {"it has a poison queue", "other-poison"},
 		"nowhere": {"does not exist", "async-caller-poison, other-poison"},
 	} {
-		_, err := a.List(t.Context(), poison.Source{Queues: []string{name}}, nil, func(f poison.Found) { t.Errorf("%s: shown %s", name, f.ID) })
+		_, err := a.List(t.Context(), poison.Source{Queues: []string{name}}, func(f poison.Found) { t.Errorf("%s: shown %s", name, f.ID) })
 		wantError(t, err, append(words, name)...)
-		_, err = a.PlanDelete(t.Context(), poison.Source{Queues: []string{name}}, poison.Backup{}, nil)
+		_, err = a.PlanDelete(t.Context(), poison.Source{Queues: []string{name}}, poison.Backup{})
 		wantError(t, err, append(words, name)...)
 	}
-	if _, err := a.PlanMove(t.Context(), poison.Source{}, mainQueue, nil); !errors.Is(err, poison.ErrLive) {
+	if _, err := a.PlanMove(t.Context(), poison.Source{}, mainQueue); !errors.Is(err, poison.ErrAppQueue) {
 		t.Errorf("move to a live queue: %v", err)
 	}
-	if _, err := a.PlanMove(t.Context(), poison.Source{}, "No Queue", nil); err == nil {
+	if _, err := a.PlanMove(t.Context(), poison.Source{}, "No Queue"); err == nil {
 		t.Error("move to what is no queue's name")
 	}
-	if _, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{To: "No Queue"}, nil); err == nil {
+	if _, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{To: "No Queue"}); err == nil {
 		t.Error("requeue to what is no queue's name")
 	}
 	if n := len(must(a.Runs.List())); n != 0 {
@@ -115,7 +115,7 @@ func TestQueues(t *testing.T) {
 		<-time.After(time.Hour)
 		put(t, store, "other-poison", deadLetter("later", "other"), 0)
 		must(store.Receive(t.Context(), "other-poison", 1, time.Minute))
-		got, err := newAccount(t, store).Queues(t.Context(), nil)
+		got, err := newAccount(t, store).Queues(t.Context())
 		want := []poison.QueueSummary{
 			{
 				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2, NextExpiry: began.Add(week),
@@ -139,25 +139,25 @@ func TestFind(t *testing.T) {
 		a := newAccount(t, store)
 		first := store.All(poisonQueue)[1]
 		for _, id := range []string{"r1", first.ID, strings.ToUpper(first.ID)} {
-			f, err := a.Find(t.Context(), poison.Source{}, id, nil)
+			f, err := a.Find(t.Context(), poison.Source{}, id)
 			if err != nil || f.ID != first.ID || f.Text != first.Text || !strings.HasPrefix(string(f.Content), "{") {
 				t.Errorf("%s: %+v, %v", id, f, err)
 			}
 		}
-		_, err := a.Find(t.Context(), poison.Source{}, "r0", nil)
+		_, err := a.Find(t.Context(), poison.Source{}, "r0")
 		if !errors.Is(err, poison.ErrAmbiguous) {
 			t.Errorf("two with one id: %v", err)
 		}
 		wantError(t, err, store.All(poisonQueue)[0].ID, poisonQueue)
-		if _, err = a.Find(t.Context(), poison.Source{}, first.ID[:8], nil); !errors.Is(err, poison.ErrAmbiguous) {
+		if _, err = a.Find(t.Context(), poison.Source{}, first.ID[:8]); !errors.Is(err, poison.ErrAmbiguous) {
 			t.Errorf("what all ids begin with: %v", err)
 		}
-		_, err = a.Find(t.Context(), poison.Source{}, "nobody\x1b[31m", nil)
+		_, err = a.Find(t.Context(), poison.Source{}, "nobody\x1b[31m")
 		if !errors.Is(err, poison.ErrNothing) || strings.Contains(err.Error(), "\x1b") {
 			t.Errorf("nobody: %q", err)
 		}
 		must(store.Receive(t.Context(), poisonQueue, 3, time.Hour))
-		_, err = a.Find(t.Context(), poison.Source{}, "r1", nil)
+		_, err = a.Find(t.Context(), poison.Source{}, "r1")
 		wantError(t, err, "3 messages cannot be seen")
 	})
 }
@@ -169,13 +169,13 @@ func TestPlan(t *testing.T) {
 		store := newQueues(t, 100)
 		before := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: inspect.Filter{Text: "orders/r1"}}, parking, nil))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: inspect.Filter{Text: "orders/r1"}}, parking))
 		meant := 11 // r1 and r10 to r19
 		want := map[string]int{poisonQueue: meant}
 		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) || !cmp.Equal(p.To, map[string]int{parking: meant}) {
 			t.Errorf("%+v", p)
 		}
-		p.Hold(ctx)
+		p.RenewLeases(ctx)
 		<-time.After(3 * time.Hour)
 		away := hidden(store, poisonQueue)
 		if len(away) != meant || len(store.All(parking)) > 0 {
@@ -191,7 +191,7 @@ func TestPlan(t *testing.T) {
 		if len(hidden(store, poisonQueue)) > 0 || !slices.Equal(texts(store, poisonQueue), before) {
 			t.Errorf("after discard %d are hidden", len(hidden(store, poisonQueue)))
 		}
-		if _, err := a.Resume(ctx, p.Run, nil); err == nil {
+		if _, err := a.Resume(ctx, p.Run); err == nil {
 			t.Error("a plan that was discarded was resumed")
 		}
 	})
@@ -201,7 +201,7 @@ func TestPlanLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 100)
 		a := newAccount(t, store)
-		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), poison.Source{Limit: 40}, parking, nil)))
+		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), poison.Source{Limit: 40}, parking)))
 		<-time.After(10 * time.Second)
 		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 || len(hidden(store, poisonQueue)) > 0 {
 			t.Errorf("%+v; %d moved, %d left, %d of them hidden", r, len(store.All(parking)), len(store.All(poisonQueue)), len(hidden(store, poisonQueue)))
@@ -214,7 +214,7 @@ func TestRequeue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{}, nil))
+		p := mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{}))
 		if p.Total != 5 || p.Refused != 2 || len(p.Refusals) != 2 {
 			t.Errorf("%+v", p)
 		}
@@ -260,7 +260,7 @@ func TestHome(t *testing.T) {
 			homes[found(f.Message)] = to
 		}
 		source := poison.Source{Queues: []string{poisonQueue, "other-poison", parking}}
-		listed, err := a.Preview(t.Context(), source, poison.Requeue{}, nil, see)
+		listed, err := a.Preview(t.Context(), source, poison.Requeue{}, see)
 		if err != nil || listed.Matched != 10 {
 			t.Errorf("%+v, %v", listed, err)
 		}
@@ -273,7 +273,7 @@ func TestHome(t *testing.T) {
 		if len(refused) != 3 || !strings.Contains(refused["lost"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		if _, err = a.Preview(t.Context(), source, poison.Requeue{To: "third"}, nil, see); err != nil || homes["lost"] != "third" {
+		if _, err = a.Preview(t.Context(), source, poison.Requeue{To: "third"}, see); err != nil || homes["lost"] != "third" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
 		}
 		if contents(store) != before || len(hidden(store, poisonQueue)) > 0 || len(must(a.Runs.List())) > 0 {
@@ -303,8 +303,8 @@ func TestCancelled(t *testing.T) {
 					}
 					return nil
 				}})
-				p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking, nil))
-				r, err := p.Execute(ctx, nil)
+				p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
+				r, err := p.Execute(ctx)
 				if err != nil || r.Both != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
 				}
@@ -316,7 +316,7 @@ func TestCancelled(t *testing.T) {
 				if s := must(a.Summaries()); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done || s[0].Total != 100 {
 					t.Errorf("%+v", s)
 				}
-				if r, err = a.Resume(context.Background(), r.Run, nil); err != nil || r.Done != 100 || !r.Finished() || r.Twice != 0 {
+				if r, err = a.Resume(context.Background(), r.Run); err != nil || r.Done != 100 || !r.Finished() || r.Twice != 0 {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				if len(calls(store, parking)) != 100 || len(store.All(parking)) != 100 {
@@ -333,7 +333,7 @@ func TestTakenMeanwhile(t *testing.T) {
 		ctx := t.Context()
 		store := newQueues(t, 10)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking, nil))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
 		for _, m := range store.All(poisonQueue)[:3] {
 			if err := store.Delete(ctx, poisonQueue, m.ID, m.PopReceipt); err != nil {
 				t.Fatal(err)
@@ -341,7 +341,7 @@ func TestTakenMeanwhile(t *testing.T) {
 		}
 		<-time.After(time.Hour) // nobody held them
 		must(store.Receive(ctx, poisonQueue, 2, time.Hour))
-		r, err := p.Execute(ctx, nil)
+		r, err := p.Execute(ctx)
 		if err != nil || r.Done != 5 || r.Skipped+r.Left != 5 {
 			t.Errorf("%+v, %v", r, err)
 		}
@@ -359,11 +359,11 @@ func TestSummaries(t *testing.T) {
 		if got, err := a.Summaries(); err != nil || len(got) != 0 {
 			t.Errorf("no run yet: %+v, %v", got, err)
 		}
-		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking, nil)))
+		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking)))
 		<-time.After(time.Second)
 		undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, move.Run)))
 		<-time.After(time.Second)
-		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, parking, nil))
+		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, parking))
 		defer open.Discard(ctx)
 		var got []string
 		for _, s := range must(a.Summaries()) {

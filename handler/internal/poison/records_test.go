@@ -28,7 +28,7 @@ func TestExportImport(t *testing.T) {
 		}
 		a := newAccount(t, store)
 		var file bytes.Buffer
-		if _, err := a.List(t.Context(), poison.Source{}, nil, func(f poison.Found) {
+		if _, err := a.List(t.Context(), poison.Source{}, func(f poison.Found) {
 			if err := poison.WriteRecord(&file, f); err != nil {
 				t.Error(err)
 			}
@@ -37,7 +37,7 @@ func TestExportImport(t *testing.T) {
 		}
 		want := append(texts(store, poisonQueue), texts(store, "other-poison")...)
 		slices.Sort(want)
-		p := mustPlan(t)(a.PlanImport(t.Context(), bytes.NewReader(file.Bytes()), "restored-poison", false))
+		p := mustPlan(t)(a.PlanImport(t.Context(), bytes.NewReader(file.Bytes()), poison.Import{To: "restored-poison"}))
 		if p.Total != len(want) || p.To["restored-poison"] != len(want) || len(p.From) > 0 {
 			t.Errorf("%+v", p)
 		}
@@ -50,7 +50,7 @@ func TestExportImport(t *testing.T) {
 				t.Errorf("%s expires at %v", m.ID, m.ExpiresAt)
 			}
 		}
-		execute(t, mustPlan(t)(a.PlanImport(t.Context(), &file, "", false)))
+		execute(t, mustPlan(t)(a.PlanImport(t.Context(), &file, poison.Import{})))
 		if n := len(store.All("other-poison")); n != 2 {
 			t.Errorf("%d on the queue from which one was exported", n)
 		}
@@ -77,7 +77,7 @@ func TestImportRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newQueues(t, 0)
 			a := newAccount(t, store)
-			_, err := a.PlanImport(t.Context(), strings.NewReader(c.file), c.to, false)
+			_, err := a.PlanImport(t.Context(), strings.NewReader(c.file), poison.Import{To: c.to})
 			wantError(t, err, c.words...)
 			if err != nil && (strings.ContainsRune(err.Error(), 0x1b) || strings.Contains(err.Error(), "secret") || len(err.Error()) > 1000) {
 				t.Errorf("cannot be shown: %q", err)
@@ -88,27 +88,27 @@ func TestImportRefused(t *testing.T) {
 		})
 	}
 	store := newQueues(t, 0)
-	p := mustPlan(t)(newAccount(t, store).PlanImport(t.Context(), strings.NewReader(`{"queue":"async-caller","text":"x"}`), "", true))
+	p := mustPlan(t)(newAccount(t, store).PlanImport(t.Context(), strings.NewReader(`{"queue":"async-caller","text":"x"}`), poison.Import{Force: true}))
 	execute(t, p)
 	if got := texts(store, mainQueue); !slices.Equal(got, []string{"x"}) {
 		t.Errorf("by force: %q", got)
 	}
 }
 
-// TestSheet: no text of a message is a formula to a spreadsheet.
-func TestSheet(t *testing.T) {
+// TestCSV: no text of a message is a formula to a spreadsheet.
+func TestCSV(t *testing.T) {
 	var out bytes.Buffer
-	sheet := must(poison.NewSheet(&out))
+	file := must(poison.NewCSVWriter(&out))
 	m := inspect.Message{
 		Queue: poisonQueue, ID: "i", InsertedAt: time.Unix(0, 0).UTC(), Since: time.Unix(0, 0).UTC(), ExpiresAt: time.Unix(60, 0).UTC(), Status: 400,
 		Reason: "=1+1", Method: "+1", Host: "-1", Path: "@SUM(1)", RequestID: "\t=1", Detail: "a,\"b\"\n=1",
 	}
 	for _, text := range []string{"\r=1", "eyJ9", "å", ""} {
-		if err := sheet.Add(poison.Found{Message: m, Text: text}); err != nil {
+		if err := file.Write(poison.Found{Message: m, Text: text}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := sheet.End(); err != nil {
+	if err := file.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	rows, err := csv.NewReader(&out).ReadAll()
@@ -139,7 +139,7 @@ func TestBackup(t *testing.T) {
 		want := texts(store, poisonQueue)
 		a := newAccount(t, store)
 		path := filepath.Join(t.TempDir(), "backup")
-		p := mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil))
+		p := mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}))
 		if about, err := os.Stat(path); err != nil || about.Mode() != 0o600 || p.Backup != path {
 			t.Errorf("%v, %v, told %q", about, err, p.Backup)
 		}
@@ -148,7 +148,7 @@ func TestBackup(t *testing.T) {
 			t.Errorf("the file of a plan that was discarded: %v", err)
 		}
 		<-time.After(10 * time.Second)
-		r := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil)))
+		r := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path})))
 		if len(store.All(poisonQueue)) > 0 || r.Done != 10 {
 			t.Errorf("%d are left, %+v", len(store.All(poisonQueue)), r)
 		}
@@ -164,13 +164,13 @@ func TestBackup(t *testing.T) {
 			t.Errorf("%d of 10 are in the file", len(got))
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
-		if _, err := a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}, nil); !errors.Is(err, os.ErrExist) {
+		if _, err := a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}); !errors.Is(err, os.ErrExist) {
 			t.Errorf("a file that is there already: %v", err)
 		}
 		if after := must(os.ReadFile(path)); !bytes.Equal(after, content) {
 			t.Error("the file has changed")
 		}
-		p = mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}, nil))
+		p = mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))
 		execute(t, p)
 		if p.Backup != "" || len(glob(t, string(a.Runs), "*.export")) > 0 {
 			t.Errorf("a backup that was not wanted: %q", p.Backup)

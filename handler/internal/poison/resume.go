@@ -20,7 +20,7 @@ var (
 // Resume goes on with a run that was interrupted. Messages that it had taken are taken again by the receipts
 // that it noted or, where those do not count any more, by looking for them. A run that was interrupted before
 // it was agreed to gives its messages back.
-func (a *Account) Resume(ctx context.Context, id string, o Observer) (result Result, err error) {
+func (a *Account) Resume(ctx context.Context, id string) (result Result, err error) {
 	j, err := a.Runs.Reopen(id)
 	if err != nil {
 		return Result{}, err
@@ -57,7 +57,7 @@ func (a *Account) Resume(ctx context.Context, id string, o Observer) (result Res
 		return Result{}, fmt.Errorf("%s: %w: it was never agreed to; the messages that it had taken can be seen again", id,
 			errors.Join(ErrNothingLeft, j.End()))
 	}
-	r := newRun(a, j, history, hold, orSilent(o))
+	r := newRun(a, j, history, hold)
 	err = r.perform(ctx)
 	return r.result(), err
 }

@@ -55,10 +55,10 @@ type run struct {
 	fatal   error
 }
 
-func newRun(a *Account, j *journal.Journal, h *journal.History, hold *lease.Hold, o Observer) *run {
+func newRun(a *Account, j *journal.Journal, h *journal.History, hold *lease.Hold) *run {
 	return &run{
-		account: a, journal: j, history: h, hold: hold, observer: o, limit: limiter{rate: h.Run.Rate},
-		watch: newWatch(a, o), wrote: map[int]bool{},
+		account: a, journal: j, history: h, hold: hold, observer: a.observer(), limit: limiter{rate: h.Run.Rate},
+		watch: newWatch(a), wrote: map[int]bool{},
 	}
 }
 

@@ -23,21 +23,21 @@ func TestUndo(t *testing.T) {
 	all := poison.Source{}
 	for name, plan := range map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
 		"move": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return a.PlanMove(ctx, all, parking, nil)
+			return a.PlanMove(ctx, all, parking)
 		},
 		"requeue": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return a.PlanRequeue(ctx, all, poison.Requeue{}, nil)
+			return a.PlanRequeue(ctx, all, poison.Requeue{})
 		},
 		"delete": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return a.PlanDelete(ctx, all, poison.Backup{}, nil)
+			return a.PlanDelete(ctx, all, poison.Backup{})
 		},
-		"keep": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all, nil) },
+		"keep": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all) },
 		"import": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			var file bytes.Buffer
-			if _, err := a.List(ctx, all, nil, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }); err != nil {
+			if _, err := a.List(ctx, all, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }); err != nil {
 				return nil, err
 			}
-			return a.PlanImport(ctx, &file, "", false)
+			return a.PlanImport(ctx, &file, poison.Import{})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func TestUndo(t *testing.T) {
 					t.Errorf("undo twice: %v", err)
 				}
 				wantError(t, err, run, undo)
-				if _, err = a.Resume(ctx, run, nil); !errors.Is(err, poison.ErrNothingLeft) {
+				if _, err = a.Resume(ctx, run); !errors.Is(err, poison.ErrNothingLeft) {
 					t.Errorf("resume of what was undone: %v", err)
 				}
 				execute(t, mustPlan(t)(a.PlanUndo(ctx, undo)))
@@ -92,7 +92,7 @@ func TestUndoTaken(t *testing.T) {
 		store := newQueues(t, 10)
 		original := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil))).Run
+		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}))).Run
 		delivered := must(store.Receive(ctx, mainQueue, 3, time.Minute))
 		for _, m := range delivered {
 			if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
@@ -138,13 +138,13 @@ func TestUndoRefused(t *testing.T) {
 		if !errors.Is(err, journal.ErrNoRun) {
 			t.Errorf("a run that never was: %v", err)
 		}
-		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}, nil))).Run
+		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))).Run
 		_, err = a.PlanUndo(ctx, kept)
 		if !errors.Is(err, poison.ErrNothingLeft) {
 			t.Errorf("a delete without a copy: %v", err)
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking, nil))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
 		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
 			t.Errorf("a run that is under way: %v", err)
 		}
@@ -179,15 +179,15 @@ func interrupted(t *testing.T, store *memory.Store, command string, deletion int
 	}
 	first.Store = k
 	plan := func() (*poison.Plan, error) {
-		return first.PlanMove(context.Background(), poison.Source{}, parking, nil)
+		return first.PlanMove(context.Background(), poison.Source{}, parking)
 	}
 	if command == "delete" {
 		plan = func() (*poison.Plan, error) {
-			return first.PlanDelete(context.Background(), poison.Source{}, poison.Backup{}, nil)
+			return first.PlanDelete(context.Background(), poison.Source{}, poison.Backup{})
 		}
 	}
 	p := mustPlan(t)(plan())
-	_, _ = p.Execute(context.Background(), nil)
+	_, _ = p.Execute(context.Background())
 	if !k.dead {
 		t.Fatal("it was not killed")
 	}
@@ -244,11 +244,11 @@ func TestUndoAndResume(t *testing.T) {
 		a, run := interrupted(t, store, "move", 9, false)
 		other := *a
 		other.Name = "elsewhere"
-		if _, err := other.Resume(ctx, run, nil); !errors.Is(err, poison.ErrOtherAccount) {
+		if _, err := other.Resume(ctx, run); !errors.Is(err, poison.ErrOtherAccount) {
 			t.Errorf("resume on another account: %v", err)
 		}
 		p := mustPlan(t)(a.PlanUndo(ctx, run))
-		if r, err := a.Resume(ctx, run, nil); err == nil {
+		if r, err := a.Resume(ctx, run); err == nil {
 			t.Errorf("the run was resumed while it was about to be undone: %+v", r)
 		}
 		execute(t, p)
@@ -275,7 +275,7 @@ func undoBegins(t *testing.T, first string, lines int) {
 	a.Store = k
 	p := mustPlan(t)(a.PlanUndo(ctx, run))
 	k.at = k.n + 1
-	_, _ = p.Execute(ctx, nil)
+	_, _ = p.Execute(ctx)
 	cut(t, filepath.Join(k.to, p.Run+".jsonl"), p.Total+1+lines)
 	survivor := accountIn(store, k.to)
 	order := []string{run, p.Run}
@@ -283,7 +283,7 @@ func undoBegins(t *testing.T, first string, lines int) {
 		slices.Reverse(order)
 	}
 	for _, id := range order {
-		if _, err := survivor.Resume(ctx, id, nil); err != nil && !errors.Is(err, poison.ErrNothingLeft) {
+		if _, err := survivor.Resume(ctx, id); err != nil && !errors.Is(err, poison.ErrNothingLeft) {
 			t.Errorf("resume %s: %v", id, err)
 		}
 		<-time.After(leasesEnd)
@@ -316,13 +316,13 @@ func TestResumeExpiring(t *testing.T) {
 			put(t, store, poisonQueue, deadLetter(fmt.Sprint(i), mainQueue), 0)
 		}
 		a, run := interrupted(t, store, "move", 1, false)
-		r, err := a.Resume(ctx, run, nil)
+		r, err := a.Resume(ctx, run)
 		if err != nil {
 			t.Errorf("resume: %v", err)
 		}
 		<-time.After(leasesEnd)
 		if !r.Finished() {
-			if r, err = a.Resume(ctx, run, nil); err != nil {
+			if r, err = a.Resume(ctx, run); err != nil {
 				t.Errorf("resume again: %v", err)
 			}
 		}
@@ -339,14 +339,14 @@ func TestTwoOperators(t *testing.T) {
 		store := newQueues(t, 300)
 		plans := make(chan *poison.Plan, 2)
 		go func() {
-			p, err := newAccount(t, store).PlanRequeue(ctx, poison.Source{}, poison.Requeue{}, nil)
+			p, err := newAccount(t, store).PlanRequeue(ctx, poison.Source{}, poison.Requeue{})
 			if err != nil {
 				t.Error(err)
 			}
 			plans <- p
 		}()
 		go func() {
-			p, err := newAccount(t, store).PlanMove(ctx, poison.Source{}, parking, nil)
+			p, err := newAccount(t, store).PlanMove(ctx, poison.Source{}, parking)
 			if err != nil {
 				t.Error(err)
 			}
@@ -362,7 +362,7 @@ func TestTwoOperators(t *testing.T) {
 		both := make(chan poison.Result)
 		for _, p := range []*poison.Plan{one, two} {
 			go func() {
-				r, err := p.Execute(ctx, nil)
+				r, err := p.Execute(ctx)
 				if err != nil {
 					t.Error(err)
 				}

@@ -30,8 +30,7 @@ const (
 
 // watch sees what becomes of messages that were sent: which come back to the poison queue.
 type watch struct {
-	account  *Account
-	observer Observer
+	account *Account
 
 	mu sync.Mutex
 	// out are the calls that were sent and have not come back, by request id; since is when the first was
@@ -48,9 +47,9 @@ type watch struct {
 	back   []inspect.Message
 }
 
-func newWatch(a *Account, o Observer) *watch {
+func newWatch(a *Account) *watch {
 	return &watch{
-		account: a, observer: o, out: map[string]string{}, steps: map[int]bool{}, since: map[string]time.Time{},
+		account: a, out: map[string]string{}, steps: map[int]bool{}, since: map[string]time.Time{},
 		counts: map[string]int{}, deleted: map[string]int{}, before: map[string]int{},
 	}
 }
