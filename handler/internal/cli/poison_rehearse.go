@@ -7,7 +7,6 @@ import (
 
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/view"
 )
 
 // rehearsal is what requeueing would do with one message.
@@ -19,7 +18,7 @@ type rehearsal struct {
 }
 
 // rehearse shows what requeueing would change.
-func (d *desk) rehearse(ctx context.Context, source poison.Source, request poison.Requeue, reveal bool) error {
+func (d *desk) rehearse(ctx context.Context, source poison.Source, request poison.Requeue, secrets inspect.Secrets) error {
 	out := bufio.NewWriter(d.s.Stdout)
 	accepted, refused := 0, 0
 	listed, err := d.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, why error) {
@@ -29,7 +28,7 @@ func (d *desk) rehearse(ctx context.Context, source poison.Source, request poiso
 			r.Refused = why.Error()
 		} else {
 			accepted++
-			r.Diff = string(view.Diff(f.Content, after, reveal))
+			r.Diff = string(inspect.Diff(f.Content, after, secrets))
 		}
 		d.tell.quiet()
 		if d.options.json {

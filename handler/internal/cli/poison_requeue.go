@@ -12,6 +12,7 @@ import (
 
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
@@ -181,7 +182,7 @@ func rateFlag(text string) (float64, error) {
 
 func (d *desk) requeue(ctx context.Context, source poison.Source, request poison.Requeue, r requeueOptions) error {
 	if r.dryRun {
-		return d.rehearse(ctx, source, request, r.reveal)
+		return d.rehearse(ctx, source, request, inspect.Secrets(r.reveal))
 	}
 	if r.edit {
 		found, err := d.account.Find(ctx, source, source.IDs[0])

@@ -13,7 +13,6 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/view"
 )
 
 func newPoisonShow(s Surroundings, options *poisonOptions) *cobra.Command {
@@ -43,7 +42,7 @@ Values that are secret by their names, user info and the values of queries are m
 					return err
 				}
 				d.tell.quiet()
-				exhibit := d.exhibit(ctx, found, reveal)
+				exhibit := d.exhibit(ctx, found, inspect.Secrets(reveal))
 				if options.json {
 					return encode(s.Stdout, exhibit)
 				}
@@ -62,7 +61,7 @@ type exhibit struct {
 	Message inspect.Message `json:"message"`
 	// Trail and Call are of an envelope, Content is what else there is.
 	Trail   []attempt  `json:"trail,omitempty"`
-	Call    *view.Call `json:"call,omitempty"`
+	Call    *inspect.Call `json:"call,omitempty"`
 	Content string     `json:"content,omitempty"`
 	Requeue prospect   `json:"requeue"`
 }
@@ -83,14 +82,14 @@ type prospect struct {
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (d *desk) exhibit(ctx context.Context, f poison.Found, reveal bool) exhibit {
+func (d *desk) exhibit(ctx context.Context, f poison.Found, secrets inspect.Secrets) exhibit {
 	x := exhibit{Message: f.Message, Requeue: d.prospect(ctx, f)}
 	e, err := envelope.Parse(f.Content)
 	if err != nil {
-		x.Content = string(view.Content(f.Content, reveal))
+		x.Content = string(inspect.ShowContent(f.Content, secrets))
 		return x
 	}
-	call := view.OfCall(e, reveal)
+	call := inspect.ShowCall(e, secrets)
 	x.Call = &call
 	for _, a := range e.Trail {
 		x.Trail = append(x.Trail, attempt{a.At, a.Status, explain.Printable(a.Error), a.Took.Milliseconds()})
@@ -193,7 +192,7 @@ func (p page) message(m inspect.Message, now time.Time) {
 	p.line("attempts", "%s", attempts)
 }
 
-func (p page) call(c view.Call) {
+func (p page) call(c inspect.Call) {
 	p.line("  request", "%s %s", c.Method, c.URL)
 	for i, h := range c.Headers {
 		label := ""
@@ -203,7 +202,7 @@ func (p page) call(c view.Call) {
 		p.line(label, "%s: %s", h.Name, h.Value)
 	}
 	body := "none"
-	if c.BodyKind != view.None {
+	if c.BodyKind != inspect.BodyNone {
 		body = fmt.Sprintf("%s, %d bytes", c.BodyKind, c.BodyBytes)
 	}
 	if c.Truncated {

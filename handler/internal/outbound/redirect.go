@@ -4,7 +4,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
+
+	"asynccaller/handler/internal/secret"
 )
 
 // checkRedirect decides whether a redirect is followed: 307 and 308 always, 301, 302 and 303 for GET
@@ -23,7 +24,7 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	}
 	if leavesHost(next, via) {
 		for name := range next.Header {
-			if credential(name) {
+			if secret.Is(name) {
 				delete(next.Header, name)
 			}
 		}
@@ -62,18 +63,6 @@ func port(u *url.URL) string {
 		return "443"
 	}
 	return "80"
-}
-
-// credential reports whether a header is of use to somebody who wants to be taken for the sender. It goes
-// by the name, as there are more such headers than anybody could list.
-func credential(name string) bool {
-	name = strings.ToLower(name)
-	if name == "idempotency-key" {
-		return false
-	}
-	return strings.HasPrefix(name, "proxy-") || slices.ContainsFunc([]string{
-		"key", "token", "secret", "auth", "password", "signature", "session", "credential", "cookie",
-	}, func(part string) bool { return strings.Contains(name, part) })
 }
 
 func keepsMethod(status int) bool {

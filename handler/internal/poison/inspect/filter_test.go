@@ -64,7 +64,7 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-func TestFilter_text(t *testing.T) {
+func TestFilterText(t *testing.T) {
 	native := `{"asyncCaller":1,"call":{"url":"https://target.example/?a=Needle1","headers":{"X-A":"Needle2"},"body":"say \"Needle\u0033\""},` +
 		`"context":"Needle4","deadLetter":{"reason":"x","detail":"Needle5 \u00e4"}}`
 	nexus := `{"LatestResponse":"` + inBase64("HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n\r\nNeedle1") + `","RawRequest":{"Id":"i","Title":"Needle2","Context":"` +

@@ -217,7 +217,7 @@ func isMixed(text string) bool {
 		if i == 0 || !isAlnum(text[i]) || !isAlnum(text[i-1]) {
 			continue
 		}
-		before, now := kindOf(text[i-1]), kindOf(text[i])
+		before, now := classOf(text[i-1]), classOf(text[i])
 		if before != now && (before != upper || now != lower) {
 			changes++
 		}
@@ -225,15 +225,15 @@ func isMixed(text string) bool {
 	return digits > 0 && changes >= enough
 }
 
-type kind int
+type charClass int
 
 const (
-	digit kind = iota
+	digit charClass = iota
 	upper
 	lower
 )
 
-func kindOf(c byte) kind {
+func classOf(c byte) charClass {
 	switch {
 	case isDigit(c):
 		return digit

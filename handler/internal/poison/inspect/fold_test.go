@@ -27,13 +27,13 @@ func FuzzRoute(f *testing.F) {
 		if len(route) > 200 || !strings.HasPrefix(route, "/") || strings.Count(route, "/") > 9 {
 			t.Errorf("route %q of %q", route, path)
 		}
-		mustBePrintable(t, route)
+		mustBeOneLine(t, route)
 	})
 }
 
-func mustBePrintable(t *testing.T, text string) {
+func mustBeOneLine(t *testing.T, text string) {
 	t.Helper()
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-		t.Errorf("%q is not printable", text)
+		t.Errorf("%q is not one printable line", text)
 	}
 }

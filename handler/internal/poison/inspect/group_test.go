@@ -74,7 +74,7 @@ func mustInt(t *testing.T, text string) int {
 	return n
 }
 
-func TestRoute_bounds(t *testing.T) {
+func TestRouteBounds(t *testing.T) {
 	for name, test := range map[string]struct{ path, want string }{
 		"empty":     {"", "/"},
 		"no_slash":  {"orders/17", "/orders/{n}"},
@@ -153,8 +153,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroups_hostile: a sender who makes every message another group takes no more memory than 10,000 groups.
-func TestGroups_hostile(t *testing.T) {
+// TestGroupsHostile: a sender who makes every message another group takes no more memory than 10,000 groups.
+func TestGroupsHostile(t *testing.T) {
 	groups := inspect.NewGroups(inspect.ByReason)
 	for i := range 12_000 {
 		groups.Add(inspect.Message{Reason: fmt.Sprint("reason", i)})
@@ -169,7 +169,7 @@ func TestGroups_hostile(t *testing.T) {
 	}
 }
 
-func TestGroups_empty(t *testing.T) {
+func TestGroupsEmpty(t *testing.T) {
 	if printed, err := json.Marshal(inspect.NewGroups(inspect.ByHost).Result()); string(printed) != "[]" || err != nil {
 		t.Errorf("no groups are printed as %s, %v", printed, err)
 	}

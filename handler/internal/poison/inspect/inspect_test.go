@@ -72,7 +72,7 @@ func read(text string) inspect.Message {
 	return inspect.Read(rules(), "async-caller-poison", queue.Message{ID: "id", Text: text, DequeueCount: 1, InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7)})
 }
 
-func TestRead_deadLetters(t *testing.T) {
+func TestReadDeadLetters(t *testing.T) {
 	letter := envelope.DeadLetter{At: givenUp, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3", Attempts: 2}
 	attempts := []envelope.Attempt{{At: givenUp.Add(-time.Hour), Status: 503}, {At: givenUp, Error: "timeout"}}
 	want := inspect.Message{
@@ -107,8 +107,8 @@ func TestRead_deadLetters(t *testing.T) {
 	}
 }
 
-// TestRead_hostileDeadLetters: what a dead letter says of itself, anybody can have written.
-func TestRead_hostileDeadLetters(t *testing.T) {
+// TestReadHostileDeadLetters: what a dead letter says of itself, anybody can have written.
+func TestReadHostileDeadLetters(t *testing.T) {
 	for name, test := range map[string]struct {
 		letter string
 		want   inspect.Message // the fields that a dead letter tells
@@ -145,7 +145,7 @@ func TestRead_hostileDeadLetters(t *testing.T) {
 	}
 }
 
-func TestRead_reasonsFoundOut(t *testing.T) {
+func TestReadReasonsFoundOut(t *testing.T) {
 	const crashed = "no failure was recorded: the handler crashed, timed out or could not reach storage"
 	const faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
 	callback := `,"giveUp":"fault","callback":{"url":"https://sender.example/"}`
@@ -191,7 +191,7 @@ func TestRead_reasonsFoundOut(t *testing.T) {
 	}
 }
 
-func TestRead_operatorsRules(t *testing.T) {
+func TestReadOperatorsRules(t *testing.T) {
 	r := rules()
 	r.Decision.GiveUp = envelope.GiveUpFault
 	if m := inspect.Read(r, "q-poison", queue.Message{Text: inBase64(native(""))}); !strings.HasPrefix(m.Detail, "giveUp is fault") {
@@ -203,8 +203,8 @@ func TestRead_operatorsRules(t *testing.T) {
 	}
 }
 
-// TestRead_senderOfMalformed: who wrote a message must be known just when nothing else is.
-func TestRead_senderOfMalformed(t *testing.T) {
+// TestReadSenderOfMalformed: who wrote a message must be known just when nothing else is.
+func TestReadSenderOfMalformed(t *testing.T) {
 	for name, test := range map[string]struct{ content, id, organization string }{
 		"native":       {`{"asyncCaller":1,"requestId":"order-42","call":{}}`, "order-42", ""},
 		"nexus":        {`{"Organization":"ac\u001bme","OriginalRequestId":"order-42","RawRequest":{}}`, "order-42", "ac\ufffdme"},
@@ -219,7 +219,7 @@ func TestRead_senderOfMalformed(t *testing.T) {
 	}
 }
 
-func TestMessage_neverExpires(t *testing.T) {
+func TestMessageNeverExpires(t *testing.T) {
 	m := inspect.Read(rules(), "async-caller-poison", queue.Message{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
 	printed, err := json.Marshal(m)
 	if err != nil || !m.ExpiresAt.IsZero() || strings.Contains(string(printed), "expiresAt") {
@@ -260,7 +260,7 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 		for value, limit := range limits {
-			mustBePrintable(t, value)
+			mustBeOneLine(t, value)
 			if len(value) > limit {
 				t.Errorf("%q has %d bytes, more than %d", value, len(value), limit)
 			}

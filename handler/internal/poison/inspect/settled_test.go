@@ -37,9 +37,9 @@ func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	return inBase64(string(written.Bytes))
 }
 
-// TestRead_settled: what the handler writes on a dead letter comes out again, in both formats and for every
+// TestReadSettled: what the handler writes on a dead letter comes out again, in both formats and for every
 // way to fail, and the groups by error tell the ways apart.
-func TestRead_settled(t *testing.T) {
+func TestReadSettled(t *testing.T) {
 	last := `,"retry":{"maxAttempts":1}`
 	keys := map[string]bool{}
 	check := func(text, problem string, status int) {
@@ -68,7 +68,7 @@ func TestRead_settled(t *testing.T) {
 	}
 }
 
-func TestRead_hostileNexus(t *testing.T) {
+func TestReadHostileNexus(t *testing.T) {
 	for name, test := range map[string]struct {
 		member, reason, main string
 		attempts             int
@@ -88,8 +88,8 @@ func TestRead_hostileNexus(t *testing.T) {
 	}
 }
 
-// TestRules_Content: what is shown, searched and counted is the same.
-func TestRules_Content(t *testing.T) {
+// TestRulesContent: what is shown, searched and counted is the same.
+func TestRulesContent(t *testing.T) {
 	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "", "aGVsbG8": "aGVsbG8"} {
 		got := string(rules().Content(text))
 		if got != want || read(text).Bytes != len(want) {

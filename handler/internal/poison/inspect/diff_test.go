@@ -1,4 +1,4 @@
-package view_test
+package inspect_test
 
 import (
 	"strings"
@@ -6,13 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/poison/view"
+	"asynccaller/handler/internal/poison/inspect"
 )
 
 func TestDiff(t *testing.T) {
 	callOut := func(message string) string { return `{"RawRequest":{"CallOut":"` + inBase64(message) + `"}}` }
 	for name, test := range map[string]struct{ before, after, want string }{
-		"equal": {native, native, ""},
+		"equal": {nativeSecrets, nativeSecrets, ""},
 		"url": {
 			`{"call":{"url":"https://old.example/a?code=CANARY1"}}`, `{"call":{"url":"https://new.example/a?code=CANARY1"}}`,
 			`-    "url": "https://old.example/a?code=***"` + "\n" + `+    "url": "https://new.example/a?code=***"`,
@@ -38,7 +38,7 @@ func TestDiff(t *testing.T) {
 		"no_json":        {"token: CANARY1\nb", "token: CANARY2\nb", "-token: ***\n+token: *** (changed)\n b\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := string(view.Diff([]byte(test.before), []byte(test.after), false))
+			got := string(inspect.Diff([]byte(test.before), []byte(test.after), inspect.Masked))
 			if !strings.Contains(got, test.want) || (got == "") != (test.want == "") || strings.Contains(got, "CANARY") {
 				t.Errorf("difference:\n%s\nwant\n%s", got, test.want)
 			}
@@ -46,8 +46,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-func TestDiff_revealed(t *testing.T) {
-	got := string(view.Diff([]byte(`{"key":"1"}`), []byte(`{"key":"2"}`), true))
+func TestDiffRevealed(t *testing.T) {
+	got := string(inspect.Diff([]byte(`{"key":"1"}`), []byte(`{"key":"2"}`), inspect.Revealed))
 	want := "--- before\n+++ after\n@@ -1,3 +1,3 @@\n {\n-  \"key\": \"1\"\n+  \"key\": \"2\"\n }\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("difference (-want +got):\n%s", diff)

@@ -1,8 +1,10 @@
-package view
+package inspect
 
 import (
 	"encoding/json"
 	"strings"
+
+	"asynccaller/handler/internal/secret"
 )
 
 // broken masks what begins like JSON and is none. Its strings are still strings: what is in them is masked
@@ -21,7 +23,7 @@ func (m *masker) broken(where, text string) string {
 		name := meant(literal)
 		b.WriteString(m.literal(where, literal))
 		value := skipSpace(text, at)
-		if value == len(text) || text[value] != ':' || !isSecret(name) && !isOpaque(name) {
+		if value == len(text) || text[value] != ':' || !secret.Is(name) && !isOpaque(name) {
 			continue
 		}
 		value = skipSpace(text, value+1)

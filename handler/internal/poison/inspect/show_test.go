@@ -1,21 +1,19 @@
-package view_test
+package inspect_test
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"testing"
+
 	"unicode"
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/poison/view"
+	"asynccaller/handler/internal/poison/inspect"
 )
-
-func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
 func quoted(text string) string {
 	q, _ := json.Marshal(text)
@@ -31,23 +29,23 @@ func mustParse(t *testing.T, content string) *envelope.Envelope {
 	return e
 }
 
-// native is an envelope with secrets at all places that its format has.
-const native = `{"asyncCaller":1,"requestId":"order-42","call":{"url":"https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY",` +
+// nativeSecrets is an envelope with secrets at all places that its format has.
+const nativeSecrets = `{"asyncCaller":1,"requestId":"order-42","call":{"url":"https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY",` +
 	`"headers":{"authorization":"Bearer CANARY","Accept":["a","b"],"Cookie":"CANARY","X-Link":"https://l.example/?x=CANARY"},` +
 	`"json":{"n":1.50,"big":12345678901234567890,"Password":"CANARY","list":[{"apiKey":["CANARY"],"link":"http://h/?sig=CANARY"}],"empty":{}}},` +
 	`"callback":{"url":"https://s.example/cb?code=CANARY","headers":{"X-Api-Key":"CANARY"}},"context":{"sessionId":"CANARY","ok":true}}`
 
-var nexus = `{"Organization":"acme","Attempts":1,"LatestResponse":"` +
+var nexusSecrets = `{"Organization":"acme","Attempts":1,"LatestResponse":"` +
 	inBase64("HTTP/1.1 400 No\r\nSet-Cookie: CANARY\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"message\":\"no such order\"}") +
 	`","RawRequest":{"Id":"order-42","Title":"PUT https://t.example/orders?code=CANARY (order-42)","Context":"` + inBase64(`{"secret":"CANARY","a":1}`) +
 	`","CallOut":"` + inBase64("PUT /orders?code=CANARY HTTP/1.1\r\nHost: t.example\r\nAuthorization: Basic CANARY\r\nContent-Type: text/plain\r\n\r\nhello\npassword=CANARY") +
 	`","CallOutUriScheme":"https","CallBack":"` + inBase64("POST /done?x=CANARY HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`
 
-func TestOfCall(t *testing.T) {
-	got := view.OfCall(mustParse(t, native), false)
-	want := view.Call{
+func TestShowCall(t *testing.T) {
+	got := inspect.ShowCall(mustParse(t, nativeSecrets), inspect.Masked)
+	want := inspect.Call{
 		Method: "POST", URL: "https://***@t.example/orders/1?code=***&n=***",
-		Headers: []view.Header{
+		Headers: []inspect.Header{
 			{Name: "Accept", Value: "a"},
 			{Name: "Accept", Value: "b"},
 			{Name: "Authorization", Value: "Bearer ***", Masked: true},
@@ -67,51 +65,51 @@ func TestOfCall(t *testing.T) {
   ],
   "empty": {}
 }`,
-		BodyKind: view.JSON, BodyBytes: 142,
+		BodyKind: inspect.BodyJSON, BodyBytes: 142,
 		Callback: "https://s.example/cb?code=***",
 		Context:  "{\n  \"sessionId\": \"***\",\n  \"ok\": true\n}",
 	}
-	want.BodyBytes = len(mustParse(t, native).Call.Body)
+	want.BodyBytes = len(mustParse(t, nativeSecrets).Call.Body)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
-	revealed := view.OfCall(mustParse(t, native), true)
-	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY" || revealed.Headers[2] != (view.Header{Name: "Authorization", Value: "Bearer CANARY"}) ||
+	revealed := inspect.ShowCall(mustParse(t, nativeSecrets), inspect.Revealed)
+	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY" || revealed.Headers[2] != (inspect.Header{Name: "Authorization", Value: "Bearer CANARY"}) ||
 		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") || strings.Contains(revealed.Body, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
 }
 
-func TestOfCall_bodies(t *testing.T) {
+func TestShowCallBodies(t *testing.T) {
 	for name, test := range map[string]struct {
 		contentType, body string
 		want              string
-		kind              view.BodyKind
+		kind              inspect.BodyKind
 	}{
-		"none":           {"text/plain", "", "", view.None},
-		"text":           {"text/plain", "Dear Ms Å,\r\n\tthanks\x1b[2J", "Dear Ms Å,\n\tthanks\ufffd[2J", view.Text},
-		"bidi":           {"text/plain", "a\u202eb", "a\ufffdb", view.Text},
-		"binary":         {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", view.Binary},
-		"json":           {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `, "[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", view.JSON},
-		"json_as_text":   {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", view.JSON},
-		"json_string":    {"application/json", `"a\u001bb"`, `"a\u001bb"`, view.JSON},
-		"broken_json":    {"application/json", `{"a":1,"token":"x","b":2,}`, `{"a":1,"token":***,"b":2,}`, view.Text},
-		"same_names":     {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", view.JSON},
-		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`, "{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": \"\",\n  \"keys\": []\n}", view.JSON},
-		"form":           {"application/x-www-form-urlencoded", "grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&client%5Fsecret=***&u=https://h/?q=***&empty=", view.Text},
-		"json_in_json":   {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`, `{` + "\n" + `  "event": "{\"password\":\"***\",\"a\":1}"` + "\n}", view.JSON},
-		"xml":            {"text/xml", `<a><o:Password Type="t">x</o:Password><b>1</b></a>`, `<a><o:Password Type="t">***</o:Password><b>1</b></a>`, view.Text},
-		"xml_cdata":      {"text/xml", `<password><![CDATA[x]]></password>`, `<password>***</password>`, view.Text},
-		"xml_both":       {"text/xml", `<Credential Password="x" n="1">y</Credential>`, `<Credential Password=*** n="1">***</Credential>`, view.Text},
-		"xml_attribute":  {"text/xml", `<a apiKey="x" n="1"/>`, `<a apiKey=*** n="1"/>`, view.Text},
-		"connection":     {"text/plain", "AccountName=a;AccountKey=x+/y==;EndpointSuffix=e", "AccountName=a;AccountKey=***;EndpointSuffix=e", view.Text},
-		"headers":        {"text/plain", "Authorization: Bearer x y\nAccept: a", "Authorization: ***\nAccept: a", view.Text},
-		"url_in_text":    {"text/plain", "see https://u:p@h.example/a?b=c, then (ftp://x:y@z/)", "see https://***@h.example/a?b=*** then (ftp://***@z/)", view.Text},
-		"path_session":   {"text/plain", "https://h/a;jsessionid=x", "https://h/a;jsessionid=***", view.Text},
+		"none":           {"text/plain", "", "", inspect.BodyNone},
+		"text":           {"text/plain", "Dear Ms Å,\r\n\tthanks\x1b[2J", "Dear Ms Å,\n\tthanks\ufffd[2J", inspect.BodyText},
+		"bidi":           {"text/plain", "a\u202eb", "a\ufffdb", inspect.BodyText},
+		"binary":         {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", inspect.BodyBinary},
+		"json":           {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `, "[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", inspect.BodyJSON},
+		"json_as_text":   {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", inspect.BodyJSON},
+		"json_string":    {"application/json", `"a\u001bb"`, `"a\u001bb"`, inspect.BodyJSON},
+		"broken_json":    {"application/json", `{"a":1,"token":"x","b":2,}`, `{"a":1,"token":***,"b":2,}`, inspect.BodyText},
+		"same_names":     {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", inspect.BodyJSON},
+		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`, "{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": \"\",\n  \"keys\": []\n}", inspect.BodyJSON},
+		"form":           {"application/x-www-form-urlencoded", "grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&client%5Fsecret=***&u=https://h/?q=***&empty=", inspect.BodyText},
+		"json_in_json":   {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`, `{` + "\n" + `  "event": "{\"password\":\"***\",\"a\":1}"` + "\n}", inspect.BodyJSON},
+		"xml":            {"text/xml", `<a><o:Password Type="t">x</o:Password><b>1</b></a>`, `<a><o:Password Type="t">***</o:Password><b>1</b></a>`, inspect.BodyText},
+		"xml_cdata":      {"text/xml", `<password><![CDATA[x]]></password>`, `<password>***</password>`, inspect.BodyText},
+		"xml_both":       {"text/xml", `<Credential Password="x" n="1">y</Credential>`, `<Credential Password=*** n="1">***</Credential>`, inspect.BodyText},
+		"xml_attribute":  {"text/xml", `<a apiKey="x" n="1"/>`, `<a apiKey=*** n="1"/>`, inspect.BodyText},
+		"connection":     {"text/plain", "AccountName=a;AccountKey=x+/y==;EndpointSuffix=e", "AccountName=a;AccountKey=***;EndpointSuffix=e", inspect.BodyText},
+		"headers":        {"text/plain", "Authorization: Bearer x y\nAccept: a", "Authorization: ***\nAccept: a", inspect.BodyText},
+		"url_in_text":    {"text/plain", "see https://u:p@h.example/a?b=c, then (ftp://x:y@z/)", "see https://***@h.example/a?b=*** then (ftp://***@z/)", inspect.BodyText},
+		"path_session":   {"text/plain", "https://h/a;jsessionid=x", "https://h/a;jsessionid=***", inspect.BodyText},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
-			got := view.OfCall(e, false)
+			got := inspect.ShowCall(e, inspect.Masked)
 			if got.Body != test.want || got.BodyKind != test.kind || got.BodyBytes != len(test.body) || got.Truncated {
 				t.Errorf("got %s, %d bytes: %s", got.BodyKind, got.BodyBytes, got.Body)
 			}
@@ -119,27 +117,27 @@ func TestOfCall_bodies(t *testing.T) {
 	}
 }
 
-func TestOfCall_cut(t *testing.T) {
+func TestShowCallCut(t *testing.T) {
 	for name, body := range map[string]string{
 		"text": strings.Repeat("ä", 10_000),
 		"json": `[` + strings.Repeat(`{"a":1},`, 3_000) + `2]`,
 		"deep": strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000),
 	} {
 		e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","body":`+quoted(body)+`}}`)
-		got := view.OfCall(e, false)
+		got := inspect.ShowCall(e, inspect.Masked)
 		if len(got.Body) > 16<<10 || !utf8.ValidString(got.Body) || !got.Truncated || got.BodyBytes != len(body) {
 			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body), got.BodyBytes, got.Truncated)
 		}
 	}
 	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := view.OfCall(binary, true); !strings.HasPrefix(got.Body, "00000000  00 00") || len(got.Body) > 4000 {
+	if got := inspect.ShowCall(binary, inspect.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") || len(got.Body) > 4000 {
 		t.Errorf("a revealed binary body is %q", got.Body)
 	}
 }
 
-func TestContent(t *testing.T) {
+func TestShowContent(t *testing.T) {
 	for name, test := range map[string]struct{ content, want string }{
-		"native": {native, `{
+		"native": {nativeSecrets, `{
   "asyncCaller": 1,
   "requestId": "order-42",
   "call": {
@@ -178,7 +176,7 @@ func TestContent(t *testing.T) {
   }
 }
 `},
-		"nexus": {nexus, `{
+		"nexus": {nexusSecrets, `{
   "Organization": "acme",
   "Attempts": 1,
   "LatestResponse": [
@@ -256,24 +254,24 @@ func TestContent(t *testing.T) {
 		"scalar":          {`"token=x"`, "\"token=***\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, string(view.Content([]byte(test.content), false))); diff != "" {
+			if diff := cmp.Diff(test.want, string(inspect.ShowContent([]byte(test.content), inspect.Masked))); diff != "" {
 				t.Errorf("content (-want +got):\n%s", diff)
 			}
-			if strings.Contains(test.content, "CANARY") && !strings.Contains(string(view.Content([]byte(test.content), true)), "CANARY") {
+			if strings.Contains(test.content, "CANARY") && !strings.Contains(string(inspect.ShowContent([]byte(test.content), inspect.Revealed)), "CANARY") {
 				t.Error("what is revealed does not show")
 			}
 		})
 	}
 }
 
-// TestContent_bounded: indentation must not make of a message what no terminal takes.
-func TestContent_bounded(t *testing.T) {
+// TestShowContentBounded: indentation must not make of a message what no terminal takes.
+func TestShowContentBounded(t *testing.T) {
 	for name, content := range map[string]string{
 		"deep":       strings.Repeat(`{"a":[`, 4_000) + strings.Repeat(`]}`, 4_000),
 		"wide_below": strings.Repeat("[", 90) + strings.Repeat("1,", 20_000) + "1" + strings.Repeat("]", 90),
 		"text":       strings.Repeat("x y ", 100_000),
 	} {
-		got := view.Content([]byte(content), false)
+		got := inspect.ShowContent([]byte(content), inspect.Masked)
 		if len(got) > 300<<10 || !bytes.HasSuffix(got, []byte("\n")) {
 			t.Errorf("%s: %d bytes", name, len(got))
 		}

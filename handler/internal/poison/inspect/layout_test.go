@@ -1,4 +1,4 @@
-package view_test
+package inspect_test
 
 import (
 	"bytes"
@@ -8,23 +8,23 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/poison/view"
+	"asynccaller/handler/internal/poison/inspect"
 )
 
 // FuzzLayout shows whatever comes: it is printable, bounded, and JSON that is revealed still means the same.
 func FuzzLayout(f *testing.F) {
 	for _, seed := range []string{
-		"", native, nexus, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
+		"", nativeSecrets, nexusSecrets, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
 		`{"call":{"headers":[],"body":{},"bodyBase64":3}}`, `{"RawRequest":{"CallOut":"","Context":"AA==","CallBack":"Og=="}}`, `{"name":"key","value":{"key":[1]}}`,
 		`{"a":"{\"b\":\"[1,\"}"}`, "\ufeff{}", `"\\`, `{"key":"\`, "<key", "key=", "a://", "https://@?#",
 	} {
-		f.Add([]byte(seed), []byte(native))
+		f.Add([]byte(seed), []byte(nativeSecrets))
 	}
 	f.Fuzz(func(t *testing.T, content, other []byte) {
 		before := bytes.Clone(content)
-		hidden, revealed := view.Content(content, false), view.Content(content, true)
-		difference := view.Diff(content, other, false)
-		for _, output := range [][]byte{hidden, revealed, difference, view.Diff(other, content, true)} {
+		hidden, revealed := inspect.ShowContent(content, inspect.Masked), inspect.ShowContent(content, inspect.Revealed)
+		difference := inspect.Diff(content, other, inspect.Masked)
+		for _, output := range [][]byte{hidden, revealed, difference, inspect.Diff(other, content, inspect.Revealed)} {
 			mustBePrintable(t, string(output))
 			if len(output) > 700<<10 || len(output) > 0 && output[len(output)-1] != '\n' {
 				t.Errorf("%d bytes of output, from %d", len(output), len(content))
@@ -68,15 +68,15 @@ func decode(text []byte, into *any) bool {
 	return decoder.Decode(into) == nil
 }
 
-// BenchmarkContent shows how long the worst messages take that people have thought of. None may take much
+// BenchmarkShowContent shows how long the worst messages take that people have thought of. None may take much
 // longer than any other.
-func BenchmarkContent(b *testing.B) {
+func BenchmarkShowContent(b *testing.B) {
 	for _, unit := range []string{"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@", "https://a:b", `"[",`} {
 		text := "x " + strings.Repeat(unit, (48<<10)/len(unit))
 		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				view.Content([]byte(text), false)
+				inspect.ShowContent([]byte(text), inspect.Masked)
 			}
 		})
 	}
@@ -85,7 +85,7 @@ func BenchmarkContent(b *testing.B) {
 func ExampleDiff() {
 	before := `{"call":{"url":"https://old.example/orders?code=s3cret","headers":{"X-Api-Key":"old"}}}`
 	after := `{"call":{"url":"https://new.example/orders?code=s3cret","headers":{"X-Api-Key":"new"}}}`
-	fmt.Print(string(view.Diff([]byte(before), []byte(after), false)))
+	fmt.Print(string(inspect.Diff([]byte(before), []byte(after), inspect.Masked)))
 	// Output:
 	// --- before
 	// +++ after

@@ -1,4 +1,4 @@
-package view
+package inspect
 
 import (
 	"bytes"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"asynccaller/handler/internal/secret"
 )
 
 // node is a JSON value. Unlike what encoding/json makes of it, it keeps the order of members, those that
@@ -108,7 +110,7 @@ func (n *node) member(name string) *node {
 
 // mask hides what is secret in a value.
 func (m *masker) mask(where string, n *node) {
-	if m.reveal || n.masked {
+	if m.secrets == Revealed || n.masked {
 		return
 	}
 	switch n.kind {
@@ -127,7 +129,7 @@ func (m *masker) mask(where string, n *node) {
 func (m *masker) maskObject(where string, n *node) {
 	if value := n.member("value"); value != nil { // a list of names and values
 		for _, teller := range []*node{n.member("name"), n.member("key")} {
-			if teller != nil && teller.kind == text && isSecret(teller.value) {
+			if teller != nil && teller.kind == text && secret.Is(teller.value) {
 				m.maskMember(where+".value", teller.value, value)
 			}
 		}
@@ -141,7 +143,7 @@ func (m *masker) maskObject(where string, n *node) {
 func (m *masker) maskMember(where, name string, n *node) {
 	switch {
 	case n.masked:
-	case !isSecret(name):
+	case !secret.Is(name):
 		m.mask(where, n)
 	case n.kind == text:
 		n.value, n.masked = m.secret(where, n.value), true

@@ -1,4 +1,4 @@
-package view_test
+package inspect_test
 
 import (
 	"encoding/base64"
@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/poison/view"
+	"asynccaller/handler/internal/poison/inspect"
 )
 
 // TestSecretNames: the names that tell are found in every spelling, and Idempotency-Key, which every log has,
@@ -19,12 +19,12 @@ func TestSecretNames(t *testing.T) {
 		"access_token", "clientSecret", "client_secret", "PASSWORD", "Passwd", "user-pwd", "X-Hub-Signature-256", "credentials", "SessionId",
 		"X-Auth", "connection.string", "sig", "id_token", "X-Session", "pin",
 	} {
-		if got := string(view.Content([]byte(`{"`+name+`":"CANARY"}`), false)); strings.Contains(got, "CANARY") {
+		if got := string(inspect.ShowContent([]byte(`{"`+name+`":"CANARY"}`), inspect.Masked)); strings.Contains(got, "CANARY") {
 			t.Errorf("%s is shown", name)
 		}
 	}
 	for _, name := range []string{"Idempotency-Key", "idempotencyKey", "Content-Type", "requestId", "design", "shipping", "compass", "X-Correlation-ID"} {
-		if got := string(view.Content([]byte(`{"`+name+`":"value"}`), false)); !strings.Contains(got, "value") {
+		if got := string(inspect.ShowContent([]byte(`{"`+name+`":"value"}`), inspect.Masked)); !strings.Contains(got, "value") {
 			t.Errorf("%s is hidden", name)
 		}
 	}
@@ -36,7 +36,7 @@ func TestSchemes(t *testing.T) {
 		"abc def": "***", "Bearer": "***", "Bearer ": "***", "": "",
 	} {
 		content := fmt.Sprintf(`{"Authorization":%q}`, value)
-		if got := string(view.Content([]byte(content), false)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
+		if got := string(inspect.ShowContent([]byte(content), inspect.Masked)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
 			t.Errorf("%q is shown as %s", value, got)
 		}
 	}
@@ -62,7 +62,7 @@ func TestURLs(t *testing.T) {
 	} {
 		content, _ := json.Marshal(map[string]string{"u": url})
 		wanted := "{\n  \"u\": \"" + want + "\"\n}\n"
-		if got := string(view.Content(content, false)); got != wanted {
+		if got := string(inspect.ShowContent(content, inspect.Masked)); got != wanted {
 			t.Errorf("%s is shown as %s", url, got)
 		}
 	}
@@ -70,9 +70,9 @@ func TestURLs(t *testing.T) {
 
 // TestBrokenMessages: malformed messages are what people look at, and a message may break off anywhere.
 func TestBrokenMessages(t *testing.T) {
-	for name, content := range map[string]string{"native": native, "nexus": nexus} {
+	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {
 		for n := range len(content) {
-			got := string(view.Content([]byte(content[:n]), false))
+			got := string(inspect.ShowContent([]byte(content[:n]), inspect.Masked))
 			if strings.Contains(got, "CANARY") || strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
 				t.Fatalf("%s of %d bytes is shown as %s", name, n, got)
 			}
@@ -93,12 +93,12 @@ func FuzzSecrets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		for _, content := range planted(a, b) {
 			outputs := []string{
-				string(view.Content([]byte(content), false)), string(view.Diff([]byte(content), []byte(native), false)),
-				string(view.Diff([]byte(nexus), []byte(content), false)), string(view.Content([]byte(content+a), false)),
+				string(inspect.ShowContent([]byte(content), inspect.Masked)), string(inspect.Diff([]byte(content), []byte(nativeSecrets), inspect.Masked)),
+				string(inspect.Diff([]byte(nexusSecrets), []byte(content), inspect.Masked)), string(inspect.ShowContent([]byte(content+a), inspect.Masked)),
 			}
 			if e, err := envelope.Parse([]byte(content)); err == nil {
-				outputs = append(outputs, fmt.Sprint(view.OfCall(e, false)))
-				mustBePrintable(t, fmt.Sprint(view.OfCall(e, true)))
+				outputs = append(outputs, fmt.Sprint(inspect.ShowCall(e, inspect.Masked)))
+				mustBePrintable(t, fmt.Sprint(inspect.ShowCall(e, inspect.Revealed)))
 			}
 			for _, output := range outputs {
 				if strings.Contains(output, "CANARY") {
@@ -106,7 +106,7 @@ func FuzzSecrets(f *testing.F) {
 				}
 				mustBePrintable(t, output)
 			}
-			mustBePrintable(t, string(view.Content([]byte(content), true)))
+			mustBePrintable(t, string(inspect.ShowContent([]byte(content), inspect.Revealed)))
 		}
 	})
 }

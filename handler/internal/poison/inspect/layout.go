@@ -1,4 +1,4 @@
-package view
+package inspect
 
 import (
 	"encoding/base64"
@@ -64,7 +64,7 @@ func (n *node) setLines(lines []string) {
 // binaryOr is a body laid out or, where nothing of it is shown, a few words that say so.
 func (m *masker) binaryOr(where, contentType string, body []byte) string {
 	laidOut, kind := m.body(where, contentType, body)
-	if kind == Binary && laidOut == "" {
+	if kind == BodyBinary && laidOut == "" {
 		return fmt.Sprintf("(binary, %d bytes)", len(body))
 	}
 	laidOut, cut := clip(strings.TrimSuffix(laidOut, "\n"), maxBody)

@@ -1,4 +1,4 @@
-package view_test
+package inspect_test
 
 import (
 	"strings"
@@ -6,12 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/poison/view"
+	"asynccaller/handler/internal/poison/inspect"
 )
 
-// TestContent_callOut: the HTTP message within a Nexus message is shown in lines, also when it is one that
+// TestShowContentCallOut: the HTTP message within a Nexus message is shown in lines, also when it is one that
 // the handler cannot read.
-func TestContent_callOut(t *testing.T) {
+func TestShowContentCallOut(t *testing.T) {
 	for name, test := range map[string]struct{ message, want string }{
 		"no_body":         {"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a HTTP/1.1|Host: h"},
 		"line_feeds_only": {"GET /a?b=CANARY HTTP/1.1\nHost: h\nCookie: CANARY\n\nbody", "GET /a?b=*** HTTP/1.1|Host: h|Cookie: ***||body"},
@@ -38,7 +38,7 @@ func TestContent_callOut(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			content := `{"RawRequest":{"callout":"` + inBase64(test.message) + `"}}`
-			got := string(view.Content([]byte(content), false))
+			got := string(inspect.ShowContent([]byte(content), inspect.Masked))
 			if diff := cmp.Diff(test.want, strings.Join(linesOf(got), "|")); diff != "" {
 				t.Errorf("lines (-want +got):\n%s", diff)
 			}
@@ -59,8 +59,8 @@ func linesOf(content string) []string {
 	return lines
 }
 
-// TestContent_text: in what is no JSON a value is hidden up to where it surely ends.
-func TestContent_text(t *testing.T) {
+// TestShowContentText: in what is no JSON a value is hidden up to where it surely ends.
+func TestShowContentText(t *testing.T) {
 	for text, want := range map[string]string{
 		"password=a&b=c":                       "password=***&b=c",
 		"password = a b":                       "password = *** b",
@@ -89,26 +89,26 @@ func TestContent_text(t *testing.T) {
 		"Server=h;Pwd=a;Database=d":            "Server=h;Pwd=***;Database=d",
 		"or http://h:8080/a?b=c http://i/?d=e": "or http://h:8080/a?b=*** http://i/?d=***",
 	} {
-		if got := strings.TrimSuffix(string(view.Content([]byte(text), false)), "\n"); got != want {
+		if got := strings.TrimSuffix(string(inspect.ShowContent([]byte(text), inspect.Masked)), "\n"); got != want {
 			t.Errorf("%q is shown as %q, want %q", text, got, want)
 		}
-		if got := string(view.Content([]byte(text), true)); got != strings.TrimSuffix(text, "\n")+"\n" {
+		if got := string(inspect.ShowContent([]byte(text), inspect.Revealed)); got != strings.TrimSuffix(text, "\n")+"\n" {
 			t.Errorf("%q is revealed as %q", text, got)
 		}
 	}
 }
 
-// TestOfCall_parts are those that few calls have.
-func TestOfCall_parts(t *testing.T) {
+// TestShowCallParts are those that few calls have.
+func TestShowCallParts(t *testing.T) {
 	e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","method":"purge","headers":{"Host":"other.example:8080","X-B":["1","2"]}}}`)
-	want := view.Call{
-		Method: "purge", URL: "http://t.example", BodyKind: view.None,
-		Headers: []view.Header{{Name: "Host", Value: "other.example:8080"}, {Name: "X-B", Value: "1"}, {Name: "X-B", Value: "2"}},
+	want := inspect.Call{
+		Method: "purge", URL: "http://t.example", BodyKind: inspect.BodyNone,
+		Headers: []inspect.Header{{Name: "Host", Value: "other.example:8080"}, {Name: "X-B", Value: "1"}, {Name: "X-B", Value: "2"}},
 	}
-	if diff := cmp.Diff(want, view.OfCall(e, false)); diff != "" {
+	if diff := cmp.Diff(want, inspect.ShowCall(e, inspect.Masked)); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
-	got := view.OfCall(mustParse(t, nexus), false)
+	got := inspect.ShowCall(mustParse(t, nexusSecrets), inspect.Masked)
 	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/done?x=***" || got.Body != "hello\npassword=***" ||
 		got.Context != "{\n  \"secret\": \"***\",\n  \"a\": 1\n}" {
 		t.Errorf("Nexus call %+v", got)

@@ -1,14 +1,25 @@
-package view
+package inspect
 
 import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"asynccaller/handler/internal/secret"
+)
+
+// Secrets says whether secrets are shown. The zero value masks them.
+type Secrets bool
+
+// The values of Secrets.
+const (
+	Masked   Secrets = false
+	Revealed Secrets = true
 )
 
 // masker hides secrets. It remembers which, so that another masker can tell those that differ.
 type masker struct {
-	reveal bool
+	secrets Secrets
 	// hidden are the secrets by where they stand, in their order; before are those of the text that this
 	// one is compared with, nil when it is compared with none.
 	hidden, before map[string][]string
@@ -21,47 +32,20 @@ const (
 )
 
 // hide returns what is shown in place of a secret.
-func (m *masker) hide(where, secret string) string {
-	if m.reveal || secret == "" {
-		return secret
+func (m *masker) hide(where, value string) string {
+	if m.secrets == Revealed || value == "" {
+		return value
 	}
 	if m.hidden == nil {
 		m.hidden = map[string][]string{}
 	}
 	n := len(m.hidden[where])
-	m.hidden[where] = append(m.hidden[where], secret)
+	m.hidden[where] = append(m.hidden[where], value)
 	m.count++
-	if n < len(m.before[where]) && m.before[where][n] != secret {
+	if n < len(m.before[where]) && m.before[where][n] != value {
 		return changed
 	}
 	return masked
-}
-
-// telling are the parts of names that tell of a secret, in lower case and without punctuation.
-var telling = []string{
-	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "signature", "credential", "session",
-	"cookie", "bearer", "jwt", "connectionstring",
-}
-
-// tellingAlone are names that tell of a secret, and parts of many that do not.
-var tellingAlone = []string{"sig", "sas", "pass", "pin", "assertion"}
-
-// isSecret reports whether a name says that its value is secret.
-func isSecret(name string) bool {
-	bare := strings.Map(func(r rune) rune {
-		switch {
-		case 'A' <= r && r <= 'Z':
-			return r + 'a' - 'A'
-		case 'a' <= r && r <= 'z', '0' <= r && r <= '9':
-			return r
-		}
-		return -1
-	}, name)
-	if bare == "idempotencykey" { // it is in every log
-		return false
-	}
-	return slices.Contains(tellingAlone, bare) ||
-		slices.ContainsFunc(telling, func(part string) bool { return strings.Contains(bare, part) })
 }
 
 // schemes are the ways to authorize whose names stand before a credential. Any other first word may be part
@@ -81,7 +65,7 @@ func (m *masker) secret(where, value string) string {
 
 // header returns what may be shown of a header's value.
 func (m *masker) header(where, name, value string) string {
-	if isSecret(name) {
+	if secret.Is(name) {
 		return m.secret(where, value)
 	}
 	return m.text(where, value)
@@ -90,7 +74,7 @@ func (m *masker) header(where, name, value string) string {
 // url returns what may be shown of a URL, or of the path and query of one: the names of a query's
 // parameters, and neither their values nor user info.
 func (m *masker) url(where, text string) string {
-	if m.reveal {
+	if m.secrets == Revealed {
 		return text
 	}
 	rest, fragment, hasFragment := strings.Cut(text, "#")
@@ -162,7 +146,7 @@ func urlStart(text string) int {
 
 // form returns what may be shown of an HTML form as it is sent.
 func (m *masker) form(where, body string) string {
-	if m.reveal {
+	if m.secrets == Revealed {
 		return body
 	}
 	parts := strings.Split(body, "&")
@@ -173,7 +157,7 @@ func (m *masker) form(where, body string) string {
 			continue
 		}
 		plain, err := url.QueryUnescape(name)
-		if err != nil || isSecret(plain) {
+		if err != nil || secret.Is(plain) {
 			parts[i] = name + "=" + m.hide(where+"&"+name, value)
 			continue
 		}

@@ -1,4 +1,4 @@
-// Package view says what may be shown of one message's content. Unless the caller reveals them, it masks
+// Package inspect says what may be shown of one message's content. Unless the caller reveals them, it masks
 // secrets: values of headers, of members of JSON and of forms whose names say that they are secret, user info
 // and the values of queries in URLs. It finds them wherever they stand, also in JSON within a string, in XML,
 // and in what is no JSON any more, where it rather hides too much. What has no telling name, such as a
@@ -6,7 +6,7 @@
 //
 // All that it returns is printable: what is not becomes U+FFFD, in JSON an escape. Line feeds and tabs stay
 // where they are layout.
-package view
+package inspect
 
 import (
 	"bytes"
@@ -62,15 +62,15 @@ type BodyKind string
 
 // The kinds of bodies.
 const (
-	JSON   BodyKind = "json" // laid out, with the members in their order and numbers as they were spelled
-	Text   BodyKind = "text"
-	Binary BodyKind = "binary"
-	None   BodyKind = "none" // none, or an empty one
+	BodyJSON   BodyKind = "json" // laid out, with the members in their order and numbers as they were spelled
+	BodyText   BodyKind = "text"
+	BodyBinary BodyKind = "binary"
+	BodyNone   BodyKind = "none" // none, or an empty one
 )
 
-// OfCall says what may be shown of an envelope's call.
-func OfCall(e *envelope.Envelope, reveal bool) Call {
-	m := &masker{reveal: reveal}
+// ShowCall returns what may be shown of an envelope's call.
+func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
+	m := &masker{secrets: secrets}
 	call := Call{
 		Method: printable(e.Call.Method), URL: printable(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
 	}
@@ -99,15 +99,15 @@ func OfCall(e *envelope.Envelope, reveal bool) Call {
 	return call
 }
 
-// Content lays a whole message out, as JSON where it is JSON, for a person to read. It is not to be parsed:
+// ShowContent lays a whole message out, as JSON where it is JSON, for a person to read. It is not to be parsed:
 // what the message has in base64 (the calls, the context and the latest answer of a Nexus envelope, a native
 // body) stands there decoded, texts of several lines as one string for each line, and a comment where it is
 // cut, which is at 256 KiB. What is no JSON is shown as text; what is no text either as a dump of its first
 // 512 bytes, or of 8 unless it is revealed. Of what was to be base64 and has a mistake in it, which an
 // undecodable message has, the first 8 bytes are shown, too. It ends with a line feed unless there is no
 // content.
-func Content(content []byte, reveal bool) []byte {
-	return (&masker{reveal: reveal}).content(content)
+func ShowContent(content []byte, secrets Secrets) []byte {
+	return (&masker{secrets: secrets}).content(content)
 }
 
 func (m *masker) content(content []byte) []byte {
@@ -122,8 +122,8 @@ func (m *masker) content(content []byte) []byte {
 		m.mask("", root)
 		text = root.text(maxContent)
 	case isBinary(content):
-		text = dump(content, m.reveal)
-	case !m.reveal && looksEncoded(content):
+		text = dump(content, m.secrets)
+	case m.secrets == Masked && looksEncoded(content):
 		text = fmt.Sprintf("%s… (base64 with a mistake in it, %d bytes)", printable(string(content[:maxSafeDump])), len(content))
 	default:
 		text = printable(m.text("", string(content)))
@@ -138,7 +138,7 @@ func (m *masker) content(content []byte) []byte {
 // body lays out a body. A binary one is empty unless it is revealed: nothing is known of what is in it.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
-		return "", None
+		return "", BodyNone
 	}
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -147,18 +147,18 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	if strings.Contains(mediaType, "json") || looksLikeJSON(body) {
 		if root, ok := parse(body); ok {
 			m.mask(where, root)
-			return root.text(maxBody + 1), JSON // one byte more tells that it was cut
+			return root.text(maxBody + 1), BodyJSON // one byte more tells that it was cut
 		}
 	}
 	switch {
-	case isBinary(body) && m.reveal:
-		return dump(body, true), Binary
+	case isBinary(body) && m.secrets == Revealed:
+		return dump(body, Revealed), BodyBinary
 	case isBinary(body):
-		return "", Binary
+		return "", BodyBinary
 	case strings.Contains(mediaType, "form-urlencoded"):
-		return printable(m.form(where, string(body))), Text
+		return printable(m.form(where, string(body))), BodyText
 	}
-	return printable(m.text(where, string(body))), Text
+	return printable(m.text(where, string(body))), BodyText
 }
 
 func looksLikeJSON(text []byte) bool {
@@ -195,9 +195,9 @@ func looksEncoded(text []byte) bool {
 	return len(text) >= shortest && foreign*50 <= len(text)
 }
 
-func dump(content []byte, reveal bool) string {
+func dump(content []byte, secrets Secrets) string {
 	limit := maxSafeDump
-	if reveal {
+	if secrets == Revealed {
 		limit = maxDump
 	}
 	return hex.Dump(content[:min(limit, len(content))])

@@ -1,14 +1,16 @@
-package view
+package inspect
 
 import (
 	"slices"
 	"strings"
+
+	"asynccaller/handler/internal/secret"
 )
 
 // text returns what may be shown of any text: JSON within it is masked as JSON, and so are URLs and values
 // behind telling names. What is hidden ends where it surely ends, so it is sometimes too much.
 func (m *masker) text(where, text string) string {
-	if m.reveal {
+	if m.secrets == Revealed {
 		return text
 	}
 	if looksLikeJSON([]byte(text)) {
@@ -50,9 +52,9 @@ func (m *masker) scan(where, text string, urls bool) string {
 			at = end
 			continue
 		}
-		if isSecret(name) || isOpaque(name) {
+		if secret.Is(name) || isOpaque(name) {
 			from, to := valueOf(text, at, end)
-			if from < to && (isSecret(name) || quoteLength(text[from:]) > 0) {
+			if from < to && (secret.Is(name) || quoteLength(text[from:]) > 0) {
 				// Between them stand punctuation and, in XML, attributes.
 				b.WriteString(name + m.scan(where, text[end:from], urls) + m.hide(where+"."+name, text[from:to]))
 				at = to

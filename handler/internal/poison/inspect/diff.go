@@ -1,4 +1,4 @@
-package view
+package inspect
 
 import (
 	"bytes"
@@ -6,17 +6,17 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// Diff tells what differs between two contents, as [Content] lays them out, line by line in the unified
+// Diff tells what differs between two contents, as [ShowContent] lays them out, line by line in the unified
 // format. It is empty when they are equal. A secret that differs is "*** (changed)" after. Contents that
 // look the same and are not, because they differ in spacing or behind what is shown, make one line that says
 // so.
-func Diff(before, after []byte, reveal bool) []byte {
+func Diff(before, after []byte, secrets Secrets) []byte {
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	was := &masker{reveal: reveal}
+	was := &masker{secrets: secrets}
 	old := was.content(before)
-	is := &masker{reveal: reveal, before: was.hidden}
+	is := &masker{secrets: secrets, before: was.hidden}
 	changes := diff.Diff("before", old, "after", is.content(after))
 	if changes == nil {
 		return []byte("(they differ only in what is not shown, such as spacing)\n")
