@@ -69,12 +69,11 @@ func runHost(ctx context.Context, s Surroundings, options hostOptions) error {
 		MaxHandlerErrors: options.maxErrors,
 		Stdout:           passThrough(s.Stdout),
 		Stderr:           s.Stderr,
-		Log:              logs.New(s.Stderr, zerolog.InfoLevel, isTerminal(s.Stderr)),
+		Log:              logs.New(passThrough(s.Stderr), zerolog.InfoLevel),
 	}).Run(ctx)
 }
 
-// passThrough hands on the handler's lines: as they are or, for a person at a terminal, its JSON log
-// lines as text.
+// passThrough returns a writer for log lines: it writes them unchanged or, to a terminal, as text.
 func passThrough(out io.Writer) io.Writer {
 	if !isTerminal(out) {
 		return out

@@ -86,15 +86,13 @@ func handlerPort(getenv func(string) string) (string, error) {
 	return port, nil
 }
 
-func runServe(ctx context.Context, s Surroundings) (err error) {
+func runServe(ctx context.Context, s Surroundings) error {
 	w, err := readWiring(s)
 	if err != nil {
 		return wrongUsage(err)
 	}
 	memoryLimit := serve.TuneMemory(s.getenv)
-	lines := logs.NewBatch(s.Stdout)
-	defer func() { err = errors.Join(err, lines.Flush()) }()
-	log := logs.New(lines, w.settings.LogLevel, isTerminal(s.Stdout))
+	log := logs.New(passThrough(s.Stdout), w.settings.LogLevel)
 	store, err := azure.Open(w.connection)
 	if err != nil {
 		return wrongUsage(err)

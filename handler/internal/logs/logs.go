@@ -1,14 +1,13 @@
-// Package logs makes the logger and names the fields that all of the handler's log lines share.
+// Package logs makes the handler's logger and names the fields of its log lines.
 package logs
 
 import (
 	"io"
-	"time"
 
 	"github.com/rs/zerolog"
 )
 
-// Names of fields. An operator's queries rely on them.
+// Names of fields. Operators' queries rely on them.
 const (
 	InvocationID = "invocation_id"
 	Function     = "function"
@@ -16,7 +15,7 @@ const (
 	MessageID    = "message_id"
 	DequeueCount = "dequeue_count"
 	RequestID    = "request_id"
-	// OriginalID stands on a Nexus callback: the request that it reports about.
+	// OriginalID is the request that a Nexus callback reports about.
 	OriginalID   = "original_request_id"
 	Organization = "organization"
 	Environment  = "environment"
@@ -38,11 +37,7 @@ const (
 	Stack         = "stack"
 )
 
-// New returns a logger that writes a JSON object a line or, for a person at a terminal, text. Durations
-// are milliseconds.
-func New(out io.Writer, level zerolog.Level, terminal bool) zerolog.Logger {
-	if terminal {
-		out = zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}
-	}
-	return zerolog.New(out).Level(level).With().Timestamp().Logger()
+// New returns a logger that writes each event as one line of JSON. Durations are in milliseconds.
+func New(out io.Writer, level zerolog.Level) zerolog.Logger {
+	return zerolog.New(zerolog.SyncWriter(out)).Level(level).With().Timestamp().Logger()
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// maxLine is how much of a line without an end is held back.
+// maxLine is the number of bytes of an unfinished line that a readable writer holds back.
 const maxLine = 64 << 10
 
-// Readable returns a writer for JSON log lines that a person is to read: it writes them as text, and any
-// other line as it is. It is for one goroutine at a time.
+// Readable returns a writer for people: it writes lines of JSON as text and all other lines unchanged. It is not
+// safe for concurrent use.
 func Readable(out io.Writer) io.Writer {
 	return &readable{out: out, console: zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}}
 }
@@ -20,27 +20,27 @@ func Readable(out io.Writer) io.Writer {
 type readable struct {
 	out     io.Writer
 	console zerolog.ConsoleWriter
-	// begun is the beginning of a line whose end has not come yet.
-	begun []byte
+	// pending is the beginning of an unfinished line.
+	pending []byte
 }
 
-// Write never reports an error of the terminal: nobody could be told.
+// Write ignores errors of out: there is nobody to report them to.
 func (r *readable) Write(p []byte) (int, error) {
-	r.begun = append(r.begun, p...)
+	r.pending = append(r.pending, p...)
 	for {
-		end := bytes.IndexByte(r.begun, '\n') + 1
-		if end == 0 && len(r.begun) > maxLine {
-			end = len(r.begun)
+		end := bytes.IndexByte(r.pending, '\n') + 1
+		if end == 0 && len(r.pending) > maxLine {
+			end = len(r.pending)
 		}
 		if end == 0 {
 			return len(p), nil
 		}
-		r.line(r.begun[:end])
-		r.begun = append(r.begun[:0], r.begun[end:]...)
+		r.writeLine(r.pending[:end])
+		r.pending = append(r.pending[:0], r.pending[end:]...)
 	}
 }
 
-func (r *readable) line(line []byte) {
+func (r *readable) writeLine(line []byte) {
 	if line[0] == '{' {
 		if _, err := r.console.Write(line); err == nil {
 			return

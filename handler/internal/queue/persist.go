@@ -8,28 +8,26 @@ import (
 	"time"
 )
 
-// The waits between two tries.
+// The pauses between two tries.
 const (
 	firstPause = 100 * time.Millisecond
 	maxPause   = 5 * time.Second
 )
 
-// Persist tries an operation until storage acknowledges it, answers with one of the final errors, or ctx
-// ends. Each try may take as long as the limit says, so that one that hangs is tried again. It returns the
-// last error of the operation. A try that got no answer may have been carried out all the same.
+// Persist repeats an operation until storage acknowledges it, the operation returns one of the final errors,
+// or ctx ends. The limit is the time for one try, so that a try that hangs is repeated. Persist returns the last
+// error of the operation. Storage may have carried out a try that got no answer.
 func Persist(ctx context.Context, limit time.Duration, try func(context.Context) error, final ...error) error {
-	pause := firstPause
-	for {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
 		err := tryOnce(ctx, limit, try)
-		if err == nil || isOneOf(err, final) {
+		if err == nil || slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
 		select {
 		case <-ctx.Done():
-			return err // the last real error says more than the end of our time
+			return err // the last real error explains more than the end of ctx
 		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads load, keeps no secret
 		}
-		pause = min(2*pause, maxPause)
 	}
 }
 
@@ -37,8 +35,4 @@ func tryOnce(ctx context.Context, limit time.Duration, try func(context.Context)
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return try(ctx)
-}
-
-func isOneOf(err error, targets []error) bool {
-	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }

@@ -1,12 +1,13 @@
-// Package queue is our narrow view of Azure Queue Storage: the operations we need, the limits of the
-// service and the names it accepts. Package azure implements [Store] on the real service, package
-// memory in this process for tests; package queuetest holds both to the same behaviour.
+// Package queue is a narrow view of Azure Queue Storage: the operations that Async Caller needs, the limits of
+// the service and the names that it accepts. Package azure implements [Store] with the real service, package
+// memory implements it in this process for tests. Package queuetest tests that both behave the same.
 package queue
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -15,24 +16,23 @@ import (
 // Limits of the Queue Storage service
 // (https://learn.microsoft.com/rest/api/storageservices/put-message).
 const (
-	// MaxTextBytes is the size limit of a message's text, as UTF-8, after any encoding.
+	// MaxTextBytes is the size limit of a message's text, as UTF-8, after encoding.
 	MaxTextBytes = 64 << 10
-	// MaxDelay is the longest time that a message can be kept invisible: 7 days, less a second so that
-	// it also stays below the 7 days a message lives by default.
+	// MaxDelay is the longest time for which a message can be invisible: 7 days, less a second so that it is
+	// also shorter than the default time-to-live of 7 days.
 	MaxDelay = 7*24*time.Hour - time.Second
 	// MaxBatch is the largest number of messages that one Receive or Peek returns.
 	MaxBatch = 32
 )
 
-// Errors that a [Store] returns, wrapped. Any other error is a failure that may pass (network, 5xx,
-// throttling).
+// Errors that a [Store] returns, wrapped. Any other error is a temporary failure (network, 5xx, throttling).
 var (
 	// ErrNoQueue means that the queue does not exist (or is being deleted).
 	ErrNoQueue = errors.New("queue does not exist")
-	// ErrStale means that the message is gone or that the pop receipt is no longer its newest one.
+	// ErrStale means that the message is gone, or that the pop receipt is not its newest one.
 	ErrStale = errors.New("message is gone or was received by somebody else")
-	// ErrRefused means that the service will not do this however often it is asked: no permission, a
-	// bad name, a text that is too large.
+	// ErrRefused means that the service never accepts the request: no permission, a bad name, a text that is
+	// too large.
 	ErrRefused = errors.New("storage refused")
 )
 
@@ -41,116 +41,90 @@ type Message struct {
 	ID string
 	// PopReceipt is needed to update or delete the message; empty after Peek.
 	PopReceipt string
-	// Text is what stands on the queue, still encoded (see [Encoding]).
+	// Text is the message's text as stored, encoded (see [Encoding]).
 	Text string
-	// DequeueCount is how often the message has been received so far: after Receive, this time included.
+	// DequeueCount is how often the message has been received, including by the Receive that returned it.
 	DequeueCount int64
 	InsertedAt   time.Time
-	// ExpiresAt lies in the year 9999 for a message that never expires.
+	// ExpiresAt is in the year 9999 for a message that never expires.
 	ExpiresAt time.Time
 	// NextVisibleAt is when the lease ends; zero after Peek.
 	NextVisibleAt time.Time
 }
 
-// Item is a message to be written.
+// Item is a message to write.
 type Item struct {
-	// Text is the message's text, already encoded (see [Encoding]).
+	// Text is the message's text, encoded (see [Encoding]).
 	Text string
-	// Delay is how long the message stays invisible, at most [MaxDelay]: a longer one is cut, a negative
-	// one counts as zero. Fractions of a second are rounded up, because the service counts whole seconds
-	// and a message must not come early.
+	// Delay is how long the message stays invisible. A store reduces it to [MaxDelay], treats a negative one as
+	// zero, and rounds it up to whole seconds, which the service counts in: a message must not become visible
+	// early.
 	Delay time.Duration
-	// TTL is how long the message lives, in whole seconds, rounded up; zero means that it never expires.
-	// It must be longer than Delay.
+	// TTL is the message's time-to-live, rounded up to whole seconds; zero means that it never expires. It
+	// must be longer than Delay.
 	TTL time.Duration
 }
 
-// Store is a Queue Storage account. Implementations are safe for concurrent use and return the errors
-// above, wrapped with the operation and the queue's name; never a connection string, a signature or a
-// message's text.
+// Store is a Queue Storage account. Implementations are safe for concurrent use. They return the errors above,
+// wrapped with the operation and the queue's name. Their errors never contain a connection string, a signature or
+// a message's text.
 type Store interface {
-	// Create makes the queue; that it exists already is not an error.
+	// Create creates the queue, unless it exists.
 	Create(ctx context.Context, queue string) error
-	// Put writes a new message. It returns the message as far as the service tells: all but Text and
-	// DequeueCount.
+	// Put writes a new message. It returns all fields of the message but Text and DequeueCount.
 	Put(ctx context.Context, queue string, item Item) (Message, error)
-	// Update replaces the text and the remaining invisibility of a message that was received, and
-	// returns its new pop receipt. Time-to-live and dequeue count stay as they are.
+	// Update replaces the text and the remaining invisibility of a received message and returns its new pop
+	// receipt. It keeps the time-to-live and the dequeue count.
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
-	// Delete removes a message that was received.
+	// Delete removes a received message.
 	Delete(ctx context.Context, queue, id, popReceipt string) error
-	// Receive takes up to limit messages (1 to MaxBatch) and makes them invisible for the lease (1 s to 7 days).
+	// Receive returns up to limit messages (1 to MaxBatch) and makes them invisible for the lease (1 s to 7 days).
 	Receive(ctx context.Context, queue string, limit int, lease time.Duration) ([]Message, error)
-	// Peek reads up to limit visible messages (1 to MaxBatch) and leaves them as they are.
+	// Peek returns up to limit visible messages (1 to MaxBatch) and does not change them.
 	Peek(ctx context.Context, queue string, limit int) ([]Message, error)
-	// Count tells about how many messages the queue holds, invisible ones included.
+	// Count returns the approximate number of messages in the queue, invisible ones included.
 	Count(ctx context.Context, queue string) (int, error)
-	// Names lists the account's queues whose names begin with prefix, in alphabetical order.
+	// Names returns the names of the account's queues that begin with prefix, in alphabetical order.
 	Names(ctx context.Context, prefix string) ([]string, error)
 }
 
-const poisonSuffix = "-poison"
+// PoisonSuffix ends the name of the queue to which the Functions host moves the messages of a queue that it
+// cannot handle.
+const PoisonSuffix = "-poison"
 
-// CheckText reports, as an [ErrRefused], what keeps a text from being a message: it is too large, or has
-// characters that XML, which the service speaks, cannot carry. An XML encoder would write U+FFFD for
-// those without a word.
+// CheckText returns an [ErrRefused] if a text cannot be a message: it is too large, or it has a character that
+// XML, the service's protocol, cannot represent. An XML encoder would silently replace that with U+FFFD.
 func CheckText(text string) error {
 	if len(text) > MaxTextBytes {
-		return fmt.Errorf("text has %d bytes, at most %d fit: %w", len(text), MaxTextBytes, ErrRefused)
-	}
-	if isPlain(text) {
-		return nil
+		return fmt.Errorf("text has %d bytes, more than the limit of %d: %w", len(text), MaxTextBytes, ErrRefused)
 	}
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, outsideXML) {
-		return fmt.Errorf("text has characters that XML cannot carry: %w", ErrRefused)
+		return fmt.Errorf("text has characters that XML cannot represent: %w", ErrRefused)
 	}
 	return nil
 }
 
-// isPlain reports whether a text is visible ASCII and spaces only, as base64 is: it spares most texts the
-// look at each character.
-func isPlain(text string) bool {
-	for i := range len(text) {
-		if text[i] < ' ' || text[i] > '~' {
-			return false
-		}
-	}
-	return true
-}
-
-// outsideXML reports whether XML 1.0 has no way to write the character
+// outsideXML reports whether XML 1.0 cannot represent the character
 // (https://www.w3.org/TR/xml/#charsets).
 func outsideXML(r rune) bool {
-	switch r {
-	case '\t', '\n', '\r':
-		return false
-	case 0xFFFE, 0xFFFF:
-		return true
-	}
-	return r < ' '
+	return r < ' ' && !strings.ContainsRune("\t\n\r", r) || r == 0xFFFE || r == 0xFFFF
 }
+
+// validName matches words of lower-case letters and digits, joined by single dashes.
+var validName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
 
 // ValidName reports whether the service accepts the name: 3 to 63 lower-case letters, digits and single
-// dashes, which neither begin nor end it.
+// dashes, with no dash at either end.
 func ValidName(name string) bool {
-	if len(name) < 3 || len(name) > 63 || name[0] == '-' || name[len(name)-1] == '-' || strings.Contains(name, "--") {
-		return false
-	}
-	for i := range len(name) {
-		if c := name[i]; c != '-' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
-			return false
-		}
-	}
-	return true
+	return 3 <= len(name) && len(name) <= 63 && validName.MatchString(name)
 }
 
-// PoisonName names the queue that takes what could not be handled from the given one, as the Functions
-// host does: `<queue>-poison`. It reports false where the host uses none: the queue is a poison queue
-// itself, or the name would be invalid.
+// PoisonName returns the name of the poison queue of the given queue: `<queue>-poison`, as in the Functions
+// host. It reports false if the host uses none: the queue is itself a poison queue, or the name would be invalid.
 func PoisonName(name string) (string, bool) {
-	if len(name) >= len(poisonSuffix) && name[len(name)-len(poisonSuffix):] == poisonSuffix {
+	if strings.HasSuffix(name, PoisonSuffix) {
 		return "", false
 	}
-	poison := name + poisonSuffix
+	poison := name + PoisonSuffix
 	return poison, ValidName(poison)
 }
