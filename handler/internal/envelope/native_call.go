@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/segmentio/asm/base64"
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/strictjson"
@@ -234,11 +234,11 @@ func parseHeaderValue(value json.RawMessage) (string, error) {
 }
 
 func parseBase64(value json.RawMessage) ([]byte, error) {
-	text, err := strictjson.String(value)
+	text, err := strictjson.Bytes(value)
 	if err != nil {
 		return nil, err
 	}
-	content, err := base64.StdEncoding.DecodeString(text)
+	content, err := base64.StdEncoding.AppendDecode([]byte{}, text)
 	if err != nil {
 		return nil, errors.New("not base64 (standard alphabet, with padding)")
 	}

@@ -63,7 +63,8 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "callback":
 		e.Callback, n.callbackTo, err = parseCallback(m.Value)
 	case "context":
-		if e.Context = m.Value; strictjson.Depth(m.Value) > maxContextDepth {
+		e.Context = m.Value
+		if depth, _ := strictjson.Depth(m.Value); depth > maxContextDepth {
 			err = fmt.Errorf("nested deeper than %d levels", maxContextDepth)
 		}
 	case "priority":

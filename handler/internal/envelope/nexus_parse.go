@@ -253,10 +253,10 @@ func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 		return nil, err
 	}
 	content = bytes.TrimPrefix(content, []byte("\xef\xbb\xbf"))
-	switch {
-	case len(bytes.TrimSpace(content)) == 0:
+	if len(bytes.TrimSpace(content)) == 0 {
 		return nil, nil
-	case utf8.Valid(content) && json.Valid(content) && strictjson.Depth(bytes.TrimSpace(content)) <= maxContextDepth:
+	}
+	if depth, err := strictjson.Depth(content); err == nil && depth <= maxContextDepth {
 		return content, nil
 	}
 	return quote(strings.ToValidUTF8(string(content), string(utf8.RuneError))), nil

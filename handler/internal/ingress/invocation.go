@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
@@ -136,6 +137,9 @@ func parseContent(data json.RawMessage) ([]byte, functionapp.DataType, error) {
 		return inner, functionapp.DataString, nil
 	}
 	text, err := strictjson.String(data)
+	if !utf8.Valid(data) {
+		err = json.Unmarshal(data, &text)
+	}
 	if err != nil {
 		return nil, "", err
 	}

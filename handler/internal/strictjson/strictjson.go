@@ -5,13 +5,15 @@ package strictjson
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Member is one member of an object. Value shares the memory of the text it was read from.
@@ -61,157 +63,134 @@ func In(name string, err error) error {
 // Index is the path of an array's element, to be put before an error's path by [In].
 func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
-// Object reads a text that must be one JSON object.
+// Object reads the members of a text that must be one JSON object, each name once.
 func Object(text []byte) ([]Member, error) {
-	var l list
-	if !Read(text, l.add) {
-		if err := check(text); err != nil {
-			return nil, err
-		}
-		return nil, cmp.Or(l.err, wrongType("an object", text))
-	}
-	return l.members, onlyOnce(l.members)
-}
-
-// Members reads a member's value that must be an object.
-func Members(value json.RawMessage) ([]Member, error) {
-	var l list
-	if !Each(value, l.add) {
-		return nil, cmp.Or(l.err, wrongType("an object", value))
-	}
-	return l.members, onlyOnce(l.members)
-}
-
-// list is members in their order, and what is wrong with the name of the one after them.
-type list struct {
-	members []Member
-	err     error
-}
-
-func (l *list) add(name, value []byte) bool {
-	const usual = 4
-	if l.members == nil {
-		l.members = make([]Member, 0, usual)
-	}
-	text, err := String(name)
+	parts, err := read(text, '{')
 	if err != nil {
-		l.err = fmt.Errorf("a member's name: %w", err)
-		return false
+		return nil, err
 	}
-	l.members = append(l.members, Member{text, value})
-	return true
+	members := make([]Member, len(parts)/2)
+	seen := make(map[string]bool, len(members))
+	for i := range members {
+		name, err := String(parts[2*i])
+		if err != nil {
+			return nil, fmt.Errorf("a member's name: %w", err)
+		}
+		if seen[name] {
+			return nil, &MemberError{Path: Printable(name), Err: errors.New("appears twice")}
+		}
+		seen[name] = true
+		members[i] = Member{name, parts[2*i+1]}
+	}
+	return members, nil
 }
 
-// Read shows the members of a text that nobody has looked at yet, their names as they are written, in
-// quotes, until one is not wanted. It reports whether all were, and the text is one JSON object in UTF-8,
-// which encoding/json does not ask for. It may have shown some before it finds that it is not.
-func Read(text []byte, visit func(name, value []byte) bool) bool {
-	at := SkipSpace(text, 0)
-	if !utf8.Valid(text) || at == len(text) || text[at] != '{' {
-		return false
+// Members is Object.
+func Members(text []byte) ([]Member, error) { return Object(text) }
+
+// Elements reads the elements of a text that must be one JSON array.
+func Elements(text []byte) ([]json.RawMessage, error) { return read(text, '[') }
+
+// Depth returns how deep a JSON text nests arrays and objects: 0 for a string or a number.
+func Depth(text []byte) (int, error) {
+	d, err := newDecoder(text)
+	if err != nil {
+		return 0, err
 	}
-	at = validMembers(text, at, 1, visit)
-	return at >= 0 && SkipSpace(text, at) == len(text)
+	deepest := 0
+	for {
+		if _, err := d.ReadToken(); err != nil {
+			return 0, d.syntaxError(err)
+		}
+		deepest = max(deepest, d.StackDepth())
+		if d.StackDepth() == 0 {
+			return deepest, d.end()
+		}
+	}
 }
 
-// Each is [Read] for a text that is known to be valid JSON: a [Member.Value], or a value that Read has shown.
-func Each(text []byte, visit func(name, value []byte) bool) bool {
-	at := SkipSpace(text, 0)
-	if text[at] != '{' {
-		return false
-	}
-	for at = SkipSpace(text, at+1); text[at] != '}'; {
-		end := StringEnd(text, at)
-		name := text[at:end]
-		start := SkipSpace(text, SkipSpace(text, end)+1)
-		end = valueEnd(text, start)
-		if !visit(name, text[start:end:end]) {
-			return false
-		}
-		if at = SkipSpace(text, end); text[at] == ',' {
-			at = SkipSpace(text, at+1)
-		}
-	}
-	return true
-}
-
-// onlyOnce finds a name that stands twice.
-func onlyOnce(list []Member) error {
-	const few = 16 // are compared faster than they are put into a map
-	twice := func(name string) error { return &MemberError{Path: Printable(name), Err: errors.New("appears twice")} }
-	if len(list) <= few {
-		for i, m := range list {
-			for _, before := range list[:i] {
-				if m.Name == before.Name {
-					return twice(m.Name)
-				}
-			}
-		}
-		return nil
-	}
-	seen := make(map[string]bool, len(list))
-	for _, m := range list {
-		if seen[m.Name] {
-			return twice(m.Name)
-		}
-		seen[m.Name] = true
-	}
-	return nil
-}
-
-// Elements reads a member's value that must be an array.
-func Elements(value json.RawMessage) ([]json.RawMessage, error) {
-	if value[0] != '[' {
-		return nil, wrongType("an array", value)
-	}
-	var list []json.RawMessage
-	for at := SkipSpace(value, 1); value[at] != ']'; {
-		end := valueEnd(value, at)
-		list = append(list, value[at:end:end])
-		if at = SkipSpace(value, end); value[at] == ',' {
-			at = SkipSpace(value, at+1)
-		}
-	}
-	return list, nil
-}
-
-// Depth is how deep arrays and objects are nested in a member's value: 0 for a string or a number.
-func Depth(value json.RawMessage) int {
-	depth, deepest := 0, 0
-	for at := 0; at < len(value); at++ {
-		switch value[at] {
-		case '"':
-			at = StringEnd(value, at) - 1
-		case '{', '[':
-			depth++
-			deepest = max(deepest, depth)
-		case '}', ']':
-			depth--
-		}
-	}
-	return deepest
-}
-
-// IsNull reports whether a member's value is null.
+// IsNull reports whether a value is null.
 func IsNull(value json.RawMessage) bool { return string(value) == "null" }
 
-func check(text []byte) error {
-	if !utf8.Valid(text) {
-		return syntaxError(text, invalidAt(text), "invalid UTF-8")
+// read reads a text that must be one JSON value of a kind, '{' or '['. It returns the values directly inside:
+// for an object, names and values in turn.
+func read(text []byte, kind jsontext.Kind) ([]json.RawMessage, error) {
+	d, err := newDecoder(text)
+	if err != nil {
+		return nil, err
 	}
-	if valid(text) {
-		return nil
+	if d.PeekKind() != kind {
+		if _, err := d.value(); err != nil {
+			return nil, err
+		}
+		if err := d.end(); err != nil {
+			return nil, err
+		}
+		return nil, wrongType(kind, text)
 	}
-	var value json.RawMessage
-	err := json.Unmarshal(text, &value) // says what is wrong
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		return syntaxError(text, int(max(syntax.Offset-1, 0)), syntax.Error())
+	if _, err := d.ReadToken(); err != nil {
+		return nil, d.syntaxError(err)
 	}
-	return err
+	var values []json.RawMessage
+	for next := d.PeekKind(); next != '}' && next != ']'; next = d.PeekKind() {
+		value, err := d.value()
+		if err != nil {
+			return nil, err
+		}
+		values = append(values, value)
+	}
+	if _, err := d.ReadToken(); err != nil {
+		return nil, d.syntaxError(err)
+	}
+	return values, d.end()
 }
 
-func syntaxError(text []byte, offset int, problem string) *SyntaxError {
-	before := text[:min(offset, len(text))]
+// decoder reads a text in UTF-8.
+type decoder struct {
+	*jsontext.Decoder
+	text []byte
+}
+
+// newDecoder returns a decoder, or an error for a text that is not UTF-8. The decoder itself accepts invalid UTF-8,
+// because it would otherwise refuse half surrogates in values that nobody reads, and duplicate names, because
+// [Object] refuses them at one level only.
+func newDecoder(text []byte) (decoder, error) {
+	d := decoder{jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), text}
+	if !utf8.Valid(text) {
+		return d, newSyntaxError(text, invalidAt(text), "invalid UTF-8")
+	}
+	return d, nil
+}
+
+// value reads the next value.
+func (d decoder) value() (json.RawMessage, error) {
+	value, err := d.ReadValue()
+	if err != nil {
+		return nil, d.syntaxError(err)
+	}
+	end := int(d.InputOffset())
+	return d.text[end-len(value) : end : end], nil
+}
+
+// end reports an error unless only white space is left.
+func (d decoder) end() error {
+	rest := bytes.TrimLeft(d.text[d.InputOffset():], " \t\r\n")
+	if len(rest) == 0 {
+		return nil
+	}
+	return newSyntaxError(d.text, len(d.text)-len(rest), "text after top-level value")
+}
+
+// syntaxError converts an error of jsontext.
+func (d decoder) syntaxError(err error) error {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syntax.Err != io.ErrUnexpectedEOF {
+		return newSyntaxError(d.text, int(syntax.ByteOffset), syntax.Err.Error())
+	}
+	return newSyntaxError(d.text, len(d.text), "unexpected end")
+}
+
+func newSyntaxError(text []byte, offset int, problem string) *SyntaxError {
+	before := text[:offset]
 	return &SyntaxError{
 		Line:    bytes.Count(before, []byte("\n")) + 1,
 		Column:  len(before) - bytes.LastIndexByte(before, '\n'),
@@ -219,16 +198,16 @@ func syntaxError(text []byte, offset int, problem string) *SyntaxError {
 	}
 }
 
+// invalidAt returns where a text stops being UTF-8.
 func invalidAt(text []byte) int {
 	at := 0
-	for at < len(text) {
+	for {
 		r, size := utf8.DecodeRune(text[at:])
-		if r == utf8.RuneError && size == 1 {
-			break
+		if r == utf8.RuneError && size <= 1 {
+			return at
 		}
 		at += size
 	}
-	return at
 }
 
 // Printable is as much of a name of the sender's making as an error may show: what looks like a name. A
@@ -245,68 +224,3 @@ func Printable(name string) string {
 	return name
 }
 
-// SkipSpace is where, from a place on, a text has something else than white space. The text may be anything.
-func SkipSpace(text []byte, at int) int {
-	for at < len(text) && (text[at] == ' ' || text[at] == '\t' || text[at] == '\r' || text[at] == '\n') {
-		at++
-	}
-	return at
-}
-
-// StringEnd is where the JSON string that begins at a place ends, or -1 if none does. The text may be
-// anything, and what is between the quotes is not checked. It goes from quote to quote, which a processor
-// finds faster than one byte after the other.
-func StringEnd(text []byte, at int) int {
-	if at >= len(text) || text[at] != '"' {
-		return -1
-	}
-	for at++; ; at++ {
-		quote := bytes.IndexByte(text[at:], '"')
-		if quote < 0 {
-			return -1
-		}
-		at += quote
-		escapes := 0
-		for text[at-1-escapes] == '\\' {
-			escapes++
-		}
-		if escapes%2 == 0 {
-			return at + 1
-		}
-	}
-}
-
-// The functions below walk text that is known to be valid JSON: every value and string has an end.
-
-func valueEnd(text []byte, at int) int {
-	switch text[at] {
-	case '"':
-		return StringEnd(text, at)
-	case '{', '[':
-		return nestedEnd(text, at)
-	}
-	for ; at < len(text); at++ {
-		switch text[at] {
-		case ',', ']', '}', ' ', '\t', '\r', '\n':
-			return at
-		}
-	}
-	return at
-}
-
-func nestedEnd(text []byte, at int) int {
-	for depth := 0; ; {
-		switch text[at] {
-		case '"':
-			at = StringEnd(text, at)
-			continue
-		case '{', '[':
-			depth++
-		case '}', ']':
-			depth--
-		}
-		if at++; depth == 0 {
-			return at
-		}
-	}
-}

@@ -8,38 +8,29 @@ import (
 	"math"
 	"strconv"
 	"time"
-	"unicode/utf16"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
-// String reads a member's value that must be a string.
+// String reads a value that must be a string.
 func String(value json.RawMessage) (string, error) {
-	if value[0] != '"' {
-		return "", wrongType("a string", value)
-	}
-	if bytes.IndexByte(value, '\\') < 0 {
-		return string(value[1 : len(value)-1]), nil
-	}
-	if text, ok := AppendUnquoted(nil, value); ok {
-		return string(text), nil
-	}
-	var text string
-	if err := json.Unmarshal(value, &text); err != nil {
-		return "", err
-	}
-	if holdsHalfPair(value) {
-		return "", errors.New(`holds half of a surrogate pair (\ud800 to \udfff alone)`)
-	}
-	return text, nil
+	text, err := Bytes(value)
+	return string(text), err
 }
 
-// Bytes is String for a long text. It shares the memory of the value where that has no escapes.
+// Bytes is [String] for a long text. The result shares the memory of the value if that has no escapes.
 func Bytes(value json.RawMessage) ([]byte, error) {
-	if value[0] == '"' && bytes.IndexByte(value, '\\') < 0 {
-		return value[1 : len(value)-1 : len(value)-1], nil
+	if jsontext.Value(value).Kind() != '"' {
+		return nil, wrongType('"', value)
 	}
-	text, err := String(value)
-	return []byte(text), err
+	if end := len(value) - 1; end > 0 && bytes.IndexByte(value, '\\') < 0 {
+		return value[1:end:end], nil
+	}
+	text, err := jsontext.AppendUnquote(nil, value)
+	if err != nil {
+		return nil, errors.New(`holds half of a surrogate pair (\ud800 to \udfff alone)`)
+	}
+	return text, nil
 }
 
 // Int reads a member's value that must be a whole number from lowest to highest.
@@ -53,8 +44,8 @@ func Int(value json.RawMessage, lowest, highest int) (int, error) {
 
 // Number reads a member's value that must be a finite number.
 func Number(value json.RawMessage) (float64, error) {
-	if c := value[0]; c != '-' && (c < '0' || c > '9') {
-		return 0, wrongType("a number", value)
+	if jsontext.Value(value).Kind() != '0' {
+		return 0, wrongType('0', value)
 	}
 	n, err := strconv.ParseFloat(string(value), 64)
 	if err != nil || math.IsInf(n, 0) {
@@ -83,7 +74,7 @@ func Time(value json.RawMessage) (time.Time, error) {
 // seconds. It is never negative.
 func Duration(value json.RawMessage) (time.Duration, error) {
 	invalid := errors.New(`want a duration such as "90s" or "6h", or a number of seconds`)
-	if value[0] != '"' {
+	if jsontext.Value(value).Kind() != '"' {
 		seconds, err := Number(value)
 		switch {
 		case err != nil:
@@ -109,51 +100,11 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 	return d, nil
 }
 
-func wrongType(want string, value []byte) error {
-	got := "a number"
-	switch value[SkipSpace(value, 0)] {
-	case '{':
-		got = "an object"
-	case '[':
-		got = "an array"
-	case '"':
-		got = "a string"
-	case 't', 'f':
-		got = "a boolean"
-	case 'n':
-		got = "null"
-	}
-	return fmt.Errorf("want %s, not %s", want, got)
+// kinds names the kinds of JSON values by their first byte.
+var kinds = map[jsontext.Kind]string{
+	'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", 'n': "null", 0: "nothing",
 }
 
-// holdsHalfPair reports whether a string, as it is written, escapes one half of a surrogate pair without
-// the other: no text has such a character, and encoding/json would put U+FFFD in its place.
-func holdsHalfPair(value []byte) bool {
-	for at := 0; at < len(value); at++ {
-		if value[at] != '\\' {
-			continue
-		}
-		high := escapedUnit(value, at)
-		if !utf16.IsSurrogate(high) {
-			at++ // the escaped character may be a backslash itself
-			continue
-		}
-		if utf16.DecodeRune(high, escapedUnit(value, at+6)) == utf8.RuneError {
-			return true
-		}
-		at += 11
-	}
-	return false
-}
-
-// escapedUnit is the UTF-16 unit that a \uXXXX at this place stands for, or 0 if there is none.
-func escapedUnit(value []byte, at int) rune {
-	if at+6 > len(value) || value[at] != '\\' || value[at+1] != 'u' {
-		return 0
-	}
-	unit, err := strconv.ParseUint(string(value[at+2:at+6]), 16, 16)
-	if err != nil {
-		return 0
-	}
-	return rune(unit)
+func wrongType(want jsontext.Kind, value []byte) error {
+	return fmt.Errorf("want %s, not %s", kinds[want], kinds[jsontext.Value(value).Kind()])
 }

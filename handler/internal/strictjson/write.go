@@ -1,28 +1,10 @@
 package strictjson
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "github.com/go-json-experiment/json/jsontext"
 
-// AppendString appends a text as a JSON string, without the escapes that only HTML needs. What is not UTF-8
-// becomes U+FFFD, as encoding/json has it.
+// AppendString appends a text as a JSON string, without the escapes that only HTML needs. It replaces each byte
+// that is not UTF-8 by U+FFFD, as encoding/json does.
 func AppendString(to []byte, text string) []byte {
-	if needsNoEscape(text) { // nearly all do not
-		return append(append(append(to, '"'), text...), '"')
-	}
-	b := bytes.NewBuffer(to)
-	encoder := json.NewEncoder(b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(text) // into memory
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-func needsNoEscape(text string) bool {
-	for i := range len(text) {
-		if c := text[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
-			return false
-		}
-	}
-	return true
+	to, _ = jsontext.AppendQuote(to, text) // the error says that a byte was replaced
+	return to
 }

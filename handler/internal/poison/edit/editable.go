@@ -37,7 +37,7 @@ func Editable(content []byte) (text []byte) {
 		return content
 	}
 	laid = escapeUnseen(laid)
-	if strictjson.Depth(laid) <= deepestIndented {
+	if depth, err := strictjson.Depth(laid); err == nil && depth <= deepestIndented {
 		var w bytes.Buffer
 		if err := json.Indent(&w, laid, "", "  "); err == nil {
 			laid = w.Bytes()

@@ -158,7 +158,7 @@ func TestReadReasonsFoundOut(t *testing.T) {
 		"nexus_not_base64":     {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
 		"letter_not_base64":    {native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding", envelope.FormatNative},
 		"empty":                {"", "malformed", "not JSON: line 1, column 1", ""},
-		"not_json":             {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 3", ""},
+		"not_json":             {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4", ""},
 		"no_envelope":          {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing", ""},
 		"no_url":               {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing", ""},
 		"nexus_malformed":      {inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed", "RawRequest.CallOut: missing", ""},
