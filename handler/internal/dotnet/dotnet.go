@@ -1,10 +1,9 @@
-// Package dotnet reads and writes what .NET writes: HTTP messages as bytes (System.Net.Http.Formatting's
-// HttpMessageContent) and moments (DateTimeOffset as Newtonsoft.Json writes it).
+// Package dotnet reads and writes formats of .NET: HTTP messages as bytes (HttpMessageContent of
+// System.Net.Http.Formatting) and dates (DateTimeOffset as Newtonsoft.Json writes it).
 //
-// A message as bytes looks like HTTP/1.1 on a connection, but is none: the bytes end where the body ends,
-// so no length and no transfer coding says anything about it, and a body is there only if a content
-// header says so. Errors name the part of a message that is wrong and never quote it, because targets,
-// values and bodies hold secrets.
+// An HTTP message as bytes looks like HTTP/1.1 on a connection, with two differences. The body ends where the bytes end,
+// so lengths and transfer codings have no meaning. And a message has a body only if it has a content header. Errors name
+// the part of a message that is wrong. They never quote it, because targets, values and bodies may hold secrets.
 package dotnet
 
 import (
@@ -13,28 +12,37 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 )
 
-// lineEnd ends every line of a message's head. .NET refuses any other.
+// lineEnd ends every line of a message's head. .NET accepts no other.
 const lineEnd = "\r\n"
 
 const space = " \t"
 
+var httpVersion = regexp.MustCompile(`^HTTP/\d\.\d$`)
+
+// message is an HTTP message in parts. The parts together have every byte of the message.
+type message struct {
+	line   string // the first line, without its end
+	fields []field
+	rest   []byte // everything after the blank line, never nil; it shares the memory of the message
+}
+
 // field is one header of a message.
 type field struct {
-	name  string // as it came
+	name  string // in the sender's letter case
 	value string // unfolded and trimmed
-	raw   []byte // its line and the lines that continue it, with their ends
+	raw   []byte // the header's line and the lines that continue it, with their ends
 }
 
 func (f field) isContent() bool { return isContentHeader(f.name) }
 
-// isContentHeader reports whether a header belongs to the body. Such headers come last, and without one
-// .NET reads no body.
+// isContentHeader reports whether a header describes the body. .NET writes these headers last, and reads no body without one.
 func isContentHeader(name string) bool {
 	switch name = strings.ToLower(name); name {
 	case "allow", "expires", "last-modified":
@@ -43,29 +51,37 @@ func isContentHeader(name string) bool {
 	return strings.HasPrefix(name, "content-")
 }
 
-// parseFields reads the header lines behind the first line of a message. What stands behind the blank
-// line at their end is the rest; it is not nil and shares the memory of the text.
-func parseFields(text []byte) (fields []field, rest []byte, err error) {
+// parseMessage splits a message into its parts. Errors call its first line by lineName; check reports what is wrong with it.
+func parseMessage(content []byte, lineName string, check func(line string) error) (message, error) {
+	line, text, found := bytes.Cut(content, []byte(lineEnd))
+	if !found {
+		return message{}, fmt.Errorf("%s: no line end (CR LF)", lineName)
+	}
+	m := message{line: string(line)}
+	if err := check(m.line); err != nil {
+		return message{}, fmt.Errorf("%s: %w", lineName, err)
+	}
 	for number := 1; ; {
-		if after, found := bytes.CutPrefix(text, []byte(lineEnd)); found {
-			return fields, slices.Clip(after), nil
+		if rest, found := bytes.CutPrefix(text, []byte(lineEnd)); found {
+			m.rest = slices.Clip(rest)
+			return m, nil
 		}
 		end, lines := fieldEnd(text)
 		if end < 0 {
-			return nil, nil, errors.New("headers: no blank line (CR LF CR LF) behind them")
+			return message{}, errors.New("headers: no blank line (CR LF CR LF) after them")
 		}
-		parsed, err := parseField(text[:end])
+		f, err := parseField(text[:end])
 		if err != nil {
-			return nil, nil, fmt.Errorf("header line %d: %w", number, err)
+			return message{}, fmt.Errorf("header line %d: %w", number, err)
 		}
-		fields = append(fields, parsed)
+		m.fields = append(m.fields, f)
 		text = text[end:]
 		number += lines
 	}
 }
 
-// fieldEnd is where the next header ends, together with the lines that continue it (RFC 9112, 5.2,
-// obs-fold), and how many lines that are. It is -1 when a line has no end.
+// fieldEnd returns the end of the next header and its number of lines, including the lines that continue it
+// (RFC 9112, 5.2, obs-fold). The end is -1 if a line has no end.
 func fieldEnd(text []byte) (end, lines int) {
 	for {
 		length := bytes.Index(text[end:], []byte(lineEnd))
@@ -98,8 +114,8 @@ func parseField(raw []byte) (field, error) {
 	return field{name: name, value: value, raw: raw}, nil
 }
 
-// unfold makes one line of a value and of the lines that continue it. A lone CR or LF is no line end and
-// stays, to be refused.
+// unfold joins a value and the lines that continue it. A lone CR or LF is not a line end: it stays, and makes the value
+// invalid.
 func unfold(value string) string {
 	pieces := strings.Split(value, lineEnd)
 	for i := range pieces {
@@ -108,71 +124,72 @@ func unfold(value string) string {
 	return strings.Trim(strings.Join(pieces, " "), " ")
 }
 
-// headerOf collects fields under their canonical names. Each line is one value: what .NET joined stays
-// joined, because commas within values cannot be told from those between them.
-func headerOf(fields []field) http.Header {
+// header returns the headers under their canonical names. Each line is one value. Values that .NET joined stay joined,
+// because a comma inside a value looks like a comma between values.
+func (m *message) header() http.Header {
 	header := http.Header{}
-	for _, f := range fields {
+	for _, f := range m.fields {
 		header.Add(f.name, f.value)
 	}
 	return header
 }
 
-// isVersion reports whether a text is the protocol version of a first line.
-func isVersion(text string) bool {
-	return len(text) == len("HTTP/1.1") && strings.HasPrefix(text, "HTTP/") &&
-		isDigit(text[5]) && text[6] == '.' && isDigit(text[7])
+// body returns the body, or nil if there is no content header.
+func (m *message) body() []byte {
+	if !slices.ContainsFunc(m.fields, field.isContent) {
+		return nil
+	}
+	return m.rest
 }
 
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-// appendHeaders writes headers as .NET orders them: those of the message, then those of its content, and
-// the blank line. Within these the names are sorted, so that the same message is always the same bytes.
-// A body without a content header gets a Content-Type, because .NET would not read it. Left out are
-// headers without values and names that are no tokens, which no message can hold.
-func appendHeaders(message []byte, header http.Header, hasBody bool) []byte {
-	var content []string
+// appendHeaders writes headers in the order of .NET: first those of the message, then those of its content, then the
+// blank line. It sorts the names in each group, so that equal messages have equal bytes. A body without a content header
+// gets a Content-Type, because .NET would not read it otherwise. appendHeaders leaves out headers without values, and names that are
+// not tokens, because no message can hold them.
+func appendHeaders(content []byte, header http.Header, hasBody bool) []byte {
+	var last []string
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		switch {
 		case len(header[name]) == 0 || !httpguts.ValidHeaderFieldName(name):
 		case isContentHeader(name):
-			content = append(content, name)
+			last = append(last, name)
 		default:
-			message = appendField(message, name, header[name])
+			content = appendField(content, name, header[name])
 		}
 	}
-	if hasBody && len(content) == 0 {
-		message = appendLine(message, "Content-Type: application/octet-stream")
+	if hasBody && len(last) == 0 {
+		content = appendLine(content, "Content-Type: application/octet-stream")
 	}
-	for _, name := range content {
-		message = appendField(message, name, header[name])
+	for _, name := range last {
+		content = appendField(content, name, header[name])
 	}
-	return append(message, lineEnd...)
+	return append(content, lineEnd...)
 }
 
-// appendField writes one header, its values joined as HttpMessageContent joins them.
-func appendField(message []byte, name string, values []string) []byte {
+// appendField writes one header. It joins the values as HttpMessageContent does.
+func appendField(content []byte, name string, values []string) []byte {
+	separator := ", "
 	switch http.CanonicalHeaderKey(name) {
 	case "Cookie", "Set-Cookie", "X-Powered-By":
 		for _, value := range values {
-			message = appendLine(message, name+": "+value)
+			content = appendLine(content, name+": "+value)
 		}
-		return message
+		return content
 	case "User-Agent":
-		return appendLine(message, name+": "+strings.Join(values, " "))
+		separator = " "
 	}
-	return appendLine(message, name+": "+strings.Join(values, ", "))
+	return appendLine(content, name+": "+strings.Join(values, separator))
 }
 
-// appendLine writes a text as exactly one line: what could end the line, or make it unreadable, becomes
-// a space. No other byte changes; a text need not be valid UTF-8.
-func appendLine(message []byte, text string) []byte {
+// appendLine writes a text as exactly one line. It replaces each control character by a space. No other byte changes,
+// and the text need not be valid UTF-8.
+func appendLine(content []byte, text string) []byte {
 	for i := range len(text) {
 		c := text[i]
 		if (c < ' ' && c != '\t') || c == 0x7f {
 			c = ' '
 		}
-		message = append(message, c)
+		content = append(content, c)
 	}
-	return append(message, lineEnd...)
+	return append(content, lineEnd...)
 }

@@ -1,7 +1,6 @@
 package dotnet
 
 import (
-	"bytes"
 	"errors"
 	"slices"
 	"strconv"
@@ -10,153 +9,120 @@ import (
 	"golang.org/x/net/http/httpguts"
 )
 
-// ReplaceMethod makes the same request with another method. All other bytes stay. Its errors are those of
-// [ParseRequest], about the request as it is or as it would be.
-func ReplaceMethod(message []byte, method string) ([]byte, error) {
-	p, err := takeApart(message)
-	if err != nil {
-		return nil, err
-	}
-	_, rest, _ := strings.Cut(string(p.line), " ")
-	p.line = []byte(method + " " + rest)
-	return p.join()
+// The functions of this file change one part of a request. All other bytes stay. Their errors are those of
+// [ParseRequest], about the request before or after the change.
+
+// ReplaceMethod changes the method.
+func ReplaceMethod(request []byte, method string) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		_, rest, _ := strings.Cut(m.line, " ")
+		m.line = method + " " + rest
+		return nil
+	})
 }
 
-// ReplaceURL makes the same request to another host, with at most a port, and another target, the path and
-// query. All other bytes stay. Its errors are those of [ParseRequest], about the request as it is or as it
-// would be.
-func ReplaceURL(message []byte, host, target string) ([]byte, error) {
-	p, err := takeApart(message)
-	if err != nil {
-		return nil, err
-	}
-	if parts := strings.Split(string(p.line), " "); parts[1] != target {
+// ReplaceURL changes the host, which may have a port, and the target, the path and query.
+func ReplaceURL(request []byte, host, target string) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		parts := strings.Split(m.line, " ")
 		parts[1] = target
-		p.line = []byte(strings.Join(parts, " "))
-	}
-	if err := p.set("Host", host); err != nil {
-		return nil, err
-	}
-	return p.join()
+		m.line = strings.Join(parts, " ")
+		return m.set("Host", host)
+	})
 }
 
-// ReplaceHeader makes the same request with this header instead of all headers of its name, whatever their
-// letter case: in the place of the first, or behind the headers of its kind, those of the request or those
-// of its content. All other bytes stay. A header line of this value stays as well. With the first header of
-// its content a request has a body, and be it what stood unread behind the blank line. Its errors are those
-// of [ParseRequest], about the request as it is or as it would be, and that the header cannot stand in a
-// message.
-func ReplaceHeader(message []byte, name, value string) ([]byte, error) {
-	p, err := takeApart(message)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.set(name, value); err != nil {
-		return nil, err
-	}
-	return p.join()
+// ReplaceHeader replaces all headers of a name, in any letter case, by one. The new header is at the place of the first
+// one, or after the last header of its kind: of the request, or of its content. If there is a header with this value, its
+// line stays. Adding the first content header makes the bytes after the blank line the body. ReplaceHeader also returns
+// an error if a message cannot hold the header.
+func ReplaceHeader(request []byte, name, value string) ([]byte, error) {
+	return edit(request, func(m *message) error { return m.set(name, value) })
 }
 
-// RemoveHeader makes the same request without the headers of this name, whatever their letter case. All
-// other bytes stay. A body whose last content header is removed gets a Content-Length, or it would not be
-// read. Its errors are those of [ParseRequest], about the request as it is or as it would be.
-func RemoveHeader(message []byte, name string) ([]byte, error) {
-	p, err := takeApart(message)
-	if err != nil {
-		return nil, err
-	}
-	hadBody := p.hasContentHeader()
-	p.fields = slices.DeleteFunc(p.fields, func(f field) bool { return strings.EqualFold(f.name, name) })
-	if hadBody && !p.hasContentHeader() && len(p.rest) > 0 {
-		if err := p.set("Content-Length", strconv.Itoa(len(p.rest))); err != nil {
-			return nil, err
+// RemoveHeader removes all headers of a name, in any letter case. If no content header is left, a body gets a
+// Content-Length, because .NET would not read it otherwise.
+func RemoveHeader(request []byte, name string) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		hadBody := len(m.body()) > 0
+		m.fields = slices.DeleteFunc(m.fields, named(name))
+		if hadBody && m.body() == nil {
+			return m.set("Content-Length", strconv.Itoa(len(m.rest)))
 		}
-	}
-	return p.join()
+		return nil
+	})
 }
 
-// ReplaceBody makes the same request with another body. All headers stay byte for byte but Content-Length,
-// which is corrected; a request that has no content header gets this Content-Type, or its body would not be
-// read. Its errors are those of [ParseRequest], about the request as it is or as it would be.
-func ReplaceBody(message, body []byte, contentType string) ([]byte, error) {
-	p, err := takeApart(message)
+// ReplaceBody changes the body, and corrects Content-Length. A request without content headers gets a Content-Type,
+// because .NET would not read its body otherwise.
+func ReplaceBody(request, body []byte, contentType string) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		m.rest = body
+		if slices.ContainsFunc(m.fields, named("Content-Length")) {
+			return m.set("Content-Length", strconv.Itoa(len(body)))
+		}
+		if !slices.ContainsFunc(m.fields, field.isContent) {
+			return m.set("Content-Type", contentType)
+		}
+		return nil
+	})
+}
+
+// ReplaceContent changes the body, and replaces all content headers by a Content-Type.
+func ReplaceContent(request []byte, contentType string, body []byte) ([]byte, error) {
+	return edit(request, func(m *message) error {
+		m.fields = slices.DeleteFunc(m.fields, field.isContent)
+		m.rest = body
+		return m.set("Content-Type", contentType)
+	})
+}
+
+// edit applies a change to a request, and checks that the result is a request again.
+func edit(request []byte, change func(*message) error) ([]byte, error) {
+	m, _, err := parseRequest(request)
+	if err == nil {
+		err = change(&m)
+	}
+	if err == nil {
+		_, err = m.request()
+	}
 	if err != nil {
 		return nil, err
 	}
-	p.rest = body
-	if p.index("Content-Length") >= 0 {
-		err = p.set("Content-Length", strconv.Itoa(len(body)))
-	} else if !p.hasContentHeader() {
-		err = p.set("Content-Type", contentType)
+	edited := []byte(m.line + lineEnd)
+	for _, f := range m.fields {
+		edited = append(edited, f.raw...)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return p.join()
+	return append(append(edited, lineEnd...), m.rest...), nil
 }
 
-// parts are a request message taken apart, so that what is not edited stays byte for byte.
-type parts struct {
-	line   []byte // without its end
-	fields []field
-	rest   []byte // all behind the blank line, whether it is a body or not
-}
-
-func takeApart(message []byte) (*parts, error) {
-	if _, _, err := parseRequest(message); err != nil {
-		return nil, err
-	}
-	line, rest, _ := bytes.Cut(message, []byte(lineEnd))
-	fields, rest, err := parseFields(rest)
-	return &parts{line: line, fields: fields, rest: rest}, err
-}
-
-// join puts the parts together. That they are a request again is looked after here, once for all edits.
-func (p *parts) join() ([]byte, error) {
-	// By itself first: in the message, what is one line here could be read as two.
-	if _, _, err := parseRequestLine(string(p.line)); err != nil {
-		return nil, err
-	}
-	message := append(slices.Clone(p.line), lineEnd...)
-	for _, f := range p.fields {
-		message = append(message, f.raw...)
-	}
-	message = append(append(message, lineEnd...), p.rest...)
-	if _, err := ParseRequest(message); err != nil {
-		return nil, err
-	}
-	return message, nil
-}
-
-func (p *parts) set(name, value string) error {
+// set replaces all headers of a name by one.
+func (m *message) set(name, value string) error {
 	value = strings.Trim(value, space)
 	if !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
 		return errors.New("headers: the name is not a token, or the value holds a control character")
 	}
 	f := field{name: name, value: value, raw: []byte(name + ": " + value + lineEnd)}
-	first := p.index(name)
+	first := slices.IndexFunc(m.fields, named(name))
 	if first < 0 {
-		p.fields = slices.Insert(p.fields, p.placeFor(f), f)
+		m.fields = slices.Insert(m.fields, m.placeFor(f), f)
 		return nil
 	}
-	if p.fields[first].value != value {
-		p.fields[first] = f
+	if m.fields[first].value != value {
+		m.fields[first] = f
 	}
-	others := slices.DeleteFunc(p.fields[first+1:], func(f field) bool { return strings.EqualFold(f.name, name) })
-	p.fields = p.fields[:first+1+len(others)]
+	others := slices.DeleteFunc(m.fields[first+1:], named(name))
+	m.fields = m.fields[:first+1+len(others)]
 	return nil
 }
 
-// placeFor is where .NET would write a new header: those of the content come last.
-func (p *parts) placeFor(f field) int {
-	if content := slices.IndexFunc(p.fields, field.isContent); content >= 0 && !f.isContent() {
+// placeFor returns the index at which .NET would write a new header: content headers come last.
+func (m *message) placeFor(f field) int {
+	if content := slices.IndexFunc(m.fields, field.isContent); content >= 0 && !f.isContent() {
 		return content
 	}
-	return len(p.fields)
+	return len(m.fields)
 }
 
-func (p *parts) index(name string) int {
-	return slices.IndexFunc(p.fields, func(f field) bool { return strings.EqualFold(f.name, name) })
+func named(name string) func(field) bool {
+	return func(f field) bool { return strings.EqualFold(f.name, name) }
 }
-
-func (p *parts) hasContentHeader() bool { return slices.ContainsFunc(p.fields, field.isContent) }

@@ -14,8 +14,9 @@ var (
 	products = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+(/[A-Za-z0-9!#$%&'*+.^_|~-]+)?( [A-Za-z0-9!#$%&'*+.^_|~-]+(/[A-Za-z0-9!#$%&'*+.^_|~-]+)?)*$`)
 )
 
-// parsed are the headers whose values .NET parses when it reads a message, and refuses the whole message
-// for (System.Net.Http, KnownHeaders), with what it certainly accepts; nil where that is not worth telling.
+// parsed lists the headers whose values .NET parses when it reads a message (System.Net.Http, KnownHeaders). One value
+// that it cannot parse makes the whole message unreadable. Each function reports values that .NET accepts for certain; nil
+// stands for none.
 var parsed = map[string]func(value string) bool{
 	"Accept": nil, "Accept-Charset": nil, "Accept-Encoding": nil, "Accept-Language": nil,
 	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Authorization": nil,
@@ -30,8 +31,8 @@ var parsed = map[string]func(value string) bool{
 	"User-Agent": nil, "Vary": tokens.MatchString, "Via": nil, "Warning": nil, "Www-Authenticate": nil,
 }
 
-// Readable returns the headers that .NET surely takes when it reads them in a message. It refuses a whole
-// message for one value that is not as the header's definition wants it, such as a comma in Server.
+// Readable returns the headers that .NET accepts for certain when it reads them in a message. .NET refuses a whole
+// message if one value does not fit the definition of its header, for example a comma in Server.
 func Readable(header http.Header) http.Header {
 	readable := make(http.Header, len(header))
 	for name, values := range header {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Bounds of DateTimeOffset, whose year is one of four digits in UTC as well.
+// Bounds of DateTimeOffset. Its year has four digits, in UTC too.
 const (
 	never     = "0001-01-01T00:00:00+00:00"         // DateTimeOffset.MinValue, its default
 	latest    = "9999-12-31T23:59:59.9999999+00:00" // DateTimeOffset.MaxValue
@@ -16,13 +16,12 @@ const (
 
 var errTime = errors.New("not a date as .NET writes it, like 2021-01-28T14:34:50.1234567+01:00")
 
-// ParseTime reads a moment as .NET reads it from ISO 8601, in UTC: with or without a fraction of a second
-// (nanoseconds, the rest is cut off) and with the offset "Z", "+hh:mm", "+hhmm", "+hh" or none, which is
-// UTC because the clocks of Azure's servers are. Every moment of the year 1, whatever its offset, is the
-// zero time: .NET's default value means "never".
+// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts a fraction of a second, of which it
+// keeps nanoseconds, and the offsets "Z", "+hh:mm", "+hhmm", "+hh" and none. None means UTC, because the clocks of Azure's
+// servers are in UTC. A time in the year 1, with any offset, is the zero time: .NET's default value means "never".
 func ParseTime(text string) (time.Time, error) {
 	const clock = "2006-01-02T15:04:05"
-	// time.Parse would take one digit for the hour and a comma before the fraction.
+	// time.Parse would accept an hour of one digit, and a comma before the fraction.
 	if len(text) < len(clock) || text[len("2006-01-02T15")] != ':' || strings.Contains(text, ",") {
 		return time.Time{}, errTime
 	}
@@ -34,9 +33,8 @@ func ParseTime(text string) (time.Time, error) {
 	return time.Time{}, errTime
 }
 
-// FormatTime writes a moment in UTC as Newtonsoft.Json writes a DateTimeOffset: in steps of 100 ns, the
-// rest cut off, without trailing zeros. What .NET cannot hold becomes its nearest value; the whole year 1
-// is "never", as [ParseTime] reads it.
+// FormatTime writes a time in UTC as Newtonsoft.Json writes a DateTimeOffset: cut to 100 ns, without trailing zeros. A
+// time that .NET cannot represent becomes the nearest one that it can. The year 1 means "never", as in [ParseTime].
 func FormatTime(t time.Time) string {
 	t = t.UTC()
 	switch {
@@ -48,7 +46,7 @@ func FormatTime(t time.Time) string {
 	return t.Format("2006-01-02T15:04:05.9999999") + "+00:00"
 }
 
-// bounded refuses what DateTimeOffset cannot hold and finds "never".
+// bounded refuses a time that DateTimeOffset cannot represent, and returns the zero time for "never".
 func bounded(t time.Time) (time.Time, error) {
 	_, seconds := t.Zone()
 	utc := t.UTC()
