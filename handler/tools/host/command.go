@@ -3,9 +3,9 @@ package host
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,17 +15,17 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// command is how the handler is started.
+// command is the command line of the handler.
 type command struct {
 	path string
 	args []string
 	dir  string
 }
 
-// resolveCommand reads host.json's description as section C.1 of the Functions host contract says. The
-// real host logs an executable that does not exist and stops two minutes later; here it is an error.
+// resolveCommand reads host.json's description as section C.1 of the Functions host contract says. The real
+// host logs that the executable does not exist and stops two minutes later; here it is an error.
 func resolveCommand(app *functionapp.App, env []string) (command, error) {
-	lookup := lookupIn(env)
+	variables := variablesOf(env)
 	root, err := filepath.Abs(app.Dir)
 	if err != nil {
 		return command{}, fmt.Errorf("app folder %s: %w", app.Dir, err)
@@ -33,7 +33,7 @@ func resolveCommand(app *functionapp.App, env []string) (command, error) {
 	if app.Host.Handler.Executable == "" {
 		return command{}, fmt.Errorf("%s: customHandler.description.defaultExecutablePath is missing", filepath.Join(root, "host.json"))
 	}
-	path, err := findExecutable(expand(app.Host.Handler.Executable, lookup), root, lookup)
+	path, err := findExecutable(expand(app.Host.Handler.Executable, variables), root)
 	if err != nil {
 		return command{}, err
 	}
@@ -41,94 +41,66 @@ func resolveCommand(app *functionapp.App, env []string) (command, error) {
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(root, dir)
 	}
-	return command{path: path, args: splitArguments(app.Host.Handler.Arguments, lookup), dir: dir}, nil
+	return command{path: path, args: splitArguments(app.Host.Handler.Arguments, variables), dir: dir}, nil
 }
 
-func findExecutable(name, root string, lookup func(string) (string, bool)) (string, error) {
-	if filepath.IsAbs(name) {
-		if !isFile(name) {
-			return "", fmt.Errorf("handler %s does not exist: run `make build`", name)
-		}
-		return name, nil
+// findExecutable looks in the app folder, and for a bare name on the PATH too.
+func findExecutable(name, root string) (string, error) {
+	path := name
+	if !filepath.IsAbs(name) {
+		path = filepath.Join(root, name)
 	}
-	inRoot := filepath.Join(root, name)
-	if isFile(inRoot) {
-		return inRoot, nil
+	if info, err := os.Stat(path); err == nil && !info.IsDir() {
+		return path, nil
 	}
-	// A name with a directory in it is not searched on the PATH.
 	if name == filepath.Base(name) {
-		path, _ := lookup("PATH")
-		for _, dir := range filepath.SplitList(path) {
-			if candidate := filepath.Join(dir, name); filepath.IsAbs(candidate) && isExecutable(candidate) {
-				return candidate, nil
-			}
+		if found, err := exec.LookPath(name); err == nil {
+			return found, nil
 		}
 	}
-	return "", fmt.Errorf("handler %s does not exist, nor is %s on the PATH: run `make build`", inRoot, name)
+	return "", fmt.Errorf("handler %s does not exist: run `make build`", path)
 }
 
-func isFile(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir()
+// unexpanded matches a reference to a variable that does not exist.
+var unexpanded = regexp.MustCompile(`%.+?%`)
+
+// splitArguments joins the arguments with spaces, expands them, drops references to variables that do not
+// exist and splits the line again: an argument with a space becomes several.
+func splitArguments(arguments []string, variables map[string]string) []string {
+	line := expand(strings.Join(arguments, " "), variables)
+	return strings.Fields(unexpanded.ReplaceAllString(line, ""))
 }
 
-func isExecutable(path string) bool {
-	info, err := os.Stat(path)
-	return err == nil && !info.IsDir() && (runtime.GOOS == "windows" || info.Mode()&0o111 != 0)
-}
-
-// leftover matches what expand could not expand.
-var leftover = regexp.MustCompile(`%(.+?)%`)
-
-// splitArguments joins the arguments with spaces, expands them, drops references to variables that do
-// not exist and splits the line again: an argument with a space in it becomes several.
-func splitArguments(arguments []string, lookup func(string) (string, bool)) []string {
-	line := expand(strings.Join(arguments, " "), lookup)
-	return strings.Fields(leftover.ReplaceAllString(line, ""))
-}
-
-// expand replaces %NAME% by the variable's value, as .NET does: what names no variable stays, and its
+// expand replaces %NAME% by the variable's value, as .NET does: a name without a variable stays, and its
 // second % may begin the next name.
-func expand(s string, lookup func(string) (string, bool)) string {
-	var out strings.Builder
-	for {
-		start := strings.IndexByte(s, '%')
-		if start < 0 {
-			break
-		}
-		length := strings.IndexByte(s[start+1:], '%')
-		if length < 0 {
-			break
-		}
-		end := start + 1 + length
-		out.WriteString(s[:start])
-		if value, ok := lookup(s[start+1 : end]); ok {
-			out.WriteString(value)
-			s = s[end+1:]
+func expand(s string, variables map[string]string) string {
+	parts := strings.Split(s, "%")
+	var expanded strings.Builder
+	expanded.WriteString(parts[0])
+	for i := 1; i < len(parts); i++ {
+		value, ok := variables[parts[i]]
+		if ok && i+1 < len(parts) {
+			i++
+			expanded.WriteString(value + parts[i])
 		} else {
-			out.WriteString(s[start:end])
-			s = s[end:]
+			expanded.WriteString("%" + parts[i])
 		}
 	}
-	out.WriteString(s)
-	return out.String()
+	return expanded.String()
 }
 
-// lookupIn finds variables in an environment; of several with the same name the last one counts.
-func lookupIn(env []string) func(string) (string, bool) {
+// variablesOf returns an environment as a map; of several variables with the same name the last one counts.
+func variablesOf(env []string) map[string]string {
 	variables := make(map[string]string, len(env))
 	for _, pair := range env {
 		if name, value, ok := strings.Cut(pair, "="); ok {
 			variables[name] = value
 		}
 	}
-	return func(name string) (string, bool) {
-		value, ok := variables[name]
-		return value, ok
-	}
+	return variables
 }
 
-// handlerEnv is the host's environment with what the host tells its handler.
+// handlerEnv adds the host's variables to the environment.
 func handlerEnv(env []string, root string, port int) []string {
 	if abs, err := filepath.Abs(root); err == nil {
 		root = abs

@@ -12,7 +12,7 @@ import (
 )
 
 func TestExpand(t *testing.T) {
-	lookup := lookupIn([]string{"A=alpha", "B=old", "B=beta", "EMPTY=", "no pair"})
+	variables := variablesOf([]string{"A=alpha", "B=old", "B=beta", "EMPTY=", "no pair"})
 	for in, want := range map[string]string{
 		"":              "",
 		"plain":         "plain",
@@ -26,21 +26,21 @@ func TestExpand(t *testing.T) {
 		"%%A%%":         "%alpha%",
 		"%a% is not %A": "%a% is not %A",
 	} {
-		if got := expand(in, lookup); got != want {
+		if got := expand(in, variables); got != want {
 			t.Errorf("expand(%q) = %q, want %q", in, got, want)
 		}
 	}
 }
 
 func TestSplitArguments(t *testing.T) {
-	lookup := lookupIn([]string{"TWO=one two"})
+	variables := variablesOf([]string{"TWO=one two"})
 	for _, test := range []struct{ in, want []string }{
 		{nil, []string{}},
 		{[]string{"serve"}, []string{"serve"}},
 		{[]string{"a b", `"c d"`}, []string{"a", "b", `"c`, `d"`}},
 		{[]string{"-x=%TWO%", "%UNSET%", "y%UNSET%z"}, []string{"-x=one", "two", "yz"}},
 	} {
-		if diff := cmp.Diff(test.want, splitArguments(test.in, lookup)); diff != "" {
+		if diff := cmp.Diff(test.want, splitArguments(test.in, variables)); diff != "" {
 			t.Errorf("splitArguments(%q) (-want +got):\n%s", test.in, diff)
 		}
 	}
@@ -58,7 +58,8 @@ func TestResolveCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	env := []string{"PATH=relative" + string(filepath.ListSeparator) + elsewhere, "DIR=bin"}
+	t.Setenv("PATH", "relative"+string(filepath.ListSeparator)+elsewhere)
+	env := []string{"DIR=bin"}
 	for name, test := range map[string]struct {
 		handler functionapp.CustomHandler
 		want    command // the zero value: an error
@@ -92,19 +93,19 @@ func TestHandlerEnv(t *testing.T) {
 	base := make([]string, 1, 10)
 	base[0] = "AzureWebJobsStorage=x"
 	got := handlerEnv(base, "/app", 7071)
-	lookup := lookupIn(got)
+	variables := variablesOf(got)
 	for name, want := range map[string]string{
 		"AzureWebJobsStorage":          "x",
 		"FUNCTIONS_CUSTOMHANDLER_PORT": "7071",
 		"FUNCTIONS_HTTPWORKER_PORT":    "7071",
 		"FUNCTIONS_APP_ROOT_PATH":      "/app",
 	} {
-		if value, _ := lookup(name); value != want {
+		if value := variables[name]; value != want {
 			t.Errorf("%s is %q, want %q", name, value, want)
 		}
 	}
-	id, _ := lookup("FUNCTIONS_CUSTOMHANDLER_WORKER_ID")
-	if other, _ := lookup("FUNCTIONS_HTTPWORKER_ID"); id == "" || id != other {
+	id := variables["FUNCTIONS_CUSTOMHANDLER_WORKER_ID"]
+	if other := variables["FUNCTIONS_HTTPWORKER_ID"]; id == "" || id != other {
 		t.Errorf("worker ids %q and %q", id, other)
 	}
 	if slices.Contains(base[:cap(base)], "FUNCTIONS_CUSTOMHANDLER_PORT=7071") {

@@ -6,32 +6,40 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 )
 
 const (
-	// pingInterval is the wait between two questions whether the handler is ready.
+	// pingInterval is the time between two pings of a handler that is not ready yet.
 	pingInterval = 25 * time.Millisecond
-	// readyRounds times the ready timeout is how long a message waits for a handler: the first start
-	// and three restarts.
+	// readyRounds times the ready timeout is how long a message waits for a handler: the first start and
+	// three restarts.
 	readyRounds = 4
-	// restartPause keeps a handler that dies before it is ready from spinning.
+	// restartPause limits the restarts of a handler that ends before it is ready.
 	restartPause = time.Second
-	// exitDelay is how long a handler that was interrupted has to end by itself once nothing is in
-	// flight any more.
+	// exitDelay is how long an interrupted handler may take to exit once nothing is in flight.
 	exitDelay = time.Second
+	// outputDelay is how long another process may hold the output of an ended handler open.
+	outputDelay = time.Second
+	// errorWindow is how long a handler error counts.
+	errorWindow = 30 * time.Minute
+	// intentionalRestart is the exit code with which a handler asks for a restart.
+	intentionalRestart = 200
 )
 
 var (
 	errNoHandler = errors.New("the host is stopping and no handler is ready")
-	errInitTime  = errors.New("Initialization timed out and host is shutting down") //nolint:staticcheck // the real host's words
+	errInitTime  = errors.New("Initialization timed out and host is shutting down") //nolint:staticcheck // the real host's message
 )
 
-// handler is the custom handler: one process at a time, started again when it ends. Sections C.2 to C.5
-// of the Functions host contract.
+// handler is the custom handler: one process at a time, restarted when it ends. Sections C.2 to C.5 of the
+// Functions host contract.
 type handler struct {
 	command        command
 	env            []string
@@ -43,32 +51,30 @@ type handler struct {
 	started        func() // called at every start
 	log            zerolog.Logger
 
-	mu      sync.Mutex
-	ready   *process      // nil while there is none that is ready
-	over    bool          // there will be no other
-	changed chan struct{} // closed and replaced when ready or over change
+	mu          sync.Mutex
+	ready       *process      // nil while no process is ready
+	becameReady chan struct{} // closed and replaced when a process becomes ready
 }
 
-// supervise keeps the handler running until stopping is closed, then until drained is closed, and
-// returns when the process has ended. askedToStop tells a stop that was asked for, which a terminal
-// would have signalled to the handler too, from one that the host decided on. The context must not end
-// before supervise returns. An error means that the host must stop.
+// supervise keeps the handler running until stopping is closed, then ends it once drained is closed. It
+// returns when the process has ended. On a stop that was asked for, it interrupts the handler first, as the
+// terminal would. The context must not end before supervise returns. An error means that the host must stop.
 func (h *handler) supervise(ctx context.Context, stopping, drained <-chan struct{}, askedToStop func() bool) error {
-	defer h.setOver()
 	for !closed(stopping) {
-		proc, err := startProcess(ctx, h.command, h.env, h.stdout, h.stderr)
+		proc, err := h.startProcess(ctx)
 		if err != nil {
 			return err
 		}
 		h.started()
 		h.log.Info().Int("pid", proc.pid()).Msg("handler started")
-		how, wasReady := h.tend(ctx, proc, stopping, drained, askedToStop)
-		h.client.CloseIdleConnections()
-		if how == hostStopped {
+		wasReady := h.watch(ctx, proc, stopping)
+		if closed(stopping) {
+			h.windDown(proc, drained, askedToStop())
 			h.log.Info().Str("exit", proc.cmd.ProcessState.String()).Msg("handler stopped")
 			return nil
 		}
-		if err := h.judgeEnding(proc, how); err != nil {
+		h.retire(proc)
+		if err := h.judgeEnding(proc); err != nil {
 			return err
 		}
 		if !wasReady {
@@ -78,47 +84,56 @@ func (h *handler) supervise(ctx context.Context, stopping, drained <-chan struct
 	return nil
 }
 
-// tend looks after one process until it has ended, and tells how it ended and whether it ever was ready.
-func (h *handler) tend(ctx context.Context, proc *process, stopping, drained <-chan struct{}, askedToStop func() bool) (how ending, wasReady bool) {
-	ctx, cancel := context.WithCancel(ctx)
-	var pinging sync.WaitGroup
-	defer pinging.Wait()
+// watch sends invocations to the process once it is ready, and returns when it has ended or the host stops.
+func (h *handler) watch(ctx context.Context, proc *process, stopping <-chan struct{}) (wasReady bool) {
+	starting, cancel := context.WithTimeout(ctx, h.readyTimeout)
 	defer cancel()
-	answered := make(chan error, 1)
-	begin := time.Now()
-	pinging.Go(func() { answered <- h.ping(ctx) })
-
-	for {
+	go func() { // ends with the context
 		select {
-		case err := <-answered:
-			if err != nil {
-				proc.kill()
-				<-proc.done
-				if closed(stopping) {
-					return hostStopped, false
-				}
-				return neverReady, false
-			}
-			wasReady, answered = true, nil
-			h.setReady(proc)
-			h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin)).Msg("handler ready")
 		case <-proc.done:
-			h.dismiss(proc)
-			switch {
-			case closed(stopping):
-				return hostStopped, wasReady
-			case proc.condemned.Load():
-				return condemned, wasReady
-			}
-			return exited, wasReady
 		case <-stopping:
-			h.windDown(proc, drained, askedToStop())
-			return hostStopped, wasReady
+		case <-starting.Done():
+		}
+		cancel()
+	}()
+	begin := time.Now()
+	if h.ping(starting) {
+		h.setReady(proc)
+		h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin)).Msg("handler ready")
+		select {
+		case <-proc.done:
+		case <-stopping:
+		}
+		return true
+	}
+	if errors.Is(starting.Err(), context.DeadlineExceeded) {
+		proc.kill(neverReady)
+		<-proc.done
+	}
+	return false
+}
+
+// ping polls GET / until the handler answers, whatever the answer, and reports whether it did before the
+// context ended. The real host gives each ping the timeout of an invocation.
+func (h *handler) ping(ctx context.Context) bool {
+	for {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.address+"/", http.NoBody)
+		if err != nil {
+			return false
+		}
+		// One round trip, because a redirect is an answer too.
+		response, err := h.client.Transport.RoundTrip(request)
+		if err == nil {
+			_ = response.Body.Close()
+			return true
+		}
+		if !pause(pingInterval, ctx.Done()) {
+			return false
 		}
 	}
 }
 
-// windDown lets the handler answer what is in flight and then ends it.
+// windDown lets the handler answer the invocations in flight and then ends it.
 func (h *handler) windDown(proc *process, drained <-chan struct{}, interrupt bool) {
 	if interrupt {
 		proc.interrupt()
@@ -127,21 +142,21 @@ func (h *handler) windDown(proc *process, drained <-chan struct{}, interrupt boo
 	case <-drained:
 	case <-proc.done:
 	}
-	h.dismiss(proc)
+	h.retire(proc)
 	if interrupt {
 		pause(exitDelay, proc.done)
 	}
-	proc.kill()
+	proc.kill(hostStopped)
 	<-proc.done
 }
 
-// judgeEnding logs how the process ended and returns an error if it must not be restarted.
-func (h *handler) judgeEnding(proc *process, how ending) error {
-	text := proc.exitText()
-	if how == neverReady {
+// judgeEnding logs how the process ended. It returns an error if the handler must not be restarted.
+func (h *handler) judgeEnding(proc *process) error {
+	reason, text := proc.killReason(), proc.exitText()
+	if reason == neverReady {
 		text = fmt.Sprintf("no answer to GET / within %v", h.readyTimeout)
 	}
-	if !how.isError(proc.exitCode()) {
+	if !isError(reason, proc.cmd.ProcessState.ExitCode()) {
 		h.log.Warn().Int("pid", proc.pid()).Str("exit", text).Msg("handler ended, restarting")
 		return nil
 	}
@@ -155,46 +170,50 @@ func (h *handler) judgeEnding(proc *process, how ending) error {
 	return nil
 }
 
-// ping asks until the handler answers, whatever it answers. The real host's questions may each take as
-// long as an invocation; here the ready timeout bounds them all.
-func (h *handler) ping(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, h.readyTimeout)
-	defer cancel()
-	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, h.address+"/", http.NoBody)
-		if err != nil {
-			return fmt.Errorf("ask the handler whether it is ready: %w", err)
-		}
-		// One round trip: a redirect is an answer too.
-		response, err := h.client.Transport.RoundTrip(request)
-		if err == nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(response.Body, maxAnswerBytes))
-			_ = response.Body.Close()
-			return nil
-		}
-		if !pause(pingInterval, ctx.Done()) {
-			return fmt.Errorf("ask the handler whether it is ready: %w", ctx.Err())
-		}
+// isError reports whether the end of a process counts as an error of the handler: section C.3 of the
+// Functions host contract, newest host. The exit code is -1 after a signal.
+func isError(reason killReason, exitCode int) bool {
+	switch reason {
+	case neverReady:
+		return true
+	case functionTimeout, hostStopped:
+		return false
+	case notKilled:
 	}
+	return exitCode != 0 && exitCode != intentionalRestart
 }
 
-// await returns the process to send an invocation to, once one is ready. It gives up when the host is
-// stopping, or with errInitTime when none was ready for too long.
+// restartBudget counts handler errors. It forgets them when the next error comes more than errorWindow later.
+type restartBudget struct {
+	limit  int // negative: none
+	errors int
+	latest time.Time
+}
+
+// spend counts an error and reports whether the handler may be restarted.
+func (b *restartBudget) spend(now time.Time) bool {
+	if !b.latest.IsZero() && now.Sub(b.latest) > errorWindow {
+		b.errors = 0
+	}
+	b.errors++
+	b.latest = now
+	return b.limit < 0 || b.errors < b.limit
+}
+
+// await returns a process that is ready for an invocation. It fails when the host is stopping, or with
+// errInitTime when no process was ready for too long.
 func (h *handler) await(stopping <-chan struct{}) (*process, error) {
 	limit := time.NewTimer(readyRounds * h.readyTimeout)
 	defer limit.Stop()
 	for {
 		h.mu.Lock()
-		proc, over, changed := h.ready, h.over, h.changed
+		proc, becameReady := h.ready, h.becameReady
 		h.mu.Unlock()
-		switch {
-		case proc != nil:
+		if proc != nil {
 			return proc, nil
-		case over:
-			return nil, errNoHandler
 		}
 		select {
-		case <-changed:
+		case <-becameReady:
 		case <-stopping:
 			return nil, errNoHandler
 		case <-limit.C:
@@ -203,45 +222,98 @@ func (h *handler) await(stopping <-chan struct{}) (*process, error) {
 	}
 }
 
-// condemn has the process killed and another one started, which counts as no error. All invocations
-// that it is working on fail.
-func (h *handler) condemn(proc *process) {
-	proc.condemned.Store(true)
-	h.dismiss(proc)
-	proc.kill()
-}
-
 func (h *handler) setReady(proc *process) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if proc.condemned.Load() {
-		return
-	}
 	h.ready = proc
-	h.announce()
+	close(h.becameReady)
+	h.becameReady = make(chan struct{})
 }
 
-// dismiss sends no more invocations to the process.
-func (h *handler) dismiss(proc *process) {
+// retire sends no more invocations to the process.
+func (h *handler) retire(proc *process) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ready == proc {
 		h.ready = nil
-		h.announce()
+	}
+	h.client.CloseIdleConnections()
+}
+
+// replace kills the process after a function timeout. All its invocations fail, and a new process starts.
+func (h *handler) replace(proc *process) {
+	h.retire(proc)
+	proc.kill(functionTimeout)
+}
+
+// killReason is why the host killed a process.
+type killReason int32
+
+const (
+	notKilled killReason = iota
+	neverReady
+	functionTimeout
+	hostStopped
+)
+
+// process is one run of the handler.
+type process struct {
+	cmd *exec.Cmd
+	// done is closed when the process has ended and its output was passed on.
+	done   chan struct{}
+	killed atomic.Int32
+	stderr *lineWriter // read it after done is closed
+}
+
+// startProcess starts the handler in its own process group: the terminal's signals reach it only through the
+// host, and its child processes end with it.
+func (h *handler) startProcess(ctx context.Context) (*process, error) {
+	output := new(sync.Mutex)
+	stdout := &lineWriter{mu: output, dst: h.stdout}
+	p := &process{done: make(chan struct{}), stderr: &lineWriter{mu: output, dst: h.stderr}}
+	p.cmd = exec.CommandContext(ctx, h.command.path, h.command.args...) //nolint:gosec // the command is host.json's
+	p.cmd.Dir, p.cmd.Env = h.command.dir, h.env
+	p.cmd.Stdout, p.cmd.Stderr = stdout, p.stderr
+	p.cmd.WaitDelay = outputDelay
+	p.cmd.SysProcAttr = ownGroup()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start handler %s: %w; if it was not built for this machine, run `make build`", h.command.path, err)
+	}
+	go func() { // the supervisor waits for done
+		_ = p.cmd.Wait() // the process state has the result
+		stdout.flush()
+		p.stderr.flush()
+		close(p.done)
+	}()
+	return p, nil
+}
+
+func (p *process) pid() int { return p.cmd.Process.Pid }
+
+func (p *process) killReason() killReason { return killReason(p.killed.Load()) }
+
+// exitText describes how the process ended, with the last lines of its stderr. Call it after done is closed.
+func (p *process) exitText() string {
+	text := p.cmd.ProcessState.String()
+	if len(p.stderr.last) > 0 {
+		text += ": " + strings.Join(p.stderr.last, "; ")
+	}
+	return text
+}
+
+// interrupt sends the signal of Ctrl-C. After the end of a process its id may belong to another one.
+func (p *process) interrupt() {
+	if !closed(p.done) {
+		interruptGroup(p.cmd.Process)
 	}
 }
 
-func (h *handler) setOver() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ready, h.over = nil, true
-	h.announce()
-}
-
-// announce wakes those who wait for a change. The caller holds mu.
-func (h *handler) announce() {
-	close(h.changed)
-	h.changed = make(chan struct{})
+// kill ends the process and its children at once. The first reason counts.
+func (p *process) kill(reason killReason) {
+	p.killed.CompareAndSwap(int32(notKilled), int32(reason))
+	if !closed(p.done) {
+		killGroup(p.cmd.Process)
+	}
 }
 
 // pause waits and reports whether it waited to the end, rather than for the signal.

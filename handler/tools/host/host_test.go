@@ -66,8 +66,8 @@ type runningHost struct {
 	result chan error
 }
 
-// startHost runs a host until the test ends; mode says how the fake handler behaves.
-func startHost(t *testing.T, mode string, change func(*Options)) *runningHost {
+// startHost runs a host until the test ends; mode selects the behaviour of the fake handler.
+func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 	t.Helper()
 	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
 	if err := r.store.Create(t.Context(), "work"); err != nil {
@@ -82,11 +82,11 @@ func startHost(t *testing.T, mode string, change func(*Options)) *runningHost {
 		Stderr: r.output,
 		Log:    zerolog.New(r.log).Level(zerolog.DebugLevel),
 	}
-	if change != nil {
-		change(&options)
-	}
 	r.Host = New(options)
 	r.grace = 100 * time.Millisecond
+	if change != nil {
+		change(r.Host)
+	}
 	ctx, stop := context.WithCancel(context.Background())
 	r.stop = stop
 	var running sync.WaitGroup
@@ -112,22 +112,24 @@ func (r *runningHost) put(content string) {
 // ended waits for Run to return and hands on its error.
 func (r *runningHost) ended() error {
 	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), patience)
+	defer cancel()
 	select {
 	case err := <-r.result:
 		return err
-	case <-time.After(patience):
+	case <-ctx.Done():
 		r.t.Fatal("the host does not stop")
 		return nil
 	}
 }
 
 // summary waits for Run to return without error.
-func (r *runningHost) summary() FunctionStats {
+func (r *runningHost) summary() stats {
 	r.t.Helper()
 	if err := r.ended(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}
-	return r.Stats().Functions["Fn"]
+	return r.counts.snapshot()
 }
 
 // recorder is a writer whose content can be waited for.
@@ -153,10 +155,11 @@ func (r *recorder) text() string {
 	return r.content.String()
 }
 
-// waitFor waits until text stands in what was written at least count times.
+// waitFor waits until text was written at least count times.
 func (r *recorder) waitFor(t *testing.T, text string, count int) {
 	t.Helper()
-	deadline := time.After(patience)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
 	for {
 		r.mu.Lock()
 		found, changed := strings.Count(r.content.String(), text), r.changed
@@ -166,13 +169,13 @@ func (r *recorder) waitFor(t *testing.T, text string, count int) {
 		}
 		select {
 		case <-changed:
-		case <-deadline:
+		case <-ctx.Done():
 			t.Fatalf("%q was written %d times, want %d", text, found, count)
 		}
 	}
 }
 
-func TestRun_options(t *testing.T) {
+func TestRunOptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Options)
 		want   string
@@ -187,7 +190,7 @@ func TestRun_options(t *testing.T) {
 		"no_path":            {func(o *Options) { o.App.Host.Handler.Executable = "" }, "defaultExecutablePath is missing"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := startHost(t, "serve", test.change)
+			h := startHost(t, "serve", func(h *Host) { test.change(&h.options) })
 			if err := h.ended(); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("Run: %v, want an error with %q", err, test.want)
 			}
@@ -195,13 +198,13 @@ func TestRun_options(t *testing.T) {
 	}
 }
 
-func TestRun_executable_not_executable(t *testing.T) {
-	h := startHost(t, "serve", func(o *Options) {
-		path := filepath.Join(o.App.Dir, "handler")
+func TestRunExecutableNotExecutable(t *testing.T) {
+	h := startHost(t, "serve", func(h *Host) {
+		path := filepath.Join(h.options.App.Dir, "handler")
 		if err := os.WriteFile(path, []byte("no program"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		o.App.Host.Handler.Executable = "handler"
+		h.options.App.Host.Handler.Executable = "handler"
 	})
 	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "start handler "+h.options.App.Dir) {
 		t.Errorf("Run: %v, want an error that names the executable", err)

@@ -3,49 +3,47 @@ package host
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
-	"unicode/utf8"
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/queue"
 )
 
 const (
-	// clientTimeoutExtra is what the real host's HTTP client waits beyond functionTimeout.
-	clientTimeoutExtra = time.Minute
-	// idleConnTimeout is when .NET closes a connection that nobody uses.
+	// idleConnTimeout is when .NET closes an unused connection.
 	idleConnTimeout = time.Minute
 	// maxRedirects is how many redirects .NET's HttpClient follows.
 	maxRedirects = 50
+	// maxAnswerBytes bounds what is read of an answer. The real host reads up to 2 GiB.
+	maxAnswerBytes = 16 << 20
 )
 
-// outcome is what became of one delivery of a message.
+// outcome is the result of one delivery of a message.
 type outcome int
 
 const (
-	notInvoked outcome = iota // the host is stopping: the message had no try
+	notInvoked outcome = iota // the host is stopping: the message was not tried
 	succeeded
-	failedTry
+	failed
+	undecodable // the message's text is not in the queue's encoding: it was not tried
 )
 
-var (
-	errNotText = errors.New("the message is not valid UTF-8: text mode cannot hand it over (use dataType binary)")
-	errCut     = errors.New("the host stopped before the handler answered")
-)
+// errNoResult means that the host ignores the answer and waits until the function times out.
+var errNoResult = errors.New("handler answered with success and no JSON object")
 
-// newClient returns a client that does as .NET's does in the real host: HTTP/1.1, no proxy, no cookies,
-// no compression, redirects followed, as many connections as it takes.
-func newClient(functionTimeout time.Duration) *http.Client {
-	client := &http.Client{
+// newClient returns a client that behaves like .NET's in the real host: HTTP/1.1, no proxy, no cookies, no
+// compression, redirects followed, no limit on connections.
+func newClient() *http.Client {
+	return &http.Client{
 		Transport: &http.Transport{
 			DisableCompression:  true,
 			MaxIdleConnsPerHost: queue.MaxBatch,
@@ -58,58 +56,21 @@ func newClient(functionTimeout time.Duration) *http.Client {
 			return nil
 		},
 	}
-	if functionTimeout > 0 {
-		client.Timeout = functionTimeout + clientTimeoutExtra
-	}
-	return client
 }
 
-// invoker hands messages and timer runs to the handler.
+// invoker sends invocations to the handler.
 type invoker struct {
-	handler       *handler
-	timeout       time.Duration // functionTimeout; 0 or less: none
-	grace         time.Duration
-	contentLength bool
-	stopping      <-chan struct{}
-	fatal         func(error) // stops the host
-	log           zerolog.Logger
+	handler  *handler
+	timeout  time.Duration // functionTimeout; 0 or less: none
+	grace    time.Duration
+	stopping <-chan struct{}
+	fatal    func(error) // stops the host
+	log      zerolog.Logger
 }
 
-// trigger is what an invocation comes of.
-type trigger struct {
-	function string
-	reason   string // as the real host logs it
-	// subject adds to the log line what the invocation is about; nil adds nothing.
-	subject zerolog.LogObjectMarshaler
-	// body makes the body of the POST. An error fails the invocation without one.
-	body func(now time.Time, randGUID string) ([]byte, error)
-}
-
-// invoke has the handler work on a message. It returns when the invocation is over, at the latest when
-// ctx has ended.
-func (i *invoker) invoke(ctx context.Context, fn functionapp.Function, msg queue.Message, content []byte) outcome {
-	return i.run(ctx, trigger{
-		function: fn.Name,
-		reason:   "New queue message detected on '" + fn.Queue + "'.",
-		subject:  subject(msg),
-		body: func(now time.Time, randGUID string) ([]byte, error) {
-			if fn.DataType != functionapp.DataBinary && !utf8.Valid(content) {
-				return nil, errNotText
-			}
-			return invocation{function: fn, message: msg, content: content, now: now, randGUID: randGUID}.body(), nil
-		},
-	})
-}
-
-// subject is what may be logged of a message.
-type subject queue.Message
-
-func (s subject) MarshalZerologObject(event *zerolog.Event) {
-	event.Str("message_id", s.ID).Int64("dequeue_count", s.DequeueCount)
-}
-
-// run waits for a handler that is ready, hands it the invocation and judges the answer.
-func (i *invoker) run(ctx context.Context, t trigger) outcome {
+// invoke waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
+// the invocation short.
+func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
 	proc, err := i.handler.await(i.stopping)
 	if err != nil {
 		if errors.Is(err, errInitTime) {
@@ -119,77 +80,59 @@ func (i *invoker) run(ctx context.Context, t trigger) outcome {
 	}
 
 	id := uuid.NewString()
-	log := i.log.With().Str("function", t.function).Str("invocation_id", id).Logger()
-	log.Info().Str("reason", t.reason).EmbedObject(t.subject).Msg("Executing")
+	log := i.log.With().Str("function", inv.function).Str("invocation_id", id).Logger()
+	executing := log.Info().Str("reason", inv.reason)
+	if inv.message.ID != "" {
+		executing = executing.Str("message_id", inv.message.ID).Int64("dequeue_count", inv.message.DequeueCount)
+	}
+	executing.Msg("Executing")
 	begin := time.Now()
-	var answer judgement
-	if body, err := t.body(begin, uuid.NewString()); err != nil {
-		answer = failed(err)
-	} else {
-		answer = i.exchange(ctx, proc, id, t.function, body, log)
+	logs, err := []string(nil), inv.err
+	if err == nil {
+		logs, err = i.exchange(ctx, proc, id, inv, log)
 	}
 	took := time.Since(begin)
-	if answer.verdict != success {
-		log.Error().Err(answer.err).Dur("took", took).Str("result", "Failed").Msg("Executed")
-		return failedTry
+	if err != nil {
+		log.Error().Err(err).Dur("took", took).Str("result", "Failed").Msg("Executed")
+		return failed
 	}
-	for _, line := range answer.logs {
+	for _, line := range logs {
 		log.Info().Msg(line)
 	}
 	log.Info().Dur("took", took).Str("result", "Succeeded").Msg("Executed")
 	return succeeded
 }
 
-// exchange posts the invocation and waits for the answer until the function times out; then the
-// handler is condemned: section C.6 of the Functions host contract. It never returns hang.
-func (i *invoker) exchange(ctx context.Context, proc *process, id, function string, body []byte, log zerolog.Logger) judgement {
-	var posting sync.WaitGroup
-	defer posting.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	answers := make(chan judgement, 1)
-	posting.Go(func() { answers <- i.post(ctx, id, function, body) })
-
-	var timeout <-chan time.Time
+// exchange posts the invocation and returns the log lines of the answer. If the answer is not there when the
+// function times out, it kills the handler after the grace: section C.6 of the Functions host contract.
+func (i *invoker) exchange(ctx context.Context, proc *process, id string, inv invocation, log zerolog.Logger) ([]string, error) {
+	begin := time.Now()
 	if i.timeout > 0 {
-		timer := time.NewTimer(i.timeout)
-		defer timer.Stop()
-		timeout = timer.C
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, i.timeout+i.grace)
+		defer cancel()
 	}
-	for {
-		select {
-		case answer := <-answers:
-			if answer.verdict != hang {
-				return answer
-			}
-			log.Warn().Dur("function_timeout", i.timeout).
-				Msg("handler answered with success and no JSON object: the host waits on until functionTimeout")
-		case <-timeout:
-			log.Error().Dur("function_timeout", i.timeout).Msg("function timed out: the handler will be killed and restarted")
-			grace := time.NewTimer(i.grace)
-			defer grace.Stop()
-			select {
-			case <-answers: // too late to count
-			case <-grace.C:
-			case <-ctx.Done():
-			}
-			i.handler.condemn(proc)
-			return failed(fmt.Errorf("timed out after %v (functionTimeout)", i.timeout))
-		case <-ctx.Done():
-			return failed(errCut)
-		}
+	logs, err := i.post(ctx, id, inv)
+	if errors.Is(err, errNoResult) {
+		log.Warn().Dur("function_timeout", i.timeout).Msg(err.Error() + ": the host waits until functionTimeout")
+		<-ctx.Done()
 	}
+	if i.timeout > 0 && time.Since(begin) >= i.timeout {
+		log.Error().Dur("function_timeout", i.timeout).Msg("function timed out: killing and restarting the handler")
+		i.handler.replace(proc)
+		return nil, fmt.Errorf("timed out after %v (functionTimeout)", i.timeout)
+	}
+	return logs, err
 }
 
-// post sends one invocation: section A.1 of the Functions host contract.
-func (i *invoker) post(ctx context.Context, id, function string, body []byte) judgement {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, i.handler.address+"/"+url.PathEscape(function), bytes.NewReader(body))
+// post sends one invocation, chunked as in Azure: section A.1 of the Functions host contract.
+func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string, error) {
+	address := i.handler.address + "/" + url.PathEscape(inv.function)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(inv.body))
 	if err != nil {
-		return failed(fmt.Errorf("invoke %s: %w", function, err))
+		return nil, fmt.Errorf("invoke %s: %w", inv.function, err)
 	}
-	if !i.contentLength {
-		request.ContentLength = -1
-	}
+	request.ContentLength = -1
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
 	request.Header.Set("User-Agent", "Azure-Functions-Host/"+hostVersion)
 	request.Header.Set("X-Azure-Functions-HostVersion", hostVersion)
@@ -197,15 +140,15 @@ func (i *invoker) post(ctx context.Context, id, function string, body []byte) ju
 
 	response, err := i.handler.client.Do(request)
 	if err != nil {
-		return failed(fmt.Errorf("handler gave no answer: %w", withoutURL(err)))
+		return nil, fmt.Errorf("handler did not answer: %w", withoutURL(err))
 	}
 	defer response.Body.Close()
 	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
 	if err != nil {
-		return failed(fmt.Errorf("handler broke off its answer: %w", withoutURL(err)))
+		return nil, fmt.Errorf("handler broke off its answer: %w", withoutURL(err))
 	}
 	if len(answer) > maxAnswerBytes {
-		return failed(fmt.Errorf("handler answered with more than %d bytes", maxAnswerBytes))
+		return nil, fmt.Errorf("handler answered with more than %d bytes", maxAnswerBytes)
 	}
 	return judge(response.StatusCode, response.Header.Get("Content-Type"), answer)
 }
@@ -216,4 +159,32 @@ func withoutURL(err error) error {
 		return e.Err
 	}
 	return err
+}
+
+// judge returns the log lines of an answer, or why the invocation failed: section B of the Functions host
+// contract. Status, media type and the shape of the body decide. No error contains anything of the body.
+func judge(status int, contentType string, body []byte) (logs []string, err error) {
+	if status < 200 || status > 299 {
+		return nil, fmt.Errorf("handler answered %d %s", status, http.StatusText(status))
+	}
+	if len(body) == 0 {
+		return nil, errNoResult
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil || mediaType != "application/json" && mediaType != "text/json" {
+		return nil, fmt.Errorf("handler answered %d with media type %q: the host reads application/json only", status, contentType)
+	}
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
+	if len(body) == 0 || string(body) == "null" {
+		return nil, errNoResult
+	}
+	var result struct {
+		Outputs map[string]json.RawMessage
+		Logs    []string
+	}
+	// The real host ignores what follows the object; a handler must not rely on that.
+	if json.Unmarshal(body, &result) != nil {
+		return nil, errors.New("handler answered with JSON other than an object with the object Outputs and the strings Logs")
+	}
+	return result.Logs, nil
 }

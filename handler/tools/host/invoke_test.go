@@ -2,6 +2,7 @@ package host
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -9,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
@@ -19,7 +21,7 @@ func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 	t.Helper()
 	server := httptest.NewServer(serve)
 	t.Cleanup(server.Close)
-	client := newClient(time.Minute)
+	client := newClient()
 	t.Cleanup(client.CloseIdleConnections)
 	ended := make(chan struct{})
 	close(ended) // there is no process to kill
@@ -27,7 +29,7 @@ func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 	return &invoker{
 		handler: &handler{
 			address: server.URL, client: client, readyTimeout: time.Minute,
-			ready: &process{done: ended}, changed: make(chan struct{}),
+			ready: &process{done: ended}, becameReady: make(chan struct{}),
 		},
 		timeout:  time.Minute,
 		stopping: make(chan struct{}),
@@ -38,8 +40,7 @@ func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 
 func (i *invoker) try(t *testing.T, ctx context.Context, dataType functionapp.DataType, content string) outcome { //nolint:revive // the test goes first
 	t.Helper()
-	inv := testInvocation(dataType, content)
-	return i.invoke(ctx, inv.function, inv.message, inv.content)
+	return i.invoke(ctx, testInvocation(dataType, content))
 }
 
 func answerObject(w http.ResponseWriter) {
@@ -47,58 +48,49 @@ func answerObject(w http.ResponseWriter) {
 	_, _ = w.Write([]byte(`{"Logs":["a log line"]}`))
 }
 
-func TestInvoke_request(t *testing.T) {
-	for name, contentLength := range map[string]bool{"chunked": false, "content_length": true} {
-		t.Run(name, func(t *testing.T) {
-			var got *http.Request
-			var body string
-			i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
-				content, _ := io.ReadAll(r.Body)
-				got, body = r, string(content)
-				answerObject(w)
-			})
-			i.contentLength = contentLength
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != succeeded {
-				t.Fatalf("outcome %d, want success", out)
-			}
-			if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
-				t.Errorf("request line %s %s %s", got.Method, got.RequestURI, got.Proto)
-			}
-			if !strings.HasPrefix(got.Host, "127.0.0.1:") {
-				t.Errorf("Host is %q", got.Host)
-			}
-			for header, want := range map[string]string{
-				"Content-Type":                  "application/json; charset=utf-8",
-				"User-Agent":                    "Azure-Functions-Host/" + hostVersion,
-				"X-Azure-Functions-HostVersion": hostVersion,
-				"Accept-Encoding":               "",
-			} {
-				if value := got.Header.Get(header); value != want {
-					t.Errorf("%s is %q, want %q", header, value, want)
-				}
-			}
-			id := got.Header.Get("X-Azure-Functions-InvocationId")
-			if len(id) != 36 || strings.Count(log.text(), id) != 3 {
-				t.Errorf("invocation id %q is not on the three log lines:\n%s", id, log.text())
-			}
-			wantLength := int64(-1)
-			if contentLength {
-				wantLength = int64(len(body))
-			}
-			if got.ContentLength != wantLength {
-				t.Errorf("Content-Length is %d, want %d", got.ContentLength, wantLength)
-			}
-			if !strings.HasPrefix(body, `{"Data":{"msg":"aGVsbG8="},"Metadata":{`) {
-				t.Errorf("body is %s", body)
-			}
-			if strings.Contains(log.text(), "aGVsbG8=") || strings.Contains(log.text(), "hello") {
-				t.Errorf("the log has the content:\n%s", log.text())
-			}
-		})
+func TestInvokeRequest(t *testing.T) {
+	var got *http.Request
+	var body string
+	i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
+		content, _ := io.ReadAll(r.Body)
+		got, body = r, string(content)
+		answerObject(w)
+	})
+	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != succeeded {
+		t.Fatalf("outcome %d, want success", out)
+	}
+	if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
+		t.Errorf("request line %s %s %s", got.Method, got.RequestURI, got.Proto)
+	}
+	if !strings.HasPrefix(got.Host, "127.0.0.1:") {
+		t.Errorf("Host is %q", got.Host)
+	}
+	for header, want := range map[string]string{
+		"Content-Type":                  "application/json; charset=utf-8",
+		"User-Agent":                    "Azure-Functions-Host/" + hostVersion,
+		"X-Azure-Functions-HostVersion": hostVersion,
+		"Accept-Encoding":               "",
+	} {
+		if value := got.Header.Get(header); value != want {
+			t.Errorf("%s is %q, want %q", header, value, want)
+		}
+	}
+	id := got.Header.Get("X-Azure-Functions-InvocationId")
+	if len(id) != 36 || strings.Count(log.text(), id) != 3 {
+		t.Errorf("invocation id %q is not on the three log lines:\n%s", id, log.text())
+	}
+	if got.ContentLength != -1 {
+		t.Errorf("Content-Length is %d, want a chunked request", got.ContentLength)
+	}
+	if !strings.HasPrefix(body, `{"Data":{"msg":"aGVsbG8="},"Metadata":{`) {
+		t.Errorf("body is %s", body)
+	}
+	if strings.Contains(log.text(), "aGVsbG8=") || strings.Contains(log.text(), "hello") {
+		t.Errorf("the log has the content:\n%s", log.text())
 	}
 }
 
-func TestInvoke_redirects(t *testing.T) {
+func TestInvokeRedirects(t *testing.T) {
 	for name, test := range map[string]struct {
 		status     int
 		wantMethod string
@@ -107,7 +99,7 @@ func TestInvoke_redirects(t *testing.T) {
 		"found_becomes_get":   {http.StatusFound, http.MethodGet, succeeded},
 		"see_other":           {http.StatusSeeOther, http.MethodGet, succeeded},
 		"temporary_keeps":     {http.StatusTemporaryRedirect, http.MethodPost, succeeded},
-		"not_modified_is_not": {http.StatusNotModified, "", failedTry},
+		"not_modified_is_not": {http.StatusNotModified, "", failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			method, length := "", 0
@@ -131,18 +123,18 @@ func TestInvoke_redirects(t *testing.T) {
 	}
 }
 
-func TestInvoke_endless_redirects(t *testing.T) {
+func TestInvokeEndlessRedirects(t *testing.T) {
 	hops := 0
 	i, _ := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
 		hops++
 		http.Redirect(w, r, "/again", http.StatusFound)
 	})
-	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry || hops != maxRedirects+1 {
+	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failed || hops != maxRedirects+1 {
 		t.Errorf("outcome %d after %d requests, want failure after %d", out, hops, maxRedirects+1)
 	}
 }
 
-func TestInvoke_failures(t *testing.T) {
+func TestInvokeFailures(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"status":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
 		"broken_off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
@@ -153,7 +145,7 @@ func TestInvoke_failures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, log := readyInvoker(t, serve)
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry {
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failed {
 				t.Errorf("outcome %d, want failure", out)
 			}
 			if !strings.Contains(log.text(), `"result":"Failed"`) {
@@ -168,14 +160,14 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
 // Text mode cannot carry such a message: a failed attempt that the handler never hears of.
-func TestInvoke_text_that_is_none(t *testing.T) {
+func TestInvokeTextThatIsNone(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
-	if out := i.try(t, t.Context(), functionapp.DataString, "\xff"); out != failedTry {
+	if out := i.try(t, t.Context(), functionapp.DataString, "\xff"); out != failed {
 		t.Errorf("outcome %d, want failure", out)
 	}
 }
 
-func TestInvoke_timeout_condemns_the_handler(t *testing.T) {
+func TestInvokeTimeoutCondemnsTheHandler(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"empty":  func(http.ResponseWriter, *http.Request) {},
 		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
@@ -187,11 +179,11 @@ func TestInvoke_timeout_condemns_the_handler(t *testing.T) {
 			})
 			i.timeout, i.grace = 20*time.Millisecond, 20*time.Millisecond
 			proc := i.handler.ready
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failedTry {
+			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failed {
 				t.Errorf("outcome %d, want failure", out)
 			}
-			if !proc.condemned.Load() || i.handler.ready != nil {
-				t.Error("the handler was not condemned")
+			if proc.killReason() != functionTimeout || i.handler.ready != nil {
+				t.Error("the handler was not killed")
 			}
 			if !strings.Contains(log.text(), "timed out after 20ms") {
 				t.Errorf("log:\n%s", log.text())
@@ -201,7 +193,7 @@ func TestInvoke_timeout_condemns_the_handler(t *testing.T) {
 }
 
 // Without a function timeout an answer that hangs does so until the host has stopped.
-func TestInvoke_no_timeout(t *testing.T) {
+func TestInvokeNoTimeout(t *testing.T) {
 	answered := make(chan struct{})
 	i, log := readyInvoker(t, func(http.ResponseWriter, *http.Request) { close(answered) })
 	i.timeout = -1
@@ -209,14 +201,14 @@ func TestInvoke_no_timeout(t *testing.T) {
 	out := make(chan outcome)
 	go func() { out <- i.try(t, ctx, functionapp.DataBinary, "hello") }()
 	<-answered
-	log.waitFor(t, "waits on until functionTimeout", 1)
+	log.waitFor(t, "the host waits until functionTimeout", 1)
 	cut()
-	if got := <-out; got != failedTry {
+	if got := <-out; got != failed {
 		t.Errorf("outcome %d, want failure", got)
 	}
 }
 
-func TestInvoke_while_stopping(t *testing.T) {
+func TestInvokeWhileStopping(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
 	i.handler.ready = nil
 	stopping := make(chan struct{})
@@ -224,5 +216,75 @@ func TestInvoke_while_stopping(t *testing.T) {
 	close(stopping)
 	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != notInvoked {
 		t.Errorf("outcome %d, want none", out)
+	}
+}
+
+// errAny is any error other than errNoResult.
+var errAny = errors.New("any")
+
+func TestJudge(t *testing.T) {
+	const jsonType = "application/json"
+	for name, test := range map[string]struct {
+		status      int
+		contentType string
+		body        string
+		want        error // nil: success; errAny: a failure
+	}{
+		"object":                 {200, jsonType, `{}`, nil},
+		"charset":                {200, "Application/JSON; charset=utf-8", `{}`, nil},
+		"text_json":              {200, "text/json", `{}`, nil},
+		"other_2xx":              {299, jsonType, `{"Outputs":{"res":1},"ReturnValue":5}`, nil},
+		"unknown_members":        {200, jsonType, `{"other":1}`, nil},
+		"null_members":           {200, jsonType, `{"Outputs":null,"Logs":null,"ReturnValue":null}`, nil},
+		"byte_order_mark":        {200, jsonType, "\ufeff{}", nil},
+		"empty":                  {200, jsonType, ``, errNoResult},
+		"empty_of_any_type":      {200, "text/plain", ``, errNoResult},
+		"empty_of_no_type":       {202, "", ``, errNoResult},
+		"no_content":             {204, "", ``, errNoResult},
+		"null":                   {200, jsonType, ` null `, errNoResult},
+		"white_space":            {200, jsonType, " \r\n", errNoResult},
+		"array":                  {200, jsonType, `[]`, errAny},
+		"string":                 {200, jsonType, `"ok"`, errAny},
+		"number":                 {200, jsonType, `1`, errAny},
+		"malformed":              {200, jsonType, `{"Logs":`, errAny},
+		"trailing":               {200, jsonType, `{} x`, errAny},
+		"text":                   {200, "text/plain", `{}`, errAny},
+		"white_space_text":       {200, "text/plain", ` `, errAny},
+		"no_type":                {200, "", `{}`, errAny},
+		"bad_type":               {200, "application/json; =", `{}`, errAny},
+		"outputs_are_no_object":  {200, jsonType, `{"Outputs":[]}`, errAny},
+		"logs_are_no_array":      {200, jsonType, `{"Logs":"x"}`, errAny},
+		"logs_hold_objects":      {200, jsonType, `{"Logs":[{}]}`, errAny},
+		"not_modified":           {304, jsonType, `{}`, errAny},
+		"bad_request":            {400, jsonType, `{}`, errAny},
+		"internal_error":         {500, jsonType, `{}`, errAny},
+		"internal_error_empty":   {500, "", ``, errAny},
+		"informational_is_error": {199, jsonType, `{}`, errAny},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := judge(test.status, test.contentType, []byte(test.body))
+			got := err
+			if err != nil && !errors.Is(err, errNoResult) {
+				got = errAny
+			}
+			if !errors.Is(got, test.want) {
+				t.Errorf("error %v, want %v", err, test.want)
+			}
+		})
+	}
+}
+
+func TestJudgeLogs(t *testing.T) {
+	logs, err := judge(200, "application/json", []byte(`{"logs":["one","two\n"]}`))
+	if diff := cmp.Diff([]string{"one", "two\n"}, logs); diff != "" || err != nil {
+		t.Errorf("error %v, logs (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestJudgeKeepsBodiesOutOfErrors(t *testing.T) {
+	for _, body := range []string{`{"secret`, `"secret"`, `{"Logs":"secret"}`, `{"Outputs":"secret"}`} {
+		if _, err := judge(200, "application/json", []byte(body)); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("error for %s is %v, want one without the body", body, err)
+		}
 	}
 }

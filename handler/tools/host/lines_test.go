@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -35,7 +36,7 @@ func TestLineWriter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dst := &writes{err: errors.New("closed")}
-			w := &lineWriter{dst: dst}
+			w := &lineWriter{mu: new(sync.Mutex), dst: dst}
 			for _, p := range test.in {
 				if n, err := w.Write([]byte(p)); n != len(p) || err != nil {
 					t.Fatalf("Write = %d, %v, want %d, nil", n, err, len(p))
@@ -49,16 +50,15 @@ func TestLineWriter(t *testing.T) {
 	}
 }
 
-func TestTail(t *testing.T) {
-	var last tail
-	w := &lineWriter{dst: &writes{}, seen: last.add}
+func TestLastLines(t *testing.T) {
+	w := &lineWriter{mu: new(sync.Mutex), dst: &writes{}}
 	for _, p := range []string{"1\n", "2\n3\n", "4\n", "5"} {
 		if _, err := w.Write([]byte(p)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	w.flush()
-	if got := last.String(); got != "3; 4; 5" {
-		t.Errorf("tail is %q, want the last three lines", got)
+	if diff := cmp.Diff([]string{"3", "4", "5"}, w.last); diff != "" {
+		t.Errorf("last lines (-want +got):\n%s", diff)
 	}
 }

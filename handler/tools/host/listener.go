@@ -4,129 +4,139 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/queue"
 )
 
-// rules are host.json's `extensions.queues` as a listener follows them.
-type rules struct {
-	batchSize   int
-	threshold   int // messages in flight at or below which the next poll starts
-	longestWait time.Duration
-	lease       time.Duration
-	retryDelay  time.Duration
-	maxDequeues int64
-	encoding    queue.Encoding
-}
+const (
+	// shortestPoll is the first wait after an empty poll.
+	shortestPoll = 100 * time.Millisecond
+	// longestPoll is the host's default for maxPollingInterval. A Development host replaces it by
+	// developmentPoll.
+	longestPoll     = time.Minute
+	developmentPoll = 2 * time.Second
+	// pollSpread is the random part of a wait, up or down.
+	pollSpread = 0.2
+	// renewalFloor is the shortest wait between two renewals of a lease of 10 minutes or more.
+	renewalFloor = time.Minute
+	// storageTimeout bounds one storage operation. The host's stop does not end the completion of a message,
+	// so a stop can take this much longer.
+	storageTimeout = 15 * time.Second
+	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
+	// no time-to-live.
+	poisonTTL = 7 * 24 * time.Hour
+)
 
-func newRules(o functionapp.QueueOptions, lease time.Duration, env []string) rules {
-	processors := runtime.NumCPU()
-	if sku, _ := lookupIn(env)("WEBSITE_SKU"); sku == "Dynamic" {
-		processors = 1
-	}
-	threshold := o.NewBatchThreshold
-	if threshold < 0 {
-		threshold = o.BatchSize / 2 * processors
-	}
-	return rules{
-		batchSize:   o.BatchSize,
-		threshold:   threshold,
-		longestWait: pollLimit(o.MaxPollingInterval),
-		lease:       lease,
-		retryDelay:  o.VisibilityTimeout,
-		maxDequeues: o.MaxDequeueCount,
-		encoding:    o.MessageEncoding,
-	}
-}
-
-// invokeFunc hands a message to the handler and tells what became of it.
-type invokeFunc func(ctx context.Context, fn functionapp.Function, msg queue.Message, content []byte) outcome
-
-// listener polls one function's queue and has its messages handled: section D of the Functions host
-// contract. Set the fields of the second group before run.
+// listener polls one function's queue and invokes the function for each message: section D of the Functions
+// host contract.
 type listener struct {
 	fn     functionapp.Function
-	rules  rules
+	queues functionapp.QueueOptions // with the host's defaults filled in
+	lease  time.Duration
+	poison string // empty if the queue has none
 	store  queue.Store
-	poison string // empty: the queue has none
-	invoke invokeFunc
-
-	counts *counters
+	invoke func(context.Context, invocation) outcome
+	count  func(change func(*stats))
+	random func() float64 // in [0,1)
+	fatal  func(error)    // stops the host
 	log    zerolog.Logger
-	random func() float64     // in [0,1)
-	fatal  func(error)        // stops the host
-	wrote  func(queue string) // called after a write to a queue
 
-	// wake has room for one: waking twice is waking once.
-	wake chan struct{}
-	// finished has room for all messages in flight, so that none waits for the loop.
-	finished chan struct{}
+	inFlight atomic.Int64
+	finished chan struct{} // has room for one signal
 	messages sync.WaitGroup
 
-	// What follows belongs to run.
-	inFlight int
-	exists   bool
-	trouble  string
+	// These belong to run.
+	exists bool
+	state  string // whether the queue can be read, as logged last
 }
 
-func newListener(fn functionapp.Function, r rules, store queue.Store, invoke invokeFunc) *listener {
+const readable = "queue can be read"
+
+func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error)) *listener {
 	poison, _ := queue.PoisonName(fn.Queue)
 	return &listener{
 		fn:       fn,
-		rules:    r,
-		store:    store,
+		queues:   withDefaults(h.options.App.Host.Queues, h.options.Env),
+		lease:    h.options.Lease,
 		poison:   poison,
-		invoke:   invoke,
-		wake:     make(chan struct{}, 1),
-		finished: make(chan struct{}, r.batchSize+r.threshold),
+		store:    h.options.Store,
+		invoke:   i.invoke,
+		count:    h.counts.update,
+		random:   rand.Float64,
+		fatal:    fatal,
+		log:      h.options.Log.With().Str("function", fn.Name).Str("queue", fn.Queue).Logger(),
+		finished: make(chan struct{}, 1),
+		state:    readable,
 	}
 }
 
-// wakeUp ends the wait for the next poll.
-func (l *listener) wakeUp() {
-	select {
-	case l.wake <- struct{}{}:
-	default:
+// withDefaults fills in the host's defaults. Those of the polling interval cannot be told from the same value
+// in host.json, and a Development host shortens both.
+func withDefaults(o functionapp.QueueOptions, env []string) functionapp.QueueOptions {
+	if o.NewBatchThreshold < 0 {
+		processors := runtime.NumCPU()
+		if slices.Contains(env, "WEBSITE_SKU=Dynamic") {
+			processors = 1
+		}
+		o.NewBatchThreshold = o.BatchSize / 2 * processors
 	}
+	if o.MaxPollingInterval == 0 || o.MaxPollingInterval == longestPoll {
+		o.MaxPollingInterval = developmentPoll
+	}
+	return o
 }
 
-// run polls until stopping is closed and returns when all messages are completed. The end of ctx cuts
-// short what is in flight.
+// run polls until stopping is closed, and returns when all messages are completed. The end of ctx cuts
+// invocations short.
 func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 	defer l.messages.Wait()
-	waits := backoff{longest: l.rules.longestWait}
+	waits := backoff{longest: l.queues.MaxPollingInterval}
 	for !closed(stopping) {
 		batch, err := l.poll(ctx)
 		if errors.Is(err, queue.ErrRefused) {
-			l.fatal(fmt.Errorf("function %s cannot read its queue, which makes the real host crash; "+
+			l.fatal(fmt.Errorf("function %s cannot read its queue, at which the real host crashes; "+
 				"check the credentials and their rights: %w", l.fn.Name, err))
 			return
 		}
 		l.report(err)
 		if len(batch) == 0 {
-			l.rest(waits.next(l.random()), stopping)
+			pause(waits.next(l.random()), stopping)
 			continue
 		}
-		waits.found()
+		waits = backoff{longest: waits.longest}
 		for _, msg := range batch {
-			l.inFlight++
+			l.inFlight.Add(1)
 			l.messages.Go(func() {
 				l.handle(ctx, msg, stopping)
-				l.finished <- struct{}{}
+				l.inFlight.Add(-1)
+				select {
+				case l.finished <- struct{}{}:
+				default:
+				}
 			})
 		}
-		l.makeRoom(stopping)
+		for l.inFlight.Load() > int64(l.queues.NewBatchThreshold) && !closed(stopping) {
+			select {
+			case <-l.finished:
+			case <-stopping:
+			}
+		}
 	}
 }
 
-// poll receives messages if the queue exists, which it never makes it do. It is not broken off by a
-// stop: what storage has leased to us would be out of reach until the lease ends.
+// poll receives messages if the queue exists; it never creates the queue. A stop does not interrupt it,
+// because messages that storage has leased would be out of reach until the lease ends.
 func (l *listener) poll(ctx context.Context) ([]queue.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
@@ -134,91 +144,173 @@ func (l *listener) poll(ctx context.Context) ([]queue.Message, error) {
 		if _, err := l.store.Count(ctx, l.fn.Queue); err != nil {
 			return nil, err
 		}
-		l.exists = true
 	}
-	batch, err := l.store.Receive(ctx, l.fn.Queue, l.rules.batchSize, l.rules.lease)
+	batch, err := l.store.Receive(ctx, l.fn.Queue, l.queues.BatchSize, l.lease)
 	l.exists = err == nil
 	return batch, err
 }
 
-// report logs what keeps the listener from polling when it changes, not at every poll.
+// report logs when it changes whether the queue can be read.
 func (l *listener) report(err error) {
-	trouble := ""
+	state, event := readable, l.log.Info()
 	switch {
 	case errors.Is(err, queue.ErrNoQueue):
-		trouble = "missing"
+		state, event = "queue does not exist: waiting for someone to create it", l.log.Warn()
 	case err != nil:
-		trouble = "unreachable"
+		state, event = "queue cannot be read: trying again", l.log.Warn().Err(err)
 	}
-	if trouble == l.trouble {
-		return
+	if state != l.state {
+		event.Msg(state)
 	}
-	l.trouble = trouble
-	switch trouble {
-	case "missing":
-		l.log.Warn().Msg("queue does not exist: waiting for somebody to create it")
-	case "unreachable":
-		l.log.Warn().Err(err).Msg("queue cannot be read: trying again until it can")
-	default:
-		l.log.Info().Msg("queue can be read")
-	}
+	l.state = state
 }
 
-// rest waits for the time of the next poll.
-func (l *listener) rest(d time.Duration, stopping <-chan struct{}) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	for {
-		select {
-		case <-timer.C:
-			return
-		case <-l.wake:
-			return
-		case <-stopping:
-			return
-		case <-l.finished:
-			l.inFlight--
-		}
-	}
+// backoff computes the waits between polls that find nothing: section D.2 of the Functions host contract.
+type backoff struct {
+	longest time.Duration
+	empty   int // polls since the latest message
+	capped  bool
 }
 
-// makeRoom waits until few enough messages are in flight.
-func (l *listener) makeRoom(stopping <-chan struct{}) {
-	for l.inFlight > l.rules.threshold {
-		select {
-		case <-l.finished:
-			l.inFlight--
-		case <-stopping:
-			return
-		}
+// next returns the wait after an empty poll; random is in [0,1).
+func (b *backoff) next(random float64) time.Duration {
+	wait := shortestPoll.Seconds()
+	if b.empty > 0 {
+		wait += (1 - pollSpread + 2*pollSpread*random) * math.Pow(2, float64(b.empty-1)) * shortestPoll.Seconds()
 	}
+	b.empty++
+	b.capped = b.capped || wait >= b.longest.Seconds()
+	if b.capped {
+		return b.longest
+	}
+	return time.Duration(wait * float64(time.Second))
 }
 
-// handle takes one message from its receipt to its completion.
+// handle processes one message from its receipt to its completion.
 func (l *listener) handle(ctx context.Context, msg queue.Message, stopping <-chan struct{}) {
 	log := l.log.With().Str("message_id", msg.ID).Int64("dequeue_count", msg.DequeueCount).Logger()
-	hasPoison := l.poison != ""
-	l.counts.count(l.fn.Name, func(s *FunctionStats) {
-		s.Received++
-		s.MaxDequeueCount = max(s.MaxDequeueCount, msg.DequeueCount)
+	l.count(func(s *stats) {
+		s.received++
+		s.maxDequeueCount = max(s.maxDequeueCount, msg.DequeueCount)
 	})
-	content, err := l.rules.encoding.Decode(msg.Text)
+	var out outcome
+	content, err := l.queues.MessageEncoding.Decode(msg.Text)
 	switch {
 	case err != nil:
 		log.Warn().Err(err).Msg("Message decoding has failed! Check MessageEncoding settings.")
-		l.carryOut(ctx, undecodable(hasPoison), msg, log)
-		return
-	case tooOften(msg.DequeueCount, l.rules.maxDequeues, hasPoison):
-		l.carryOut(ctx, poisonMessage, msg, log)
-		return
+		out = undecodable
+	case msg.DequeueCount > l.queues.MaxDequeueCount && l.poison != "":
+		out = failed // without another try
 	case closed(stopping):
-		l.carryOut(ctx, giveBack, msg, log)
-		return
+		out = notInvoked
+	default:
+		out, msg.PopReceipt = l.tryMessage(ctx, msg, content, log)
 	}
+	if err := l.complete(ctx, out, msg, log); err != nil {
+		log.Warn().Err(err).Msg("message not completed: it is visible again when its lease ends")
+		if errors.Is(err, queue.ErrRefused) {
+			l.fatal(fmt.Errorf("complete message of %s: %w", l.fn.Queue, err))
+		}
+	}
+}
 
-	renewal := startRenewal(ctx, l.store, l.fn.Queue, msg, l.rules.lease, log)
-	out := l.invoke(ctx, l.fn, msg, content)
-	msg.PopReceipt = renewal.end()
-	l.counts.countInvocation(l.fn.Name, out)
-	l.carryOut(ctx, complete(out, msg.DequeueCount, l.rules.maxDequeues, hasPoison), msg, log)
+// tryMessage invokes the function and renews the message's lease meanwhile. It returns the newest receipt.
+func (l *listener) tryMessage(ctx context.Context, msg queue.Message, content []byte, log zerolog.Logger) (out outcome, receipt string) {
+	done, receipts := make(chan struct{}), make(chan string)
+	go func() { receipts <- l.renew(ctx, msg, done, log) }()
+	out = l.invoke(ctx, messageInvocation(l.fn, msg, content, time.Now(), uuid.NewString()))
+	close(done)
+	l.count(func(s *stats) {
+		switch out {
+		case succeeded:
+			s.succeeded++
+		case failed:
+			s.failed++
+		case notInvoked, undecodable:
+		}
+	})
+	return out, <-receipts
+}
+
+// renew renews the message's lease until done is closed: after half the lease, and sooner after each failure.
+// Section D.4 of the Functions host contract.
+func (l *listener) renew(ctx context.Context, msg queue.Message, done <-chan struct{}, log zerolog.Logger) (receipt string) {
+	wait := l.lease / 2
+	for pause(wait, done) {
+		newest, err := l.update(ctx, msg, l.lease)
+		switch {
+		case err == nil:
+			msg.PopReceipt = newest
+			wait = l.lease / 2
+		case isGone(err):
+			log.Debug().Msg("message is gone: lease not renewed")
+			return msg.PopReceipt
+		default:
+			log.Warn().Err(err).Msg("lease not renewed")
+			wait = max(wait/2, min(renewalFloor, l.lease/10))
+		}
+	}
+	return msg.PopReceipt
+}
+
+// update sets how long the message stays invisible. The end of an invocation or of the host does not
+// interrupt it: if storage carries it out and the new receipt is lost, the message cannot be deleted.
+func (l *listener) update(ctx context.Context, msg queue.Message, delay time.Duration) (receipt string, err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	defer cancel()
+	return l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, delay)
+}
+
+// complete ends the delivery of a message: sections D.5 and D.7 of the Functions host contract. The host's
+// stop does not interrupt it.
+func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message, log zerolog.Logger) (err error) {
+	switch {
+	case out == succeeded:
+		err = l.remove(ctx, msg)
+	case out == notInvoked:
+		log.Info().Msg("the host is stopping: message is visible again")
+		_, err = l.update(ctx, msg, 0)
+	case l.poison == "":
+		log.Warn().Dur("lease", l.lease).Msg("message stays invisible until its lease ends: the queue has no poison queue")
+	case out == undecodable || msg.DequeueCount >= l.queues.MaxDequeueCount:
+		log.Warn().Msgf("Message has reached MaxDequeueCount of %d. Moving message to queue '%s'.", l.queues.MaxDequeueCount, l.poison)
+		err = l.moveToPoison(ctx, msg)
+	default:
+		_, err = l.update(ctx, msg, l.queues.VisibilityTimeout)
+	}
+	if isGone(err) {
+		log.Debug().Err(err).Msg("message is gone: nothing to complete")
+		return nil
+	}
+	return err
+}
+
+func (l *listener) remove(ctx context.Context, msg queue.Message) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	defer cancel()
+	return l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
+}
+
+// moveToPoison writes the message's text to the poison queue and deletes the message: section D.6 of the
+// Functions host contract. If the delete fails, both exist.
+func (l *listener) moveToPoison(ctx context.Context, msg queue.Message) error {
+	putCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	defer cancel()
+	item := queue.Item{Text: msg.Text, TTL: poisonTTL}
+	_, err := l.store.Put(putCtx, l.poison, item)
+	if errors.Is(err, queue.ErrNoQueue) {
+		if err = l.store.Create(putCtx, l.poison); err == nil {
+			_, err = l.store.Put(putCtx, l.poison, item)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("move message to %s: %w", l.poison, err)
+	}
+	l.count(func(s *stats) { s.poisoned++ })
+	return l.remove(ctx, msg)
+}
+
+// isGone reports whether the error says that another receiver has the message or that it was deleted.
+func isGone(err error) bool {
+	return errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue)
 }

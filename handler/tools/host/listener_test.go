@@ -3,8 +3,11 @@ package host
 import (
 	"context"
 	"errors"
+	"runtime"
 	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +18,9 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-func TestListener_backs_off(t *testing.T) {
+func TestListenerBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work", always(succeeded))
+		b := newListenerTest(t, "work", always(succeeded))
 		b.create()
 		b.start()
 		pass(8*time.Second + 50*time.Millisecond)
@@ -38,9 +41,9 @@ func TestListener_backs_off(t *testing.T) {
 	})
 }
 
-func TestListener_never_creates_its_queue(t *testing.T) {
+func TestListenerNeverCreatesItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work", always(succeeded))
+		b := newListenerTest(t, "work", always(succeeded))
 		b.start()
 		pass(time.Minute)
 		if _, err := b.store.Count(t.Context(), "work"); !errors.Is(err, queue.ErrNoQueue) {
@@ -49,57 +52,62 @@ func TestListener_never_creates_its_queue(t *testing.T) {
 		b.create()
 		b.put(hello)
 		pass(2 * time.Second)
-		if got := b.stop(); got.Succeeded != 1 {
+		if got := b.stop(); got.succeeded != 1 {
 			t.Errorf("stats %+v, want one success", got)
 		}
 	})
 }
 
-func TestListener_concurrency(t *testing.T) {
+func TestListenerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var inFlight, most int
-		b := newBench(t, "work", func(_ context.Context, _ functionapp.Function, _ queue.Message, content []byte) outcome {
+		b := newListenerTest(t, "work", func(_ context.Context, msg queue.Message) outcome {
 			mu.Lock()
 			inFlight++
 			most = max(most, inFlight)
 			mu.Unlock()
-			<-time.After(time.Duration(content[0]) * time.Second)
+			seconds, err := strconv.Atoi(msg.Text)
+			if err != nil {
+				t.Error(err)
+			}
+			pause(time.Duration(seconds)*time.Second, nil)
 			mu.Lock()
 			inFlight--
 			mu.Unlock()
 			return succeeded
 		})
+		b.queues.MessageEncoding = queue.None
 		b.create()
 		for i := range 40 {
-			b.put(queue.Base64.Encode([]byte{byte(1 + i%5)}))
+			b.put(strconv.Itoa(1 + i%5))
 		}
 		b.start()
 		pass(5 * time.Minute)
-		if got := b.stop(); got.Succeeded != 40 {
+		if got := b.stop(); got.succeeded != 40 {
 			t.Errorf("stats %+v, want 40 successes", got)
 		}
-		if most != b.rules.batchSize+b.rules.threshold {
+		if most != b.queues.BatchSize+b.queues.NewBatchThreshold {
 			t.Errorf("%d in flight at most, want batchSize + newBatchThreshold", most)
 		}
 	})
 }
 
 // With maxDequeueCount N a message is invoked N times, visibilityTimeout apart, and then moved.
-func TestListener_poison(t *testing.T) {
+func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		begin := time.Now()
-		b := newBench(t, "work", func(context.Context, functionapp.Function, queue.Message, []byte) outcome {
+		b := newListenerTest(t, "work", func(context.Context, queue.Message) outcome {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
-			return failedTry
+			return failed
 		})
 		b.create()
 		b.put(hello)
 		b.start()
 		pass(5 * time.Minute)
 		got := b.stop()
-		if want := (FunctionStats{Received: 3, Failed: 3, Poisoned: 1, MaxDequeueCount: 3}); got != want {
+		if want := (stats{received: 3, failed: 3, poisoned: 1, maxDequeueCount: 3}); got != want {
 			t.Errorf("stats %+v, want %+v", got, want)
 		}
 		if want := []time.Duration{0, 30 * time.Second, time.Minute}; !slices.Equal(tries, want) {
@@ -112,7 +120,7 @@ func TestListener_poison(t *testing.T) {
 	})
 }
 
-func wantPoison(t *testing.T, b *bench, text string) {
+func wantPoison(t *testing.T, b *listenerTest, text string) {
 	t.Helper()
 	poisoned := b.store.All(b.fn.Queue + "-poison")
 	if len(poisoned) != 1 || poisoned[0].Text != text || poisoned[0].NextVisibleAt.After(time.Now()) ||
@@ -121,18 +129,18 @@ func wantPoison(t *testing.T, b *bench, text string) {
 	}
 }
 
-func TestListener_moves_without_invoking(t *testing.T) {
+func TestListenerMovesWithoutInvoking(t *testing.T) {
 	for name, test := range map[string]struct {
 		text     string
 		receives int // before the listener starts
-		want     FunctionStats
+		want     stats
 	}{
-		"undecodable":        {"not base64!", 0, FunctionStats{Received: 1, Poisoned: 1, MaxDequeueCount: 1}},
-		"dequeued_too_often": {hello, 3, FunctionStats{Received: 1, Poisoned: 1, MaxDequeueCount: 4}},
+		"undecodable":        {"not base64!", 0, stats{received: 1, poisoned: 1, maxDequeueCount: 1}},
+		"dequeued_too_often": {hello, 3, stats{received: 1, poisoned: 1, maxDequeueCount: 4}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "work", func(context.Context, functionapp.Function, queue.Message, []byte) outcome {
+				b := newListenerTest(t, "work", func(context.Context, queue.Message) outcome {
 					t.Error("invoked")
 					return succeeded
 				})
@@ -156,14 +164,14 @@ func TestListener_moves_without_invoking(t *testing.T) {
 }
 
 // What fails on a poison queue stays there and is seen again when its lease ends, without limit.
-func TestListener_reads_poison_queue(t *testing.T) {
+func TestListenerReadsPoisonQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work-poison", always(failedTry))
+		b := newListenerTest(t, "work-poison", always(failed))
 		b.create()
 		b.put(hello, "not base64!")
 		b.start()
 		pass(time.Hour)
-		if got := b.stop(); got.Failed != 6 || got.Received != 12 || got.Poisoned != 0 {
+		if got := b.stop(); got.failed != 6 || got.received != 12 || got.poisoned != 0 {
 			t.Errorf("stats %+v, want both received six times in an hour", got)
 		}
 		if left := b.store.All("work-poison"); len(left) != 2 {
@@ -173,14 +181,11 @@ func TestListener_reads_poison_queue(t *testing.T) {
 }
 
 // Storage that is away for ten seconds, at any moment of a message's way, loses nothing.
-func TestListener_outage(t *testing.T) {
+func TestListenerOutage(t *testing.T) {
 	for name, from := range map[string]time.Duration{"before": 0, "while_invoked": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "work", func(context.Context, functionapp.Function, queue.Message, []byte) outcome {
-					<-time.After(8 * time.Second)
-					return succeeded
-				})
+				b := newListenerTest(t, "work", takes(8*time.Second))
 				b.fault = func(string) error {
 					if since := time.Since(b.begin); since >= from && since < from+10*time.Second {
 						return errDown
@@ -191,7 +196,7 @@ func TestListener_outage(t *testing.T) {
 				b.put(hello)
 				b.start()
 				pass(15 * time.Minute)
-				if got := b.stop(); got.Succeeded < 1 || got.Failed != 0 || b.refused != nil {
+				if got := b.stop(); got.succeeded < 1 || got.failed != 0 || b.refused != nil {
 					t.Errorf("stats %+v, fatal error %v, want a success", got, b.refused)
 				}
 				if left := b.store.All("work"); len(left) != 0 {
@@ -202,11 +207,11 @@ func TestListener_outage(t *testing.T) {
 	}
 }
 
-func TestListener_refusal_is_fatal(t *testing.T) {
+func TestListenerRefusalIsFatal(t *testing.T) {
 	for _, operation := range []string{"count", "receive", "delete"} {
 		t.Run(operation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBench(t, "work", always(succeeded))
+				b := newListenerTest(t, "work", always(succeeded))
 				b.fault = func(o string) error {
 					if o == operation {
 						return queue.ErrRefused
@@ -227,10 +232,10 @@ func TestListener_refusal_is_fatal(t *testing.T) {
 }
 
 // A delete that comes too late is no problem: the handler has settled the message itself.
-func TestListener_message_is_gone(t *testing.T) {
+func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var b *bench
-		b = newBench(t, "work", func(ctx context.Context, _ functionapp.Function, msg queue.Message, _ []byte) outcome {
+		var b *listenerTest
+		b = newListenerTest(t, "work", func(ctx context.Context, msg queue.Message) outcome {
 			if _, err := b.store.Update(ctx, "work", msg.ID, msg.PopReceipt, "bmV4dA==", time.Hour); err != nil {
 				t.Error(err)
 			}
@@ -247,18 +252,15 @@ func TestListener_message_is_gone(t *testing.T) {
 	})
 }
 
-func TestListener_stop(t *testing.T) {
+func TestListenerStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work", func(context.Context, functionapp.Function, queue.Message, []byte) outcome {
-			<-time.After(5 * time.Second)
-			return succeeded
-		})
+		b := newListenerTest(t, "work", takes(5*time.Second))
 		b.create()
 		b.put(hello)
 		b.start()
 		pass(time.Second)
 		b.put(hello)
-		if got := b.stop(); got.Succeeded != 1 {
+		if got := b.stop(); got.succeeded != 1 {
 			t.Errorf("stats %+v, want the message in flight completed", got)
 		}
 		if took := time.Since(b.begin); took != 5*time.Second {
@@ -271,12 +273,12 @@ func TestListener_stop(t *testing.T) {
 }
 
 // What was received but not handed over when the host stops is visible again at once.
-func TestListener_gives_back(t *testing.T) {
+func TestListenerGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work", always(notInvoked))
+		b := newListenerTest(t, "work", always(notInvoked))
 		b.create()
 		b.put(hello)
-		batch, err := b.store.Receive(t.Context(), "work", 1, b.rules.lease)
+		batch, err := b.store.Receive(t.Context(), "work", 1, b.lease)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,18 +290,215 @@ func TestListener_gives_back(t *testing.T) {
 	})
 }
 
-func TestListener_wakes_early(t *testing.T) {
+// A lease of 10 minutes is renewed every 5 minutes, and sooner after failures.
+func TestListenerRenewsLease(t *testing.T) {
+	for name, test := range map[string]struct {
+		fault func(since time.Duration) error
+		want  []time.Duration // renewals tried, since the receipt
+	}{
+		"all_well": {
+			func(time.Duration) error { return nil },
+			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 20 * time.Minute},
+		},
+		"outage": {
+			func(since time.Duration) error {
+				if since > 14*time.Minute && since < 18*time.Minute {
+					return errDown
+				}
+				return nil
+			},
+			// 15 fails; then 2:30 and 5 minutes later
+			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 23*time.Minute + 45*time.Second},
+		},
+		"shortest_wait": {
+			func(since time.Duration) error {
+				if since > 14*time.Minute && since < 19*time.Minute {
+					return errDown
+				}
+				return nil
+			},
+			// 15 fails; then 2:30, 1:15 and at least 1 minute later
+			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 19*time.Minute + 45*time.Second},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var renewals []time.Duration
+				b := newListenerTest(t, "work", takes(24*time.Minute))
+				b.fault = func(operation string) error {
+					if operation != "update" {
+						return nil
+					}
+					renewals = append(renewals, time.Since(b.begin))
+					return test.fault(time.Since(b.begin))
+				}
+				b.create()
+				b.put(hello)
+				b.start()
+				pass(time.Hour)
+				if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+					t.Errorf("stats %+v, want %+v", got, want)
+				}
+				if diff := cmp.Diff(test.want, renewals); diff != "" {
+					t.Errorf("renewals (-want +got):\n%s", diff)
+				}
+				if left := b.store.All("work"); len(left) != 0 {
+					t.Errorf("%d messages left: the newest receipt was not used", len(left))
+				}
+			})
+		})
+	}
+}
+
+func TestListenerStopsRenewingWhatIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t, "work", always(succeeded))
-		b.rules.longestWait = time.Hour
-		b.create()
-		b.start()
-		pass(10 * time.Minute)
-		b.put(hello)
-		b.wakeUp()
-		synctest.Wait()
-		if got := b.stop(); got.Succeeded != 1 {
-			t.Errorf("stats %+v, want a success without a wait", got)
+		var renewals atomic.Int32 // the message is received again when its lease ends
+		b := newListenerTest(t, "work", takes(24*time.Minute))
+		b.fault = func(operation string) error {
+			if operation == "update" {
+				renewals.Add(1)
+				return queue.ErrStale
+			}
+			return nil
 		}
+		b.create()
+		b.put(hello)
+		b.start()
+		pass(9 * time.Minute)
+		if got := renewals.Load(); got != 1 {
+			t.Errorf("%d renewals, want none after the first", got)
+		}
+		pass(time.Hour)
+		b.stop()
 	})
+}
+
+// completion is what a message's delivery leaves behind.
+type completion struct {
+	left     bool
+	visible  time.Duration // from now, if left
+	poisoned bool
+}
+
+func TestComplete(t *testing.T) {
+	const limit, lease, pause = 3, 10 * time.Minute, 30 * time.Second
+	for name, test := range map[string]struct {
+		out      outcome
+		dequeues int64
+		queue    string
+		want     completion
+	}{
+		"success":                    {succeeded, 1, "work", completion{}},
+		"success_at_the_limit":       {succeeded, limit, "work", completion{}},
+		"success_without_poison":     {succeeded, 1, "work-poison", completion{}},
+		"failure":                    {failed, 1, "work", completion{left: true, visible: pause}},
+		"failure_below_the_limit":    {failed, limit - 1, "work", completion{left: true, visible: pause}},
+		"failure_at_the_limit":       {failed, limit, "work", completion{poisoned: true}},
+		"failure_without_poison":     {failed, 1, "work-poison", completion{left: true, visible: lease}},
+		"late_failure_no_poison":     {failed, limit, "work-poison", completion{left: true, visible: lease}},
+		"not_invoked":                {notInvoked, 1, "work", completion{left: true}},
+		"not_invoked_at_the_limit":   {notInvoked, limit, "work", completion{left: true}},
+		"not_invoked_without_poison": {notInvoked, 1, "work-poison", completion{left: true}},
+		"undecodable":                {undecodable, 1, "work", completion{poisoned: true}},
+		"undecodable_without_poison": {undecodable, 1, "work-poison", completion{left: true, visible: lease}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newListenerTest(t, test.queue, nil)
+				b.create()
+				b.put(hello)
+				batch, err := b.store.Receive(t.Context(), test.queue, 1, lease)
+				if err != nil {
+					t.Fatal(err)
+				}
+				batch[0].DequeueCount = test.dequeues
+				if err := b.complete(t.Context(), test.out, batch[0], b.log); err != nil {
+					t.Fatal(err)
+				}
+				var got completion
+				if left := b.store.All(test.queue); len(left) > 0 {
+					got = completion{left: true, visible: time.Until(left[0].NextVisibleAt)}
+				}
+				got.poisoned = len(b.store.All("work-poison")) == 1 && test.queue == "work"
+				if got != test.want {
+					t.Errorf("got %+v, want %+v", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestQueueDefaults(t *testing.T) {
+	for name, test := range map[string]struct {
+		batchSize, threshold int
+		env                  []string
+		want                 int
+	}{
+		"given":       {16, 8, nil, 8},
+		"zero":        {1, 0, nil, 0},
+		"default":     {17, -1, nil, 8 * runtime.NumCPU()},
+		"consumption": {16, -1, []string{"WEBSITE_SKU=Dynamic"}, 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			options := functionapp.QueueOptions{BatchSize: test.batchSize, NewBatchThreshold: test.threshold}
+			if got := withDefaults(options, test.env).NewBatchThreshold; got != test.want {
+				t.Errorf("threshold %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+func TestBackoff(t *testing.T) {
+	for name, test := range map[string]struct {
+		longest time.Duration
+		random  float64
+		want    []int // milliseconds
+	}{
+		"middle":      {time.Minute, 0.5, []int{100, 200, 300, 500, 900, 1700, 3300, 6500, 12900, 25700, 51300, 60000, 60000}},
+		"low":         {time.Minute, 0, []int{100, 180, 260, 420, 740}},
+		"high":        {time.Minute, 1, []int{100, 220, 340, 580, 1060}},
+		"development": {2 * time.Second, 0.5, []int{100, 200, 300, 500, 900, 1700, 2000, 2000}},
+		"shortest":    {shortestPoll, 0.5, []int{100, 100, 100}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := backoff{longest: test.longest}
+			for round := range 2 {
+				var got []int
+				for range test.want {
+					got = append(got, int(b.next(test.random).Round(time.Millisecond)/time.Millisecond))
+				}
+				if diff := cmp.Diff(test.want, got); diff != "" {
+					t.Errorf("round %d (-want +got):\n%s", round, diff)
+				}
+				b = backoff{longest: b.longest}
+			}
+		})
+	}
+}
+
+// Once at the longest wait it stays there, whatever the random number, and for ever.
+func TestBackoffStaysCapped(t *testing.T) {
+	b := backoff{longest: 2 * time.Second}
+	for range 10 {
+		b.next(1)
+	}
+	for n := range 10_000 {
+		if got := b.next(0); got != b.longest {
+			t.Fatalf("wait %d is %v, want %v", n, got, b.longest)
+		}
+	}
+}
+
+func TestQueueDefaultsOfPolling(t *testing.T) {
+	for asked, want := range map[time.Duration]time.Duration{
+		0:                2 * time.Second,
+		time.Minute:      2 * time.Second,
+		time.Second:      time.Second,
+		30 * time.Second: 30 * time.Second,
+		time.Hour:        time.Hour,
+	} {
+		if got := withDefaults(functionapp.QueueOptions{MaxPollingInterval: asked}, nil).MaxPollingInterval; got != want {
+			t.Errorf("interval %v becomes %v, want %v", asked, got, want)
+		}
+	}
 }

@@ -27,13 +27,13 @@ func latestPID(t *testing.T, output string) int {
 	return pid
 }
 
-func TestRun_delivers(t *testing.T) {
+func TestRunDelivers(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
 	h.put("env:FUNCTIONS_HTTPWORKER_ID")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (FunctionStats{Received: 2, Succeeded: 2, MaxDequeueCount: 1}); got != want {
+	if got, want := h.summary(), (stats{handlerStarts: 1, received: 2, succeeded: 2, maxDequeueCount: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -49,7 +49,7 @@ func TestRun_delivers(t *testing.T) {
 	}
 }
 
-func TestRun_kill_during_call_is_restarted_and_delivered(t *testing.T) {
+func TestRunKilledHandlerIsRestarted(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("block/ok")
 	h.output.waitFor(t, "fake: block count=1", 1)
@@ -60,19 +60,17 @@ func TestRun_kill_during_call_is_restarted_and_delivered(t *testing.T) {
 	h.log.waitFor(t, `"result":"Succeeded"`, 1)
 	h.stop()
 	got := h.summary()
-	failed := max(got.Failed, 1) // see manyAttempts
-	if want := (FunctionStats{Received: 1 + failed, Succeeded: 1, Failed: failed, MaxDequeueCount: int64(1 + failed)}); got != want {
+	failures := max(got.failed, 1) // see manyAttempts
+	want := stats{handlerStarts: 2, received: 1 + failures, succeeded: 1, failed: failures, maxDequeueCount: int64(1 + failures)}
+	if got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
-	}
-	if got := h.Stats().HandlerStarts; got != 2 {
-		t.Errorf("handler started %d times, want 2", got)
 	}
 }
 
-func TestRun_exit_codes(t *testing.T) {
+func TestRunExitCodes(t *testing.T) {
 	for _, code := range []int{0, intentionalRestart} {
 		t.Run(strconv.Itoa(code), func(t *testing.T) {
-			h := startHost(t, "serve", func(o *Options) { o.MaxHandlerErrors = 1 })
+			h := startHost(t, "serve", func(h *Host) { h.options.MaxHandlerErrors = 1 })
 			h.put(fmt.Sprintf("exit:%d/ok", code))
 			h.log.waitFor(t, `"result":"Succeeded"`, 1)
 			h.stop()
@@ -81,7 +79,7 @@ func TestRun_exit_codes(t *testing.T) {
 	}
 }
 
-func TestRun_stops_itself_at_the_third_error(t *testing.T) {
+func TestRunStopsAtThirdError(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("exit:1")
 	err := h.ended()
@@ -89,20 +87,20 @@ func TestRun_stops_itself_at_the_third_error(t *testing.T) {
 		!strings.Contains(err.Error(), "exit status 1: fake: last words") {
 		t.Errorf("Run: %v, want the retry count and the last words", err)
 	}
-	if got := h.Stats().HandlerStarts; got != 3 {
+	if got := h.counts.snapshot().handlerStarts; got != 3 {
 		t.Errorf("handler started %d times, want 3", got)
 	}
 }
 
-func TestRun_stops_itself_when_the_handler_is_never_ready(t *testing.T) {
-	h := startHost(t, "deaf", func(o *Options) { o.ReadyTimeout, o.MaxHandlerErrors = 100*time.Millisecond, 1 })
+func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
+	h := startHost(t, "deaf", func(h *Host) { h.readyTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, 1 })
 	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "no answer to GET / within 100ms") {
 		t.Errorf("Run: %v, want an error about readiness", err)
 	}
 }
 
-func TestRun_stops_itself_when_a_message_waits_too_long(t *testing.T) {
-	h := startHost(t, "deaf", func(o *Options) { o.ReadyTimeout, o.MaxHandlerErrors = 100*time.Millisecond, -1 })
+func TestRunStopsWhenMessageWaitsTooLong(t *testing.T) {
+	h := startHost(t, "deaf", func(h *Host) { h.readyTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, -1 })
 	h.put("ok")
 	if err := h.ended(); !errors.Is(err, errInitTime) {
 		t.Errorf("Run: %v, want %v", err, errInitTime)
@@ -112,20 +110,20 @@ func TestRun_stops_itself_when_a_message_waits_too_long(t *testing.T) {
 	}
 }
 
-func TestRun_last_lines_of_stderr(t *testing.T) {
-	h := startHost(t, "stillborn", func(o *Options) { o.MaxHandlerErrors = 1 })
+func TestRunLastLinesOfStderr(t *testing.T) {
+	h := startHost(t, "stillborn", func(h *Host) { h.options.MaxHandlerErrors = 1 })
 	if err := h.ended(); err == nil || !strings.HasSuffix(err.Error(), "exit status 3: two; three; four") {
 		t.Errorf("Run: %v, want the last three lines", err)
 	}
 	h.output.waitFor(t, "one\n", 1)
 }
 
-func TestRun_stop_lets_invocations_finish(t *testing.T) {
+func TestRunStopLetsInvocationsFinish(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("until-interrupted")
 	h.output.waitFor(t, "fake: until-interrupted", 1)
 	h.stop()
-	if got, want := h.summary(), (FunctionStats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
+	if got, want := h.summary(), (stats{handlerStarts: 1, received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
@@ -136,42 +134,36 @@ func TestRun_stop_lets_invocations_finish(t *testing.T) {
 	}
 }
 
-func TestRun_stop_cuts_off_what_takes_too_long(t *testing.T) {
-	h := startHost(t, "serve", func(o *Options) { o.StopTimeout = 50 * time.Millisecond })
+func TestRunStopCutsLongInvocations(t *testing.T) {
+	h := startHost(t, "serve", func(h *Host) { h.stopTimeout = 50 * time.Millisecond })
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
-	if got, want := h.summary(), (FunctionStats{Received: 1, Failed: 1, MaxDequeueCount: 1}); got != want {
+	if got, want := h.summary(), (stats{handlerStarts: 1, received: 1, failed: 1, maxDequeueCount: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
 		t.Errorf("queue holds %+v, want the message, visible", left)
 	}
-	if got := h.Stats().HandlerStarts; got != 1 {
-		t.Errorf("handler started %d times, want no restart", got)
-	}
 }
 
-// An empty answer hangs until functionTimeout; then the handler is killed with all that it does, and
-// none of that is an error of the handler's.
-func TestRun_function_timeout(t *testing.T) {
-	h := startHost(t, "serve", func(o *Options) {
-		o.MaxHandlerErrors = 1
-		o.App.Host.FunctionTimeout = 2 * time.Second
+// An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
+// is no error of the handler.
+func TestRunFunctionTimeout(t *testing.T) {
+	h := startHost(t, "serve", func(h *Host) {
+		h.options.MaxHandlerErrors = 1
+		h.options.App.Host.FunctionTimeout = 2 * time.Second
 	})
 	h.put("empty/ok")
 	h.put("block/ok")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (FunctionStats{Received: 4, Succeeded: 2, Failed: 2, MaxDequeueCount: 2}); got != want {
+	if got, want := h.summary(), (stats{handlerStarts: 2, received: 4, succeeded: 2, failed: 2, maxDequeueCount: 2}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
-	}
-	if got := h.Stats().HandlerStarts; got != 2 {
-		t.Errorf("handler started %d times, want 2", got)
 	}
 }
 
-func TestRun_huge_line(t *testing.T) {
+func TestRunHugeLine(t *testing.T) {
 	h := startHost(t, "serve", nil)
 	h.put("print:3000000")
 	h.put("ok")
@@ -181,9 +173,9 @@ func TestRun_huge_line(t *testing.T) {
 	h.summary()
 }
 
-func TestRun_storage_refuses(t *testing.T) {
-	h := startHost(t, "serve", func(o *Options) {
-		o.Store = &faultyStore{Store: o.Store, fault: func(operation string) error {
+func TestRunStorageRefuses(t *testing.T) {
+	h := startHost(t, "serve", func(h *Host) {
+		h.options.Store = &faultyStore{Store: h.options.Store, fault: func(operation string) error {
 			if operation == "receive" {
 				return queue.ErrRefused
 			}
@@ -196,9 +188,9 @@ func TestRun_storage_refuses(t *testing.T) {
 }
 
 // However often the handler dies, every message is delivered in the end.
-func TestRun_many_kills(t *testing.T) {
+func TestRunManyKills(t *testing.T) {
 	const kills, messages = 5, 40
-	h := startHost(t, "serve", func(o *Options) { o.MaxHandlerErrors = -1 })
+	h := startHost(t, "serve", func(h *Host) { h.options.MaxHandlerErrors = -1 })
 	for range messages {
 		h.put("ok")
 	}
@@ -212,10 +204,10 @@ func TestRun_many_kills(t *testing.T) {
 	}
 	h.log.waitFor(t, `"result":"Succeeded"`, messages+kills)
 	h.stop()
-	if got := h.summary(); got.Succeeded != messages+kills || got.Failed < kills || got.Poisoned != 0 {
+	if got := h.summary(); got.succeeded != messages+kills || got.failed < kills || got.poisoned != 0 {
 		t.Errorf("stats %+v, want every message delivered", got)
 	}
-	if got := h.Stats().HandlerStarts; got != kills+1 {
+	if got := h.counts.snapshot().handlerStarts; got != kills+1 {
 		t.Errorf("handler started %d times, want %d", got, kills+1)
 	}
 }

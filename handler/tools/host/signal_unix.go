@@ -9,10 +9,8 @@ import (
 
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
 
-func interruptGroup(p *os.Process) { signalGroup(p, syscall.SIGINT) }
+// interruptGroup and killGroup signal the process and its child processes. The only possible error is that
+// they have ended.
+func interruptGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGINT) }
 
-func killGroup(p *os.Process) { signalGroup(p, syscall.SIGKILL) }
-
-// signalGroup signals the process and its descendants. The only error that can come is that they are
-// gone already.
-func signalGroup(p *os.Process, s syscall.Signal) { _ = syscall.Kill(-p.Pid, s) }
+func killGroup(p *os.Process) { _ = syscall.Kill(-p.Pid, syscall.SIGKILL) }

@@ -1,13 +1,10 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -18,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
 )
 
 const hourly = "0 0 * * * *"
@@ -32,39 +30,20 @@ func mustSchedule(t *testing.T, text string) functionapp.Schedule {
 }
 
 // The golden files have the shape that a handler got from host 4.24, with a schedule's state.
-func TestScheduleStatus_body(t *testing.T) {
+func TestTimerInvocation(t *testing.T) {
+	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer"}
 	due := time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC)
+	now := due.Add(1200 * time.Microsecond)
 	for name, status := range map[string]scheduleStatus{
 		"timer_first": {next: due},
 		"timer":       {last: due.Add(-time.Hour + 10500*time.Microsecond), next: due},
 	} {
-		t.Run(name, func(t *testing.T) {
-			golden, err := os.ReadFile(filepath.Join("testdata", "invocation", name+".json"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			var want bytes.Buffer
-			if err := json.Compact(&want, golden); err != nil {
-				t.Fatal(err)
-			}
-			timer := functionapp.Timer{Name: "TimerFn", Binding: "timer"}
-			got := status.body(timer, due.Add(1200*time.Microsecond), "24ad4c06-24ad-4e5b-8294-3da9714877e9")
-			if diff := cmp.Diff(want.String(), string(got)); diff != "" {
-				t.Errorf("body (-want +got):\n%s", diff)
-			}
+		t.Run(name, func(t *testing.T) { mustBeGolden(t, name, timerInvocation(timer, status, now, testGUID).body) })
+		t.Run(name+"_in_another_zone", func(t *testing.T) {
+			zone := time.FixedZone("", 2*60*60)
+			status = scheduleStatus{last: status.last.In(zone), next: status.next.In(zone)}
+			mustBeGolden(t, name, timerInvocation(timer, status, now.In(zone), testGUID).body)
 		})
-	}
-}
-
-// The body tells times in UTC, wherever the host stands.
-func TestScheduleStatus_body_in_another_zone(t *testing.T) {
-	zone := time.FixedZone("", 2*60*60)
-	status := scheduleStatus{last: time.Date(2026, 1, 2, 1, 0, 0, 0, zone), next: time.Date(2026, 1, 2, 2, 0, 0, 0, zone)}
-	got := string(status.body(functionapp.Timer{Name: "T", Binding: "timer"}, status.next, "x"))
-	for _, text := range []string{`"Last":"2026-01-01T23:00:00+00:00"`, `"Next":"2026-01-02T00:00:00+00:00"`, `"UtcNow":"2026-01-02T00:00:00.0000000Z"`} {
-		if !strings.Contains(got, text) {
-			t.Errorf("%s is missing in %s", text, got)
-		}
 	}
 }
 
@@ -77,14 +56,14 @@ func TestInvokeTimer(t *testing.T) {
 		answerObject(w)
 	})
 	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer"}
-	if out := i.invokeTimer(t.Context(), timer, scheduleStatus{}); out != succeeded {
+	if out := i.invoke(t.Context(), timerInvocation(timer, scheduleStatus{}, time.Now(), testGUID)); out != succeeded {
 		t.Fatalf("outcome %d, want success", out)
 	}
 	if got.Method != http.MethodPost || got.RequestURI != "/TimerFn" || got.Header.Get("Content-Type") != "application/json; charset=utf-8" ||
 		len(got.Header.Get("X-Azure-Functions-InvocationId")) != 36 {
 		t.Errorf("%s %s with %v", got.Method, got.RequestURI, got.Header)
 	}
-	if !strings.HasPrefix(body, `{"Data":{"timer":{"Schedule":`) || !strings.Contains(body, `"MethodName":"TimerFn"`) {
+	if !strings.HasPrefix(body, `{"Data":{"timer":{`) || !strings.Contains(body, `"MethodName":"TimerFn"`) {
 		t.Errorf("body is %s", body)
 	}
 	for _, text := range []string{`"reason":"Timer fired at `, `"a log line"`, `"result":"Succeeded"`} {
@@ -94,76 +73,71 @@ func TestInvokeTimer(t *testing.T) {
 	}
 }
 
-// bell is a clock in a synctest bubble, and the runs that it began.
-type bell struct {
+// clockTest is a clock in a synctest bubble, and the runs that it began.
+type clockTest struct {
 	*clock
 	begin    time.Time
 	stopping chan struct{}
 	cut      context.CancelFunc
 	running  sync.WaitGroup
 	log      *recorder
-	work     func(ctx context.Context, n int) outcome // the nth run, from 1
+	do       work
 
 	mu       sync.Mutex
 	at       []time.Duration // since begin
 	statuses []scheduleStatus
-	together int // runs under way
+	together int // runs in flight
 }
 
-// newBell makes a clock whose bubble begins at 2000-01-01, a Saturday.
-func newBell(t *testing.T, schedule string, work func(ctx context.Context, n int) outcome) *bell {
+// newClockTest returns a clock whose bubble begins at 2000-01-01, a Saturday.
+func newClockTest(t *testing.T, schedule string, do work) *clockTest {
 	t.Helper()
-	b := &bell{begin: time.Now(), stopping: make(chan struct{}), log: newRecorder(), work: work}
-	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer", Schedule: mustSchedule(t, schedule)}
-	b.clock = &clock{
-		timer: timer,
-		invoke: func(ctx context.Context, _ functionapp.Timer, status scheduleStatus) outcome {
-			return b.ring(ctx, t, status)
-		},
-		counts: newCounters(&functionapp.App{Timers: []functionapp.Timer{timer}}),
-		log:    zerolog.New(b.log),
+	c := &clockTest{begin: time.Now(), stopping: make(chan struct{}), log: newRecorder(), do: do}
+	c.clock = &clock{
+		timer:  functionapp.Timer{Name: "TimerFn", Binding: "timer", Schedule: mustSchedule(t, schedule)},
+		invoke: func(ctx context.Context, inv invocation) outcome { return c.invoked(ctx, t, inv) },
+		log:    zerolog.New(c.log),
 	}
-	return b
+	return c
 }
 
-func (b *bell) ring(ctx context.Context, t *testing.T, status scheduleStatus) outcome {
+func (c *clockTest) invoked(ctx context.Context, t *testing.T, inv invocation) outcome {
 	t.Helper()
-	b.mu.Lock()
-	b.at = append(b.at, time.Since(b.begin))
-	b.statuses = append(b.statuses, status)
-	b.together++
-	n := len(b.at)
-	if b.together > 1 {
-		t.Errorf("%d runs at a time", b.together)
+	var body struct {
+		Data map[string]struct {
+			ScheduleStatus struct{ Last, Next time.Time }
+		}
 	}
-	b.mu.Unlock()
+	if err := json.Unmarshal(inv.body, &body); err != nil {
+		t.Error(err)
+	}
+	status := body.Data["timer"].ScheduleStatus
+	c.mu.Lock()
+	c.at = append(c.at, time.Since(c.begin))
+	c.statuses = append(c.statuses, scheduleStatus{last: status.Last.UTC(), next: status.Next.UTC()})
+	c.together++
+	if c.together > 1 {
+		t.Errorf("%d runs at a time", c.together)
+	}
+	c.mu.Unlock()
 	defer func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.together--
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.together--
 	}()
-	return b.work(ctx, n)
+	return c.do(ctx, queue.Message{})
 }
 
-func (b *bell) start() {
+func (c *clockTest) start() {
 	ctx, cut := context.WithCancel(context.Background())
-	b.cut = cut
-	b.running.Go(func() { b.run(ctx, b.stopping) })
+	c.cut = cut
+	c.running.Go(func() { c.run(ctx, c.stopping) })
 }
 
-func (b *bell) stop() FunctionStats {
-	close(b.stopping)
-	b.running.Wait()
-	b.cut()
-	return b.counts.snapshot().Functions["TimerFn"]
-}
-
-// takes is work of which every run takes so long.
-func takes(d time.Duration) func(context.Context, int) outcome {
-	return func(context.Context, int) outcome {
-		<-time.After(d)
-		return succeeded
-	}
+func (c *clockTest) stop() {
+	close(c.stopping)
+	c.running.Wait()
+	c.cut()
 }
 
 func TestClock(t *testing.T) {
@@ -171,7 +145,7 @@ func TestClock(t *testing.T) {
 	for name, test := range map[string]struct {
 		schedule  string
 		onStartup bool
-		work      func(context.Context, int) outcome
+		do        work
 		during    time.Duration
 		want      []time.Duration
 	}{
@@ -188,194 +162,183 @@ func TestClock(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newBell(t, test.schedule, test.work)
-				b.timer.RunOnStartup = test.onStartup
-				b.start()
+				c := newClockTest(t, test.schedule, test.do)
+				c.timer.RunOnStartup = test.onStartup
+				c.start()
 				pass(test.during)
-				stats := b.stop()
-				if diff := cmp.Diff(test.want, b.at); diff != "" {
+				c.stop()
+				if diff := cmp.Diff(test.want, c.at); diff != "" {
 					t.Errorf("runs (-want +got):\n%s", diff)
-				}
-				if want := (FunctionStats{Succeeded: len(test.want)}); stats != want {
-					t.Errorf("stats %+v, want %+v", stats, want)
 				}
 			})
 		})
 	}
 }
 
-func TestClock_tells_the_schedules_state(t *testing.T) {
+func TestClockScheduleStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBell(t, hourly, takes(time.Minute))
-		b.timer.RunOnStartup = true
+		c := newClockTest(t, hourly, takes(time.Minute))
+		c.timer.RunOnStartup = true
 		pass(30 * time.Minute)
-		b.start()
+		c.start()
 		pass(2 * time.Hour)
-		b.stop()
-		begin := b.begin.UTC().Round(0)
+		c.stop()
+		begin := c.begin.UTC().Round(0)
 		want := []scheduleStatus{
 			{next: begin.Add(time.Hour)}, // at start-up
 			{last: begin.Add(30 * time.Minute), next: begin.Add(time.Hour)},
 			{last: begin.Add(time.Hour), next: begin.Add(2 * time.Hour)},
 		}
-		if diff := cmp.Diff(want, b.statuses, cmp.AllowUnexported(scheduleStatus{})); diff != "" {
+		if diff := cmp.Diff(want, c.statuses, cmp.AllowUnexported(scheduleStatus{})); diff != "" {
 			t.Errorf("states (-want +got):\n%s", diff)
 		}
 	})
 }
 
-// A run that fails is warned of and made again at its next time, not before.
-func TestClock_failure(t *testing.T) {
+// A run that fails is logged and not repeated before its next time.
+func TestClockFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBell(t, hourly, func(_ context.Context, n int) outcome {
-			if n == 1 {
-				return failedTry
-			}
-			return succeeded
-		})
-		b.start()
-		pass(2*time.Hour + time.Minute)
-		if got, want := b.stop(), (FunctionStats{Succeeded: 1, Failed: 1}); got != want {
-			t.Errorf("stats %+v, want %+v", got, want)
-		}
-		if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour}, b.at); diff != "" {
+		c := newClockTest(t, hourly, always(failed))
+		c.start()
+		pass(time.Hour + time.Minute)
+		c.do = always(succeeded)
+		pass(time.Hour)
+		c.stop()
+		if diff := cmp.Diff([]time.Duration{time.Hour, 2 * time.Hour}, c.at); diff != "" {
 			t.Errorf("runs (-want +got):\n%s", diff)
 		}
-		if got := b.log.text(); strings.Count(got, `"level":"warn"`) != 1 || !strings.Contains(got, `"next":"2000-01-01T02:00:00Z"`) {
+		if got := c.log.text(); strings.Count(got, `"level":"warn"`) != 1 || !strings.Contains(got, `"next":"2000-01-01T02:00:00Z"`) {
 			t.Errorf("log:\n%s", got)
 		}
 	})
 }
 
-func TestClock_stop(t *testing.T) {
+func TestClockStop(t *testing.T) {
 	t.Run("waiting", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBell(t, hourly, takes(0))
-			b.start()
+			c := newClockTest(t, hourly, takes(0))
+			c.start()
 			pass(90 * time.Minute)
-			b.stop()
-			if took := time.Since(b.begin); took != 90*time.Minute || len(b.at) != 1 {
-				t.Errorf("stopped after %v and %d runs, want at once", took, len(b.at))
+			c.stop()
+			if took := time.Since(c.begin); took != 90*time.Minute || len(c.at) != 1 {
+				t.Errorf("stopped after %v and %d runs, want at once", took, len(c.at))
 			}
 		})
 	})
-	t.Run("under_way", func(t *testing.T) {
+	t.Run("in_flight", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBell(t, hourly, takes(90*time.Minute))
-			b.start()
+			c := newClockTest(t, hourly, takes(90*time.Minute))
+			c.start()
 			pass(time.Hour)
-			stats := b.stop()
-			if took := time.Since(b.begin); took != 150*time.Minute || len(b.at) != 1 || stats.Succeeded != 1 {
-				t.Errorf("stopped after %v with %+v, want after the run", took, stats)
+			c.stop()
+			if took := time.Since(c.begin); took != 150*time.Minute || len(c.at) != 1 {
+				t.Errorf("stopped after %v and %d runs, want after the run", took, len(c.at))
 			}
 		})
 	})
 	t.Run("cut", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBell(t, hourly, func(ctx context.Context, _ int) outcome {
+			c := newClockTest(t, hourly, func(ctx context.Context, _ queue.Message) outcome {
 				<-ctx.Done()
-				return failedTry
+				return failed
 			})
-			b.start()
+			c.start()
 			pass(time.Hour)
-			close(b.stopping)
+			close(c.stopping)
 			pass(time.Second)
-			b.cut()
-			b.running.Wait()
-			if got, want := b.counts.snapshot().Functions["TimerFn"], (FunctionStats{Failed: 1}); got != want {
-				t.Errorf("stats %+v, want %+v", got, want)
+			c.cut()
+			c.running.Wait()
+			if len(c.at) != 1 {
+				t.Errorf("%d runs, want 1", len(c.at))
 			}
 		})
 	})
 	t.Run("before_the_start", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			b := newBell(t, hourly, takes(0))
-			b.timer.RunOnStartup = true
-			close(b.stopping)
-			b.run(t.Context(), b.stopping)
-			if len(b.at) != 0 {
-				t.Errorf("%d runs", len(b.at))
+			c := newClockTest(t, hourly, takes(0))
+			c.timer.RunOnStartup = true
+			close(c.stopping)
+			c.run(t.Context(), c.stopping)
+			if len(c.at) != 0 {
+				t.Errorf("%d runs", len(c.at))
 			}
 		})
 	})
 }
 
-// A timer without a schedule waits for the stop; functionapp never makes one.
-func TestClock_never(t *testing.T) {
+// A timer without a schedule never runs; functionapp never makes one.
+func TestClockNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBell(t, hourly, takes(0))
-		b.timer.Schedule = functionapp.Schedule{}
-		b.start()
+		c := newClockTest(t, hourly, takes(0))
+		c.timer.Schedule = functionapp.Schedule{}
+		c.start()
 		pass(1000 * time.Hour)
-		b.stop()
-		if len(b.at) != 0 {
-			t.Errorf("%d runs", len(b.at))
+		c.stop()
+		if len(c.at) != 0 {
+			t.Errorf("%d runs", len(c.at))
 		}
 	})
 }
 
 // withTimer adds a timer that runs at the start of the host and then not for long.
-func withTimer(t *testing.T, name string) func(*Options) {
+func withTimer(t *testing.T, name string) func(*Host) {
 	t.Helper()
 	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: mustSchedule(t, "0 0 0 29 2 *"), RunOnStartup: true}
-	return func(o *Options) { o.App.Timers = []functionapp.Timer{timer} }
+	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
 }
 
-func TestRun_timer(t *testing.T) {
+func TestRunTimer(t *testing.T) {
 	h := startHost(t, "serve", withTimer(t, "ok"))
 	h.log.waitFor(t, `"result":"Succeeded"`, 1)
 	h.put("ok")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
 	h.stop()
-	if got, want := h.summary(), (FunctionStats{Received: 1, Succeeded: 1, MaxDequeueCount: 1}); got != want {
-		t.Errorf("stats of the queue function %+v, want %+v", got, want)
+	if got, want := h.summary(), (stats{handlerStarts: 1, received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want those of messages alone: %+v", got, want)
 	}
-	if got, want := h.Stats().Functions["ok"], (FunctionStats{Succeeded: 1}); got != want {
-		t.Errorf("stats of the timer %+v, want %+v", got, want)
-	}
-	for _, text := range []string{
-		`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `, `"received":1,"succeeded":1,"failed":0`, `"timer_runs_succeeded":1,"timer_runs_failed":0`,
-	} {
+	for _, text := range []string{`"timers":["ok <- 0 0 0 29 2 *"]`, `"reason":"Timer fired at `} {
 		h.log.waitFor(t, text, 1)
 	}
 }
 
-// The stop, functionTimeout and answers are for timers what they are for messages.
-func TestRun_timer_endings(t *testing.T) {
+// Stop, functionTimeout and answers work for timers as they do for messages.
+func TestRunTimerEndings(t *testing.T) {
 	for name, test := range map[string]struct {
 		function string
 		change   func(*Options)
-		// until is what stands in the output or log before the host is told to stop.
+		// until is a text in the output or log before the host is stopped.
 		until  string
-		want   FunctionStats
+		result string
 		starts int
 	}{
-		"fails":           {"fail", nil, "timer run failed", FunctionStats{Failed: 1}, 1},
-		"empty_answer":    {"empty", func(o *Options) { o.App.Host.FunctionTimeout = 300 * time.Millisecond }, "timer run failed", FunctionStats{Failed: 1}, 2},
-		"stop_waits":      {"until-interrupted", nil, "fake: until-interrupted", FunctionStats{Succeeded: 1}, 1},
-		"stop_cuts_short": {"block", func(o *Options) { o.StopTimeout = 50 * time.Millisecond }, "fake: block", FunctionStats{Failed: 1}, 1},
+		"fails":           {"fail", nil, "timer run failed", "Failed", 1},
+		"empty_answer":    {"empty", func(o *Options) { o.App.Host.FunctionTimeout = 300 * time.Millisecond }, "timer run failed", "Failed", 2},
+		"stop_waits":      {"until-interrupted", nil, "fake: until-interrupted", "Succeeded", 1},
+		"stop_cuts_short": {"block", nil, "fake: block", "Failed", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both := newRecorder()
-			h := startHost(t, "serve", func(o *Options) {
-				withTimer(t, test.function)(o)
+			h := startHost(t, "serve", func(h *Host) {
+				withTimer(t, test.function)(h)
 				if test.change != nil {
-					test.change(o)
+					test.change(&h.options)
 				}
-				o.Stdout = both
-				o.Log = zerolog.New(both)
+				h.options.Stdout = both
+				h.options.Log = zerolog.New(both)
+				if name == "stop_cuts_short" {
+					h.stopTimeout = 50 * time.Millisecond
+				}
 			})
 			both.waitFor(t, test.until, 1)
 			if test.starts > 1 {
 				both.waitFor(t, `"message":"handler ready"`, test.starts)
 			}
 			h.stop()
-			h.summary()
-			if got := h.Stats().Functions[test.function]; got != test.want {
-				t.Errorf("stats %+v, want %+v", got, test.want)
-			}
-			if got := h.Stats().HandlerStarts; got != test.starts {
+			if got := h.summary().handlerStarts; got != test.starts {
 				t.Errorf("handler started %d times, want %d", got, test.starts)
+			}
+			if got := strings.Count(both.text(), `"result":`); got != 1 || !strings.Contains(both.text(), `"result":"`+test.result) {
+				t.Errorf("%d results, want one: %s", got, test.result)
 			}
 		})
 	}

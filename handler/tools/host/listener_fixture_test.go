@@ -58,13 +58,14 @@ func (s *faultyStore) Delete(ctx context.Context, name, id, receipt string) erro
 	return s.Store.Delete(ctx, name, id, receipt)
 }
 
-// bench is a listener in a synctest bubble, with its store and the times at which it polled.
-type bench struct {
+// listenerTest is a listener in a synctest bubble, with its store and the times of its polls.
+type listenerTest struct {
 	*listener
 	t        *testing.T
 	store    *memory.Store
+	counts   counters
 	begin    time.Time
-	polls    []time.Duration // since begin; read it after the stop or while all are blocked
+	polls    []time.Duration // since begin; read it after the stop or while all goroutines are blocked
 	refused  error
 	stopping chan struct{}
 	cut      context.CancelFunc
@@ -72,9 +73,12 @@ type bench struct {
 	fault    func(operation string) error
 }
 
-func newBench(t *testing.T, queueName string, invoke invokeFunc) *bench {
+// work is what the handler does with a message.
+type work func(ctx context.Context, msg queue.Message) outcome
+
+func newListenerTest(t *testing.T, queueName string, do work) *listenerTest {
 	t.Helper()
-	b := &bench{t: t, store: memory.New(), begin: time.Now(), stopping: make(chan struct{})}
+	b := &listenerTest{t: t, store: memory.New(), begin: time.Now(), stopping: make(chan struct{})}
 	store := &faultyStore{Store: b.store, fault: func(operation string) error {
 		if operation == "receive" || operation == "count" && b.fault != nil {
 			b.polls = append(b.polls, time.Since(b.begin))
@@ -84,27 +88,26 @@ func newBench(t *testing.T, queueName string, invoke invokeFunc) *bench {
 		}
 		return nil
 	}}
+	queues := functionapp.QueueOptions{
+		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3, MessageEncoding: queue.Base64,
+	}
+	h := New(Options{Store: store, App: &functionapp.App{Host: functionapp.Host{Queues: queues}}, Log: zerolog.Nop()})
 	fn := functionapp.Function{Name: "Fn", Binding: "msg", Queue: queueName, DataType: functionapp.DataBinary}
-	b.listener = newListener(fn, rules{
-		batchSize: 4, threshold: 2, longestWait: 2 * time.Second, lease: 10 * time.Minute,
-		retryDelay: 30 * time.Second, maxDequeues: 3, encoding: queue.Base64,
-	}, store, invoke)
-	b.counts = newCounters(&functionapp.App{Functions: []functionapp.Function{fn}})
-	b.log = zerolog.Nop()
+	b.listener = h.newListener(fn, &invoker{}, func(err error) { b.refused = err })
+	b.invoke = func(ctx context.Context, inv invocation) outcome { return do(ctx, inv.message) }
+	b.count = b.counts.update
 	b.random = func() float64 { return 0.5 }
-	b.fatal = func(err error) { b.refused = err }
-	b.wrote = func(string) {}
 	return b
 }
 
-func (b *bench) create() {
+func (b *listenerTest) create() {
 	b.t.Helper()
 	if err := b.store.Create(b.t.Context(), b.fn.Queue); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-func (b *bench) put(texts ...string) {
+func (b *listenerTest) put(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
 		if _, err := b.store.Put(b.t.Context(), b.fn.Queue, queue.Item{Text: text}); err != nil {
@@ -113,27 +116,35 @@ func (b *bench) put(texts ...string) {
 	}
 }
 
-func (b *bench) start() {
+func (b *listenerTest) start() {
 	ctx, cut := context.WithCancel(context.Background())
 	b.cut = cut
 	b.running.Go(func() { b.run(ctx, b.stopping) })
 }
 
-func (b *bench) stop() FunctionStats {
+func (b *listenerTest) stop() stats {
 	close(b.stopping)
 	b.running.Wait()
 	b.cut()
-	return b.counts.snapshot().Functions["Fn"]
+	return b.counts.snapshot()
 }
 
-// pass lets time go by in the bubble; nobody waits for it.
+// pass advances the clock of the bubble.
 func pass(d time.Duration) {
-	<-time.After(d)
+	pause(d, nil)
 	synctest.Wait()
 }
 
-func always(out outcome) invokeFunc {
-	return func(context.Context, functionapp.Function, queue.Message, []byte) outcome { return out }
+func always(out outcome) work {
+	return func(context.Context, queue.Message) outcome { return out }
+}
+
+// takes is work that succeeds after a while.
+func takes(d time.Duration) work {
+	return func(context.Context, queue.Message) outcome {
+		pause(d, nil)
+		return succeeded
+	}
 }
 
 const hello = "aGVsbG8="

@@ -5,23 +5,23 @@ import (
 	"time"
 )
 
-func TestEnding_isError(t *testing.T) {
+func TestIsError(t *testing.T) {
 	for _, test := range []struct {
-		how  ending
+		how  killReason
 		code int
 		want bool
 	}{
-		{exited, 0, false},
-		{exited, 200, false},
-		{exited, 1, true},
-		{exited, -1, true}, // a signal
+		{notKilled, 0, false},
+		{notKilled, 200, false},
+		{notKilled, 1, true},
+		{notKilled, -1, true}, // a signal
 		{neverReady, -1, true},
-		{condemned, -1, false},
-		{condemned, 1, false},
+		{functionTimeout, -1, false},
+		{functionTimeout, 1, false},
 		{hostStopped, 1, false},
 	} {
-		if got := test.how.isError(test.code); got != test.want {
-			t.Errorf("ending %d with code %d is an error: %v, want %v", test.how, test.code, got, test.want)
+		if got := isError(test.how, test.code); got != test.want {
+			t.Errorf("end %d with code %d is an error: %v, want %v", test.how, test.code, got, test.want)
 		}
 	}
 }
