@@ -54,9 +54,11 @@ func findExecutable(name, root string) (string, error) {
 		return path, nil
 	}
 	if name == filepath.Base(name) {
-		if found, err := exec.LookPath(name); err == nil {
-			return found, nil
+		found, err := exec.LookPath(name)
+		if err != nil {
+			return "", fmt.Errorf("handler %s does not exist, nor is %s on the PATH: run `make build`", path, name)
 		}
+		return found, nil
 	}
 	return "", fmt.Errorf("handler %s does not exist: run `make build`", path)
 }
