@@ -203,19 +203,14 @@ func (s *sender) prepare(content []byte) (ready, error) {
 	if len(content) > maxInputBytes {
 		return ready{}, fmt.Errorf("%d bytes: a message holds %d", len(content), s.encoding.MaxContentBytes())
 	}
-	e, err := envelope.Parse(content)
-	if err != nil {
-		return ready{}, err
-	}
-	if _, err := s.rules.PolicyFor(e); err != nil {
-		return ready{}, err
-	}
 	now, limit := time.Now(), s.encoding.MaxContentBytes()
-	if !e.Deadline.IsZero() && !e.Deadline.After(now) && e.DeadLetter == nil {
-		return ready{}, errors.New("deadline: has passed already: no call would be made")
+	in := s.rules.Open(content, uuid.NewString(), limit, now)
+	if in.Malformed != nil {
+		return ready{}, in.Malformed
 	}
-	if err := e.Accept(now, uuid.NewString(), limit); err != nil {
-		return ready{}, err
+	e := in.Envelope
+	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
+		return ready{}, errors.New("deadline: has passed already: no call would be made")
 	}
 	encoded, err := s.encode(e, limit)
 	if err != nil {
@@ -236,11 +231,7 @@ func (s *sender) encode(e *envelope.Envelope, limit int) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		written, err := envelope.Parse(content)
-		if err == nil {
-			err = written.Accept(e.CreatedAt, e.RequestID, limit)
-		}
-		return content, err
+		return content, s.rules.Open(content, e.RequestID, limit, e.CreatedAt).Malformed
 	}
 	content, err := e.Successor(limit)
 	return content.Bytes, err

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
 )
@@ -71,7 +72,7 @@ func settings() []setting {
 		{Setting{Prefix + "GIVE_UP", "dead-letter", "what happens to an envelope without a callback that is given up: dead-letter, drop or fault"}, (*Settings).setGiveUp},
 		{Setting{Prefix + "LOG_LEVEL", "info", "what is logged: debug, info, warn or error"}, (*Settings).setLogLevel},
 		{Setting{proxySetting, none, "proxy for the calls: an http, https or socks5 URL; HTTP_PROXY and the like are ignored"}, (*Settings).setProxy},
-		{Setting{Prefix + "RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue (write a successor) or update (change its visibility in place)"}, (*Settings).setReschedule},
+		{Setting{Prefix + "RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place"}, (*Settings).setReschedule},
 		{Setting{retrySetting, "exponential", "retry policy of envelopes that ask for none: a built-in one, or one of retry.json"}, nil},
 		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "how many calls an envelope may ask for; 0 for no limit"}, (*Settings).setRetryMaxAttempts},
 		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "the longest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMaxDelay},
@@ -147,6 +148,7 @@ func (s Settings) Rules(own retry.Policies) decision.Rules {
 		Policies:   own,
 		Limits:     s.RetryLimits,
 		Statuses:   s.RetryStatuses,
+		MaxDelay:   queue.MaxDelay,
 	}
 }
 

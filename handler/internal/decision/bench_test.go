@@ -10,17 +10,10 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// BenchmarkAfterCall decides about a delivered and a failed call.
+// BenchmarkAfterCall opens a message and decides about a delivered and a failed call.
 func BenchmarkAfterCall(b *testing.B) {
 	rules := decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()}
 	content := []byte(`{"asyncCaller":1,"requestId":"r1","createdAt":"2026-01-31T11:00:00Z","call":{"url":"https://target.example/"}}`)
-	e, err := envelope.Parse(content)
-	if err != nil {
-		b.Fatal(err)
-	}
-	if err := e.Accept(now, "id", 48<<10); err != nil {
-		b.Fatal(err)
-	}
 	for name, outcome := range map[string]decision.Outcome{
 		"delivered":  {Status: http.StatusOK, Took: time.Millisecond},
 		"reschedule": {Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"120"}}, Took: time.Millisecond},
@@ -28,14 +21,11 @@ func BenchmarkAfterCall(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				policy, err := rules.PolicyFor(e)
-				if err != nil {
-					b.Fatal(err)
-				}
-				if rules.BeforeCall(e, now).Action != decision.Call {
+				in := rules.Open(content, "id", limit, now)
+				if rules.BeforeCall(in, now).Action != decision.Call {
 					b.Fatal("not called")
 				}
-				rules.AfterCall(e, policy, outcome, now, now.Add(time.Second), 0.5)
+				rules.AfterCall(in, outcome, now, now.Add(time.Second), 0.5)
 			}
 		})
 	}

@@ -3,14 +3,11 @@ package decision
 import (
 	"cmp"
 	"fmt"
-	"net/http"
 	"strconv"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
-	"asynccaller/handler/internal/strictjson"
 )
 
 // Action is what happens to a message. It is a closed set; each is settled in exactly one way.
@@ -64,7 +61,7 @@ type Decision struct {
 	// GivenUp says that we tried as long as we may, or were told that it never will work: the log says
 	// so at error level.
 	GivenUp bool
-	// Delay is how long the successor stays invisible; at most queue.MaxDelay.
+	// Delay is how long the successor stays invisible; at most Rules.MaxDelay.
 	Delay time.Duration
 	// Status is the target's latest answer, or 0.
 	Status int
@@ -93,28 +90,30 @@ type Rules struct {
 	Limits   retry.Limits
 	// Statuses are the answers that are tried again.
 	Statuses Statuses
+	// MaxDelay is the longest delay that the queue accepts; zero means no limit. A longer wait is made of
+	// several delays.
+	MaxDelay time.Duration
 }
 
-// OnMalformed decides about content that is not an envelope, or about an envelope that asks for what
-// does not exist.
-func OnMalformed(problem error) Decision {
-	return Decision{Action: DeadLetter, Reason: Malformed, Detail: problem.Error()}
-}
-
-// PolicyFor returns the policy that an envelope is retried by. Its error makes the envelope malformed.
-func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
-	if e.Retry == nil {
-		return r.Retry, nil
+// delay returns the delay of a successor until the given time.
+func (r Rules) delay(now, until time.Time) time.Duration {
+	d := until.Sub(now)
+	if r.MaxDelay > 0 {
+		d = min(d, r.MaxDelay)
 	}
-	policy, err := r.Policies.Resolve(*e.Retry)
-	if err := cmp.Or(e.RetryProblem, err); err != nil {
-		return retry.Policy{}, strictjson.In("retry", err)
-	}
-	return policy.Within(r.Limits), nil
+	return d
 }
 
-// BeforeCall decides about an envelope that arrived and was accepted.
-func (r Rules) BeforeCall(e *envelope.Envelope, now time.Time) Decision {
+// BeforeCall decides what to do with a message on arrival.
+func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
+	if in.Malformed != nil {
+		d := Decision{Action: DeadLetter, Reason: Malformed, Detail: in.Malformed.Error()}
+		if in.Envelope != nil {
+			d.State = in.Envelope.State
+		}
+		return d
+	}
+	e := in.Envelope
 	deadline, due := e.GiveUpAt(r.Expiration), e.DueAt()
 	switch {
 	case !now.Before(deadline):
@@ -127,14 +126,15 @@ func (r Rules) BeforeCall(e *envelope.Envelope, now time.Time) Decision {
 		}
 		state := e.State
 		state.NextAttemptAt, state.Expires = due, deadline
-		return Decision{Action: Reschedule, Reason: NotDue, Delay: min(due.Sub(now), queue.MaxDelay), State: state, Status: e.LatestStatus()}
+		return Decision{Action: Reschedule, Reason: NotDue, Delay: r.delay(now, due), State: state, Status: e.LatestStatus()}
 	}
 	return Decision{Action: Call, Reason: Due, State: e.State}
 }
 
 // AfterCall decides about an envelope whose call began at started and has just come to an end. Jitter
 // is a random number from 0 up to, not including, 1.
-func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, started, now time.Time, jitter float64) Decision {
+func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter float64) Decision {
+	e := in.Envelope
 	j := r.judge(o)
 	if j.verdict == interrupted {
 		state := e.State
@@ -157,8 +157,8 @@ func (r Rules) AfterCall(e *envelope.Envelope, policy retry.Policy, o Outcome, s
 	case permanent:
 		d = r.reject(e, o, state)
 	case temporary, interrupted:
-		d = r.retry(e, policy, o, state, now, jitter)
-		d.Limited = policy.Limited
+		d = r.retry(e, in.Policy, o, state, now, jitter)
+		d.Limited = in.Policy.Limited
 	}
 	d.Rule, d.CallbackDeadline = j.rule, now.Add(r.Expiration)
 	if j.ignored != "" {
@@ -199,7 +199,7 @@ func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state
 	}
 	return Decision{
 		Action: Reschedule, Reason: reason, Detail: detail,
-		Delay: min(next.Sub(now), queue.MaxDelay), Status: o.Status, State: state, Ignored: ignored,
+		Delay: r.delay(now, next), Status: o.Status, State: state, Ignored: ignored,
 	}
 }
 
@@ -258,28 +258,6 @@ func giveUpOf(handling retry.ErrorHandling) envelope.GiveUp {
 		return envelope.GiveUpDeadLetter
 	}
 	return ""
-}
-
-// Report is what the callback of a decision tells the sender: the latest answer.
-func (d Decision) Report(now time.Time) envelope.Report {
-	report := envelope.Report{
-		Status:   cmp.Or(d.Status, http.StatusGatewayTimeout),
-		Attempts: d.State.Attempts,
-		Reason:   string(d.Reason),
-		At:       now,
-		Deadline: d.CallbackDeadline,
-	}
-	if latest := d.State.Latest; latest != nil {
-		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), latest.Truncated
-	}
-	return report
-}
-
-// DeadLetter is what is written on the dead letter of a decision.
-func (d Decision) DeadLetter(queueName string, now time.Time) envelope.DeadLetter {
-	return envelope.DeadLetter{
-		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: queueName, Attempts: d.State.Attempts,
-	}
 }
 
 func attempt(o Outcome, started time.Time) envelope.Attempt {

@@ -1,7 +1,6 @@
 package decision_test
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -134,7 +133,8 @@ func TestSettlementTable(t *testing.T) {
 }
 
 func TestMalformedIsADeadLetter(t *testing.T) {
-	d := decision.OnMalformed(errors.New("call.url: missing"))
+	in := rules().Open([]byte(`{"asyncCaller":1,"call":{}}`), "m1", limit, now)
+	d := rules().BeforeCall(in, now)
 	if d.Action != decision.DeadLetter || d.Reason != decision.Malformed || d.Detail != "call.url: missing" {
 		t.Errorf("got %+v", d)
 	}
@@ -194,11 +194,12 @@ func TestReportTellsTheSender(t *testing.T) {
 
 // TestLatestAnswer: the sender is told the latest answer, also when the last calls got none.
 func TestLatestAnswer(t *testing.T) {
-	e := accepted(t, fmt.Sprintf(plain, withCallback))
-	first := rules().AfterCall(e, rules().Retry, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
-	e = e.WithState(first.State)
-	second := rules().AfterCall(e, rules().Retry, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
-	last := rules().BeforeCall(e.WithState(second.State), now.Add(rules().Expiration))
+	in := accepted(t, rules(), fmt.Sprintf(plain, withCallback))
+	first := rules().AfterCall(in, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	in.Envelope = in.Envelope.WithState(first.State)
+	second := rules().AfterCall(in, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
+	in.Envelope = in.Envelope.WithState(second.State)
+	last := rules().BeforeCall(in, now.Add(rules().Expiration))
 	if got := last.Report(now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
 		t.Errorf("the sender is told %+v", got)
 	}
@@ -239,9 +240,10 @@ func FuzzDecide(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := rules().BeforeCall(e, now)
+		in := decision.Intake{Envelope: e, Policy: policy}
+		d := rules().BeforeCall(in, now)
 		if d.Action == decision.Call {
-			d = rules().AfterCall(e, policy, decision.Outcome{Status: status, Failure: decision.Failure(failure)}, now, now, jitter)
+			d = rules().AfterCall(in, decision.Outcome{Status: status, Failure: decision.Failure(failure)}, now, now, jitter)
 		}
 		checkInvariants(t, e, d)
 	})
@@ -281,32 +283,27 @@ func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
 }
 
 func rules() decision.Rules {
-	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()}
+	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay}
 }
 
 // decide takes an envelope through both decisions, as a delivery does. It returns the outcome that
 // counts: none when no call is made.
 func decide(t *testing.T, r decision.Rules, content string, o decision.Outcome, jitter float64) decision.Decision {
 	t.Helper()
-	e := accepted(t, content)
-	policy, err := r.PolicyFor(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if d := r.BeforeCall(e, now); d.Action != decision.Call {
+	in := accepted(t, r, content)
+	if d := r.BeforeCall(in, now); d.Action != decision.Call {
 		return d
 	}
-	return r.AfterCall(e, policy, o, now.Add(-o.Took), now, jitter)
+	return r.AfterCall(in, o, now.Add(-o.Took), now, jitter)
 }
 
-func accepted(t *testing.T, content string) *envelope.Envelope {
+const limit = 48 << 10
+
+func accepted(t *testing.T, r decision.Rules, content string) decision.Intake {
 	t.Helper()
-	e, err := envelope.Parse([]byte(content))
-	if err != nil {
-		t.Fatalf("parse %s: %v", content, err)
+	in := r.Open([]byte(content), "m1", limit, now)
+	if in.Malformed != nil {
+		t.Fatalf("%s: %v", content, in.Malformed)
 	}
-	if err := e.Accept(now, "m1", queue.Base64.MaxContentBytes()); err != nil {
-		t.Fatal(err)
-	}
-	return e
+	return in
 }

@@ -13,7 +13,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
 )
 
@@ -43,8 +42,8 @@ func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 // Result is what became of a message.
 type Result struct {
 	decision.Decision
-	// Envelope is what the message holds; nil when that is malformed. Tenant is whose it is then, as far as
-	// that could be read.
+	// Envelope is the message's envelope, or nil if the message is malformed. Tenant is the sender, as far as
+	// it could be read.
 	Envelope *envelope.Envelope
 	Tenant   envelope.Tenant
 	// TargetHost is the host and port of the call's URL; empty when the message is malformed.
@@ -86,47 +85,23 @@ type Deliverer struct {
 // that was made.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	arrived := d.Now()
-	e, policy, err := d.open(m, arrived)
-	var result Result
-	switch {
-	case e == nil:
-		result.Decision = decision.OnMalformed(err)
-		result.Tenant, _ = envelope.Identify(m.Content)
-	case err != nil:
-		result.Decision = decision.OnMalformed(err)
-		result.State = e.State
-	default:
-		result.Decision = d.Rules.BeforeCall(e, arrived)
-	}
-	if e != nil {
-		result.Envelope, result.TargetHost = e, e.Call.Target.Host
+	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
+	result := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
+	if in.Envelope != nil {
+		result.TargetHost = in.Envelope.Call.Target.Host
 	}
 	settled := arrived
 	if result.Action == decision.Call {
-		outcome := d.Caller.Do(d.Stopping, e) //nolint:contextcheck // see Stopping
+		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
 		settled = d.Now()
-		result.Decision = d.Rules.AfterCall(e, policy, outcome, arrived, settled, d.Jitter())
-		result.Attempt, result.Took = e.Attempts+1, outcome.Took
+		result.Decision = d.Rules.AfterCall(in, outcome, arrived, settled, d.Jitter())
+		result.Attempt, result.Took = in.Envelope.Attempts+1, outcome.Took
 	}
-	settling := settle.Message{Queue: m.Queue, Content: m.Content, Envelope: e, Lease: m.Lease}
-	written, err := d.Settler.Settle(ctx, settling, result.Decision, settled)
-	result.LeftOut, result.Reschedule, result.Err = written.LeftOut, written.Reschedule, err
+	write := decision.Compose(in, result.Decision, m.Queue, settled)
+	result.LeftOut = write.LeftOut
+	result.Reschedule, result.Err = d.Settler.Settle(ctx, write, m.Lease)
 	d.log(&m, &result)
 	return result
-}
-
-// open makes an envelope of the message's content. Its error says why that cannot be delivered, ever;
-// beside it stands the envelope if only its retry policy is at fault.
-func (d *Deliverer) open(m Message, arrived time.Time) (*envelope.Envelope, retry.Policy, error) {
-	e, err := envelope.Parse(m.Content)
-	if err != nil {
-		return nil, retry.Policy{}, err
-	}
-	if err := e.Accept(arrived, m.ID, d.Settler.MaxContentBytes()); err != nil {
-		return nil, retry.Policy{}, err
-	}
-	policy, err := d.Rules.PolicyFor(e)
-	return e, policy, err
 }
 
 // log writes the one line that every message gets, and a line before it when we gave up.
@@ -154,7 +129,6 @@ func (d *Deliverer) log(m *Message, r *Result) {
 // MarshalZerologObject adds the fields of the log line.
 func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	event.EmbedObject((*subject)(r))
-	logTenant(event, r.Tenant)
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
 		event.Int(logs.Attempt, r.Attempt).Int64(logs.Took, r.Took.Round(time.Millisecond).Milliseconds())
@@ -187,19 +161,13 @@ const maxText = 128
 
 // MarshalZerologObject adds the fields.
 func (s *subject) MarshalZerologObject(event *zerolog.Event) {
-	e := s.Envelope
-	if e == nil {
-		return
+	if e := s.Envelope; e != nil {
+		event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, s.TargetHost)
+		logText(event, logs.OriginalID, e.OriginalRequestID)
+		logText(event, logs.CorrelationID, e.CorrelationID())
 	}
-	event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, s.TargetHost)
-	logText(event, logs.OriginalID, e.OriginalRequestID)
-	logTenant(event, e.Tenant)
-	logText(event, logs.CorrelationID, e.CorrelationID())
-}
-
-func logTenant(event *zerolog.Event, t envelope.Tenant) {
-	logText(event, logs.Organization, t.Organization)
-	logText(event, logs.Environment, t.Environment)
+	logText(event, logs.Organization, s.Tenant.Organization)
+	logText(event, logs.Environment, s.Tenant.Environment)
 }
 
 func logText(event *zerolog.Event, name, value string) {

@@ -97,7 +97,7 @@ func setup(t *testing.T, called *target) *bench {
 	b.stop = stop
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
-		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
 		Caller:   called,
 		Settler:  settle.New(b.store, queue.Base64),
 		Log:      zerolog.New(b.log),

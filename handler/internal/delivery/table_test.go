@@ -2,7 +2,6 @@ package delivery_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -450,7 +449,7 @@ func TestSummary(t *testing.T) {
 			delivery.Result{Decision: put, Envelope: e, TargetHost: "t.example", Attempt: 1, Took: time.Second},
 			"settled: reschedule (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
 		},
-		"malformed":   {delivery.Result{Decision: decision.OnMalformed(errors.New("not JSON"))}, "settled: dead_letter (malformed): not JSON"},
+		"malformed":   {delivery.Result{Decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Malformed, Detail: "not JSON"}}, "settled: dead_letter (malformed): not JSON"},
 		"not_settled": {delivery.Result{Decision: put, Err: context.DeadlineExceeded}, "not settled: reschedule (temporary_status), status 503, next in 4s"},
 	} {
 		t.Run(name, func(t *testing.T) {

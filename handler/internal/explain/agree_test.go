@@ -31,7 +31,7 @@ var midnight = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func rules() decision.Rules {
 	return decision.Rules{
-		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
+		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay,
 		Limits: retry.Limits{MinDelay: time.Second, MaxDelay: 24 * time.Hour, MaxAttempts: 1000},
 	}
 }

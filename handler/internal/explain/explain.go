@@ -16,8 +16,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/retry"
 )
 
 // The ends of the range of random numbers that decision.Rules.AfterCall takes.
@@ -102,61 +100,39 @@ type Write struct {
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
-	e, err := envelope.Parse(q.Content)
-	if err != nil {
-		return q.malformed(nil, nil, err)
+	in := rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
+	arrival := rules.BeforeCall(in, q.Now)
+	explanation := Explanation{Arrival: q.step(in, []decision.Decision{arrival}, q.Now)}
+	if in.Envelope != nil {
+		explanation.Envelope = describe(rules, in, q)
 	}
-	letter := e.DeadLetter
-	if err := e.Accept(q.Now, q.MessageID, q.MaxContentBytes); err != nil {
-		return q.malformed(nil, nil, err)
-	}
-	about := describe(rules, e, q)
-	if letter != nil {
-		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
-	}
-	policy, err := rules.PolicyFor(e)
-	if err != nil {
-		return q.malformed(e, about, err)
-	}
-	about.Policy, about.MaxAttempts, about.Limited = policy.Name, policy.MaxAttempts, policy.Limited
-
-	arrival := rules.BeforeCall(e, q.Now)
-	explanation := Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{arrival}, q.Now)}
-	if q.Outcome == nil {
+	if q.Outcome == nil || in.Malformed != nil {
 		return explanation
 	}
-	e, at := whenCalled(rules, e, arrival, q.Now)
-	if e != nil {
-		explanation.AfterCall, explanation.Otherwise = q.afterCall(rules, e, policy, at)
+	at := q.Now
+	if arrival.Action == decision.Reschedule { // several delays may make up the wait
+		at = arrival.State.NextAttemptAt
+		in.Envelope = in.Envelope.WithState(arrival.State)
+		arrival = rules.BeforeCall(in, at)
+	}
+	if arrival.Action == decision.Call {
+		explanation.AfterCall, explanation.Otherwise = q.afterCall(rules, in, at)
 	}
 	return explanation
 }
 
-// whenCalled follows a message that is rescheduled until it is due. It returns nil when no call is made.
-func whenCalled(rules decision.Rules, e *envelope.Envelope, d decision.Decision, now time.Time) (*envelope.Envelope, time.Time) {
-	if d.Action == decision.Reschedule { // of how many waits the time is made does not matter
-		now = d.State.NextAttemptAt
-		e = e.WithState(d.State)
-		d = rules.BeforeCall(e, now)
-	}
-	if d.Action != decision.Call {
-		return nil, now
-	}
-	return e, now
-}
-
-func (q Question) afterCall(rules decision.Rules, e *envelope.Envelope, policy retry.Policy, started time.Time) (step, otherwise *Step) {
+func (q Question) afterCall(rules decision.Rules, in decision.Intake, started time.Time) (step, otherwise *Step) {
 	ended := started.Add(q.Outcome.Took)
 	decide := func(jitter float64) decision.Decision {
-		return rules.AfterCall(e, policy, *q.Outcome, started, ended, jitter)
+		return rules.AfterCall(in, *q.Outcome, started, ended, jitter)
 	}
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
 	extremes := []decision.Decision{shortest, brink(decide, longest), longest}
 	if !sameEnd(shortest, longest) {
-		other := q.step(e, extremes[2:], ended)
+		other := q.step(in, extremes[2:], ended)
 		otherwise, extremes = &other, extremes[:2]
 	}
-	both := q.step(e, extremes, ended)
+	both := q.step(in, extremes, ended)
 	return &both, otherwise
 }
 
@@ -178,12 +154,12 @@ func brink(decide func(float64) decision.Decision, highest decision.Decision) de
 }
 
 // step reports decisions that differ in their wait at most.
-func (q Question) step(e *envelope.Envelope, extremes []decision.Decision, at time.Time) Step {
+func (q Question) step(in decision.Intake, extremes []decision.Decision, at time.Time) Step {
 	d := extremes[0]
 	s := Step{
 		At: at, Action: d.Action, Reason: d.Reason, Detail: Printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
-		Write: q.write(e, extremes[len(extremes)-1], at),
+		Write: q.write(in, extremes[len(extremes)-1], at),
 	}
 	if d.Action == decision.Reschedule {
 		s.Next = next(extremes, at)
@@ -209,43 +185,17 @@ func next(extremes []decision.Decision, now time.Time) *Next {
 	return &n
 }
 
-// write is what settling the decision would write: the same encoding, into nothing.
-func (q Question) write(e *envelope.Envelope, d decision.Decision, now time.Time) *Write {
-	w := &Write{Queue: q.Queue, Max: q.MaxContentBytes}
-	var content envelope.Content
-	var err error
-	switch d.Action {
-	case decision.Reschedule:
-		content, err = e.WithState(d.State).Successor(q.MaxContentBytes)
-	case decision.Callback:
-		content, err = e.CallbackWith(d.Report(now), q.MaxContentBytes)
-	case decision.DeadLetter:
-		poison, ok := queue.PoisonName(q.Queue)
-		if w.Queue = poison; !ok {
-			w.Problem = "there is no poison queue for a queue of that name"
-			return w
-		}
-		if e == nil {
-			content.Bytes = q.Content
-			break
-		}
-		content, err = e.WithState(d.State).DeadLettered(d.DeadLetter(q.Queue, now), q.MaxContentBytes)
-	case decision.Call, decision.Finish, decision.Drop, decision.Fault:
+// write returns the message that settling the decision would write, or nil if there is none.
+func (q Question) write(in decision.Intake, d decision.Decision, now time.Time) *Write {
+	composed := decision.Compose(in, d, q.Queue, now)
+	if composed.Queue == "" && composed.Problem == nil || d.Action == decision.Call {
 		return nil
 	}
-	w.Bytes, w.LeftOut = len(content.Bytes), content.LeftOut
-	if err != nil {
-		w.Problem = err.Error()
+	w := &Write{Queue: composed.Queue, Bytes: len(composed.Content), Max: q.MaxContentBytes, LeftOut: composed.LeftOut}
+	if composed.Problem != nil {
+		w.Problem = composed.Problem.Error()
 	}
 	return w
-}
-
-func (q Question) malformed(e *envelope.Envelope, about *Envelope, err error) Explanation {
-	d := decision.OnMalformed(err)
-	if e != nil { // only its policy is at fault: the dead letter says so, and keeps the state
-		d.State = e.State
-	}
-	return Explanation{Envelope: about, Arrival: q.step(e, []decision.Decision{d}, q.Now)}
 }
 
 // Envelope is what may be shown of an envelope.
@@ -292,7 +242,8 @@ type DeadLetter struct {
 	Attempts int    `json:"attempts"`
 }
 
-func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope {
+func describe(rules decision.Rules, in decision.Intake, q Question) *Envelope {
+	e := in.Envelope
 	deadline := e.GiveUpAt(rules.Expiration)
 	about := &Envelope{
 		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: Printable(e.OriginalRequestID),
@@ -300,7 +251,8 @@ func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope 
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.URL),
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(q.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
-		IfExpired: rules.BeforeCall(e, deadline).Action,
+		Policy: in.Policy.Name, MaxAttempts: in.Policy.MaxAttempts, Limited: in.Policy.Limited,
+		IfExpired: rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
 		Refused:   q.Targets.Judge(e.Call.Target.Hostname(), netip.Addr{}).Detail,
 	}
 	if e.Call.Host != "" {
@@ -308,6 +260,9 @@ func describe(rules decision.Rules, e *envelope.Envelope, q Question) *Envelope 
 	}
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)
+	}
+	if letter := in.Received.DeadLetter; letter != nil {
+		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
 	}
 	due := e.DueAt()
 	if about.Due = !due.After(q.Now); !due.IsZero() {

@@ -99,14 +99,15 @@ func (a attempts) summary() Run {
 // run drives the rules from the first call to the end.
 func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitter float64) attempts {
 	begin := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
-	e := &envelope.Envelope{Deadline: begin.Add(deadline), State: envelope.State{CreatedAt: begin}}
+	in := decision.Intake{Policy: policy}
+	in.Envelope = &envelope.Envelope{Deadline: begin.Add(deadline), State: envelope.State{CreatedAt: begin}}
 	unanswered := decision.Outcome{Failure: decision.FailureConnect} // temporary, whatever the settings say of statuses
 	var made attempts
 	for now := begin; len(made.moments) < maxAttempts; {
-		d := rules.BeforeCall(e, now)
+		d := rules.BeforeCall(in, now)
 		if d.Action == decision.Call {
 			made.moments = append(made.moments, now.Sub(begin))
-			d = rules.AfterCall(e, policy, unanswered, now, now, jitter)
+			d = rules.AfterCall(in, unanswered, now, now, jitter)
 		}
 		if d.Action != decision.Reschedule {
 			made.reason = d.Reason
@@ -114,7 +115,7 @@ func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitt
 		}
 		now = now.Add(d.Delay)
 		d.State.Trail = nil // it costs time, and decides nothing
-		e = e.WithState(d.State)
+		in.Envelope = in.Envelope.WithState(d.State)
 	}
 	return made
 }

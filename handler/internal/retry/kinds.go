@@ -3,8 +3,6 @@ package retry
 import (
 	"math"
 	"time"
-
-	"asynccaller/handler/internal/queue"
 )
 
 // Parameters of the default policy: 5 s doubling to 6 h, each ±20 %.
@@ -15,8 +13,9 @@ const (
 	jitterShare      = 0.2
 )
 
-// longestDelay is what nexus and io never exceed: what a queue message can be kept invisible.
-const longestDelay = queue.MaxDelay
+// longestDelay is the longest wait of nexus and io, by their own definitions: the longest time that a queue
+// keeps a message invisible.
+const longestDelay = 7*24*time.Hour - time.Second
 
 // exponential waits base · factor^(attempt-1), varied by jitterShare, and never longer than max. The
 // waits are spread evenly between the bounds.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/settle"
@@ -19,7 +20,7 @@ import (
 func reschedule(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, now)
+	_, err := settle.New(store, queue.Base64).Settle(ctx, write(t, content, queue.Base64, d), settle.Lease{})
 	wantNoSecret(t, err)
 	return err
 }
@@ -28,7 +29,7 @@ func reschedule(ctx context.Context, t *testing.T, store settle.Store) error {
 func deadLetter(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, message(t, content, queue.Base64), d, now)
+	_, err := settle.New(store, queue.Base64).Settle(ctx, write(t, content, queue.Base64, d), settle.Lease{})
 	wantNoSecret(t, err)
 	return err
 }
@@ -336,10 +337,15 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A body so large that no successor of it fits; the handler never accepts such an envelope.
 		large := strings.Replace(content, `"b":1.50`, `"b":"`+strings.Repeat("x", 64<<10)+`"`, 1)
-		m := settle.Message{Queue: main, Content: []byte(large), Envelope: mustEnvelopeUnchecked(t, large)}
+		in := open(t, content, queue.Base64)
+		e, err := envelope.Parse([]byte(large))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in.Envelope = e
 		for _, action := range []decision.Action{decision.Reschedule, decision.DeadLetter} {
 			store := newStore(t)
-			_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: action, State: state()}, now)
+			_, err := settle.New(store, queue.Base64).Settle(t.Context(), decision.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))
 			}

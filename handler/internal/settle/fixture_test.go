@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
-	"asynccaller/handler/internal/settle"
 )
 
 const (
@@ -129,30 +128,20 @@ const content = `{"asyncCaller":1,"requestId":"request-1","call":{"url":"https:/
 	`","headers":{"Authorization":"` + canary + `"},"json":{ "b":1.50, "a":"` + canary + `" }},"x-own":[ 1 ],"context":{ "order": 7 },` +
 	`"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"}}}`
 
-// mustEnvelope reads and accepts an envelope as the handler does.
-func mustEnvelope(t *testing.T, content string, encoding queue.Encoding) *envelope.Envelope {
+// open opens content from the main queue as the handler does.
+func open(t *testing.T, content string, encoding queue.Encoding) decision.Intake {
 	t.Helper()
-	e := mustEnvelopeUnchecked(t, content)
-	if err := e.Accept(time.Now().UTC(), "message-1", encoding.MaxContentBytes()); err != nil {
-		t.Fatal(err)
+	in := decision.Rules{Expiration: time.Hour}.Open([]byte(content), "message-1", encoding.MaxContentBytes(), time.Now().UTC())
+	if in.Malformed != nil {
+		t.Fatal(in.Malformed)
 	}
-	return e
+	return in
 }
 
-// mustEnvelopeUnchecked reads an envelope without making sure that it can be written again.
-func mustEnvelopeUnchecked(t *testing.T, content string) *envelope.Envelope {
+// write composes what settling a decision about the content writes.
+func write(t *testing.T, content string, encoding queue.Encoding, d decision.Decision) decision.Write {
 	t.Helper()
-	e, err := envelope.Parse([]byte(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
-}
-
-// message is the envelope as a message from the main queue.
-func message(t *testing.T, content string, encoding queue.Encoding) settle.Message {
-	t.Helper()
-	return settle.Message{Queue: main, Content: []byte(content), Envelope: mustEnvelope(t, content, encoding)}
+	return decision.Compose(open(t, content, encoding), d, main, now)
 }
 
 // all is what stands on every queue, decoded.

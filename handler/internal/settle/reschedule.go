@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -50,18 +51,19 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 		due.Add(outage).Before(l.ExpiresAt)
 }
 
-// reschedule makes the content come back when it is due. In mode update it tells how.
-func (s *Settler) reschedule(ctx context.Context, m Message, content []byte, due time.Time) (RescheduleMode, error) {
+// reschedule makes the message due again after its delay. It returns a mode only in mode update.
+func (s *Settler) reschedule(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
 	if !s.NeedsLease() {
-		return "", s.put(ctx, m.Queue, content, due)
+		return "", s.put(ctx, w)
 	}
-	if m.Lease.Updatable(s.maxDequeueCount, due) {
-		inPlace, err := s.update(ctx, m, content, due)
-		if inPlace || err != nil {
+	if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
+		updated, err := s.update(ctx, w, lease, due)
+		if updated || err != nil {
 			return RescheduleUpdate, err
 		}
+		w.Delay = time.Until(due)
 	}
-	return RescheduleEnqueue, s.put(ctx, m.Queue, content, due)
+	return RescheduleEnqueue, s.put(ctx, w)
 }
 
 // update re-schedules the message in place. It reports false when storage says that it did not, and an
@@ -80,12 +82,12 @@ func (s *Settler) reschedule(ctx context.Context, m Message, content []byte, due
 //     visible again, with the receipt that it has. If we were first, storage refuses that, the host does
 //     not mind, and our schedule stands; if not, the host's does.
 //   - There is no queue: the message went with it, and only a successor can bring it back.
-func (s *Settler) update(ctx context.Context, m Message, content []byte, due time.Time) (inPlace bool, err error) {
-	text := s.encoding.Encode(content)
+func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (updated bool, err error) {
+	text := s.encoding.Encode(w.Content)
 	tries := 0
 	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		tries++
-		_, err := s.store.Update(ctx, m.Queue, m.Lease.ID, m.Lease.PopReceipt, text, max(time.Until(due), 0))
+		_, err := s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
 		return err
 	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
 	switch {

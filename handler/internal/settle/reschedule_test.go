@@ -75,7 +75,7 @@ func TestParseRescheduleMode(t *testing.T) {
 // hosted is a message that the host has received from the main queue, and the host's part in its end.
 type hosted struct {
 	*faulty
-	settle.Message
+	settle.Lease
 	// receipt is the host's newest one.
 	receipt string
 	text    string
@@ -95,19 +95,19 @@ func receive(t *testing.T, store *faulty) *hosted {
 		t.Fatalf("received %v: %v", received, err)
 	}
 	m := received[0]
-	h := &hosted{faulty: store, Message: message(t, content, queue.Base64), receipt: m.PopReceipt, text: m.Text}
+	h := &hosted{faulty: store, receipt: m.PopReceipt, text: m.Text}
 	h.Lease = settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, ExpiresAt: m.ExpiresAt}
 	return h
 }
 
 // settle settles the message and then completes it as the host does.
-func (h *hosted) settle(t *testing.T, d decision.Decision) (settle.Written, error) {
+func (h *hosted) settle(t *testing.T, d decision.Decision) (settle.RescheduleMode, error) {
 	t.Helper()
-	written, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
-		Settle(t.Context(), h.Message, d, now)
+	mode, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+		Settle(t.Context(), write(t, content, queue.Base64, d), h.Lease)
 	wantNoSecret(t, err)
 	h.complete(t, err)
-	return written, err
+	return mode, err
 }
 
 // complete is what the host does on its answer: delete or, when that is an error, make visible again in
@@ -269,13 +269,13 @@ func TestRescheduleInPlace(t *testing.T) {
 				}
 				started := time.Now()
 
-				written, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()})
+				mode, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()})
 
 				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 					t.Errorf("error %v, want %v", err, test.err)
 				}
-				if err == nil && written.Reschedule != test.mode {
-					t.Errorf("reschedule by %q, want %q", written.Reschedule, test.mode)
+				if err == nil && mode != test.mode {
+					t.Errorf("reschedule by %q, want %q", mode, test.mode)
 				}
 				if wantPuts := map[settle.RescheduleMode]int{settle.RescheduleEnqueue: 1}[test.mode]; len(h.tries) != wantPuts {
 					t.Errorf("%d messages were written, want %d", len(h.tries), wantPuts)
@@ -339,9 +339,9 @@ func TestAnotherConsumerTookIt(t *testing.T) {
 		if err != nil || len(other) != 1 {
 			t.Fatalf("received %v: %v", other, err)
 		}
-		written, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: time.Hour, State: state()})
-		if err != nil || written.Reschedule != settle.RescheduleEnqueue {
-			t.Errorf("reschedule by %q, error %v", written.Reschedule, err)
+		mode, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: time.Hour, State: state()})
+		if err != nil || mode != settle.RescheduleEnqueue {
+			t.Errorf("reschedule by %q, error %v", mode, err)
 		}
 		if err := h.Delete(t.Context(), main, other[0].ID, other[0].PopReceipt); err != nil {
 			t.Errorf("the other one's message was touched: %v", err)
@@ -362,10 +362,10 @@ func TestRescheduleInPlaceWithoutAQueue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := receive(t, newStore(t))
 				h.Store, h.onUpdate = memory.New(), fault
-				written, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
-					Settle(t.Context(), h.Message, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}, now)
-				if err != nil || written.Reschedule != settle.RescheduleEnqueue {
-					t.Errorf("reschedule by %q, error %v", written.Reschedule, err)
+				mode, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+					Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
+				if err != nil || mode != settle.RescheduleEnqueue {
+					t.Errorf("reschedule by %q, error %v", mode, err)
 				}
 				_, m := h.only(t, main, queue.Base64)
 				if wait := time.Until(m.NextVisibleAt); wait > time.Minute {
@@ -390,10 +390,10 @@ func TestWhatNeverUpdates(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := receive(t, newStore(t))
-			written, err := settle.New(h, queue.Base64).WithReschedule(test.mode, maxDequeueCount).
-				Settle(t.Context(), h.Message, decision.Decision{Action: test.action, State: state()}, now)
-			if err != nil || written != (settle.Written{}) {
-				t.Errorf("got %+v, error %v", written, err)
+			mode, err := settle.New(h, queue.Base64).WithReschedule(test.mode, maxDequeueCount).
+				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
+			if err != nil || mode != "" {
+				t.Errorf("mode %q, error %v", mode, err)
 			}
 			h.complete(t, nil)
 			h.only(t, test.queue, queue.Base64)

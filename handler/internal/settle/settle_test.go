@@ -1,7 +1,6 @@
 package settle_test
 
 import (
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -85,9 +84,9 @@ func TestActions(t *testing.T) {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore(t)
-					written, err := settle.New(store, encoding).Settle(t.Context(), message(t, content, encoding), test.decision, now)
-					if err != nil || written != (settle.Written{}) {
-						t.Fatalf("got %+v, error %v", written, err)
+					mode, err := settle.New(store, encoding).Settle(t.Context(), write(t, content, encoding, test.decision), settle.Lease{})
+					if err != nil || mode != "" {
+						t.Fatalf("mode %q, error %v", mode, err)
 					}
 					got, m := store.only(t, test.queue, encoding)
 					if diff := cmp.Diff(generic(t, test.want), generic(t, got)); diff != "" {
@@ -109,7 +108,7 @@ func TestActions(t *testing.T) {
 func TestCallByteForByte(t *testing.T) {
 	for action, name := range map[decision.Action]string{decision.Reschedule: main, decision.DeadLetter: poison} {
 		store := newStore(t)
-		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now); err != nil {
+		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{}); err != nil {
 			t.Fatal(err)
 		}
 		got, _ := store.only(t, name, queue.Base64)
@@ -123,9 +122,9 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			written, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action, State: state()}, now)
-			if err != nil || written != (settle.Written{}) {
-				t.Errorf("got %+v, error %v", written, err)
+			mode, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
+			if err != nil || mode != "" {
+				t.Errorf("mode %q, error %v", mode, err)
 			}
 			if len(store.tries) != 0 || store.creates != 0 {
 				t.Errorf("storage was asked %d times to put and %d times to create", len(store.tries), store.creates)
@@ -137,7 +136,7 @@ func TestNothingToWrite(t *testing.T) {
 func TestCallIsNoEnd(t *testing.T) {
 	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
 		store := newStore(t)
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), decision.Decision{Action: action}, now)
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action}), settle.Lease{})
 		if err == nil || len(store.tries) != 0 {
 			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action, err, len(store.tries))
 		}
@@ -163,10 +162,11 @@ func TestMalformedByteForByte(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
-			d := decision.OnMalformed(errors.New("not JSON"))
-			written, err := settle.New(store, test.encoding).Settle(t.Context(), settle.Message{Queue: main, Content: []byte(test.content)}, d, now)
-			if err != nil || written != (settle.Written{}) {
-				t.Fatalf("got %+v, error %v", written, err)
+			rules := decision.Rules{}
+			in := rules.Open([]byte(test.content), "message-1", test.encoding.MaxContentBytes(), now)
+			w := decision.Compose(in, rules.BeforeCall(in, now), main, now)
+			if _, err := settle.New(store, test.encoding).Settle(t.Context(), w, settle.Lease{}); err != nil {
+				t.Fatal(err)
 			}
 			if got, _ := store.only(t, poison, test.encoding); got != test.content {
 				t.Errorf("got %q, want %q", got, test.content)
@@ -186,7 +186,7 @@ func TestDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.Decision{Action: decision.Reschedule, Delay: test.delay, State: state()}
-			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), message(t, content, queue.Base64), d, now); err != nil {
+			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, d), settle.Lease{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, m := store.only(t, main, queue.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
@@ -221,9 +221,10 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 		for name, test := range tests {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				store := newStore(t)
-				written, err := settle.New(store, encoding).Settle(t.Context(), message(t, test.content, encoding), test.decision, now)
-				if err != nil || !strings.Contains(written.LeftOut, test.want) {
-					t.Errorf("left out %q, error %v, want %q to be named", written.LeftOut, err, test.want)
+				w := write(t, test.content, encoding, test.decision)
+				_, err := settle.New(store, encoding).Settle(t.Context(), w, settle.Lease{})
+				if err != nil || !strings.Contains(w.LeftOut, test.want) {
+					t.Errorf("left out %q, error %v, want %q to be named", w.LeftOut, err, test.want)
 				}
 				for _, contents := range store.all(t, encoding) {
 					if len(contents) != 1 || len(contents[0]) > limit {
@@ -250,9 +251,8 @@ func TestMaxContentBytes(t *testing.T) {
 func TestNoPoisonQueue(t *testing.T) {
 	for _, name := range []string{poison, strings.Repeat("q", 60)} {
 		store := newStore(t)
-		m := message(t, content, queue.Base64)
-		m.Queue = name
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), m, decision.Decision{Action: decision.DeadLetter, State: state()}, now)
+		w := decision.Compose(open(t, content, queue.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
+		_, err := settle.New(store, queue.Base64).Settle(t.Context(), w, settle.Lease{})
 		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
 			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
 		}
@@ -264,7 +264,7 @@ func TestManyAtOnce(t *testing.T) {
 	const messages = 50
 	store := newStore(t)
 	settler := settle.New(store, queue.Base64)
-	m := message(t, content, queue.Base64)
+	in := open(t, content, queue.Base64)
 	var done sync.WaitGroup
 	for n := range messages {
 		done.Go(func() {
@@ -272,7 +272,7 @@ func TestManyAtOnce(t *testing.T) {
 			if n%2 == 0 {
 				d.Action = decision.DeadLetter
 			}
-			if _, err := settler.Settle(t.Context(), m, d, now); err != nil {
+			if _, err := settler.Settle(t.Context(), decision.Compose(in, d, main, now), settle.Lease{}); err != nil {
 				t.Error(err)
 			}
 		})

@@ -75,7 +75,7 @@ type world struct {
 
 func newWorld(jitter func() float64, target func(time.Time) int) *world {
 	return &world{
-		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
 		jitter: jitter,
 		target: target,
 	}
@@ -110,24 +110,20 @@ func (w *world) run(t *testing.T) {
 // deliver takes a message through the handler's own steps.
 func (w *world) deliver(t *testing.T, m *message) *delivery {
 	now := m.visibleAt
-	e := m.envelope
-	if e == nil {
-		var err error
-		if e, err = envelope.Parse(m.content); err != nil {
-			t.Fatalf("%s: %v", m.content, err)
-		}
-		if err = e.Accept(now, "m1", queue.Base64.MaxContentBytes()); err != nil {
-			t.Fatal(err)
-		}
+	var in decision.Intake
+	if m.envelope == nil {
+		in = w.rules.Open(m.content, "m1", queue.Base64.MaxContentBytes(), now)
+	} else {
+		in.Envelope = m.envelope
+		in.Policy, in.Malformed = w.rules.PolicyFor(m.envelope)
 	}
-	policy, err := w.rules.PolicyFor(e)
-	if err != nil {
-		t.Fatal(err)
+	if in.Malformed != nil {
+		t.Fatalf("%s: %v", m.content, in.Malformed)
 	}
-	d := &delivery{now: now, envelope: e, policy: policy, Decision: w.rules.BeforeCall(e, now)}
+	d := &delivery{now: now, envelope: in.Envelope, policy: in.Policy, Decision: w.rules.BeforeCall(in, now)}
 	if d.Action == decision.Call {
 		d.called = true
-		d.Decision = w.rules.AfterCall(e, policy, decision.Outcome{Status: w.target(now)}, now, now, w.jitter())
+		d.Decision = w.rules.AfterCall(in, decision.Outcome{Status: w.target(now)}, now, now, w.jitter())
 	}
 	return d
 }

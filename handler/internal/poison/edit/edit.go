@@ -115,23 +115,20 @@ func (r Rules) start(e *envelope.Envelope, messageID string, keepState, ownDeadl
 
 // check does with content what the handler will do with it when it arrives.
 func (r Rules) check(content []byte, messageID string, keepState bool, now time.Time) error {
-	e, err := envelope.Parse(content)
-	if err != nil {
-		return fmt.Errorf("the message would be malformed: %w", err)
+	in := r.Decision.Open(content, messageID, r.Encoding.MaxContentBytes(), now)
+	switch {
+	case in.Envelope == nil:
+		return fmt.Errorf("the message would be malformed: %w", in.Malformed)
+	case in.Malformed != nil:
+		return fmt.Errorf("the retry policy cannot be followed: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
 	}
-	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
-		return err
-	}
-	if _, err := r.Decision.PolicyFor(e); err != nil {
-		return fmt.Errorf("the retry policy cannot be followed: %w: choose one with --set retry=NAME, such as exponential", err)
-	}
-	if d := r.Decision.BeforeCall(e, now); d.GivenUp {
+	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
 		if keepState {
 			return errors.New("its deadline has passed: leave out --keep-state, or set a new deadline with --set deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
-	return r.checkTarget(e.Call)
+	return r.checkTarget(in.Envelope.Call)
 }
 
 // checkTarget refuses what the operator's rules refuse whatever its name resolves to.

@@ -114,21 +114,23 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 		content = []byte(m.Text)
 	}
 	about.Bytes = len(content)
-	e, err := envelope.Parse(content)
+	// When the message came here is the only clock there is.
+	in := r.Decision.Open(content, m.ID, r.Encoding.MaxContentBytes(), m.InsertedAt)
+	e := in.Received
 	if e != nil {
 		about.describe(e)
 	} else {
-		about.guess(content)
+		about.guess(in)
 	}
 	switch {
 	case undecodable != nil:
 		about.because(Undecodable, whyUndecodable(undecodable, e))
 	case e == nil:
-		about.because(Malformed, err.Error())
+		about.because(Malformed, in.Malformed.Error())
 	case e.DeadLetter != nil:
 		about.believe(*e.DeadLetter)
 	default:
-		about.because(r.whyUnrecorded(e, m))
+		about.because(r.whyUnrecorded(in, m))
 	}
 	return about
 }
@@ -154,10 +156,9 @@ func (m *Message) describe(e *envelope.Envelope) {
 }
 
 // guess adds what can be known of a message that is no envelope, so that its sender can be found.
-func (m *Message) guess(content []byte) {
-	tenant, requestID := envelope.Identify(content)
-	m.Organization, m.Environment = shown(tenant.Organization, maxTenant), shown(tenant.Environment, maxTenant)
-	m.RequestID = requestID
+func (m *Message) guess(in decision.Intake) {
+	m.Organization, m.Environment = shown(in.Tenant.Organization, maxTenant), shown(in.Tenant.Environment, maxTenant)
+	m.RequestID = in.RequestID
 }
 
 // believe adds what the dead letter says. Anybody can have written it, so what cannot be is left out.

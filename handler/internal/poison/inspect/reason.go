@@ -6,6 +6,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
@@ -24,19 +25,14 @@ func whyUndecodable(problem error, e *envelope.Envelope) string {
 	return problem.Error() + "; the text is an envelope: requeue --fix-encoding mends it"
 }
 
-// whyUnrecorded finds the reason why an envelope is here that does not say. It changes the envelope.
-func (r Rules) whyUnrecorded(e *envelope.Envelope, m queue.Message) (reason, detail string) {
-	// The handler left an envelope that is too large as it came. When the message came here is the only
-	// clock there is; an envelope that does not say when it was made is not older for us.
-	if err := e.Accept(m.InsertedAt, m.ID, r.Encoding.MaxContentBytes()); err != nil {
-		return Malformed, err.Error()
+// whyUnrecorded finds the reason why an envelope is here that does not say.
+func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detail string) {
+	if in.Malformed != nil { // the handler left an envelope that is too large as it came
+		return Malformed, in.Malformed.Error()
 	}
-	policy, err := r.Decision.PolicyFor(e)
-	if err != nil {
-		return Malformed, err.Error()
-	}
+	e := in.Envelope
 	giveUp := r.Decision.GiveUp
-	if policy.ErrorHandling == retry.Fault {
+	if in.Policy.ErrorHandling == retry.Fault {
 		giveUp = envelope.GiveUpFault
 	}
 	detail = gaveUp

@@ -14,27 +14,19 @@ import (
 // settled is the dead letter that the handler's own rules make of a call's outcome.
 func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	t.Helper()
-	e, err := envelope.Parse([]byte(content))
-	if err != nil {
-		t.Fatal(err)
+	in := rules().Decision.Open([]byte(content), "m1", queue.Base64.MaxContentBytes(), givenUp)
+	if in.Malformed != nil {
+		t.Fatal(in.Malformed)
 	}
-	limit := queue.Base64.MaxContentBytes()
-	if err := e.Accept(givenUp, "m1", limit); err != nil {
-		t.Fatal(err)
-	}
-	policy, err := rules().Decision.PolicyFor(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	d := rules().Decision.AfterCall(e, policy, outcome, givenUp, givenUp, 0.5)
+	d := rules().Decision.AfterCall(in, outcome, givenUp, givenUp, 0.5)
 	if d.Action != decision.DeadLetter {
 		t.Fatalf("%+v is no dead letter but %s", outcome, d.Action)
 	}
-	written, err := e.WithState(d.State).DeadLettered(d.DeadLetter("async-caller", givenUp), limit)
-	if err != nil {
-		t.Fatal(err)
+	w := decision.Compose(in, d, "async-caller", givenUp)
+	if w.Problem != nil {
+		t.Fatal(w.Problem)
 	}
-	return inBase64(string(written.Bytes))
+	return inBase64(string(w.Content))
 }
 
 // TestReadSettled: what the handler writes on a dead letter comes out again, in both formats and for every
