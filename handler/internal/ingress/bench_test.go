@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"asynccaller/handler/internal/delivery"
 )
 
 // hostBody is an invocation as the host sends it, in either mode, of an envelope of about the given size.
@@ -31,7 +33,7 @@ func hostBody(tb testing.TB, size int, text bool) []byte {
 		`"PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\"","sys":{"MethodName":"AC-standard","UtcNow":"2026-11-20T22:18:05.1234567Z","RandGuid":"24ad4c06-24ad-4e5b-8294-3da9714877e9"}}}`, value)
 }
 
-func BenchmarkParseInvocation(b *testing.B) {
+func BenchmarkReadMessage(b *testing.B) {
 	for _, size := range []int{1 << 10, 47 << 10} {
 		for _, text := range []bool{false, true} {
 			body := hostBody(b, size, text)
@@ -39,7 +41,7 @@ func BenchmarkParseInvocation(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(body)))
 				for b.Loop() {
-					if _, err := parseInvocation(body, "message", false); err != nil {
+					if err := readMessage(new(delivery.Message), body, "message"); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -53,6 +55,6 @@ func BenchmarkAnswer(b *testing.B) {
 	summary := "settled: finish (delivered), request b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90 to t.example, attempt 1 took 12ms, status 200"
 	b.ReportAllocs()
 	for b.Loop() {
-		answerLogs(httptest.NewRecorder(), http.StatusOK, summary)
+		answer{code: http.StatusOK, Logs: []string{summary}}.write(httptest.NewRecorder())
 	}
 }

@@ -1,102 +1,79 @@
-// Package ingress is the handler's side of the Functions host's HTTP: it takes invocations, hands each
-// message to its delivery, runs the task of each timer, and answers as the host needs it answered.
+// Package ingress serves the HTTP requests of the Functions host: it reads invocations, passes each message to
+// delivery, runs the task of each timer, and answers in the form that the host requires.
 package ingress
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"runtime/debug"
 
 	"github.com/go-chi/chi/v5"
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/strictjson"
 )
 
-// maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, each byte up to
-// seven on the wire and once more in Metadata.
-const maxInvocationBytes = 2 << 20
+const (
+	// maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, at most seven bytes
+	// for each in Data and once more in Metadata.
+	maxInvocationBytes = 2 << 20
+	// messageKept says what happens after an invocation for a message fails.
+	messageKept = "the host keeps the message and delivers it again"
+)
 
-// invocationHeader is X-Azure-Functions-InvocationId in the letter case that net/http knows headers by.
-const invocationHeader = "X-Azure-Functions-Invocationid"
+// Deliverer delivers one message, from its arrival until the host may delete it.
+type Deliverer interface {
+	Deliver(ctx context.Context, m delivery.Message) delivery.Result
+}
 
-// messageKept is what follows when an invocation for a message fails.
-const messageKept = "the host keeps the message and delivers it again"
-
-// Handler answers the host: GET / at once, and POST /<function> for each function and for each task,
-// which are named as their functions and in exactly that case. Tasks may be nil; no task may have the name
-// of a function. Whatever else happens, a 2xx answer is a JSON object that is not empty, because the host
-// waits for ever on an empty one.
-func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer *delivery.Deliverer, log zerolog.Logger) http.Handler {
+// Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function and each
+// task, whose names are those of their functions in exactly that case. Tasks may be nil; no task may have the
+// name of a function. The body of every answer is a JSON object that is not empty, because the host waits forever
+// after a 2xx answer without one.
+func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusOK, map[string]string{"status": "ready"})
+		answer{code: http.StatusOK, Status: "ready"}.write(w)
 	})
-	messages := make(map[string]http.HandlerFunc, len(functions))
 	for _, f := range functions {
-		path := "/" + f.Name
-		messages[path] = invocationHandler(f, deliverer, log)
-		router.Post(path, messages[path])
+		router.Post("/"+f.Name, messageHandler(f, deliverer, log))
 	}
 	for name, task := range tasks {
 		router.Post("/"+name, taskHandler(name, task, log))
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		log.Warn().Str("path", r.URL.Path).Msg("no such function: is there a function.json for it in the app folder?")
-		answer(w, http.StatusNotFound, map[string]string{"error": "no such function"})
+		log.Warn().Str("path", r.URL.Path).Msg("no such function: add its function.json to the app folder")
+		answer{code: http.StatusNotFound, Error: "no such function"}.write(w)
 	})
 	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, http.StatusMethodNotAllowed, map[string]string{"error": "method not allowed"})
+		answer{code: http.StatusMethodNotAllowed, Error: "method not allowed"}.write(w)
 	})
-	return &messagesFirst{messages, router}
+	return router
 }
 
-// messagesFirst finds what takes messages without the router, which makes a copy of every request that it
-// routes. The router knows their paths too, to refuse other methods.
-type messagesFirst struct {
-	messages map[string]http.HandlerFunc // by path
-	router   http.Handler
-}
-
-func (h *messagesFirst) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if handle := h.messages[r.URL.Path]; handle != nil && r.Method == http.MethodPost {
-		handle(w, r)
-		return
-	}
-	h.router.ServeHTTP(w, r)
-}
-
-func invocationHandler(f functionapp.Function, deliverer *delivery.Deliverer, log zerolog.Logger) http.HandlerFunc {
+func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: header(r, invocationHeader)}
-		defer func() {
-			if cause := recover(); cause != nil {
-				panicked(w, log.Error().EmbedObject(&m), cause, messageKept)
+		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: r.Header.Get(invocationHeader)}
+		i := invocation{w, r, messageKept, func() *zerolog.Event { return log.Error().EmbedObject(&m) }}
+		i.serve(func(body []byte) (answer, error) {
+			if err := readMessage(&m, body, f.Binding); err != nil {
+				return answer{}, err
 			}
-		}()
-		if err := checkDoor(r); err != nil {
-			refuse(w, log.Error().EmbedObject(&m), http.StatusForbidden, err, messageKept)
-			return
-		}
-		in, err := readInvocation(w, r, f.Binding, deliverer.Settler.NeedsLease())
-		if err != nil {
-			refuse(w, log.Error().EmbedObject(&m), bodyStatus(err), err, messageKept)
-			return
-		}
-		m.ID, m.DequeueCount = callID(in.MessageID, m.InvocationID), in.DequeueCount
-		m.Content, m.Lease = in.Content, in.Lease
-		result := deliverer.Deliver(r.Context(), m)
-		answerLogs(w, status(&result), result.Summary())
+			result := deliverer.Deliver(r.Context(), m)
+			return answer{code: status(&result), Logs: []string{result.Summary()}}, nil
+		})
 	}
 }
 
-// status tells the host whether it may delete the message: only when all that must exist does.
+// status returns 200 if the host may delete the message, which is only when everything that replaces it exists.
 func status(r *delivery.Result) int {
 	if r.Err != nil || r.Action == decision.Fault {
 		return http.StatusInternalServerError
@@ -104,46 +81,64 @@ func status(r *delivery.Result) int {
 	return http.StatusOK
 }
 
-func bodyStatus(err error) int {
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		return http.StatusRequestEntityTooLarge
+// invocation is one POST of the host.
+type invocation struct {
+	w http.ResponseWriter
+	r *http.Request
+	// onFailure says what the host does after a failure.
+	onFailure string
+	// logError begins a log line about the invocation.
+	logError func() *zerolog.Event
+}
+
+// serve checks and reads the invocation, and answers as work says. An error of work means that the host does not
+// send a body like this. A panic makes one invocation fail, not the handler; the host moves a message that always
+// panics to the poison queue.
+func (i invocation) serve(work func(body []byte) (answer, error)) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			i.logError().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + i.onFailure)
+			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
+		}
+	}()
+	if err := checkSender(i.r); err != nil {
+		i.refuse(http.StatusForbidden, err)
+		return
 	}
-	return http.StatusBadRequest
+	body, err := io.ReadAll(http.MaxBytesReader(i.w, i.r.Body, maxInvocationBytes))
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		i.refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("read the invocation: %w", err))
+		return
+	}
+	var done answer
+	if err == nil {
+		done, err = work(body)
+	}
+	if err != nil {
+		i.refuse(http.StatusBadRequest, fmt.Errorf("read the invocation: %w", err))
+		return
+	}
+	done.write(i.w)
 }
 
-// refuse leaves it to the host what follows: what came was not what the host sends. The event says what it is
-// about.
-func refuse(w http.ResponseWriter, event *zerolog.Event, status int, err error, follows string) {
-	event.Err(err).Int(logs.Status, status).Msg("invocation refused: " + follows)
-	answer(w, status, map[string]string{"error": err.Error()})
+// refuse answers a request that the host does not send. The host decides what happens next.
+func (i invocation) refuse(code int, err error) {
+	i.logError().Err(err).Int(logs.Status, code).Msg("invocation refused: " + i.onFailure)
+	answer{code: code, Error: err.Error()}.write(i.w)
 }
 
-// panicked makes a panic fail one invocation, not the handler. A message that panics every time is moved to
-// the poison queue by the host.
-func panicked(w http.ResponseWriter, event *zerolog.Event, cause any, follows string) {
-	event.Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + follows)
-	answer(w, http.StatusInternalServerError, map[string]string{"error": "panic, see the handler's log"})
+// answer is the answer to a request of the host.
+type answer struct {
+	code   int
+	Status string `json:"status,omitempty"`
+	Error  string `json:"error,omitempty"`
+	// Logs are lines that the host prints in the invocation's log if the code is 2xx.
+	Logs []string `json:",omitempty"`
 }
 
-func answer(w http.ResponseWriter, status int, body map[string]string) {
-	text, _ := json.Marshal(body) // text always can be
-	write(w, status, text)
-}
-
-// answerLogs answers with a line that the host prints among the app's own.
-func answerLogs(w http.ResponseWriter, status int, line string) {
-	const before, after = `{"Logs":[`, `]}`
-	text := make([]byte, 0, len(before)+len(line)+len(`""`)+len(after))
-	text = append(text, before...)
-	text = strictjson.AppendString(text, line)
-	write(w, status, append(text, after...))
-}
-
-// contentType is that of every answer; nobody changes it.
-var contentType = []string{"application/json"}
-
-func write(w http.ResponseWriter, status int, body []byte) {
-	w.Header()["Content-Type"] = contentType
-	w.WriteHeader(status)
-	_, _ = w.Write(body) // a host that hung up has nobody to tell
+func (a answer) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(a.code)
+	// The body must never be empty. The only error that remains is that the host has hung up.
+	_ = json.MarshalWrite(w, a, jsontext.AllowInvalidUTF8(true))
 }

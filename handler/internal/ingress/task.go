@@ -1,10 +1,10 @@
 package ingress
 
 import (
+	"cmp"
 	"context"
-	"fmt"
-	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -12,66 +12,45 @@ import (
 	"asynccaller/handler/internal/logs"
 )
 
-// Task is the work of one timer function. The context is that of the host's request: it ends when the
-// host hangs up, but not when the handler is told to stop. It carries the invocation's logger. The summary
-// says on one printable line what was done, and is shown on the invocation; it is lost when there is an
-// error. Both are logged and must not hold a secret.
+// Task is the work of one timer function. Its context is that of the host's request: it ends when the host hangs
+// up, but not when the handler is told to stop. It carries the invocation's logger. The summary is one printable
+// line for the invocation's log; it is ignored if there is an error. The handler logs both, so neither may hold a
+// secret.
 //
-// A task must put up with being cut short: no run is made up for before the timer's next time. One task
-// never runs twice at a time in one process, but the hosts of two instances may each run it.
+// A task must tolerate interruption: the host runs a failed task at its next time only. One task never runs twice
+// at once in one process, but the hosts of two instances may each run it.
 type Task func(ctx context.Context) (summary string, err error)
 
-const (
-	// runMissed is what follows when an invocation of a timer fails.
-	runMissed = "the host runs it again at its next time"
-	// nothingToSay is the summary of a task that gives none.
-	nothingToSay = "done"
-)
+// runMissed says what happens after an invocation of a timer fails.
+const runMissed = "the host runs it again at its next time"
 
-// taskHandler runs the task for each invocation. What the host says of the timer's schedule is read, so
-// that the connection can be used again, and not looked at.
+// taskHandler runs the task for each invocation. It reads the timer's schedule in the body, so that the connection
+// can be reused, and ignores it.
 func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
-	running := make(chan struct{}, 1)
+	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
-		log := log.With().Str(logs.InvocationID, header(r, invocationHeader)).Str(logs.Function, name).Logger()
-		defer func() {
-			if cause := recover(); cause != nil {
-				panicked(w, log.Error(), cause, runMissed)
+		log := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name).Logger()
+		invocation{w, r, runMissed, log.Error}.serve(func([]byte) (answer, error) {
+			if !running.TryLock() {
+				// This is no failure: the work is in progress.
+				log.Warn().Msg("task not started: a run is in progress")
+				return answer{code: http.StatusOK, Logs: []string{"not started: a run is in progress"}}, nil
 			}
-		}()
-		if err := checkDoor(r); err != nil {
-			refuse(w, log.Error(), http.StatusForbidden, err, runMissed)
-			return
-		}
-		if _, err := io.Copy(io.Discard, http.MaxBytesReader(w, r.Body, maxInvocationBytes)); err != nil {
-			refuse(w, log.Error(), bodyStatus(err), fmt.Errorf("reading the invocation: %w", err), runMissed)
-			return
-		}
-		select {
-		case running <- struct{}{}:
-			defer func() { <-running }()
-		default:
-			// No failure: the work is being done, and whoever watches failures need not come.
-			log.Warn().Msg("task not started: a run of it is under way")
-			answerLogs(w, http.StatusOK, "not started: a run is under way")
-			return
-		}
-		runTask(log.WithContext(r.Context()), w, task, &log)
+			defer running.Unlock()
+			return runTask(log.WithContext(r.Context()), task, &log), nil
+		})
 	}
 }
 
-func runTask(ctx context.Context, w http.ResponseWriter, task Task, log *zerolog.Logger) {
+func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 	begin := time.Now()
 	summary, err := task(ctx)
 	took := time.Since(begin)
 	if err != nil {
 		log.Error().Err(err).Dur(logs.Took, took).Msg("task failed: " + runMissed)
-		answer(w, http.StatusInternalServerError, map[string]string{"error": err.Error()})
-		return
+		return answer{code: http.StatusInternalServerError, Error: err.Error()}
 	}
-	if summary == "" {
-		summary = nothingToSay
-	}
+	summary = cmp.Or(summary, "done")
 	log.Info().Str(logs.Detail, summary).Dur(logs.Took, took).Msg("task done")
-	answerLogs(w, http.StatusOK, summary)
+	return answer{code: http.StatusOK, Logs: []string{summary}}
 }

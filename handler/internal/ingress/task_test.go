@@ -53,6 +53,7 @@ func TestTaskAnswers(t *testing.T) {
 	}{
 		"done":       {says("kept 3 messages", nil), 200, []string{"kept 3 messages"}, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
 		"no_summary": {says("", nil), 200, []string{"done"}, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
+		"invalid_utf8": {says("caf\xe9", nil), 200, []string{"caf\ufffd"}, map[string]any{"level": "info", "detail": "caf\ufffd"}},
 		"failed": {
 			says("half of it", errors.New("list queue x: storage refused")), 500, nil,
 			map[string]any{"level": "error", "message": "task failed: the host runs it again at its next time", "error": "list queue x: storage refused"},
@@ -220,7 +221,7 @@ func TestTaskInProgress(t *testing.T) {
 
 	second := runTask(t, server)
 
-	if second.status != http.StatusOK || !strings.Contains(second.logs(t)[0], "a run is under way") {
+	if second.status != http.StatusOK || !strings.Contains(second.logs(t)[0], "a run is in progress") {
 		t.Errorf("the second run was answered %d %s", second.status, second.body)
 	}
 	if line := a.mustOneLine(t); line["level"] != "warn" || line["function"] != taskName {

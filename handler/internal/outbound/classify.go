@@ -16,118 +16,89 @@ import (
 	"asynccaller/handler/internal/decision"
 )
 
-// classify says which failure an error of the HTTP client is, from what happened and never from its
-// text. The detail it gives is ours: an error's text may hold the URL, and the URL a secret.
-func classify(ctx context.Context, err error, handshakeFailed bool) decision.Outcome {
-	failure := func(f decision.Failure, detail string) decision.Outcome {
-		return decision.Outcome{Failure: f, Detail: detail}
+// errHandshake marks an error of a call whose latest TLS handshake failed.
+var errHandshake = errors.New("the TLS handshake failed")
+
+// failure returns the outcome of a call that got no answer.
+func failure(ctx context.Context, err error) decision.Outcome {
+	kind, detail := classify(context.Cause(ctx), err)
+	return decision.Outcome{Failure: kind, Detail: detail}
+}
+
+// classify returns the kind of failure that an error of net/http is, and a text for people. It goes by the types of
+// the errors, and never uses their texts, which may hold the URL and so a secret. Cause is why the call's context
+// ended, nil if it did not.
+func classify(cause, err error) (kind decision.Failure, detail string) {
+	refused, isRefused := errors.AsType[*refusedError](err)
+	proxy, isProxy := errors.AsType[*proxyError](err)
+	op, invalid := "", x509.CertificateInvalidError{}
+	if network, ok := errors.AsType[*net.OpError](err); ok {
+		op = network.Op
 	}
-	switch cause := context.Cause(ctx); {
+	if certificate, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		invalid = certificate
+	}
+	switch {
 	case errors.Is(cause, errTimeout):
-		return failure(decision.FailureTimeout, "no answer in time")
+		return decision.FailureTimeout, "no answer in time"
 	case cause != nil:
-		return failure(decision.FailureInterrupted, "")
-	}
-	if refused, ok := errors.AsType[*refusedError](err); ok {
-		return failure(decision.FailureTargetRefused, refused.detail)
-	}
-	if detail, failed := proxyFailed(err); failed {
-		return failure(decision.FailureConnect, detail)
-	}
-	if dns, ok := errors.AsType[*net.DNSError](err); ok {
-		switch {
-		case dns.IsNotFound:
-			return failure(decision.FailureDNS, "the host name does not exist")
-		case dns.IsTimeout:
-			return failure(decision.FailureDNS, "the name server did not answer in time")
-		}
-		return failure(decision.FailureDNS, "the host name cannot be resolved")
-	}
-	if detail, untrusted := untrustedCertificate(err); untrusted {
-		return failure(decision.FailureCertificate, detail)
-	}
-	if badURL(err) {
-		return failure(decision.FailureBadURL, "the URL cannot be called")
-	}
-	if timedOut(err) {
-		return failure(decision.FailureTimeout, "connecting took too long")
-	}
-	if handshakeFailed || brokenHandshake(err) {
-		return failure(decision.FailureTLS, "the TLS handshake failed")
-	}
-	return classifyConnection(err)
-}
-
-func classifyConnection(err error) decision.Outcome {
-	op, isOp := errors.AsType[*net.OpError](err)
-	dialing := isOp && op.Op == "dial"
-	switch {
+		return decision.FailureInterrupted, ""
+	case isRefused:
+		return decision.FailureTargetRefused, refused.detail
+	// The operator can fix what fails at the proxy, so all of it is temporary.
+	case isProxy:
+		return decision.FailureConnect, proxy.Error()
+	case op == "proxyconnect":
+		return decision.FailureConnect, "the proxy cannot be reached"
+	case strings.HasPrefix(op, "socks"):
+		return decision.FailureConnect, "the proxy does not connect to the target"
+	case is[*net.DNSError](err):
+		return decision.FailureDNS, describeDNS(err)
+	case invalid.Reason == x509.Expired:
+		return decision.FailureCertificate, "the certificate has expired or is not valid yet"
+	case is[x509.HostnameError](err):
+		return decision.FailureCertificate, "the certificate is for another host"
+	case is[x509.UnknownAuthorityError](err):
+		return decision.FailureCertificate, "the certificate's issuer is unknown"
+	case is[*tls.CertificateVerificationError](err):
+		return decision.FailureCertificate, "the certificate is not trusted"
+	// url.Parse, the resolver of international names and the dialer refuse these.
+	case is[*net.AddrError](err), is[*net.ParseError](err), is[url.EscapeError](err), is[url.InvalidHostError](err):
+		return decision.FailureBadURL, "the URL cannot be called"
+	case isTimeout(err):
+		return decision.FailureTimeout, "connecting took too long"
+	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err), errors.Is(err, http.ErrSchemeMismatch),
+		op == "remote error", op == "local error":
+		return decision.FailureTLS, errHandshake.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return decision.Outcome{Failure: decision.FailureConnect, Detail: "connection refused"}
-	case dialing:
-		return decision.Outcome{Failure: decision.FailureConnect, Detail: "the host cannot be reached"}
+		return decision.FailureConnect, "connection refused"
+	case op == "dial":
+		return decision.FailureConnect, "the host cannot be reached"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return decision.Outcome{Failure: decision.FailureConnection, Detail: "connection reset"}
+		return decision.FailureConnection, "connection reset"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return decision.Outcome{Failure: decision.FailureConnection, Detail: "connection closed before the answer"}
+		return decision.FailureConnection, "connection closed before the answer"
 	}
-	return decision.Outcome{Failure: decision.FailureConnection, Detail: "the answer is not usable HTTP"}
+	return decision.FailureConnection, "the answer is not usable HTTP"
 }
 
-// proxyFailed finds what happens on the way through a proxy. It is ours or the operator's to mend, so it
-// may pass, whatever it is.
-func proxyFailed(err error) (detail string, failed bool) {
-	if answer, ok := errors.AsType[*proxyError](err); ok {
-		return answer.Error(), true
-	}
-	op, ok := errors.AsType[*net.OpError](err)
-	switch {
-	case ok && op.Op == "proxyconnect":
-		return "the proxy cannot be reached", true
-	case ok && strings.HasPrefix(op.Op, "socks"):
-		return "the proxy does not connect to the target", true
-	}
-	return "", false
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
-func untrustedCertificate(err error) (detail string, untrusted bool) {
-	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired {
-		return "the certificate has expired or is not valid yet", true
+func describeDNS(err error) string {
+	switch dns, _ := errors.AsType[*net.DNSError](err); {
+	case dns.IsNotFound:
+		return "the host name does not exist"
+	case dns.IsTimeout:
+		return "the name server did not answer in time"
 	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "the certificate is for another host", true
-	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "the certificate's issuer is unknown", true
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "the certificate is not trusted", true
-	}
-	return "", false
+	return "the host name cannot be resolved"
 }
 
-// badURL finds what url.Parse, the resolver of international names and the dialer object to.
-func badURL(err error) bool {
-	if _, ok := errors.AsType[*net.AddrError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[*net.ParseError](err); ok {
-		return true
-	}
-	_, escape := errors.AsType[url.EscapeError](err)
-	_, host := errors.AsType[url.InvalidHostError](err)
-	return escape || host
-}
-
-// timedOut finds the time limits below the call's own: dialing and the TLS handshake.
-func timedOut(err error) bool {
+// isTimeout reports whether a limit below the call's own was exceeded: that of dialing or of the TLS handshake.
+func isTimeout(err error) bool {
 	timeout, ok := errors.AsType[net.Error](err)
-	return errors.Is(err, os.ErrDeadlineExceeded) || (ok && timeout.Timeout())
-}
-
-func brokenHandshake(err error) bool {
-	_, alert := errors.AsType[tls.AlertError](err)
-	_, record := errors.AsType[tls.RecordHeaderError](err)
-	op, isOp := errors.AsType[*net.OpError](err)
-	return alert || record || errors.Is(err, http.ErrSchemeMismatch) || (isOp && (op.Op == "remote error" || op.Op == "local error"))
+	return errors.Is(err, os.ErrDeadlineExceeded) || ok && timeout.Timeout()
 }

@@ -1,9 +1,8 @@
-// Package outbound makes the call: it sends what an envelope asks for to its target and says what came
-// of it. It never fails; every way to end is a [decision.Outcome].
+// Package outbound makes the call: it sends the request of an envelope to its target and returns the outcome.
+// Every failure is a [decision.Outcome], not an error.
 package outbound
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -11,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptrace"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -22,91 +20,87 @@ import (
 
 // Limits of a call.
 const (
-	// maxAnswerBytes is how much of an answer's body is kept: what a callback can carry at most.
+	// maxAnswerBytes is the part of an answer's body that is kept: the most that a callback can carry.
 	maxAnswerBytes = 64 << 10
-	// firstAnswerBytes is what room is made for before more has come.
+	// firstAnswerBytes is the memory for a body of which nothing has arrived.
 	firstAnswerBytes = 512
-	// maxDrainBytes is how much more is read so that the connection can be used again. Beyond it a new
-	// connection is cheaper.
+	// maxDrainBytes is the part of the rest that is read and dropped, so that the connection can be reused. If
+	// more is left, a new connection is cheaper.
 	maxDrainBytes  = 256 << 10
 	maxHeaderBytes = 256 << 10
 	maxRedirects   = 10
 
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
-	// idleTimeout is below the 2 to 4 minutes after which Azure's outbound NAT and common load
-	// balancers forget a connection.
+	// idleTimeout is less than the 2 to 4 minutes after which Azure's outbound NAT and common load balancers
+	// drop an idle connection.
 	idleTimeout = 90 * time.Second
-	// maxIdlePerHost matches the calls that all queue functions make at a time (11 times 24 as shipped), with
-	// room for more, in case one target gets them all; the default of 2 costs half the throughput.
+	// maxIdlePerHost is more than the calls that all queue functions make at once (11 times 24 by default), in
+	// case they all go to one target. The default of 2 halves the throughput.
 	maxIdlePerHost = 512
 	maxIdle        = 1024
 )
 
-const userAgent = "async-caller"
+// errTimeout is the cause of a context that ended because the call took too long.
+var errTimeout = errors.New("no answer in time")
 
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
-	single    *roundTripper
-	targets   *targets
-	transport *http.Transport
-	deadlines deadlines
+	timeout   time.Duration
+	http      http.Client
+	transport *guardedTransport
 }
 
-// New returns a client whose calls last at most timeout and go to targets that the rules allow, through
-// the proxy if it is one. The proxy variables of the environment mean nothing to it.
+// New returns a client whose calls take at most timeout and go only to targets that the rules allow, through the
+// proxy if there is one. The client ignores the proxy variables of the environment.
 func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
-	targets := newTargets(rules, proxy.use != nil)
-	transport := &http.Transport{
-		Proxy:                  proxy.use,
-		OnProxyConnectResponse: proxyAnswered,
-		DialContext:            targets.dial,
-		ForceAttemptHTTP2:      true,
-		TLSHandshakeTimeout:    handshakeTimeout,
-		MaxIdleConns:           maxIdle,
-		MaxIdleConnsPerHost:    maxIdlePerHost,
-		IdleConnTimeout:        idleTimeout,
-		MaxResponseHeaderBytes: maxHeaderBytes,
-		ExpectContinueTimeout:  time.Second,
-		// The target gets the headers of the envelope and no Accept-Encoding of ours.
-		DisableCompression: true,
-	}
+	transport := newGuardedTransport(rules, proxy)
 	return &Client{
-		single:    &roundTripper{targets, transport},
-		targets:   targets,
+		timeout:   timeout,
+		http:      http.Client{Transport: transport, CheckRedirect: checkRedirect},
 		transport: transport,
-		deadlines: deadlines{limit: timeout},
 	}
 }
 
-// Close closes the connections that no call uses.
-func (c *Client) Close() { c.transport.CloseIdleConnections() }
+// Close closes idle connections.
+func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
 
-// Do makes the call of an envelope and waits for the answer, at most for the client's timeout or the
-// envelope's shorter one. When the context ends the call is interrupted.
+// Do makes the call of an envelope and waits for the answer, at most for the client's timeout or the envelope's
+// shorter one. The end of ctx interrupts the call.
 func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	started := time.Now()
-	ctx = c.deadlines.of(ctx, started)
+	timeout := c.timeout
 	if e.Call.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, e.Call.Timeout, errTimeout)
-		defer cancel()
+		timeout = min(timeout, e.Call.Timeout)
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
+	defer cancel()
+	started := time.Now()
 	outcome := c.do(ctx, e)
 	outcome.Took = time.Since(started)
 	return outcome
 }
 
 func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	var shake handshake
-	response, err := c.send(newRequest(shake.watched(ctx), e))
+	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
+	var handshakeFailed atomic.Bool
+	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
+	})
+	request, err := newRequest(traced, e)
 	if err != nil {
-		return classify(ctx, err, shake.failed.Load())
+		return failure(ctx, err)
+	}
+	response, err := c.http.Do(request)
+	if err != nil && handshakeFailed.Load() {
+		err = errors.Join(errHandshake, err)
+	}
+	if err != nil {
+		return failure(ctx, err)
 	}
 	defer response.Body.Close()
 
 	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header}
-	if isRedirect(response) { // that was not followed
+	if isRedirect(response.StatusCode) { // one that the client did not follow
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
 	}
@@ -114,201 +108,30 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	return outcome
 }
 
-// handshake tells whether the latest TLS handshake failed: net/http does not tell a connection that breaks
-// during the handshake from one that breaks later.
-type handshake struct {
-	trace httptrace.ClientTrace
-	// failed is set by the goroutine that dials, which may outlive the call.
-	failed atomic.Bool
-}
-
-func (h *handshake) watched(ctx context.Context) context.Context {
-	h.trace.TLSHandshakeDone = h.done
-	return httptrace.WithClientTrace(ctx, &h.trace)
-}
-
-func (h *handshake) done(_ tls.ConnectionState, err error) { h.failed.Store(err != nil) }
-
-// send makes the request and follows its redirects. That is what http.Client does, which copies all headers
-// beforehand for a redirect that seldom comes. So it is asked only then, and shown the answer that is there.
-func (c *Client) send(request *http.Request) (*http.Response, error) {
-	if request.URL.User != nil { // which it makes a header of
-		return follow(request, c.single)
-	}
-	response, err := c.single.RoundTrip(request)
-	if err != nil || !isRedirect(response) {
-		return response, err
-	}
-	return follow(request, &replay{response, c.single})
-}
-
-func follow(request *http.Request, by http.RoundTripper) (*http.Response, error) {
-	client := http.Client{Transport: by, CheckRedirect: checkRedirect}
-	return client.Do(request)
-}
-
-// replay answers the first request with a response that is there, and makes all others.
-type replay struct {
-	first *http.Response
-	next  http.RoundTripper
-}
-
-// RoundTrip is for one request after the other.
-func (r *replay) RoundTrip(request *http.Request) (*http.Response, error) {
-	if first := r.first; first != nil {
-		r.first = nil
-		return first, nil
-	}
-	return r.next.RoundTrip(request)
-}
-
-// readAnswer reads the beginning of the body and drains some of the rest. A body that breaks off is a body
-// cut short, and no reason to make the call again: the status already told what came of it.
-func readAnswer(response *http.Response) (beginning []byte, truncated bool) {
-	announced := response.ContentLength // -1 when the target does not say
-	if announced == 0 {
-		return nil, false
-	}
+// readAnswer reads the beginning of the body and drains some of the rest. A body that breaks off is truncated.
+// It is no reason to repeat the call, because the status shows that the target received it.
+//
+// It allocates memory for the body only when the body arrives, and then once: an answer of 1 GiB must not add
+// more than 67 KiB to a call in flight (docs/performance.md), which the garbage of a growing buffer would.
+func readAnswer(response *http.Response) (answer []byte, truncated bool) {
 	limit := maxAnswerBytes
-	if announced > 0 {
+	if announced := response.ContentLength; announced >= 0 { // -1 is unknown
 		limit = int(min(announced, maxAnswerBytes))
 	}
-	// What a target announces costs nothing before it comes: many calls may wait for it at a time.
-	beginning = make([]byte, 0, min(limit, firstAnswerBytes))
-	for len(beginning) < limit {
-		if len(beginning) == cap(beginning) {
-			beginning = append(make([]byte, 0, limit), beginning...)
+	answer = make([]byte, 0, min(limit, firstAnswerBytes))
+	for len(answer) < limit {
+		if len(answer) == cap(answer) {
+			answer = append(make([]byte, 0, limit), answer...)
 		}
-		n, err := response.Body.Read(beginning[len(beginning):cap(beginning)])
-		beginning = beginning[:len(beginning)+n]
+		n, err := response.Body.Read(answer[len(answer):cap(answer)])
+		answer = answer[:len(answer)+n]
 		if err != nil {
-			return beginning, !errors.Is(err, io.EOF)
+			return answer, !errors.Is(err, io.EOF)
 		}
 	}
-	if announced > maxAnswerBytes+maxDrainBytes {
-		return beginning, true
+	if response.ContentLength > maxAnswerBytes+maxDrainBytes {
+		return answer, true
 	}
 	n, err := io.CopyN(io.Discard, response.Body, maxDrainBytes)
-	return beginning, n > 0 || !errors.Is(err, io.EOF)
-}
-
-func newRequest(ctx context.Context, e *envelope.Envelope) *http.Request {
-	request := &http.Request{
-		Method: e.Call.Method, URL: e.Call.Target, Host: e.Call.Host, Header: header(e),
-		Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-	}
-	if content := e.Call.Body; content != nil {
-		request.ContentLength = int64(len(content))
-		request.GetBody = func() (io.ReadCloser, error) { return newBody(content), nil }
-		request.Body = newBody(content)
-	}
-	return request.WithContext(ctx)
-}
-
-// newBody is of those types that net/http knows to be in memory: it sends any other apart from the headers, in a
-// write of its own.
-func newBody(content []byte) io.ReadCloser {
-	if len(content) == 0 {
-		return http.NoBody // or net/http would look for a length that it does not trust to be 0
-	}
-	return io.NopCloser(bytes.NewReader(content))
-}
-
-// idempotencyKey is not as net/http writes it: a header of that name would tell it that it may repeat the
-// request by itself, up to once for each kept-alive connection, when one breaks after the request was sent. On
-// the wire the letter case of a name means nothing (RFC 9110, 5.1).
-const idempotencyKey = "idempotency-key"
-
-// header is what is sent: the envelope's own headers, with which it shares the values, but those that
-// concern only one connection; and ours, where it has none of that name.
-func header(e *envelope.Envelope) http.Header {
-	const ours = 3
-	sent := make(http.Header, len(e.Call.Header)+ours)
-	for name, values := range e.Call.Header {
-		if !hopByHop(name) {
-			sent[hidden(name)] = values
-		}
-	}
-	for _, listed := range e.Call.Header["Connection"] {
-		for name := range strings.SplitSeq(listed, ",") {
-			delete(sent, hidden(http.CanonicalHeaderKey(strings.TrimSpace(name))))
-		}
-	}
-	values := [ours]string{userAgent, e.RequestID, strconv.Itoa(e.Attempts + 1)}
-	setDefault(sent, "User-Agent", values[0:1:1])
-	setDefault(sent, idempotencyKey, values[1:2:2])
-	sent["X-Async-Caller-Attempt"] = values[2:]
-	return sent
-}
-
-func setDefault(header http.Header, name string, values []string) {
-	if _, set := header[name]; !set {
-		header[name] = values
-	}
-}
-
-// hopByHop reports whether a header concerns only one connection (RFC 9110, 7.6.1). The length is among them,
-// as it follows from the body.
-func hopByHop(name string) bool {
-	switch name {
-	case "Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-		"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length":
-		return true
-	}
-	return false
-}
-
-// hidden is a header's name in a form that net/http does not know it by, where it would act on it.
-func hidden(name string) string {
-	switch name {
-	case "Idempotency-Key":
-		return idempotencyKey
-	case "X-Idempotency-Key":
-		return "x-idempotency-key"
-	}
-	return name
-}
-
-// roundTripper makes single requests: those that may be made, with answers that http.Client can always
-// deal with.
-type roundTripper struct {
-	targets   *targets
-	transport *http.Transport
-}
-
-// RoundTrip takes what would hang or be misunderstood out of an answer: the connection of a protocol
-// switch, which no timeout ends, and a Location that cannot be called, which http.Client reports like a
-// broken connection.
-func (t *roundTripper) RoundTrip(request *http.Request) (*http.Response, error) {
-	response, err := t.roundTrip(request)
-	if err != nil {
-		if refused, ok := errors.AsType[*refusedError](err); ok && request.Response != nil {
-			return nil, &refusedError{"behind a redirect: " + refused.detail}
-		}
-		return nil, err
-	}
-	if response.StatusCode == http.StatusSwitchingProtocols {
-		_ = response.Body.Close()
-		response.Body = http.NoBody
-	}
-	if location := response.Header.Get("Location"); location != "" {
-		next, err := request.URL.Parse(location)
-		if err == nil {
-			_, err = envelope.ParseURL(next.String())
-		}
-		if err != nil {
-			response.Header.Del("Location")
-		}
-	}
-	return response, nil
-}
-
-func (t *roundTripper) roundTrip(request *http.Request) (*http.Response, error) {
-	if err := t.targets.judge(request); err != nil {
-		if request.Body != nil {
-			_ = request.Body.Close()
-		}
-		return nil, err
-	}
-	return t.transport.RoundTrip(request)
+	return answer, n > 0 || !errors.Is(err, io.EOF)
 }

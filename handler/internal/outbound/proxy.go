@@ -9,11 +9,10 @@ import (
 	"strconv"
 )
 
-// Proxy is the way that calls take out of the operator's network. The zero value is the direct one. It may
-// hold a password, so it never shows what it is.
+// Proxy is the proxy that calls go through. The zero value is none. It may hold a password, which it never prints.
 type Proxy struct {
-	// use is what http.Transport takes, nil for none: then the environment's variables are not asked
-	// either. A function shows nothing, however it is printed.
+	// use is the field Proxy of http.Transport, nil for none, so that net/http does not read the environment's
+	// variables. Package fmt prints nothing of what a function holds.
 	use func(*http.Request) (*url.URL, error)
 }
 
@@ -31,24 +30,13 @@ func ParseProxy(text string) (Proxy, error) {
 	return Proxy{}, errors.New("give an http, https or socks5 URL such as http://proxy.example:3128, or none")
 }
 
-// String says whether there is a proxy, and not which.
-func (p Proxy) String() string {
-	if p.use == nil {
-		return "none"
-	}
-	return "***"
-}
-
-// GoString is the same.
-func (p Proxy) GoString() string { return p.String() }
-
-// proxyError says that the proxy does not connect us to a target.
+// proxyError is a proxy's refusal to connect to a target.
 type proxyError struct{ status int }
 
 func (e *proxyError) Error() string { return "the proxy answered " + strconv.Itoa(e.status) }
 
-// proxyAnswered turns a proxy's answer to CONNECT into an error that is not text only.
-func proxyAnswered(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+// checkProxyAnswer turns a proxy's refusal of CONNECT into a typed error; net/http's has only a text.
+func checkProxyAnswer(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
 	if answer.StatusCode == http.StatusOK {
 		return nil
 	}

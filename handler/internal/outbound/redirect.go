@@ -8,18 +8,17 @@ import (
 	"asynccaller/handler/internal/secret"
 )
 
-// checkRedirect decides whether a redirect is followed: 307 and 308 always, 301, 302 and 303 for GET
-// and HEAD only, because following one with another method would lose the body; at most ten. A redirect
-// that is not followed is the answer.
+// checkRedirect decides whether the client follows a redirect: 307 and 308 always; 301, 302 and 303 only for GET
+// and HEAD, because any other method would lose its body; at most ten. If the client does not follow a redirect,
+// the redirect is the answer.
 func checkRedirect(next *http.Request, via []*http.Request) error {
-	switch {
-	case len(via) > maxRedirects:
-		return http.ErrUseLastResponse
-	case !keepsMethod(next.Response.StatusCode) && !slices.Contains([]string{http.MethodGet, http.MethodHead}, via[0].Method):
+	first := via[0]
+	bodyless := first.Method == http.MethodGet || first.Method == http.MethodHead
+	if len(via) > maxRedirects || !bodyless && !keepsMethod(next.Response.StatusCode) {
 		return http.ErrUseLastResponse
 	}
-	// net/http would tell the next target the whole URL of the one before, its query included.
-	if via[0].Header.Get("Referer") == "" {
+	// net/http sends the URL of the previous target, with its query.
+	if first.Header.Get("Referer") == "" {
 		next.Header.Del("Referer")
 	}
 	if leavesHost(next, via) {
@@ -32,11 +31,11 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// leavesHost reports whether any redirect so far led to another host. That a later one leads back makes no
-// difference: it may be the other host that knows where to send the call for its credentials.
+// leavesHost reports whether any redirect so far led to another host. A later redirect back changes nothing: the
+// other host may know where to send the call to obtain its credentials.
 func leavesHost(next *http.Request, via []*http.Request) bool {
 	from := via[0].URL
-	for _, request := range append(via[1:len(via):len(via)], next) {
+	for _, request := range append(slices.Clone(via[1:]), next) {
 		if !sameHost(from, request.URL) {
 			return true
 		}
@@ -45,8 +44,8 @@ func leavesHost(next *http.Request, via []*http.Request) bool {
 	return false
 }
 
-// sameHost reports whether credentials for one URL may be sent to another: the host and the port are the
-// same, and TLS is not given up. From http to https is no other host if both ports are the usual ones.
+// sameHost reports whether credentials for one URL may be sent to another: host and port are the same, and TLS is
+// not given up. An upgrade from http to https on the default ports stays on the same host.
 func sameHost(from, to *url.URL) bool {
 	if from.Hostname() != to.Hostname() {
 		return false
@@ -69,11 +68,7 @@ func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }
 
-// isRedirect reports whether a response is one that http.Client follows if it may.
-func isRedirect(response *http.Response) bool {
-	switch response.StatusCode {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
-		return true
-	}
-	return false
+// isRedirect reports whether [http.Client] considers following an answer with the status.
+func isRedirect(status int) bool {
+	return keepsMethod(status) || status == http.StatusMovedPermanently || status == http.StatusFound || status == http.StatusSeeOther
 }

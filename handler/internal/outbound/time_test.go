@@ -90,55 +90,6 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// Calls that begin at about the same moment share a deadline. None may last longer than its time, nor end much
-// earlier, and the end of one, or of the handler that it runs in, must not be the end of another.
-func TestTimeoutsOfManyCalls(t *testing.T) {
-	const limit = 120 * time.Second
-	calls := []struct {
-		after   time.Duration
-		timeout string // of the envelope
-		at      time.Duration
-		stopped bool // its handler is, after a minute
-	}{
-		{after: 0, at: limit},
-		{after: time.Second, at: limit},
-		{after: time.Second, timeout: "2s", at: 3 * time.Second},
-		{after: 1100 * time.Millisecond, at: limit},
-		{after: 2200 * time.Millisecond, at: 2200*time.Millisecond + limit},
-		{after: 3 * time.Second, at: 2200*time.Millisecond + limit},
-		{after: 20 * time.Second, stopped: true, at: time.Minute},
-		{after: 30 * time.Second, at: 30*time.Second + limit},
-		{after: time.Hour, at: time.Hour + limit},
-	}
-	synctest.Test(t, func(t *testing.T) {
-		client := newPipedClient(t, limit, hang)
-		living := t.Context()
-		stopping, stop := context.WithCancel(living)
-		defer stop()
-		defer time.AfterFunc(time.Minute, stop).Stop()
-		started := time.Now()
-		var calling sync.WaitGroup
-		for _, call := range calls {
-			calling.Go(func() {
-				<-time.After(call.after)
-				ctx, want := living, decision.FailureTimeout
-				if call.stopped {
-					ctx, want = stopping, decision.FailureInterrupted
-				}
-				asked := object{"url": "http://target.example"}
-				if call.timeout != "" {
-					asked["timeout"] = call.timeout
-				}
-				o := client.Do(ctx, mustEnvelope(t, asked))
-				if ended := time.Since(started); o.Failure != want || ended != call.at || o.Took > limit {
-					t.Errorf("begun after %v: %s at %v after %v, want %s at %v", call.after, o.Failure, ended, o.Took, want, call.at)
-				}
-			})
-		}
-		calling.Wait()
-	})
-}
-
 // What fits into one packet is not sent in two: each costs us and the target a system call.
 func TestCallIsOneWrite(t *testing.T) {
 	for name, call := range map[string]object{

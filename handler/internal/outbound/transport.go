@@ -1,0 +1,168 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+)
+
+// refusedError is the error for a target that the rules refuse. Its text names the rule.
+type refusedError struct{ detail string }
+
+func (e *refusedError) Error() string { return e.detail }
+
+// guardedTransport sends requests only to targets that the rules allow.
+type guardedTransport struct {
+	rules guard.Rules
+	// dialer makes the connections, and its resolver looks up names.
+	dialer net.Dialer
+	// proxied is true if all connections go to the operator's proxy, which connects to the target.
+	proxied bool
+	base    *http.Transport
+}
+
+func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
+	t := &guardedTransport{
+		rules:   rules,
+		dialer:  net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
+		proxied: proxy.use != nil,
+	}
+	t.base = &http.Transport{
+		Proxy:                  proxy.use,
+		OnProxyConnectResponse: checkProxyAnswer,
+		DialContext:            t.dial,
+		ForceAttemptHTTP2:      true,
+		TLSHandshakeTimeout:    handshakeTimeout,
+		MaxIdleConns:           maxIdle,
+		MaxIdleConnsPerHost:    maxIdlePerHost,
+		IdleConnTimeout:        idleTimeout,
+		MaxResponseHeaderBytes: maxHeaderBytes,
+		ExpectContinueTimeout:  time.Second,
+		// The target receives the headers of the envelope, without an Accept-Encoding of net/http.
+		DisableCompression: true,
+	}
+	return t
+}
+
+// RoundTrip judges and sends one request: the first one, or one of a redirect. It removes from the answer what
+// [http.Client] cannot handle: the connection of a protocol switch, which no timeout ends, and a Location that
+// cannot be called, which it would report like a broken connection.
+func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if err := t.judge(request); err != nil {
+		if request.Body != nil {
+			_ = request.Body.Close()
+		}
+		return nil, describeRedirect(request, err)
+	}
+	response, err := t.base.RoundTrip(request)
+	if err != nil {
+		return nil, describeRedirect(request, err)
+	}
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		_ = response.Body.Close()
+		response.Body = http.NoBody
+	}
+	if location := response.Header.Get("Location"); location != "" {
+		next, err := request.URL.Parse(location)
+		if err == nil {
+			_, err = envelope.ParseURL(next.String())
+		}
+		if err != nil {
+			response.Header.Del("Location")
+		}
+	}
+	return response, nil
+}
+
+// describeRedirect adds to a refusal that the refused request came from a redirect.
+func describeRedirect(request *http.Request, err error) error {
+	if refused, ok := errors.AsType[*refusedError](err); ok && request.Response != nil {
+		return &refusedError{"behind a redirect: " + refused.detail}
+	}
+	return err
+}
+
+// judge checks the host name of a request before the request is sent, also on an existing connection. dial checks
+// the address when it connects; if a proxy makes the connection, judge checks the addresses too.
+func (t *guardedTransport) judge(request *http.Request) error {
+	if request.Host != request.URL.Host { // the envelope's own Host header, by which a server may choose the site
+		if v := t.rules.Denied(withoutPort(request.Host)); v.Ruling == guard.Refused {
+			return &refusedError{v.Detail}
+		}
+	}
+	host := request.URL.Hostname()
+	v := t.rules.Judge(host, netip.Addr{})
+	switch v.Ruling {
+	case guard.Refused:
+		return &refusedError{v.Detail}
+	case guard.AddressDecides:
+		if t.proxied {
+			return t.judgeAddresses(request.Context(), host)
+		}
+	case guard.Allowed:
+	}
+	return nil
+}
+
+// judgeAddresses refuses a host if the rules refuse any of its addresses, because the proxy may choose any.
+func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) error {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	addrs, err := t.dialer.Resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return err
+	}
+	for _, addr := range addrs {
+		if v := t.rules.Judge(host, addr); v.Ruling != guard.Allowed {
+			return &refusedError{v.Detail}
+		}
+	}
+	return nil
+}
+
+// dial connects to a target. It tries only those addresses of the target's name that the rules allow. It judges
+// an address when the socket is about to connect to it, so the address cannot change in between.
+func (t *guardedTransport) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if t.proxied {
+		return t.dialer.DialContext(ctx, network, address) // the operator chose the proxy
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var tried atomic.Bool // the dialer tries both address families at once
+	dialer := t.dialer
+	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
+		target, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return err
+		}
+		if v := t.rules.Judge(host, target.Addr()); v.Ruling != guard.Allowed {
+			return &refusedError{v.Detail}
+		}
+		tried.Store(true)
+		return nil
+	}
+	connection, err := dialer.DialContext(ctx, network, address)
+	if is[*refusedError](err) && tried.Load() {
+		// The dialer returns the first error, a refusal. An allowed address could not be reached, which is temporary.
+		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no allowed address can be reached")}
+	}
+	return connection, err
+}
+
+func withoutPort(hostport string) string {
+	if host, _, err := net.SplitHostPort(hostport); err == nil {
+		return host
+	}
+	return strings.Trim(hostport, "[]")
+}
