@@ -1,6 +1,6 @@
-// Demo shows the whole product at work on this machine: it starts Azurite, the local host with the
-// handler, and a flaky target; sends envelopes with the command line, and reports what became of each.
-// It is a tool of the Makefile's (make demo, make run) and no part of the product.
+// Demo shows the product at work on this machine: it starts Azurite, the local host with the handler and a
+// flaky target, sends envelopes with the command line, and prints what happened to each. It serves the
+// Makefile (make demo, make run) and is not part of the product.
 package main
 
 import (
@@ -15,11 +15,10 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -27,131 +26,115 @@ import (
 const (
 	appDir     = "dist"
 	executable = "dist/async-caller"
-	// patience is how long all scenarios together may take; the slowest takes about 6 s.
-	patience = 50 * time.Second
-	// stopGrace is above the 10 s that the host gives messages in flight.
+	// stopGrace is longer than the 10 s that the host gives messages in flight.
 	stopGrace = 20 * time.Second
 )
 
 func main() {
-	stay := flag.Bool("stay", false, "stay up after the demo until Ctrl-C, for envelopes of your own")
+	stay := flag.Bool("stay", false, "keep running after the demo until Ctrl-C, for your own envelopes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := 0
-	if err := run(ctx, os.Stdout, os.Stderr, *stay); err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		code = 1
-	}
+	err := run(ctx, *stay)
 	stop()
-	os.Exit(code)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
 }
 
-// parts is everything that runs during the demo.
-type parts struct {
+// system is everything that runs during the demo.
+type system struct {
 	azurite *azurite.Server
 	store   *azure.Store
-	target  *testbed.Target
+	target  *target.Target
 	host    *testbed.Host
 }
 
-func run(ctx context.Context, out, talk io.Writer, stay bool) (err error) {
+func run(ctx context.Context, stay bool) (err error) {
 	work, err := os.MkdirTemp("", "async-caller-demo-")
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
 
-	p, err := start(ctx, talk, filepath.Join(work, "azurite"), stay)
-	defer func() { err = errors.Join(err, p.stop(talk)) }()
+	s, err := start(ctx, filepath.Join(work, "azurite"), stay)
+	defer func() { err = errors.Join(err, s.stop()) }()
 	if err != nil {
 		return err
 	}
-	fmt.Fprintln(talk, "Sending six messages, each with another fate ...")
-	rows, err := play(ctx, p)
+	fmt.Fprintln(os.Stderr, "Sending six messages that end in different ways ...")
+	rows, err := s.play(ctx)
 	if err != nil {
-		return errors.Join(err, p.explain())
+		return errors.Join(err, s.saveLog())
 	}
-	report(out, rows, colourful(out))
-	if failed := count(rows, func(r row) bool { return !r.ok }); failed > 0 {
-		return errors.Join(fmt.Errorf("%d of %d messages ended otherwise than they should", failed, len(rows)), p.explain())
+	if unexpected := report(os.Stdout, rows); unexpected > 0 {
+		return errors.Join(fmt.Errorf("%d of %d messages did not end as expected", unexpected, len(rows)), s.saveLog())
 	}
 	if stay {
-		invite(out, p)
+		fmt.Printf(invitation, s.azurite.ConnectionString, s.target.URL("200"), s.target.URL("503,503,200")) //nolint:forbidigo // the output
 		<-ctx.Done()
 	}
 	return nil
 }
 
-// start starts the parts one after the other. What runs when it fails is in the result, to be stopped.
-func start(ctx context.Context, talk io.Writer, data string, stay bool) (p parts, err error) {
-	fmt.Fprintln(talk, "Installing Azurite if needed (npm, the first time about half a minute) ...")
-	if err := azurite.Install(ctx, talk); err != nil {
-		return p, err
+// start starts the parts one after the other. If one fails, the result has those that run.
+func start(ctx context.Context, data string, stay bool) (s system, err error) {
+	fmt.Fprintln(os.Stderr, "Installing Azurite if needed (npm; the first time takes about half a minute) ...")
+	if err := azurite.Install(ctx, os.Stderr); err != nil {
+		return s, err
 	}
-	fmt.Fprintln(talk, "Starting Azurite, the target and the local Functions host ...")
-	if p.azurite, err = azurite.Start(ctx, azurite.Options{Data: data}); err != nil {
-		return p, err
+	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
+	if s.azurite, err = azurite.Start(ctx, azurite.Options{Data: data}); err != nil {
+		return s, err
 	}
-	if p.store, err = testbed.OpenStore(p.azurite.ConnectionString); err != nil {
-		return p, err
+	if s.store, err = testbed.OpenStore(s.azurite.ConnectionString); err != nil {
+		return s, err
 	}
-	if p.target, err = testbed.NewTarget(ctx); err != nil {
-		return p, err
+	if s.target, err = target.Start(ctx); err != nil {
+		return s, err
 	}
 	var log io.Writer
 	if stay {
-		log = logs.Readable(talk)
+		log = logs.Readable(os.Stderr)
 	}
-	p.host, err = testbed.StartHost(ctx, testbed.HostOptions{
-		Executable: executable, AppDir: appDir, ConnectionString: p.azurite.ConnectionString, Out: log,
+	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
+		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,
 	})
-	return p, err
+	return s, err
 }
 
-func (p parts) stop(talk io.Writer) error {
-	fmt.Fprintln(talk, "Stopping everything ...")
-	var errs []error
-	if p.host != nil {
-		errs = append(errs, p.host.Stop(stopGrace))
+func (s system) stop() (err error) {
+	fmt.Fprintln(os.Stderr, "Stopping everything ...")
+	if s.host != nil {
+		err = s.host.Stop(stopGrace)
 	}
-	if p.target != nil {
-		p.target.Close()
+	if s.target != nil {
+		s.target.Close()
 	}
-	if p.store != nil {
-		p.store.Close()
+	if s.store != nil {
+		s.store.Close()
 	}
-	if p.azurite != nil {
-		errs = append(errs, p.azurite.Stop())
+	if s.azurite != nil {
+		err = errors.Join(err, s.azurite.Stop())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
-// explain keeps what host and handler logged where a person can read it.
-func (p parts) explain() error {
-	file, err := os.CreateTemp("", "async-caller-demo-*.log")
-	if err != nil {
+// saveLog writes the log of host and handler to a file, and returns an error that names it.
+func (s system) saveLog() error {
+	path := filepath.Join(os.TempDir(), fmt.Sprintf("async-caller-demo-%d.log", os.Getpid()))
+	if err := os.WriteFile(path, []byte(s.host.Output()), 0o600); err != nil {
 		return err
 	}
-	defer file.Close()
-	if _, err := file.WriteString(p.host.Output()); err != nil {
-		return err
-	}
-	return fmt.Errorf("the log of host and handler is in %s", file.Name())
+	return fmt.Errorf("the log of host and handler is in %s", path)
 }
 
-func invite(out io.Writer, p parts) {
-	fmt.Fprintf(out, `
-Everything stays up until Ctrl-C. In another terminal, in this folder:
+const invitation = `
+Everything keeps running until Ctrl-C. In another terminal, in this folder:
 
   export AzureWebJobsStorage='%s'
   dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,5s
 
-The number in the URL is what the target answers; a list such as 503,503,200 is answered call by call.
-`, p.azurite.ConnectionString, p.target.URL("200"), p.target.URL("503,503,200"))
-}
-
-func colourful(out io.Writer) bool {
-	file, ok := out.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd())) && os.Getenv("NO_COLOR") == ""
-}
+The path of the URL is the target's answer: a status, or a list such as 503,503,200, one for each call.
+`

@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
+	"time"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
@@ -19,80 +20,81 @@ import (
 const (
 	mainQueue   = "async-caller"
 	poisonQueue = "async-caller-poison"
-	// rubbish is the message that is no envelope.
-	rubbish = "this is not an envelope"
+	// malformed is a message that is not an envelope.
+	malformed = "this is not an envelope"
+	// patience limits the time of all scenarios together; the slowest takes about 6 s.
+	patience = 50 * time.Second
 )
 
-// scenario is one message and the fate that it should have.
+// scenario is one message and its expected end.
 type scenario struct {
 	name string
-	// script is what the target answers; args are flags of send. A scenario without script is rubbish.
+	// script is what the target answers, args are flags of send. A scenario without script sends malformed.
 	script string
 	args   []string
-	// answers are what the target should have given, and outcome is what should have become of it.
+	// answers and outcome are the expected answers of the target and the expected outcome.
 	answers, outcome string
 }
 
-func scenarios(p parts) []scenario {
+func (s system) scenarios() []scenario {
 	return []scenario{
 		{"delivered at once", "200", []string{"--body", "hello"}, "200", "delivered"},
 		{"delivered at the third attempt", "503,reset,200", []string{"--retry", "1s", "--json-body", `{"order":42}`}, "503 reset 200", "delivered"},
-		{"delivered, sender told", "200", []string{"--callback", p.target.URL("204"), "--context", `{"order":43}`}, "200", "delivered, callback 200"},
+		{"delivered with a callback", "200", []string{"--callback", s.target.URL("204"), "--context", `{"order":43}`}, "200", "delivered, callback 200"},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
 		{"expired", "503", []string{"--retry", "1s", "--deadline", "4s"}, "503 503 ...", "dead letter: expired"},
 		{"malformed", "", nil, "", "dead letter: malformed"},
 	}
 }
 
-// row is what became of a scenario.
+// row is what happened to the message of a scenario.
 type row struct {
 	scenario
 	requestID string
 	attempts  int
-	// seen are the answers that the target gave, became what came of the message.
-	seen, became string
-	ok           bool
+	// gotAnswers and gotOutcome compare with answers and outcome.
+	gotAnswers, gotOutcome string
 }
 
-// play sends all messages and waits until each has met its fate, or patience is at an end.
-func play(ctx context.Context, p parts) ([]row, error) {
+func (r row) asExpected() bool { return r.gotAnswers == r.answers && r.gotOutcome == r.outcome }
+
+// play sends all messages and waits until each has ended as expected, or patience is over.
+func (s system) play(ctx context.Context) ([]row, error) {
 	var rows []row
-	for _, s := range scenarios(p) {
-		id, err := send(ctx, p, s)
+	for _, scenario := range s.scenarios() {
+		id, err := s.send(ctx, scenario)
 		if err != nil {
-			return nil, fmt.Errorf("sending %q: %w", s.name, err)
+			return nil, fmt.Errorf("send %q: %w", scenario.name, err)
 		}
-		rows = append(rows, row{scenario: s, requestID: id})
+		rows = append(rows, row{scenario: scenario, requestID: id})
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("patience"))
+	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	err := testbed.Await(ctx, func() bool {
-		dead := deadLetters(ctx, p)
+	_ = testbed.Await(waiting, func() bool { // the rows have the result
+		reasons := s.deadLetters(waiting)
+		left, err := s.store.Count(waiting, mainQueue)
+		done := err == nil && left == 0
 		for i := range rows {
-			rows[i].observe(p, dead)
+			rows[i].observe(s, reasons)
+			done = done && rows[i].asExpected()
 		}
-		select {
-		case <-p.host.Done():
-			return true
-		default:
-		}
-		return count(rows, func(r row) bool { return r.ok }) == len(rows) && empty(ctx, p)
+		return done || s.host.Ended()
 	})
-	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+	if ctx.Err() != nil {
 		return nil, errors.New("interrupted")
 	}
 	return rows, nil
 }
 
-// send puts a message on the queue, through the command line as a user would.
-func send(ctx context.Context, p parts, s scenario) (requestID string, err error) {
-	if s.script == "" {
-		_, err := p.store.Put(ctx, mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(rubbish))})
-		return "", err
+// send puts a message on the queue, with the command line as a user would.
+func (s system) send(ctx context.Context, scenario scenario) (requestID string, err error) {
+	if scenario.script == "" {
+		_, err := s.store.Put(ctx, mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(malformed))})
+		return malformed, err
 	}
-	args := append([]string{"send", "--url", p.target.URL(s.script)}, s.args...)
+	args := append([]string{"send", "--url", s.target.URL(scenario.script)}, scenario.args...)
 	command := exec.CommandContext(ctx, executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+p.azurite.ConnectionString)
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+s.azurite.ConnectionString)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	stdout, err := command.Output()
@@ -102,13 +104,10 @@ func send(ctx context.Context, p parts, s scenario) (requestID string, err error
 	return strings.TrimSpace(string(stdout)), nil
 }
 
-// deadLetters reads the poison queue: reasons by request id, rubbish under its own text.
-func deadLetters(ctx context.Context, p parts) map[string]string {
+// deadLetters returns the reasons of the dead letters by request id; a malformed message is its own id.
+func (s system) deadLetters(ctx context.Context) map[string]string {
 	reasons := map[string]string{}
-	messages, err := p.store.Peek(ctx, poisonQueue, queue.MaxBatch)
-	if err != nil {
-		return reasons // not there yet
-	}
+	messages, _ := s.store.Peek(ctx, poisonQueue, queue.MaxBatch) // at first there is no such queue
 	for _, m := range messages {
 		content, err := queue.Base64.Decode(m.Text)
 		if err != nil {
@@ -125,57 +124,48 @@ func deadLetters(ctx context.Context, p parts) map[string]string {
 	return reasons
 }
 
-func empty(ctx context.Context, p parts) bool {
-	n, err := p.store.Count(ctx, mainQueue)
-	return err == nil && n == 0
-}
-
-// observe fills in what is known of a row so far.
-func (r *row) observe(p parts, dead map[string]string) {
-	if r.script == "" {
-		r.settle(nil, dead[rubbish], "")
-		return
-	}
+// observe fills in what is known so far.
+func (r *row) observe(s system, reasons map[string]string) {
 	var answers []string
-	for _, call := range p.target.Calls(r.requestID) {
+	for _, call := range s.target.Calls(r.requestID) {
 		answers = append(answers, call.Answer)
 	}
-	told := ""
-	if calls := p.target.Calls(r.requestID + ".callback"); len(calls) == 1 {
-		told = toldStatus(calls[0].Body, r.requestID)
-	}
-	r.settle(answers, dead[r.requestID], told)
-}
-
-// settle says in words what was seen: the target's answers, the reason on a dead letter, and the status
-// that a callback told.
-func (r *row) settle(answers []string, deadReason, told string) {
 	r.attempts = len(answers)
-	r.seen = strings.Join(answers, " ")
-	if len(answers) > 3 {
-		r.seen = strings.Join(answers[:2], " ") + " ..."
+	r.gotOutcome = "waiting"
+	if r.attempts > 0 && answers[r.attempts-1] == "200" {
+		r.gotOutcome = "delivered"
 	}
-	switch {
-	case deadReason != "":
-		r.became = "dead letter: " + deadReason
-	case told != "":
-		r.became = "delivered, callback " + told
-	case len(answers) > 0 && answers[len(answers)-1] == "200":
-		r.became = "delivered"
-	default:
-		r.became = "waiting"
+	if r.attempts > 3 {
+		answers = append(answers[:2], "...")
 	}
-	r.ok = r.became == r.outcome && r.seen == r.answers
+	r.gotAnswers = strings.Join(answers, " ")
+	for _, callback := range s.target.Calls(r.requestID + ".callback") {
+		var report struct {
+			ID         string `json:"Id"`
+			StatusCode int
+		}
+		if json.Unmarshal(callback.Body, &report) == nil && report.ID == r.requestID {
+			r.gotOutcome += fmt.Sprintf(", callback %d", report.StatusCode)
+		}
+	}
+	if reason := reasons[r.requestID]; reason != "" {
+		r.gotOutcome = "dead letter: " + reason
+	}
 }
 
-// toldStatus is the status in a callback's body, if that is about the right call.
-func toldStatus(body []byte, requestID string) string {
-	var told struct {
-		ID         string `json:"Id"`
-		StatusCode int
+// report prints the table and returns how many messages did not end as expected.
+func report(out io.Writer, rows []row) (unexpected int) {
+	const form = "%-32s %8s  %-15s %-25s %s\n"
+	fmt.Fprintln(out)
+	fmt.Fprintf(out, form, "MESSAGE", "ATTEMPTS", "ANSWERS", "OUTCOME", "AS EXPECTED")
+	for _, r := range rows {
+		verdict := "yes"
+		if !r.asExpected() {
+			unexpected++
+			verdict = fmt.Sprintf("no: expected %s after %s", r.outcome, r.answers)
+		}
+		fmt.Fprintf(out, form, r.name, fmt.Sprint(r.attempts), r.gotAnswers, r.gotOutcome, verdict)
 	}
-	if json.Unmarshal(body, &told) != nil || told.ID != requestID {
-		return ""
-	}
-	return strconv.Itoa(told.StatusCode)
+	fmt.Fprintln(out)
+	return unexpected
 }

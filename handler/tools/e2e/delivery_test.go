@@ -18,30 +18,30 @@ import (
 func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	const messages = 200
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	deadline := time.Now().Add(8 * time.Second).UTC().Format(time.RFC3339)
 	for n := range messages {
-		b.put(fmt.Sprintf("r%d", n), "500", fmt.Sprintf(`,"retry":{"schedule":["1s"]},"deadline":%q`, deadline))
+		f.put(fmt.Sprintf("r%d", n), "500", fmt.Sprintf(`,"retry":{"schedule":["1s"]},"deadline":%q`, deadline))
 	}
-	b.start(nil)
-	b.await("200 dead letters", func() bool { return b.count(poisonQueue) == messages })
-	b.awaitEmpty()
+	f.start(nil)
+	f.await("200 dead letters", func() bool { return f.count(poisonQueue) == messages })
+	f.awaitEmpty()
 
 	ids := map[any]bool{}
-	for _, e := range b.deadLetters() {
+	for _, e := range f.deadLetters() {
 		ids[e["requestId"]] = true
 		letter, _ := e["deadLetter"].(map[string]any)
 		if letter["reason"] != "expired" || letter["queue"] != mainQueue {
 			t.Errorf("dead letter %v", letter)
 		}
-		if attempts, _ := e["attempts"].(float64); int(attempts) != len(b.target.Calls(fmt.Sprint(e["requestId"]))) {
-			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts, len(b.target.Calls(fmt.Sprint(e["requestId"]))))
+		if attempts, _ := e["attempts"].(float64); int(attempts) != len(f.target.Calls(fmt.Sprint(e["requestId"]))) {
+			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts, len(f.target.Calls(fmt.Sprint(e["requestId"]))))
 		}
 	}
 	if len(ids) != messages {
 		t.Errorf("%d different dead letters, want %d", len(ids), messages)
 	}
-	s := b.summary()
+	s := f.summary()
 	if s["max_dequeue_count"] != 1.0 || s["poisoned"] != 0.0 || s["failed"] != 0.0 {
 		t.Errorf("the host saw %v", s)
 	}
@@ -51,30 +51,30 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 func TestHandlerKilledDuringCalls(t *testing.T) {
 	t.Parallel()
 	const messages = 16 // host.json's batchSize: all are called at the same time
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	for n := range messages {
-		b.put(fmt.Sprintf("r%d", n), "hang,200", "")
+		f.put(fmt.Sprintf("r%d", n), "hang,200", "")
 	}
-	b.start(nil)
+	f.start(nil)
 	calls := func(atLeast int) func() bool {
 		return func() bool {
 			for n := range messages {
-				if len(b.target.Calls(fmt.Sprintf("r%d", n))) < atLeast {
+				if len(f.target.Calls(fmt.Sprintf("r%d", n))) < atLeast {
 					return false
 				}
 			}
 			return true
 		}
 	}
-	b.await("every call to begin", calls(1))
-	first := b.host.HandlerPID()
-	b.must(b.host.KillHandler())
-	b.await("every call to be made again", calls(2))
-	b.awaitEmpty()
-	if second := b.host.HandlerPID(); second == first {
+	f.await("every call to begin", calls(1))
+	first := f.host.HandlerPID()
+	f.must(f.host.KillHandler())
+	f.await("every call to be made again", calls(2))
+	f.awaitEmpty()
+	if second := f.host.HandlerPID(); second == first {
 		t.Error("the handler was not restarted")
 	}
-	if n := b.count(poisonQueue); n > 0 {
+	if n := f.count(poisonQueue); n > 0 {
 		t.Errorf("%d messages in the poison queue", n)
 	}
 }
@@ -89,21 +89,21 @@ func TestStorageAway(t *testing.T) {
 func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
 	t.Helper()
 	const messages = 40
-	b := newBed(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
+	f := newFixture(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
 	for n := range messages {
-		b.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
+		f.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
 	}
-	b.start(env, "--lease", "15s")
-	b.await("calls in flight", func() bool { return len(b.target.Calls("r30")) > 0 })
-	b.must(b.azurite.Stop())
+	f.start(env, "--lease", "15s")
+	f.await("calls in flight", func() bool { return len(f.target.Calls("r30")) > 0 })
+	f.must(f.azurite.Stop())
 	time.AfterFunc(outage, func() {
-		if err := b.azurite.Restart(t.Context()); err != nil {
+		if err := f.azurite.Restart(t.Context()); err != nil {
 			t.Errorf("starting Azurite again: %v", err)
 		}
 	})
-	b.await("every message to be delivered", func() bool { return b.delivered(messages) })
-	b.awaitEmpty()
-	if n := b.count(poisonQueue); n > 0 {
+	f.await("every message to be delivered", func() bool { return f.delivered(messages) })
+	f.awaitEmpty()
+	if n := f.count(poisonQueue); n > 0 {
 		t.Errorf("%d messages in the poison queue", n)
 	}
 }
@@ -112,16 +112,16 @@ func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
 // unchanged.
 func TestTheLargestEnvelope(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	script := strings.Repeat("500,", 50) + "200"
 	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"2099-01-01T00:00:00Z","call":{"url":%q,"body":%q}}`
 	body := strings.Repeat("0123456789abcdef", 4096)
-	room := queue.Base64.MaxContentBytes() - len(fmt.Sprintf(form, b.target.URL(script), ""))
-	b.putContent(fmt.Appendf(nil, form, b.target.URL(script), body[:room]))
-	b.start(nil)
-	b.await("the last call", func() bool { return len(b.target.Calls("large")) == 51 })
-	b.awaitEmpty()
-	for n, call := range b.target.Calls("large") {
+	room := queue.Base64.MaxContentBytes() - len(fmt.Sprintf(form, f.target.URL(script), ""))
+	f.putContent(fmt.Appendf(nil, form, f.target.URL(script), body[:room]))
+	f.start(nil)
+	f.await("the last call", func() bool { return len(f.target.Calls("large")) == 51 })
+	f.awaitEmpty()
+	for n, call := range f.target.Calls("large") {
 		if string(call.Body) != body[:room] {
 			t.Fatalf("call %d: the body has changed", n+1)
 		}
@@ -131,12 +131,12 @@ func TestTheLargestEnvelope(t *testing.T) {
 // TestHangingTarget: a call that gets no answer in its own time is rescheduled, and the log says why.
 func TestHangingTarget(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	b.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"slow","retry":{"schedule":["1s"]},"call":{"url":%q,"timeout":"1s"}}`, b.target.URL("hang,200")))
-	b.start(nil)
-	b.await("the second call", func() bool { return len(b.target.Calls("slow")) == 2 })
-	b.awaitEmpty()
-	settled := b.host.Lines("settled")
+	f := newFixture(t, options{})
+	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"slow","retry":{"schedule":["1s"]},"call":{"url":%q,"timeout":"1s"}}`, f.target.URL("hang,200")))
+	f.start(nil)
+	f.await("the second call", func() bool { return len(f.target.Calls("slow")) == 2 })
+	f.awaitEmpty()
+	settled := f.host.Lines("settled")
 	for _, line := range settled {
 		if line["action"] == "reschedule" && line["reason"] == "timeout" && line["request_id"] == "slow" {
 			return
@@ -152,45 +152,45 @@ func TestCtrlCDuringASlowCall(t *testing.T) {
 }
 
 // interruptSlowCall stops the host during a call, and returns the message that is on the queue then.
-func interruptSlowCall(t *testing.T, env []string) (*bed, queue.Message) {
+func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
 	t.Helper()
-	b := newBed(t, options{})
-	b.put("slow", "hang", "")
-	b.start(env)
-	b.await("the call", func() bool { return len(b.target.Calls("slow")) == 1 })
-	b.must(b.host.Stop(30 * time.Second))
+	f := newFixture(t, options{})
+	f.put("slow", "hang", "")
+	f.start(env)
+	f.await("the call", func() bool { return len(f.target.Calls("slow")) == 1 })
+	f.must(f.host.Stop(30 * time.Second))
 
-	messages, err := b.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
-	b.must(err)
-	if len(messages) != 1 || b.count(mainQueue) != 1 {
-		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), b.count(mainQueue))
+	messages, err := f.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
+	f.must(err)
+	if len(messages) != 1 || f.count(mainQueue) != 1 {
+		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), f.count(mainQueue))
 	}
 	content, err := queue.Base64.Decode(messages[0].Text)
-	b.must(err)
+	f.must(err)
 	var e map[string]any
-	b.must(json.Unmarshal(content, &e))
+	f.must(json.Unmarshal(content, &e))
 	if e["requestId"] != "slow" || e["attempts"] != nil || e["trail"] != nil {
 		t.Errorf("reschedule %s, want no attempt counted", content)
 	}
-	return b, messages[0]
+	return f, messages[0]
 }
 
 // TestMovedBackByHand: a dead letter that any tool puts on the main queue again, as it is, starts again.
 func TestMovedBackByHand(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	b.put("again", "400,200", "")
-	b.start(nil)
-	b.await("the dead letter", func() bool { return b.count(poisonQueue) == 1 })
-	messages, err := b.store.Receive(t.Context(), poisonQueue, 1, time.Minute)
-	b.must(err)
-	_, err = b.store.Put(t.Context(), mainQueue, queue.Item{Text: messages[0].Text})
-	b.must(err)
-	b.await("the second call", func() bool { return len(b.target.Calls("again")) == 2 })
-	if attempt := b.target.Calls("again")[1].Attempt; attempt != "1" {
+	f := newFixture(t, options{})
+	f.put("again", "400,200", "")
+	f.start(nil)
+	f.await("the dead letter", func() bool { return f.count(poisonQueue) == 1 })
+	messages, err := f.store.Receive(t.Context(), poisonQueue, 1, time.Minute)
+	f.must(err)
+	_, err = f.store.Put(t.Context(), mainQueue, queue.Item{Text: messages[0].Text})
+	f.must(err)
+	f.await("the second call", func() bool { return len(f.target.Calls("again")) == 2 })
+	if attempt := f.target.Calls("again")[1].Attempt; attempt != "1" {
 		t.Errorf("attempt %s, want to start again at 1", attempt)
 	}
-	b.awaitEmpty()
+	f.awaitEmpty()
 }
 
 // TestOtherModes: text-mode invocations, and messages that are not encoded, are delivered the same way.
@@ -205,15 +205,15 @@ func TestOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t, options{dataType: c.dataType})
+			f := newFixture(t, options{dataType: c.dataType})
 			// Members named like the host's metadata, which in text mode overwrite it.
-			content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","Id":"42","DequeueCount":"99","PopReceipt":"x","sys":{},"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`, b.target.URL("503,200"))
-			_, err := b.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
-			b.must(err)
-			b.start([]string{"AzureFunctionsJobHost__extensions__queues__messageEncoding=" + string(c.encoding)})
-			b.await("the second call", func() bool { return len(b.target.Calls("r1")) == 2 })
-			b.awaitEmpty()
-			for _, call := range b.target.Calls("r1") {
+			content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","Id":"42","DequeueCount":"99","PopReceipt":"x","sys":{},"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`, f.target.URL("503,200"))
+			_, err := f.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
+			f.must(err)
+			f.start([]string{"AzureFunctionsJobHost__extensions__queues__messageEncoding=" + string(c.encoding)})
+			f.await("the second call", func() bool { return len(f.target.Calls("r1")) == 2 })
+			f.awaitEmpty()
+			for _, call := range f.target.Calls("r1") {
 				if !bytes.Equal(call.Body, []byte("å\n<&>\"\u2028")) {
 					t.Errorf("body %q", call.Body)
 				}

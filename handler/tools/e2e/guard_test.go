@@ -12,34 +12,34 @@ import (
 // the target hears nothing, whether it is named or redirected to.
 func TestRefusedTargets(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	redirecting := httptest.NewServer(http.RedirectHandler("http://169.254.169.254/metadata/identity/oauth2/token?resource=x", http.StatusTemporaryRedirect))
 	t.Cleanup(redirecting.Close)
 	for id, url := range map[string]string{
 		"metadata":   "http://169.254.169.254/metadata/instance",
 		"mapped":     "http://[::ffff:169.254.169.254]/",
 		"azure_host": "http://168.63.129.16/",
-		"denied":     strings.Replace(b.target.URL("200"), "127.0.0.1", "localhost", 1),
+		"denied":     strings.Replace(f.target.URL("200"), "127.0.0.1", "localhost", 1),
 		"redirected": redirecting.URL,
 	} {
-		b.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}}`, id, url))
+		f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}}`, id, url))
 	}
-	b.put("allowed", "200", "")
-	b.start([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"})
-	b.await("5 dead letters", func() bool { return b.count(poisonQueue) == 5 })
-	b.awaitEmpty()
+	f.put("allowed", "200", "")
+	f.start([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"})
+	f.await("5 dead letters", func() bool { return f.count(poisonQueue) == 5 })
+	f.awaitEmpty()
 
-	for _, e := range b.deadLetters() {
+	for _, e := range f.deadLetters() {
 		letter, _ := e["deadLetter"].(map[string]any)
 		detail, _ := letter["detail"].(string)
 		if letter["reason"] != "target_refused" || !strings.Contains(detail, "refused: ") {
 			t.Errorf("%v: dead letter %v", e["requestId"], letter)
 		}
 	}
-	if n := len(b.target.Calls("allowed")); n != 1 {
+	if n := len(f.target.Calls("allowed")); n != 1 {
 		t.Errorf("the target that may be called got %d calls", n)
 	}
-	if n := len(b.target.Calls("denied")); n != 0 {
+	if n := len(f.target.Calls("denied")); n != 0 {
 		t.Errorf("the target that is denied got %d calls", n)
 	}
 }

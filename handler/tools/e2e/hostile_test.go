@@ -25,11 +25,11 @@ func hostileContents(host string) (letters, calls map[string]string) {
 			name, base64.StdEncoding.EncodeToString([]byte(callOut)))
 	}
 	numbered := func(text string, size int) string {
-		var b strings.Builder
-		for b.Len() < size {
-			fmt.Fprintf(&b, text, b.Len())
+		var f strings.Builder
+		for f.Len() < size {
+			fmt.Fprintf(&f, text, f.Len())
 		}
-		return b.String()
+		return f.String()
 	}
 	smuggled := fmt.Sprintf("GET /smuggled HTTP/1.1\r\nHost: %s\r\n\r\n", host)
 	letters = map[string]string{
@@ -80,13 +80,13 @@ func TestHostileMessages(t *testing.T) {
 
 func deliverHostile(t *testing.T, dataType string) {
 	t.Helper()
-	b := newBed(t, options{dataType: dataType})
+	f := newFixture(t, options{dataType: dataType})
 	p := newPartner(t)
 	letters, calls := hostileContents(p.Listener.Addr().String())
-	b.start(nil)
-	b.put("first", "200", "")
-	b.await("the first good message", func() bool { return len(b.target.Calls("first")) == 1 })
-	handler := b.host.HandlerPID()
+	f.start(nil)
+	f.put("first", "200", "")
+	f.await("the first good message", func() bool { return len(f.target.Calls("first")) == 1 })
+	handler := f.host.HandlerPID()
 
 	var want []string
 	for _, content := range letters {
@@ -94,21 +94,21 @@ func deliverHostile(t *testing.T, dataType string) {
 			continue // the host hands over no such message
 		}
 		want = append(want, content)
-		b.putContent([]byte(content))
+		f.putContent([]byte(content))
 	}
 	for name, content := range calls {
 		p.script("/"+name, answer{status: 200})
-		b.putContent([]byte(content))
+		f.putContent([]byte(content))
 	}
-	b.awaitEmpty()
-	b.put("last", "200", "")
-	b.await("the last good message", func() bool { return len(b.target.Calls("last")) == 1 })
-	b.awaitEmpty()
+	f.awaitEmpty()
+	f.put("last", "200", "")
+	f.await("the last good message", func() bool { return len(f.target.Calls("last")) == 1 })
+	f.awaitEmpty()
 
-	if now := b.host.HandlerPID(); now != handler || len(b.host.Lines("handler ready")) != 1 {
+	if now := f.host.HandlerPID(); now != handler || len(f.host.Lines("handler ready")) != 1 {
 		t.Errorf("handler %d became %d", handler, now)
 	}
-	if panics := b.host.Lines("panic"); len(panics) > 0 {
+	if panics := f.host.Lines("panic"); len(panics) > 0 {
 		t.Errorf("%d panics: %v", len(panics), panics[0])
 	}
 	for name := range calls {
@@ -120,7 +120,7 @@ func deliverHostile(t *testing.T, dataType string) {
 		t.Errorf("%d calls to what no message names", n)
 	}
 	var got []string
-	for _, content := range b.drain(poisonQueue) {
+	for _, content := range f.drain(poisonQueue) {
 		got = append(got, string(content))
 	}
 	slices.Sort(got)
@@ -133,12 +133,12 @@ func deliverHostile(t *testing.T, dataType string) {
 			}
 		}
 	}
-	for line := range bytes.Lines([]byte(b.host.Output())) {
+	for line := range bytes.Lines([]byte(f.host.Output())) {
 		if len(line) > 4<<10 || bytes.ContainsAny(bytes.TrimSuffix(line, []byte("\n")), "\x00\x07\x1b\r") {
 			t.Errorf("printed %.300q (%d bytes)", line, len(line))
 		}
 	}
-	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
 		t.Errorf("the host saw %v", summary)
 	}
 }

@@ -48,7 +48,7 @@ func TestInterruptedRuns(t *testing.T) {
 
 // interrupter runs commands and cuts them short.
 type interrupter struct {
-	*bed
+	*fixture
 	runs   string
 	random *rand.Rand
 	// cuts counts interruptions, kills those that were no request; twice is what the runs said.
@@ -59,7 +59,7 @@ func newInterrupter(t *testing.T) *interrupter {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	x := &interrupter{bed: newBed(t, options{}), runs: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
+	x := &interrupter{fixture: newFixture(t, options{}), runs: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
 	x.must(x.store.Create(t.Context(), parkingQueue))
 	x.fill(interruptedMessages)
 	return x

@@ -69,9 +69,9 @@ func (m mixedMessage) body() string     { return "order å " + m.id }
 
 // planMixed makes the messages: always the same, every queue and format with its share.
 func planMixed(queues []string, host string) (messages []mixedMessage) {
-	for _, f := range fates {
-		for range f.count {
-			messages = append(messages, mixedMessage{fate: f})
+	for _, planned := range fates {
+		for range planned.count {
+			messages = append(messages, mixedMessage{fate: planned})
 		}
 	}
 	random := rand.New(rand.NewPCG(2026, 11))
@@ -135,8 +135,8 @@ func (m mixedMessage) wanted() string {
 // planned, once.
 func TestMixedRun(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	queues := b.stageAll()
+	f := newFixture(t, options{})
+	queues := f.stageAll()
 	p := newPartner(t)
 	messages := planMixed(queues, p.Listener.Addr().String())
 	for _, m := range messages {
@@ -147,16 +147,16 @@ func TestMixedRun(t *testing.T) {
 		p.script(m.path(), answers...)
 		p.script(m.toldPath(), answer{status: 204})
 	}
-	b.start(inAFewSeconds)
+	f.start(inAFewSeconds)
 	for _, m := range messages {
-		b.putOn(m.queue, m.content)
+		f.putOn(m.queue, m.content)
 	}
-	b.awaitAllEmpty(queues)
-	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+	f.awaitAllEmpty(queues)
+	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
 		t.Errorf("the host saw %v", summary)
 	}
 
-	r := mixedRun{partner: p, letters: b.mixedLetters(queues, messages)}
+	r := mixedRun{partner: p, letters: f.mixedLetters(queues, messages)}
 	report := mixedReport{}
 	failures := 0
 	for _, m := range messages {
@@ -173,7 +173,7 @@ func TestMixedRun(t *testing.T) {
 		t.Errorf("%d calls to nowhere, dead letters of nobody: %q", n, r.letters[""])
 	}
 	for _, name := range queues {
-		if n := b.count(name); n != 0 {
+		if n := f.count(name); n != 0 {
 			t.Errorf("%d messages on %s", n, name)
 		}
 	}
@@ -230,8 +230,8 @@ func told(m mixedMessage, callback received) string {
 }
 
 // mixedLetters takes everything off the poison queues and tells whose it is and what it says.
-func (b *bed) mixedLetters(queues []string, messages []mixedMessage) map[string][]string {
-	b.t.Helper()
+func (f *fixture) mixedLetters(queues []string, messages []mixedMessage) map[string][]string {
+	f.t.Helper()
 	byID, malformed := map[string]mixedMessage{}, map[string]string{}
 	for _, m := range messages {
 		byID[m.id] = m
@@ -241,7 +241,7 @@ func (b *bed) mixedLetters(queues []string, messages []mixedMessage) map[string]
 	}
 	letters := map[string][]string{}
 	for _, name := range queues {
-		for _, content := range b.drain(name + "-poison") {
+		for _, content := range f.drain(name + "-poison") {
 			if id, ok := malformed[string(content)]; ok {
 				letters[id] = append(letters[id], "untouched on "+name+"-poison")
 				continue
@@ -419,36 +419,36 @@ var queueNamePattern = regexp.MustCompile(`"queueName": "([^"]+)"`)
 
 // stageAll adds the project's other functions to the app folder, and a fast retry policy. It returns
 // the names of the functions' queues, which it creates: the standard one first, then by priority.
-func (b *bed) stageAll() (queues []string) {
-	b.t.Helper()
+func (f *fixture) stageAll() (queues []string) {
+	f.t.Helper()
 	const functions = "../../../functions"
-	b.must(os.WriteFile(filepath.Join(b.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600))
+	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600))
 	entries, err := os.ReadDir(functions)
-	b.must(err)
+	f.must(err)
 	for _, entry := range entries {
 		content, err := os.ReadFile(filepath.Join(functions, entry.Name(), "function.json"))
-		b.must(err)
+		f.must(err)
 		name := queueNamePattern.FindSubmatch(content)
 		if name == nil { // the poison keeper has a timer
 			continue
 		}
-		b.must(os.MkdirAll(filepath.Join(b.app, entry.Name()), 0o700))
-		b.must(os.WriteFile(filepath.Join(b.app, entry.Name(), "function.json"), content, 0o600))
-		b.must(b.store.Create(b.t.Context(), string(name[1])))
+		f.must(os.MkdirAll(filepath.Join(f.app, entry.Name()), 0o700))
+		f.must(os.WriteFile(filepath.Join(f.app, entry.Name(), "function.json"), content, 0o600))
+		f.must(f.store.Create(f.t.Context(), string(name[1])))
 		queues = append(queues, string(name[1]))
 	}
 	slices.SortFunc(queues, func(x, y string) int { return len(x)*100 - len(y)*100 + strings.Compare(x, y) })
 	if len(queues) != 11 {
-		b.t.Fatalf("queues %v, want 11", queues)
+		f.t.Fatalf("queues %v, want 11", queues)
 	}
 	return queues
 }
 
 // awaitAllEmpty waits until no queue holds a message, visible or not: what is rescheduled or called back
 // is written before what it came of is deleted, so all is over then.
-func (b *bed) awaitAllEmpty(queues []string) {
-	b.t.Helper()
-	b.await("all queues to be empty", func() bool {
-		return !slices.ContainsFunc(queues, func(name string) bool { return b.count(name) != 0 })
+func (f *fixture) awaitAllEmpty(queues []string) {
+	f.t.Helper()
+	f.await("all queues to be empty", func() bool {
+		return !slices.ContainsFunc(queues, func(name string) bool { return f.count(name) != 0 })
 	})
 }

@@ -186,8 +186,8 @@ func nexusScenarios() (all []nexusScenario) {
 // side would only log and forget, there is a dead letter that the C# side can still read.
 func TestNexusScenarios(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	queues := b.stageAll()
+	f := newFixture(t, options{})
+	queues := f.stageAll()
 	p := newPartner(t)
 	host := p.Listener.Addr().String()
 	scenarios := nexusScenarios()
@@ -197,15 +197,15 @@ func TestNexusScenarios(t *testing.T) {
 		p.script(s.told(), answer{status: 204})
 		m := s.message(host)
 		sent[s.name] = m
-		b.putOn(s.queueName(), m.content())
+		f.putOn(s.queueName(), m.content())
 	}
-	b.start(inAFewSeconds)
-	b.awaitAllEmpty(queues)
-	if summary := b.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
+	f.start(inAFewSeconds)
+	f.awaitAllEmpty(queues)
+	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
 		t.Errorf("the host saw %v", summary)
 	}
 
-	letters := b.nexusLetters(queues)
+	letters := f.nexusLetters(queues)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			s.checkCalls(t, p.received(s.path()))
@@ -268,13 +268,13 @@ type nexusLetter struct {
 }
 
 // nexusLetters takes the dead letters of all queues, by the id of the request.
-func (b *bed) nexusLetters(queues []string) map[string][]nexusLetter {
-	b.t.Helper()
+func (f *fixture) nexusLetters(queues []string) map[string][]nexusLetter {
+	f.t.Helper()
 	letters := map[string][]nexusLetter{}
 	for _, name := range queues {
-		for _, content := range b.drain(name + "-poison") {
+		for _, content := range f.drain(name + "-poison") {
 			var letter struct{ RawRequest struct{ ID string } }
-			b.must(json.Unmarshal(content, &letter))
+			f.must(json.Unmarshal(content, &letter))
 			letters[letter.RawRequest.ID] = append(letters[letter.RawRequest.ID], nexusLetter{name + "-poison", content})
 		}
 	}
@@ -353,8 +353,8 @@ func queueOf(priority int) string {
 }
 
 // putOn puts any content on any queue.
-func (b *bed) putOn(name string, content []byte) {
-	b.t.Helper()
-	_, err := b.store.Put(b.t.Context(), name, queue.Item{Text: queue.Base64.Encode(content)})
-	b.must(err)
+func (f *fixture) putOn(name string, content []byte) {
+	f.t.Helper()
+	_, err := f.store.Put(f.t.Context(), name, queue.Item{Text: queue.Base64.Encode(content)})
+	f.must(err)
 }

@@ -20,48 +20,48 @@ const otherPoisonQueue = "async-caller-1-poison"
 
 // poisonCommand is `async-caller poison` with arguments, as an operator in the app folder starts it, and what
 // it will have printed.
-func (b *bed) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
+func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	command = exec.CommandContext(b.t.Context(), executable, append([]string{"poison"}, args...)...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+b.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(b.app, "state"),
+	command = exec.CommandContext(f.t.Context(), executable, append([]string{"poison"}, args...)...)
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(f.app, "state"),
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
-	command.Dir, command.Stdout, command.Stderr = b.app, stdout, stderr
+	command.Dir, command.Stdout, command.Stderr = f.app, stdout, stderr
 	return command, stdout, stderr
 }
 
 // poison runs that and returns what it printed and its exit code.
-func (b *bed) poison(args ...string) (stdout []byte, code int) {
-	b.t.Helper()
-	command, out, talk := b.poisonCommand(args...)
+func (f *fixture) poison(args ...string) (stdout []byte, code int) {
+	f.t.Helper()
+	command, out, talk := f.poisonCommand(args...)
 	err := command.Run()
 	if exited, ok := errors.AsType[*exec.ExitError](err); ok {
 		code = exited.ExitCode()
 	} else {
-		b.must(err)
+		f.must(err)
 	}
-	b.t.Logf("poison %s: exit code %d\n%s", strings.Join(args, " "), code, talk.String())
+	f.t.Logf("poison %s: exit code %d\n%s", strings.Join(args, " "), code, talk.String())
 	return out.Bytes(), code
 }
 
 // mustPoison is poison for a command that must succeed, with --json; it returns what that printed.
-func (b *bed) mustPoison(args ...string) (values []map[string]any) {
-	b.t.Helper()
-	out, code := b.poison(append(args, "--json")...)
+func (f *fixture) mustPoison(args ...string) (values []map[string]any) {
+	f.t.Helper()
+	out, code := f.poison(append(args, "--json")...)
 	if code != 0 {
-		b.t.Fatalf("poison %s: exit code %d", strings.Join(args, " "), code)
+		f.t.Fatalf("poison %s: exit code %d", strings.Join(args, " "), code)
 	}
 	for line := range bytes.Lines(out) {
 		var value map[string]any
-		b.must(json.Unmarshal(line, &value))
+		f.must(json.Unmarshal(line, &value))
 		values = append(values, value)
 	}
 	return values
 }
 
 // putAll puts texts on a queue, as they are or with a time-to-live.
-func (b *bed) putAll(name string, ttl time.Duration, texts []string) {
-	b.t.Helper()
-	b.must(b.store.Create(b.t.Context(), name))
+func (f *fixture) putAll(name string, ttl time.Duration, texts []string) {
+	f.t.Helper()
+	f.must(f.store.Create(f.t.Context(), name))
 	next := make(chan string)
 	var writers sync.WaitGroup
 	for range 8 {
@@ -69,10 +69,10 @@ func (b *bed) putAll(name string, ttl time.Duration, texts []string) {
 			for text := range next {
 				err := errors.New("not tried")
 				for try := 0; try < 3 && err != nil; try++ {
-					_, err = b.store.Put(b.t.Context(), name, queue.Item{Text: text, TTL: ttl})
+					_, err = f.store.Put(f.t.Context(), name, queue.Item{Text: text, TTL: ttl})
 				}
 				if err != nil {
-					b.t.Error(err)
+					f.t.Error(err)
 				}
 			}
 		})
@@ -118,8 +118,8 @@ func sixCauses(target string) []cause {
 // TestPoisonAtScale: 10,000 messages of six causes (1,000 with the race detector) are counted, grouped, sent again and deleted, and each
 // command does exactly what it says.
 func TestPoisonAtScale(t *testing.T) {
-	b := newBed(t, options{})
-	to := b.target.URL("200")
+	f := newFixture(t, options{})
+	to := f.target.URL("200")
 	address := strings.TrimPrefix(to[:strings.Index(to, "/answer")], "http://")
 	causes := sixCauses("http://old.example/answer/200")
 	total := map[string]float64{}
@@ -128,12 +128,12 @@ func TestPoisonAtScale(t *testing.T) {
 		for n := range texts {
 			texts[n] = c.text(n)
 		}
-		b.putAll(c.queue, c.ttl, texts)
+		f.putAll(c.queue, c.ttl, texts)
 		total[c.queue] += float64(c.count)
 	}
 
 	begin := time.Now()
-	groups := b.mustPoison("list", "--group-by", "reason")
+	groups := f.mustPoison("list", "--group-by", "reason")
 	t.Logf("%d messages grouped in %v", 10_000/scale, time.Since(begin))
 	if len(groups) != len(causes) {
 		t.Errorf("%d groups, want %d", len(groups), len(causes))
@@ -146,23 +146,23 @@ func TestPoisonAtScale(t *testing.T) {
 		}
 	}
 
-	b.start(nil)
-	result := b.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host", "old.example="+address, "--canary", "3", "--yes")[0]
+	f.start(nil)
+	result := f.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host", "old.example="+address, "--canary", "3", "--yes")[0]
 	if result["done"] != 200.0/scale || result["twice"] != nil || result["skipped"] != nil {
 		t.Errorf("requeue: %v", result)
 	}
-	b.awaitEmpty()
+	f.awaitEmpty()
 	for n := range 200 / scale {
-		if calls := b.target.Calls(fmt.Sprintf("expired%d", n)); len(calls) != 1 || string(calls[0].Body) != fmt.Sprintf(`{"n":%d}`, n) {
+		if calls := f.target.Calls(fmt.Sprintf("expired%d", n)); len(calls) != 1 || string(calls[0].Body) != fmt.Sprintf(`{"n":%d}`, n) {
 			t.Fatalf("expired%d was called %d times", n, len(calls))
 		}
 	}
 
-	result = b.mustPoison("delete", "--queue", otherPoisonQueue, "--reason", "undecodable", "--yes")[0]
+	result = f.mustPoison("delete", "--queue", otherPoisonQueue, "--reason", "undecodable", "--yes")[0]
 	if result["done"] != 200.0/scale {
 		t.Errorf("delete: %v", result)
 	}
-	for _, q := range b.mustPoison("queues") {
+	for _, q := range f.mustPoison("queues") {
 		name := q["queue"].(string)
 		want := total[name] - map[string]float64{poisonQueue: 200 / scale, otherPoisonQueue: 200 / scale}[name]
 		if q["messages"] != want || q["hidden"] != nil {
@@ -174,25 +174,25 @@ func TestPoisonAtScale(t *testing.T) {
 // TestUndoAfterAnEditedRequeue: as long as no function app has read them, messages that were edited and sent
 // again go back as they were, byte for byte.
 func TestUndoAfterAnEditedRequeue(t *testing.T) {
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	before := map[string]bool{}
 	texts := make([]string, 500)
 	for n := range texts {
 		texts[n] = sixCauses("http://old.example/")[1].text(n)
 		before[texts[n]] = true
 	}
-	b.putAll(poisonQueue, 0, texts)
-	result := b.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Mended: yes", "--yes")[0]
-	if result["done"] != 500.0 || b.count(poisonQueue) != 0 || b.count(mainQueue) != 500 {
-		t.Fatalf("requeue: %v, %d left, %d sent", result, b.count(poisonQueue), b.count(mainQueue))
+	f.putAll(poisonQueue, 0, texts)
+	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Mended: yes", "--yes")[0]
+	if result["done"] != 500.0 || f.count(poisonQueue) != 0 || f.count(mainQueue) != 500 {
+		t.Fatalf("requeue: %v, %d left, %d sent", result, f.count(poisonQueue), f.count(mainQueue))
 	}
-	result = b.mustPoison("undo", result["run"].(string), "--yes")[0]
-	if result["done"] != 500.0 || b.count(mainQueue) != 0 || b.count(poisonQueue) != 500 {
-		t.Fatalf("undo: %v, %d left, %d back", result, b.count(mainQueue), b.count(poisonQueue))
+	result = f.mustPoison("undo", result["run"].(string), "--yes")[0]
+	if result["done"] != 500.0 || f.count(mainQueue) != 0 || f.count(poisonQueue) != 500 {
+		t.Fatalf("undo: %v, %d left, %d back", result, f.count(mainQueue), f.count(poisonQueue))
 	}
 	for {
-		batch, err := b.store.Receive(t.Context(), poisonQueue, queue.MaxBatch, time.Hour)
-		b.must(err)
+		batch, err := f.store.Receive(t.Context(), poisonQueue, queue.MaxBatch, time.Hour)
+		f.must(err)
 		if len(batch) == 0 {
 			break
 		}
@@ -210,21 +210,21 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 
 // TestHostMadePoison: what the Functions host itself moves to the poison queue is listed with what was wrong.
 func TestHostMadePoison(t *testing.T) {
-	b := newBed(t, options{})
-	b.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
-	b.put("faulty", "400", `,"giveUp":"fault"`)
-	b.putAll(mainQueue, 0, []string{"not base64, and no JSON"})
-	b.put("crashing", "hang,200", "")
-	b.await("the call that hangs", func() bool { return len(b.target.Calls("crashing")) == 1 })
-	b.must(b.host.KillHandler())
-	b.await("the host to have moved all three", func() bool { return b.count(poisonQueue) == 3 && b.count(mainQueue) == 0 })
+	f := newFixture(t, options{})
+	f.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
+	f.put("faulty", "400", `,"giveUp":"fault"`)
+	f.putAll(mainQueue, 0, []string{"not base64, and no JSON"})
+	f.put("crashing", "hang,200", "")
+	f.await("the call that hangs", func() bool { return len(f.target.Calls("crashing")) == 1 })
+	f.must(f.host.KillHandler())
+	f.await("the host to have moved all three", func() bool { return f.count(poisonQueue) == 3 && f.count(mainQueue) == 0 })
 
 	want := map[string]struct{ reason, detail string }{
 		"faulty":   {"host_gave_up", "giveUp is fault"},
 		"":         {"undecodable", "not base64"},
 		"crashing": {"host_gave_up", "no failure was recorded"},
 	}
-	for _, m := range b.mustPoison("list") {
+	for _, m := range f.mustPoison("list") {
 		id, _ := m["requestId"].(string)
 		if w := want[id]; m["reason"] != w.reason || !strings.Contains(fmt.Sprint(m["detail"]), w.detail) || m["expiresAt"] == nil {
 			t.Errorf("%q: %v, %v, expires %v; want %v", id, m["reason"], m["detail"], m["expiresAt"], w)
@@ -236,40 +236,40 @@ func TestHostMadePoison(t *testing.T) {
 	}
 
 	// Kept, they say the same and never expire.
-	if result := b.mustPoison("keep", "--yes")[0]; result["done"] != 3.0 {
+	if result := f.mustPoison("keep", "--yes")[0]; result["done"] != 3.0 {
 		t.Errorf("keep: %v", result)
 	}
-	for _, m := range b.mustPoison("list") {
+	for _, m := range f.mustPoison("list") {
 		if m["expiresAt"] != nil {
 			t.Errorf("%v expires %v", m["requestId"], m["expiresAt"])
 		}
 	}
-	b.mustPoison("requeue", "--request-id", "crashing", "--yes")
-	b.await("the call that crashed", func() bool { return len(b.target.Calls("crashing")) == 2 })
+	f.mustPoison("requeue", "--request-id", "crashing", "--yes")
+	f.await("the call that crashed", func() bool { return len(f.target.Calls("crashing")) == 2 })
 }
 
 // TestKeeper: the timer function writes anew what the host moved to the poison queue, so that it never
 // expires, with what is known of it.
 func TestKeeper(t *testing.T) {
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	function, err := os.ReadFile("../../../functions/AC-poison-keeper/function.json")
-	b.must(err)
+	f.must(err)
 	const hourly = `"0 0 * * * *"`
 	if !bytes.Contains(function, []byte(hourly)) {
 		t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
 	}
-	b.must(os.Mkdir(filepath.Join(b.app, "AC-poison-keeper"), 0o700))
-	b.must(os.WriteFile(filepath.Join(b.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
+	f.must(os.Mkdir(filepath.Join(f.app, "AC-poison-keeper"), 0o700))
+	f.must(os.WriteFile(filepath.Join(f.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
 	own := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
 	moved := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
-	b.putAll(poisonQueue, 0, []string{own})
-	b.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
-	b.start(nil)
+	f.putAll(poisonQueue, 0, []string{own})
+	f.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
+	f.start(nil)
 
 	var messages []queue.Message
-	b.await("what expires to be kept", func() bool {
-		messages, err = b.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
-		b.must(err)
+	f.await("what expires to be kept", func() bool {
+		messages, err = f.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
+		f.must(err)
 		for _, m := range messages {
 			if m.ExpiresAt.Year() < 9999 {
 				return false
@@ -286,12 +286,12 @@ func TestKeeper(t *testing.T) {
 			RequestID  string
 			DeadLetter struct{ Reason, Detail, Queue string }
 		}
-		b.must(errors.Join(err, json.Unmarshal(content, &e)))
+		f.must(errors.Join(err, json.Unmarshal(content, &e)))
 		if e.RequestID != "r2" || e.DeadLetter.Reason != "host_gave_up" || e.DeadLetter.Queue != mainQueue || e.DeadLetter.Detail == "" {
 			t.Errorf("kept as %s", content)
 		}
 	}
-	b.await("the host to have heard of it", func() bool { return len(b.host.Lines("task done")) > 0 })
-	b.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, b.target.URL("200")))})
-	b.await("messages to be delivered beside it", func() bool { return len(b.target.Calls("r3")) == 1 })
+	f.await("the host to have heard of it", func() bool { return len(f.host.Lines("task done")) > 0 })
+	f.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, f.target.URL("200")))})
+	f.await("messages to be delivered beside it", func() bool { return len(f.target.Calls("r3")) == 1 })
 }

@@ -270,27 +270,27 @@ func secretive(t *testing.T, c canaries) (envelopes map[string]string, malformed
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
-	b := newBed(t, options{})
-	c["account key"] = accountKey(t, b.azurite.ConnectionString)
+	f := newFixture(t, options{})
+	c["account key"] = accountKey(t, f.azurite.ConnectionString)
 	envelopes, malformed := secretive(t, c)
-	b.must(os.WriteFile(filepath.Join(b.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`), 0o600))
-	b.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_LOG_LEVEL=debug"})
+	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`), 0o600))
+	f.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_LOG_LEVEL=debug"})
 	for _, content := range envelopes {
-		b.putContent([]byte(content))
+		f.putContent([]byte(content))
 	}
 	for _, content := range malformed {
-		b.putContent([]byte(content))
+		f.putContent([]byte(content))
 	}
-	b.awaitEmpty()
-	b.must(b.host.Stop(30 * time.Second))
-	output := b.host.Output()
+	f.awaitEmpty()
+	f.must(f.host.Stop(30 * time.Second))
+	output := f.host.Output()
 	for _, leak := range c.leaks(output) {
 		t.Errorf("host and handler told %s", leak)
 	}
 
 	// What shows that something was looked at.
 	ended := map[any]bool{}
-	for _, line := range b.host.Lines("settled") {
+	for _, line := range f.host.Lines("settled") {
 		ended[line["request_id"]] = true
 		if line["target_host"] != nil && strings.ContainsAny(fmt.Sprint(line["target_host"]), "/?@") {
 			t.Errorf("target_host is %v", line["target_host"])
@@ -309,14 +309,14 @@ func TestSecrets(t *testing.T) {
 	t.Logf("%d canaries, %d messages, %d lines", len(c), len(envelopes)+len(malformed), strings.Count(output, "\n"))
 
 	delete(c, "path") // the operator may see it
-	t.Run("command_line", func(t *testing.T) { b.wantSilentCommands(t, c, envelopes, malformed) })
+	t.Run("command_line", func(t *testing.T) { f.wantSilentCommands(t, c, envelopes, malformed) })
 }
 
 // wantSilentCommands runs explain and send with the same messages.
-func (b *bed) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]string, malformed []string) {
+func (f *fixture) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]string, malformed []string) {
 	t.Helper()
 	const other = "async-caller-9" // no function of the app's
-	b.must(b.store.Create(t.Context(), other))
+	f.must(f.store.Create(t.Context(), other))
 	outcomes := [][]string{
 		nil,
 		{"--status", "503", "--header", "Retry-After: " + c.at("supposed header"), "--body", c.at("supposed body")},
@@ -325,7 +325,7 @@ func (b *bed) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]
 	}
 	run := func(args ...string) {
 		t.Helper()
-		printed, _ := b.command(t, b.azurite.ConnectionString, args...)
+		printed, _ := f.command(t, f.azurite.ConnectionString, args...)
 		if printed == "" {
 			t.Errorf("%q prints nothing", args)
 		}
@@ -340,9 +340,9 @@ func (b *bed) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]
 			continue // two formats times two callbacks times three bodies: a third has them all
 		}
 		file := filepath.Join(t.TempDir(), "envelope.json")
-		b.must(os.WriteFile(file, []byte(content), 0o600))
-		message, err := b.store.Put(t.Context(), other, queue.Item{Text: queue.Base64.Encode([]byte(content))})
-		b.must(err)
+		f.must(os.WriteFile(file, []byte(content), 0o600))
+		message, err := f.store.Put(t.Context(), other, queue.Item{Text: queue.Base64.Encode([]byte(content))})
+		f.must(err)
 		outcome := outcomes[n%len(outcomes)]
 		n++
 		run(slices.Concat([]string{"explain", file}, outcome)...)
@@ -352,8 +352,8 @@ func (b *bed) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]
 		if i >= len(envelopes) {
 			run("send", file)
 		}
-		_, err = b.store.Receive(t.Context(), other, queue.MaxBatch, time.Hour) // explain sees the first 32 only
-		b.must(err)
+		_, err = f.store.Receive(t.Context(), other, queue.MaxBatch, time.Hour) // explain sees the first 32 only
+		f.must(err)
 	}
 	secret := c.at("flag")
 	for _, args := range [][]string{
@@ -402,8 +402,8 @@ func accountKey(t *testing.T, connectionString string) string {
 func TestSecretsOfTheConnection(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
-	b := newBed(t, options{})
-	good := b.azurite.ConnectionString
+	f := newFixture(t, options{})
+	good := f.azurite.ConnectionString
 	// A wrong key, one that is none, a string that is cut within it, and one without names.
 	wrongKey := base64.StdEncoding.EncodeToString([]byte(c.at("wrong key") + "............................."))
 	withKey := func(key string) string { return accountKeyPattern.ReplaceAllString(good, "AccountKey="+key) }
@@ -422,10 +422,10 @@ func TestSecretsOfTheConnection(t *testing.T) {
 			for _, args := range [][]string{
 				{"send", "--url", "http://t.example/"},
 				{"explain", "--queue", mainQueue, "--request-id", "x"},
-				{"host", "--app", b.app},
+				{"host", "--app", f.app},
 				{"serve"},
 			} {
-				printed, err := b.command(t, connectionString, args...)
+				printed, err := f.command(t, connectionString, args...)
 				for _, leak := range c.leaks(printed) {
 					t.Errorf("%s told %s", args[0], leak)
 				}
@@ -438,12 +438,12 @@ func TestSecretsOfTheConnection(t *testing.T) {
 }
 
 // command runs async-caller in the app folder to its end, or for a few seconds, and returns all it prints.
-func (b *bed) command(t *testing.T, connectionString string, args ...string) (string, error) {
+func (f *fixture) command(t *testing.T, connectionString string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	command := exec.CommandContext(ctx, executable, args...)
-	command.Dir = b.app
+	command.Dir = f.app
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "ASYNC_CALLER_LOG_LEVEL=debug", "FUNCTIONS_CUSTOMHANDLER_PORT=0")
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 20 * time.Second

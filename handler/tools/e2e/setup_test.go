@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -50,12 +51,12 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// bed is one test's storage, target and app folder. The host is started when the test wants it.
-type bed struct {
+// fixture is one test's storage, target and app folder. The host is started when the test wants it.
+type fixture struct {
 	t       *testing.T
 	azurite *azurite.Server
 	store   *azure.Store
-	target  *testbed.Target
+	target  *target.Target
 	app     string
 	host    *testbed.Host
 }
@@ -66,89 +67,89 @@ type options struct {
 	dataType string
 }
 
-func newBed(t *testing.T, o options) *bed {
+func newFixture(t *testing.T, o options) *fixture {
 	t.Helper()
-	b := &bed{t: t, app: t.TempDir(), azurite: azuritetest.Start(t, o.azurite)}
+	f := &fixture{t: t, app: t.TempDir(), azurite: azuritetest.Start(t, o.azurite)}
 	var err error
-	b.store, err = testbed.OpenStore(b.azurite.ConnectionString)
-	b.must(err)
-	t.Cleanup(b.store.Close)
-	b.target, err = testbed.NewTarget(t.Context())
-	b.must(err)
-	t.Cleanup(b.target.Close)
-	b.must(b.store.Create(t.Context(), mainQueue))
-	b.stage(o.dataType)
-	return b
+	f.store, err = testbed.OpenStore(f.azurite.ConnectionString)
+	f.must(err)
+	t.Cleanup(f.store.Close)
+	f.target, err = target.Start(t.Context())
+	f.must(err)
+	t.Cleanup(f.target.Close)
+	f.must(f.store.Create(t.Context(), mainQueue))
+	f.stage(o.dataType)
+	return f
 }
 
 // stage makes an app folder out of the project's own files, with the standard function only.
-func (b *bed) stage(dataType string) {
-	b.t.Helper()
+func (f *fixture) stage(dataType string) {
+	f.t.Helper()
 	const project = "../../.."
 	function, err := os.ReadFile(filepath.Join(project, "functions", "AC-standard", "function.json"))
-	b.must(err)
+	f.must(err)
 	if dataType != "" {
 		function = bytes.ReplaceAll(function, []byte(`"binary"`), []byte(strconv.Quote(dataType)))
 	}
 	host, err := os.ReadFile(filepath.Join(project, "host.json"))
-	b.must(err)
-	b.must(os.WriteFile(filepath.Join(b.app, "host.json"), host, 0o600))
-	b.must(os.Mkdir(filepath.Join(b.app, "AC-standard"), 0o700))
-	b.must(os.WriteFile(filepath.Join(b.app, "AC-standard", "function.json"), function, 0o600))
-	b.must(os.Symlink(executable, filepath.Join(b.app, "async-caller")))
+	f.must(err)
+	f.must(os.WriteFile(filepath.Join(f.app, "host.json"), host, 0o600))
+	f.must(os.Mkdir(filepath.Join(f.app, "AC-standard"), 0o700))
+	f.must(os.WriteFile(filepath.Join(f.app, "AC-standard", "function.json"), function, 0o600))
+	f.must(os.Symlink(executable, filepath.Join(f.app, "async-caller")))
 }
 
 // start starts the local host. A failed message is visible again after a second, so that tests are short.
-func (b *bed) start(env []string, args ...string) {
-	b.t.Helper()
+func (f *fixture) start(env []string, args ...string) {
+	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
-	host, err := testbed.StartHost(b.t.Context(), testbed.HostOptions{
-		Executable: executable, AppDir: b.app, ConnectionString: b.azurite.ConnectionString, Env: env, Args: args,
+	host, err := testbed.StartHost(f.t.Context(), testbed.HostOptions{
+		Executable: executable, AppDir: f.app, ConnectionString: f.azurite.ConnectionString, Env: env, Args: args,
 	})
-	b.must(err)
-	b.host = host
-	b.t.Cleanup(func() {
+	f.must(err)
+	f.host = host
+	f.t.Cleanup(func() {
 		if err := host.Stop(30 * time.Second); err != nil {
-			b.t.Errorf("stopping the host: %v", err)
+			f.t.Errorf("stopping the host: %v", err)
 		}
-		if b.t.Failed() {
-			b.t.Logf("host and handler:\n%s", host.Output())
+		if f.t.Failed() {
+			f.t.Logf("host and handler:\n%s", host.Output())
 		}
 	})
 }
 
 // put puts an envelope on the queue: a call to the given script, under the given id.
-func (b *bed) put(id, script, members string) {
-	b.t.Helper()
-	b.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}%s}`, id, b.target.URL(script), members))
+func (f *fixture) put(id, script, members string) {
+	f.t.Helper()
+	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}%s}`, id, f.target.URL(script), members))
 }
 
-func (b *bed) putContent(content []byte) {
-	b.t.Helper()
-	_, err := b.store.Put(b.t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode(content)})
-	b.must(err)
+func (f *fixture) putContent(content []byte) {
+	f.t.Helper()
+	_, err := f.store.Put(f.t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode(content)})
+	f.must(err)
 }
 
 // await waits until something is seen, and fails the test when the host ends or patience does.
-func (b *bed) await(what string, seen func() bool) {
-	b.t.Helper()
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
+func (f *fixture) await(what string, seen func() bool) {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
 	err := testbed.Await(ctx, seen)
 	if err != nil {
-		b.t.Fatalf("waiting for %s: %v", what, err)
+		f.t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 
-func (b *bed) awaitEmpty() {
-	b.t.Helper()
-	b.await("the queue to be empty", func() bool { return b.count(mainQueue) == 0 })
+func (f *fixture) awaitEmpty() {
+	f.t.Helper()
+	f.await("the queue to be empty", func() bool { return f.count(mainQueue) == 0 })
 }
 
 // delivered reports whether the latest call of each message r0, r1, … was answered 200.
-func (b *bed) delivered(messages int) bool {
+func (f *fixture) delivered(messages int) bool {
 	for n := range messages {
-		calls := b.target.Calls(fmt.Sprintf("r%d", n))
+		calls := f.target.Calls(fmt.Sprintf("r%d", n))
 		if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
 			return false
 		}
@@ -157,8 +158,8 @@ func (b *bed) delivered(messages int) bool {
 }
 
 // count is the number of messages on a queue; -1 when storage does not tell.
-func (b *bed) count(name string) int {
-	n, err := b.store.Count(b.t.Context(), name)
+func (f *fixture) count(name string) int {
+	n, err := f.store.Count(f.t.Context(), name)
 	if err != nil {
 		return -1
 	}
@@ -166,52 +167,52 @@ func (b *bed) count(name string) int {
 }
 
 // deadLetters takes everything off the poison queue.
-func (b *bed) deadLetters() (contents []map[string]any) {
-	b.t.Helper()
-	_, err := b.store.Count(b.t.Context(), poisonQueue) // there must be one
-	b.must(err)
-	for _, content := range b.drain(poisonQueue) {
+func (f *fixture) deadLetters() (contents []map[string]any) {
+	f.t.Helper()
+	_, err := f.store.Count(f.t.Context(), poisonQueue) // there must be one
+	f.must(err)
+	for _, content := range f.drain(poisonQueue) {
 		var e map[string]any
-		b.must(json.Unmarshal(content, &e))
+		f.must(json.Unmarshal(content, &e))
 		contents = append(contents, e)
 	}
 	return contents
 }
 
 // drain takes everything off a queue; a queue that does not exist holds nothing.
-func (b *bed) drain(name string) (contents [][]byte) {
-	b.t.Helper()
+func (f *fixture) drain(name string) (contents [][]byte) {
+	f.t.Helper()
 	for {
-		messages, err := b.store.Receive(b.t.Context(), name, queue.MaxBatch, time.Hour)
+		messages, err := f.store.Receive(f.t.Context(), name, queue.MaxBatch, time.Hour)
 		if errors.Is(err, queue.ErrNoQueue) {
 			return nil
 		}
-		b.must(err)
+		f.must(err)
 		if len(messages) == 0 {
 			return contents
 		}
 		for _, m := range messages {
 			content, err := queue.Base64.Decode(m.Text)
-			b.must(err)
+			f.must(err)
 			contents = append(contents, content)
 		}
 	}
 }
 
 // summary stops the host and returns what it says of its run.
-func (b *bed) summary() map[string]any {
-	b.t.Helper()
-	b.must(b.host.Stop(30 * time.Second))
-	lines := b.host.Lines("host stopped")
+func (f *fixture) summary() map[string]any {
+	f.t.Helper()
+	f.must(f.host.Stop(30 * time.Second))
+	lines := f.host.Lines("host stopped")
 	if len(lines) != 1 {
-		b.t.Fatalf("%d summaries", len(lines))
+		f.t.Fatalf("%d summaries", len(lines))
 	}
 	return lines[0]
 }
 
-func (b *bed) must(err error) {
-	b.t.Helper()
+func (f *fixture) must(err error) {
+	f.t.Helper()
 	if err != nil {
-		b.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }

@@ -11,9 +11,9 @@ import (
 var inUpdateMode = []string{"ASYNC_CALLER_RESCHEDULE=update"}
 
 // modes counts how messages were rescheduled, by what the log says.
-func (b *bed) modes() map[any]int {
+func (f *fixture) modes() map[any]int {
 	modes := map[any]int{}
-	for _, line := range b.host.Lines("settled") {
+	for _, line := range f.host.Lines("settled") {
 		if line["action"] == "reschedule" {
 			modes[line["reschedule"]]++
 		}
@@ -24,24 +24,24 @@ func (b *bed) modes() map[any]int {
 // TestUpdateTwelveFailures: a target that fails 12 times and then answers 200 gets exactly 13 calls.
 func TestUpdateTwelveFailures(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{})
-	b.put("r0", strings.Repeat("503,", 12)+"200", `,"retry":{"schedule":["1s"]}`)
-	b.start(inUpdateMode)
-	b.await("the last call", func() bool { return b.delivered(1) })
-	b.awaitEmpty()
-	s := b.summary()
-	for n, call := range b.target.Calls("r0") {
+	f := newFixture(t, options{})
+	f.put("r0", strings.Repeat("503,", 12)+"200", `,"retry":{"schedule":["1s"]}`)
+	f.start(inUpdateMode)
+	f.await("the last call", func() bool { return f.delivered(1) })
+	f.awaitEmpty()
+	s := f.summary()
+	for n, call := range f.target.Calls("r0") {
 		if call.Attempt != fmt.Sprint(n+1) {
 			t.Errorf("call %d is attempt %s", n+1, call.Attempt)
 		}
 	}
-	if calls, poison := len(b.target.Calls("r0")), b.count(poisonQueue); calls != 13 || poison > 0 {
+	if calls, poison := len(f.target.Calls("r0")), f.count(poisonQueue); calls != 13 || poison > 0 {
 		t.Errorf("%d calls, %d messages in the poison queue", calls, poison)
 	}
 	if s["max_dequeue_count"] != 4.0 || s["failed"] != 0.0 || s["poisoned"] != 0.0 {
 		t.Errorf("the host saw %v, want dequeue counts below host.json's 5", s)
 	}
-	if modes := b.modes(); modes["update"] != 9 || modes["enqueue"] != 3 {
+	if modes := f.modes(); modes["update"] != 9 || modes["enqueue"] != 3 {
 		t.Errorf("reschedule by %v, want every fourth by a successor", modes)
 	}
 }
@@ -51,21 +51,21 @@ func TestUpdateManyMessages(t *testing.T) {
 	t.Parallel()
 	const messages = 50
 	scripts := []string{"200", "503,200", "503,429,500,503,404,200", "reset,200", "503,400"}
-	b := newBed(t, options{})
+	f := newFixture(t, options{})
 	for n := range messages {
-		b.put(fmt.Sprintf("r%d", n), scripts[n%len(scripts)], `,"retry":{"schedule":["0s","1s"]}`)
+		f.put(fmt.Sprintf("r%d", n), scripts[n%len(scripts)], `,"retry":{"schedule":["0s","1s"]}`)
 	}
-	b.start(inUpdateMode)
-	b.await("10 dead letters", func() bool { return b.count(poisonQueue) == messages/len(scripts) })
-	b.awaitEmpty()
-	s := b.summary()
+	f.start(inUpdateMode)
+	f.await("10 dead letters", func() bool { return f.count(poisonQueue) == messages/len(scripts) })
+	f.awaitEmpty()
+	s := f.summary()
 	for n := range messages {
 		want := strings.Count(scripts[n%len(scripts)], ",") + 1
-		if got := len(b.target.Calls(fmt.Sprintf("r%d", n))); got != want {
+		if got := len(f.target.Calls(fmt.Sprintf("r%d", n))); got != want {
 			t.Errorf("r%d: %d calls, want %d", n, got, want)
 		}
 	}
-	for _, e := range b.deadLetters() {
+	for _, e := range f.deadLetters() {
 		if letter, _ := e["deadLetter"].(map[string]any); letter["reason"] != "rejected" {
 			t.Errorf("dead letter %v", e)
 		}
@@ -73,7 +73,7 @@ func TestUpdateManyMessages(t *testing.T) {
 	if s["failed"] != 0.0 || s["poisoned"] != 0.0 {
 		t.Errorf("the host saw %v", s)
 	}
-	if modes := b.modes(); modes["update"] == 0 || modes[nil] > 0 {
+	if modes := f.modes(); modes["update"] == 0 || modes[nil] > 0 {
 		t.Errorf("reschedule by %v", modes)
 	}
 }
@@ -87,11 +87,11 @@ func TestUpdateStorageAway(t *testing.T) {
 // TestUpdateCtrlCDuringASlowCall: the message is the one that was there.
 func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
-	b, message := interruptSlowCall(t, inUpdateMode)
+	f, message := interruptSlowCall(t, inUpdateMode)
 	if message.DequeueCount != 1 {
 		t.Errorf("dequeue count %d, want that of the message that came", message.DequeueCount)
 	}
-	if modes := b.modes(); modes["update"] != 1 {
+	if modes := f.modes(); modes["update"] != 1 {
 		t.Errorf("reschedule by %v", modes)
 	}
 }
@@ -99,12 +99,12 @@ func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
 // TestUpdateInTextMode: a sender's metadata is not used, so messages are rescheduled by successors.
 func TestUpdateInTextMode(t *testing.T) {
 	t.Parallel()
-	b := newBed(t, options{dataType: "string"})
-	b.put("r0", "503,503,200", `,"PopReceipt":"x","retry":{"schedule":["1s"]}`)
-	b.start(inUpdateMode)
-	b.await("the last call", func() bool { return b.delivered(1) })
-	b.awaitEmpty()
-	if modes := b.modes(); len(b.target.Calls("r0")) != 3 || modes["enqueue"] != 2 || len(modes) != 1 {
-		t.Errorf("%d calls, reschedule by %v", len(b.target.Calls("r0")), modes)
+	f := newFixture(t, options{dataType: "string"})
+	f.put("r0", "503,503,200", `,"PopReceipt":"x","retry":{"schedule":["1s"]}`)
+	f.start(inUpdateMode)
+	f.await("the last call", func() bool { return f.delivered(1) })
+	f.awaitEmpty()
+	if modes := f.modes(); len(f.target.Calls("r0")) != 3 || modes["enqueue"] != 2 || len(modes) != 1 {
+		t.Errorf("%d calls, reschedule by %v", len(f.target.Calls("r0")), modes)
 	}
 }

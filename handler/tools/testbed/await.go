@@ -1,3 +1,5 @@
+// Package testbed runs the product on one machine for the demo and for end-to-end tests: the local host as a
+// process, which starts the handler as another, and storage.
 package testbed
 
 import (
@@ -5,14 +7,14 @@ import (
 	"time"
 )
 
-// pollEvery is how often Await looks: often enough not to be noticed, seldom enough not to be in the way.
-const pollEvery = 50 * time.Millisecond
+// pollInterval is the time between two checks of Await.
+const pollInterval = 50 * time.Millisecond
 
-// Await looks until it sees what it waits for, or returns the context's error when that ends first.
-func Await(ctx context.Context, seen func() bool) error {
-	ticker := time.NewTicker(pollEvery)
+// Await polls until the condition holds. If ctx ends first, it returns the cause.
+func Await(ctx context.Context, condition func() bool) error {
+	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
-	for !seen() {
+	for !condition() {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -9,14 +9,10 @@ import (
 
 // OpenStore opens the storage account of a connection string.
 func OpenStore(connectionString string) (*azure.Store, error) {
-	connection, err := azure.ParseConnection(func(name string) string {
-		if name == functionapp.ConnectionName {
-			return connectionString
-		}
-		return ""
-	}, functionapp.ConnectionName)
+	getenv := func(name string) string { return map[string]string{functionapp.ConnectionName: connectionString}[name] }
+	connection, err := azure.ParseConnection(getenv, functionapp.ConnectionName)
 	if err != nil {
-		return nil, fmt.Errorf("opening storage: %w", err)
+		return nil, fmt.Errorf("open storage: %w", err)
 	}
 	return azure.Open(connection)
 }
