@@ -21,6 +21,7 @@ type format interface {
 	payloadRoom(spare int) int
 	// checkRoom makes sure that each of them will fit, whatever becomes of the call.
 	checkRoom(e *Envelope, limit int) error
+	editor
 }
 
 // The members whose presence tells the formats apart.

@@ -254,19 +254,19 @@ func TestEditsRefuse(t *testing.T) {
 		"nexus_call_no_http":  {nexusOf(secret, ""), "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: request line"},
 		"nexus_call_no_text":  {`{"RawRequest":{"CallOut":1}}`, "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: want a string"},
 		"headers_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--set-header", "X-A: 1", "--set-header X-A: call.headers: want an object"},
-		"within_a_string":     {`{"asyncCaller":1,"call":"` + secret + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: stands in what is neither"},
+		"within_a_string":     {`{"asyncCaller":1,"call":"` + secret + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: is inside a value that is neither"},
 		"no_such_element":     {`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1", "--set a[2]: a.2: want the number of an element"},
-		"within_an_element":   {`{"asyncCaller":1,"a":["` + secret + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: stands in what is neither"},
+		"within_an_element":   {`{"asyncCaller":1,"a":["` + secret + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
 		"name_twice":          {`{"asyncCaller":1,"call":{"url":"` + secret + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: appears twice"},
 		"body_of_no_object":   {`{"asyncCaller":1,"call":{"json":1,"headers":["` + secret + `"]}}`, "--set", "call.body=1", "--set call.body: call.headers: want an object"},
 		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers: want an object"},
-		"nexus_bad_scheme":    {`{"RawRequest":"` + secret + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: stands in what is neither"},
+		"nexus_bad_scheme":    {`{"RawRequest":"` + secret + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is inside a value that is neither"},
 		"nexus_method_null":   {nexus, "--set", "call.method=null", "--set call.method: want a string"},
 		"nexus_body_null":     {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},
 		"no_number":           {`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1", "--set a.b: a.b: want the number of an element"},
 		"no_json":             {`{"asyncCaller":1,` + secret + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
 		"no_object":           {`["` + secret + `"]`, "--set", "a=1", "want an object"},
-		"no_json_jq":          {secret, "--jq", ".", "mend it with --edit"},
+		"no_json_jq":          {secret, "--jq", ".", "fix it with --edit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

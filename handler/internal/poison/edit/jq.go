@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"reflect"
 	"strings"
 	"time"
 
@@ -69,7 +70,7 @@ func (f JQ) apply(ctx context.Context, content []byte) ([]byte, error) {
 	if err != nil {
 		return nil, errors.New("the result cannot be written as JSON")
 	}
-	return merge{same: sameMeaning, keepOrder: true}.values(content, edited, 0)
+	return strictjson.Merge{Same: sameMeaning, KeepOrder: true}.Values(content, edited)
 }
 
 // onlyResult is the one result that there must be.
@@ -156,4 +157,14 @@ func decodeNumbers(content []byte) (value any, err error) {
 	decoder.UseNumber()
 	err = decoder.Decode(&value)
 	return value, err
+}
+
+// sameMeaning compares values that a program has read and written: it may spell strings in another way, but not numbers.
+func sameMeaning(a, b json.RawMessage) bool {
+	first, err := decodeNumbers(a)
+	if err != nil {
+		return false
+	}
+	second, err := decodeNumbers(b)
+	return err == nil && reflect.DeepEqual(first, second)
 }

@@ -1,0 +1,137 @@
+package envelope
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+// editor is the part of a format that changes an envelope as text. It works on any JSON object, because malformed
+// envelopes are edited too. It does not change members that it has no reason to touch.
+type editor interface {
+	// names compares the names of members, and deadlineName is the name of the deadline.
+	names() strictjson.Names
+	deadlineName() string
+	setPath(content []byte, path []string, text string) ([]byte, error)
+	// changeHeader replaces all headers of a name by one with this value; nil removes them.
+	changeHeader(content []byte, of part, name string, value *string) ([]byte, error)
+	replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error)
+	// unpack and repack convert between an envelope and the form that a person edits; see [Unpack].
+	unpack(content []byte) ([]byte, error)
+	repack(original, edited []byte) ([]byte, error)
+}
+
+// part is one of the two calls of an envelope.
+type part string
+
+const (
+	partCall     part = "call"
+	partCallback part = "callback"
+)
+
+// HostReplacer returns the scheme and the host, with or without a port, to use instead of others. The scheme of a Host
+// header is empty.
+type HostReplacer func(scheme, host string) (newScheme, newHost string)
+
+// Set gives a member a value. The path has the names of the enclosing objects and of the member.
+//
+// The value is JSON if it can be read as JSON, otherwise a string. Members that can only be strings (a URL, a
+// method, an id, a time) take any text but null as a string, quoted or not; call.body and call.headers.NAME take the text
+// itself. Null removes a member that can only be a string.
+//
+// The paths call.url, call.method, call.headers.NAME, call.body, call.bodyBase64, call.json, callback.url,
+// callback.method, callback.headers.NAME, requestId, deadline (RFC 3339), priority and context mean the same in both
+// formats. Setting one kind of body removes the others. Any other path belongs to the format's own JSON; in Nexus
+// envelopes its letter case does not matter. Set refuses members that the Nexus format does not have (retry, giveUp,
+// notBefore, call.timeout). It does not change the Title of a Nexus envelope with the call.
+func Set(content []byte, path []string, text string) ([]byte, error) {
+	return editorOf(content).setPath(content, path, text)
+}
+
+// SetHeader replaces all headers of the call that have this name, in any letter case, by one.
+func SetHeader(content []byte, name, value string) ([]byte, error) {
+	return editorOf(content).changeHeader(content, partCall, name, &value)
+}
+
+// RemoveHeader removes all headers of the call that have this name, in any letter case.
+func RemoveHeader(content []byte, name string) ([]byte, error) {
+	return editorOf(content).changeHeader(content, partCall, name, nil)
+}
+
+// ReplaceHost replaces the host of the URL and of the Host header, of the call and of the callback. It does not change
+// anything else in the URL, and leaves calls that it cannot read as they are.
+func ReplaceHost(content []byte, replace HostReplacer) (_ []byte, err error) {
+	for _, of := range []part{partCall, partCallback} {
+		if content, err = editorOf(content).replaceHost(content, of, replace); err != nil {
+			return nil, err
+		}
+	}
+	return content, nil
+}
+
+// IsDeadline reports whether a path, as [Set] takes it, names the deadline.
+func IsDeadline(content []byte, path []string) bool {
+	e, name := editorOf(content), strings.Join(path, ".")
+	return name == "deadline" || e.names()(name, e.deadlineName())
+}
+
+// RawDeadline returns the deadline as content has it, or nil. The content may be anything.
+func RawDeadline(content []byte) json.RawMessage {
+	e := editorOf(content)
+	return e.names().Get(bytes.TrimSpace(content), e.deadlineName())
+}
+
+// Unpack returns an envelope in the form that a person edits: base64 of text becomes an array of lines, in a member whose
+// name ends with ".text". [Repack] converts it back.
+func Unpack(content []byte) ([]byte, error) { return editorOf(content).unpack(content) }
+
+// Repack converts an edited result of [Unpack] back. Text that is still the same keeps its base64 from the original.
+func Repack(original, edited []byte) ([]byte, error) { return editorOf(original).repack(original, edited) }
+
+// editorOf returns the editor of the content's format. Content of neither format may be a native envelope that lacks
+// the marker, so that Set can add it.
+func editorOf(content []byte) editor {
+	members, _ := strictjson.Object(content)
+	has := func(name string, same strictjson.Names) bool {
+		return slices.ContainsFunc(members, func(m strictjson.Member) bool { return same(m.Name, name) })
+	}
+	if has(nexusMarker, strictjson.FoldNames) && !has(nativeMarker, strictjson.ExactNames) {
+		return &nexus{}
+	}
+	return &native{}
+}
+
+// asJSON returns the value for a member of any type: JSON if the text is JSON, otherwise a string.
+func asJSON(text string) json.RawMessage {
+	if trimmed := strings.TrimSpace(text); utf8.ValidString(text) && json.Valid([]byte(trimmed)) {
+		return json.RawMessage(trimmed)
+	}
+	return quote(text)
+}
+
+// asString returns the value for a member that can only be a string: a JSON string as it is, nil for null, and any
+// other text as a string.
+func asString(text string) json.RawMessage {
+	trimmed := strings.TrimSpace(text)
+	switch {
+	case trimmed == "null":
+		return nil
+	case strings.HasPrefix(trimmed, `"`):
+		return asJSON(text)
+	}
+	return quote(text)
+}
+
+// stringOf returns the text of a value for a member that can only be a string, and an error for null.
+func stringOf(text string) (string, error) { return strictjson.String(orNull(asString(text))) }
+
+func orNull(value json.RawMessage) json.RawMessage {
+	if value == nil {
+		return null
+	}
+	return value
+}

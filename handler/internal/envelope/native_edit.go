@@ -1,0 +1,161 @@
+package envelope
+
+import (
+	"bytes"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+func (*native) names() strictjson.Names { return strictjson.ExactNames }
+
+func (*native) deadlineName() string { return "deadline" }
+
+func (*native) unpack(content []byte) ([]byte, error) { return content, nil }
+
+func (*native) repack(_, edited []byte) ([]byte, error) { return edited, nil }
+
+// bodyMembers are the members of a call that are its body. A call has at most one of them.
+var bodyMembers = []string{"body", "bodyBase64", "json"}
+
+// nativeStrings are the members that can only be strings.
+var nativeStrings = []string{
+	"requestId", "call.url", "call.method", "callback.url", "callback.method", "notBefore", "deadline", "giveUp",
+	"createdAt", "latestAttemptAt", "nextAttemptAt",
+}
+
+func (n *native) setPath(content []byte, path []string, text string) ([]byte, error) {
+	of := part(path[0])
+	switch {
+	case len(path) == 3 && path[1] == "headers" && (of == partCall || of == partCallback):
+		return n.changeHeader(content, of, path[2], &text)
+	case len(path) == 2 && of == partCall && slices.Contains(bodyMembers, path[1]):
+		return n.setBody(content, path[1], text)
+	case slices.Contains(nativeStrings, strings.Join(path, ".")):
+		return n.names().Set(content, path, asString(text))
+	}
+	return n.names().Set(content, path, asJSON(text))
+}
+
+// setBody replaces the body. The member json implies a Content-Type: another kind of body gets it as a header, so that
+// the target can still read it.
+func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error) {
+	values := map[string]json.RawMessage{kind: quote(text)}
+	switch kind {
+	case "json":
+		values[kind] = asJSON(text)
+	case "bodyBase64":
+		values[kind] = asString(text)
+	}
+	wasJSON := n.names().Get(content, string(partCall), "json") != nil
+	for _, member := range append([]string{kind}, bodyMembers...) {
+		if content, err = n.names().Set(content, []string{string(partCall), member}, values[member]); err != nil {
+			return nil, err
+		}
+	}
+	if !wasJSON || kind == "json" {
+		return content, nil
+	}
+	return n.changeHeaders(content, partCall, func(headers []strictjson.Member) []strictjson.Member {
+		if indexHeader(headers, "Content-Type") >= 0 {
+			return headers
+		}
+		return append(headers, strictjson.Member{Name: "Content-Type", Value: quote("application/json")})
+	})
+}
+
+func (n *native) changeHeader(content []byte, of part, name string, value *string) ([]byte, error) {
+	return n.changeHeaders(content, of, func(headers []strictjson.Member) []strictjson.Member {
+		first := indexHeader(headers, name)
+		if value != nil {
+			if first < 0 {
+				return append(headers, strictjson.Member{Name: name, Value: quote(*value)})
+			}
+			headers[first].Value = quote(*value)
+			first++
+		}
+		if first < 0 {
+			return headers
+		}
+		others := slices.DeleteFunc(headers[first:], func(m strictjson.Member) bool { return strings.EqualFold(m.Name, name) })
+		return headers[:first+len(others)]
+	})
+}
+
+func (n *native) changeHeaders(content []byte, of part, change func([]strictjson.Member) []strictjson.Member) ([]byte, error) {
+	return n.names().Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
+		var headers []strictjson.Member
+		if old != nil && !strictjson.IsNull(old) {
+			var err error
+			if headers, err = strictjson.Object(old); err != nil {
+				return nil, err
+			}
+		}
+		before := strictjson.Pack(headers)
+		if after := strictjson.Pack(change(headers)); !bytes.Equal(before, after) {
+			return after, nil
+		}
+		return old, nil
+	})
+}
+
+func indexHeader(headers []strictjson.Member, name string) int {
+	return slices.IndexFunc(headers, func(m strictjson.Member) bool { return strings.EqualFold(m.Name, name) })
+}
+
+func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error) {
+	content, err := n.names().Change(content, []string{string(of), "url"}, func(old json.RawMessage) (json.RawMessage, error) {
+		return mapStrings(old, func(text string) string { return replaceInURL(text, replace) }), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return n.changeHeaders(content, of, func(headers []strictjson.Member) []strictjson.Member {
+		if i := indexHeader(headers, "Host"); i >= 0 {
+			headers[i].Value = mapStrings(headers[i].Value, func(text string) string {
+				_, host := replace("", text)
+				return host
+			})
+		}
+		return headers
+	})
+}
+
+// replaceInURL keeps everything but the scheme and the host byte for byte: the target may insist on an unusual spelling.
+func replaceInURL(text string, replace HostReplacer) string {
+	scheme, rest, found := strings.Cut(text, "://")
+	if !found {
+		return text
+	}
+	end := len(rest)
+	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
+		end = i
+	}
+	start := strings.LastIndexByte(rest[:end], '@') + 1
+	scheme, host := replace(scheme, rest[start:end])
+	return scheme + "://" + rest[:start] + host + rest[end:]
+}
+
+// mapStrings changes a string, or the strings in an array. It returns any other value as it is.
+func mapStrings(value json.RawMessage, change func(string) string) json.RawMessage {
+	if text, err := strictjson.String(orNull(value)); err == nil {
+		if changed := change(text); changed != text {
+			return quote(changed)
+		}
+		return value
+	}
+	elements, err := strictjson.Elements(orNull(value))
+	if err != nil {
+		return value
+	}
+	before := strictjson.PackArray(elements)
+	for i, element := range elements {
+		elements[i] = mapStrings(element, change)
+	}
+	if after := strictjson.PackArray(elements); !bytes.Equal(before, after) {
+		return after
+	}
+	return value
+}

@@ -1,0 +1,307 @@
+package envelope
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/dotnet"
+	"asynccaller/handler/internal/strictjson"
+)
+
+func (*nexus) names() strictjson.Names { return strictjson.FoldNames }
+
+func (*nexus) deadlineName() string { return nexusDeadlineAt }
+
+var errNotInNexus = errors.New("the Nexus format has no place for it")
+
+// nexusStrings are the members that can only be strings, apart from those of RawRequest.
+var nexusStrings = []string{
+	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusCreatedAt, nexusLatestAttemptAt, nexusNextAttemptAt,
+	nexusDeadlineAt, nexusLatestResponse,
+}
+
+func (n *nexus) setPath(content []byte, path []string, text string) ([]byte, error) {
+	switch path[0] {
+	case string(partCall), string(partCallback):
+		return n.setCall(content, part(path[0]), path[1:], text)
+	case "retry", "giveUp", "notBefore", nativeMarker:
+		return nil, errNotInNexus
+	}
+	value := asJSON(text)
+	switch name := strings.Join(path, "."); {
+	case name == "requestId":
+		path, value = []string{nexusRawRequest, rawID}, asString(text)
+	case name == "priority":
+		path = []string{nexusRawRequest, rawPriority}
+	case name == "context":
+		path = []string{nexusRawRequest, rawContext}
+		if !strictjson.IsNull(value) {
+			value = inBase64(value)
+		}
+	case name == "deadline":
+		return n.setDeadline(content, text)
+	case nameIn(nexusStrings, name) != "", len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) && isRawString(path[1]):
+		value = asString(text)
+	}
+	return n.names().Set(content, path, orNull(value)) // readers of the format expect the member
+}
+
+// isRawString reports whether a member of RawRequest can only be a string.
+func isRawString(name string) bool {
+	known := nameIn(rawNames, name)
+	return known != "" && known != rawPriority
+}
+
+// setDeadline writes a time the way .NET does. Null means no deadline.
+func (n *nexus) setDeadline(content []byte, text string) ([]byte, error) {
+	var deadline time.Time
+	if value := asString(text); value != nil {
+		var err error
+		if deadline, err = parseDate(value); err != nil {
+			return nil, errors.New(`want a time such as "2026-01-31T12:00:00Z"`)
+		}
+	}
+	return n.names().Set(content, []string{nexusDeadlineAt}, quote(dotnet.FormatTime(deadline)))
+}
+
+func (n *nexus) setCall(content []byte, of part, path []string, text string) ([]byte, error) {
+	name := strings.Join(path, ".")
+	switch {
+	case name == "url":
+		return n.setURL(content, of, text)
+	case name == "method":
+		method, err := stringOf(text)
+		if err != nil {
+			return nil, err
+		}
+		return n.changeMessage(content, of, func(message []byte) ([]byte, error) { return dotnet.ReplaceMethod(message, method) })
+	case len(path) == 2 && path[0] == "headers":
+		return n.changeHeader(content, of, path[1], &text)
+	case of == partCall && slices.Contains(bodyMembers, name):
+		return n.setBody(content, name, text)
+	}
+	return nil, errNotInNexus
+}
+
+func (n *nexus) setBody(content []byte, kind, text string) (_ []byte, err error) {
+	body, contentType := []byte(text), "application/octet-stream"
+	switch kind {
+	case "json":
+		body, contentType = asJSON(text), "application/json"
+	case "bodyBase64":
+		if body, err = parseBase64(orNull(asString(text))); err != nil {
+			return nil, err
+		}
+	}
+	return n.changeMessage(content, partCall, func(message []byte) ([]byte, error) {
+		return dotnet.ReplaceBody(message, body, contentType)
+	})
+}
+
+func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
+	address, err := stringOf(text)
+	if err != nil {
+		return nil, err
+	}
+	u, err := ParseURL(address)
+	if err != nil {
+		return nil, err
+	}
+	if u.User != nil {
+		return nil, errors.New("the Nexus format has no place for user information")
+	}
+	if content, err = n.setScheme(content, of, strings.ToLower(u.Scheme)); err != nil {
+		return nil, err
+	}
+	return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
+		if message == nil && of == partCallback {
+			return dotnet.FormatRequest(dotnet.Request{Method: http.MethodPost, Target: u.RequestURI(), Host: u.Host}), nil
+		}
+		return dotnet.ReplaceURL(message, u.Host, u.RequestURI())
+	})
+}
+
+// paths returns the paths of the HTTP request of a call and of its scheme.
+func (*nexus) paths(of part) (message, scheme []string) {
+	if of == partCallback {
+		return []string{nexusRawRequest, rawCallBack}, []string{nexusRawRequest, rawCallBackURIScheme}
+	}
+	return []string{nexusRawRequest, rawCallOut}, []string{nexusRawRequest, rawCallOutURIScheme}
+}
+
+func (n *nexus) setScheme(content []byte, of part, scheme string) ([]byte, error) {
+	_, path := n.paths(of)
+	return n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
+		if schemeOf(old) == scheme {
+			return old, nil
+		}
+		return quote(scheme), nil
+	})
+}
+
+// schemeOf returns the scheme that a member means, or "" for an invalid one. A missing scheme means http.
+func schemeOf(value json.RawMessage) string {
+	if value == nil || strictjson.IsNull(value) {
+		return "http"
+	}
+	scheme, err := parseScheme(value)
+	if err != nil {
+		return ""
+	}
+	return cmp.Or(scheme, "http")
+}
+
+// changeMessage changes the HTTP request of a call; nil means that there is none.
+func (n *nexus) changeMessage(content []byte, of part, change func(message []byte) ([]byte, error)) ([]byte, error) {
+	path, _ := n.paths(of)
+	return n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
+		var message []byte
+		if old != nil && !strictjson.IsNull(old) {
+			var err error
+			if message, err = parseBase64(old); err != nil {
+				return nil, err
+			}
+		}
+		changed, err := change(message)
+		switch {
+		case err != nil && message == nil:
+			return nil, errors.New("missing: there is no request to change")
+		case err != nil:
+			return nil, err
+		case bytes.Equal(changed, message):
+			return old, nil // base64 has more than one way to write the same bytes
+		}
+		return inBase64(changed), nil
+	})
+}
+
+func (n *nexus) changeHeader(content []byte, of part, name string, value *string) ([]byte, error) {
+	return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
+		if value == nil {
+			return dotnet.RemoveHeader(message, name)
+		}
+		return dotnet.ReplaceHeader(message, name, *value)
+	})
+}
+
+func (n *nexus) replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error) {
+	_, path := n.paths(of)
+	scheme := schemeOf(n.names().Get(content, path...))
+	newScheme := scheme
+	content, err := n.changeMessage(content, of, func(message []byte) ([]byte, error) {
+		request, err := dotnet.ParseRequest(message)
+		if err != nil {
+			return message, nil //nolint:nilerr // it calls no host; parsing the envelope reports it
+		}
+		var host string
+		newScheme, host = replace(scheme, request.Host)
+		if host == request.Host {
+			return message, nil
+		}
+		return dotnet.ReplaceURL(message, host, request.Target)
+	})
+	if err != nil || newScheme == scheme {
+		return content, err
+	}
+	return n.setScheme(content, of, newScheme)
+}
+
+func inBase64(content []byte) json.RawMessage {
+	return quote(base64.StdEncoding.EncodeToString(content))
+}
+
+const (
+	// textSuffix marks members that hold lines of text instead of base64.
+	textSuffix = ".text"
+	// httpLineEnd ends the lines in the head of an HTTP message. Text is split at it and nowhere else.
+	httpLineEnd = "\r\n"
+)
+
+// editableTexts are the members of RawRequest that are base64 of text.
+var editableTexts = []string{rawCallOut, rawCallBack, rawContext}
+
+func (n *nexus) unpack(content []byte) ([]byte, error) {
+	return n.names().Change(content, []string{nexusRawRequest}, func(old json.RawMessage) (json.RawMessage, error) {
+		members, err := strictjson.Object(orNull(old))
+		if err != nil {
+			return old, nil //nolint:nilerr // it holds no text
+		}
+		for i, m := range members {
+			if lines := linesOf(members, m); lines != nil {
+				members[i] = strictjson.Member{Name: m.Name + textSuffix, Value: lines}
+			}
+		}
+		return strictjson.Pack(members), nil
+	})
+}
+
+// linesOf returns the text of a member as an array of lines, or nil if it is not base64 of text, or if the name with
+// the suffix exists already.
+func linesOf(members []strictjson.Member, m strictjson.Member) json.RawMessage {
+	if nameIn(editableTexts, m.Name) == "" || indexHeader(members, m.Name+textSuffix) >= 0 {
+		return nil
+	}
+	text, err := parseBase64(m.Value)
+	if err != nil || !utf8.Valid(text) {
+		return nil
+	}
+	var lines []json.RawMessage
+	for line := range strings.SplitSeq(string(text), httpLineEnd) {
+		lines = append(lines, quote(line))
+	}
+	return strictjson.PackArray(lines)
+}
+
+func (n *nexus) repack(original, edited []byte) ([]byte, error) {
+	came, _ := strictjson.Object(orNull(n.names().Get(original, nexusRawRequest)))
+	return n.names().Change(edited, []string{nexusRawRequest}, func(old json.RawMessage) (json.RawMessage, error) {
+		members, err := strictjson.Object(orNull(old))
+		if err != nil {
+			return old, nil //nolint:nilerr // parsing the envelope reports it
+		}
+		for i, m := range members {
+			if members[i], err = fromLines(came, m); err != nil {
+				return nil, strictjson.In(m.Name, err)
+			}
+		}
+		packed := strictjson.Pack(members)
+		_, err = strictjson.Object(packed) // the person may have left both CallOut and CallOut.text
+		return packed, err
+	})
+}
+
+// fromLines returns the member with base64 for a member with lines, and any other member as it is. The person may have
+// added a member with lines.
+func fromLines(came []strictjson.Member, m strictjson.Member) (strictjson.Member, error) {
+	bare := m.Name[:max(0, len(m.Name)-len(textSuffix))]
+	name := nameIn(editableTexts, bare)
+	if name == "" || !strings.EqualFold(m.Name, name+textSuffix) || indexHeader(came, m.Name) >= 0 {
+		return m, nil
+	}
+	elements, err := strictjson.Elements(m.Value)
+	if err != nil {
+		return m, errors.New("want an array of strings, one for each line")
+	}
+	lines := make([]string, len(elements))
+	for i, element := range elements {
+		if lines[i], err = strictjson.String(element); err != nil {
+			return m, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	text := []byte(strings.Join(lines, httpLineEnd))
+	if i := indexHeader(came, name); i >= 0 {
+		name = came[i].Name
+		if before, err := parseBase64(came[i].Value); err == nil && bytes.Equal(before, text) {
+			return came[i], nil
+		}
+	}
+	return strictjson.Member{Name: name, Value: inBase64(text)}, nil
+}
