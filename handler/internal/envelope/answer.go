@@ -12,24 +12,24 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-// Answer is what the target answered to a call.
+// Answer is a target's answer to a call.
 type Answer struct {
 	Status int
 	Header http.Header
-	// Body is the beginning of the body; Truncated says that there was more.
+	// Body is the beginning of the body; Truncated is set if there was more.
 	Body      []byte
 	Truncated bool
 }
 
-// MediaType is the answer's Content-Type without parameters, or empty when it has none that can be read.
+// MediaType returns the answer's Content-Type without parameters. It is empty if there is none, or if it is invalid.
 func (a *Answer) MediaType() string {
 	mediaType, _ := a.contentType()
 	return mediaType
 }
 
-// Text is the body as text: in the charset that the Content-Type names or the body begins with, else in
-// UTF-8. A charset that nobody knows counts as none. This is what .NET's ReadAsStringAsync does, which
-// gives Nexus's callbacks their payload, but that it fails for an unknown charset.
+// Text returns the body as text. The charset comes from the Content-Type, or else from the body's byte order mark; the
+// default, also for an unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their payload,
+// does the same, except that it fails for an unknown charset.
 func (a *Answer) Text() string {
 	_, charset := a.contentType()
 	if charset == "" || strings.EqualFold(charset, "utf-8") {
@@ -48,11 +48,11 @@ func (a *Answer) Text() string {
 	return string(text)
 }
 
-// encoding is nil for UTF-8.
+// encoding returns the encoding of a charset, or nil for UTF-8.
 func (a *Answer) encoding(charset string) encoding.Encoding {
 	switch strings.ToLower(charset) {
 	case "":
-		// The four bytes of UTF-32's mark begin with UTF-16's; nobody sends UTF-32.
+		// UTF-32's mark begins with UTF-16's, but nobody sends UTF-32.
 		if bytes.HasPrefix(a.Body, []byte("\xff\xfe")) || bytes.HasPrefix(a.Body, []byte("\xfe\xff")) {
 			return unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM)
 		}
@@ -60,13 +60,13 @@ func (a *Answer) encoding(charset string) encoding.Encoding {
 	case "utf-8", "us-ascii":
 		return nil
 	case "utf-16", "unicode":
-		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM) // as .NET; RFC 2781 would have big-endian
+		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM) // as in .NET; RFC 2781 says big-endian
 	}
 	known, err := ianaindex.IANA.Encoding(charset)
 	if err != nil {
 		return nil
 	}
-	return known // nil for one that is registered but not supported
+	return known // nil for a charset that is registered but not supported
 }
 
 func (a *Answer) contentType() (mediaType, charset string) {

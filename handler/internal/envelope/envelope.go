@@ -1,8 +1,7 @@
-// Package envelope is the content of a message: an HTTP call as data, what the sender wants done about
-// it, and what has become of it so far. It reads and writes two formats, our own JSON (native) and that
-// of Nexus Async Caller (nexus), each envelope in the one it came in, and keeps three promises about
-// them: the call stays as it came, byte for byte; members that we do not know are kept; and whatever was
-// accepted always fits on the queue again.
+// Package envelope reads and writes the content of messages: an HTTP call as data, the sender's wishes about its
+// delivery, and its delivery state. It knows two formats, our own JSON (native) and that of Nexus Async Caller (nexus), and
+// writes each envelope in the format in which it came. It guarantees that the call keeps its bytes, that unknown members
+// survive, and that an accepted envelope always fits on the queue again.
 package envelope
 
 import (
@@ -15,86 +14,86 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// Envelope is a call to be delivered. Treat it as a value: nothing here changes it but [Envelope.Accept].
+// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] changes it.
 type Envelope struct {
-	// RequestID names the call over every retry: 1 to 128 visible ASCII characters. It is empty only
-	// before Accept, when the sender gave none.
+	// RequestID identifies the call over all its attempts: 1 to 128 visible ASCII characters. It is empty only
+	// before Accept, if the sender gave none.
 	RequestID string
-	// OriginalRequestID is, on a callback, the id of the request that it reports about. It is empty
-	// where the format does not say, and not checked at all.
+	// OriginalRequestID is set on a callback: the id of the request that it reports on. It is empty if the format
+	// does not say. It is not validated.
 	OriginalRequestID string
-	// Tenant is whose call it is, as far as the format says.
+	// Tenant is the owner of the call, if the format has one.
 	Tenant Tenant
 	Call   Call
-	// Callback is the call that reports the outcome, or nil when nobody wants to know.
+	// Callback is the call that reports the outcome, or nil for none.
 	Callback *Callback
-	// Context is any JSON that is handed back in the callback, or nil.
+	// Context is any JSON that the callback returns to the sender, or nil.
 	Context json.RawMessage
-	// Priority tells the sender's queue, 1 to 10; 0 means the standard queue.
+	// Priority selects the sender's queue, 1 to 10; 0 means the standard queue.
 	Priority int
-	// NotBefore is the moment before which no call is made, or zero.
+	// NotBefore is the time before which no call is made, or zero.
 	NotBefore time.Time
-	// Deadline is the moment after which we give up, or zero when the sender set none; see GiveUpAt. The
-	// year 1 is zero, as in .NET, where it means never.
+	// Deadline is the time after which we give up, or zero if the sender set none; see GiveUpAt. The year 1 is
+	// zero, as in .NET, where it means never.
 	Deadline time.Time
-	// Retry is the policy that the sender asks for, or nil. RetryProblem is what is wrong with it: the
-	// call cannot be made, but all else is known, so that the dead letter can say why it is one.
+	// Retry is the policy that the sender asks for, or nil. RetryProblem is set if it is invalid. Then the call
+	// cannot be made, but the rest of the envelope is known, so that the dead letter can name the problem.
 	Retry        *retry.Spec
 	RetryProblem error
-	// GiveUp is what the sender wants when we give up, or empty.
+	// GiveUp is the sender's choice of what giving up means, or empty.
 	GiveUp GiveUp
-	// DeadLetter is present when the envelope was given up before and a person moved it back.
+	// DeadLetter is set if the envelope was dead-lettered before and a person moved it back.
 	DeadLetter *DeadLetter
 	State
 
-	// format is what the envelope came in and is written in; size is its length in bytes.
+	// format is the format in which the envelope came; size is its length in bytes.
 	format format
 	size   int
 }
 
-// Tenant is an organization and one of its environments. Both are the sender's text, unchecked.
+// Tenant is an organization and one of its environments. Both are the sender's text and not validated.
 type Tenant struct{ Organization, Environment string }
 
-// State is what has become of the call so far. We write it; a new envelope has none.
+// State is the delivery state. We write it; a new envelope has none.
 type State struct {
 	// Attempts is the number of calls made.
 	Attempts int
-	// CreatedAt is when the envelope was made or, if the sender did not say, first seen by us.
+	// CreatedAt is the sender's time of creation, or else the time at which we first saw the envelope.
 	CreatedAt       time.Time
 	LatestAttemptAt time.Time
 	NextAttemptAt   time.Time
-	// Expires is the moment at which the call is given up, as last decided; zero before. It is for a
-	// format whose other readers must be told.
+	// Expires is the time of giving up in our latest decision, or zero before the first. Only Nexus envelopes hold
+	// it, because the C# side needs it.
 	Expires time.Time
-	// Latest is the target's latest answer, nil when there was none or the format does not keep it.
+	// Latest is the target's latest answer. It is nil if there was none, or if the format does not keep it.
 	Latest *Answer
-	// Trail is the history of attempts: the first and the last few.
+	// Trail is the history of attempts: the first few and the last few.
 	Trail []Attempt
 }
 
 // Call is the request to the target.
 type Call struct {
-	// URL is absolute, http or https. Target is the same in parts; nobody may change it.
+	// URL is absolute, http or https. Target is the same URL, parsed; do not modify it.
 	URL    string
 	Target *url.URL
 	Method string
-	// Header has canonical names. Host is not among them.
+	// Header has canonical names. It does not include Host.
 	Header http.Header
 	// Host replaces the URL's host in the request, unless empty.
 	Host string
-	// Body is nil when the call has none.
+	// Body is nil if the call has none.
 	Body []byte
-	// Timeout is what the sender allows, or 0 for the configured time.
+	// Timeout is the sender's limit, or 0 for the configured one.
 	Timeout time.Duration
 }
 
-// Callback says where and how the outcome is to be reported.
+// Callback is the call that reports the outcome.
 type Callback struct {
 	// URL is absolute, http or https.
 	URL string
 }
 
-// DeadLetter says why a person has to look at the envelope.
+// DeadLetter says why the envelope needs a person.
 type DeadLetter struct {
 	At       time.Time `json:"at"`
 	Reason   string    `json:"reason"`
@@ -103,17 +102,17 @@ type DeadLetter struct {
 	Attempts int       `json:"attempts"`
 }
 
-// GiveUp is what happens to an envelope that is given up when there is no callback.
+// GiveUp is what giving up means for an envelope without a callback.
 type GiveUp string
 
-// The ways to give up.
+// The values of GiveUp.
 const (
-	GiveUpDeadLetter GiveUp = "dead-letter" // write it to the poison queue for a person
+	GiveUpDeadLetter GiveUp = "dead-letter" // write it to the poison queue, for a person
 	GiveUpDrop       GiveUp = "drop"        // delete it
-	GiveUpFault      GiveUp = "fault"       // answer 500: the host's dequeue count and poison queue take it
+	GiveUpFault      GiveUp = "fault"       // answer 500: the host retries, then moves it to the poison queue
 )
 
-// ParseGiveUp reads one of the ways to give up.
+// ParseGiveUp reads a value of GiveUp.
 func ParseGiveUp(text string) (GiveUp, bool) {
 	switch g := GiveUp(text); g {
 	case GiveUpDeadLetter, GiveUpDrop, GiveUpFault:
@@ -122,7 +121,7 @@ func ParseGiveUp(text string) (GiveUp, bool) {
 	return "", false
 }
 
-// Format is the name of one of the formats.
+// Format is the name of a format.
 type Format string
 
 // The formats.
@@ -131,16 +130,11 @@ const (
 	FormatNexus  Format = "nexus"
 )
 
-// Format is what the envelope came in and is written in.
-func (e *Envelope) Format() Format {
-	if _, ok := e.format.(*nexus); ok {
-		return FormatNexus
-	}
-	return FormatNative
-}
+// Format returns the format in which the envelope came and in which it is written.
+func (e *Envelope) Format() Format { return e.format.name() }
 
-// GiveUpAt is the moment after which no call is made: the sender's deadline, or else the expiration
-// counted from when the envelope was created, or from notBefore if that is later.
+// GiveUpAt returns the time after which no call is made: the sender's deadline, or else the expiration after CreatedAt or
+// NotBefore, whichever is later.
 func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if !e.Deadline.IsZero() {
 		return e.Deadline
@@ -158,7 +152,7 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 // endOfTime is the last second that both formats, and Go's JSON, can write.
 var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
-// DueAt is the moment before which no call may be made, or zero.
+// DueAt returns the time before which no call may be made, or zero.
 func (e *Envelope) DueAt() time.Time {
 	if e.NotBefore.After(e.NextAttemptAt) {
 		return e.NotBefore
@@ -166,7 +160,7 @@ func (e *Envelope) DueAt() time.Time {
 	return e.NextAttemptAt
 }
 
-// LatestStatus is the target's most recent answer as far as the state tells, or 0.
+// LatestStatus returns the status of the target's latest answer that the state knows, or 0.
 func (e *Envelope) LatestStatus() int {
 	if e.Latest != nil {
 		return e.Latest.Status
@@ -179,9 +173,9 @@ func (e *Envelope) LatestStatus() int {
 	return 0
 }
 
-// Accept takes an envelope in at its arrival: it fills in what the sender left to us, starts an
-// envelope again that a person moved back (attempt 0, a new deadline), and makes sure that it can be
-// written again within limit bytes, whatever becomes of it. Its error is a [*TooLargeError].
+// Accept prepares an envelope that has arrived. It sets the request id and creation time if the sender did not. It resets
+// an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And it checks that every content
+// that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	if e.RequestID == "" {
 		e.RequestID = messageID
@@ -194,11 +188,11 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	if e.CreatedAt.IsZero() {
 		e.CreatedAt = now
 	}
-	return e.format.checkRoom(e, limit)
+	return e.checkRoom(limit)
 }
 
-// CorrelationID is the one that the call carries in its header X-Correlation-ID, for the log; empty when
-// it has none, or one that is no id.
+// CorrelationID returns the call's header X-Correlation-ID, for the log. It is empty if there is none, or if it is not a
+// valid id.
 func (e *Envelope) CorrelationID() string {
 	if ids := e.Call.Header["X-Correlation-Id"]; len(ids) > 0 && ValidRequestID(ids[0]) {
 		return ids[0]

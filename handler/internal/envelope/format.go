@@ -3,40 +3,48 @@ package envelope
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"time"
 
 	"asynccaller/handler/internal/strictjson"
 )
 
-// format is one way to write an envelope. It keeps the envelope as it came, so that what is written
-// again is the same but for the state.
+// format is one way to write an envelope. It keeps the envelope as it came, so that the next content differs only in the
+// delivery state.
 type format interface {
-	// successor writes the successor and deadLetter the content for the poison queue, in at most limit
-	// bytes.
-	successor(e *Envelope, limit int) (Content, error)
-	deadLetter(e *Envelope, d DeadLetter, limit int) (Content, error)
-	// encodeCallback writes the envelope that reports the outcome. Its payload can be lengthened by
-	// payloadRoom(spare) bytes of JSON when the whole may get longer by spare bytes.
+	name() Format
+	// levels describes what each level leaves out, for a successor and for a dead letter.
+	levels() (successor, deadLetter []string)
+	// encode writes the envelope and, unless d is nil, why it is a dead letter. It fills up to limit bytes at levels
+	// that cut something, and returns nil at a level that is of no use.
+	encode(e *Envelope, l level, d *DeadLetter, limit int) []byte
+	// encodeCallback writes the envelope that reports the outcome. Its payload can grow by payloadRoom(spare) bytes of
+	// JSON if the whole content can grow by spare bytes.
 	encodeCallback(e *Envelope, r Report, withoutContext bool) []byte
 	payloadRoom(spare int) int
-	// checkRoom makes sure that each of them will fit, whatever becomes of the call.
-	checkRoom(e *Envelope, limit int) error
 	editor
 }
 
-// The members whose presence tells the formats apart.
+// level says how much of an envelope is left out so that it fits. Each format has levels of its own, which leave out more
+// and more. None leaves out the call or the callback.
+type level int
+
+// complete is the first level of both formats. It leaves out nothing.
+const complete level = 0
+
+// The members that identify the formats.
 const (
 	nativeMarker = "asyncCaller"
 	nexusMarker  = "RawRequest"
 )
 
-// ErrNotEnvelope means that a JSON object is an envelope of neither format.
+// ErrNotEnvelope means that a JSON object has no member that identifies its format.
 var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: this is no envelope ` +
 	`(every native envelope has "asyncCaller":1, every Nexus envelope a "RawRequest")`)
 
-// Parse reads an envelope in either format. Its errors name the member that is wrong, or the line and
-// column where the text stops being JSON; they never quote a header's value, a body or a URL. The
-// envelope shares the memory of content.
+// Parse reads an envelope in either format. Its errors name the invalid member, or the line and column where the text
+// stops being JSON. They never quote a header's value, a body or a URL. The envelope shares the memory of content.
 func Parse(content []byte) (*Envelope, error) {
 	members, err := strictjson.Object(content)
 	if err != nil {
@@ -46,7 +54,7 @@ func Parse(content []byte) (*Envelope, error) {
 	var e *Envelope
 	switch {
 	case native && nexus:
-		return nil, strictjson.In(nativeMarker, errors.New("stands beside RawRequest: an envelope is either native or Nexus"))
+		return nil, strictjson.In(nativeMarker, errors.New("appears together with RawRequest: an envelope is either native or Nexus"))
 	case native:
 		e, err = parseNative(members)
 	case nexus:
@@ -61,17 +69,7 @@ func Parse(content []byte) (*Envelope, error) {
 	return e, nil
 }
 
-// markers reports which formats' markers are among an envelope's members.
-func markers(members []strictjson.Member) (native, nexus bool) {
-	for _, m := range members {
-		native = native || m.Name == nativeMarker
-		nexus = nexus || strings.EqualFold(m.Name, nexusMarker)
-	}
-	return native, nexus
-}
-
-// Identify returns whose message it is and its request id, as far as both can be read from content that
-// [Parse] refuses.
+// Identify returns the tenant and the request id of content that [Parse] refuses, as far as they can be read.
 func Identify(content []byte) (tenant Tenant, requestID string) {
 	members, err := strictjson.Object(content)
 	if err != nil {
@@ -96,14 +94,23 @@ func Identify(content []byte) (tenant Tenant, requestID string) {
 	return tenant, requestID
 }
 
-// Content is an envelope ready to be encoded for the queue.
+// markers reports which formats the members identify.
+func markers(members []strictjson.Member) (native, nexus bool) {
+	for _, m := range members {
+		native = native || m.Name == nativeMarker
+		nexus = nexus || strings.EqualFold(m.Name, nexusMarker)
+	}
+	return native, nexus
+}
+
+// Content is an envelope to be encoded for the queue.
 type Content struct {
 	Bytes []byte
-	// LeftOut names what had no room; empty when all of it had.
+	// LeftOut names what did not fit; it is empty if everything did.
 	LeftOut string
 }
 
-// TooLargeError says that an envelope leaves no room for what we have to add to it.
+// TooLargeError reports an envelope without room for the state that we have to add.
 type TooLargeError struct {
 	Size, Limit, Excess int
 }
@@ -112,21 +119,68 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the envelope has %d bytes and a message holds %d: shorten it by %d to leave room for its state", e.Size, e.Limit, e.Excess)
 }
 
-// tooLarge is the error for content that should have fitted.
-func tooLarge(content []byte, limit int) error {
-	return &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
-}
+const (
+	maxDetail = 300
+	// maxReason is the length of the longest reason that we give.
+	maxReason    = 16
+	maxMediaType = 100
+	// comfortableRoom is more than anything that we add to an envelope except its trail, which is the first thing to be
+	// left out.
+	comfortableRoom = 2 << 10
+	// callbackRoom is the space that a callback leaves free in its message, so that it is accepted like any envelope.
+	callbackRoom = 256
+)
 
-const maxDetail = 300
-
-// Successor returns the successor's content: the envelope with its present state, in at most limit bytes.
+// Successor returns the content of the successor: the envelope with its present state, in at most limit bytes.
 func (e *Envelope) Successor(limit int) (Content, error) {
-	return e.format.successor(e, limit)
+	levels, _ := e.format.levels()
+	return e.fit(levels, nil, limit)
 }
 
-// DeadLettered is the content for the poison queue: the envelope with the reason why it is there, in
-// at most limit bytes.
+// DeadLettered returns the content for the poison queue: the envelope and the reason, in at most limit bytes.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = clip(d.Detail, maxDetail)
-	return e.format.deadLetter(e, d, limit)
+	_, levels := e.format.levels()
+	return e.fit(levels, &d, limit)
+}
+
+// fit writes the envelope at the first level that fits.
+func (e *Envelope) fit(levels []string, d *DeadLetter, limit int) (Content, error) {
+	var content []byte
+	for l, leftOut := range levels {
+		content = e.format.encode(e, level(l), d, limit)
+		if content != nil && len(content) <= limit {
+			return Content{Bytes: content, LeftOut: leftOut}, nil
+		}
+	}
+	return Content{}, tooLarge(len(content), len(content), limit)
+}
+
+// checkRoom returns an error unless every content that we may have to write for the envelope fits.
+func (e *Envelope) checkRoom(limit int) error {
+	reason := strings.Repeat("x", maxReason)
+	longest := 0
+	if e.size+comfortableRoom > limit {
+		successor, deadLetter := e.format.levels()
+		state := State{Attempts: maxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
+		longest = max(
+			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),
+			len(e.format.encode(e, level(len(deadLetter)-1), &DeadLetter{Reason: reason}, limit)),
+		)
+	}
+	if e.Callback != nil { // a Nexus callback holds its URL twice, so it can be longer than the envelope
+		end := time.Unix(0, 123456700) // with as many digits as a time can have
+		report := Report{
+			Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), Truncated: true, Attempts: maxAttempts, Reason: reason, At: end, Deadline: end,
+		}
+		longest = max(longest, len(e.format.encodeCallback(e, report, true))+callbackRoom)
+	}
+	if longest > limit {
+		return tooLarge(e.size, longest, limit)
+	}
+	return nil
+}
+
+func tooLarge(size, longest, limit int) error {
+	return &TooLargeError{Size: size, Limit: limit, Excess: longest - limit}
 }

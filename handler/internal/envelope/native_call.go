@@ -16,40 +16,41 @@ import (
 )
 
 func parseCall(value json.RawMessage) (Call, error) {
-	members, err := strictjson.Members(value)
-	if err != nil {
-		return Call{}, err
-	}
 	var call Call
 	var body string
-	for _, m := range members {
+	err := eachMember(value, func(m strictjson.Member) error {
 		if strictjson.IsNull(m.Value) && m.Name != "json" {
-			continue
+			return nil
 		}
 		switch m.Name {
 		case "body", "bodyBase64", "json":
 			if body != "" {
-				return Call{}, strictjson.In(m.Name, fmt.Errorf("stands beside %s: a call has one body", body))
+				return fmt.Errorf("appears together with %s: a call has one body", body)
 			}
 			body = m.Name
 		}
-		if err := call.set(m); err != nil {
-			return Call{}, strictjson.In(m.Name, err)
-		}
+		return call.set(m)
+	})
+	if err == nil && call.URL == "" {
+		err = strictjson.In("url", errMissing)
 	}
-	if call.URL == "" {
-		return Call{}, strictjson.In("url", errors.New("missing"))
+	if err != nil {
+		return Call{}, err
 	}
-	call.fillIn(body)
+	call.setDefaults(body)
 	return call, nil
 }
 
 func (c *Call) set(m strictjson.Member) (err error) {
 	switch m.Name {
 	case "url":
-		c.URL, c.Target, err = parseURL(m.Value)
+		if c.URL, err = strictjson.String(m.Value); err == nil {
+			c.Target, err = ParseURL(c.URL)
+		}
 	case "method":
-		c.Method, err = parseMethod(m.Value)
+		if c.Method, err = strictjson.String(m.Value); err == nil {
+			c.Method, err = checkMethod(c.Method)
+		}
 	case "headers":
 		c.Header, c.Host, err = parseHeaders(m.Value)
 	case "body":
@@ -66,8 +67,8 @@ func (c *Call) set(m strictjson.Member) (err error) {
 	return err
 }
 
-// fillIn sets what follows from the kind of body.
-func (c *Call) fillIn(body string) {
+// setDefaults sets the method and headers that the sender left out. They depend on the name of the body's member.
+func (c *Call) setDefaults(body string) {
 	if c.Method == "" {
 		c.Method = http.MethodGet
 		if body != "" {
@@ -82,50 +83,11 @@ func (c *Call) fillIn(body string) {
 	}
 }
 
-func parseCallback(value json.RawMessage) (*Callback, nativeCallback, error) {
-	members, err := strictjson.Members(value)
-	if err != nil {
-		return nil, nativeCallback{}, err
-	}
-	callback, as := &Callback{}, nativeCallback{}
-	for _, m := range members {
-		if strictjson.IsNull(m.Value) {
-			continue
-		}
-		switch m.Name {
-		case "url":
-			as.url = m.Value
-			callback.URL, _, err = parseURL(m.Value)
-		case "method":
-			as.method = m.Value
-			_, err = parseMethod(m.Value)
-		case "headers":
-			as.headers = m.Value
-			_, _, err = parseHeaders(m.Value)
-		}
-		if err != nil {
-			return nil, nativeCallback{}, strictjson.In(m.Name, err)
-		}
-	}
-	if callback.URL == "" {
-		return nil, nativeCallback{}, strictjson.In("url", errors.New("missing"))
-	}
-	return callback, as, nil
-}
-
-func parseURL(value json.RawMessage) (text string, u *url.URL, err error) {
-	if text, err = strictjson.String(value); err != nil {
-		return "", nil, err
-	}
-	u, err = ParseURL(text)
-	return text, u, err
-}
-
-// maxHostPort is the length of the longest name in DNS, with its last dot, a colon and a port. The host is
-// logged, so it must not be as long as a message.
+// maxHostPort is the length of the longest DNS name, with its last dot, a colon and a port. Hosts are logged, so they must
+// not be as long as a message.
 const maxHostPort = len(".") + 253 + len(":65535")
 
-// ParseURL reads a URL to be called. Its error says what is wrong with it, without quoting it.
+// ParseURL reads the URL of a call. Its error says what is wrong with the URL, but does not quote it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -146,25 +108,17 @@ func ParseURL(text string) (*url.URL, error) {
 			return nil, errors.New("the URL's port is not from 1 to 65535")
 		}
 	}
-	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port is none
+	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port means the default one
 	return u, nil
 }
 
-func parseMethod(value json.RawMessage) (string, error) {
-	method, err := strictjson.String(value)
-	if err != nil {
-		return "", err
-	}
-	return checkMethod(method)
-}
-
-// checkMethod returns a method as net/http knows it.
+// checkMethod returns a method in the letter case of net/http.
 func checkMethod(method string) (string, error) {
 	if !httpguts.ValidHeaderFieldName(method) || len(method) > 32 {
 		return "", errors.New("not an HTTP method")
 	}
 	if strings.EqualFold(method, http.MethodConnect) {
-		return "", errors.New("CONNECT opens a tunnel, it is not a call")
+		return "", errors.New("CONNECT opens a tunnel and is not a call")
 	}
 	switch upper := strings.ToUpper(method); upper {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
@@ -182,7 +136,7 @@ func parseHeaders(value json.RawMessage) (header http.Header, host string, err e
 	header = make(http.Header, len(members))
 	for _, m := range members {
 		if !httpguts.ValidHeaderFieldName(m.Name) {
-			return nil, "", fmt.Errorf("%q is the beginning of what is not a header name", strings.TrimSuffix(strictjson.Printable(m.Name), "…"))
+			return nil, "", fmt.Errorf("%q begins a text that is not a header name", strings.TrimSuffix(strictjson.Printable(m.Name), "…"))
 		}
 		values, err := parseHeaderValues(m.Value)
 		if err != nil {

@@ -1,28 +1,24 @@
 package envelope
 
-import "fmt"
+import "strconv"
 
-// callbackSuffix makes a callback's request id from the call's, so that the receiver can tell a
-// callback that comes twice by its Idempotency-Key.
+// callbackSuffix makes a callback's request id from the call's, so that the receiver can recognize a duplicate callback
+// by its Idempotency-Key.
 const callbackSuffix = ".callback"
 
-// payloadRoom is what of spare bytes the payload can take.
+// payloadRoom returns spare, because the payload is written as it is.
 func (n *native) payloadRoom(spare int) int { return spare }
 
 func (n *native) encodeCallback(e *Envelope, r Report, withoutContext bool) []byte {
 	call := newObject()
-	call.raw("url", n.callbackTo.url)
-	if n.callbackTo.method != nil {
-		call.raw("method", n.callbackTo.method)
-	}
-	if n.callbackTo.headers != nil {
-		call.raw("headers", n.callbackTo.headers)
+	for _, m := range n.callbackMembers {
+		call.raw(m.Name, m.Value)
 	}
 	body := newObject()
 	r.begin(body, e.RequestID, e.contextFor(withoutContext))
-	body.raw("Attempts", fmt.Append(nil, r.Attempts))
+	body.number("Attempts", r.Attempts)
 	body.text("Reason", r.Reason)
-	body.raw("PayloadTruncated", fmt.Append(nil, r.Truncated))
+	body.raw("PayloadTruncated", strconv.AppendBool(nil, r.Truncated))
 	call.raw("json", body.end())
 
 	w := newObject()

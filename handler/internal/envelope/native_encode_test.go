@@ -100,6 +100,25 @@ func TestTheLargestEnvelope(t *testing.T) {
 	rescheduleManyTimes(t, e, callOf(t, content), 50)
 }
 
+// TestCallbackFitsWhateverTheTargetAnswers fills a message with the URL of its callback.
+func TestCallbackFitsWhateverTheTargetAnswers(t *testing.T) {
+	const form = `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"deadline":"2026-12-01T00:00:00Z","callback":{"url":"http://b/%s"}}`
+	for n := limit; ; n-- {
+		e, err := envelope.Parse(fmt.Appendf(nil, form, strings.Repeat("u", n)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Accept(arrival, "message-1", limit) == nil {
+			content, err := e.CallbackWith(longReport(), limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkFits(t, content.Bytes, nil)
+			return
+		}
+	}
+}
+
 func TestTooLargeSaysByHowMuch(t *testing.T) {
 	e, err := envelope.Parse(filled(limit, ""))
 	if err != nil {
@@ -141,7 +160,7 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatal("the dead letter does not say why it is one")
 		}
 		if e.Callback != nil {
-			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: "text/plain", Reason: "delivered", At: arrival}
+			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType, Reason: "temporary_status", At: arrival}
 			callback, err := e.CallbackWith(report, limit)
 			if err != nil {
 				t.Fatalf("callback %d: %v", n, err)

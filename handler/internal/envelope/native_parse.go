@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/strictjson"
@@ -14,8 +15,7 @@ const (
 	nativeVersion = "1"
 	maxRequestID  = 128
 	maxAttempts   = 1_000_000_000
-	// maxContextDepth keeps a callback, which nests the context deeper, within the 10,000 levels that
-	// encoding/json reads.
+	// maxContextDepth leaves room for the levels that a callback adds: JSON readers accept 10,000.
 	maxContextDepth = 1000
 )
 
@@ -23,12 +23,12 @@ const (
 type native struct {
 	// members is the envelope as it came.
 	members []strictjson.Member
-	// callbackTo is how the callback is to be made, as it came.
-	callbackTo nativeCallback
+	// callback is the callback without its body, and callbackMembers its members as they came.
+	callback        Call
+	callbackMembers []strictjson.Member
 }
 
-// nativeCallback holds members as they came; method and headers may be nil.
-type nativeCallback struct{ url, method, headers json.RawMessage }
+func (n *native) name() Format { return FormatNative }
 
 func parseNative(members []strictjson.Member) (*Envelope, error) {
 	n := &native{members: members}
@@ -43,12 +43,14 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 	}
 	switch {
 	case e.Call.URL == "":
-		return nil, strictjson.In("call", errors.New("missing"))
+		return nil, strictjson.In("call", errMissing)
 	case !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
 	return e, nil
 }
+
+var errMissing = errors.New("missing")
 
 func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	switch m.Name {
@@ -61,7 +63,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "call":
 		e.Call, err = parseCall(m.Value)
 	case "callback":
-		e.Callback, n.callbackTo, err = parseCallback(m.Value)
+		err = n.setCallback(e, m.Value)
 	case "context":
 		e.Context = m.Value
 		if depth, _ := strictjson.Depth(m.Value); depth > maxContextDepth {
@@ -80,33 +82,40 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "giveUp":
 		e.GiveUp, err = parseGiveUp(m.Value)
 	case "deadLetter":
-		// What an earlier handler or a person wrote here only explains; it must never keep a call
-		// from being made.
+		// An earlier handler or a person wrote this as an explanation. It must never prevent a call.
 		e.DeadLetter = &DeadLetter{}
 		_ = json.Unmarshal(m.Value, e.DeadLetter)
-	default:
-		err = setNativeState(&e.State, m)
-	}
-	return err
-}
-
-func setNativeState(s *State, m strictjson.Member) (err error) {
-	switch m.Name {
 	case "attempts":
-		s.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
+		e.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
 	case "createdAt":
-		s.CreatedAt, err = strictjson.Time(m.Value)
+		e.CreatedAt, err = strictjson.Time(m.Value)
 	case "latestAttemptAt":
-		s.LatestAttemptAt, err = strictjson.Time(m.Value)
+		e.LatestAttemptAt, err = strictjson.Time(m.Value)
 	case "nextAttemptAt":
-		s.NextAttemptAt, err = strictjson.Time(m.Value)
+		e.NextAttemptAt, err = strictjson.Time(m.Value)
 	case "trail":
-		s.Trail, err = parseTrail(m.Value, nativeTrail)
+		e.Trail, err = camelCase.parseTrail(m.Value)
 	}
 	return err
 }
 
-// ValidRequestID reports whether a text can name a call: 1 to 128 visible ASCII characters.
+func (n *native) setCallback(e *Envelope, value json.RawMessage) error {
+	n.callback.Method = http.MethodPost
+	err := eachMember(value, func(m strictjson.Member) error {
+		if strictjson.IsNull(m.Value) || (m.Name != "url" && m.Name != "method" && m.Name != "headers") {
+			return nil
+		}
+		n.callbackMembers = append(n.callbackMembers, m)
+		return n.callback.set(m)
+	})
+	if err == nil && n.callback.URL == "" {
+		err = strictjson.In("url", errMissing)
+	}
+	e.Callback = &Callback{URL: n.callback.URL}
+	return err
+}
+
+// ValidRequestID reports whether a text is a valid request id: 1 to 128 visible ASCII characters.
 func ValidRequestID(id string) bool {
 	for i := range len(id) {
 		if id[i] <= ' ' || id[i] > '~' {

@@ -9,30 +9,30 @@ import (
 	"asynccaller/handler/internal/dotnet"
 )
 
-// callbackContentType is what the C# side's StringContent sets.
+// callbackContentType is the content type that the C# side's StringContent sets.
 const callbackContentType = "application/json; charset=utf-8"
 
-// payloadRoom: the payload stands in base64, which makes four bytes of three.
+// payloadRoom accounts for base64, which makes four bytes of three.
 func (n *nexus) payloadRoom(spare int) int { return max(spare/4*3-3, 0) }
 
-// encodeCallback makes the callback as RequestEnvelope.GetResponseAsRequestEnvelopeAsync does.
+// encodeCallback writes the callback as RequestEnvelope.GetResponseAsRequestEnvelopeAsync of the C# SDK does.
 func (n *nexus) encodeCallback(e *Envelope, r Report, withoutContext bool) []byte {
 	original := cmp.Or(n.originalRequestID, e.RequestID)
 	body := newObject()
 	r.begin(body, original, e.contextFor(withoutContext))
 	callOut, err := dotnet.ReplaceContent(n.callBack, callbackContentType, body.end())
 	if err != nil {
-		panic(fmt.Sprintf("a callback that was parsed cannot be parsed: %v", err))
+		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))
 	}
 	id := nexusCallbackID(e.RequestID)
 	return nexusRequest{
 		Tenant: e.Tenant, originalRequestID: original, id: id, title: nexusTitle(n.callBackMethod, e.Callback.URL, id),
-		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, "http"),
+		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
 	}.encode()
 }
 
-// nexusCallbackID makes a GUID of the call's id. It is always the same, so that the receiver can tell a
-// callback that comes twice by its Idempotency-Key.
+// nexusCallbackID derives a GUID from the call's id. It is always the same, so that the receiver can recognize a duplicate
+// callback by its Idempotency-Key.
 func nexusCallbackID(requestID string) string {
 	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("urn:async-caller:callback:"+requestID)).String()
 }

@@ -7,99 +7,59 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/strictjson"
 )
 
-// nexusLevel says how much of a Nexus envelope is left out so that it fits. RawRequest, the tenant and
-// what bounds the retries are never left out.
-type nexusLevel int
-
+// The levels of a Nexus envelope. RawRequest and the tenant are never left out.
 const (
-	nexusComplete nexusLevel = iota
-	responseCut              // the latest response's body as far as there is room
-	latestOfNexusTrail
-	noNexusTrail
-	responseLine // of the latest response the status and the media type only
-	noResponse
-	essential // nor members that we do not know, and moments in whole seconds
-	// nexusBare is for dead letters only: neither attempts nor moments, which start anew when it is moved
-	// back, and of the dead letter only its reason.
+	responseCut        level = iota + 1 // the latest response's body is cut to the room that there is
+	latestOfNexusTrail                  // and only the latest attempt of the trail stays
+	noNexusTrail                        // and none
+	responseLine                        // and of the latest response only the status and the media type
+	noResponse                          // and not even those
+	essential                           // and no unknown members, and times are in whole seconds
+	// nexusBare is for dead letters only. It leaves out attempts and times, which start anew when the dead letter is moved
+	// back, and keeps only the reason of DeadLetter.
 	nexusBare
 )
 
-func (l nexusLevel) leavesOut() string {
-	switch l {
-	case nexusComplete:
-		return ""
-	case responseCut:
-		return "the end of the latest response"
-	case latestOfNexusTrail, noNexusTrail, responseLine:
-		return "the end of the latest response, and trail"
-	case noResponse:
-		return "the latest response and trail"
-	case essential:
-		return "the latest response, trail and unknown members"
-	case nexusBare:
-		return "the latest response, trail, unknown members, times and attempts"
-	}
-	return ""
+// nexusLevels says what each level leaves out.
+var nexusLevels = []string{
+	responseCut:        "the end of the latest response",
+	latestOfNexusTrail: "the end of the latest response, and trail",
+	noNexusTrail:       "the end of the latest response, and trail",
+	responseLine:       "the end of the latest response, and trail",
+	noResponse:         "the latest response and trail",
+	essential:          "the latest response, trail and unknown members",
+	nexusBare:          "the latest response, trail, unknown members, times and attempts",
 }
 
-// roomForNexus is what a message that holds a latest response cut to its size leaves free, so that the
-// C# side can write it again with its own state.
+// roomForNexus is the space that a message with a cut response leaves free, so that the C# side can write the message
+// again with its own state.
 const roomForNexus = 256
 
-func (n *nexus) successor(e *Envelope, limit int) (Content, error) {
-	return n.fit(e, limit, nil, essential)
+func (n *nexus) levels() (successor, deadLetter []string) {
+	return nexusLevels[:nexusBare], nexusLevels
 }
 
-func (n *nexus) deadLetter(e *Envelope, d DeadLetter, limit int) (Content, error) {
-	return n.fit(e, limit, &d, nexusBare)
+func (n *nexus) encode(e *Envelope, l level, d *DeadLetter, limit int) []byte {
+	if e.Latest == nil || l < responseCut || l > responseLine {
+		return n.encodeWith(e, l, d, 0)
+	}
+	spare := limit - roomForNexus - len(n.encodeWith(e, l, d, 0))
+	if spare < 0 {
+		return nil
+	}
+	return n.encodeWith(e, l, d, spare*3/4-3) // base64 makes four bytes of three
 }
 
-func (n *nexus) fit(e *Envelope, limit int, d *DeadLetter, last nexusLevel) (Content, error) {
-	var content []byte
-	for l := nexusComplete; l <= last; l++ {
-		spare := 0
-		if responseCut <= l && l <= responseLine && e.Latest != nil {
-			spare = limit - roomForNexus - len(n.encode(e, l, 0, d))
-		}
-		if spare < 0 {
-			continue
-		}
-		if content = n.encode(e, l, spare*3/4-3, d); len(content) <= limit {
-			return Content{Bytes: content, LeftOut: l.leavesOut()}, nil
-		}
-	}
-	return Content{}, tooLarge(content, limit)
-}
-
-func (n *nexus) checkRoom(e *Envelope, limit int) error {
-	longest := 0
-	if e.size+comfortableRoom > limit {
-		state := State{Attempts: maxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
-		d := &DeadLetter{Reason: strings.Repeat("x", maxReason)}
-		longest = max(len(n.encode(e.WithState(state), essential, 0, nil)), len(n.encode(e, nexusBare, 0, d)))
-	}
-	if e.Callback != nil { // its URL stands in it twice, so it may be longer than the envelope
-		end := time.Unix(0, 123456700) // with as many digits as a moment can have
-		report := Report{Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), At: end, Deadline: end}
-		longest = max(longest, len(n.encodeCallback(e, report, true))+callbackRoom)
-	}
-	if longest > limit {
-		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}
-	}
-	return nil
-}
-
-// encode writes the members that came, in their order and under the names they had, with the present
-// state in their place; then those that did not come; then our own. Of the latest response's body it
-// takes at most bodyBytes.
-func (n *nexus) encode(e *Envelope, l nexusLevel, bodyBytes int, d *DeadLetter) []byte {
+// encodeWith writes the members that came, in their order and under their names, with the present state as values; then
+// the known members that did not come; then our own. If a level cuts the latest response's body, at most bodyBytes of it
+// are written.
+func (n *nexus) encodeWith(e *Envelope, l level, d *DeadLetter, bodyBytes int) []byte {
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
 	var seen []string
@@ -117,21 +77,13 @@ func (n *nexus) encode(e *Envelope, l nexusLevel, bodyBytes int, d *DeadLetter) 
 			w.raw(name, value)
 		}
 	}
-	switch {
-	case len(e.Trail) == 0:
-	case l < latestOfNexusTrail:
-		w.raw(nexusTrailMember, encodeTrail(e.Trail, nexusTrail))
-	case l < noNexusTrail:
-		w.raw(nexusTrailMember, encodeTrail(e.Trail[len(e.Trail)-1:], nexusTrail))
-	}
-	if d != nil {
-		w.raw(nexusDeadLetter, nexusDeadLetterOf(*d, l))
-	}
+	pascalCase.writeTrail(w, e.Trail, l, latestOfNexusTrail, noNexusTrail)
+	pascalCase.writeDeadLetter(w, d, l, nexusBare)
 	return w.end()
 }
 
-// value is what is written for a member: as it came where it stays; nil to leave it out.
-func (n *nexus) value(e *Envelope, m nexusMember, l nexusLevel, bodyBytes int) json.RawMessage {
+// value returns what to write for a member: its own bytes if nothing changed, nil to leave it out.
+func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.RawMessage {
 	switch m.known {
 	case nexusTrailMember, nexusDeadLetter:
 		return nil
@@ -157,24 +109,24 @@ func (n *nexus) value(e *Envelope, m nexusMember, l nexusLevel, bodyBytes int) j
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:
-		return moment(m, n.came.CreatedAt, e.CreatedAt, l)
+		return date(m, n.came.CreatedAt, e.CreatedAt, l)
 	case nexusLatestAttemptAt:
-		return moment(m, n.came.LatestAttemptAt, e.LatestAttemptAt, l)
+		return date(m, n.came.LatestAttemptAt, e.LatestAttemptAt, l)
 	case nexusNextAttemptAt:
-		return moment(m, n.came.NextAttemptAt, e.NextAttemptAt, l)
+		return date(m, n.came.NextAttemptAt, e.NextAttemptAt, l)
 	case nexusDeadlineAt:
 		deadline := e.Deadline
 		if deadline.IsZero() {
-			// The C# side takes a deadline of the year 1 as passed, and would forget the message.
+			// To the C# side a deadline in the year 1 has passed, and it would drop the message.
 			deadline = e.Expires
 		}
-		return moment(m, n.deadlineAt, deadline, l)
+		return date(m, n.deadlineAt, deadline, l)
 	}
 	return nil
 }
 
-// moment is the value of a member that is a moment: as it came if that is still true.
-func moment(m nexusMember, came, now time.Time, l nexusLevel) json.RawMessage {
+// date returns the value of a member that is a time: its own bytes if the time has not changed.
+func date(m nexusMember, came, now time.Time, l level) json.RawMessage {
 	null := m.Value == nil || strictjson.IsNull(m.Value)
 	switch {
 	case m.Value == nil && now.IsZero():
@@ -187,14 +139,14 @@ func moment(m nexusMember, came, now time.Time, l nexusLevel) json.RawMessage {
 	return quote(dotnet.FormatTime(now))
 }
 
-func (n *nexus) latestResponse(e *Envelope, m nexusMember, l nexusLevel, bodyBytes int) json.RawMessage {
+func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes int) json.RawMessage {
 	switch {
 	case l >= essential:
 		return nil
 	case l >= noResponse:
 		return null
-	case e.Latest == n.came.Latest && l == nexusComplete && m.Value != nil:
-		return m.Value // also one that we could not read
+	case e.Latest == n.came.Latest && l == complete && m.Value != nil:
+		return m.Value // even if we could not read it
 	case e.Latest == nil:
 		return null
 	}
@@ -208,13 +160,11 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l nexusLevel, bodyByt
 	return quote(base64.StdEncoding.EncodeToString(formatAnswer(answer)))
 }
 
-// maxNexusHeader is less than the 16 KiB of headers that the C# side reads: beyond it the whole message
-// would be unreadable there.
+// maxNexusHeader is less than the 16 KiB of headers that the C# side reads. It could not read a message with more.
 const maxNexusHeader = 15 << 10
 
-// formatAnswer writes an answer so that the C# side can read it. The length of the body is always told: it
-// is the content header without which no body would be read, and what the target said may not be true any
-// more.
+// formatAnswer writes an answer so that the C# side can read it. It always sets Content-Length, because .NET reads no body
+// without a content header, and the target's own may be wrong for a cut body.
 func formatAnswer(a Answer) []byte {
 	header := dotnet.Readable(a.Header)
 	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
@@ -225,7 +175,7 @@ func formatAnswer(a Answer) []byte {
 	return message
 }
 
-// withoutHeader keeps of the header only what tells how to read the body.
+// withoutHeader removes all headers except Content-Type.
 func (a Answer) withoutHeader() Answer {
 	header := http.Header{}
 	if contentType := a.Header.Get("Content-Type"); len(contentType) <= 2*maxMediaType {
@@ -233,20 +183,4 @@ func (a Answer) withoutHeader() Answer {
 	}
 	a.Header = header
 	return a
-}
-
-func nexusDeadLetterOf(d DeadLetter, l nexusLevel) []byte {
-	w := newObject()
-	if l >= nexusBare {
-		w.text("Reason", d.Reason)
-		return w.end()
-	}
-	w.text("At", dotnet.FormatTime(d.At))
-	w.text("Reason", d.Reason)
-	if d.Detail != "" {
-		w.text("Detail", d.Detail)
-	}
-	w.text("Queue", d.Queue)
-	w.raw("Attempts", fmt.Append(nil, d.Attempts))
-	return w.end()
 }

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +13,8 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// nexusRequest is a request that was never tried, as the C# SDK writes it: every member, in the order of
-// declaration, with null for what there is not.
+// nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null if
+// there is no value.
 type nexusRequest struct {
 	Tenant
 	originalRequestID, id              string
@@ -41,14 +39,14 @@ func (r nexusRequest) encode() []byte {
 	if r.priority == 0 {
 		raw.raw(rawPriority, null)
 	} else {
-		raw.raw(rawPriority, fmt.Append(nil, r.priority))
+		raw.number(rawPriority, r.priority)
 	}
 
 	w := newObject()
 	w.raw(nexusOrganization, textOrNull(r.Organization))
 	w.raw(nexusEnvironment, textOrNull(r.Environment))
 	w.text(nexusOriginalRequestID, r.originalRequestID)
-	w.raw(nexusAttempts, []byte("0"))
+	w.number(nexusAttempts, 0)
 	w.text(nexusCreatedAt, dotnet.FormatTime(r.createdAt))
 	w.text(nexusLatestAttemptAt, dotnet.FormatTime(time.Time{}))
 	w.raw(nexusLatestResponse, null)
@@ -72,13 +70,13 @@ func textOrNull(text string) json.RawMessage {
 	return quote(text)
 }
 
-// nexusTitle is what the C# side's logs call a request.
+// nexusTitle returns the name that a request has in the logs of the C# side.
 func nexusTitle(method, url, id string) string {
 	return fmt.Sprintf("%s %s (%s)", method, url, id)
 }
 
-// ToNexus writes an accepted native envelope that has not been tried as the C# SDK writes the same
-// request, to be given up at deadline. Its error names the member that the Nexus format has no place for.
+// ToNexus writes an accepted native envelope without attempts as the C# SDK would write the same request. Its error names a
+// member that the Nexus format cannot hold.
 func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	n, ok := e.format.(*native)
 	if !ok {
@@ -95,20 +93,15 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	if r.callOut, r.callOutScheme, err = toCallOut(e.Call); err != nil {
 		return nil, strictjson.In("call", err)
 	}
-	if e.Callback == nil {
-		return r.encode(), nil
-	}
-	to, err := n.callbackTo.call(e.Callback.URL)
-	if err == nil {
-		r.callBack, r.callBackScheme, err = toCallOut(to)
-	}
-	if err != nil {
-		return nil, strictjson.In("callback", err)
+	if e.Callback != nil {
+		if r.callBack, r.callBackScheme, err = toCallOut(n.callback); err != nil {
+			return nil, strictjson.In("callback", err)
+		}
 	}
 	return r.encode(), nil
 }
 
-// checkPlaces names a member that the Nexus format has no place for.
+// checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
 	places := map[string][]string{
 		"":         {nativeMarker, "requestId", "call", "callback", "context", "priority", "notBefore", "deadline", "createdAt"},
@@ -123,14 +116,14 @@ func (n *native) checkPlaces() error {
 		if inner == nil || strictjson.IsNull(m.Value) {
 			continue
 		}
-		members, err := strictjson.Members(m.Value)
+		err := eachMember(m.Value, func(m strictjson.Member) error {
+			if !slices.Contains(inner, m.Name) {
+				return errNoPlace
+			}
+			return nil
+		})
 		if err != nil {
 			return strictjson.In(m.Name, err)
-		}
-		for _, within := range members {
-			if !slices.Contains(inner, within.Name) {
-				return strictjson.In(m.Name, strictjson.In(within.Name, errNoPlace))
-			}
 		}
 	}
 	return nil
@@ -138,30 +131,12 @@ func (n *native) checkPlaces() error {
 
 var errNoPlace = errors.New("the Nexus format has no place for it")
 
-// call is the request of a callback, without its body.
-func (c nativeCallback) call(target string) (Call, error) {
-	call := Call{URL: target, Method: http.MethodPost}
-	var err error
-	if c.method != nil {
-		if call.Method, err = parseMethod(c.method); err != nil {
-			return Call{}, err
-		}
-	}
-	if c.headers != nil {
-		call.Header, call.Host, err = parseHeaders(c.headers)
-	}
-	return call, err
-}
-
-// toCallOut is the opposite of parseCallOut.
+// toCallOut is the inverse of parseCallOut.
 func toCallOut(call Call) (message []byte, scheme string, err error) {
-	u, err := url.Parse(call.URL)
-	if err != nil {
-		return nil, "", strictjson.In("url", errors.New("not a URL"))
-	}
+	u := call.Target
 	switch {
 	case call.Host != "" && !strings.EqualFold(call.Host, u.Host):
-		return nil, "", strictjson.In("headers", strictjson.In("Host", errors.New("differs from the URL's: the Nexus format makes the URL of it")))
+		return nil, "", strictjson.In("headers", strictjson.In("Host", errors.New("differs from the URL's host, but the Nexus format builds the URL from it")))
 	case u.User != nil:
 		return nil, "", strictjson.In("url", errors.New("the Nexus format has no place for user information"))
 	}

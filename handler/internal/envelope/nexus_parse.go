@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -15,29 +16,29 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// nexus is the format of Nexus Async Caller, a RawRequestEnvelope as its C# SDK writes it
-// (nexus-link/Nexus.Link.Sdks, src/AsyncCaller.Sdk): JSON by Newtonsoft.Json, the call as the bytes of an
-// HTTP request. Names are told apart without their letter case, as Newtonsoft.Json does.
+// nexus is the format of Nexus Async Caller: a RawRequestEnvelope of its C# SDK (nexus-link/Nexus.Link.Sdks,
+// src/AsyncCaller.Sdk). It is JSON by Newtonsoft.Json, with the call as the bytes of an HTTP request. The letter case of
+// names does not matter, as in Newtonsoft.Json.
 type nexus struct {
 	// members is the envelope as it came.
 	members []nexusMember
-	// came is the state as it came, deadlineAt the deadline.
+	// came and deadlineAt are the state and the deadline as they came.
 	came       State
 	deadlineAt time.Time
-	// originalRequestID is what callbacks carry as Id; empty before Accept, when no id was given.
+	// originalRequestID is the Id in the body of callbacks, or empty if the sender gave none.
 	originalRequestID string
-	// callBack is the HTTP request of the callback, nil when nobody wants to know, and how to call it.
+	// callBack is the callback's HTTP request as it came, nil for none.
 	callBack                       []byte
 	callBackScheme, callBackMethod string
 }
 
-// nexusMember is a member as it came, with the name that we know it by; empty for one that we do not know.
+// nexusMember is a member as it came, and its name in our letter case, which is empty for an unknown member.
 type nexusMember struct {
 	strictjson.Member
 	known string
 }
 
-// The members of a RawRequestEnvelope, and at its end our own.
+// The members of a RawRequestEnvelope, and our own at its end.
 const (
 	nexusOrganization      = "Organization"
 	nexusEnvironment       = "Environment"
@@ -53,13 +54,13 @@ const (
 	nexusDeadLetter        = "DeadLetter"
 )
 
-// nexusNames lists them in the order in which the C# side declares them.
+// nexusNames lists these members in the order of their declaration in C#.
 var nexusNames = []string{
 	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusAttempts, nexusCreatedAt, nexusLatestAttemptAt,
 	nexusLatestResponse, nexusDeadlineAt, nexusNextAttemptAt, nexusRawRequest, nexusTrailMember, nexusDeadLetter,
 }
 
-// The members of a RawRequest, in the order in which the C# side declares them.
+// The members of a RawRequest.
 const (
 	rawID                = "Id"
 	rawTitle             = "Title"
@@ -71,11 +72,12 @@ const (
 	rawPriority          = "Priority"
 )
 
+// rawNames lists these members in the order of their declaration in C#.
 var rawNames = []string{
 	rawID, rawTitle, rawContext, rawCallOut, rawCallOutURIScheme, rawCallBack, rawCallBackURIScheme, rawPriority,
 }
 
-// nexusMembers tells members by names whose letter case does not count.
+// nexusMembers finds the known members among members. The letter case of names does not matter.
 func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, error) {
 	known := make([]nexusMember, len(members))
 	seen := make(map[string]bool, len(members))
@@ -101,6 +103,8 @@ func nameIn(names []string, name string) string {
 	}
 	return ""
 }
+
+func (n *nexus) name() Format { return FormatNexus }
 
 func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	known, err := nexusMembers(members, nexusNames)
@@ -150,9 +154,9 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 	case nexusRawRequest:
 		err = n.setRawRequest(e, m.Value)
 	case nexusTrailMember:
-		e.Trail, err = parseTrail(m.Value, nexusTrail)
+		e.Trail, err = pascalCase.parseTrail(m.Value)
 	case nexusDeadLetter:
-		// It only explains; encoding/json does not mind the letter case either.
+		// It is only an explanation. To encoding/json, the letter case of names does not matter either.
 		e.DeadLetter = &DeadLetter{}
 		_ = json.Unmarshal(m.Value, e.DeadLetter)
 	}
@@ -190,8 +194,8 @@ func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
 		case rawCallBackURIScheme:
 			n.callBackScheme, err = parseScheme(m.Value)
 		case rawPriority:
-			// It chose the queue that the message stands on; a priority that we have no queue for
-			// must not keep the call from being made.
+			// It selected the queue that the message is on. A priority without a queue must not prevent the
+			// call.
 			e.Priority, _ = strictjson.Int(m.Value, 1, 10)
 		}
 		if err != nil {
@@ -199,7 +203,7 @@ func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
 		}
 	}
 	if callOut == nil {
-		return strictjson.In(rawCallOut, errors.New("missing"))
+		return strictjson.In(rawCallOut, errMissing)
 	}
 	if e.Call, err = parseCallOut(callOut, scheme); err != nil {
 		return strictjson.In(rawCallOut, err)
@@ -215,23 +219,23 @@ func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
 	return nil
 }
 
-// parseCallOut reads the bytes of an HTTP request. Its URL is made of the scheme, the one Host header
-// and the path and query of the request line, which are escaped already.
+// parseCallOut reads the bytes of an HTTP request. The URL consists of the scheme, the one Host header, and the path and
+// query of the request line, which are escaped already.
 func parseCallOut(message []byte, scheme string) (Call, error) {
 	request, err := dotnet.ParseRequest(message)
 	if err != nil {
 		return Call{}, err
 	}
-	if scheme == "" {
-		scheme = "http"
-	}
-	call := Call{URL: scheme + "://" + request.Host + request.Target, Header: request.Header, Body: request.Body}
+	call := Call{URL: cmp.Or(scheme, defaultScheme) + "://" + request.Host + request.Target, Header: request.Header, Body: request.Body}
 	if call.Method, err = checkMethod(request.Method); err != nil {
 		return Call{}, fmt.Errorf("request line: %w", err)
 	}
 	call.Target, err = ParseURL(call.URL)
 	return call, err
 }
+
+// defaultScheme applies to calls and callbacks without a scheme.
+const defaultScheme = "http"
 
 func parseScheme(value json.RawMessage) (string, error) {
 	text, err := strictjson.String(value)
@@ -245,8 +249,8 @@ func parseScheme(value json.RawMessage) (string, error) {
 	return "", errors.New(`want "http" or "https"`)
 }
 
-// parseNexusContext reads base64 of any JSON. What is no JSON is handed back as a string: it says nothing
-// about the call, and must not keep it from being made.
+// parseNexusContext reads base64 of any JSON. Other text becomes a JSON string, because the context must not prevent the
+// call.
 func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 	content, err := parseBase64(value)
 	if err != nil {
@@ -262,8 +266,8 @@ func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 	return quote(strings.ToValidUTF8(string(content), string(utf8.RuneError))), nil
 }
 
-// parseLatestResponse reads base64 of the bytes of an HTTP response; nil for one that cannot be read,
-// because it only explains.
+// parseLatestResponse reads base64 of the bytes of an HTTP response. It returns nil for a response that it cannot read,
+// because the response is only an explanation.
 func parseLatestResponse(value json.RawMessage) (*Answer, error) {
 	message, err := parseBase64(value)
 	if err != nil {
@@ -284,8 +288,7 @@ func parseDate(value json.RawMessage) (time.Time, error) {
 	return dotnet.ParseTime(text)
 }
 
-// asRequestID makes a request id of any text: the text itself, as a rule a GUID, or where a header could
-// not hold it, its hash.
+// asRequestID returns the text itself, usually a GUID, if it is a valid request id, and otherwise its hash.
 func asRequestID(text string) string {
 	if text == "" || ValidRequestID(text) {
 		return text

@@ -174,8 +174,8 @@ func TestNexusNamesTheMember(t *testing.T) {
 	callback := func(text string) string { return with(`"Title"`, `"CallBack":"`+inBase64(text)+`","Title"`) }
 	accept(t, good)
 	for name, c := range map[string]struct{ content, want string }{
-		"both_markers":          {with(`{"Org`, `{"asyncCaller":1,"Org`), "asyncCaller: stands beside RawRequest"},
-		"both_markers_any_case": {`{"asyncCaller":1,"rawrequest":null}`, "asyncCaller: stands beside RawRequest"},
+		"both_markers":          {with(`{"Org`, `{"asyncCaller":1,"Org`), "asyncCaller: appears together with RawRequest"},
+		"both_markers_any_case": {`{"asyncCaller":1,"rawrequest":null}`, "asyncCaller: appears together with RawRequest"},
 		"neither_marker":        {`{"Organization":"C4nary"}`, "RawRequest"},
 		"raw_null":              {`{"RawRequest":null,"x":"C4nary"}`, "RawRequest: want an object, not null"},
 		"raw_number":            {`{"RawRequest":42}`, "RawRequest: want an object, not a number"},

@@ -2,52 +2,41 @@ package envelope
 
 import (
 	"cmp"
-	"fmt"
 	"strings"
 	"time"
 	"unicode/utf8"
 )
 
-// maxReason is the length of the longest reason that we give; longer ones would break the promise that
-// an accepted envelope always fits.
-const maxReason = 16
-
-// callbackRoom is what a callback leaves free in its message, so that it is accepted as every envelope.
-const callbackRoom = 256
-
-const maxMediaType = 100
-
-// Report is what a callback tells the sender.
+// Report is the outcome of a call, for its callback.
 type Report struct {
-	// Status is the target's latest answer, or 504 when it never gave one.
+	// Status is the target's latest answer, or 504 if there was none.
 	Status int
 	// Payload is the body of that answer as text.
 	Payload string
-	// MediaType is the payload's, without parameters; empty means application/json.
+	// MediaType is the payload's media type, without parameters; empty means application/json.
 	MediaType string
-	// Truncated says that Payload is not all of the body.
+	// Truncated is set if Payload is not the whole body.
 	Truncated bool
 	// Attempts is the number of calls made.
 	Attempts int
-	// Reason is why the call ended: at most 16 characters.
+	// Reason says why the call ended, in at most 16 characters.
 	Reason string
-	// At is when the call ended: the time at which the callback is created.
+	// At is when the call ended and the callback is created.
 	At time.Time
-	// Deadline is when the callback itself is given up.
+	// Deadline is the callback's own deadline.
 	Deadline time.Time
 }
 
-// begin writes the members of a callback's body that both formats have, with the names that Nexus
-// receivers know.
+// begin writes the members of a callback's body that both formats have, under the names that Nexus receivers know.
 func (r Report) begin(body *object, id string, context []byte) {
 	body.text("Id", id)
 	body.raw("Context", context)
-	body.raw("StatusCode", fmt.Append(nil, r.Status))
+	body.number("StatusCode", r.Status)
 	body.text("Payload", r.Payload)
 	body.text("PayloadMediaType", clip(cmp.Or(r.MediaType, "application/json"), maxMediaType))
 }
 
-// contextFor is the context as a callback hands it back.
+// contextFor returns the context for a callback.
 func (e *Envelope) contextFor(withoutContext bool) []byte {
 	if e.Context == nil || withoutContext {
 		return null
@@ -55,9 +44,8 @@ func (e *Envelope) contextFor(withoutContext bool) []byte {
 	return e.Context
 }
 
-// CallbackWith is the content of the callback envelope, which is a call of its own: its own attempts
-// and deadline, no callback. The payload is cut so that it fits into limit bytes with room for its own
-// state.
+// CallbackWith returns the content of the callback's envelope, which has attempts and a deadline of its own, and no
+// callback. It cuts the payload so that the content fits into limit bytes and leaves room for the callback's state.
 func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	limit -= callbackRoom
 	r.Payload = queueSafe(r.Payload)
@@ -76,17 +64,17 @@ func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	if len(content) <= limit {
 		return Content{Bytes: content, LeftOut: "payload and context"}, nil
 	}
-	return Content{}, tooLarge(content, limit)
+	return Content{}, tooLarge(len(content), len(content), limit)
 }
 
-// queueSafe replaces what a queue message cannot hold when it is not encoded as base64: bytes that are
-// not UTF-8, and the two characters that XML forbids and JSON does not escape.
+// queueSafe replaces what a queue message without base64 cannot hold: bytes that are not UTF-8, and the two characters
+// that XML forbids and JSON does not escape.
 func queueSafe(text string) string {
 	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	return strings.NewReplacer("\ufffe", "\ufffd", "\uffff", "\ufffd").Replace(text)
 }
 
-// cut returns the longest beginning of a text that takes at most room bytes as JSON.
+// cut returns the longest prefix of a text that takes at most room bytes as JSON.
 func cut(text string, room int) string {
 	for at, r := range text {
 		if room -= escapedSize(r); room < 0 {
@@ -96,12 +84,12 @@ func cut(text string, room int) string {
 	return text
 }
 
-// escapedSize is how many bytes marshal writes for a character inside a string, or a few more.
+// escapedSize returns at least the number of bytes that a character takes inside a JSON string.
 func escapedSize(r rune) int {
 	switch {
 	case r == '"', r == '\\':
 		return 2
-	case r < ' ', r == 0x7f, r == '\u2028', r == '\u2029', r == utf8.RuneError:
+	case r < ' ':
 		return 6
 	}
 	return utf8.RuneLen(r)

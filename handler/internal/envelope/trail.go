@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -15,42 +16,51 @@ const (
 	maxTrailEntries = 100
 	maxTrailBytes   = 2 << 10
 	maxTrailError   = 100
-	// firstAttempts is how many attempts at the trail's beginning are kept when it gets too long.
+	// firstAttempts is the number of attempts at the beginning of a trail that survive when it gets too long.
 	firstAttempts = 3
 )
 
 // Attempt is one call in the trail.
 type Attempt struct {
 	At time.Time
-	// Status is the target's answer, 0 when there was none.
+	// Status is the target's answer, or 0 if there was none.
 	Status int
-	// Error is a short reason when there was no answer.
+	// Error is a short reason if there was no answer.
 	Error string
 	Took  time.Duration
 }
 
-// trailNames are a format's names for what is known of an attempt.
-type trailNames struct {
-	at, status, error, tookMs string
-	is                        func(name, wanted string) bool
-}
-
-var (
-	nativeTrail = trailNames{"at", "status", "error", "tookMs", func(name, wanted string) bool { return name == wanted }}
-	nexusTrail  = trailNames{"At", "Status", "Error", "TookMs", strings.EqualFold}
-)
-
-// AppendAttempt returns the trail with one more attempt, shortened in its middle to at most 2 KiB.
+// AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2 KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	a.Error = clip(a.Error, maxTrailError)
 	longer := append(slices.Clip(trail), a)
-	for len(longer) > firstAttempts+1 && len(encodeTrail(longer, nativeTrail)) > maxTrailBytes {
+	for len(longer) > firstAttempts+1 && len(camelCase.trail(longer)) > maxTrailBytes {
 		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
 	}
 	return longer
 }
 
-func encodeTrail(trail []Attempt, names trailNames) []byte {
+// spelling is how a format writes and compares member names, which are given in camelCase, and writes times.
+type spelling struct {
+	write func(name string) string
+	same  func(a, b string) bool
+	time  func(time.Time) string
+}
+
+var (
+	camelCase = spelling{
+		write: func(name string) string { return name },
+		same:  func(a, b string) bool { return a == b },
+		time:  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
+	}
+	pascalCase = spelling{
+		write: func(name string) string { return strings.ToUpper(name[:1]) + name[1:] },
+		same:  strings.EqualFold,
+		time:  dotnet.FormatTime,
+	}
+)
+
+func (s spelling) trail(trail []Attempt) []byte {
 	var b bytes.Buffer
 	b.WriteByte('[')
 	for i, a := range trail {
@@ -58,21 +68,53 @@ func encodeTrail(trail []Attempt, names trailNames) []byte {
 			b.WriteByte(',')
 		}
 		w := newObject()
-		w.time(names.at, a.At)
+		w.time(s.write("at"), a.At)
 		if a.Status != 0 {
-			w.raw(names.status, fmt.Append(nil, a.Status))
+			w.number(s.write("status"), a.Status)
 		}
 		if a.Error != "" {
-			w.text(names.error, a.Error)
+			w.text(s.write("error"), a.Error)
 		}
-		w.raw(names.tookMs, fmt.Append(nil, a.Took.Milliseconds()))
+		w.number(s.write("tookMs"), int(a.Took.Milliseconds()))
 		b.Write(w.end())
 	}
 	b.WriteByte(']')
 	return b.Bytes()
 }
 
-func parseTrail(value json.RawMessage, names trailNames) ([]Attempt, error) {
+// writeTrail writes the trail as far as a level keeps it: only the latest attempt from level latest on, nothing from
+// level none on.
+func (s spelling) writeTrail(w *object, trail []Attempt, l, latest, none level) {
+	switch {
+	case len(trail) == 0 || l >= none:
+	case l >= latest:
+		w.raw(s.write("trail"), s.trail(trail[len(trail)-1:]))
+	default:
+		w.raw(s.write("trail"), s.trail(trail))
+	}
+}
+
+// writeDeadLetter writes why the envelope is a dead letter, at level bare only the reason.
+func (s spelling) writeDeadLetter(w *object, d *DeadLetter, l, bare level) {
+	if d == nil {
+		return
+	}
+	inner := newObject()
+	if l < bare {
+		inner.text(s.write("at"), s.time(d.At))
+	}
+	inner.text(s.write("reason"), d.Reason)
+	if l < bare {
+		if d.Detail != "" {
+			inner.text(s.write("detail"), d.Detail)
+		}
+		inner.text(s.write("queue"), d.Queue)
+		inner.number(s.write("attempts"), d.Attempts)
+	}
+	w.raw(s.write("deadLetter"), inner.end())
+}
+
+func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {
 	elements, err := strictjson.Elements(value)
 	if err != nil {
 		return nil, err
@@ -82,36 +124,43 @@ func parseTrail(value json.RawMessage, names trailNames) ([]Attempt, error) {
 	}
 	trail := make([]Attempt, len(elements))
 	for i, element := range elements {
-		if trail[i], err = parseAttempt(element, names); err != nil {
+		if trail[i], err = s.parseAttempt(element); err != nil {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
 	}
 	return trail, nil
 }
 
-func parseAttempt(value json.RawMessage, names trailNames) (Attempt, error) {
-	members, err := strictjson.Members(value)
-	if err != nil {
-		return Attempt{}, err
-	}
-	var attempt Attempt
-	for _, m := range members {
+func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err error) {
+	err = eachMember(value, func(m strictjson.Member) (err error) {
 		switch {
-		case names.is(m.Name, names.at):
+		case s.same(m.Name, "at"):
 			attempt.At, err = strictjson.Time(m.Value)
-		case names.is(m.Name, names.status):
+		case s.same(m.Name, "status"):
 			attempt.Status, err = strictjson.Int(m.Value, 0, 999)
-		case names.is(m.Name, names.error):
+		case s.same(m.Name, "error"):
 			attempt.Error, err = strictjson.String(m.Value)
 			attempt.Error = clip(attempt.Error, maxTrailError)
-		case names.is(m.Name, names.tookMs):
+		case s.same(m.Name, "tookMs"):
 			var ms int
 			ms, err = strictjson.Int(m.Value, 0, int(24*time.Hour/time.Millisecond))
 			attempt.Took = time.Duration(ms) * time.Millisecond
 		}
-		if err != nil {
-			return Attempt{}, strictjson.In(m.Name, err)
+		return err
+	})
+	return attempt, err
+}
+
+// eachMember calls read for each member of an object, and puts the member's name before its error.
+func eachMember(value json.RawMessage, read func(strictjson.Member) error) error {
+	members, err := strictjson.Object(value)
+	if err != nil {
+		return err
+	}
+	for _, m := range members {
+		if err := read(m); err != nil {
+			return strictjson.In(m.Name, err)
 		}
 	}
-	return attempt, nil
+	return nil
 }

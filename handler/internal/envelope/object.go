@@ -3,7 +3,7 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"strconv"
 	"time"
 	"unicode/utf8"
 
@@ -12,7 +12,7 @@ import (
 
 var null = json.RawMessage("null")
 
-// object writes a JSON object member by member, so that what came stays byte for byte.
+// object writes a JSON object member by member, so that values keep their bytes.
 type object struct{ bytes.Buffer }
 
 func newObject() *object {
@@ -32,10 +32,12 @@ func (w *object) raw(name string, value json.RawMessage) {
 
 func (w *object) text(name, value string) { w.raw(name, quote(value)) }
 
-// time leaves out a zero time. Milliseconds, because a trail entry is not worth more bytes.
+func (w *object) number(name string, n int) { w.raw(name, strconv.AppendInt(nil, int64(n), 10)) }
+
+// time writes a time to the millisecond. It leaves out a zero time.
 func (w *object) time(name string, t time.Time) {
 	if !t.IsZero() {
-		w.raw(name, quote(t.UTC().Format("2006-01-02T15:04:05.999Z07:00")))
+		w.text(name, t.UTC().Format("2006-01-02T15:04:05.999Z07:00"))
 	}
 }
 
@@ -46,18 +48,7 @@ func (w *object) end() []byte {
 
 func quote(text string) []byte { return strictjson.AppendString(nil, text) }
 
-// marshal encodes a value that always can be, without the escapes that only HTML needs.
-func marshal(value any) []byte {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
-		panic(fmt.Sprintf("encoding %T: %v", value, err))
-	}
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
-}
-
-// clip shortens a text to at most limit bytes, at a character's boundary.
+// clip shortens a text to at most limit bytes, at the boundary of a character.
 func clip(text string, limit int) string {
 	if len(text) <= limit {
 		return text
