@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -157,7 +156,7 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 	if l >= responseLine {
 		answer = answer.withoutHeader()
 	}
-	return quote(base64.StdEncoding.EncodeToString(formatAnswer(answer)))
+	return inBase64(formatAnswer(answer))
 }
 
 // maxNexusHeader is less than the 16 KiB of headers that the C# side reads. It could not read a message with more.

@@ -1,7 +1,6 @@
 package envelope
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +59,7 @@ func base64OrNull(content []byte) json.RawMessage {
 	if content == nil {
 		return null
 	}
-	return quote(base64.StdEncoding.EncodeToString(content))
+	return inBase64(content)
 }
 
 func textOrNull(text string) json.RawMessage {
@@ -110,7 +109,7 @@ func (n *native) checkPlaces() error {
 	}
 	for _, m := range n.members {
 		if !slices.Contains(places[""], m.Name) {
-			return strictjson.In(m.Name, errNoPlace)
+			return strictjson.In(m.Name, errNotInNexus)
 		}
 		inner := places[m.Name]
 		if inner == nil || strictjson.IsNull(m.Value) {
@@ -118,7 +117,7 @@ func (n *native) checkPlaces() error {
 		}
 		err := eachMember(m.Value, func(m strictjson.Member) error {
 			if !slices.Contains(inner, m.Name) {
-				return errNoPlace
+				return errNotInNexus
 			}
 			return nil
 		})
@@ -128,8 +127,6 @@ func (n *native) checkPlaces() error {
 	}
 	return nil
 }
-
-var errNoPlace = errors.New("the Nexus format has no place for it")
 
 // toCallOut is the inverse of parseCallOut.
 func toCallOut(call Call) (message []byte, scheme string, err error) {

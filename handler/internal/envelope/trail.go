@@ -43,19 +43,19 @@ func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 // spelling is how a format writes and compares member names, which are given in camelCase, and writes times.
 type spelling struct {
 	write func(name string) string
-	same  func(a, b string) bool
+	names strictjson.Names
 	time  func(time.Time) string
 }
 
 var (
 	camelCase = spelling{
 		write: func(name string) string { return name },
-		same:  func(a, b string) bool { return a == b },
+		names: strictjson.ExactNames,
 		time:  func(t time.Time) string { return t.Format(time.RFC3339Nano) },
 	}
 	pascalCase = spelling{
 		write: func(name string) string { return strings.ToUpper(name[:1]) + name[1:] },
-		same:  strings.EqualFold,
+		names: strictjson.FoldNames,
 		time:  dotnet.FormatTime,
 	}
 )
@@ -134,14 +134,14 @@ func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {
 func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err error) {
 	err = eachMember(value, func(m strictjson.Member) (err error) {
 		switch {
-		case s.same(m.Name, "at"):
+		case s.names(m.Name, "at"):
 			attempt.At, err = strictjson.Time(m.Value)
-		case s.same(m.Name, "status"):
+		case s.names(m.Name, "status"):
 			attempt.Status, err = strictjson.Int(m.Value, 0, 999)
-		case s.same(m.Name, "error"):
+		case s.names(m.Name, "error"):
 			attempt.Error, err = strictjson.String(m.Value)
 			attempt.Error = clip(attempt.Error, maxTrailError)
-		case s.same(m.Name, "tookMs"):
+		case s.names(m.Name, "tookMs"):
 			var ms int
 			ms, err = strictjson.Int(m.Value, 0, int(24*time.Hour/time.Millisecond))
 			attempt.Took = time.Duration(ms) * time.Millisecond
