@@ -10,8 +10,8 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// soundHost is a host.json without anything to complain about.
-const soundHost = `{
+// validHost is a valid host.json.
+const validHost = `{
   "version": "2.0",
   "functionTimeout": "00:05:00",
   "customHandler": {"description": {"defaultExecutablePath": "async-caller", "arguments": ["serve"]}},
@@ -22,15 +22,15 @@ const soundHost = `{
   }}
 }`
 
-// soundTrigger is the binding of a function without anything to complain about.
-const soundTrigger = `{"type":"queueTrigger","direction":"in","name":"message","queueName":"work","connection":"AzureWebJobsStorage","dataType":"binary"}`
+// validTrigger is the valid binding of a queue function.
+const validTrigger = `{"type":"queueTrigger","direction":"in","name":"message","queueName":"work","connection":"AzureWebJobsStorage","dataType":"binary"}`
 
-// files is an app folder: paths with forward slashes, and what the files hold.
+// files is an app folder: paths with forward slashes, and the contents of the files.
 type files map[string]string
 
-// app is a sound app with one function, but for what the changes replace, add or, with "", remove.
+// app returns a valid app with one function. The changes replace files, add files or, with "", remove files.
 func app(changes files) files {
-	all := files{"host.json": soundHost, "Work/function.json": function(soundTrigger)}
+	all := files{"host.json": validHost, "Work/function.json": function(validTrigger)}
 	for path, content := range changes {
 		all[path] = content
 		if content == "" {
@@ -40,16 +40,16 @@ func app(changes files) files {
 	return all
 }
 
-// host is a sound app whose host.json has a text replaced.
-func host(t *testing.T, old, replacement string) files {
+// withHost returns a valid app with a text of its host.json replaced.
+func withHost(t *testing.T, old, replacement string) files {
 	t.Helper()
-	return app(files{"host.json": mustReplace(t, soundHost, old, replacement)})
+	return app(files{"host.json": mustReplace(t, validHost, old, replacement)})
 }
 
-// trigger is a sound app whose function has a text of its binding replaced.
+// trigger returns a valid app with a text of its function's binding replaced.
 func trigger(t *testing.T, old, replacement string) files {
 	t.Helper()
-	return app(files{"Work/function.json": function(mustReplace(t, soundTrigger, old, replacement))})
+	return app(files{"Work/function.json": function(mustReplace(t, validTrigger, old, replacement))})
 }
 
 func function(bindings ...string) string {
@@ -59,12 +59,12 @@ func function(bindings ...string) string {
 func mustReplace(t *testing.T, text, old, replacement string) string {
 	t.Helper()
 	if strings.Count(text, old) != 1 {
-		t.Fatalf("%q stands %d times in %s", old, strings.Count(text, old), text)
+		t.Fatalf("%q appears %d times in %s", old, strings.Count(text, old), text)
 	}
 	return strings.Replace(text, old, replacement, 1)
 }
 
-// write makes the folder on disk.
+// write writes the folder to the disk.
 func (f files) write(t *testing.T) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,7 +80,7 @@ func (f files) write(t *testing.T) (dir string) {
 	return dir
 }
 
-// mustLoad loads a folder that must be sound.
+// mustLoad loads a folder that must be valid.
 func (f files) mustLoad(t *testing.T, environ ...string) *functionapp.App {
 	t.Helper()
 	loaded, err := functionapp.Load(f.write(t), environ)
@@ -90,7 +90,7 @@ func (f files) mustLoad(t *testing.T, environ ...string) *functionapp.App {
 	return loaded
 }
 
-// wantProblem checks that an error says all of the texts, and nothing of the planted secret.
+// wantProblem checks that an error contains all of the texts, and not the planted secret.
 func wantProblem(t *testing.T, err error, texts ...string) {
 	t.Helper()
 	if err == nil {
@@ -102,11 +102,11 @@ func wantProblem(t *testing.T, err error, texts ...string) {
 		}
 	}
 	if strings.Contains(err.Error(), canary) {
-		t.Errorf("a secret is told:\n%v", err)
+		t.Errorf("the error contains a secret:\n%v", err)
 	}
 }
 
-// canary is a secret that must never turn up in an error.
+// canary is a secret that must never appear in an error.
 const canary = "C4naryAccountKey=="
 
 func setting(name, value string) string { return fmt.Sprintf("%s=%s", name, value) }

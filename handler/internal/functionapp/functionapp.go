@@ -1,6 +1,6 @@
-// Package functionapp reads an app folder the way the Functions host does: host.json and the
-// function.json files one level down. The handler and the local host share it, so that which function
-// serves which queue or runs when, and how messages are encoded, is configured once.
+// Package functionapp reads an app folder as the Functions host does: host.json, and the function.json files one
+// level below it. The handler and the local host both use it, so each app configures its queues, its timers and the
+// encoding of its messages in one place.
 package functionapp
 
 import (
@@ -9,39 +9,38 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// App is an app folder that was read and found valid.
+// App is a valid app folder.
 type App struct {
 	// Dir is the script root: the folder that holds host.json.
 	Dir  string
 	Host Host
 	// Functions are the queue-trigger functions, ordered by name; names and queues are unique.
 	Functions []Function
-	// Timers are the timer-trigger functions, ordered by name; no function has the name of another, of
-	// whichever kind.
+	// Timers are the timer-trigger functions, ordered by name; names are unique among all functions.
 	Timers []Timer
 }
 
-// Host is what we need of host.json, after the AzureFunctionsJobHost__ overrides of the environment.
+// Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ overrides of the environment.
 type Host struct {
-	// FunctionTimeout ends an invocation; negative means never. It is 5 minutes when host.json has none,
-	// the shortest default of any plan.
+	// FunctionTimeout ends an invocation; negative means never. The default is 5 minutes, the shortest default of
+	// any plan.
 	FunctionTimeout time.Duration
 	Queues          QueueOptions
 	Handler         CustomHandler
 }
 
-// QueueOptions is host.json `extensions.queues`, with the host's defaults where it is silent.
+// QueueOptions is host.json `extensions.queues`, with the host's defaults for what is missing.
 type QueueOptions struct {
-	// BatchSize is how many messages one poll takes, 1 to 32.
+	// BatchSize is the number of messages that one poll receives, 1 to 32.
 	BatchSize int
-	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts;
-	// -1 when host.json has none (the default is BatchSize/2 times the processors).
+	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts; -1 when
+	// host.json has none (the default is BatchSize/2 times the processors).
 	NewBatchThreshold int
-	// MaxPollingInterval is the longest wait between polls of an empty queue; 0 when host.json has none.
+	// MaxPollingInterval is the longest pause between polls of an empty queue; 0 when host.json has none.
 	MaxPollingInterval time.Duration
-	// VisibilityTimeout is the wait before a failed message is tried again.
+	// VisibilityTimeout is the pause before the host repeats a failed message.
 	VisibilityTimeout time.Duration
-	// MaxDequeueCount is how often a message is tried before it goes to the poison queue.
+	// MaxDequeueCount is the number of tries after which a message goes to the poison queue.
 	MaxDequeueCount int64
 	MessageEncoding queue.Encoding
 }
@@ -56,11 +55,11 @@ type CustomHandler struct {
 	WorkingDirectory string
 }
 
-// DataType is how the host hands over a message's content.
+// DataType is the form in which the host passes a message's content to the handler.
 type DataType string
 
-// The data types that a queue trigger works with. DataBinary is what we ship: with DataString a
-// message's body can overwrite its own metadata (host-contract A.4).
+// The data types that a queue trigger supports. Use DataBinary: with DataString a message's body can overwrite its own
+// metadata (host-contract A.4).
 const (
 	DataBinary DataType = "binary"
 	DataString DataType = "string"
@@ -74,4 +73,15 @@ type Function struct {
 	Binding  string
 	Queue    string
 	DataType DataType
+}
+
+// Timer is a timer-trigger function: one folder with a function.json.
+type Timer struct {
+	// Name is the folder's name, and the path of the host's POST.
+	Name string
+	// Binding is the trigger's binding name: the member of Data that holds the timer's state.
+	Binding  string
+	Schedule Schedule
+	// RunOnStartup makes the host also run it whenever the host starts.
+	RunOnStartup bool
 }

@@ -2,6 +2,7 @@ package functionapp
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,7 +22,7 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// Defaults of the Functions host's queue extension and of host.json.
+// Defaults and limits of host.json and of the Functions host's queue extension.
 const (
 	defaultFunctionTimeout = 5 * time.Minute
 	defaultBatchSize       = 16
@@ -28,16 +30,21 @@ const (
 	minPollingInterval     = 100 * time.Millisecond
 	maxVisibilityTimeout   = 7 * 24 * time.Hour
 	// noHostRetry explains why the host's own retry policies are refused.
-	noHostRetry = "remove it: the host would call again with the same message beside the retries of Async Caller"
-	// overridePrefix marks environment variables that replace values of host.json.
-	overridePrefix = "AzureFunctionsJobHost__"
+	noHostRetry = "remove it: the host would repeat the call, in addition to the retries of Async Caller"
+	// overridePrefix begins environment variables that replace values of host.json.
+	overridePrefix = "azurefunctionsjobhost__"
 )
 
-// hostJSON is host.json as the host's configuration sees it: a flat map from a lower-case path, its
-// parts joined by colons, to a text; the elements of a list have their number as the last part.
+// problems collects what is wrong with a file.
+type problems []error
+
+func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
+
+// hostJSON is host.json as the host's configuration represents it: a flat map from a lower-case path, whose parts are
+// joined by colons, to a text. The elements of a list have their number as the last part.
 type hostJSON struct {
-	values   map[string]string
-	problems []error
+	values map[string]string
+	problems
 }
 
 func readHostJSON(dir string, environ []string) (*hostJSON, error) {
@@ -57,15 +64,14 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	flatten(h.values, "", root)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if len(name) > len(overridePrefix) && strings.EqualFold(name[:len(overridePrefix)], overridePrefix) {
-			key := strings.ToLower(strings.ReplaceAll(name[len(overridePrefix):], "__", ":"))
-			h.values[key] = value
+		if key, ok := strings.CutPrefix(strings.ToLower(name), overridePrefix); ok && key != "" {
+			h.values[strings.ReplaceAll(key, "__", ":")] = value
 		}
 	}
 	return h, nil
 }
 
-// decodeRelaxed decodes JSON with comments, as the host's configuration reader tolerates them.
+// decodeRelaxed decodes JSON with comments, as the host's configuration reader does.
 func decodeRelaxed(data []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(jsonc.ToJSON(bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")))))
 	decoder.UseNumber()
@@ -82,11 +88,7 @@ func flatten(into map[string]string, path string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for name, inner := range v {
-			key := strings.ToLower(name)
-			if path != "" {
-				key = path + ":" + key
-			}
-			flatten(into, key, inner)
+			flatten(into, strings.TrimPrefix(path+":"+strings.ToLower(name), ":"), inner)
 		}
 	case []any:
 		for i, element := range v {
@@ -96,10 +98,6 @@ func flatten(into map[string]string, path string, value any) {
 	default:
 		into[path] = fmt.Sprint(v)
 	}
-}
-
-func (h *hostJSON) problem(format string, args ...any) {
-	h.problems = append(h.problems, fmt.Errorf("host.json: "+format, args...))
 }
 
 // text returns the value at a path written as in host.json (dots, any case), or "".
@@ -114,7 +112,7 @@ func (h *hostJSON) number(path string, fallback, lowest, highest int) int {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < lowest || n > highest {
-		h.problem("%s is %q: give a whole number from %d to %d", path, text, lowest, highest)
+		h.add("host.json: %s is %q: give a whole number from %d to %d", path, text, lowest, highest)
 		return fallback
 	}
 	return n
@@ -127,44 +125,45 @@ func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration
 	}
 	d, err := parseTimeSpan(text)
 	if err != nil || d < lowest || d > highest {
-		h.problem("%s is %q: give a time as hh:mm:ss from %v to %v", path, text, lowest, highest)
+		h.add("host.json: %s is %q: give a time as hh:mm:ss from %v to %v", path, text, lowest, highest)
 		return fallback
 	}
 	return d
 }
 
-// list returns the list at a path. The environment may replace its elements one by one, or all of them
-// by a JSON array in one variable.
+// list returns the list at a path. The environment may replace its elements one by one, or the whole list by a JSON
+// array in one variable.
 func (h *hostJSON) list(path string) (list []string) {
 	if text := h.text(path); text != "" {
 		if err := json.Unmarshal([]byte(text), &list); err != nil {
-			h.problem("%s is not a list of texts", path)
+			h.add("host.json: %s is not a list of texts", path)
 		}
 		return list
 	}
-	for i := 0; ; i++ {
-		element := h.text(path + "." + strconv.Itoa(i))
-		if element == "" {
-			return list
-		}
+	for element := h.text(path + ".0"); element != ""; element = h.text(path + "." + strconv.Itoa(len(list))) {
 		list = append(list, element)
 	}
+	return list
 }
 
-// host reads and checks what we need of host.json; what is wrong is added to the problems.
+// host checks and returns the part of host.json that Async Caller uses. It adds what is wrong to the problems.
 func (h *hostJSON) host() Host {
 	if version := h.text("version"); version != "2.0" {
-		h.problem(`version is %q: it must be "2.0"`, version)
+		h.add(`host.json: version is %q: it must be "2.0"`, version)
 	}
 	h.checkNesting()
 	if h.text("extensionBundle.id") == "" || h.text("extensionBundle.version") == "" {
-		h.problem(`extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)) the host does not know queueTrigger`)
+		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)) the host does not know queueTrigger`)
 	}
 	if h.text("retry.strategy") != "" {
-		h.problem("retry: %s", noHostRetry)
+		h.add("host.json: retry: %s", noHostRetry)
+	}
+	timeout := time.Duration(-1)
+	if h.text("functionTimeout") != "-1" {
+		timeout = h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
 	}
 	return Host{
-		FunctionTimeout: h.functionTimeout(),
+		FunctionTimeout: timeout,
 		Queues: QueueOptions{
 			BatchSize:          h.number("extensions.queues.batchSize", defaultBatchSize, 1, queue.MaxBatch),
 			NewBatchThreshold:  h.number("extensions.queues.newBatchThreshold", -1, 0, 1000),
@@ -173,88 +172,58 @@ func (h *hostJSON) host() Host {
 			MaxDequeueCount:    int64(h.number("extensions.queues.maxDequeueCount", defaultMaxDequeueCount, 1, 1_000_000)),
 			MessageEncoding:    h.messageEncoding(),
 		},
-		Handler: h.customHandler(),
+		Handler: CustomHandler{
+			Executable:       h.executable(),
+			Arguments:        h.list("customHandler.description.arguments"),
+			WorkingDirectory: h.text("customHandler.description.workingDirectory"),
+		},
 	}
 }
 
-// checkNesting finds queue options that the host would silently ignore because they stand elsewhere
-// than below extensions.queues.
+// checkNesting finds queue options outside extensions.queues, which the host silently ignores.
 func (h *hostJSON) checkNesting() {
 	for _, key := range slices.Sorted(maps.Keys(h.values)) {
-		parts := strings.Split(key, ":")
-		at := slices.Index(parts, "queues")
-		wellNested := at == 1 && parts[0] == "extensions"
-		if at >= 0 && !wellNested && parts[0] != "logging" {
-			h.problem("%s is ignored by the host there: move it to extensions.queues", strings.ReplaceAll(key, ":", "."))
+		expected := strings.HasPrefix(key+":", "extensions:queues:") || strings.HasPrefix(key, "logging:")
+		if !expected && slices.Contains(strings.Split(key, ":"), "queues") {
+			h.add("host.json: %s is ignored by the host there: move it to extensions.queues", strings.ReplaceAll(key, ":", "."))
 		}
 	}
 }
 
-func (h *hostJSON) functionTimeout() time.Duration {
-	if h.text("functionTimeout") == "-1" {
-		return -1
-	}
-	return h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
-}
-
 func (h *hostJSON) messageEncoding() queue.Encoding {
-	switch text := h.text("extensions.queues.messageEncoding"); strings.ToLower(text) {
-	case "", string(queue.Base64):
-		return queue.Base64
-	case string(queue.None):
-		return queue.None
+	const path = "extensions.queues.messageEncoding"
+	switch encoding := queue.Encoding(strings.ToLower(h.text(path))); encoding {
+	case queue.Base64, queue.None:
+		return encoding
+	case "":
 	default:
-		h.problem(`extensions.queues.messageEncoding is %q: it is "base64" or "none"`, text)
-		return queue.Base64
+		h.add(`host.json: %s is %q: it is "base64" or "none"`, path, h.text(path))
 	}
+	return queue.Base64
 }
 
-func (h *hostJSON) customHandler() CustomHandler {
+func (h *hostJSON) executable() string {
 	const path = "customHandler.description.defaultExecutablePath"
 	executable := h.text(path)
 	switch {
 	case executable == "":
-		h.problem("%s is missing: name the executable, %q", path, "async-caller")
+		h.add("host.json: %s is missing: name the executable, %q", path, "async-caller")
 	case strings.HasPrefix(executable, "./"), strings.ContainsAny(executable, `\%`):
-		h.problem("%s is %q: write the plain path inside the app folder (%q), because only the file whose path in the zip is exactly that gets its run bit",
+		h.add("host.json: %s is %q: write the plain path inside the app folder (%q), because a deployment sets the executable bit only of the file at exactly that path",
 			path, executable, "async-caller")
 	}
-	return CustomHandler{
-		Executable:       executable,
-		Arguments:        h.list("customHandler.description.arguments"),
-		WorkingDirectory: h.text("customHandler.description.workingDirectory"),
-	}
+	return executable
 }
 
-// parseTimeSpan reads .NET's TimeSpan as host.json uses it: [d.]hh:mm[:ss[.fff]].
+// timeSpan matches .NET's TimeSpan as host.json uses it: [d.]hh:mm[:ss[.fff]].
+var timeSpan = regexp.MustCompile(`^(?:(\d{1,4})\.)?([01]?\d|2[0-3]):([0-5]?\d)(?::([0-5]?\d(?:\.\d*)?))?$`)
+
 func parseTimeSpan(text string) (time.Duration, error) {
-	invalid := fmt.Errorf("%q is not a time such as 00:05:00", text)
-	parts := strings.Split(text, ":")
-	if len(parts) < 2 || len(parts) > 3 {
-		return 0, invalid
+	match := timeSpan.FindStringSubmatch(text)
+	if match == nil {
+		return 0, fmt.Errorf("%q is not a time such as 00:05:00", text)
 	}
-	days := 0
-	if d, hours, ok := strings.Cut(parts[0], "."); ok {
-		var err error
-		if days, err = strconv.Atoi(d); err != nil || days < 0 || days > 3650 {
-			return 0, invalid
-		}
-		parts[0] = hours
-	}
-	total := time.Duration(days) * 24 * time.Hour
-	limits := []float64{24, 60, 60}
-	units := []time.Duration{time.Hour, time.Minute, time.Second}
-	for i, part := range parts {
-		digits := "0123456789"
-		if i == 2 {
-			digits += "."
-		}
-		// ParseFloat alone takes more than .NET does: NaN, 1e1, 0x1p3.
-		n, err := strconv.ParseFloat(part, 64)
-		if err != nil || strings.Trim(part, digits) != "" || n >= limits[i] {
-			return 0, invalid
-		}
-		total += time.Duration(n * float64(units[i]))
-	}
-	return total, nil
+	days, _ := strconv.Atoi(match[1]) // none is 0
+	rest, err := time.ParseDuration(match[2] + "h" + match[3] + "m" + cmp.Or(match[4], "0") + "s")
+	return time.Duration(days)*24*time.Hour + rest, err
 }

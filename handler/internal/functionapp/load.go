@@ -4,8 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
+	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,9 +14,12 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// ConnectionName is the one storage connection that functions may use: the handler writes successors
-// to the account that the message came from, and knows only this one.
+// ConnectionName is the one storage connection that functions may use: the handler writes successors to the account
+// of the original message, and knows only this one.
 const ConnectionName = "AzureWebJobsStorage"
+
+// noTimerRetry explains why a timer function has no retry policy.
+const noTimerRetry = "remove it: the host repeats a failed run at its next time"
 
 // The host's rules for names (azure-functions-host, Utility.cs).
 var (
@@ -23,30 +27,29 @@ var (
 	validBindingName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,127}$`)
 )
 
-// RootPath is the app folder: FUNCTIONS_APP_ROOT_PATH, which the host sets, else the working directory.
+// RootPath returns the app folder: FUNCTIONS_APP_ROOT_PATH, which the host sets, else the working directory.
 func RootPath(getenv func(string) string) string {
 	return cmp.Or(getenv("FUNCTIONS_APP_ROOT_PATH"), ".")
 }
 
-// Load reads and checks the app folder. The environment, as os.Environ gives it, fills in %NAME% in
-// queue names and schedules and overrides values of host.json. The error joins every problem found, each
-// naming the file and what to change; beside it stands what could be read, so that it can be checked
-// together with the settings, or nil when there is no readable host.json.
+// Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
+// and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
+// change. With an error Load also returns the valid part, so that the caller can check it together with the settings,
+// or nil if it cannot read host.json.
 func Load(dir string, environ []string) (*App, error) {
-	host, err := readHostJSON(dir, environ)
+	file, err := readHostJSON(dir, environ)
 	if err != nil {
 		return nil, err
 	}
-	app := &App{Dir: dir, Host: host.host()}
+	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(environ)
 	if len(app.Functions) == 0 && len(problems) == 0 {
-		problems = append(problems, fmt.Errorf("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir))
+		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir)
 	}
-	return app, errors.Join(append(host.problems, problems...)...)
+	return app, errors.Join(append(file.problems, problems...)...)
 }
 
-// LoadHost reads and checks host.json alone, for who needs no functions. The error is fs.ErrNotExist when
-// there is none.
+// LoadHost reads and checks host.json alone. The error is fs.ErrNotExist if there is none.
 func LoadHost(dir string, environ []string) (Host, error) {
 	file, err := readHostJSON(dir, environ)
 	if err != nil {
@@ -56,7 +59,7 @@ func LoadHost(dir string, environ []string) (Host, error) {
 	return host, errors.Join(file.problems...)
 }
 
-// functionJSON is the part of function.json that we read.
+// functionJSON is the part of function.json that is read.
 type functionJSON struct {
 	Disabled any
 	Retry    any
@@ -64,171 +67,175 @@ type functionJSON struct {
 }
 
 type binding struct {
-	Type, Direction, Name string
-	// Of a queue trigger.
+	Type, Name string
+	// For a queue trigger.
 	QueueName, Connection, DataType string
-	// Of a timer trigger.
+	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
 	Schedule     string
 	RunOnStartup any
 }
 
-func (a *App) readFunctions(environ []string) (problems []error) {
-	paths, err := filepath.Glob(filepath.Join(escapeGlob(a.Dir), "*", "function.json"))
+// readFunctions adds the functions in the order of their names. It adds none that has a problem.
+func (a *App) readFunctions(environ []string) (found problems) {
+	root := os.DirFS(a.Dir)
+	paths, err := fs.Glob(root, "*/function.json")
 	if err != nil {
-		return []error{err}
+		found.add("%w", err)
 	}
-	for _, path := range paths {
-		name := filepath.Base(filepath.Dir(path))
-		for _, err := range a.addFunction(path, name, environ) {
-			problems = append(problems, fmt.Errorf("%s/function.json: %w", name, err))
+	for _, file := range paths {
+		for _, problem := range a.addFunction(root, file, environ) {
+			found.add("%s: %w", file, problem)
 		}
 	}
-	slices.SortFunc(a.Functions, func(x, y Function) int { return cmp.Compare(x.Name, y.Name) })
-	slices.SortFunc(a.Timers, func(x, y Timer) int { return cmp.Compare(x.Name, y.Name) })
-	return append(problems, a.checkUnique()...)
+	return append(found, a.checkUnique()...)
 }
 
-// addFunction reads one function.json and adds what is sound. A function that is disabled, or started by
-// another kind of trigger, is not the handler's.
-func (a *App) addFunction(path, name string, environ []string) (problems []error) {
-	file, trigger, err := readTrigger(path)
+// addFunction reads one function.json. It ignores a function that is disabled or has another kind of trigger.
+func (a *App) addFunction(root fs.FS, file string, environ []string) problems {
+	content, trigger, err := readTrigger(root, file)
 	if err != nil {
-		return []error{err}
+		return problems{err}
 	}
+	name := path.Dir(file)
 	switch strings.ToLower(trigger.Type) {
 	case "queuetrigger":
-		function, problems := newFunction(name, trigger, environ)
-		if file.Retry != nil {
-			problems = append(problems, errors.New("retry: "+noHostRetry))
+		function, found := newFunction(name, trigger, environ)
+		if content.Retry != nil {
+			found.add("retry: %s", noHostRetry)
 		}
-		if len(problems) == 0 {
+		if len(found) == 0 {
 			a.Functions = append(a.Functions, function)
 		}
-		return problems
+		return found
 	case "timertrigger":
-		timer, problems := newTimer(name, trigger, environ)
-		if file.Retry != nil {
-			problems = append(problems, errors.New("retry: "+noTimerRetry))
+		timer, found := newTimer(name, trigger, environ)
+		if content.Retry != nil {
+			found.add("retry: %s", noTimerRetry)
 		}
-		if len(problems) == 0 {
+		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
-		return problems
-	default:
-		return nil
+		return found
 	}
+	return nil
 }
 
-// readTrigger reads a function.json and finds its one trigger; a function that is disabled has none.
-func readTrigger(path string) (file functionJSON, trigger binding, err error) {
-	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
+// readTrigger reads a function.json and returns its one trigger; a disabled function has none.
+func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding, err error) {
+	data, err := fs.ReadFile(root, file)
 	if err != nil {
-		return file, trigger, err
+		return content, trigger, err
 	}
-	if err := decodeRelaxed(data, &file); err != nil {
-		return file, trigger, err
+	if err := decodeRelaxed(data, &content); err != nil {
+		return content, trigger, err
 	}
-	if disabled, _ := file.Disabled.(bool); disabled {
-		return file, trigger, nil
+	if disabled, _ := content.Disabled.(bool); disabled {
+		return content, trigger, nil
 	}
-	count := 0
-	for _, b := range file.Bindings {
-		if strings.HasSuffix(strings.ToLower(b.Type), "trigger") {
-			trigger = b
-			count++
-		}
+	triggers := slices.DeleteFunc(content.Bindings, func(b binding) bool { return !strings.HasSuffix(strings.ToLower(b.Type), "trigger") })
+	if len(triggers) != 1 {
+		return content, trigger, fmt.Errorf("it has %d triggers: the host wants exactly one", len(triggers))
 	}
-	if count != 1 {
-		return file, binding{}, fmt.Errorf("it has %d triggers: the host wants exactly one", count)
-	}
-	return file, trigger, nil
+	return content, triggers[0], nil
 }
 
-// nameProblems checks the names that any kind of function has, by the host's rules.
-func nameProblems(name, bindingName, example string) (problems []error) {
+// checkNames checks the names of a function and of its binding by the host's rules.
+func (p *problems) checkNames(name, bindingName, example string) {
 	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
-		problems = append(problems, fmt.Errorf("the folder's name %q is no function name: a letter, then letters, digits, - and _, at most 128 in all, not host", name))
+		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, at most 128 in all, not host", name)
 	}
 	if !validBindingName.MatchString(bindingName) {
-		problems = append(problems, fmt.Errorf("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example))
+		p.add("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example)
 	}
-	return problems
 }
 
-func newFunction(name string, b binding, environ []string) (Function, []error) {
-	problems := nameProblems(name, b.Name, "message")
-	problem := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-
+func newFunction(name string, b binding, environ []string) (Function, problems) {
+	var found problems
+	found.checkNames(name, b.Name, "message")
 	if b.Connection != "" && b.Connection != ConnectionName {
-		problem("connection is %q: the handler puts messages back through %s only", b.Connection, ConnectionName)
+		found.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
 	}
-	queueName, err := resolveName(b.QueueName, environ)
+	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
+	_, hasPoison := queue.PoisonName(queueName)
 	switch {
 	case err != nil:
-		problem("queueName %q: %w", b.QueueName, err)
+		found.add("queueName %q: %w", b.QueueName, err)
 	case !queue.ValidName(queueName):
-		problem("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
-	case !hasPoisonQueue(queueName):
-		problem("queueName %q has no poison queue (it ends in -poison, or is has more than 56 characters): the handler would have nowhere to put what fails", b.QueueName)
+		found.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
+	case !hasPoison:
+		found.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
+			b.QueueName, queue.PoisonSuffix)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))
 	switch dataType {
 	case DataBinary, DataString:
 	case "":
-		problem(`dataType is missing: set "binary", otherwise a message's body can overwrite its own metadata`)
+		found.add(`dataType is missing: set "binary", otherwise a message's body can overwrite its own metadata`)
 	default:
-		problem(`dataType is %q: set "binary"`, b.DataType)
+		found.add(`dataType is %q: set "binary"`, b.DataType)
 	}
-	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}, problems
+	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}, found
 }
 
-func hasPoisonQueue(queueName string) bool {
-	_, ok := queue.PoisonName(queueName)
-	return ok
+func newTimer(name string, b binding, environ []string) (Timer, problems) {
+	var found problems
+	found.checkNames(name, b.Name, "timer")
+	timer := Timer{Name: name, Binding: b.Name}
+	text, err := resolveSettings(b.Schedule, environ)
+	if err == nil {
+		timer.Schedule, err = ParseSchedule(text)
+	}
+	if err != nil {
+		found.add("schedule %q: %w", b.Schedule, err)
+	}
+	switch atStart := b.RunOnStartup.(type) {
+	case nil:
+	case bool:
+		timer.RunOnStartup = atStart
+	default:
+		found.add("runOnStartup is %q: give true or false", fmt.Sprint(atStart))
+	}
+	return timer, found
 }
 
-func (a *App) checkUnique() (problems []error) {
-	byName, byQueue := map[string]string{}, map[string]string{}
-	checkName := func(name string) {
-		if other, taken := byName[strings.ToLower(name)]; taken {
-			problems = append(problems, fmt.Errorf("functions %s and %s differ only in case: rename one", other, name))
-		}
-		byName[strings.ToLower(name)] = name
-	}
+func (a *App) checkUnique() (found problems) {
+	var names []string
+	queues := map[string]string{}
 	for _, f := range a.Functions {
-		checkName(f.Name)
-		if other, taken := byQueue[f.Queue]; taken {
-			problems = append(problems, fmt.Errorf("functions %s and %s both read queue %s: remove one", other, f.Name, f.Queue))
+		names = append(names, f.Name)
+		if other, taken := queues[f.Queue]; taken {
+			found.add("functions %s and %s both read queue %s: remove one", other, f.Name, f.Queue)
 		}
-		byQueue[f.Queue] = f.Name
+		queues[f.Queue] = f.Name
 	}
 	for _, t := range a.Timers {
-		checkName(t.Name)
+		names = append(names, t.Name)
 	}
-	return problems
+	for i, name := range names {
+		for _, other := range names[:i] {
+			if strings.EqualFold(name, other) {
+				found.add("functions %s and %s differ only in case: rename one", other, name)
+			}
+		}
+	}
+	return found
 }
 
-// resolveName replaces every %NAME% by the setting of that name, in any case, as the host does.
-func resolveName(name string, environ []string) (string, error) {
-	var resolved strings.Builder
-	for {
-		before, rest, open := strings.Cut(name, "%")
-		resolved.WriteString(before)
-		if !open {
-			return resolved.String(), nil
-		}
-		setting, after, closed := strings.Cut(rest, "%")
-		if !closed {
-			return "", errors.New("a % has no closing %")
-		}
-		value := lookup(environ, setting)
-		if value == "" {
-			return "", fmt.Errorf("the setting %s is not set", setting)
-		}
-		resolved.WriteString(value)
-		name = after
+// resolveSettings replaces each %NAME% by the setting of that name, in any case, as the host does.
+func resolveSettings(text string, environ []string) (string, error) {
+	parts := strings.Split(text, "%")
+	if len(parts)%2 == 0 {
+		return "", errors.New("a % has no closing %")
 	}
+	for i := 1; i < len(parts); i += 2 {
+		value := lookup(environ, parts[i])
+		if value == "" {
+			return "", fmt.Errorf("the setting %s is not set", parts[i])
+		}
+		parts[i] = value
+	}
+	return strings.Join(parts, ""), nil
 }
 
 func lookup(environ []string, name string) string {
@@ -238,9 +245,4 @@ func lookup(environ []string, name string) string {
 		}
 	}
 	return ""
-}
-
-// escapeGlob keeps a folder's own name from being read as a pattern.
-func escapeGlob(dir string) string {
-	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }

@@ -42,7 +42,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// What the project ships is what design.md, section 5, fixes.
+// The shipped app matches design.md, section 5.
 func TestProjectsOwnApp(t *testing.T) {
 	const root = "../../.."
 	paths, err := filepath.Glob(filepath.Join(root, "functions", "*", "function.json"))
@@ -86,7 +86,7 @@ func TestProjectsOwnApp(t *testing.T) {
 	}
 	for path, content := range project {
 		if strings.Contains(content, `"queueTrigger"`) && !strings.Contains(content, `"connection": "AzureWebJobsStorage"`) {
-			t.Errorf("%s names no connection: the host would take the same, but a reader has to know that", path)
+			t.Errorf("%s names no connection: the host has the same default, but readers may not know it", path)
 		}
 	}
 }
@@ -99,8 +99,8 @@ func TestLoadWithoutHostJSON(t *testing.T) {
 		"missing":     {app(files{"host.json": ""}), []string{"host.json", "not exist", "FUNCTIONS_APP_ROOT_PATH"}},
 		"not_json":    {app(files{"host.json": `{"version":}`}), []string{"host.json: not JSON"}},
 		"empty":       {app(files{"host.json": " "}), []string{"host.json: not JSON"}},
-		"second_text": {app(files{"host.json": soundHost + `{}`}), []string{"host.json: not JSON", "after the end"}},
-		"an_array":    {app(files{"host.json": `[` + soundHost + `]`}), []string{"host.json"}},
+		"second_text": {app(files{"host.json": validHost + `{}`}), []string{"host.json: not JSON", "after the end"}},
+		"an_array":    {app(files{"host.json": `[` + validHost + `]`}), []string{"host.json"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -120,13 +120,13 @@ func TestHostJSONProblems(t *testing.T) {
 	queues := func(name, value string) func(*testing.T) files {
 		return func(t *testing.T) files {
 			t.Helper()
-			return app(files{"host.json": mustReplace(t, soundHost, `"batchSize": 4`, `"`+name+`": `+value)})
+			return app(files{"host.json": mustReplace(t, validHost, `"batchSize": 4`, `"`+name+`": `+value)})
 		}
 	}
 	replaced := func(old, replacement string) func(*testing.T) files {
 		return func(t *testing.T) files {
 			t.Helper()
-			return host(t, old, replacement)
+			return withHost(t, old, replacement)
 		}
 	}
 	tests := map[string]struct {
@@ -138,9 +138,9 @@ func TestHostJSONProblems(t *testing.T) {
 		"bundle_missing":           {replaced(`"extensionBundle"`, `"otherBundle"`), []string{"extensionBundle", "[4.*, 5.0.0)"}},
 		"bundle_without_version":   {replaced(`, "version": "[4.*, 5.0.0)"`, ``), []string{"extensionBundle"}},
 		"executable_missing":       {replaced(`"defaultExecutablePath": "async-caller", `, ``), []string{"customHandler.description.defaultExecutablePath is missing", "async-caller"}},
-		"executable_dot_slash":     {replaced(`"async-caller"`, `"./async-caller"`), []string{"defaultExecutablePath", `"./async-caller"`, "run bit"}},
-		"executable_backslash":     {replaced(`"async-caller"`, `"bin\\async-caller"`), []string{"defaultExecutablePath", "run bit"}},
-		"executable_variable":      {replaced(`"async-caller"`, `"%HANDLER%"`), []string{"defaultExecutablePath", "run bit"}},
+		"executable_dot_slash":     {replaced(`"async-caller"`, `"./async-caller"`), []string{"defaultExecutablePath", `"./async-caller"`, "executable bit"}},
+		"executable_backslash":     {replaced(`"async-caller"`, `"bin\\async-caller"`), []string{"defaultExecutablePath", "executable bit"}},
+		"executable_variable":      {replaced(`"async-caller"`, `"%HANDLER%"`), []string{"defaultExecutablePath", "executable bit"}},
 		"timeout_seconds":          {replaced(`"00:05:00"`, `300`), []string{`functionTimeout is "300"`, "hh:mm:ss"}},
 		"timeout_go":               {replaced(`"00:05:00"`, `"5m"`), []string{`functionTimeout is "5m"`, "hh:mm:ss"}},
 		"timeout_zero":             {replaced(`"00:05:00"`, `"00:00:00"`), []string{"functionTimeout", "from 1s"}},
@@ -172,7 +172,7 @@ func TestHostJSONProblems(t *testing.T) {
 			loaded, err := functionapp.Load(test.files(t).write(t), nil)
 			wantProblem(t, err, append(test.want, "host.json: ")...)
 			if loaded == nil || len(loaded.Functions) != 1 {
-				t.Errorf("the rest was not read: %+v", loaded)
+				t.Errorf("the valid part is missing: %+v", loaded)
 			}
 		})
 	}
@@ -186,10 +186,10 @@ func TestFunctionProblems(t *testing.T) {
 	}{
 		"not_json":             {app(files{"Work/function.json": `{"bindings":[}`}), []string{"Work/function.json: not JSON"}},
 		"empty":                {app(files{"Work/function.json": ` `}), []string{"Work/function.json: not JSON"}},
-		"second_text":          {app(files{"Work/function.json": function(soundTrigger) + "x"}), []string{"Work/function.json: not JSON"}},
+		"second_text":          {app(files{"Work/function.json": function(validTrigger) + "x"}), []string{"Work/function.json: not JSON"}},
 		"no_bindings":          {app(files{"Work/function.json": `{}`}), []string{"Work/function.json: ", "0 triggers", "exactly one"}},
 		"outputs_only":         {app(files{"Work/function.json": function(`{"type":"queue","direction":"out","name":"out"}`)}), []string{"Work/function.json: ", "0 triggers"}},
-		"two_triggers":         {app(files{"Work/function.json": function(soundTrigger, other)}), []string{"Work/function.json: ", "2 triggers", "exactly one"}},
+		"two_triggers":         {app(files{"Work/function.json": function(validTrigger, other)}), []string{"Work/function.json: ", "2 triggers", "exactly one"}},
 		"binding_missing":      {trigger(t, `"name":"message",`, ``), []string{"Work/function.json: ", `binding name ""`, `"message"`}},
 		"binding_dash":         {trigger(t, `"message"`, `"my-message"`), []string{"Work/function.json: ", `binding name "my-message"`}},
 		"binding_underscore":   {trigger(t, `"message"`, `"my_message"`), []string{"Work/function.json: ", `binding name "my_message"`}},
@@ -204,21 +204,22 @@ func TestFunctionProblems(t *testing.T) {
 		"queue_dash_at_end":    {trigger(t, `"work"`, `"work-"`), []string{"Work/function.json: ", `queueName "work-"`}},
 		"queue_setting_unset":  {trigger(t, `"work"`, `"%QUEUE%"`), []string{"Work/function.json: ", `queueName "%QUEUE%"`, "QUEUE is not set"}},
 		"queue_setting_open":   {trigger(t, `"work"`, `"work-%QUEUE"`), []string{"Work/function.json: ", `queueName "work-%QUEUE"`, "no closing %"}},
+		"queue_setting_secret": {trigger(t, `"work"`, `"%AzureWebJobsStorage%"`), []string{"Work/function.json: ", `queueName "%AzureWebJobsStorage%"`}},
 		"queue_setting_nested": {trigger(t, `"work"`, `"%NESTED%"`), []string{"Work/function.json: ", "queueName"}},
 		"type_missing":         {trigger(t, `,"dataType":"binary"`, ``), []string{"Work/function.json: ", "dataType is missing", `"binary"`}},
 		"type_stream":          {trigger(t, `"binary"`, `"stream"`), []string{"Work/function.json: ", `dataType is "stream"`, `"binary"`}},
-		"folder_digit_first":   {app(files{"Work/function.json": "", "1Work/function.json": function(soundTrigger)}), []string{"1Work/function.json: ", `folder's name "1Work"`}},
-		"folder_dot":           {app(files{"Work/function.json": "", "My.Work/function.json": function(soundTrigger)}), []string{"My.Work/function.json: ", "folder's name"}},
-		"folder_host":          {app(files{"Work/function.json": "", "Host/function.json": function(soundTrigger)}), []string{"Host/function.json: ", "not host"}},
-		"folder_too_long":      {app(files{"Work/function.json": "", strings.Repeat("w", 129) + "/function.json": function(soundTrigger)}), []string{"folder's name", "128"}},
+		"folder_digit_first":   {app(files{"Work/function.json": "", "1Work/function.json": function(validTrigger)}), []string{"1Work/function.json: ", `folder's name "1Work"`}},
+		"folder_dot":           {app(files{"Work/function.json": "", "My.Work/function.json": function(validTrigger)}), []string{"My.Work/function.json: ", "folder's name"}},
+		"folder_host":          {app(files{"Work/function.json": "", "Host/function.json": function(validTrigger)}), []string{"Host/function.json: ", "not host"}},
+		"folder_too_long":      {app(files{"Work/function.json": "", strings.Repeat("w", 129) + "/function.json": function(validTrigger)}), []string{"folder's name", "128"}},
 		"none_at_all":          {app(files{"Work/function.json": ""}), []string{"queueTrigger", "exactly one level below host.json"}},
-		"only_deeper":          {app(files{"Work/function.json": "", "functions/Work/function.json": function(soundTrigger)}), []string{"exactly one level below host.json"}},
-		"only_beside_host":     {app(files{"Work/function.json": "", "function.json": function(soundTrigger)}), []string{"exactly one level below host.json"}},
+		"only_deeper":          {app(files{"Work/function.json": "", "functions/Work/function.json": function(validTrigger)}), []string{"exactly one level below host.json"}},
+		"only_beside_host":     {app(files{"Work/function.json": "", "function.json": function(validTrigger)}), []string{"exactly one level below host.json"}},
 		"only_other_triggers":  {app(files{"Work/function.json": function(other)}), []string{"queueTrigger"}},
-		"only_disabled":        {app(files{"Work/function.json": `{"disabled":true,"bindings":[` + soundTrigger + `]}`}), []string{"queueTrigger"}},
-		"same_queue":           {app(files{"Again/function.json": function(soundTrigger)}), []string{"Again and Work", "queue work"}},
-		"same_queue_any_case":  {app(files{"Again/function.json": function(mustReplace(t, soundTrigger, `"work"`, `"WORK"`))}), []string{"Again and Work", "queue work"}},
-		"same_queue_setting":   {app(files{"Again/function.json": function(mustReplace(t, soundTrigger, `"work"`, `"%SAME%"`))}), []string{"Again and Work", "queue work"}},
+		"only_disabled":        {app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}), []string{"queueTrigger"}},
+		"same_queue":           {app(files{"Again/function.json": function(validTrigger)}), []string{"Again and Work", "queue work"}},
+		"same_queue_any_case":  {app(files{"Again/function.json": function(mustReplace(t, validTrigger, `"work"`, `"WORK"`))}), []string{"Again and Work", "queue work"}},
+		"same_queue_setting":   {app(files{"Again/function.json": function(mustReplace(t, validTrigger, `"work"`, `"%SAME%"`))}), []string{"Again and Work", "queue work"}},
 	}
 	environ := []string{setting("NESTED", "%SAME%"), setting("SAME", "work"), setting("AzureWebJobsStorage", "AccountKey="+canary)}
 	for name, test := range tests {
@@ -238,8 +239,8 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		}`,
 		"Broken/function.json": `{`,
 		"Bad/function.json":    function(`{"type":"queueTrigger","direction":"in","name":"a_b","queueName":"x","connection":"Other","dataType":"stream"}`),
-		"Good/function.json":   function(soundTrigger),
-		"Twin/function.json":   function(soundTrigger),
+		"Good/function.json":   function(validTrigger),
+		"Twin/function.json":   function(validTrigger),
 	}.write(t), nil)
 	wantProblem(t, err,
 		"host.json: version", "host.json: functionTimeout", "host.json: queues.batchsize", "host.json: extensionBundle",
@@ -255,7 +256,7 @@ func TestEveryProblemAtOnce(t *testing.T) {
 		}
 	}
 	if loaded == nil {
-		t.Fatal("what could be read is missing")
+		t.Fatal("the valid part is missing")
 	}
 	joined, ok := errors.AsType[interface {
 		error
@@ -298,30 +299,30 @@ func TestTimeSpans(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := host(t, `"00:05:00"`, `"`+test.text+`"`).mustLoad(t).Host.FunctionTimeout; got != test.want {
+			if got := withHost(t, `"00:05:00"`, `"`+test.text+`"`).mustLoad(t).Host.FunctionTimeout; got != test.want {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
 		})
 	}
 }
 
-// The host's configuration reader takes host.json as people write it.
+// The host's configuration reader accepts comments, a byte order mark and any letter case.
 func TestRelaxedJSON(t *testing.T) {
-	withComments := "// what the host reads\n" + mustReplace(t, soundHost, `"functionTimeout"`, "/* five\nminutes */ \"functionTimeout\"")
+	withComments := "// what the host reads\n" + mustReplace(t, validHost, `"functionTimeout"`, "/* five\nminutes */ \"functionTimeout\"")
 	tests := map[string]files{
 		"comments":              app(files{"host.json": withComments}),
-		"byte_order_mark":       app(files{"host.json": "\ufeff" + soundHost}),
+		"byte_order_mark":       app(files{"host.json": "\ufeff" + validHost}),
 		"both":                  app(files{"host.json": "\ufeff" + withComments + "\n// the end\n"}),
-		"windows_line_ends":     app(files{"host.json": strings.ReplaceAll(soundHost, "\n", "\r\n")}),
-		"any_case":              app(files{"host.json": strings.NewReplacer("queues", "Queues", "messageEncoding", "MESSAGEENCODING", "version", "Version").Replace(soundHost)}),
-		"numbers_as_texts":      app(files{"host.json": mustReplace(t, soundHost, `"batchSize": 4`, `"batchSize": "4"`)}),
-		"slashes_in_texts":      app(files{"host.json": mustReplace(t, soundHost, `"version": "2.0"`, `"version": "2.0", "note": "https://example.com/*x*/"`)}),
-		"function_comments":     app(files{"Work/function.json": "// trigger\n" + function(soundTrigger)}),
-		"function_mark":         app(files{"Work/function.json": "\ufeff" + function(soundTrigger)}),
+		"windows_line_ends":     app(files{"host.json": strings.ReplaceAll(validHost, "\n", "\r\n")}),
+		"any_case":              app(files{"host.json": strings.NewReplacer("queues", "Queues", "messageEncoding", "MESSAGEENCODING", "version", "Version").Replace(validHost)}),
+		"numbers_as_texts":      app(files{"host.json": mustReplace(t, validHost, `"batchSize": 4`, `"batchSize": "4"`)}),
+		"slashes_in_texts":      app(files{"host.json": mustReplace(t, validHost, `"version": "2.0"`, `"version": "2.0", "note": "https://example.com/*x*/"`)}),
+		"function_comments":     app(files{"Work/function.json": "// trigger\n" + function(validTrigger)}),
+		"function_mark":         app(files{"Work/function.json": "\ufeff" + function(validTrigger)}),
 		"function_any_case":     trigger(t, `"type":"queueTrigger"`, `"Type":"QUEUETRIGGER"`),
 		"data_type_any_case":    trigger(t, `"binary"`, `"Binary"`),
 		"connection_left_out":   trigger(t, `"connection":"AzureWebJobsStorage",`, ``),
-		"output_beside_trigger": app(files{"Work/function.json": function(soundTrigger, `{"type":"queue","direction":"out","name":"out","queueName":"x"}`)}),
+		"output_beside_trigger": app(files{"Work/function.json": function(validTrigger, `{"type":"queue","direction":"out","name":"out","queueName":"x"}`)}),
 	}
 	want := app(nil).mustLoad(t)
 	for name, folder := range tests {
@@ -339,12 +340,12 @@ func TestIgnored(t *testing.T) {
 	tests := map[string]files{
 		"http_trigger":      {"Other/function.json": function(`{"type":"httpTrigger","direction":"in","name":"req"}`)},
 		"blob_trigger":      {"Other/function.json": function(`{"type":"blobTrigger","direction":"in","name":"a_b"}`)},
-		"disabled":          {"Other/function.json": `{"disabled":true,"bindings":[` + soundTrigger + `]}`},
+		"disabled":          {"Other/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`},
 		"disabled_broken":   {"Other/function.json": `{"disabled":true,"bindings":[]}`},
-		"two_levels_down":   {"more/Other/function.json": function(soundTrigger)},
-		"beside_host_json":  {"function.json": function(soundTrigger)},
+		"two_levels_down":   {"more/Other/function.json": function(validTrigger)},
+		"beside_host_json":  {"function.json": function(validTrigger)},
 		"other_files":       {"Other/readme.md": "x", "async-caller": "x", "Other/function.json.bak": "x"},
-		"inside_a_function": {"Work/inner/function.json": function(soundTrigger)},
+		"inside_a_function": {"Work/inner/function.json": function(validTrigger)},
 	}
 	for name, changes := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -366,7 +367,7 @@ func TestTextFunctionsAreServed(t *testing.T) {
 func TestFunctionsAreOrderedByName(t *testing.T) {
 	folder := app(files{"Work/function.json": ""})
 	for i, name := range []string{"Zebra", "Alpha", "Mid"} {
-		folder[name+"/function.json"] = function(mustReplace(t, soundTrigger, `"work"`, fmt.Sprintf(`"work-%d"`, i)))
+		folder[name+"/function.json"] = function(mustReplace(t, validTrigger, `"work"`, fmt.Sprintf(`"work-%d"`, i)))
 	}
 	var names []string
 	for _, f := range folder.mustLoad(t).Functions {
@@ -377,7 +378,7 @@ func TestFunctionsAreOrderedByName(t *testing.T) {
 	}
 }
 
-// A folder whose own name looks like a pattern is a folder all the same.
+// A folder may have a name that looks like a pattern.
 func TestFolderNamedLikeAPattern(t *testing.T) {
 	folder := files{}
 	for path, content := range app(nil) {
@@ -457,7 +458,7 @@ func TestHostJSONOverrides(t *testing.T) {
 }
 
 func TestArgumentsAsVariables(t *testing.T) {
-	loaded := host(t, `, "arguments": ["serve"]`, ``).mustLoad(t,
+	loaded := withHost(t, `, "arguments": ["serve"]`, ``).mustLoad(t,
 		"AzureFunctionsJobHost__customHandler__description__arguments__1=--verbose",
 		"AzureFunctionsJobHost__customHandler__description__arguments__0=serve",
 	)
@@ -500,7 +501,7 @@ func TestRootPath(t *testing.T) {
 func TestLoadHost(t *testing.T) {
 	const override = "AzureFunctionsJobHost__extensions__queues__batchSize=32"
 	want := app(nil).mustLoad(t, override).Host
-	got, err := functionapp.LoadHost(files{"host.json": soundHost}.write(t), []string{override})
+	got, err := functionapp.LoadHost(files{"host.json": validHost}.write(t), []string{override})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,9 +511,9 @@ func TestLoadHost(t *testing.T) {
 	if _, err := functionapp.LoadHost(t.TempDir(), nil); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("without host.json: got %v, want %v", err, fs.ErrNotExist)
 	}
-	_, err = functionapp.LoadHost(host(t, `"batchSize": 4`, `"batchSize": 0`).write(t), nil)
+	_, err = functionapp.LoadHost(withHost(t, `"batchSize": 4`, `"batchSize": 0`).write(t), nil)
 	wantProblem(t, err, "host.json: extensions.queues.batchSize")
 	if errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%v looks like no host.json at all", err)
+		t.Errorf("%v means that there is no host.json", err)
 	}
 }

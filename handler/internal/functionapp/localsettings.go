@@ -10,8 +10,8 @@ import (
 	"slices"
 )
 
-// WithLocalSettings adds the Values of the app folder's local.settings.json to an environment, as
-// `func start` does: variables that are set already win. A folder without that file adds nothing.
+// WithLocalSettings adds the Values of the app folder's local.settings.json to an environment, as `func start` does:
+// variables that are already set take precedence. A folder without that file adds nothing.
 func WithLocalSettings(dir string, environ []string) ([]string, error) {
 	path := filepath.Join(dir, "local.settings.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
@@ -23,7 +23,7 @@ func WithLocalSettings(dir string, environ []string) ([]string, error) {
 	}
 	var file struct {
 		IsEncrypted bool
-		Values      map[string]any // texts, but the real tools take numbers and booleans too
+		Values      map[string]any // texts, but the real tools also accept numbers and booleans
 	}
 	if err := decodeRelaxed(data, &file); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)

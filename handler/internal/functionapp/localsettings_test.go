@@ -58,13 +58,13 @@ func TestWithLocalSettings(t *testing.T) {
 	}
 }
 
-func TestWithLocalSettingsLeavesTheEnvironmentAlone(t *testing.T) {
+func TestWithLocalSettingsKeepsEnvironment(t *testing.T) {
 	environ := append(make([]string, 0, 8), "A=1")
 	if _, err := functionapp.WithLocalSettings(files{"local.settings.json": `{"Values":{"B":"2"}}`}.write(t), environ); err != nil {
 		t.Fatal(err)
 	}
 	if beyond := environ[:2][1]; beyond != "" {
-		t.Errorf("%q was written behind the caller's slice", beyond)
+		t.Errorf("%q was written into the caller's slice", beyond)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestWithLocalSettingsProblems(t *testing.T) {
 	}
 }
 
-// The shipped file starts the app against Azurite without any other setting.
+// The shipped file starts the app with Azurite and needs no other setting.
 func TestProjectsOwnLocalSettings(t *testing.T) {
 	got, err := functionapp.WithLocalSettings("../../..", nil)
 	if err != nil {

@@ -65,7 +65,7 @@ func TestScheduleNext(t *testing.T) {
 	}
 }
 
-// A schedule is in UTC, whatever zone the time is in that it is asked with.
+// A schedule is in UTC, whatever the time zone of the argument.
 func TestScheduleIsUTC(t *testing.T) {
 	zone := time.FixedZone("", 5*60*60+30*60)
 	for text, want := range map[string]string{"0 0 0 * * *": "2026-11-21T00:00:00Z", "01:00:00": "2026-11-20T23:18:05Z"} {
@@ -81,11 +81,11 @@ func TestScheduleText(t *testing.T) {
 	}
 	var never functionapp.Schedule
 	if got := never.Next(friday); !got.IsZero() || never.String() != "" {
-		t.Errorf("the zero schedule comes at %v", got)
+		t.Errorf("the zero schedule runs at %v", got)
 	}
 }
 
-// badSchedules are refused, each with a hint; most of them the cron library alone would take.
+// badSchedules are refused, each with a hint. The cron library alone accepts most of them.
 var badSchedules = map[string]struct{ text, want string }{
 	"empty":             {"", "it has 0 fields"},
 	"four_fields":       {"0 * * *", "it has 4 fields"},
@@ -109,13 +109,13 @@ var badSchedules = map[string]struct{ text, want string }{
 	"step_twice":        {"*/2/3 * * * *", "its minute (field 1)"},
 	"range_twice":       {"1-2-3 * * * *", "its minute (field 1)"},
 	"range_down":        {"* 22-2 * * *", "its hour (field 2)"},
-	"second_60":         {"60 * * * * *", "its second (field 1) is not understood: give 0-59"},
+	"second_60":         {"60 * * * * *", "its second (field 1) is invalid: give 0-59"},
 	"minute_60":         {"0 60 * * * *", "its minute (field 2)"},
-	"hour_24":           {"0 0 24 * * *", "its hour (field 3) is not understood: give 0-23"},
+	"hour_24":           {"0 0 24 * * *", "its hour (field 3) is invalid: give 0-23"},
 	"day_0":             {"0 0 0 0 * *", "its day of month (field 4)"},
 	"day_32":            {"0 0 0 32 * *", "its day of month (field 4)"},
 	"month_13":          {"0 0 0 1 13 *", "its month (field 5)"},
-	"weekday_7":         {"0 0 0 * * 7", "its day of week (field 6) is not understood: give 0-6 or names"},
+	"weekday_7":         {"0 0 0 * * 7", "its day of week (field 6) is invalid: give 0-6 or names"},
 	"weekday_nth":       {"0 0 0 * * 1#2", "its day of week (field 6)"},
 	"last_day":          {"0 0 0 L * *", "its day of month (field 4)"},
 	"name_unknown":      {"0 0 0 * Foo *", "its month (field 5)"},
@@ -127,14 +127,14 @@ var badSchedules = map[string]struct{ text, want string }{
 	"control":           {"0 \x1b[0m * * * *", "its minute (field 2)"},
 	"no_such_day":       {"0 0 0 30 2 *", "it never comes"},
 	"no_such_days":      {"0 0 0 31 2,4,6,9,11 *", "it never comes"},
-	"interval_zero":     {"00:00:00", "it is no interval"},
-	"interval_fraction": {"00:00:00.5", "it is no interval"},
-	"interval_24_hours": {"24:00:00", "it is no interval"},
-	"interval_negative": {"-00:05:00", "it is no interval"},
-	"interval_go":       {"5m:", "it is no interval"},
-	"interval_nan":      {"00:00:NaN", "it is no interval"},
-	"interval_exponent": {"00:00:1e1", "it is no interval"},
-	"interval_forever":  {"3651.00:00:00", "it is no interval"},
+	"interval_zero":     {"00:00:00", "it is not a usable interval"},
+	"interval_fraction": {"00:00:00.5", "it is not a usable interval"},
+	"interval_24_hours": {"24:00:00", "it is not a usable interval"},
+	"interval_negative": {"-00:05:00", "it is not a usable interval"},
+	"interval_go":       {"5m:", "it is not a usable interval"},
+	"interval_nan":      {"00:00:NaN", "it is not a usable interval"},
+	"interval_exponent": {"00:00:1e1", "it is not a usable interval"},
+	"interval_forever":  {"3651.00:00:00", "it is not a usable interval"},
 	"interval_and_more": {"00:05:00 00:05:00", "it has 2 fields"},
 }
 
@@ -146,14 +146,14 @@ func TestBadSchedules(t *testing.T) {
 				t.Fatalf("%q: got %v, %v; want an error with %q", test.text, got, err, test.want)
 			}
 			if got != (functionapp.Schedule{}) {
-				t.Errorf("%q: a schedule stands beside the error", test.text)
+				t.Errorf("%q: got a schedule with the error", test.text)
 			}
 		})
 	}
 }
 
-// Whatever is taken has a next time, is later than what it was asked for, and reads the same again; an
-// error never quotes.
+// A schedule that is accepted has a next time, later than the argument, and its text has the same meaning. An error
+// never repeats the schedule.
 func FuzzParseSchedule(f *testing.F) {
 	for _, test := range badSchedules {
 		f.Add(test.text)
@@ -165,7 +165,7 @@ func FuzzParseSchedule(f *testing.F) {
 		schedule, err := functionapp.ParseSchedule(text)
 		if err != nil {
 			if len(text) > 20 && strings.Contains(err.Error(), text) {
-				t.Errorf("the error quotes: %v", err)
+				t.Errorf("the error repeats the schedule: %v", err)
 			}
 			return
 		}

@@ -9,16 +9,16 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// soundTimer is the binding of a timer function without anything to complain about.
-const soundTimer = `{"type":"timerTrigger","direction":"in","name":"timer","schedule":"0 0 * * * *"}`
+// validTimer is the valid binding of a timer function.
+const validTimer = `{"type":"timerTrigger","direction":"in","name":"timer","schedule":"0 0 * * * *"}`
 
-// timer is a sound app with a timer function Clock beside Work, of whose binding a text is replaced.
+// timer returns a valid app with a timer function Clock, with a text of its binding replaced.
 func timer(t *testing.T, old, replacement string) files {
 	t.Helper()
-	return app(files{"Clock/function.json": function(mustReplace(t, soundTimer, old, replacement))})
+	return app(files{"Clock/function.json": function(mustReplace(t, validTimer, old, replacement))})
 }
 
-// described is a timer as tests compare it.
+// described is a timer in a form that tests can compare.
 type described struct {
 	Name, Binding, Schedule string
 	RunOnStartup            bool
@@ -33,26 +33,26 @@ func describe(timers []functionapp.Timer) (all []described) {
 
 func TestTimers(t *testing.T) {
 	const rest = `"direction":"in","name":"timer","schedule":"0 0 * * * *"`
-	sound := []described{{"Clock", "timer", "0 0 * * * *", false}}
+	valid := []described{{"Clock", "timer", "0 0 * * * *", false}}
 	for name, test := range map[string]struct {
 		files files
 		want  []described
 	}{
-		"sound":           {app(files{"Clock/function.json": function(soundTimer)}), sound},
-		"any_case":        {app(files{"Clock/function.json": `{"Bindings":[{"Type":"TIMERTRIGGER",` + rest + `}]}`}), sound},
-		"comments":        {app(files{"Clock/function.json": "// every hour\n" + function(soundTimer)}), sound},
-		"monitor_ignored": {timer(t, `"name"`, `"useMonitor":"whatever","name"`), sound},
-		"output_beside":   {app(files{"Clock/function.json": function(soundTimer, `{"type":"queue","direction":"out","name":"out"}`)}), sound},
-		"not_on_startup":  {timer(t, `"name"`, `"runOnStartup":false,"name"`), sound},
-		"startup_null":    {timer(t, `"name"`, `"runOnStartup":null,"name"`), sound},
+		"valid":           {app(files{"Clock/function.json": function(validTimer)}), valid},
+		"any_case":        {app(files{"Clock/function.json": `{"Bindings":[{"Type":"TIMERTRIGGER",` + rest + `}]}`}), valid},
+		"comments":        {app(files{"Clock/function.json": "// every hour\n" + function(validTimer)}), valid},
+		"monitor_ignored": {timer(t, `"name"`, `"useMonitor":"whatever","name"`), valid},
+		"output_beside":   {app(files{"Clock/function.json": function(validTimer, `{"type":"queue","direction":"out","name":"out"}`)}), valid},
+		"not_on_startup":  {timer(t, `"name"`, `"runOnStartup":false,"name"`), valid},
+		"startup_null":    {timer(t, `"name"`, `"runOnStartup":null,"name"`), valid},
 		"on_startup":      {timer(t, `"name"`, `"RunOnStartup":true,"name"`), []described{{"Clock", "timer", "0 0 * * * *", true}}},
 		"interval":        {timer(t, "0 0 * * * *", "00:05:00"), []described{{"Clock", "timer", "00:05:00", false}}},
 		"setting":         {timer(t, "0 0 * * * *", "%EVERY%"), []described{{"Clock", "timer", "0 */7 * * * *", false}}},
 		"setting_in_part": {timer(t, "0 0 * * * *", "0 %minute% * * * *"), []described{{"Clock", "timer", "0 42 * * * *", false}}},
-		"disabled":        {app(files{"Clock/function.json": `{"disabled":true,"bindings":[` + soundTimer + `]}`}), nil},
+		"disabled":        {app(files{"Clock/function.json": `{"disabled":true,"bindings":[` + validTimer + `]}`}), nil},
 		"disabled_broken": {app(files{"Clock/function.json": `{"disabled":true,"bindings":[{"type":"timerTrigger"}]}`}), nil},
 		"ordered": {
-			app(files{"Zebra/function.json": function(soundTimer), "Alpha/function.json": function(soundTimer)}),
+			app(files{"Zebra/function.json": function(validTimer), "Alpha/function.json": function(validTimer)}),
 			[]described{{"Alpha", "timer", "0 0 * * * *", false}, {"Zebra", "timer", "0 0 * * * *", false}},
 		},
 	} {
@@ -84,15 +84,15 @@ func TestTimerProblems(t *testing.T) {
 		"startup_number":    {timer(t, `"name"`, `"runOnStartup":1,"name"`), []string{"Clock/function.json: ", `runOnStartup is "1"`}},
 		"binding_missing":   {timer(t, `"name":"timer",`, ``), []string{"Clock/function.json: ", `binding name ""`, `"timer"`}},
 		"binding_dash":      {timer(t, `"timer"`, `"my-timer"`), []string{"Clock/function.json: ", `binding name "my-timer"`}},
-		"retry":             {app(files{"Clock/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + soundTimer + `]}`}), []string{"Clock/function.json: retry: remove it", "next time"}},
-		"two_triggers":      {app(files{"Clock/function.json": function(soundTimer, http)}), []string{"Clock/function.json: ", "2 triggers", "exactly one"}},
-		"two_timers":        {app(files{"Clock/function.json": function(soundTimer, soundTimer)}), []string{"Clock/function.json: ", "2 triggers"}},
-		"queue_and_timer":   {app(files{"Work/function.json": function(soundTrigger, soundTimer)}), []string{"Work/function.json: ", "2 triggers"}},
-		"folder_dot":        {app(files{"My.Clock/function.json": function(soundTimer)}), []string{"My.Clock/function.json: ", "folder's name"}},
-		"folder_host":       {app(files{"host/function.json": function(soundTimer)}), []string{"host/function.json: ", "not host"}},
-		"name_of_a_queues":  {app(files{"WORK/function.json": function(soundTimer)}), []string{"functions Work and WORK differ only in case"}},
-		"name_of_a_timers":  {app(files{"Clock/function.json": function(soundTimer), "clock/function.json": function(soundTimer)}), []string{"functions Clock and clock differ only in case"}},
-		"timers_only":       {app(files{"Work/function.json": "", "Clock/function.json": function(soundTimer)}), []string{"queueTrigger", "exactly one level below host.json"}},
+		"retry":             {app(files{"Clock/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + validTimer + `]}`}), []string{"Clock/function.json: retry: remove it", "next time"}},
+		"two_triggers":      {app(files{"Clock/function.json": function(validTimer, http)}), []string{"Clock/function.json: ", "2 triggers", "exactly one"}},
+		"two_timers":        {app(files{"Clock/function.json": function(validTimer, validTimer)}), []string{"Clock/function.json: ", "2 triggers"}},
+		"queue_and_timer":   {app(files{"Work/function.json": function(validTrigger, validTimer)}), []string{"Work/function.json: ", "2 triggers"}},
+		"folder_dot":        {app(files{"My.Clock/function.json": function(validTimer)}), []string{"My.Clock/function.json: ", "folder's name"}},
+		"folder_host":       {app(files{"host/function.json": function(validTimer)}), []string{"host/function.json: ", "not host"}},
+		"name_of_a_queues":  {app(files{"WORK/function.json": function(validTimer)}), []string{"functions Work and WORK differ only in case"}},
+		"name_of_a_timers":  {app(files{"Clock/function.json": function(validTimer), "clock/function.json": function(validTimer)}), []string{"functions Clock and clock differ only in case"}},
+		"timers_only":       {app(files{"Work/function.json": "", "Clock/function.json": function(validTimer)}), []string{"queueTrigger", "exactly one level below host.json"}},
 		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"x","runOnStartup":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestTimerProblems(t *testing.T) {
 	}
 }
 
-// A timer that is wrong does not hide the queue functions beside it.
+// An invalid timer does not hide the queue functions.
 func TestTimerProblemLeavesTheRest(t *testing.T) {
 	loaded, err := functionapp.Load(timer(t, "0 0 * * * *", "hourly").write(t), nil)
 	wantProblem(t, err, "Clock/function.json: ")
@@ -111,7 +111,7 @@ func TestTimerProblemLeavesTheRest(t *testing.T) {
 	}
 }
 
-// The project's own timer comes at every full hour.
+// The shipped timer runs every full hour.
 func TestProjectsOwnTimer(t *testing.T) {
 	const path = "AC-poison-keeper/function.json"
 	loaded := app(files{path: mustRead(t, "../../../functions/"+path)}).mustLoad(t)
