@@ -129,7 +129,7 @@ func checkMethod(method string) (string, error) {
 }
 
 func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
-	members, err := strictjson.Members(value)
+	members, err := strictjson.Object(value)
 	if err != nil {
 		return nil, "", err
 	}

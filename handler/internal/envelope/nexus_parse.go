@@ -164,7 +164,7 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 }
 
 func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
-	members, err := strictjson.Members(value)
+	members, err := strictjson.Object(value)
 	if err != nil {
 		return err
 	}

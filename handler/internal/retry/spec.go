@@ -210,7 +210,7 @@ func ParseSpec(value json.RawMessage) (Spec, error) {
 		}
 		return Spec{Name: name}, err
 	}
-	members, err := strictjson.Members(value)
+	members, err := strictjson.Object(value)
 	if err != nil {
 		return Spec{}, errors.New("want a policy's name or an object with its parameters")
 	}

@@ -1,6 +1,9 @@
-// Package strictjson reads JSON that strangers wrote: one object at a time, every member in its order
-// and byte for byte, nothing guessed. Unlike encoding/json it refuses invalid UTF-8, duplicate members
-// and half surrogates, tells names apart by case, and says where a text stops being JSON.
+// Package strictjson reads JSON from untrusted senders: one object or array at a time, with the members in their order and
+// the bytes of their values. It is stricter than encoding/json: it refuses invalid UTF-8, duplicate names and half
+// surrogates, compares names exactly, and reports the line and column at which a text stops being JSON.
+//
+// Object, Elements and Depth read any text. The functions that read a single value, such as String, want a value that Object
+// or Elements returned; other bytes give an unspecified result or an error, but no panic.
 package strictjson
 
 import (
@@ -16,14 +19,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// Member is one member of an object. Value shares the memory of the text it was read from.
+// Member is one member of an object. Value shares the memory of the object's text.
 type Member struct {
 	Name  string
 	Value json.RawMessage
 }
 
-// SyntaxError says that a text is not JSON, and from where. Lines and columns count from 1; a column is
-// a byte.
+// SyntaxError says where and why a text is not JSON. Lines and columns count from 1; a column is a byte.
 type SyntaxError struct {
 	Line, Column int
 	Problem      string
@@ -33,7 +35,7 @@ func (e *SyntaxError) Error() string {
 	return fmt.Sprintf("not JSON: line %d, column %d: %s", e.Line, e.Column, e.Problem)
 }
 
-// MemberError says what is wrong with one member. Path is written as in "call.headers[0]".
+// MemberError reports an invalid member. A path looks like "call.headers[0]".
 type MemberError struct {
 	Path string
 	Err  error
@@ -44,26 +46,25 @@ func (e *MemberError) Error() string { return e.Path + ": " + e.Err.Error() }
 // Unwrap returns the cause.
 func (e *MemberError) Unwrap() error { return e.Err }
 
-// In puts the name of the enclosing member before the path of an error; nil stays nil.
+// In puts the name of the enclosing member before the path of an error. It returns nil for nil.
 func In(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	name = Printable(name)
-	inner, ok := errors.AsType[*MemberError](err)
-	if !ok {
-		return &MemberError{Path: name, Err: err}
+	path := Printable(name)
+	if inner, ok := errors.AsType[*MemberError](err); ok {
+		if !strings.HasPrefix(inner.Path, "[") {
+			path += "."
+		}
+		path, err = path+inner.Path, inner.Err
 	}
-	if strings.HasPrefix(inner.Path, "[") {
-		return &MemberError{Path: name + inner.Path, Err: inner.Err}
-	}
-	return &MemberError{Path: name + "." + inner.Path, Err: inner.Err}
+	return &MemberError{Path: path, Err: err}
 }
 
-// Index is the path of an array's element, to be put before an error's path by [In].
+// Index returns the path of an array's element, as a name for [In].
 func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
-// Object reads the members of a text that must be one JSON object, each name once.
+// Object returns the members of one JSON object. No name may appear twice.
 func Object(text []byte) ([]Member, error) {
 	parts, err := read(text, '{')
 	if err != nil {
@@ -85,13 +86,10 @@ func Object(text []byte) ([]Member, error) {
 	return members, nil
 }
 
-// Members is Object.
-func Members(text []byte) ([]Member, error) { return Object(text) }
-
-// Elements reads the elements of a text that must be one JSON array.
+// Elements returns the elements of one JSON array.
 func Elements(text []byte) ([]json.RawMessage, error) { return read(text, '[') }
 
-// Depth returns how deep a JSON text nests arrays and objects: 0 for a string or a number.
+// Depth returns the depth to which a JSON value nests arrays and objects: 0 for a string or a number.
 func Depth(text []byte) (int, error) {
 	d, err := newDecoder(text)
 	if err != nil {
@@ -112,8 +110,8 @@ func Depth(text []byte) (int, error) {
 // IsNull reports whether a value is null.
 func IsNull(value json.RawMessage) bool { return string(value) == "null" }
 
-// read reads a text that must be one JSON value of a kind, '{' or '['. It returns the values directly inside:
-// for an object, names and values in turn.
+// read reads one JSON value of a kind, '{' or '['. It returns the values directly inside; for an object, names alternate
+// with values.
 func read(text []byte, kind jsontext.Kind) ([]json.RawMessage, error) {
 	d, err := newDecoder(text)
 	if err != nil {
@@ -145,15 +143,15 @@ func read(text []byte, kind jsontext.Kind) ([]json.RawMessage, error) {
 	return values, d.end()
 }
 
-// decoder reads a text in UTF-8.
+// decoder reads JSON values from a text. Its errors are syntax errors.
 type decoder struct {
 	*jsontext.Decoder
 	text []byte
 }
 
-// newDecoder returns a decoder, or an error for a text that is not UTF-8. The decoder itself accepts invalid UTF-8,
-// because it would otherwise refuse half surrogates in values that nobody reads, and duplicate names, because
-// [Object] refuses them at one level only.
+// newDecoder returns a decoder, or an error for a text that is not UTF-8. jsontext must accept invalid UTF-8, because it
+// would otherwise refuse half surrogates in values that only travel along, and duplicate names, because only the level that
+// [Object] reads must be free of them.
 func newDecoder(text []byte) (decoder, error) {
 	d := decoder{jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), text}
 	if !utf8.Valid(text) {
@@ -172,7 +170,7 @@ func (d decoder) value() (json.RawMessage, error) {
 	return d.text[end-len(value) : end : end], nil
 }
 
-// end reports an error unless only white space is left.
+// end returns an error unless only white space is left.
 func (d decoder) end() error {
 	rest := bytes.TrimLeft(d.text[d.InputOffset():], " \t\r\n")
 	if len(rest) == 0 {
@@ -181,9 +179,9 @@ func (d decoder) end() error {
 	return newSyntaxError(d.text, len(d.text)-len(rest), "text after top-level value")
 }
 
-// syntaxError converts an error of jsontext.
+// syntaxError converts an error of jsontext. Any other error is the end of the text.
 func (d decoder) syntaxError(err error) error {
-	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && syntax.Err != io.ErrUnexpectedEOF {
+	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return newSyntaxError(d.text, int(syntax.ByteOffset), syntax.Err.Error())
 	}
 	return newSyntaxError(d.text, len(d.text), "unexpected end")
@@ -198,7 +196,7 @@ func newSyntaxError(text []byte, offset int, problem string) *SyntaxError {
 	}
 }
 
-// invalidAt returns where a text stops being UTF-8.
+// invalidAt returns the index at which a text stops being UTF-8.
 func invalidAt(text []byte) int {
 	at := 0
 	for {
@@ -210,8 +208,8 @@ func invalidAt(text []byte) int {
 	}
 }
 
-// Printable is as much of a name of the sender's making as an error may show: what looks like a name. A
-// member called "Authorization: Bearer ..." by mistake must not put a secret into a log.
+// Printable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes. A
+// member that is called "Authorization: Bearer ..." by mistake must not put a secret into a log.
 func Printable(name string) string {
 	const longest = 40
 	for at := range len(name) {
@@ -223,4 +221,3 @@ func Printable(name string) string {
 	}
 	return name
 }
-

@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// pair is a member in a form that reads well when a test fails.
+// pair is a member in a form that is readable in a test's output.
 type pair struct{ Name, Value string }
 
 func pairs(members []strictjson.Member) []pair {
@@ -64,7 +64,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// A value shares the text's memory, so growing one must not write over what follows it.
+// A value shares the memory of the text, so appending to it must not overwrite the text after it.
 func TestGrownValueLeavesTheTextAlone(t *testing.T) {
 	const original = `{"a":1,"b":[2,3]}`
 	text := []byte(original)
@@ -83,7 +83,7 @@ func TestGrownValueLeavesTheTextAlone(t *testing.T) {
 	}
 }
 
-func TestObjectTellsWhereItStopsBeingJSON(t *testing.T) {
+func TestSyntaxErrorPosition(t *testing.T) {
 	tests := map[string]struct {
 		text         string
 		line, column int
@@ -126,13 +126,13 @@ func TestObjectTellsWhereItStopsBeingJSON(t *testing.T) {
 				t.Errorf("got %q, want it to say %q", syntax.Problem, test.problem)
 			}
 			if !strings.Contains(err.Error(), "not JSON: line ") {
-				t.Errorf("%q does not tell that it is not JSON, and where", err)
+				t.Errorf("%q does not say that it is not JSON, and where", err)
 			}
 		})
 	}
 }
 
-func TestObjectEndsEarly(t *testing.T) {
+func TestObjectRefusesTruncatedText(t *testing.T) {
 	const text = `{"name":["v\"",{"x":-1.5e+3}],"é":null}`
 	for length := range text {
 		_, err := strictjson.Object([]byte(text[:length]))
@@ -169,7 +169,7 @@ func TestObjectRefuses(t *testing.T) {
 	}
 }
 
-// A text of brackets only must not cost a stack: it is refused, or read, but the handler lives on.
+// Deep nesting must not exhaust the stack.
 func TestObjectDeepNesting(t *testing.T) {
 	const depth = 100_000
 	open, shut := strings.Repeat("[", depth), strings.Repeat("]", depth)
@@ -226,13 +226,13 @@ func TestElements(t *testing.T) {
 	}
 	for _, value := range []string{`{}`, `"[]"`, `1`, `true`, `null`} {
 		if _, err := strictjson.Elements([]byte(value)); err == nil || !strings.Contains(err.Error(), "want an array, not ") {
-			t.Errorf("%s: got %v, want that it is no array", value, err)
+			t.Errorf("%s: got %v, want an error about the kind", value, err)
 		}
 	}
 }
 
 func TestMembers(t *testing.T) {
-	members, err := strictjson.Members([]byte(`{ "b" : { "x" : 1 } , "a" : 2 }`))
+	members, err := strictjson.Object([]byte(`{ "b" : { "x" : 1 } , "a" : 2 }`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,7 +247,7 @@ func TestMembers(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := strictjson.Members([]byte(test.value)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := strictjson.Object([]byte(test.value)); err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
@@ -272,7 +272,7 @@ func TestIn(t *testing.T) {
 				t.Errorf("got %q, want %q", test.err, test.want)
 			}
 			if !errors.Is(test.err, cause) {
-				t.Error("the cause got lost")
+				t.Error("errors.Is does not find the cause")
 			}
 		})
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-// String reads a value that must be a string.
+// String reads a JSON string.
 func String(value json.RawMessage) (string, error) {
 	text, err := Bytes(value)
 	return string(text), err
 }
 
-// Bytes is [String] for a long text. The result shares the memory of the value if that has no escapes.
+// Bytes reads a JSON string that may be long. The result shares the memory of a value without escapes.
 func Bytes(value json.RawMessage) ([]byte, error) {
 	if jsontext.Value(value).Kind() != '"' {
 		return nil, wrongType('"', value)
@@ -33,7 +33,7 @@ func Bytes(value json.RawMessage) ([]byte, error) {
 	return text, nil
 }
 
-// Int reads a member's value that must be a whole number from lowest to highest.
+// Int reads a whole number from lowest to highest.
 func Int(value json.RawMessage, lowest, highest int) (int, error) {
 	n, err := strconv.Atoi(string(value))
 	if err != nil || n < lowest || n > highest {
@@ -42,7 +42,7 @@ func Int(value json.RawMessage, lowest, highest int) (int, error) {
 	return n, nil
 }
 
-// Number reads a member's value that must be a finite number.
+// Number reads a finite number.
 func Number(value json.RawMessage) (float64, error) {
 	if jsontext.Value(value).Kind() != '0' {
 		return 0, wrongType('0', value)
@@ -54,7 +54,7 @@ func Number(value json.RawMessage) (float64, error) {
 	return n, nil
 }
 
-// Time reads a member's value that must be a time as RFC 3339 writes it. The result is in UTC.
+// Time reads a time in the format of RFC 3339. It returns the time in UTC.
 func Time(value json.RawMessage) (time.Time, error) {
 	text, err := String(value)
 	if err != nil {
@@ -70,8 +70,7 @@ func Time(value json.RawMessage) (time.Time, error) {
 	return t, nil
 }
 
-// Duration reads a member's value that must be a duration: a Go duration ("90s", "6h") or a number of
-// seconds. It is never negative.
+// Duration reads a duration: a Go duration ("90s", "6h") or a number of seconds. It is never negative.
 func Duration(value json.RawMessage) (time.Duration, error) {
 	invalid := errors.New(`want a duration such as "90s" or "6h", or a number of seconds`)
 	if jsontext.Value(value).Kind() != '"' {

@@ -46,6 +46,7 @@ func TestStringRefuses(t *testing.T) {
 		"second_half":            {`"\udc00a"`, "half of a surrogate pair"},
 		"first_half_twice":       {`"\ud83d\ud83d\ude00"`, "half of a surrogate pair"},
 		"half_in_capitals":       {`"\uD800"`, "half of a surrogate pair"},
+		"half_after_escape":      {`"\\ufffd\ud800"`, "half of a surrogate pair"},
 		"half_after_backslash":   {`"\\\ud800"`, "half of a surrogate pair"},
 		"half_after_pair":        {`"\ud83d\ude00\ude00"`, "half of a surrogate pair"},
 		"half_after_replacement": {`"\ufffd�\ud800"`, "half of a surrogate pair"},

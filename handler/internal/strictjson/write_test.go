@@ -8,7 +8,7 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// FuzzAppendString: what is written is what encoding/json reads as the text.
+// FuzzAppendString checks that encoding/json reads the string back as the same text.
 func FuzzAppendString(f *testing.F) {
 	for _, text := range []string{"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff", "😀", strings.Repeat("x", 300)} {
 		f.Add("", text)
@@ -27,7 +27,7 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
-// asJSON is the text as it comes out of encoding/json: each byte that is not UTF-8 is a U+FFFD of its own.
+// asJSON returns the text after a round trip through encoding/json, which replaces each byte that is not UTF-8 by U+FFFD.
 func asJSON(t *testing.T, text string) (read string) {
 	t.Helper()
 	written, err := json.Marshal(text)
