@@ -14,9 +14,9 @@ func Diff(before, after []byte, secrets Secrets) []byte {
 	if bytes.Equal(before, after) {
 		return nil
 	}
-	was := &masker{secrets: secrets}
+	was, is := newMasker(secrets), newMasker(secrets)
 	old := was.content(before)
-	is := &masker{secrets: secrets, before: was.hidden}
+	is.before = was.hidden
 	changes := diff.Diff("before", old, "after", is.content(after))
 	if changes == nil {
 		return []byte("(they differ only in what is not shown, such as spacing)\n")

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
 )
 
@@ -17,47 +18,57 @@ const (
 	Revealed Secrets = true
 )
 
-// masker hides secrets. It remembers which, so that another masker can tell those that differ.
+// masker hides secrets, and remembers them so that another masker can mark those that differ.
 type masker struct {
 	secrets Secrets
-	// hidden are the secrets by where they stand, in their order; before are those of the text that this
-	// one is compared with, nil when it is compared with none.
+	// hidden are the secrets by their position, in order. Before are those of the content to compare with; nil if there
+	// is none.
 	hidden, before map[string][]string
 	count          int
+	// embedded are the members that embed content, by their path in lower case. Opaque are the names of those that are
+	// base64.
+	embedded map[string]envelope.Embedded
+	opaque   map[string]bool
 }
 
-const (
-	masked  = "***"
-	changed = "*** (changed)"
-)
+func newMasker(secrets Secrets) *masker {
+	m := &masker{secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{}, opaque: map[string]bool{}}
+	for _, e := range envelope.EmbeddedMembers() {
+		m.embedded[strings.ToLower("."+strings.Join(e.Path, "."))] = e
+		if e.Base64 {
+			m.opaque[strings.ToLower(e.Path[len(e.Path)-1])] = true
+		}
+	}
+	return m
+}
 
-// hide returns what is shown in place of a secret.
+// isOpaque reports whether a member is base64 of content that may hold secrets. In broken JSON nobody knows whether it is
+// complete.
+func (m *masker) isOpaque(name string) bool { return m.opaque[strings.ToLower(name)] }
+
+// hide returns the text to show instead of a secret.
 func (m *masker) hide(where, value string) string {
 	if m.secrets == Revealed || value == "" {
 		return value
-	}
-	if m.hidden == nil {
-		m.hidden = map[string][]string{}
 	}
 	n := len(m.hidden[where])
 	m.hidden[where] = append(m.hidden[where], value)
 	m.count++
 	if n < len(m.before[where]) && m.before[where][n] != value {
-		return changed
+		return "*** (changed)"
 	}
-	return masked
+	return "***"
 }
 
-// schemes are the ways to authorize whose names stand before a credential. Any other first word may be part
-// of the secret.
+// schemes are the authorization schemes that come before a credential. Any other first word may be part of the secret.
 var schemes = []string{
 	"basic", "bearer", "digest", "negotiate", "ntlm", "dpop", "hawk", "sharedkey", "sharedkeylite", "apikey", "aws4-hmac-sha256", "token",
 }
 
-// secret hides a value, but for the name of a scheme before it.
-func (m *masker) secret(where, value string) string {
-	scheme, rest, ok := strings.Cut(value, " ")
-	if ok && rest != "" && slices.Contains(schemes, strings.ToLower(scheme)) {
+// credential hides a value except for the name of an authorization scheme.
+func (m *masker) credential(where, value string) string {
+	scheme, rest, _ := strings.Cut(value, " ")
+	if rest != "" && slices.Contains(schemes, strings.ToLower(scheme)) {
 		return scheme + " " + m.hide(where, rest)
 	}
 	return m.hide(where, value)
@@ -66,13 +77,13 @@ func (m *masker) secret(where, value string) string {
 // header returns what may be shown of a header's value.
 func (m *masker) header(where, name, value string) string {
 	if secret.Is(name) {
-		return m.secret(where, value)
+		return m.credential(where, value)
 	}
 	return m.text(where, value)
 }
 
-// url returns what may be shown of a URL, or of the path and query of one: the names of a query's
-// parameters, and neither their values nor user info.
+// url returns what may be shown of a URL, or of the path and query of one: the names of query parameters, but neither
+// their values nor user info.
 func (m *masker) url(where, text string) string {
 	if m.secrets == Revealed {
 		return text
@@ -81,7 +92,15 @@ func (m *masker) url(where, text string) string {
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	shown := m.authority(where, rest)
 	if hasQuery {
-		shown += "?" + m.query(where, query)
+		parts := strings.Split(query, "&")
+		for i, part := range parts {
+			if name, value, ok := strings.Cut(part, "="); ok {
+				parts[i] = name + "=" + m.hide(where+"?"+name, value)
+			} else {
+				parts[i] = m.hide(where+"?", part)
+			}
+		}
+		shown += "?" + strings.Join(parts, "&")
 	}
 	if hasFragment {
 		shown += "#" + m.hide(where+"#", fragment)
@@ -89,19 +108,7 @@ func (m *masker) url(where, text string) string {
 	return shown
 }
 
-func (m *masker) query(where, query string) string {
-	parts := strings.Split(query, "&")
-	for i, part := range parts {
-		if name, value, ok := strings.Cut(part, "="); ok {
-			parts[i] = name + "=" + m.hide(where+"?"+name, value)
-		} else {
-			parts[i] = m.hide(where+"?", part)
-		}
-	}
-	return strings.Join(parts, "&")
-}
-
-// authority hides the user info of a URL without a query, and in its path what a telling name stands before.
+// authority hides the user info of a URL without a query, and the values of secret names in its path.
 func (m *masker) authority(where, text string) string {
 	start := urlStart(text)
 	if start == 0 {
@@ -111,11 +118,11 @@ func (m *masker) authority(where, text string) string {
 	at := strings.LastIndexByte(text[start:end], '@')
 	if at < 0 && !hasPort(text[start:end]) { // a password may hold a slash that should have been escaped
 		at = strings.LastIndexByte(text[start:], '@')
+		if at < 0 { // the user info was cut off
+			return text[:start] + m.hide(where+"@", text[start:])
+		}
 	}
-	switch {
-	case at < 0 && !hasPort(text[start:end]): // user info that was cut off
-		return text[:start] + m.hide(where+"@", text[start:])
-	case at < 0:
+	if at < 0 {
 		return text[:end] + m.pairs(where, text[end:])
 	}
 	at += start
@@ -123,19 +130,15 @@ func (m *masker) authority(where, text string) string {
 	return text[:start] + m.hide(where+"@", text[start:at]) + text[at:end] + m.pairs(where, text[end:])
 }
 
-// hasPort reports whether what follows an authority's last colon is a port, if there is one.
+// hasPort reports whether the text after an authority's last colon, if there is one, is a port.
 func hasPort(authority string) bool {
 	colon := strings.LastIndexByte(authority, ':')
 	return colon < strings.LastIndexByte(authority, ']') || strings.Trim(authority[colon+1:], "0123456789") == "" || colon < 0
 }
 
-// urlStart is where the authority begins in a text that begins with a scheme; 0 when it does not. JSON may
-// have its slashes escaped.
+// urlStart returns where the authority begins in a text that begins with a scheme, otherwise 0. JSON may escape slashes.
 func urlStart(text string) int {
-	scheme := 0
-	for scheme < len(text) && inName(text[scheme]) {
-		scheme++
-	}
+	scheme := spanOf(text, inName)
 	for _, separator := range []string{"://", `:\/\/`} {
 		if scheme > 0 && strings.HasPrefix(text[scheme:], separator) {
 			return scheme + len(separator)
@@ -144,7 +147,7 @@ func urlStart(text string) int {
 	return 0
 }
 
-// form returns what may be shown of an HTML form as it is sent.
+// form returns what may be shown of an encoded HTML form.
 func (m *masker) form(where, body string) string {
 	if m.secrets == Revealed {
 		return body
@@ -158,10 +161,8 @@ func (m *masker) form(where, body string) string {
 		}
 		plain, err := url.QueryUnescape(name)
 		if err != nil || secret.Is(plain) {
-			parts[i] = name + "=" + m.hide(where+"&"+name, value)
-			continue
-		}
-		if plain, err := url.QueryUnescape(value); err == nil {
+			value = m.hide(where+"&"+name, value)
+		} else if plain, err := url.QueryUnescape(value); err == nil {
 			if shown := m.text(where+"&"+name, plain); shown != plain {
 				value = shown
 			}

@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"encoding/json"
 	"strings"
 
 	"asynccaller/handler/internal/secret"
@@ -20,10 +19,10 @@ func (m *masker) broken(where, text string) string {
 		}
 		literal := text[at : at+quotedLength(text[at:])]
 		at += len(literal)
-		name := meant(literal)
+		name := unquote(literal)
 		b.WriteString(m.literal(where, literal))
 		value := skipSpace(text, at)
-		if value == len(text) || text[value] != ':' || !secret.Is(name) && !isOpaque(name) {
+		if value == len(text) || text[value] != ':' || !secret.Is(name) && !m.isOpaque(name) {
 			continue
 		}
 		value = skipSpace(text, value+1)
@@ -47,26 +46,11 @@ func brokenLength(text string) int {
 	return untilAny(text, "\n,}]")
 }
 
-// literal masks a string as it stands in JSON. It stays as it is spelled if there is nothing to hide.
+// literal masks a string in JSON. It keeps the spelling if there is nothing to hide.
 func (m *masker) literal(where, literal string) string {
-	plain := meant(literal)
-	shown := m.text(where, plain)
-	if shown == plain {
-		return literal
+	plain := unquote(literal)
+	if shown := m.text(where, plain); shown != plain {
+		return quote(shown)
 	}
-	p := &printer{limit: maxContent}
-	p.quote(shown)
-	return p.String()
-}
-
-// meant is the text that a string stands for. One that has no end, or escapes that JSON does not know, is
-// taken as it is.
-func meant(literal string) string {
-	var text string
-	for _, candidate := range []string{literal, literal + `"`} {
-		if json.Unmarshal([]byte(candidate), &text) == nil {
-			return text
-		}
-	}
-	return strings.Trim(literal, `"`)
+	return literal
 }

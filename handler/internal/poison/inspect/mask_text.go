@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"encoding/json"
 	"slices"
 	"strings"
 
@@ -14,12 +15,12 @@ func (m *masker) text(where, text string) string {
 		return text
 	}
 	if looksLikeJSON([]byte(text)) {
-		if root, ok := parse([]byte(text)); ok {
+		if json.Valid([]byte(text)) {
 			before := m.count
-			if m.mask(where, root); m.count == before {
-				return text
+			if compact := m.compact(where, []byte(text)); m.count > before {
+				return compact
 			}
-			return root.compact()
+			return text
 		}
 		text = m.broken(where, text)
 	}
@@ -36,10 +37,7 @@ func (m *masker) pairs(where, text string) string { return m.scan(where, text, f
 func (m *masker) scan(where, text string, urls bool) string {
 	var b strings.Builder
 	for at := 0; at < len(text); {
-		end := at
-		for end < len(text) && inName(text[end]) {
-			end++
-		}
+		end := at + spanOf(text[at:], inName)
 		if end == at {
 			b.WriteByte(text[at])
 			at++
@@ -52,7 +50,7 @@ func (m *masker) scan(where, text string, urls bool) string {
 			at = end
 			continue
 		}
-		if secret.Is(name) || isOpaque(name) {
+		if secret.Is(name) || m.isOpaque(name) {
 			from, to := valueOf(text, at, end)
 			if from < to && (secret.Is(name) || quoteLength(text[from:]) > 0) {
 				// Between them stand punctuation and, in XML, attributes.
@@ -69,14 +67,6 @@ func (m *masker) scan(where, text string, urls bool) string {
 
 func inName(c byte) bool {
 	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_' || c == '.'
-}
-
-// isOpaque knows the members of an envelope that are base64 of what may hold secrets. Where the JSON around
-// them is broken, they cannot be told to be whole.
-func isOpaque(name string) bool {
-	return slices.ContainsFunc([]string{"CallOut", "CallBack", "Context", "LatestResponse", "bodyBase64"}, func(known string) bool {
-		return strings.EqualFold(known, name)
-	})
 }
 
 // valueOf finds the value that belongs to the name at text[start:end]; from and to are equal when there is

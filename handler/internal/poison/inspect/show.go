@@ -11,6 +11,7 @@ package inspect
 import (
 	"bytes"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"mime"
@@ -70,7 +71,7 @@ const (
 
 // ShowCall returns what may be shown of an envelope's call.
 func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
-	m := &masker{secrets: secrets}
+	m := newMasker(secrets)
 	call := Call{
 		Method: printable(e.Call.Method), URL: printable(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
 	}
@@ -107,7 +108,7 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 // undecodable message has, the first 8 bytes are shown, too. It ends with a line feed unless there is no
 // content.
 func ShowContent(content []byte, secrets Secrets) []byte {
-	return (&masker{secrets: secrets}).content(content)
+	return newMasker(secrets).content(content)
 }
 
 func (m *masker) content(content []byte) []byte {
@@ -115,12 +116,9 @@ func (m *masker) content(content []byte) []byte {
 		return nil
 	}
 	var text string
-	root, ok := parse(content)
 	switch {
-	case ok:
-		m.layOut(root)
-		m.mask("", root)
-		text = root.text(maxContent)
+	case json.Valid(content):
+		text = m.layOut("", content, maxContent)
 	case isBinary(content):
 		text = dump(content, m.secrets)
 	case m.secrets == Masked && looksEncoded(content):
@@ -144,11 +142,8 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	if err != nil {
 		mediaType = strings.ToLower(contentType)
 	}
-	if strings.Contains(mediaType, "json") || looksLikeJSON(body) {
-		if root, ok := parse(body); ok {
-			m.mask(where, root)
-			return root.text(maxBody + 1), BodyJSON // one byte more tells that it was cut
-		}
+	if (strings.Contains(mediaType, "json") || looksLikeJSON(body)) && json.Valid(body) {
+		return m.layOut(where, body, maxBody+1), BodyJSON // one byte more shows that it was cut
 	}
 	switch {
 	case isBinary(body) && m.secrets == Revealed:
