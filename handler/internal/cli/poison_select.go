@@ -65,7 +65,7 @@ func reasons() []string {
 func poisonQueueNames() []string {
 	var names []string
 	for priority := range 11 {
-		names = append(names, queueFor(priority)+poison.Suffix)
+		names = append(names, queueFor(priority)+queue.PoisonSuffix)
 	}
 	return names
 }

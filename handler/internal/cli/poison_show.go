@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
 )
 
 func newPoisonShow(s Surroundings, options *poisonOptions) *cobra.Command {
@@ -60,10 +61,10 @@ Values that are secret by their names, user info and the values of queries are m
 type exhibit struct {
 	Message inspect.Message `json:"message"`
 	// Trail and Call are of an envelope, Content is what else there is.
-	Trail   []attempt  `json:"trail,omitempty"`
+	Trail   []attempt     `json:"trail,omitempty"`
 	Call    *inspect.Call `json:"call,omitempty"`
-	Content string     `json:"content,omitempty"`
-	Requeue prospect   `json:"requeue"`
+	Content string        `json:"content,omitempty"`
+	Requeue prospect      `json:"requeue"`
 }
 
 // attempt is one call of the trail.
@@ -99,7 +100,7 @@ func (d *desk) exhibit(ctx context.Context, f poison.Found, secrets inspect.Secr
 
 // prospect does with the message what requeue would, and lets the handler's rules judge what comes of it.
 func (d *desk) prospect(ctx context.Context, f poison.Found) prospect {
-	p := prospect{To: strings.TrimSuffix(f.Queue, poison.Suffix)}
+	p := prospect{To: strings.TrimSuffix(f.Queue, queue.PoisonSuffix)}
 	if p.To == f.Queue {
 		p.To = f.Main
 	}

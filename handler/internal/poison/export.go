@@ -14,14 +14,14 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// Record is an exported message: what is known of it, and its text, byte for byte as it stands on the queue.
-// Content that is not UTF-8 stands there in base64, so nothing is lost.
+// Record is an exported message: its description and its text, byte for byte as on the queue. Content that is not
+// UTF-8 is base64 there, so nothing is lost.
 type Record struct {
 	inspect.Message
 	Text string `json:"text"`
 }
 
-// maxRecord is more than a text of 64 KiB, each byte up to six in JSON, and all that is said of it.
+// maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
 const maxRecord = 1 << 20
 
 // WriteRecord writes a message as one line of JSON.
@@ -31,7 +31,7 @@ func WriteRecord(out io.Writer, f Found) error {
 	return encoder.Encode(Record{Message: f.Message, Text: f.Text})
 }
 
-// ReadRecords reads what WriteRecord wrote. Its error names the line.
+// ReadRecords reads the lines that WriteRecord wrote. Its error names the line.
 func ReadRecords(in io.Reader, see func(Record) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)
@@ -45,19 +45,22 @@ func ReadRecords(in io.Reader, see func(Record) error) error {
 			Record
 			Text *string `json:"text"`
 		}
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			return fmt.Errorf("line %d: not a line of an export: %w", n, err)
+		err := json.Unmarshal(lines.Bytes(), &r)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("not a line of an export: %w", err)
+		case r.Text == nil:
+			err = errors.New("text: missing: this is not a line of an export")
+		default:
+			r.Record.Text = *r.Text
+			err = see(r.Record)
 		}
-		if r.Text == nil {
-			return fmt.Errorf("line %d: text: missing: this is no line of an export", n)
-		}
-		r.Record.Text = *r.Text
-		if err := see(r.Record); err != nil {
+		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 	}
 	if errors.Is(lines.Err(), bufio.ErrTooLong) {
-		return fmt.Errorf("line %d: longer than %d bytes: this is no line of an export", n+1, maxRecord)
+		return fmt.Errorf("line %d: longer than %d bytes: this is not a line of an export", n+1, maxRecord)
 	}
 	return lines.Err()
 }
@@ -89,8 +92,11 @@ func (w *CSVWriter) Write(f Found) error {
 		f.Queue, f.ID, f.Since.Format(time.RFC3339), f.Reason, status, strconv.Itoa(f.Attempts), f.Method, f.Host, f.Path,
 		f.RequestID, expires, f.Detail, f.Text,
 	}
-	for i := range row {
-		row[i] = harmless(row[i])
+	for i, cell := range row {
+		// Keep spreadsheets from evaluating a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+			row[i] = "'" + cell
+		}
 	}
 	return w.out.Write(row)
 }
@@ -99,13 +105,4 @@ func (w *CSVWriter) Write(f Found) error {
 func (w *CSVWriter) Flush() error {
 	w.out.Flush()
 	return w.out.Error()
-}
-
-// harmless keeps a spreadsheet from taking a text for a formula
-// (https://owasp.org/www-community/attacks/CSV_Injection).
-func harmless(text string) string {
-	if text != "" && strings.ContainsRune("=+-@\t\r", rune(text[0])) {
-		return "'" + text
-	}
-	return text
 }

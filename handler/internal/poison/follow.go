@@ -7,23 +7,23 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// Follow shows messages as they arrive, until ctx ends: those that the source means and that were not there
-// when it began. Ready is called when it has begun. It looks at a queue once in each interval, at a long one
-// only when its length has changed. A message that was out of sight for a whole look is taken for a new one.
+// Follow shows the messages of the source that arrive after it has started, until ctx ends. It calls ready once it
+// has started. It reads a queue once per interval, and a long one only when its length has changed. A message that
+// was invisible during a whole read counts as a new one.
 func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, ready func(), see func(Found)) error {
 	queues := map[string]*followed{}
-	show, begun := func(Found) {}, false
+	show := func(Found) {}
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
-	for {
-		if err := a.news(ctx, s, queues, show); err != nil {
+	for started := false; ; started = true {
+		if err := a.readNew(ctx, s, queues, show); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
 			return err
 		}
-		if !begun {
-			show, begun = see, true
+		if !started {
+			show = see
 			ready()
 		}
 		select {
@@ -34,15 +34,14 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 	}
 }
 
-// followed is what is remembered of a queue: its length, and the messages of the last two looks, the one under
-// way included.
+// followed is the length of a queue and the IDs of its messages at the last read.
 type followed struct {
-	count          int
-	before, latest map[string]bool
+	count int
+	ids   map[string]bool
 }
 
-// news looks once, and shows what is new.
-func (a *Account) news(ctx context.Context, s Source, queues map[string]*followed, show func(Found)) error {
+// readNew reads the source's queues once, and shows the new messages.
+func (a *Account) readNew(ctx context.Context, s Source, queues map[string]*followed, show func(Found)) error {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return err
@@ -54,17 +53,17 @@ func (a *Account) news(ctx context.Context, s Source, queues map[string]*followe
 		}
 		q := queues[name]
 		if q == nil {
-			q = &followed{count: -1}
+			q = &followed{}
 			queues[name] = q
-		}
-		if q.count == count && count >= queue.MaxBatch { // a short queue is only peeked at
+		} else if q.count == count && count >= queue.MaxBatch { // a short queue is only peeked at
 			continue
 		}
-		q.count, q.before, q.latest = count, q.latest, map[string]bool{}
-		_, err = a.look(ctx, []string{name}, silent{}, func(queueName string, m queue.Message) {
-			known := q.before[m.ID] || q.latest[m.ID]
-			q.latest[m.ID] = true
-			if found, ok := a.read(s, queueName, m); ok && !known {
+		known := q.ids
+		q.count, q.ids = count, map[string]bool{}
+		_, err = a.scan(ctx, name, silent{}, func(m queue.Message) {
+			isNew := !known[m.ID] && !q.ids[m.ID]
+			q.ids[m.ID] = true
+			if found, ok := a.read(s, name, m); ok && isNew {
 				show(found)
 			}
 		})

@@ -194,7 +194,7 @@ func agreed(t *testing.T, runs, id string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer func() { _ = h.Close() }()
 	return h.Agreed
 }
 
@@ -251,9 +251,9 @@ func (k *killing) arrived(t *testing.T, runs, id string, r poison.Result) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.Close()
+	defer func() { _ = h.Close() }()
 	twice, more := 0, 0
-	for n, p := range h.Steps {
+	for n, p := range h.Steps() {
 		s, err := h.Step(n)
 		if err != nil {
 			t.Fatal(err)

@@ -4,39 +4,40 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 )
 
-// QueueSummary is what a poison queue holds.
+// QueueSummary describes a poison queue.
 type QueueSummary struct {
 	Queue string `json:"queue"`
 	// Main is the queue that it belongs to.
 	Main string `json:"main"`
-	// Messages is how many there are. Hidden is how many of them could not be looked at: somebody else has
-	// them, or they wait.
+	// Messages is the number of messages. Hidden is how many of them are invisible, because somebody else has
+	// received them or they are delayed.
 	Messages int `json:"messages"`
 	Hidden   int `json:"hidden,omitempty"`
-	// Oldest and Newest are when the first and the last came here; zero for an empty queue.
+	// Oldest and Newest are when the first and the last message arrived; zero for an empty queue.
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
-	// Expiring is how many will be deleted by storage, the first of them at NextExpiry. The host's own
-	// copies are, 7 days after it wrote them; see [Account.PlanKeep].
+	// Expiring is how many messages storage will delete, the first of them at NextExpiry. These are the messages
+	// that the host moved, 7 days after it wrote them; see [Account.PlanKeep].
 	Expiring   int       `json:"expiring,omitempty"`
 	NextExpiry time.Time `json:"nextExpiry,omitzero"`
 	// Reasons counts the messages by reason, the most frequent first.
 	Reasons []ReasonCount `json:"reasons"`
 }
 
-// ReasonCount is how many messages have a reason.
+// ReasonCount is the number of messages with a reason.
 type ReasonCount struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`
 }
 
-// Queues tells what the account's poison queues hold.
+// Queues describes the account's poison queues.
 func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
@@ -46,16 +47,15 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	for _, name := range poisonQueues(all) {
 		s := QueueSummary{Queue: name, Main: mainQueue(name), Reasons: []ReasonCount{}}
 		reasons := inspect.NewGroups(inspect.ByReason)
-		hidden, err := a.look(ctx, []string{name}, a.observer(), func(queueName string, m queue.Message) {
-			message := inspect.Read(a.reader(), queueName, m)
+		s.Hidden, err = a.scan(ctx, name, a.observer(), func(m queue.Message) {
+			message := inspect.Read(a.inspectRules(), name, m)
 			s.add(message)
 			reasons.Add(message)
 		})
 		if err != nil {
 			return summaries, err
 		}
-		s.Hidden = hidden
-		s.Messages += hidden
+		s.Messages += s.Hidden
 		for _, row := range reasons.Result() {
 			s.Reasons = append(s.Reasons, ReasonCount{Reason: row.Key, Count: row.Count})
 		}
@@ -81,48 +81,46 @@ func (s *QueueSummary) add(m inspect.Message) {
 	}
 }
 
-// mainQueue is the queue that a poison queue belongs to; the name itself for a queue that is none.
-func mainQueue(name string) string {
-	if len(name) > len(Suffix) && name[len(name)-len(Suffix):] == Suffix {
-		return name[:len(name)-len(Suffix)]
-	}
-	return name
-}
+// mainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
+func mainQueue(name string) string { return strings.TrimSuffix(name, queue.PoisonSuffix) }
 
-// Listed tells how complete a list is.
-type Listed struct {
-	// Matched messages were shown. Hidden ones could not be looked at: somebody else has them, or they wait.
-	Matched, Hidden int
-}
+// Listed is the number of messages of a list. Hidden messages could not be read, because somebody else has
+// received them or they are delayed.
+type Listed struct{ Matched, Hidden int }
 
-// List shows every message that the source means, in the order of the queues, and keeps none in memory.
-func (a *Account) List(ctx context.Context, s Source, see func(Found)) (Listed, error) {
+// List shows every message of the source, in the order of the queues, and keeps none in memory.
+func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed Listed, err error) {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return Listed{}, err
 	}
-	var listed Listed
-	listed.Hidden, err = a.look(ctx, names, a.observer(), func(queueName string, m queue.Message) {
-		if s.Limit > 0 && listed.Matched == s.Limit {
-			return
+	for _, name := range names {
+		hidden, err := a.scan(ctx, name, a.observer(), func(m queue.Message) {
+			if s.Limit > 0 && listed.Matched == s.Limit {
+				return
+			}
+			if found, ok := a.read(s, name, m); ok {
+				listed.Matched++
+				see(found)
+			}
+		})
+		listed.Hidden += hidden
+		if err != nil {
+			return listed, err
 		}
-		if found, ok := a.read(s, queueName, m); ok {
-			listed.Matched++
-			see(found)
-		}
-	})
-	return listed, err
+	}
+	return listed, nil
 }
 
-// Errors of Find.
+// Errors of Find and of plans.
 var (
 	// ErrNothing means that no message matches.
 	ErrNothing = errors.New("no message matches")
-	// ErrAmbiguous means that an id names several messages.
+	// ErrAmbiguous means that an ID names several messages.
 	ErrAmbiguous = errors.New("names several messages")
 )
 
-// Find returns the one message that an id names: its own or the beginning of it, or its call's.
+// Find returns the one message with the given ID: its own, the beginning of its own, or its request ID.
 func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) {
 	s.IDs, s.Limit = []string{id}, 2
 	var matches []Found
@@ -135,7 +133,7 @@ func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) 
 	case len(matches) == 0:
 		return Found{}, fmt.Errorf("%.80q: %w", id, ErrNothing)
 	case len(matches) > 1:
-		return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole id of one", id, ErrAmbiguous,
+		return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
 			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
 	}
 	return matches[0], nil

@@ -4,11 +4,14 @@ import (
 	"bufio"
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -16,23 +19,14 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/lease"
 )
 
-// Requeue is how messages are sent again.
+// Requeue says how messages are sent again.
 type Requeue struct {
-	// To is the queue; empty means the one that each message came from.
+	// To is the queue; empty means each message's own main queue.
 	To   string
 	Edit edit.Options
 	Pace journal.Pace
-}
-
-// PlanRequeue prepares to send messages again. What would only come back is refused.
-func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, error) {
-	if err := r.check(); err != nil {
-		return nil, err
-	}
-	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.again(r, time.Now()))
 }
 
 func (r Requeue) check() error {
@@ -45,9 +39,17 @@ func (r Requeue) check() error {
 	return nil
 }
 
-func (a *Account) again(r Requeue, now time.Time) change {
+// PlanRequeue prepares to send messages again. It refuses messages that would only come back.
+func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, error) {
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.requeue(r, time.Now()))
+}
+
+func (a *Account) requeue(r Requeue, now time.Time) change {
 	return func(ctx context.Context, f Found) (journal.Step, error) {
-		to, err := a.home(f.Message, r.To)
+		to, err := a.target(f.Message, r.To)
 		if err != nil {
 			return journal.Step{}, err
 		}
@@ -56,9 +58,9 @@ func (a *Account) again(r Requeue, now time.Time) change {
 	}
 }
 
-// home is the queue that a message goes back to. A message may name any queue, whoever wrote it; it is only
-// believed where a function app reads it.
-func (a *Account) home(m inspect.Message, to string) (string, error) {
+// target returns the queue to requeue a message to. A dead letter can name any queue, whoever wrote it, so that
+// queue is used only if a function app reads it.
+func (a *Account) target(m inspect.Message, to string) (string, error) {
 	main := mainQueue(m.Queue)
 	switch {
 	case to != "":
@@ -68,38 +70,38 @@ func (a *Account) home(m inspect.Message, to string) (string, error) {
 	case slices.Contains(a.AppQueues, m.Main):
 		return m.Main, nil
 	}
-	return "", fmt.Errorf("%s is no poison queue, so where it belongs is not known: say so with --to", m.Queue)
+	return "", fmt.Errorf("%s is not a poison queue, so the main queue is unknown: name it with --to", m.Queue)
 }
 
-// Preview shows what requeueing would change, and takes and changes nothing. After is nil for a message that
-// would be refused, and why says why.
+// Preview shows what requeueing would change, without changing anything. For a message that would be refused, after
+// is nil and why is the reason.
 func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
 	if err := r.check(); err != nil {
 		return Listed{}, err
 	}
-	again := a.again(r, time.Now())
+	requeue := a.requeue(r, time.Now())
 	return a.List(ctx, s, func(f Found) {
-		step, err := again(ctx, f)
+		step, err := requeue(ctx, f)
 		if err != nil {
 			see(f, "", nil, err)
 			return
 		}
-		see(f, step.To, a.reader().Content(step.After), nil)
+		see(f, step.To, a.inspectRules().Content(step.After), nil)
 	})
 }
 
-// PlanMove prepares to move messages, as they are, to another queue. It is no way to send them again:
-// that is requeue, which starts them afresh.
+// PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRequeue, which
+// resets their state.
 func (a *Account) PlanMove(ctx context.Context, s Source, to string) (*Plan, error) {
 	if !queue.ValidName(to) {
 		return nil, fmt.Errorf("queue %.80q: not the name of a queue", to)
 	}
 	all, err := a.reach(ctx)
+	if err == nil && !s.Force {
+		err = a.refuseAppQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
+	}
 	if err != nil {
 		return nil, err
-	}
-	if why := a.live(all, to); why != "" && !s.Force {
-		return nil, fmt.Errorf("queue %s: %w (%s): requeue sends messages there; --force moves them as they are", to, ErrAppQueue, why)
 	}
 	return a.plan(ctx, journal.Run{Command: "move"}, s, func(_ context.Context, f Found) (journal.Step, error) {
 		if f.Queue == to {
@@ -109,10 +111,10 @@ func (a *Account) PlanMove(ctx context.Context, s Source, to string) (*Plan, err
 	})
 }
 
-// Backup is what is kept of deleted messages.
+// Backup says which copy of deleted messages to keep.
 type Backup struct {
-	// Path is the file that they are exported to; empty for one beside the journal. None keeps nothing at
-	// all, so that the run cannot be undone.
+	// Path is the file to export them to; empty for one in the folder of journals. With None no copy is kept, so
+	// the run cannot be undone.
 	Path string
 	None bool
 }
@@ -123,9 +125,9 @@ func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup) (*Plan, er
 	if b.None {
 		return a.plan(ctx, run, s, func(context.Context, Found) (journal.Step, error) { return journal.Step{}, nil })
 	}
-	file, err := a.backup(b.Path)
+	file, err := a.createBackup(b.Path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("export before deleting: %w", err)
 	}
 	defer file.Close()
 	out := bufio.NewWriter(file)
@@ -133,42 +135,32 @@ func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup) (*Plan, er
 		return journal.Step{Before: f.Text}, WriteRecord(out, f)
 	})
 	if err == nil {
-		err = errors.Join(out.Flush(), file.Sync())
-	}
-	if err != nil {
-		if p != nil {
-			p.Discard(ctx)
+		p.Backup = file.Name()
+		if err = errors.Join(out.Flush(), file.Sync()); err == nil {
+			return p, nil
 		}
-		_ = os.Remove(file.Name())
-		return nil, fmt.Errorf("export before deleting: %w", err)
+		p.Discard(ctx)
 	}
-	p.Backup = file.Name()
-	return p, nil
+	_ = os.Remove(file.Name())
+	return nil, fmt.Errorf("export before deleting: %w", err)
 }
 
-func (a *Account) backup(path string) (*os.File, error) {
-	if path != "" {
-		file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names it
-		if err != nil {
-			return nil, fmt.Errorf("export before deleting: %w", err)
+func (a *Account) createBackup(path string) (*os.File, error) {
+	if path == "" {
+		if err := os.MkdirAll(string(a.Runs), 0o700); err != nil {
+			return nil, err
 		}
-		return file, nil
+		name := time.Now().UTC().Format("20060102-150405") + "-deleted-" + strings.ToLower(rand.Text()[:8]) + ".export"
+		path = filepath.Join(string(a.Runs), name)
 	}
-	if err := os.MkdirAll(string(a.Runs), 0o700); err != nil {
-		return nil, fmt.Errorf("export before deleting: %w", err)
-	}
-	file, err := os.CreateTemp(string(a.Runs), time.Now().UTC().Format("20060102-150405")+"-deleted-*.export")
-	if err != nil {
-		return nil, fmt.Errorf("export before deleting: %w", err)
-	}
-	return file, nil
+	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 }
 
 // Import says where exported messages are written.
 type Import struct {
 	// To is the queue; empty means the one that each message was exported from.
 	To string
-	// Force also writes to queues that a function app reads.
+	// Force allows queues that a function app reads.
 	Force bool
 }
 
@@ -183,20 +175,22 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 		return nil, err
 	}
 	err = ReadRecords(in, func(r Record) error {
-		name := cmp.Or(o.To, r.Queue)
-		if !queue.ValidName(name) {
-			return fmt.Errorf("queue: %.80q is not the name of a queue", name)
+		to := cmp.Or(o.To, r.Queue)
+		if !queue.ValidName(to) {
+			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
-		if why := a.live(all, name); why != "" && !o.Force {
-			return fmt.Errorf("queue %s: %w (%s): import to a poison queue, and requeue; --force writes there all the same", name, ErrAppQueue, why)
+		if !o.Force {
+			if err := a.refuseAppQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+				return err
+			}
 		}
 		if err := queue.CheckText(r.Text); err != nil {
 			return fmt.Errorf("text: %w", err)
 		}
-		return p.add(journal.Step{N: p.Total, To: name, After: r.Text, RequestID: r.RequestID})
+		return p.add(journal.Step{N: p.Total, To: to, After: r.Text, RequestID: r.RequestID})
 	})
 	if err == nil && p.Total == 0 {
-		err = fmt.Errorf("import: %w: the file holds none", ErrNothing)
+		err = fmt.Errorf("import: %w: the file has no messages", ErrNothing)
 	}
 	if err != nil {
 		p.Discard(ctx)
@@ -205,18 +199,17 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 	return p, nil
 }
 
-// PlanKeep prepares to write messages that storage would delete, those that the host moved itself, anew so
-// that they never expire, and to note on them what is known: on a dead letter as the handler would have, on
-// what is no envelope nothing.
+// PlanKeep prepares to keep messages that storage would delete, which are those that the host moved. It writes them
+// again without an expiry, and adds to an envelope the dead letter that the handler would have added.
 func (a *Account) PlanKeep(ctx context.Context, s Source) (*Plan, error) {
 	s.expiring = true
 	return a.plan(ctx, journal.Run{Command: "keep"}, s, func(_ context.Context, f Found) (journal.Step, error) {
-		return journal.Step{Before: f.Text, To: f.Queue, After: a.stamped(f)}, nil
+		return journal.Step{Before: f.Text, To: f.Queue, After: a.deadLettered(f)}, nil
 	})
 }
 
-// stamped is the text with what is known of the message; the text itself where nothing can be added.
-func (a *Account) stamped(f Found) string {
+// deadLettered returns the text with a dead letter, or the unchanged text if it takes none.
+func (a *Account) deadLettered(f Found) string {
 	if f.Reason != inspect.HostGaveUp {
 		return f.Text
 	}
@@ -234,8 +227,8 @@ func (a *Account) stamped(f Found) string {
 	return a.Rules.Encoding.Encode(content.Bytes)
 }
 
-// Keep is PlanKeep and Execute in one, for where nobody is there to agree: the journal is gone afterwards.
-// It returns how many messages were kept.
+// Keep plans and executes a keep on each of the queues, without a confirmation and without leaving a journal. It
+// returns the number of messages that were kept.
 func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err error) {
 	dir, err := os.MkdirTemp("", "async-caller-keep-*")
 	if err != nil {
@@ -255,9 +248,9 @@ func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err erro
 }
 
 func (a *Account) keep(ctx context.Context, name string) (Result, error) {
-	expiring, complete, err := a.expiring(ctx, name)
-	if err != nil || complete && !expiring {
-		return Result{}, ignoreMissing(err)
+	batch, err := a.peek(ctx, name)
+	if err != nil || len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
+		return Result{}, err // do not receive messages if peeking shows that nothing expires
 	}
 	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}})
 	if err != nil {
@@ -270,19 +263,5 @@ func (a *Account) keep(ctx context.Context, name string) (Result, error) {
 	return p.Execute(ctx)
 }
 
-// expiring peeks whether a queue has messages that expire. It is complete for a short queue, which then
-// nobody needs to disturb.
-func (a *Account) expiring(ctx context.Context, name string) (expiring, complete bool, err error) {
-	var batch []queue.Message
-	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
-		batch, err = a.Store.Peek(ctx, name, queue.MaxBatch)
-		return err
-	})
-	return slices.ContainsFunc(batch, expires), len(batch) < queue.MaxBatch, err
-}
-
-// expires reports whether storage will delete the message.
-func expires(m queue.Message) bool { return m.ExpiresAt.Year() < never }
-
-// never is the year in which storage says that a message without an end expires.
-const never = 9999
+// expires reports whether storage will delete the message. The expiry of any other message is in the year 9999.
+func expires(m queue.Message) bool { return m.ExpiresAt.Year() < 9999 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
@@ -13,30 +14,30 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// Plan is a run that is ready but was not agreed to: its messages are taken, nothing is changed. Execute or
-// Discard it.
+// Plan is a run that waits for a confirmation. Its messages are leased, but nothing is changed. The caller must
+// either Execute or Discard it.
 type Plan struct {
 	account *Account
 	journal *journal.Journal
-	hold    *lease.Hold
-	// stopRenewing ends the renewal of the leases.
+	leases  *lease.Holder
+	// stopRenewing ends the renewals of RenewLeases.
 	stopRenewing func()
-	// named are the messages that each id of the source names.
-	named map[string][]string
-	// of is the journal of the run that is to be undone, held so that nobody goes on with it; or nil.
-	of *journal.Journal
+	// matches are the messages that each ID of the source names.
+	matches map[string][]string
+	// undoes is the journal of the run that is undone, or nil. It is locked, so that nobody resumes that run.
+	undoes *journal.Journal
 
-	// Command is what will be done, Run the run's name.
+	// Command and Run are the command and the ID of the run.
 	Command, Run string
-	// Total is how many messages it is about: From and To count them by queue.
+	// Total is the number of messages, From and To are their numbers by queue.
 	Total    int
 	From, To map[string]int
-	// Refused is how many messages were meant but will be left alone; Refusals are the first of them.
+	// Refused is how many selected messages the run leaves alone; Refusals are the first of them.
 	Refused  int
 	Refusals []Refusal
-	// Hidden is how many messages could not be looked at: somebody else has them, or they wait.
+	// Hidden is how many messages could not be read, because somebody else has received them or they are delayed.
 	Hidden int
-	// Unmatched are the ids of the source that no message has.
+	// Unmatched are the IDs of the source that no message has.
 	Unmatched []string
 	// Backup is the file that the messages were exported to, or empty.
 	Backup string
@@ -48,13 +49,13 @@ type Refusal struct {
 	Why     string          `json:"why"`
 }
 
+// maxRefusals limits the refusals that a plan lists, and the reasons for skipping that a result lists.
 const maxRefusals = 20
 
-// change says what becomes of a message: what is written, and where. From, ID and receipt are filled in.
-// Its error is why the message is left alone.
+// change returns what is written for a message, and to which queue. Its error is the reason to refuse the message.
 type change func(ctx context.Context, f Found) (journal.Step, error)
 
-// plan takes the messages that the source means and writes down what will become of each.
+// plan leases the source's messages and plans the change of each.
 func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change change) (*Plan, error) {
 	names, err := a.queues(ctx, s)
 	if err != nil {
@@ -69,36 +70,11 @@ func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change ch
 			break
 		}
 	}
-	p.hold.GiveBackOthers(ctx)
 	if err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs)); err != nil {
 		p.Discard(ctx)
 		return nil, err
 	}
 	return p, nil
-}
-
-// checkIDs finds the ids that no message has, and refuses a beginning that several have: one of them was
-// meant.
-func (p *Plan) checkIDs(ids []string) error {
-	for _, id := range ids {
-		switch found := p.named[id]; {
-		case len(found) == 0:
-			p.Unmatched = append(p.Unmatched, id)
-		case len(found) > 1:
-			return fmt.Errorf("%.80q %w: %s and %s; give the whole id of each that you mean", id, ErrAmbiguous, found[0], found[1])
-		}
-	}
-	return nil
-}
-
-// name notes which messages an id names. A call's id may name several, which are all meant.
-func (p *Plan) name(ids []string, m inspect.Message) {
-	for _, id := range ids {
-		if !inspect.MatchID(m, id) || len(p.named[id]) > 0 && id == m.RequestID {
-			continue
-		}
-		p.named[id] = append(p.named[id], m.ID)
-	}
 }
 
 func (a *Account) newPlan(run journal.Run) (*Plan, error) {
@@ -109,29 +85,34 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 	}
 	p := &Plan{
 		account: a, journal: j, Command: run.Command, Run: j.Run.ID,
-		From: map[string]int{}, To: map[string]int{}, named: map[string][]string{}, stopRenewing: func() {},
+		From: map[string]int{}, To: map[string]int{}, matches: map[string][]string{}, stopRenewing: func() {},
 	}
-	if p.hold, err = newHold(a, j); err != nil {
+	if p.leases, err = newHolder(a, j); err != nil {
 		_ = j.Discard()
 		return nil, err
 	}
 	return p, nil
 }
 
-// take goes through one queue.
+// newHolder returns a holder that records new receipts in the journal. If that fails, so does the next record.
+func newHolder(a *Account, j *journal.Journal) (*lease.Holder, error) {
+	return lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) })
+}
+
+// take leases the selected messages of one queue.
 func (p *Plan) take(ctx context.Context, s Source, name string, change change) error {
 	total, err := p.account.count(ctx, name)
 	if err != nil {
 		return err
 	}
-	n, failed := 0, error(nil)
+	seen, failed := 0, error(nil)
 	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
-	seen, err := p.hold.Take(ctx, name, lease.Choice{
-		Most:   s.all(),
+	err = p.leases.Take(ctx, name, total, lease.Selection{
+		Most:   s.isWholeQueue(),
 		Enough: func() bool { return failed != nil || ctx.Err() != nil || full() },
-		Choose: func(m queue.Message) (number int, keep bool) {
-			n++
-			p.account.observer().Scanned(name, n, total)
+		Select: func(m queue.Message) (number int, hold bool) {
+			seen++
+			p.account.observer().Scanned(name, seen, total)
 			if failed != nil || full() {
 				return 0, false
 			}
@@ -139,54 +120,77 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change) e
 			if !ok {
 				return 0, false
 			}
-			p.name(s.IDs, found.Message)
+			p.match(s.IDs, found.Message)
 			number = p.Total
-			keep, failed = p.choose(ctx, found, m.PopReceipt, change)
-			return number, keep
+			hold, failed = p.step(ctx, found, m.PopReceipt, change)
+			return number, hold
 		},
 	})
 	if !full() {
 		p.Hidden += max(total-seen, 0)
 	}
-	return errors.Join(failed, err)
+	return errors.Join(failed, ignoreMissing(err))
 }
 
-// all reports whether the source means whole queues.
-func (s Source) all() bool {
-	f := s.Filter
-	return len(s.IDs) == 0 && s.Limit == 0 && !s.expiring && f.ID == "" && f.RequestID == "" && f.Text == "" && f.Group == nil &&
-		f.Since.IsZero() && f.Until.IsZero() && f.MinAttempts == 0 &&
-		len(f.Reasons)+len(f.Statuses)+len(f.Hosts)+len(f.Methods) == 0
+// isWholeQueue reports whether the source selects every message of its queues.
+func (s Source) isWholeQueue() bool {
+	return len(s.IDs) == 0 && s.Limit == 0 && !s.expiring && reflect.ValueOf(s.Filter).IsZero()
 }
 
-// choose writes down what becomes of a message, or that it is left alone.
-func (p *Plan) choose(ctx context.Context, f Found, popReceipt string, change change) (taken bool, err error) {
-	step, why := change(ctx, f)
-	if why != nil {
-		p.Refused++
-		if len(p.Refusals) < maxRefusals {
-			p.Refusals = append(p.Refusals, Refusal{Message: f.Message, Why: why.Error()})
+// match records which IDs name a message. A request ID may name several messages; all of them are meant.
+func (p *Plan) match(ids []string, m inspect.Message) {
+	for _, id := range ids {
+		if inspect.MatchID(m, id) && (len(p.matches[id]) == 0 || id != m.RequestID) {
+			p.matches[id] = append(p.matches[id], m.ID)
 		}
+	}
+}
+
+// checkIDs collects the IDs that no message has, and refuses the beginning of an ID that several messages have.
+func (p *Plan) checkIDs(ids []string) error {
+	for _, id := range ids {
+		switch found := p.matches[id]; {
+		case len(found) == 0:
+			p.Unmatched = append(p.Unmatched, id)
+		case len(found) > 1:
+			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, ErrAmbiguous, found[0], found[1])
+		}
+	}
+	return nil
+}
+
+// step plans the change of one message, or its refusal.
+func (p *Plan) step(ctx context.Context, f Found, popReceipt string, change change) (planned bool, err error) {
+	s, why := change(ctx, f)
+	if why != nil {
+		p.refuse(f.Message, why.Error())
 		return false, nil
 	}
-	step.N, step.From, step.ID, step.PopReceipt = p.Total, f.Queue, f.ID, popReceipt
-	step.RequestID = cmp.Or(f.RequestID, f.ID) // as the call is named
-	if step.After == step.Before {
-		step.After = ""
+	s.N, s.From, s.ID, s.PopReceipt = p.Total, f.Queue, f.ID, popReceipt
+	s.RequestID = cmp.Or(f.RequestID, f.ID) // the handler uses the same default
+	if s.After == s.Before {
+		s.After = ""
 	}
-	return true, p.add(step)
+	return true, p.add(s)
 }
 
-func (p *Plan) add(step journal.Step) error {
-	if err := p.journal.Plan(step); err != nil {
+func (p *Plan) refuse(m inspect.Message, why string) {
+	p.Refused++
+	if len(p.Refusals) < maxRefusals {
+		p.Refusals = append(p.Refusals, Refusal{m, why})
+	}
+}
+
+func (p *Plan) add(s journal.Step) error {
+	if err := p.journal.Plan(s); err != nil {
 		return err
 	}
 	p.Total++
-	if step.From != "" {
-		p.From[step.From]++
+	if s.From != "" {
+		p.From[s.From]++
 	}
-	if step.To != "" {
-		p.To[step.To]++
+	if s.To != "" {
+		p.To[s.To]++
 	}
 	return nil
 }
@@ -195,9 +199,9 @@ func (p *Plan) add(step journal.Step) error {
 func (p *Plan) RenewLeases(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
-	go func() { // ends with stopRenewing
+	go func() {
 		defer close(done)
-		p.hold.Renew(ctx)
+		p.leases.Renew(ctx)
 	}()
 	p.stopRenewing = func() {
 		cancel()
@@ -205,51 +209,42 @@ func (p *Plan) RenewLeases(ctx context.Context) {
 	}
 }
 
-// Discard gives the messages back. Nothing was changed.
+// Discard releases the messages and removes the journal.
 func (p *Plan) Discard(ctx context.Context) {
 	p.stopRenewing()
-	p.hold.Close(ctx)
+	p.leases.Close(ctx)
 	_ = p.journal.Discard()
-	if p.of != nil {
-		_ = p.of.Close()
+	if p.undoes != nil {
+		_ = p.undoes.Close()
 	}
 	if p.Backup != "" {
 		_ = os.Remove(p.Backup)
 	}
 }
 
-// Execute does what was planned. It may be called once. When ctx ends it finishes what it has begun and
-// leaves the rest: see [Account.Resume].
+// Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
+// [Account.Resume].
 func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	p.stopRenewing()
-	defer func() { err = errors.Join(err, p.journal.Close()) }()
-	defer p.hold.Close(ctx) // before the journal: it notes receipts
-	if p.of != nil {
-		defer func() { err = errors.Join(err, p.of.Close()) }()
-		if err := p.of.Undone(p.Run); err != nil { // counts from the moment that we are agreed to
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	if p.undoes != nil {
+		if err := p.undoes.Undone(p.Run); err != nil { // takes effect with Go
 			return Result{}, err
 		}
 	}
 	if err := p.journal.Go(); err != nil {
 		return Result{}, err
 	}
-	history, err := p.account.Runs.Read(p.Run)
-	if err != nil {
-		return Result{}, err
-	}
-	defer history.Close()
-	r := newRun(p.account, p.journal, history, p.hold)
-	if p.of != nil {
-		if err := adopt(p.hold, history); err != nil {
-			return Result{}, err
-		}
-	}
-	err = r.perform(ctx)
-	return r.result(), err
+	return p.perform(ctx)
 }
 
-// newHold returns a hold that notes new receipts in the journal. That a note fails shows with the next one
-// that matters.
-func newHold(a *Account, j *journal.Journal) (*lease.Hold, error) {
-	return lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) })
+// close releases the remaining messages and closes the journals.
+func (p *Plan) close(ctx context.Context) (err error) {
+	if p.leases != nil {
+		p.leases.Close(ctx) // before the journal, which records the receipts
+	}
+	if p.undoes != nil {
+		err = p.undoes.Close()
+	}
+	return errors.Join(p.journal.Close(), err)
 }

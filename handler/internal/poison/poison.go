@@ -1,13 +1,14 @@
-// Package poison is for the people who must deal with messages that could not be delivered: it lists what
-// stands on the poison queues of an account and why, sends it again, moves, deletes, exports and imports
-// it, and takes back what a run has done. The command line uses it; anything else that faces a person can.
+// Package poison handles messages that could not be delivered: it lists the messages on the poison queues of an
+// account with their reasons, requeues, moves, deletes, exports and imports them, and undoes these changes. The
+// command line uses it; another front end could use it as well.
 //
-// What changes queues is a run: [Plan] says beforehand what it will do, a journal notes what it does, and
-// [Account.Resume] and [Account.Undo] go by that journal. A run writes first and deletes after, so whatever
-// happens a message is in one place, or for a moment in two, but never in none.
+// A change of queues is a run. A [Plan] says what the run will do, a journal records what it does, and
+// [Account.Resume] and [Account.PlanUndo] use that journal. A run writes a message to its new queue before it
+// deletes it from the old one. Whenever a run is interrupted, each message is on one queue or on both.
 package poison
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,17 +23,14 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// Suffix is what the name of a poison queue ends in.
-const Suffix = "-poison"
-
 // Account is a storage account with poison queues. It is safe for concurrent use.
 type Account struct {
-	// Store is the account's queues, Name its queue endpoint without scheme and secrets.
+	// Store gives access to the account's queues. Name is its queue endpoint without scheme and secrets.
 	Store queue.Store
 	Name  string
 	// Rules are the handler's.
 	Rules edit.Rules
-	// Runs is where journals are kept.
+	// Runs is the folder of journals.
 	Runs journal.Folder
 	// AppQueues are the queues that function apps are known to read.
 	AppQueues []string
@@ -43,163 +41,17 @@ type Account struct {
 // ErrAppQueue means that a function app reads the queue. Taking messages from it would disturb the app.
 var ErrAppQueue = errors.New("a function app reads it")
 
-// Observer is told how work goes. Its methods may be called from several goroutines.
+// Observer follows the progress of an operation. Its methods may be called from several goroutines.
 type Observer interface {
-	// Scanned is told how many messages of a queue have been looked at so far, and about how many it has.
+	// Scanned reports how many messages of a queue were read, and about how many it has.
 	Scanned(queueName string, seen, total int)
-	// Advanced is told how many of a run's messages are over and done with.
+	// Advanced reports how many messages of a run are finished.
 	Advanced(done, total int)
-	// Note is told what a person should know.
+	// Note passes a text for the user.
 	Note(text string)
 }
 
-// Source says which messages are meant.
-type Source struct {
-	// Queues are where they stand; empty means every poison queue of the account.
-	Queues []string
-	// IDs, unless empty, are the messages, as [inspect.MatchID] takes them; Filter chooses among them.
-	IDs    []string
-	Filter inspect.Filter
-	// Limit is the largest number of messages; 0 for all.
-	Limit int
-	// Force also takes from queues that a function app reads.
-	Force bool
-
-	// expiring means only messages that storage will delete.
-	expiring bool
-}
-
-// Found is a message, and what it holds.
-type Found struct {
-	inspect.Message
-	// Text is what stands on the queue, Content what it says, decoded as far as it can be.
-	Text    string
-	Content []byte
-}
-
-func (a *Account) reader() inspect.Rules {
-	return inspect.Rules{Encoding: a.Rules.Encoding, Decision: a.Rules.Decision}
-}
-
-// read looks at one message of a queue, and reports whether the source means it.
-func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool) {
-	if s.expiring && !expires(m) {
-		return Found{}, false
-	}
-	rules := a.reader()
-	found := Found{Message: inspect.Read(rules, queueName, m), Text: m.Text, Content: rules.Content(m.Text)}
-	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return inspect.MatchID(found.Message, id) })
-	return found, named && s.Filter.Match(found.Message, found.Content)
-}
-
-// queues are the names of the source's queues. They are checked: a queue that a function app reads is
-// refused, because every message that is looked at is away for a moment, and counts as delivered once more.
-func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
-	all, err := a.reach(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if len(s.Queues) == 0 {
-		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.live(all, name) != "" }), nil
-	}
-	for _, name := range s.Queues {
-		if !slices.Contains(all, name) {
-			return nil, fmt.Errorf("queue %s: %w; the account's poison queues are: %s", name, queue.ErrNoQueue, list(poisonQueues(all)))
-		}
-		if why := a.live(all, name); why != "" && !s.Force {
-			return nil, fmt.Errorf("queue %s: %w (%s); its poison queue is %s; --force takes from it all the same", name, ErrAppQueue, why, name+Suffix)
-		}
-	}
-	return s.Queues, nil
-}
-
-// reach is names for the beginning of a command: a person waits, and as a rule it is the wrong account, or
-// this machine may not reach it.
-func (a *Account) reach(ctx context.Context) ([]string, error) {
-	ctx, cancel := context.WithTimeout(ctx, firstPatience)
-	defer cancel()
-	all, err := a.names(ctx)
-	if err != nil && !errors.Is(err, queue.ErrRefused) {
-		err = fmt.Errorf("storage cannot be reached: %w; is AzureWebJobsStorage the right account, and is it reachable from here?", err)
-	}
-	return all, err
-}
-
-func (a *Account) names(ctx context.Context) ([]string, error) {
-	var all []string
-	err := lease.Patiently(ctx, func(ctx context.Context) (err error) {
-		all, err = a.Store.Names(ctx, "")
-		return err
-	})
-	return all, err
-}
-
-// live says why we think that a function app reads the queue; empty where nothing tells so.
-func (a *Account) live(all []string, name string) string {
-	switch {
-	case slices.Contains(a.AppQueues, name):
-		return "a function of the app has it as its queue"
-	case slices.Contains(all, name+Suffix):
-		return "it has a poison queue"
-	}
-	return ""
-}
-
-func poisonQueues(all []string) []string {
-	var names []string
-	for _, name := range all {
-		if strings.HasSuffix(name, Suffix) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-func list(names []string) string {
-	if len(names) == 0 {
-		return "none"
-	}
-	return strings.Join(names, ", ")
-}
-
-// firstPatience is how long a person waits for the first answer.
-const firstPatience = 15 * time.Second
-
-func (a *Account) count(ctx context.Context, name string) (total int, err error) {
-	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
-		total, err = a.Store.Count(ctx, name)
-		return err
-	})
-	return total, err
-}
-
-// look shows every visible message of the queues, and how many there are that cannot be seen.
-func (a *Account) look(ctx context.Context, names []string, o Observer, see func(queueName string, m queue.Message)) (hidden int, err error) {
-	hold, err := lease.New(a.Store, nil)
-	if err != nil {
-		return 0, err
-	}
-	defer hold.Close(ctx)
-	for _, name := range names {
-		total, err := a.count(ctx, name)
-		if err != nil {
-			return hidden, err
-		}
-		n := 0
-		seen, err := hold.Look(ctx, name, func(m queue.Message) {
-			n++
-			o.Scanned(name, n, total)
-			see(name, m)
-		})
-		if err != nil {
-			return hidden, err
-		}
-		hidden += max(total-seen, 0)
-	}
-	return hidden, nil
-}
-
-// silent is an observer that does not listen.
+// silent is an observer that ignores everything.
 type silent struct{}
 
 func (silent) Scanned(string, int, int) {}
@@ -213,10 +65,151 @@ func (a *Account) observer() Observer {
 	return a.Observer
 }
 
-// ignoreMissing takes a queue that does not exist for an empty one.
+// Source selects messages.
+type Source struct {
+	// Queues are the queues to read; empty means every poison queue of the account.
+	Queues []string
+	// IDs, unless empty, limit the messages, as [inspect.MatchID] does; Filter limits them further.
+	IDs    []string
+	Filter inspect.Filter
+	// Limit is the largest number of messages; 0 for all.
+	Limit int
+	// Force allows queues that a function app reads.
+	Force bool
+
+	// expiring limits the messages to those that storage will delete.
+	expiring bool
+}
+
+// Found is a message with its content.
+type Found struct {
+	inspect.Message
+	// Text is the message's text on the queue, Content the decoded text, as far as it can be decoded.
+	Text    string
+	Content []byte
+}
+
+func (a *Account) inspectRules() inspect.Rules {
+	return inspect.Rules{Encoding: a.Rules.Encoding, Decision: a.Rules.Decision}
+}
+
+// read inspects a message, and reports whether the source selects it.
+func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool) {
+	if s.expiring && !expires(m) {
+		return Found{}, false
+	}
+	rules := a.inspectRules()
+	found := Found{Message: inspect.Read(rules, queueName, m), Text: m.Text, Content: rules.Content(m.Text)}
+	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return inspect.MatchID(found.Message, id) })
+	return found, named && s.Filter.Match(found.Message, found.Content)
+}
+
+// queues returns the names of the source's queues. It refuses a queue that a function app reads, because a message
+// that is read is invisible for a moment, and its dequeue count increases.
+func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
+	all, err := a.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Queues) == 0 {
+		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.whyAppQueue(all, name) != "" }), nil
+	}
+	for _, name := range s.Queues {
+		if !slices.Contains(all, name) {
+			poisoned := strings.Join(poisonQueues(all), ", ")
+			return nil, fmt.Errorf("queue %s: %w; the account's poison queues are: %s", name, queue.ErrNoQueue, cmp.Or(poisoned, "none"))
+		}
+		if s.Force {
+			continue
+		}
+		advice := "its poison queue is " + name + queue.PoisonSuffix + "; use --force to take messages from it nevertheless"
+		if err := a.refuseAppQueue(all, name, advice); err != nil {
+			return nil, err
+		}
+	}
+	return s.Queues, nil
+}
+
+// reachTimeout is how long a user has to wait for the first answer of storage.
+const reachTimeout = 15 * time.Second
+
+// reach returns the names of all queues. Every command begins with it. Its timeout is short: a failure usually
+// means that the account is wrong or not reachable from this machine.
+func (a *Account) reach(ctx context.Context) ([]string, error) {
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	all, err := a.names(ctx)
+	if err != nil && !errors.Is(err, queue.ErrRefused) {
+		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine can reach the account", err)
+	}
+	return all, err
+}
+
+func (a *Account) names(ctx context.Context) ([]string, error) {
+	return lease.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
+}
+
+// whyAppQueue returns why a function app seems to read the queue, or nothing.
+func (a *Account) whyAppQueue(all []string, name string) string {
+	switch {
+	case slices.Contains(a.AppQueues, name):
+		return "a function of the app has it as its queue"
+	case slices.Contains(all, name+queue.PoisonSuffix):
+		return "it has a poison queue"
+	}
+	return ""
+}
+
+// refuseAppQueue returns an [ErrAppQueue] with advice for a queue that a function app reads.
+func (a *Account) refuseAppQueue(all []string, name, advice string) error {
+	why := a.whyAppQueue(all, name)
+	if why == "" {
+		return nil
+	}
+	return fmt.Errorf("queue %s: %w (%s); %s", name, ErrAppQueue, why, advice)
+}
+
+func poisonQueues(all []string) (names []string) {
+	for _, name := range all {
+		if strings.HasSuffix(name, queue.PoisonSuffix) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// count returns the approximate number of messages on a queue. A missing queue has none.
+func (a *Account) count(ctx context.Context, name string) (int, error) {
+	total, err := lease.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
+	return total, ignoreMissing(err)
+}
+
+// peek returns the first visible messages of a queue. A missing queue has none.
+func (a *Account) peek(ctx context.Context, name string) ([]queue.Message, error) {
+	batch, err := lease.Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
+		return a.Store.Peek(ctx, name, queue.MaxBatch)
+	})
+	return batch, ignoreMissing(err)
+}
+
 func ignoreMissing(err error) error {
 	if errors.Is(err, queue.ErrNoQueue) {
 		return nil
 	}
 	return err
+}
+
+// scan shows every visible message of a queue, and returns how many messages are hidden.
+func (a *Account) scan(ctx context.Context, name string, o Observer, see func(queue.Message)) (hidden int, err error) {
+	total, err := a.count(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	seen := 0
+	err = lease.Scan(ctx, a.Store, name, total, func(m queue.Message) {
+		seen++
+		o.Scanned(name, seen, total)
+		see(m)
+	})
+	return max(total-seen, 0), ignoreMissing(err)
 }

@@ -3,6 +3,7 @@ package poison
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,300 +12,36 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// parallel is how many messages are on their way at once, and so how many at most may be written twice when
-// a run is killed and resumed.
+// parallel is how many messages a run handles at once. It limits how many messages can be written twice when a
+// run is killed and resumed.
 const parallel = 8
 
-// Result is what a run has done so far, earlier parts of it included.
+// Result is the result of a run so far, including its earlier parts.
 type Result struct {
 	Run     string `json:"run"`
 	Command string `json:"command"`
 	Total   int    `json:"total"`
-	// Done messages are where they should be. Skipped ones were left alone: Why says the first reasons.
+	// Done messages are where they should be. Skipped ones were left alone; Why has the first reasons.
 	Done    int      `json:"done"`
 	Skipped int      `json:"skipped,omitempty"`
 	Why     []string `json:"why,omitempty"`
-	// Both are written, and still where they were too. Left are still to be done. Resuming sees to both.
+	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
 	Both int `json:"both,omitempty"`
 	Left int `json:"left,omitempty"`
-	// Twice is how many may have been written twice: a kill or a lost answer left that open.
+	// Twice is how many messages may have been written twice, because of a kill or a lost answer.
 	Twice int `json:"twice,omitempty"`
-	// Stopped is why the run stopped before its end, where it was not told to.
+	// Stopped is why the run stopped by itself before its end.
 	Stopped string `json:"stopped,omitempty"`
 }
 
-// Finished reports whether nothing is left to be resumed.
+// Finished reports whether nothing is left to resume.
 func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
 
-// run carries out the steps of a journal.
-type run struct {
-	account  *Account
-	journal  *journal.Journal
-	history  *journal.History
-	hold     *lease.Hold
-	observer Observer
-	limit    limiter
-	watch    *watch
-
-	mu sync.Mutex
-	// wrote are the steps that this process has written.
-	wrote   map[int]bool
-	lost    []int
-	stopped string
-	over    int
-	fatal   error
-}
-
-func newRun(a *Account, j *journal.Journal, h *journal.History, hold *lease.Hold) *run {
-	return &run{
-		account: a, journal: j, history: h, hold: hold, observer: a.observer(), limit: limiter{rate: h.Run.Rate},
-		watch: newWatch(a), wrote: map[int]bool{},
-	}
-}
-
-// perform does what is left of the run. Its error is what kept it from that; when ctx ends, or the run stops
-// itself, there is none.
-func (r *run) perform(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var renewing sync.WaitGroup
-	renewing.Go(func() { r.hold.Renew(ctx) })
-	defer renewing.Wait()
-	defer cancel()
-
-	steps := r.unfinished()
-	r.over = len(r.history.Steps) - len(steps)
-	if err := r.inOrder(ctx, steps); err != nil {
-		return err
-	}
-	if ctx.Err() != nil || r.stopped != "" {
-		return nil
-	}
-	if err := r.search(ctx); err != nil {
-		return err
-	}
-	if !r.result().Finished() || ctx.Err() != nil {
-		return nil
-	}
-	return r.journal.End()
-}
-
-// inOrder sends the canaries first, if there are to be any, and the others when those were delivered.
-func (r *run) inOrder(ctx context.Context, steps []int) error {
-	pace := r.history.Run.Pace
-	if n := pace.Canary; n > 0 && !r.history.CanaryPassed && n < len(r.history.Steps) {
-		first := before(steps, n)
-		for _, i := range first {
-			s, err := r.history.Step(i)
-			if err == nil {
-				err = r.watch.begin(ctx, s.To)
-			}
-			if err != nil {
-				return err
-			}
-		}
-		if err := r.all(ctx, first); err != nil || ctx.Err() != nil {
-			return err
-		}
-		problem, err := r.canaries(ctx, n, pace.CanaryWait)
-		if err != nil || ctx.Err() != nil {
-			return err
-		}
-		if problem != "" {
-			r.stop(problem)
-			return nil
-		}
-		if err := r.journal.Canary(); err != nil {
-			return err
-		}
-		steps = steps[len(first):]
-	}
-	if pace.StopAt > 0 {
-		watching, end := context.WithCancel(ctx)
-		var watcher sync.WaitGroup
-		watcher.Go(func() {
-			if problem := r.watch.failures(watching, pace.StopAt); problem != "" {
-				r.stop(problem)
-			}
-		})
-		defer watcher.Wait()
-		defer end()
-	}
-	return r.all(ctx, steps)
-}
-
-// before returns the numbers below n; they are in order.
-func before(steps []int, n int) []int {
-	for i, step := range steps {
-		if step >= n {
-			return steps[:i]
-		}
-	}
-	return steps
-}
-
-func (r *run) unfinished() []int {
-	var steps []int
-	for n, p := range r.history.Steps {
-		if p.State != journal.Done && p.State != journal.Skipped {
-			steps = append(steps, n)
-		}
-	}
-	return steps
-}
-
-// all does steps, several at once. What has begun is finished even when ctx ends.
-func (r *run) all(ctx context.Context, steps []int) error {
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(parallel, len(steps)) {
-		workers.Go(func() {
-			for n := range next {
-				r.one(context.WithoutCancel(ctx), n)
-			}
-		})
-	}
-	for _, n := range steps {
-		if !r.limit.wait(ctx) || r.mustStop() {
-			break
-		}
-		next <- n
-	}
-	close(next)
-	workers.Wait()
-	return r.fatal
-}
-
-func (r *run) mustStop() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.stopped != "" || r.fatal != nil
-}
-
-func (r *run) stop(why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped == "" {
-		r.stopped = why
-	}
-}
-
-// one does a step: write, then delete.
-func (r *run) one(ctx context.Context, n int) {
-	err := r.step(ctx, n)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	switch {
-	case err == nil:
-		r.over++
-		r.observer.Advanced(r.over, len(r.history.Steps))
-	case errors.Is(err, lease.ErrLost):
-		r.lost = append(r.lost, n)
-	case r.fatal == nil:
-		r.fatal = err
-	}
-}
-
-// step returns [lease.ErrLost] where the message that it takes is not ours.
-func (r *run) step(ctx context.Context, n int) error {
-	p := &r.history.Steps[n]
-	s, err := r.history.Step(n)
-	if err != nil {
-		return err
-	}
-	m := r.hold.Find(s.From, s.ID)
-	if s.From != "" && m == nil {
-		return lease.ErrLost
-	}
-	if s.To != "" && p.State != journal.Written {
-		if m != nil && !r.undoes() {
-			if err := r.hold.Ensure(ctx, m); err != nil {
-				return err
-			}
-		}
-		if err := r.write(ctx, n, s); err != nil {
-			return err
-		}
-	}
-	if m != nil {
-		if s.To == "" {
-			if err := r.leave(n); err != nil {
-				return err
-			}
-		}
-		if err := r.hold.Delete(ctx, m); err != nil {
-			return err
-		}
-		r.watch.took(s.From)
-	}
-	return r.done(n)
-}
-
-// undoes reports whether the run takes another one back. It takes messages from queues that a function app
-// reads, where they cannot be looked for: so it never changes the receipts that it has of them, writes first,
-// and takes back what it wrote when the original turns out to have been read.
-func (r *run) undoes() bool { return r.history.Run.Of != "" }
-
-func (r *run) write(ctx context.Context, n int, s journal.Step) error {
-	if err := r.journal.Begun(n); err != nil {
-		return err
-	}
-	p := &r.history.Steps[n]
-	p.State = journal.Begun
-	p.Writes++
-	item := queue.Item{Text: s.Text(), Delay: r.delay(n)}
-	var put queue.Message
-	tries := 0
-	err := lease.Patiently(ctx, func(ctx context.Context) (err error) {
-		tries++
-		put, err = r.account.Store.Put(ctx, s.To, item)
-		if errors.Is(err, queue.ErrNoQueue) {
-			if err = r.account.Store.Create(ctx, s.To); err == nil {
-				put, err = r.account.Store.Put(ctx, s.To, item)
-			}
-		}
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	p.State, p.NewID, p.NewPopReceipt, p.WrittenAt = journal.Written, put.ID, put.PopReceipt, put.InsertedAt
-	p.Writes += tries - 1
-	r.watch.sent(s, *p)
-	r.mu.Lock()
-	r.wrote[n] = true
-	r.mu.Unlock()
-	return r.journal.Written(n, put.ID, put.PopReceipt, put.InsertedAt, tries)
-}
-
-// delay is how long a step's message stays invisible. A canary does not wait: we wait for it.
-func (r *run) delay(n int) time.Duration {
-	pace := r.history.Run.Pace
-	if n < pace.Canary {
-		return 0
-	}
-	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(len(r.history.Steps)))
-}
-
-func (r *run) leave(n int) error {
-	r.history.Steps[n].State = journal.Leaving
-	return r.journal.Leaving(n)
-}
-
-func (r *run) done(n int) error {
-	r.history.Steps[n].State = journal.Done
-	return r.journal.Deleted(n)
-}
-
-func (r *run) skip(n int, why string) error {
-	p := &r.history.Steps[n]
-	p.State, p.Why = journal.Skipped, why
-	return r.journal.Skipped(n, why)
-}
-
-// result sums up.
-func (r *run) result() Result {
-	result := Result{Run: r.journal.Run.ID, Command: r.journal.Run.Command, Total: len(r.history.Steps), Stopped: r.stopped}
-	for _, p := range r.history.Steps {
+// resultOf sums up the progress of a run.
+func resultOf(j *journal.Journal) Result {
+	steps := j.Steps()
+	result := Result{Run: j.Run.ID, Command: j.Run.Command, Total: len(steps)}
+	for _, p := range steps {
 		switch p.State {
 		case journal.Done:
 			result.Done++
@@ -315,7 +52,7 @@ func (r *run) result() Result {
 			}
 		case journal.Written:
 			result.Both++
-		case journal.Planned, journal.Begun, journal.Leaving:
+		case journal.Planned, journal.Begun, journal.Deleting:
 			result.Left++
 		}
 		if p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0 {
@@ -323,4 +60,245 @@ func (r *run) result() Result {
 		}
 	}
 	return result
+}
+
+// run carries out the steps of a journal.
+type run struct {
+	account *Account
+	journal *journal.Journal
+	leases  *lease.Holder
+	watch   *watch
+
+	mu sync.Mutex
+	// wrote are the steps that this process has written.
+	wrote map[int]bool
+	// lost are the steps whose message is not leased any more.
+	lost []int
+	// over is the number of finished steps, of a total.
+	over, total int
+	stopped     string
+	fatal       error
+	// twice corrects Result.Twice for what the journal does not say.
+	twice int
+}
+
+// perform carries out the rest of the run.
+func (p *Plan) perform(ctx context.Context) (Result, error) {
+	r := &run{account: p.account, journal: p.journal, leases: p.leases, watch: newWatch(p.account), wrote: map[int]bool{}}
+	err := r.perform(ctx)
+	result := resultOf(r.journal)
+	result.Stopped = r.stopped
+	result.Twice += r.twice
+	return result, err
+}
+
+// perform returns no error if ctx ends or if the run stops itself.
+func (r *run) perform(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() { r.leases.Renew(ctx) })
+	defer renewing.Wait()
+	defer cancel()
+
+	if err := r.send(ctx); err != nil || r.mustStop(ctx) {
+		return err
+	}
+	if err := r.findLost(ctx); err != nil || !resultOf(r.journal).Finished() || ctx.Err() != nil {
+		return err
+	}
+	return r.journal.End()
+}
+
+// send carries out the steps: first the canaries, if there are any, and the others once these are delivered.
+func (r *run) send(ctx context.Context) error {
+	var steps []int
+	all := r.journal.Steps()
+	for n, p := range all {
+		if p.Unfinished() {
+			steps = append(steps, n)
+		}
+	}
+	r.over, r.total = len(all)-len(steps), len(all)
+	pace := r.journal.Run.Pace
+	if pace.Canary > 0 && pace.Canary < len(all) && !r.journal.CanaryPassed {
+		first, _ := slices.BinarySearch(steps, pace.Canary)
+		if err := r.sendCanaries(ctx, steps[:first]); err != nil || r.mustStop(ctx) {
+			return err
+		}
+		steps = steps[first:]
+	}
+	if pace.StopAt > 0 {
+		watching, end := context.WithCancel(ctx)
+		var watcher sync.WaitGroup
+		watcher.Go(func() { r.stop(r.watch.failures(watching, pace.StopAt)) })
+		defer watcher.Wait()
+		defer end()
+	}
+	return r.all(ctx, steps)
+}
+
+// sendCanaries carries out the steps of the canaries that are not finished, and waits for the delivery of all.
+func (r *run) sendCanaries(ctx context.Context, steps []int) error {
+	pace := r.journal.Run.Pace
+	for n := range pace.Canary {
+		s, err := r.journal.Step(n)
+		if err == nil {
+			err = r.watch.begin(ctx, s.To)
+		}
+		if err != nil {
+			return err
+		}
+		if p := r.journal.Progress(n); p.State == journal.Written || p.State == journal.Done { // by an earlier process
+			r.watch.sent(s, p)
+		}
+	}
+	if err := r.all(ctx, steps); err != nil || ctx.Err() != nil {
+		return err
+	}
+	problem, err := r.watch.canaries(ctx, pace)
+	if err != nil || ctx.Err() != nil {
+		return err
+	}
+	if problem != "" {
+		r.stop(problem)
+		return nil
+	}
+	return r.journal.Canary()
+}
+
+// all carries out steps, several at once. It completes the steps that it has begun even when ctx ends.
+func (r *run) all(ctx context.Context, steps []int) error {
+	var turns <-chan time.Time
+	if rate := r.journal.Run.Pace.Rate; rate > 0 {
+		ticker := time.NewTicker(max(time.Duration(float64(time.Second)/rate), 1))
+		defer ticker.Stop()
+		turns = ticker.C
+	}
+	var workers sync.WaitGroup
+	slots := make(chan struct{}, parallel)
+	for i, n := range steps {
+		if i > 0 && turns != nil {
+			select {
+			case <-ctx.Done():
+			case <-turns:
+			}
+		}
+		slots <- struct{}{}
+		if r.mustStop(ctx) {
+			break
+		}
+		workers.Go(func() {
+			r.one(context.WithoutCancel(ctx), n)
+			<-slots
+		})
+	}
+	workers.Wait()
+	return r.fatal
+}
+
+func (r *run) mustStop(ctx context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return ctx.Err() != nil || r.stopped != "" || r.fatal != nil
+}
+
+func (r *run) stop(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stopped == "" {
+		r.stopped = why
+	}
+}
+
+// one carries out a step and notes how it ended.
+func (r *run) one(ctx context.Context, n int) {
+	err := r.step(ctx, n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err == nil:
+		r.over++
+		r.account.observer().Advanced(r.over, r.total)
+	case errors.Is(err, lease.ErrLost):
+		r.lost = append(r.lost, n)
+	case r.fatal == nil:
+		r.fatal = err
+	}
+}
+
+// step carries out a step: it writes the message, then deletes the original. It returns [lease.ErrLost] if the
+// original is not leased any more.
+func (r *run) step(ctx context.Context, n int) error {
+	s, err := r.journal.Step(n)
+	if err != nil {
+		return err
+	}
+	m := r.leases.Find(s.From, s.ID)
+	if s.From != "" && m == nil {
+		return lease.ErrLost
+	}
+	if s.To != "" && r.journal.Progress(n).State != journal.Written {
+		if m != nil && !r.undoes() {
+			if err := r.leases.Ensure(ctx, m); err != nil {
+				return err
+			}
+		}
+		if err := r.write(ctx, n, s); err != nil {
+			return err
+		}
+	}
+	if m == nil {
+		return r.journal.Deleted(n)
+	}
+	if s.To == "" {
+		if err := r.journal.Deleting(n); err != nil {
+			return err
+		}
+	}
+	if err := r.leases.Delete(ctx, m); err != nil {
+		return err
+	}
+	r.watch.deletedFrom(s.From)
+	return r.journal.Deleted(n)
+}
+
+// undoes reports whether the run undoes another one. It takes messages from queues that a function app reads, where
+// it cannot search for them. It therefore never changes their receipts, writes first, and deletes what it has written
+// if the app turns out to have received the original.
+func (r *run) undoes() bool { return r.journal.Run.Of != "" }
+
+func (r *run) write(ctx context.Context, n int, s journal.Step) error {
+	if err := r.journal.Begun(n); err != nil {
+		return err
+	}
+	item := queue.Item{Text: s.Text(), Delay: r.delay(n)}
+	tries := 0
+	put, err := lease.Retry(ctx, func(ctx context.Context) (queue.Message, error) {
+		tries++
+		put, err := r.account.Store.Put(ctx, s.To, item)
+		if errors.Is(err, queue.ErrNoQueue) {
+			if err = r.account.Store.Create(ctx, s.To); err == nil {
+				put, err = r.account.Store.Put(ctx, s.To, item)
+			}
+		}
+		return put, err
+	})
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	r.wrote[n] = true
+	r.mu.Unlock()
+	err = r.journal.Written(n, put.ID, put.PopReceipt, put.InsertedAt, tries)
+	r.watch.sent(s, r.journal.Progress(n))
+	return err
+}
+
+// delay returns how long a step's message stays invisible. A canary is not delayed, because the run waits for it.
+func (r *run) delay(n int) time.Duration {
+	pace := r.journal.Run.Pace
+	if n < pace.Canary {
+		return 0
+	}
+	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(r.total))
 }

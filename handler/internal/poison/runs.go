@@ -7,7 +7,7 @@ import (
 	"asynccaller/handler/internal/poison/journal"
 )
 
-// RunSummary is what the journal of a run tells.
+// RunSummary describes a run by its journal.
 type RunSummary struct {
 	Run     string    `json:"run"`
 	Command string    `json:"command"`
@@ -16,51 +16,49 @@ type RunSummary struct {
 	Total   int       `json:"total"`
 	Done    int       `json:"done"`
 	Skipped int       `json:"skipped,omitempty"`
-	// State is one of "finished", "interrupted", "never agreed to", "under way" and "undone".
+	// State is "finished", "interrupted", "never agreed to", "under way", "undone" or "unreadable".
 	State string `json:"state"`
 	// Of is the run that this one undid, UndoneBy the run that undid this one.
 	Of       string `json:"of,omitempty"`
 	UndoneBy string `json:"undoneBy,omitempty"`
-	// Problem says why the journal cannot be read; then all but Run is unknown.
+	// Problem is why the journal cannot be read. Then only Run and State are known.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Summaries lists the runs of this machine, the newest first.
+// Summaries describes the runs of this machine, the newest first.
 func (a *Account) Summaries() ([]RunSummary, error) {
 	ids, err := a.Runs.List()
 	if err != nil {
 		return nil, err
 	}
-	summaries := make([]RunSummary, 0, len(ids))
-	for _, id := range ids {
-		s, err := a.summary(id)
-		if err != nil {
-			s = RunSummary{Run: id, State: "unreadable", Problem: err.Error()}
+	summaries := make([]RunSummary, len(ids))
+	for i, id := range ids {
+		if summaries[i], err = a.summary(id); err != nil {
+			summaries[i] = RunSummary{Run: id, State: "unreadable", Problem: err.Error()}
 		}
-		summaries = append(summaries, s)
 	}
 	return summaries, nil
 }
 
 func (a *Account) summary(id string) (RunSummary, error) {
-	h, err := a.Runs.Read(id)
+	j, err := a.Runs.Read(id)
 	if err != nil {
 		return RunSummary{}, err
 	}
-	defer h.Close()
-	counts := h.Counts()
+	defer j.Close()
+	result := resultOf(j)
 	s := RunSummary{
-		Run: id, Command: h.Run.Command, At: h.Run.At, Account: h.Run.Account, Total: len(h.Steps),
-		Done: counts[journal.Done], Skipped: counts[journal.Skipped], Of: h.Run.Of, UndoneBy: h.UndoneBy,
+		Run: id, Command: j.Run.Command, At: j.Run.At, Account: j.Run.Account, Total: result.Total,
+		Done: result.Done, Skipped: result.Skipped, Of: j.Run.Of, UndoneBy: j.UndoneBy,
 	}
 	switch {
-	case a.undone(h):
+	case a.isUndone(j):
 		s.State = "undone"
-	case h.Ended && h.Agreed:
+	case j.Ended && j.Agreed:
 		s.State = "finished"
-	case !h.Ended && a.busy(id):
+	case !j.Ended && a.isBusy(id):
 		s.State = "under way"
-	case h.Unfinished():
+	case j.Agreed:
 		s.State = "interrupted"
 	default:
 		s.State = "never agreed to"
@@ -68,7 +66,7 @@ func (a *Account) summary(id string) (RunSummary, error) {
 	return s, nil
 }
 
-func (a *Account) busy(id string) bool {
+func (a *Account) isBusy(id string) bool {
 	j, err := a.Runs.Reopen(id)
 	if err != nil {
 		return errors.Is(err, journal.ErrBusy)

@@ -12,41 +12,40 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// search deals with the messages that were not ours any more. They are looked for: a receipt that we did not
-// note, because we were killed or an answer was lost, does not make a message somebody else's. Where it was
-// our own lease, it ends in a while.
-func (r *run) search(ctx context.Context) error {
-	for began, told := time.Now(), false; len(r.lost) > 0; {
+// searchInterval is how often the run searches for invisible messages.
+const searchInterval = 10 * time.Second
+
+// findLost handles the steps whose message is not leased any more. It searches the queues for the messages, because
+// a stale receipt does not mean that somebody else has received one: a kill or a lost answer may have kept us from
+// recording the newest receipt. Then the message is invisible until our own lease ends.
+func (r *run) findLost(ctx context.Context) error {
+	for began, noted := time.Now(), false; len(r.lost) > 0; noted = true {
 		lost := r.lost
 		r.lost = nil
-		if err := r.seek(ctx, lost); err != nil {
+		if err := r.findOnce(ctx, lost); err != nil {
 			return err
 		}
-		if len(r.lost) == 0 || time.Since(began) > r.hold.Lease() {
-			return r.fatal
+		if len(r.lost) == 0 || time.Since(began) > r.leases.Lease() {
+			break
 		}
-		if !told {
-			r.observer.Note(fmt.Sprintf("%d messages are out of sight: waiting until their leases end, at most %v",
-				len(r.lost), r.hold.Lease().Round(time.Second)))
-			told = true
+		if !noted {
+			r.account.observer().Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most %v",
+				len(r.lost), r.leases.Lease().Round(time.Second)))
 		}
 		select {
 		case <-ctx.Done():
 			return r.fatal
-		case <-time.After(seekEvery):
+		case <-time.After(searchInterval):
 		}
 	}
 	return r.fatal
 }
 
-// seekEvery is how often messages that are out of sight are looked for.
-const seekEvery = 10 * time.Second
-
-// seek looks once for messages on their queues. Those that are still out of sight stay lost.
-func (r *run) seek(ctx context.Context, lost []int) error {
+// findOnce searches the queues once. Messages that are still invisible stay lost.
+func (r *run) findOnce(ctx context.Context, lost []int) error {
 	byQueue := make(map[string]map[string]int)
 	for _, n := range lost {
-		s, err := r.history.Step(n)
+		s, err := r.journal.Step(n)
 		if err != nil {
 			return err
 		}
@@ -61,9 +60,9 @@ func (r *run) seek(ctx context.Context, lost []int) error {
 			return err
 		}
 		for id, n := range ids {
-			if r.hold.Find(name, id) != nil {
+			if r.leases.Find(name, id) != nil {
 				r.one(context.WithoutCancel(ctx), n)
-			} else if err := r.giveUp(ctx, n, id, name, where); err != nil {
+			} else if err := r.abandon(ctx, n, id, name, where); err != nil {
 				return err
 			}
 		}
@@ -71,89 +70,89 @@ func (r *run) seek(ctx context.Context, lost []int) error {
 	return r.fatal
 }
 
-// whereabouts is what is known of messages that were looked for and not found.
+// whereabouts says what is known of the messages that were not found on a queue.
 type whereabouts int
 
 const (
 	gone whereabouts = iota
-	// hidden: somebody has messages of the queue, perhaps these.
+	// hidden: messages of the queue are invisible, perhaps these.
 	hidden
-	// taken: a function app reads the queue, and has read them.
+	// taken: a function app reads the queue and has received them.
 	taken
 )
 
-// find takes messages from their queue, if they may be taken there, and says where the others are.
+// find leases messages of a queue, and says where the others are. It takes none from a function app's queue.
 func (r *run) find(ctx context.Context, name string, ids map[string]int) (whereabouts, error) {
 	all, err := r.account.names(ctx)
 	if err != nil {
 		return hidden, err
 	}
-	if r.account.live(all, name) != "" {
+	if r.account.whyAppQueue(all, name) != "" {
 		return taken, nil
 	}
 	before, err := r.account.count(ctx, name)
 	if err != nil {
-		return gone, ignoreMissing(err)
+		return hidden, err
 	}
-	seen, err := r.hold.Take(ctx, name, lease.Choice{
-		Choose: func(m queue.Message) (int, bool) {
+	seen := 0
+	err = r.leases.Take(ctx, name, before, lease.Selection{
+		Select: func(m queue.Message) (int, bool) {
+			seen++
 			n, ok := ids[m.ID]
 			delete(ids, m.ID)
 			return n, ok
 		},
 		Enough: func() bool { return len(ids) == 0 },
 	})
-	r.hold.GiveBackOthers(ctx)
 	if err != nil || len(ids) == 0 {
 		return gone, err
 	}
 	after, err := r.account.count(ctx, name)
-	if err != nil {
-		return hidden, ignoreMissing(err)
-	}
-	if seen < max(before, after) {
-		return hidden, nil
+	if err != nil || seen < max(before, after) {
+		return hidden, err
 	}
 	return gone, nil
 }
 
-// giveUp ends a step whose message cannot be had, unless it may only be away for a moment: then it is left to
-// be resumed.
-func (r *run) giveUp(ctx context.Context, n int, id, from string, where whereabouts) error {
-	state := r.history.Steps[n].State
+// abandon ends a step whose message was not found. A message that may only be invisible stays lost.
+func (r *run) abandon(ctx context.Context, n int, id, from string, where whereabouts) error {
+	p := r.journal.Progress(n)
 	switch {
 	case where == hidden:
 		r.lost = append(r.lost, n)
 		return nil
-	case state == journal.Written && r.undoes() && r.wrote[n]: // so it was not us who deleted it
+	case p.State == journal.Written && r.undoes() && r.wrote[n]: // so we have not deleted the original
 		return r.retract(ctx, n, fmt.Sprintf("%s was taken from %s before", id, from))
-	case state == journal.Leaving, state == journal.Written && where == gone:
-		return r.done(n) // we have deleted it, or somebody else has
-	case state == journal.Written: // by an earlier process, which may have deleted it too before it was killed
-		r.history.Steps[n].Writes++
-		r.observer.Note(fmt.Sprintf("%s is not on %s any more: we have deleted it, or it was taken and is there twice", id, from))
-		return r.done(n)
+	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
+		return r.journal.Deleted(n) // by us or by somebody else
+	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
+		if p.Writes == 1 {
+			r.twice++
+		}
+		r.account.observer().Note(fmt.Sprintf("%s is not on %s any more: this run has deleted it, or somebody has taken it and it exists twice", id, from))
+		return r.journal.Deleted(n)
 	}
-	return r.skip(n, fmt.Sprintf("%s was taken from %s by somebody else", id, from))
+	return r.journal.Skipped(n, fmt.Sprintf("%s was taken from %s by somebody else", id, from))
 }
 
-// retract deletes what a step has written, because it was too late.
+// retract deletes what a step has written, because somebody had taken the original before.
 func (r *run) retract(ctx context.Context, n int, why string) error {
-	s, err := r.history.Step(n)
+	s, err := r.journal.Step(n)
 	if err != nil {
 		return err
 	}
-	p := &r.history.Steps[n]
-	err = lease.Patiently(context.WithoutCancel(ctx), func(ctx context.Context) error {
-		return r.account.Store.Delete(ctx, s.To, p.NewID, p.NewPopReceipt)
-	})
-	switch {
-	case err == nil:
-		p.Writes = 0
-	case errors.Is(err, queue.ErrStale):
-		why += "; it is on " + s.To + " too"
-	default:
-		return err
+	p := r.journal.Progress(n)
+	written, err := r.leases.Adopt(n, s.To, p.NewID, p.NewPopReceipt, "")
+	if err == nil {
+		err = r.leases.Delete(context.WithoutCancel(ctx), written)
 	}
-	return r.skip(n, why)
+	switch {
+	case errors.Is(err, lease.ErrLost):
+		why += "; it is on " + s.To + " too"
+	case err != nil:
+		return err
+	case p.Writes == 1:
+		r.twice--
+	}
+	return r.journal.Skipped(n, why)
 }

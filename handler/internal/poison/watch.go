@@ -11,90 +11,83 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/lease"
 )
 
 const (
-	// peekEvery is how often a main queue is peeked at while a canary is out. A message that was rescheduled is
-	// visible only until the host takes it again, which is two seconds at most.
-	peekEvery = 200 * time.Millisecond
-	// countEvery is how often the other queues are looked at.
-	countEvery = time.Second
-	// quiet is how long a canary must be out of sight on a queue that is never empty: longer than a call of
-	// 120 s, the most that is configured as a rule, and the first wait behind it, so that it would have been
-	// seen when it was rescheduled.
-	quiet = 150 * time.Second
-	// enough is how many messages must have been sent before a share of them says anything.
-	enough = 5
+	// peekInterval is how often the watch peeks at a main queue while a canary is under way. A rescheduled message
+	// is visible only until the host receives it, which takes at most two seconds.
+	peekInterval = 200 * time.Millisecond
+	// countInterval is how often the watch counts the messages of the other queues.
+	countInterval = time.Second
+	// quietPeriod is how long no canary may be visible on a queue that is never empty. It is longer than a call of
+	// 120 s, the default limit, and the first delay after it, so that a rescheduled canary becomes visible within it.
+	quietPeriod = 150 * time.Second
+	// minSent is how many messages must have been sent before the share of failures is judged.
+	minSent = 5
 )
 
-// watch sees what becomes of messages that were sent: which come back to the poison queue.
+// watch watches the messages that a run has sent, and finds those that come back to the poison queue.
 type watch struct {
 	account *Account
 
 	mu sync.Mutex
-	// out are the calls that were sent and have not come back, by request id; since is when the first was
-	// sent to each queue, by storage's clock.
-	out map[string]string
-	// steps are those that are counted already.
-	steps map[int]bool
+	// out are the messages that were sent and have not come back, by request ID; total counts all.
+	out   map[string]sentMessage
+	total int
+	// since is when the first message was sent to each queue, by storage's clock.
 	since map[string]time.Time
-	// counts is how many messages a poison queue had when it was last looked at, those included that we have
-	// deleted: deleted tells how many.
+	// counts is the length of each poison queue at the last look, plus the messages that the run has deleted.
 	counts, deleted map[string]int
-	// before is how many messages a main queue had before any was sent.
+	// before is the length of each main queue before any message was sent.
 	before map[string]int
 	back   []inspect.Message
 }
 
+type sentMessage struct{ queue, id string }
+
 func newWatch(a *Account) *watch {
 	return &watch{
-		account: a, out: map[string]string{}, steps: map[int]bool{}, since: map[string]time.Time{},
+		account: a, out: map[string]sentMessage{}, since: map[string]time.Time{},
 		counts: map[string]int{}, deleted: map[string]int{}, before: map[string]int{},
 	}
+}
+
+// begin notes the length of a main queue before any message is sent to it.
+func (w *watch) begin(ctx context.Context, main string) (err error) {
+	if _, known := w.before[main]; !known && main != "" {
+		w.before[main], err = w.account.count(ctx, main)
+	}
+	return err
 }
 
 // sent notes a message that was written.
 func (w *watch) sent(s journal.Step, p journal.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.steps[s.N] {
-		return
-	}
-	w.steps[s.N] = true
-	w.out[s.RequestID] = s.To
+	w.total++
+	w.out[s.RequestID] = sentMessage{s.To, p.NewID}
 	if first, ok := w.since[s.To]; !ok || p.WrittenAt.Before(first) {
 		w.since[s.To] = p.WrittenAt
 	}
 }
 
-// begin notes how many messages a main queue has before any is sent, if that is not known yet.
-func (w *watch) begin(ctx context.Context, main string) error {
-	if _, known := w.before[main]; known || main == "" {
-		return nil
-	}
-	count, err := w.account.count(ctx, main)
-	w.before[main] = count
-	return ignoreMissing(err)
-}
-
-// took notes a message that was deleted.
-func (w *watch) took(queueName string) {
+// deletedFrom notes a message that was deleted.
+func (w *watch) deletedFrom(queueName string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.deleted[queueName]++
 }
 
-// mains are the queues that something was sent to.
+// mains returns the queues to which messages were sent.
 func (w *watch) mains() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Sorted(maps.Keys(w.since))
 }
 
-// failures watches until more than a share of what was sent has come back, and says so; or until ctx ends.
+// failures watches until ctx ends or more than a share of the sent messages has come back. It returns the problem.
 func (w *watch) failures(ctx context.Context, share float64) (problem string) {
-	ticker := time.NewTicker(countEvery)
+	ticker := time.NewTicker(countInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -103,14 +96,14 @@ func (w *watch) failures(ctx context.Context, share float64) (problem string) {
 		case <-ticker.C:
 		}
 		for _, main := range w.mains() {
-			if err := w.arrivals(ctx, main, false); err != nil && ctx.Err() == nil {
-				return fmt.Sprintf("what comes back cannot be watched: %v", err)
+			if err := w.checkPoison(ctx, main); err != nil && ctx.Err() == nil {
+				return fmt.Sprintf("cannot watch for messages that come back: %v", err)
 			}
 		}
 		w.mu.Lock()
-		back, total := len(w.back), len(w.steps)
+		back, total := len(w.back), w.total
 		w.mu.Unlock()
-		if total >= enough && float64(back) > share*float64(total) {
+		if total >= minSent && float64(back) > share*float64(total) {
 			return fmt.Sprintf("%d of %d came back: %s", back, total, w.firstBack())
 		}
 	}
@@ -119,41 +112,48 @@ func (w *watch) failures(ctx context.Context, share float64) (problem string) {
 func (w *watch) firstBack() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.back) == 0 {
-		return ""
-	}
 	m := w.back[0]
 	return fmt.Sprintf("%s on %s: %s: %s", m.RequestID, m.Queue, m.Reason, m.Detail)
 }
 
-// arrivals looks on the poison queue of a main queue for what came back, if it has grown or must be sure.
-func (w *watch) arrivals(ctx context.Context, main string, sure bool) error {
+// checkPoison looks for messages that came back to the poison queue of a main queue, if that queue has grown.
+func (w *watch) checkPoison(ctx context.Context, main string) error {
 	name, ok := queue.PoisonName(main)
 	if !ok {
 		return nil
 	}
 	count, err := w.account.count(ctx, name)
 	if err != nil {
-		return ignoreMissing(err)
+		return err
 	}
 	w.mu.Lock()
 	last, known := w.counts[name]
 	count += w.deleted[name]
 	w.counts[name] = count
-	since := w.since[main]
 	w.mu.Unlock()
-	if !sure && known && count <= last {
+	if known && count <= last {
 		return nil
 	}
-	rules := w.account.reader()
-	_, err = w.account.look(ctx, []string{name}, silent{}, func(queueName string, m queue.Message) {
+	return w.readPoison(ctx, main)
+}
+
+// readPoison looks for messages that came back to the poison queue of a main queue.
+func (w *watch) readPoison(ctx context.Context, main string) error {
+	name, ok := queue.PoisonName(main)
+	if !ok {
+		return nil
+	}
+	w.mu.Lock()
+	since := w.since[main]
+	w.mu.Unlock()
+	_, err := w.account.scan(ctx, name, silent{}, func(m queue.Message) {
 		if m.InsertedAt.Before(since) {
 			return
 		}
-		message := inspect.Read(rules, queueName, m)
+		message := inspect.Read(w.account.inspectRules(), name, m)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.out[message.RequestID] == main {
+		if w.out[message.RequestID].queue == main {
 			delete(w.out, message.RequestID)
 			w.back = append(w.back, message)
 		}
@@ -161,46 +161,28 @@ func (w *watch) arrivals(ctx context.Context, main string, sure bool) error {
 	return err
 }
 
-// canaries watches the first n messages until they are delivered. It returns what is wrong, or nothing.
-func (r *run) canaries(ctx context.Context, n int, patience time.Duration) (problem string, err error) {
-	mains := make(map[string]map[string]string) // queue, request id, message id
-	for i, p := range r.history.Steps[:n] {
-		if p.State != journal.Done && p.State != journal.Written {
-			continue
-		}
-		s, err := r.history.Step(i)
-		if err != nil {
-			return "", err
-		}
-		r.watch.sent(s, p)
-		if mains[s.To] == nil {
-			mains[s.To] = map[string]string{}
-		}
-		mains[s.To][s.RequestID] = p.NewID
-	}
-	r.observer.Note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", n, patience))
-	deadline := time.Now().Add(patience)
-	for _, main := range slices.Sorted(maps.Keys(mains)) {
-		if err := r.watch.begin(ctx, main); err != nil { // not known when they were sent by an earlier process
-			return "", err
-		}
-		problem, err := r.watch.delivered(ctx, main, mains[main], deadline)
-		if problem != "" || err != nil {
+// canaries watches the messages that were sent until they are delivered. It returns the problem, or nothing.
+func (w *watch) canaries(ctx context.Context, pace journal.Pace) (problem string, err error) {
+	w.account.observer().Note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", pace.Canary, pace.CanaryWait))
+	deadline := time.Now().Add(pace.CanaryWait)
+	for _, main := range w.mains() {
+		if problem, err := w.delivered(ctx, main, deadline); problem != "" || err != nil {
 			return problem, err
 		}
 	}
 	if ctx.Err() == nil {
-		r.observer.Note(fmt.Sprintf("%d delivered", n))
+		w.account.observer().Note(fmt.Sprintf("%d delivered", pace.Canary))
 	}
 	return "", nil
 }
 
-// delivered waits until the messages are neither on the main queue nor on its poison queue. A main queue
-// that is empty for a moment proves it; one that never is proves it as far as can be seen.
-func (w *watch) delivered(ctx context.Context, main string, ids map[string]string, deadline time.Time) (problem string, err error) {
-	ticker := time.NewTicker(peekEvery)
+// delivered waits until the sent messages are neither on the main queue nor on its poison queue. A moment at which
+// the main queue is empty proves that. For a queue that is never empty, a quiet period has to do.
+func (w *watch) delivered(ctx context.Context, main string, deadline time.Time) (problem string, err error) {
+	ticker := time.NewTicker(peekInterval)
 	defer ticker.Stop()
-	lastSeen, lastCount, others := time.Now(), time.Time{}, len(ids)
+	canaries := w.outOn(main)
+	lastSeen, lastCount, left := time.Now(), time.Time{}, canaries
 	for {
 		select {
 		case <-ctx.Done():
@@ -208,30 +190,31 @@ func (w *watch) delivered(ctx context.Context, main string, ids map[string]strin
 		case <-ticker.C:
 		}
 		now := time.Now()
-		seen, problem, err := w.visible(ctx, main, ids)
+		seen, problem, err := w.visible(ctx, main)
 		if problem != "" || err != nil {
 			return problem, err
 		}
 		if seen {
 			lastSeen = now
 		}
-		if now.Sub(lastCount) >= countEvery {
+		if now.Sub(lastCount) >= countInterval {
 			lastCount = now
-			if others, err = w.left(ctx, main); err != nil {
+			if err := w.checkPoison(ctx, main); err != nil {
+				return "", err
+			}
+			if left, err = w.account.count(ctx, main); err != nil {
 				return "", err
 			}
 		}
-		// As many more than before as we have sent may be ours, invisible while the call is made.
-		ours := others - w.before[main]
-		switch gone := others == 0 || (ours <= 0 || ours > len(ids)) && now.Sub(lastSeen) >= quiet; {
-		case gone || len(w.back) > 0:
-			if err := w.arrivals(ctx, main, true); err != nil {
+		// If the queue has grown by no more than the number of canaries, these may be invisible during their calls.
+		growth := left - w.before[main]
+		isQuiet := (growth <= 0 || growth > canaries) && now.Sub(lastSeen) >= quietPeriod
+		switch {
+		case left == 0 || isQuiet || len(w.back) > 0:
+			if err := w.readPoison(ctx, main); err != nil || len(w.back) == 0 {
 				return "", err
 			}
-			if len(w.back) > 0 {
-				return "a first message failed again: " + w.firstBack(), nil
-			}
-			return "", nil
+			return "a first message failed again: " + w.firstBack(), nil
 		case now.After(deadline) && seen:
 			return fmt.Sprintf("the first messages still wait on %s: does the function app run?", main), nil
 		case now.After(deadline):
@@ -240,37 +223,34 @@ func (w *watch) delivered(ctx context.Context, main string, ids map[string]strin
 	}
 }
 
-// visible reports whether one of the messages can be seen on the main queue, or what is wrong with it.
-func (w *watch) visible(ctx context.Context, main string, ids map[string]string) (seen bool, problem string, err error) {
-	var batch []queue.Message
-	err = lease.Patiently(ctx, func(ctx context.Context) (err error) {
-		batch, err = w.account.Store.Peek(ctx, main, queue.MaxBatch)
-		return err
-	})
-	if err != nil {
-		return false, "", ignoreMissing(err)
-	}
-	for _, m := range batch {
-		message := inspect.Read(w.account.reader(), main, m)
-		id, ours := ids[message.RequestID]
-		switch {
-		case !ours:
-		case m.ID == id && m.DequeueCount == 0:
-			seen = true
-		case message.Attempts > 0:
-			return true, fmt.Sprintf("a first message, %s, is not delivered: it waits for attempt %d", message.RequestID, message.Attempts+1), nil
-		default:
-			seen = true
+// outOn returns how many of the sent messages were sent to a queue and have not come back.
+func (w *watch) outOn(main string) (n int) {
+	for _, m := range w.out {
+		if m.queue == main {
+			n++
 		}
 	}
-	return seen || len(batch) == queue.MaxBatch, "", nil
+	return n
 }
 
-// left is how many messages the main queue still has, invisible ones included.
-func (w *watch) left(ctx context.Context, main string) (int, error) {
-	if err := w.arrivals(ctx, main, false); err != nil {
-		return 0, err
+// visible reports whether a sent message is visible on the main queue, or may be. It returns the problem if one was
+// rescheduled.
+func (w *watch) visible(ctx context.Context, main string) (seen bool, problem string, err error) {
+	batch, err := w.account.peek(ctx, main)
+	if err != nil {
+		return false, "", err
 	}
-	count, err := w.account.count(ctx, main)
-	return count, ignoreMissing(err)
+	for _, m := range batch {
+		message := inspect.Read(w.account.inspectRules(), main, m)
+		canary := w.out[message.RequestID]
+		if canary.queue != main {
+			continue
+		}
+		isOriginal := m.ID == canary.id && m.DequeueCount == 0
+		if !isOriginal && message.Attempts > 0 {
+			return true, fmt.Sprintf("a first message, %s, is not delivered: it waits for attempt %d", message.RequestID, message.Attempts+1), nil
+		}
+		seen = true
+	}
+	return seen || len(batch) == queue.MaxBatch, "", nil
 }

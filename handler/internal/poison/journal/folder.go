@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -28,33 +29,32 @@ var (
 	ErrBusy = errors.New("the run is under way in another process")
 )
 
-// Folder is where journals are kept.
+// Folder is a folder of journals.
 type Folder string
 
-// Default is the folder for journals of whoever runs the program: async-caller/runs in XDG_STATE_HOME, which
-// is ~/.local/state unless set (https://specifications.freedesktop.org/basedir-spec).
+// Default returns the current user's folder for journals: async-caller/runs in XDG_STATE_HOME, which
+// defaults to ~/.local/state (https://specifications.freedesktop.org/basedir-spec).
 func Default(getenv func(string) string) Folder {
 	state := getenv("XDG_STATE_HOME")
-	if !filepath.IsAbs(state) { // as the specification has it
+	if !filepath.IsAbs(state) { // the specification ignores a relative path
 		state = filepath.Join(cmp.Or(getenv("HOME"), getenv("USERPROFILE"), os.TempDir()), ".local", "state")
 	}
 	return Folder(filepath.Join(state, "async-caller", "runs"))
 }
 
-// Begin makes the journal of a new run and gives the run its ID and time.
+// Begin creates the journal of a new run, and sets the run's ID and time.
 func (f Folder) Begin(run Run) (*Journal, error) {
 	if err := os.MkdirAll(string(f), 0o700); err != nil {
 		return nil, fmt.Errorf("folder for journals: %w", err)
 	}
 	run.At = now()
 	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
-	path := f.path(run.ID)
-	j, err := open(path, os.O_CREATE|os.O_EXCL)
+	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, err
 	}
 	j.Run = run
-	err = j.write(struct {
+	err = j.write(line{Is: kindRun}, struct {
 		Is string `json:"is"`
 		Run
 	}{kindRun, run})
@@ -65,99 +65,90 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 	return j, nil
 }
 
-// Reopen opens the journal of a run to write on. It fails with [ErrBusy] while another process has it open.
+// Reopen opens the journal of a run to continue it. It fails with [ErrBusy] while another process does.
 func (f Folder) Reopen(id string) (*Journal, error) {
-	path, err := f.find(id)
+	if err := f.find(id); err != nil {
+		return nil, err
+	}
+	j, err := f.lock(id, 0)
 	if err != nil {
 		return nil, err
 	}
-	j, err := open(path, 0)
-	if err != nil {
-		return nil, err
+	torn, err := j.load()
+	if torn { // complete the line, so that the next one starts a line of its own
+		_, err = j.file.WriteString("\n")
 	}
-	if err := j.mend(); err != nil {
+	if err == nil {
+		j.size, err = j.file.Seek(0, io.SeekEnd)
+	}
+	if err != nil {
 		_ = j.Close()
 		return nil, err
 	}
 	return j, nil
 }
 
-// mend reads which run it is, and ends a line that was cut off, so that the next one is a line of its own.
-func (j *Journal) mend() error {
-	history, err := read(j.path)
-	if err != nil {
-		return err
-	}
-	defer history.Close()
-	j.Run, j.over = history.Run, history.Ended
-	if !history.torn {
-		return nil
-	}
-	if _, err := j.file.WriteString("\n"); err != nil {
-		return fmt.Errorf("journal %s: %w", j.path, err)
-	}
-	return nil
-}
-
-// Read reads the journal of a run. Close the history when done with it.
-func (f Folder) Read(id string) (*History, error) {
-	path, err := f.find(id)
-	if err != nil {
+// Read reads the journal of a run. The caller must close it.
+func (f Folder) Read(id string) (*Journal, error) {
+	if err := f.find(id); err != nil {
 		return nil, err
 	}
-	return read(path)
+	file, err := os.Open(f.path(id))
+	if err != nil {
+		return nil, fmt.Errorf("journal: %w", err)
+	}
+	j := &Journal{file: file}
+	if _, err := j.load(); err != nil {
+		_ = file.Close()
+		return nil, err
+	}
+	return j, nil
 }
 
-// List returns the ids of all runs, the newest first. A folder that is not there has none.
+// List returns the IDs of all runs, the newest first. A missing folder has none.
 func (f Folder) List() ([]string, error) {
 	entries, err := os.ReadDir(string(f))
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("folder for journals: %w", err)
 	}
 	var ids []string
-	for _, e := range entries {
+	for _, e := range slices.Backward(entries) {
 		if id, ok := strings.CutSuffix(e.Name(), extension); ok && validID.MatchString(id) {
 			ids = append(ids, id)
 		}
 	}
-	slices.Reverse(ids)
 	return ids, nil
 }
 
-// validID keeps an id from leading out of the folder, and other files in it from being runs.
+// validID keeps an ID from leading out of the folder, and other files in it from being taken for runs.
 var validID = regexp.MustCompile(`^\d{8}-\d{6}-[a-z]+-[a-z0-9]{4}$`)
 
 func (f Folder) path(id string) string { return filepath.Join(string(f), id+extension) }
 
-func (f Folder) find(id string) (string, error) {
+// find returns an [ErrNoRun] if there is no journal of that name.
+func (f Folder) find(id string) error {
 	if !validID.MatchString(id) {
-		return "", fmt.Errorf("%w: %.80q is no run's name; `async-caller poison runs` lists them", ErrNoRun, id)
+		return fmt.Errorf("%w: %.80q is not the name of a run; `async-caller poison runs` lists them", ErrNoRun, id)
 	}
-	path := f.path(id)
-	if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
+	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
 	}
-	return path, nil
+	return nil
 }
 
-// open opens a journal to write on, and keeps other processes from doing the same.
-func open(path string, flags int) (*Journal, error) {
-	held := flock.New(path + ".lock")
-	ok, err := held.TryLock()
-	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+// lock opens a journal for writing, and keeps other processes from doing the same.
+func (f Folder) lock(id string, flags int) (*Journal, error) {
+	lock := flock.New(f.path(id) + ".lock")
+	ok, err := lock.TryLock()
+	if err == nil && !ok {
+		err = ErrBusy
 	}
-	if !ok {
-		_ = held.Close()
-		return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(filepath.Base(path), extension), ErrBusy)
+	if err == nil {
+		var file *os.File
+		if file, err = os.OpenFile(f.path(id), flags|os.O_RDWR|os.O_APPEND, 0o600); err == nil {
+			return &Journal{lock: lock, file: file, synced: time.Now()}, nil
+		}
 	}
-	file, err := os.OpenFile(path, flags|os.O_WRONLY|os.O_APPEND, 0o600) //nolint:gosec // in the operator's folder
-	if err != nil {
-		_ = held.Close()
-		return nil, fmt.Errorf("journal: %w", err)
-	}
-	return &Journal{path: path, lock: held, file: file, synced: time.Now()}, nil
+	_ = lock.Close()
+	return nil, fmt.Errorf("journal %s: %w", id, err)
 }

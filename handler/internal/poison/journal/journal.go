@@ -1,72 +1,72 @@
-// Package journal writes down what a run of the poison tools is about to do and what it has done, one file
-// of JSON lines a run, so that an interrupted run can be resumed and a finished one undone. A line is
-// written before the thing that it speaks of is done, but for those that say what came of it.
+// Package journal records what a run of a poison command is about to do and what it has done, so that an
+// interrupted run can be resumed and a finished one undone. Each run has one file of JSON lines. A line is
+// written before the action that it describes, except for the lines that record a result.
 //
-// The files hold whole messages, secrets included: only their owner can read them.
+// The files hold whole messages, including secrets. Only their owner can read them.
 package journal
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/gofrs/flock"
 )
 
-// Run is the first line of a journal: what the run is.
+// Run is the first line of a journal. It describes the run.
 type Run struct {
 	// ID names the run and its file. IDs sort by time.
 	ID string `json:"run"`
-	// Command is what is done: requeue, move, delete, import, keep or undo.
+	// Command is requeue, move, delete, import, keep or undo.
 	Command string    `json:"command"`
 	At      time.Time `json:"at"`
-	// Account is the queue endpoint's host and path: a journal says nothing about another account.
+	// Account is the host and path of the account's queue endpoint.
 	Account string `json:"account"`
-	// Of is, for an undo, the run that it undoes.
+	// Of is the run that an undo undoes.
 	Of string `json:"of,omitempty"`
-	// Pace is how the run goes about it.
 	Pace
 }
 
-// Pace is how fast and how carefully a run goes.
+// Pace controls how fast and how carefully a run sends messages.
 type Pace struct {
-	// Canary is how many messages go first, and must be delivered before the others follow.
+	// Canary is how many messages are sent first. They must be delivered before the others follow.
 	Canary int `json:"canary,omitempty"`
-	// CanaryWait is how long they may take.
+	// CanaryWait is how long their delivery may take.
 	CanaryWait time.Duration `json:"canaryWait,omitempty"`
-	// Rate is the most messages a second; 0 for no limit.
+	// Rate limits the messages per second; 0 for no limit.
 	Rate float64 `json:"rate,omitempty"`
 	// StopAt is the share of sent messages that may come back to the poison queue; 0 for no limit.
 	StopAt float64 `json:"stopAt,omitempty"`
-	// Delay is how long what is written stays invisible; Spread is over how long beyond that the messages
-	// come, evenly.
+	// Delay is how long written messages stay invisible. Spread distributes them evenly over a further period.
 	Delay  time.Duration `json:"delay,omitempty"`
 	Spread time.Duration `json:"spread,omitempty"`
 }
 
-// Step is what a run does with one message: it writes After on To, then deletes the message on From.
+// Step is what a run does with one message: it writes the message to To, then deletes it from From.
 type Step struct {
 	// N counts from 0.
 	N int `json:"n"`
-	// From is where the message stands; empty where none is taken. ID and PopReceipt are the message's,
-	// Before is its text; empty in a delete that was to keep no copy.
+	// From is the message's queue; empty for an import. ID and PopReceipt are the message's. Before is its
+	// text; empty in a delete that keeps no copy.
 	From       string `json:"from,omitempty"`
 	ID         string `json:"id,omitempty"`
 	PopReceipt string `json:"popReceipt,omitempty"`
 	Before     string `json:"before,omitempty"`
-	// To is where it goes; empty where it is deleted. After is the text that is written; empty when it is
-	// the same as Before.
+	// To is the target queue; empty for a delete. After is the text to write; empty if it equals Before.
 	To    string `json:"to,omitempty"`
 	After string `json:"after,omitempty"`
-	// RequestID is the call's, where there is one.
+	// RequestID is the call's, if there is one.
 	RequestID string `json:"requestId,omitempty"`
 }
 
-// Text is what is written on To.
+// Text returns the text to write to To.
 func (s Step) Text() string {
 	if s.After == "" {
 		return s.Before
@@ -74,23 +74,58 @@ func (s Step) Text() string {
 	return s.After
 }
 
-// Kinds of lines.
+// State is how far a step has come.
+type State int
+
+// The states of a step.
 const (
-	kindRun     = "run"
-	kindStep    = "step"
-	kindGo      = "go"
-	kindRenewed = "renewed"
-	kindBegun   = "begun"
-	kindLeaving = "leaving"
-	kindWritten = "written"
-	kindDeleted = "deleted"
-	kindSkipped = "skipped"
-	kindCanary  = "canary"
-	kindUndone  = "undone"
-	kindEnd     = "end"
+	Planned State = iota
+	// Begun: the message may or may not have been written to To.
+	Begun
+	// Deleting: the step writes no message, and may or may not have deleted the one on From.
+	Deleting
+	// Written: the message was written to To; it may still be on From as well.
+	Written
+	// Done: the message was deleted from From.
+	Done
+	// Skipped: the step ended without being carried out.
+	Skipped
 )
 
-// line is any line but the step's and the run's, which have members of their own beside "is".
+// Progress is the recorded progress of one step.
+type Progress struct {
+	State State
+	// PopReceipt is the newest receipt of the message on From.
+	PopReceipt string
+	// NewID and NewPopReceipt are of the message on To, written at WrittenAt by storage's clock.
+	NewID, NewPopReceipt string
+	WrittenAt            time.Time
+	// Writes is how many copies may have been written to To.
+	Writes int
+	// Why is the reason for skipping the step.
+	Why string
+}
+
+// Unfinished reports whether the step still has to be carried out or completed.
+func (p Progress) Unfinished() bool { return p.State != Done && p.State != Skipped }
+
+// Kinds of lines.
+const (
+	kindRun      = "run"
+	kindStep     = "step"
+	kindGo       = "go"
+	kindRenewed  = "renewed"
+	kindBegun    = "begun"
+	kindDeleting = "leaving"
+	kindWritten  = "written"
+	kindDeleted  = "deleted"
+	kindSkipped  = "skipped"
+	kindCanary   = "canary"
+	kindUndone   = "undone"
+	kindEnd      = "end"
+)
+
+// line holds the members of every kind of line, except for those that only a run or a step has.
 type line struct {
 	Is         string    `json:"is"`
 	At         time.Time `json:"at,omitzero"`
@@ -102,132 +137,229 @@ type line struct {
 	By         string    `json:"by,omitempty"`
 }
 
-// Journal is the file of one run, open for writing. It is safe for concurrent use.
+// Journal is the journal of one run. It keeps the progress of each step in memory and the messages' texts on
+// disk. The methods that concern a single step are safe for concurrent use.
 type Journal struct {
-	Run  Run
-	path string
+	Run Run
+	// Agreed is set when the user has confirmed the run, CanaryPassed when its first messages were delivered,
+	// Ended when nothing is left to do.
+	Agreed, CanaryPassed, Ended bool
+	// UndoneBy is the run that undoes this one, or empty.
+	UndoneBy string
 
-	// lock goes with its holder, however that ends. Its file is removed with the last that there is to do.
+	// lock keeps other processes from carrying out the run; nil in a journal that was opened to read.
 	lock *flock.Flock
 
-	mu     sync.Mutex
-	file   *os.File
-	synced time.Time
-	err    error
-	over   bool
+	mu      sync.Mutex
+	file    *os.File
+	size    int64
+	steps   []Progress
+	offsets []int64 // of the steps in the file
+	synced  time.Time
+	err     error
 }
 
-// syncEvery is how often a journal is forced to the disk while a run is under way. What was written since
-// survives the death of the process all the same, only not that of the machine.
-const syncEvery = time.Second
+const (
+	// maxLine exceeds a step with two texts of 64 KiB, each byte taking up to six in JSON.
+	maxLine = 2 << 20
+	// syncEvery is how often a running journal is forced to disk. Later lines survive the death of the process,
+	// but not that of the machine.
+	syncEvery = time.Second
+)
 
-// Path is the file's.
-func (j *Journal) Path() string { return j.path }
+// load reads the file, and reports whether its last line was cut off by a kill. It ignores lines that it
+// cannot read: they were cut off as well, before the run was resumed.
+func (j *Journal) load() (torn bool, err error) {
+	reader := bufio.NewReaderSize(j.file, maxLine)
+	for {
+		text, err := reader.ReadSlice('\n')
+		if errors.Is(err, io.EOF) {
+			torn = len(text) > 0
+			break
+		}
+		if err != nil {
+			return false, j.failed(err)
+		}
+		var l line
+		if json.Unmarshal(text, &l) == nil {
+			if l.Is == kindRun && json.Unmarshal(text, &j.Run) != nil {
+				j.Run = Run{}
+			}
+			j.apply(l)
+		}
+		j.size += int64(len(text))
+	}
+	if j.Run.ID == "" {
+		return false, j.failed(errors.New("not the journal of a run"))
+	}
+	return torn, nil
+}
 
-// Plan writes what will be done with one message.
+func (j *Journal) failed(err error) error { return fmt.Errorf("journal %s: %w", j.file.Name(), err) }
+
+// apply updates the journal's state for a line that starts at the end of the file, j.size.
+func (j *Journal) apply(l line) {
+	switch l.Is {
+	case kindGo:
+		j.Agreed = true
+	case kindCanary:
+		j.CanaryPassed = true
+	case kindUndone:
+		j.UndoneBy = l.By
+	case kindEnd:
+		j.Ended = true
+	case kindStep:
+		if l.N != nil && *l.N == len(j.steps) {
+			j.steps = append(j.steps, Progress{PopReceipt: l.PopReceipt})
+			j.offsets = append(j.offsets, j.size)
+		}
+	default:
+		if l.N != nil && *l.N >= 0 && *l.N < len(j.steps) {
+			j.steps[*l.N].apply(l)
+		}
+	}
+}
+
+func (p *Progress) apply(l line) {
+	switch l.Is {
+	case kindRenewed:
+		p.PopReceipt = l.PopReceipt
+	case kindBegun:
+		p.State = Begun
+		p.Writes++
+	case kindDeleting:
+		p.State = Deleting
+	case kindWritten:
+		p.State, p.NewID, p.NewPopReceipt, p.WrittenAt = Written, l.ID, l.PopReceipt, l.At
+		p.Writes += max(l.Tries, 1) - 1
+	case kindDeleted:
+		p.State = Done
+	case kindSkipped:
+		p.State, p.Why = Skipped, l.Why
+	}
+}
+
+// Steps returns the progress of all steps.
+func (j *Journal) Steps() []Progress {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return slices.Clone(j.steps)
+}
+
+// Step reads a step from the file.
+func (j *Journal) Step(n int) (Step, error) {
+	j.mu.Lock()
+	offset := j.offsets[n]
+	j.mu.Unlock()
+	var s Step
+	text, err := bufio.NewReader(io.NewSectionReader(j.file, offset, maxLine)).ReadBytes('\n')
+	if err == nil {
+		err = json.Unmarshal(text, &s)
+	}
+	if err != nil {
+		return Step{}, j.failed(fmt.Errorf("step %d: %w", n, err))
+	}
+	return s, nil
+}
+
+// Progress returns the progress of a step.
+func (j *Journal) Progress(n int) Progress {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.steps[n]
+}
+
+// Plan adds a step.
 func (j *Journal) Plan(s Step) error {
-	return j.write(struct {
+	return j.write(line{Is: kindStep, N: &s.N, PopReceipt: s.PopReceipt}, struct {
 		Is string `json:"is"`
 		Step
 	}{kindStep, s})
 }
 
-// Go writes that the plan is complete and was agreed to, and returns when all of it is on the disk. Nothing
-// may be done before.
-func (j *Journal) Go() error {
-	if err := j.write(line{Is: kindGo, At: now()}); err != nil {
-		return err
-	}
-	return j.sync()
-}
+// Go records that the plan is complete and confirmed. It returns when the plan is on disk: before that,
+// nothing may be changed.
+func (j *Journal) Go() error { return j.record(line{Is: kindGo, At: now()}) }
 
-// Renewed writes the new pop receipt of the message that a step takes.
+// Renewed records the new pop receipt of the message on From.
 func (j *Journal) Renewed(n int, popReceipt string) error {
-	return j.write(line{Is: kindRenewed, N: &n, PopReceipt: popReceipt})
+	return j.record(line{Is: kindRenewed, N: &n, PopReceipt: popReceipt})
 }
 
-// Begun writes that a step's message is about to be written.
-func (j *Journal) Begun(n int) error { return j.write(line{Is: kindBegun, N: &n}) }
+// Begun records that a step's message is about to be written.
+func (j *Journal) Begun(n int) error { return j.record(line{Is: kindBegun, N: &n}) }
 
-// Written writes which message a step has written, at which moment by storage's clock, and how many tries it
-// took: one that got no answer may have written another.
+// Written records the message that a step has written, the time by storage's clock, and the number of tries:
+// a try without an answer may have written another copy.
 func (j *Journal) Written(n int, id, popReceipt string, at time.Time, tries int) error {
-	return j.write(line{Is: kindWritten, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
+	return j.record(line{Is: kindWritten, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
 }
 
-// Leaving writes that a message is about to be deleted of which nothing is written anywhere.
-func (j *Journal) Leaving(n int) error { return j.write(line{Is: kindLeaving, N: &n}) }
+// Deleting records that a message is about to be deleted that is written to no other queue.
+func (j *Journal) Deleting(n int) error { return j.record(line{Is: kindDeleting, N: &n}) }
 
-// Deleted writes that a step's message was deleted, and so is done.
-func (j *Journal) Deleted(n int) error { return j.write(line{Is: kindDeleted, N: &n}) }
+// Deleted records that a step's message was deleted, which completes the step.
+func (j *Journal) Deleted(n int) error { return j.record(line{Is: kindDeleted, N: &n}) }
 
-// Skipped writes that nothing more will be done in a step, and why.
+// Skipped records that a step ends without being carried out, and why.
 func (j *Journal) Skipped(n int, why string) error {
-	return j.write(line{Is: kindSkipped, N: &n, Why: why})
+	return j.record(line{Is: kindSkipped, N: &n, Why: why})
 }
 
-// Canary writes that the first messages were delivered.
-func (j *Journal) Canary() error { return j.write(line{Is: kindCanary, At: now()}) }
+// Canary records that the first messages were delivered.
+func (j *Journal) Canary() error { return j.record(line{Is: kindCanary, At: now()}) }
 
-// Undone writes that another run undoes this one.
-func (j *Journal) Undone(by string) error { return j.write(line{Is: kindUndone, At: now(), By: by}) }
+// Undone records that another run undoes this one.
+func (j *Journal) Undone(by string) error { return j.record(line{Is: kindUndone, At: now(), By: by}) }
 
-// End writes that the run has come to its end: nothing is left to be resumed.
-func (j *Journal) End() error {
-	j.over = true
-	return j.write(line{Is: kindEnd, At: now()})
-}
+// End records that nothing is left to do.
+func (j *Journal) End() error { return j.record(line{Is: kindEnd, At: now()}) }
 
-// Close closes the file, with all of it on the disk.
+// Close writes the file to disk and closes it.
 func (j *Journal) Close() error {
-	err := errors.Join(j.sync(), j.file.Close())
-	if j.over {
+	if j.lock == nil {
+		return j.file.Close()
+	}
+	err := errors.Join(j.file.Sync(), j.file.Close())
+	if j.Ended {
 		_ = os.Remove(j.lock.Path())
 	}
 	return errors.Join(err, j.lock.Close())
 }
 
-// Discard removes a journal of which nothing was done.
+// Discard removes the journal of a run that was not started.
 func (j *Journal) Discard() error {
 	_ = j.file.Close()
 	_ = os.Remove(j.lock.Path())
 	_ = j.lock.Close()
-	return os.Remove(j.path)
+	return os.Remove(j.file.Name())
 }
 
-// write appends a line. After an error it writes no more: half a line may stand at the end.
-func (j *Journal) write(value any) error {
+func (j *Journal) record(l line) error { return j.write(l, l) }
+
+// write applies a line, whatever happens to the file: it describes what was done. It appends value, the line's
+// JSON form. After an error it writes no more, because the last line may be incomplete.
+func (j *Journal) write(l line, value any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(value); err != nil {
-		return fmt.Errorf("journal %s: %w", j.path, err)
+		return j.failed(err)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	j.apply(l)
 	if j.err != nil {
 		return j.err
 	}
-	if _, err := j.file.Write(b.Bytes()); err != nil {
-		j.err = fmt.Errorf("journal %s: %w", j.path, err)
-		return j.err
+	n, err := j.file.Write(b.Bytes())
+	j.size += int64(n)
+	if err == nil && (l.Is == kindGo || time.Since(j.synced) >= syncEvery) {
+		j.synced = time.Now()
+		err = j.file.Sync()
 	}
-	if time.Since(j.synced) < syncEvery {
-		return nil
-	}
-	return j.syncLocked()
-}
-
-func (j *Journal) sync() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.syncLocked()
-}
-
-func (j *Journal) syncLocked() error {
-	j.synced = time.Now()
-	if err := j.file.Sync(); err != nil {
-		j.err = fmt.Errorf("journal %s: %w", j.path, err)
+	if err != nil {
+		j.err = j.failed(err)
 	}
 	return j.err
 }

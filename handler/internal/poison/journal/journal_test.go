@@ -32,15 +32,17 @@ func begin(t *testing.T, f journal.Folder, run journal.Run) *journal.Journal {
 	return j
 }
 
-func read(t *testing.T, f journal.Folder, id string) *journal.History {
+func read(t *testing.T, f journal.Folder, id string) *journal.Journal {
 	t.Helper()
 	h, err := f.Read(id)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(h.Close)
+	t.Cleanup(func() { _ = h.Close() })
 	return h
 }
+
+func path(f journal.Folder, id string) string { return filepath.Join(string(f), id+".jsonl") }
 
 func check(t *testing.T, errs ...error) {
 	t.Helper()
@@ -49,10 +51,13 @@ func check(t *testing.T, errs ...error) {
 	}
 }
 
-// same compares what was told, not where it stands.
-func same(t *testing.T, want, got *journal.History) {
+// same compares what two journals say, not their files.
+func same(t *testing.T, want, got *journal.Journal) {
 	t.Helper()
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.History{}), cmpopts.EquateEmpty()); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Steps(), got.Steps(), cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 }
@@ -81,18 +86,18 @@ func fill(t *testing.T, j *journal.Journal) {
 	check(t, j.Go(),
 		j.Begun(0), j.Written(0, "n0", "p0", written, 3), j.Deleted(0),
 		j.Renewed(1, "r1b"), j.Renewed(1, "r1c"), j.Begun(1), j.Begun(1), j.Written(1, "n1", "p1", written, 1),
-		j.Leaving(2),
+		j.Deleting(2),
 		j.Begun(3),
 		j.Skipped(4, "taken"),
-		j.Leaving(5), j.Deleted(5),
+		j.Deleting(5), j.Deleted(5),
 		j.Canary(), j.Undone("20261121-100000-undo-abcd"), j.End())
 }
 
-func filled() []journal.Progress {
+func progress() []journal.Progress {
 	return []journal.Progress{
 		{State: journal.Done, PopReceipt: "r0+/=", NewID: "n0", NewPopReceipt: "p0", WrittenAt: written, Writes: 3},
 		{State: journal.Written, PopReceipt: "r1c", NewID: "n1", NewPopReceipt: "p1", WrittenAt: written, Writes: 2},
-		{State: journal.Leaving, PopReceipt: "r2"},
+		{State: journal.Deleting, PopReceipt: "r2"},
 		{State: journal.Begun, Writes: 1},
 		{State: journal.Skipped, PopReceipt: "r4", Why: "taken"},
 		{State: journal.Done, PopReceipt: "r5"},
@@ -114,41 +119,21 @@ func TestRoundTrip(t *testing.T) {
 
 		h := read(t, f, j.Run.ID)
 		run.ID, run.At = j.Run.ID, now
-		same(t, &journal.History{
-			Run: run, Agreed: true, CanaryPassed: true, Ended: true, UndoneBy: "20261121-100000-undo-abcd", Latest: now, Steps: filled(),
-		}, h)
+		same(t, j, h) // a journal that is written is in the state that its file says
+		want := &journal.Journal{Run: run, Agreed: true, CanaryPassed: true, Ended: true, UndoneBy: "20261121-100000-undo-abcd"}
+		if diff := cmp.Diff(want, h, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if diff := cmp.Diff(progress(), h.Steps()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
 		for n, want := range steps() {
 			got, err := h.Step(n)
 			if err != nil || got != want {
 				t.Errorf("step %d: %+v, %v", n, got, err)
 			}
 		}
-		want := map[journal.State]int{journal.Done: 2, journal.Written: 1, journal.Leaving: 1, journal.Begun: 1, journal.Skipped: 1, journal.Planned: 1}
-		if diff := cmp.Diff(want, h.Counts()); diff != "" {
-			t.Error(diff)
-		}
 	})
-}
-
-func TestUnfinished(t *testing.T) {
-	f := newFolder(t)
-	j := begin(t, f, journal.Run{Command: "move"})
-	for _, c := range []struct {
-		is   string
-		do   func() error
-		want bool
-	}{
-		{"planned", func() error { return j.Plan(journal.Step{}) }, false},
-		{"agreed to", j.Go, true},
-		{"under way", func() error { return j.Begun(0) }, true},
-		{"ended", j.End, false},
-	} {
-		check(t, c.do())
-		if got := read(t, f, j.Run.ID).Unfinished(); got != c.want {
-			t.Errorf("%s: unfinished is %v", c.is, got)
-		}
-	}
-	check(t, j.Close())
 }
 
 func TestStepText(t *testing.T) {
@@ -166,9 +151,9 @@ func TestPrivate(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
 	defer func() { _ = j.Close() }()
-	for path, want := range map[string]os.FileMode{string(f): 0o700 | os.ModeDir, j.Path(): 0o600} {
-		if about, err := os.Stat(path); err != nil || about.Mode() != want {
-			t.Errorf("%s: %v, %v, want %v", path, about.Mode(), err, want)
+	for name, want := range map[string]os.FileMode{string(f): 0o700 | os.ModeDir, path(f, j.Run.ID): 0o600} {
+		if about, err := os.Stat(name); err != nil || about.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", name, about.Mode(), err, want)
 		}
 	}
 }
@@ -182,11 +167,11 @@ func TestTorn(t *testing.T) {
 		check(t, j.Plan(journal.Step{N: n, From: "p", ID: "å", PopReceipt: "r", Before: "x", To: "q"}))
 	}
 	check(t, j.Go(), j.Renewed(0, "r2"), j.Begun(0), j.Written(0, "n", "p", written, 2), j.Deleted(0), j.Skipped(1, "why"), j.Close())
-	whole, err := os.ReadFile(j.Path())
+	whole, err := os.ReadFile(path(f, j.Run.ID))
 	check(t, err)
 	first := bytes.IndexByte(whole, '\n')
 	for size := range len(whole) {
-		check(t, os.WriteFile(j.Path(), whole[:size], 0o600))
+		check(t, os.WriteFile(path(f, j.Run.ID), whole[:size], 0o600))
 		h, err := f.Read(j.Run.ID)
 		if size <= first {
 			if err == nil {
@@ -197,11 +182,10 @@ func TestTorn(t *testing.T) {
 		if err != nil {
 			t.Fatalf("cut at %d: %v", size, err)
 		}
-		check(t, os.WriteFile(j.Path(), whole[:bytes.LastIndexByte(whole[:size], '\n')+1], 0o600))
+		check(t, os.WriteFile(path(f, j.Run.ID), whole[:bytes.LastIndexByte(whole[:size], '\n')+1], 0o600))
 		same(t, read(t, f, j.Run.ID), h)
-		h.Close()
-		check(t, os.WriteFile(j.Path(), whole[:size], 0o600))
-		goOn(t, f, j.Run.ID, len(h.Steps))
+		check(t, h.Close(), os.WriteFile(path(f, j.Run.ID), whole[:size], 0o600))
+		goOn(t, f, j.Run.ID, len(h.Steps()))
 		if t.Failed() {
 			t.Fatalf("cut at %d", size)
 		}
@@ -218,7 +202,7 @@ func goOn(t *testing.T, f journal.Folder, id string, steps int) {
 		t.Errorf("the run is %q", j.Run.ID)
 	}
 	h := read(t, f, id)
-	if !h.CanaryPassed || !h.Ended || len(h.Steps) < steps || len(h.Steps) > steps+1 {
+	if !h.CanaryPassed || !h.Ended || len(h.Steps()) < steps || len(h.Steps()) > steps+1 {
 		t.Errorf("gone on with: %+v", h)
 	}
 }
@@ -227,7 +211,7 @@ func goOn(t *testing.T, f journal.Folder, id string, steps int) {
 func TestBroken(t *testing.T) {
 	const id = "20261121-100000-move-abcd"
 	f := journal.Folder(t.TempDir())
-	path := filepath.Join(string(f), id+".jsonl")
+	file := path(f, id)
 	for name, content := range map[string]string{
 		"empty":             "",
 		"other_text":        "hello\nworld\n",
@@ -238,8 +222,8 @@ func TestBroken(t *testing.T) {
 		"run_is_not_a_text": `{"is":"run","run":7}` + "\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			check(t, os.WriteFile(path, []byte(content), 0o600))
-			if _, err := f.Read(id); err == nil || !strings.Contains(err.Error(), path) {
+			check(t, os.WriteFile(file, []byte(content), 0o600))
+			if _, err := f.Read(id); err == nil || !strings.Contains(err.Error(), file) {
 				t.Errorf("read: %v", err)
 			}
 			if _, err := f.Reopen(id); err == nil || errors.Is(err, journal.ErrBusy) {
@@ -351,7 +335,7 @@ func TestDiskFull(t *testing.T) {
 	j := begin(t, f, journal.Run{Command: "move"})
 	check(t, j.Close()) // writing on a file that is closed fails, as on a full disk
 	failure := j.Begun(0)
-	if failure == nil || !strings.Contains(failure.Error(), j.Path()) {
+	if failure == nil || !strings.Contains(failure.Error(), path(f, j.Run.ID)) {
 		t.Fatalf("a line that could not be written: %v", failure)
 	}
 	if err := j.Go(); !errors.Is(err, failure) {
@@ -388,15 +372,15 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, content []byte) {
 		const id = "20261121-100000-move-abcd"
 		folder := journal.Folder(t.TempDir())
-		path := filepath.Join(string(folder), id+".jsonl")
-		check(t, os.WriteFile(path, content, 0o600))
+		file := path(folder, id)
+		check(t, os.WriteFile(file, content, 0o600))
 		h, err := folder.Read(id)
 		if err != nil {
 			return
 		}
-		defer h.Close()
-		for n, p := range h.Steps {
-			if _, err := h.Step(n); err != nil && !strings.Contains(err.Error(), path) {
+		defer func() { _ = h.Close() }()
+		for n, p := range h.Steps() {
+			if _, err := h.Step(n); err != nil && !strings.Contains(err.Error(), file) {
 				t.Errorf("step %d: %v", n, err)
 			}
 			if p.Writes < 0 {
@@ -407,8 +391,8 @@ func FuzzRead(f *testing.F) {
 		check(t, err)
 		check(t, j.Go(), j.Close())
 		after := read(t, folder, id)
-		if !after.Agreed || len(after.Steps) < len(h.Steps) {
-			t.Errorf("agreed to: %v, %d steps of %d", after.Agreed, len(after.Steps), len(h.Steps))
+		if !after.Agreed || len(after.Steps()) < len(h.Steps()) {
+			t.Errorf("agreed to: %v, %d steps of %d", after.Agreed, len(after.Steps()), len(h.Steps()))
 		}
 	})
 }

@@ -14,9 +14,9 @@ import (
 
 const (
 	poisonQueue = "async-caller-poison"
-	// long is the lease of what is chosen from a queue that is not.
+	// long is the lease of messages selected from a short queue.
 	long = 2 * time.Minute
-	// soon is when everything that was given back is visible.
+	// soon is when all released messages are visible.
 	soon = 5 * time.Second
 )
 
@@ -34,7 +34,7 @@ func newQueue(t *testing.T, n int) *memory.Store {
 	return store
 }
 
-func newHold(t *testing.T, store lease.Store, renewed func(*lease.Message, string)) *lease.Hold {
+func newHolder(t *testing.T, store queue.Store, renewed func(*lease.Message, string)) *lease.Holder {
 	t.Helper()
 	h, err := lease.New(store, renewed)
 	if err != nil {
@@ -44,7 +44,14 @@ func newHold(t *testing.T, store lease.Store, renewed func(*lease.Message, strin
 	return h
 }
 
-// away counts the messages that nobody can take now.
+func take(t *testing.T, h *lease.Holder, total int, s lease.Selection) {
+	t.Helper()
+	if err := h.Take(t.Context(), poisonQueue, total, s); err != nil {
+		t.Errorf("take: %v", err)
+	}
+}
+
+// away counts the invisible messages.
 func away(store *memory.Store) (n int) {
 	for _, m := range store.All(poisonQueue) {
 		if m.NextVisibleAt.After(time.Now()) {
@@ -54,15 +61,15 @@ func away(store *memory.Store) (n int) {
 	return n
 }
 
-// all chooses every message, and counts how often each is shown.
-func all(shown map[string]int) lease.Choice {
-	return lease.Choice{Choose: func(m queue.Message) (int, bool) {
+// all selects every message, and counts how often each is shown.
+func all(shown map[string]int) lease.Selection {
+	return lease.Selection{Select: func(m queue.Message) (int, bool) {
 		shown[m.ID]++
 		return len(shown) - 1, true
 	}}
 }
 
-// store is one whose operations take their time, or fail before or after they took effect.
+// store wraps a store. Its operations can take time, or fail before or after they took effect.
 type store struct {
 	*memory.Store
 	mu            sync.Mutex
@@ -99,10 +106,6 @@ func on[T any](ctx context.Context, s *store, operation string, do func() (T, er
 		}
 	}
 	return result, err
-}
-
-func (s *store) Count(ctx context.Context, name string) (int, error) {
-	return on(ctx, s, "count", func() (int, error) { return s.Store.Count(ctx, name) })
 }
 
 func (s *store) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {

@@ -1,11 +1,11 @@
-// Package lease takes messages from queues for as long as somebody works on them. A message that is taken
-// is invisible to everybody else, so two operators never take the same one. What is chosen is kept, its
-// lease renewed, until it is deleted or given back; what is only looked at becomes visible again as soon as
-// the whole queue was seen. If the process is killed all of it comes back by itself: after two minutes, or for
-// a queue of more than 3,000 messages after 40 ms for each.
+// Package lease receives messages and keeps them invisible to everybody else while somebody works on them, so
+// that two operators never work on the same message. Selected messages stay leased, with renewals, until they are
+// deleted or released. The others become visible again as soon as the whole queue was read. If the process is
+// killed, all leases end by themselves: after two minutes or, for a queue of more than 3,000 messages, after
+// 40 ms per message.
 //
-// Storage shows the first 32 messages to who only peeks, so there is no other way to see all of a queue. It
-// counts as a delivery of each message: on a poison queue nobody minds.
+// Peeking returns only the first 32 messages, so receiving them is the only way to read a whole queue. It
+// increases the dequeue count of each message, which is harmless on a poison queue.
 package lease
 
 import (
@@ -20,81 +20,76 @@ import (
 )
 
 const (
-	// shortest is the lease of what is chosen from a short queue, forEach what it is for each message of a
-	// long one: so long that all leases can be renewed in half of it. Longest bounds it.
-	shortest = 2 * time.Minute
-	forEach  = 40 * time.Millisecond
-	longest  = 24 * time.Hour
-	// renewEvery is how often leases are looked after.
-	renewEvery = 15 * time.Second
-	// soon is what may be left of a lease that is left to end by itself.
+	// minLease is the lease on a short queue. A long one needs leasePerMessage for each message, so that all
+	// leases can be renewed in half of that time.
+	minLease        = 2 * time.Minute
+	leasePerMessage = 40 * time.Millisecond
+	maxLease        = 24 * time.Hour
+	renewInterval   = 15 * time.Second
+	// soon is the remainder of a lease that is left to end by itself.
 	soon = time.Second
-	// parallel is how many operations run at once, beside those of who uses the messages.
+	// parallel is the number of concurrent storage operations of a [Holder].
 	parallel = 4
 )
 
-// How long one operation is tried: storage fails over within a minute. A try is given much time, because what
-// comes of one that is given up is not known.
+// How long one operation is retried: storage fails over within a minute. A try gets much time, because the
+// effect of an abandoned one is unknown.
 const (
-	patience   = 3 * time.Minute
-	tryTimeout = time.Minute
+	retryTimeout = 3 * time.Minute
+	tryTimeout   = time.Minute
 )
 
-// Patiently repeats an operation on storage until it answers for good, for at most three minutes: with
-// success or with one of package queue's errors. A try that got no answer may have been carried out.
-func Patiently(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// Retry repeats a storage operation for at most three minutes, until it succeeds or returns one of package
+// queue's errors. A try without an answer may have been carried out.
+func Retry[T any](ctx context.Context, try func(context.Context) (T, error)) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
-	return queue.Persist(ctx, tryTimeout, try, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+		result, err = try(ctx)
+		return err
+	}, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
+	return result, err
 }
 
-// ErrLost means that somebody else has the message, or that it is gone.
+// ErrLost means that somebody else received the message, or that it was deleted.
 var ErrLost = errors.New("the message was taken by somebody else")
 
-// Store is the part of a queue account that is needed.
-type Store interface {
-	Count(ctx context.Context, queue string) (int, error)
-	Peek(ctx context.Context, queue string, limit int) ([]queue.Message, error)
-	Receive(ctx context.Context, queue string, limit int, lease time.Duration) ([]queue.Message, error)
-	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
-	Delete(ctx context.Context, queue, id, popReceipt string) error
-}
-
-// Hold is what one piece of work has taken. It is safe for concurrent use.
-type Hold struct {
-	store Store
-	// renewed is told each new pop receipt of a message that was chosen; nil to tell nobody.
+// Holder holds leases on messages. It is safe for concurrent use.
+type Holder struct {
+	store   queue.Store
 	renewed func(m *Message, popReceipt string)
 	texts   *spool
 
 	mu   sync.Mutex
 	held map[key]*Message
-	// most is the length of the longest queue seen so far.
-	most int
+	// largest is the length of the longest queue so far.
+	largest int
 }
 
 type key struct{ queue, id string }
 
-// Message is a message that was taken.
+// Message is a leased message.
 type Message struct {
 	Queue, ID string
-	// Number is whatever the caller knows it by.
+	// Number is chosen by the caller.
 	Number int
-	where  span
+	// selected messages are renewed.
+	selected bool
 
 	mu         sync.Mutex
+	text       span
 	popReceipt string
-	ends       time.Time // of the lease, at the earliest
-	ended      time.Time // and at the latest; zero where it was renewed
-	expires    time.Time // of the message; zero where it is not known
-	chosen     bool
-	adopted    bool
-	over       bool // deleted, given back or lost
+	// ends and endsAtLatest bound the end of the lease. The latter is zero after a renewal, both are zero for
+	// an adopted message.
+	ends, endsAtLatest time.Time
+	expires            time.Time // zero if unknown
+	adopted            bool      // and not received since
+	over               bool      // deleted, released or lost
 }
 
-// New returns a hold of nothing yet. Renewed is told each new pop receipt of a chosen message; it may be
-// nil. Close the hold in the end.
-func New(store Store, renewed func(m *Message, popReceipt string)) (*Hold, error) {
+// New returns an empty Holder. It calls renewed with each new pop receipt of a selected message, unless renewed is
+// nil. The caller must close it.
+func New(store queue.Store, renewed func(m *Message, popReceipt string)) (*Holder, error) {
 	texts, err := newSpool()
 	if err != nil {
 		return nil, err
@@ -102,96 +97,100 @@ func New(store Store, renewed func(m *Message, popReceipt string)) (*Hold, error
 	if renewed == nil {
 		renewed = func(*Message, string) {}
 	}
-	return &Hold{store: store, renewed: renewed, texts: texts, held: make(map[key]*Message)}, nil
+	return &Holder{store: store, renewed: renewed, texts: texts, held: make(map[key]*Message)}, nil
 }
 
-// PopReceipt is the newest receipt.
-func (m *Message) PopReceipt() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.popReceipt
-}
-
-func (m *Message) leaseEnds() time.Time {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.ends
-}
-
-// Text is the message's text as it stands on the queue.
-func (h *Hold) Text(m *Message) (string, error) { return h.texts.text(m.where) }
-
-// Adopt holds a message that an earlier run took or wrote, by the receipt that it noted. Whether the
-// receipt still counts shows when the lease is first ensured, or the message deleted; before, its lease is
-// not renewed. An empty text means that it is not known: such a message can only be deleted.
-func (h *Hold) Adopt(number int, queueName, id, popReceipt, text string) (*Message, error) {
+// Adopt adds a message that an earlier run received or wrote, by the receipt that it recorded. Ensure and Delete
+// find out whether the receipt is still valid; until then the lease is not renewed. An empty text means that the
+// text is unknown: the message can only be deleted.
+func (h *Holder) Adopt(number int, queueName, id, popReceipt, text string) (*Message, error) {
 	where, err := h.texts.append(text)
 	if err != nil {
 		return nil, err
 	}
-	m := &Message{Queue: queueName, ID: id, Number: number, popReceipt: popReceipt, where: where, chosen: true, adopted: true}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.held[key{queueName, id}] = m
-	h.most = max(h.most, len(h.held))
+	m := &Message{Queue: queueName, ID: id, Number: number, popReceipt: popReceipt, text: where, selected: true, adopted: true}
+	h.add(m)
 	return m, nil
 }
 
-// Ensure makes sure that the message is ours for a while, and renews its lease if need be. Its error is
-// [ErrLost] when it is not.
-func (h *Hold) Ensure(ctx context.Context, m *Message) error {
+func (h *Holder) add(m *Message) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.held[key{m.Queue, m.ID}] = m
+	h.largest = max(h.largest, len(h.held))
+}
+
+// Find returns a held message, or nil.
+func (h *Holder) Find(queueName, id string) *Message {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.held[key{queueName, id}]
+}
+
+// All returns the held messages.
+func (h *Holder) All() []*Message {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := make([]*Message, 0, len(h.held))
+	for _, m := range h.held {
+		all = append(all, m)
+	}
+	return all
+}
+
+// Lease returns the lease of selected messages. It is renewed when half of it is over. No operation starts in its
+// last quarter, so that a slow answer does not arrive after its end.
+func (h *Holder) Lease() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return min(max(minLease, time.Duration(h.largest)*leasePerMessage), maxLease)
+}
+
+// Ensure renews the message's lease if it ends soon. It returns [ErrLost] if the message is not ours any more.
+func (h *Holder) Ensure(ctx context.Context, m *Message) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return h.ensure(ctx, m, h.Lease()/4)
 }
 
-// Lease is that of what is chosen. It is renewed when half of it is over; nothing is done in the last
-// quarter of it, so that a slow answer does not come after its end.
-func (h *Hold) Lease() time.Duration {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return min(max(shortest, time.Duration(h.most)*forEach), longest)
-}
-
-func (h *Hold) ensure(ctx context.Context, m *Message, left time.Duration) error {
+// ensure renews a lease that has at most the given time left. The caller holds m.mu.
+func (h *Holder) ensure(ctx context.Context, m *Message, left time.Duration) error {
 	if m.over {
 		return ErrLost
 	}
 	if time.Until(m.ends) > left {
 		return nil
 	}
-	text, err := h.Text(m)
+	text, err := h.texts.text(m.text)
 	if err != nil {
 		return err
 	}
 	if m.adopted && text == "" {
-		return fmt.Errorf("message %s on %s: its lease cannot be renewed, because its text is not known", m.ID, m.Queue)
+		return fmt.Errorf("message %s on %s: cannot renew its lease, because its text is unknown", m.ID, m.Queue)
 	}
 	lease := h.Lease()
-	if !m.expires.IsZero() { // storage refuses one that is longer than the message lives
+	if !m.expires.IsZero() { // storage refuses a lease beyond the message's expiry
 		lease = max(min(lease, time.Until(m.expires).Truncate(time.Second)-time.Second), 0)
 	}
 	ends := time.Now().Add(lease)
 	receipt, err := h.update(ctx, m, text, lease)
 	if errors.Is(err, queue.ErrRefused) && m.expires.IsZero() {
-		h.forget(m) // perhaps it expires soon: whoever looks for it will see
+		h.forget(m) // the message may expire soon, which shows when it is received
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
 	if err != nil {
 		return err
 	}
-	m.popReceipt, m.ends, m.ended = receipt, ends, time.Time{}
+	m.popReceipt, m.ends, m.endsAtLatest = receipt, ends, time.Time{}
 	h.renewed(m, receipt)
 	return nil
 }
 
-// update changes the lease. A try without an answer may have changed the receipt; then the message is out
-// of reach until the lease ends.
-func (h *Hold) update(ctx context.Context, m *Message, text string, lease time.Duration) (string, error) {
-	var receipt string
-	err := Patiently(ctx, func(ctx context.Context) (err error) {
-		receipt, err = h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
-		return err
+// update changes the lease. A try without an answer may have changed the receipt. Then the message is out of
+// reach until the lease ends.
+func (h *Holder) update(ctx context.Context, m *Message, text string, lease time.Duration) (string, error) {
+	receipt, err := Retry(ctx, func(ctx context.Context) (string, error) {
+		return h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
 	})
 	if errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue) {
 		h.forget(m)
@@ -200,24 +199,24 @@ func (h *Hold) update(ctx context.Context, m *Message, text string, lease time.D
 	return receipt, err
 }
 
-// Delete deletes a message that was taken. Its error is [ErrLost] when it is not ours any more; then it is
-// still there, or somebody else has deleted it.
-func (h *Hold) Delete(ctx context.Context, m *Message) error {
+// Delete deletes a message. It returns [ErrLost] if the message is not ours any more: somebody else may have
+// deleted it, or it is still there.
+func (h *Holder) Delete(ctx context.Context, m *Message) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.over {
 		return ErrLost
 	}
 	tries := 0
-	err := Patiently(ctx, func(ctx context.Context) error {
+	_, err := Retry(ctx, func(ctx context.Context) (struct{}, error) {
 		tries++
-		return h.store.Delete(ctx, m.Queue, m.ID, m.popReceipt)
+		return struct{}{}, h.store.Delete(ctx, m.Queue, m.ID, m.popReceipt)
 	})
 	switch {
 	case errors.Is(err, queue.ErrNoQueue):
-		err = nil // it went with its queue
+		err = nil // deleted with its queue
 	case errors.Is(err, queue.ErrStale) && tries > 1:
-		err = nil // a try that got no answer has deleted it
+		err = nil // deleted by a try without an answer
 	case errors.Is(err, queue.ErrStale):
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	case err != nil:
@@ -227,18 +226,18 @@ func (h *Hold) Delete(ctx context.Context, m *Message) error {
 	return err
 }
 
-// forget drops a message that is deleted, given back or lost. The caller holds its lock.
-func (h *Hold) forget(m *Message) {
+// forget removes a message that is deleted, released or lost. The caller holds m.mu.
+func (h *Holder) forget(m *Message) {
 	m.over = true
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.held, key{m.Queue, m.ID})
 }
 
-// GiveBack makes messages visible again, and returns when they are. What cannot be given back comes back by
-// itself when its lease ends.
-func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
-	// The longest lease first: the others may end before it is their turn.
+// Release makes messages visible again, and returns when they are. A message that cannot be released becomes
+// visible when its lease ends.
+func (h *Holder) Release(ctx context.Context, messages ...*Message) {
+	// Begin with the longest lease, because the others may end before it is their turn.
 	slices.SortFunc(messages, func(a, b *Message) int { return b.leaseEnds().Compare(a.leaseEnds()) })
 	var mu sync.Mutex
 	var last time.Time
@@ -248,13 +247,13 @@ func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 		if m.over {
 			return
 		}
-		if left := time.Until(m.ends); m.ends.IsZero() || left > soon {
+		if m.ends.IsZero() || time.Until(m.ends) > soon {
 			h.show(ctx, m)
 		} else {
 			mu.Lock()
 			defer mu.Unlock()
-			if m.ended.After(last) {
-				last = m.ended
+			if m.endsAtLatest.After(last) {
+				last = m.endsAtLatest
 			}
 		}
 		h.forget(m)
@@ -265,55 +264,38 @@ func (h *Hold) GiveBack(ctx context.Context, messages ...*Message) {
 	}
 }
 
-// GiveBackOthers gives back all that was taken and not chosen.
-func (h *Hold) GiveBackOthers(ctx context.Context) {
-	h.GiveBack(ctx, slices.DeleteFunc(h.All(), (*Message).isChosen)...)
-}
-
-func (m *Message) isChosen() bool {
+func (m *Message) leaseEnds() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.chosen
+	return m.ends
 }
 
-// show makes one message visible. The caller holds its lock.
-func (h *Hold) show(ctx context.Context, m *Message) {
-	text, err := h.Text(m)
+// show makes one message visible. The caller holds m.mu.
+func (h *Holder) show(ctx context.Context, m *Message) {
+	text, err := h.texts.text(m.text)
 	if err != nil || m.adopted && text == "" {
 		return
 	}
-	if receipt, err := h.update(ctx, m, text, 0); err == nil && m.chosen {
+	if receipt, err := h.update(ctx, m, text, 0); err == nil && m.selected {
 		h.renewed(m, receipt)
 	}
 }
 
-// Close gives everything back that is still held, even when ctx has ended, for at most three minutes. What was
-// adopted and never ensured is left as it is.
-func (h *Hold) Close(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+// Close releases all messages, for at most three minutes, even if ctx has ended. It leaves adopted messages alone
+// that were never ensured.
+func (h *Holder) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), retryTimeout)
 	defer cancel()
-	taken := slices.DeleteFunc(h.All(), func(m *Message) bool { return m.leaseEnds().IsZero() })
-	h.GiveBack(ctx, taken...)
+	h.Release(ctx, slices.DeleteFunc(h.All(), func(m *Message) bool { return m.leaseEnds().IsZero() })...)
 	h.texts.close()
 }
 
-// All returns what is held.
-func (h *Hold) All() []*Message {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	all := make([]*Message, 0, len(h.held))
-	for _, m := range h.held {
-		all = append(all, m)
-	}
-	return all
-}
-
-// Renew looks after the leases of what is chosen until ctx ends.
-func (h *Hold) Renew(ctx context.Context) {
-	ticker := time.NewTicker(renewEvery)
+// Renew keeps renewing the leases of selected messages until ctx ends.
+func (h *Holder) Renew(ctx context.Context) {
+	ticker := time.NewTicker(renewInterval)
 	defer ticker.Stop()
 	for {
-		h.Secure(ctx)
+		h.RenewDue(ctx)
 		select {
 		case <-ctx.Done():
 			return
@@ -322,37 +304,33 @@ func (h *Hold) Renew(ctx context.Context) {
 	}
 }
 
-// Secure renews the leases of what is chosen that would end soon. What turns out lost shows when it is
-// used.
-func (h *Hold) Secure(ctx context.Context) {
+// RenewDue renews the leases of selected messages that end soon. It reports no errors: a lost message shows in
+// its next operation.
+func (h *Holder) RenewDue(ctx context.Context) {
 	each(ctx, h.All(), func(m *Message) {
 		if !m.mu.TryLock() {
-			return // somebody is at it
+			return // another operation is running
 		}
 		defer m.mu.Unlock()
-		if m.chosen && !m.over && !m.ends.IsZero() {
+		if m.selected && !m.over && !m.ends.IsZero() {
 			_ = h.ensure(ctx, m, h.Lease()/2)
 		}
 	})
 }
 
-// each does something with every message, several at once, until ctx ends.
+// each calls do for every message, concurrently, until ctx ends.
 func each(ctx context.Context, messages []*Message, do func(*Message)) {
 	var workers sync.WaitGroup
-	next := make(chan *Message)
-	for range min(parallel, len(messages)) {
-		workers.Go(func() {
-			for m := range next {
-				do(m)
-			}
-		})
-	}
+	slots := make(chan struct{}, parallel)
 	for _, m := range messages {
+		slots <- struct{}{}
 		if ctx.Err() != nil {
 			break
 		}
-		next <- m
+		workers.Go(func() {
+			do(m)
+			<-slots
+		})
 	}
-	close(next)
 	workers.Wait()
 }

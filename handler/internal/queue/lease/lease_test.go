@@ -22,14 +22,12 @@ func TestRenew(t *testing.T) {
 		store := newQueue(t, 100)
 		told := map[string]string{}
 		var mu sync.Mutex
-		h := newHold(t, store, func(m *lease.Message, popReceipt string) {
+		h := newHolder(t, store, func(m *lease.Message, popReceipt string) {
 			mu.Lock()
 			defer mu.Unlock()
 			told[m.ID] = popReceipt
 		})
-		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
-			t.Fatal(err)
-		}
+		take(t, h, 100, all(map[string]int{}))
 		ctx, cancel := context.WithCancel(context.Background())
 		var renewing sync.WaitGroup
 		renewing.Go(func() { h.Renew(ctx) })
@@ -64,16 +62,14 @@ func TestRenewBesideDelete(t *testing.T) {
 			}
 			return nil
 		}}
-		h := newHold(t, down, nil)
-		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
-			t.Fatal(err)
-		}
+		h := newHolder(t, down, nil)
+		take(t, h, 3, all(map[string]int{}))
 		<-time.After(long - time.Minute)
 		ids := down.All(poisonQueue)
 		failed := make(chan error)
 		go func() { failed <- h.Delete(context.Background(), h.Find(poisonQueue, ids[0].ID)) }()
 		synctest.Wait()
-		h.Secure(t.Context())
+		h.RenewDue(t.Context())
 		for _, m := range down.All(poisonQueue) {
 			if left := time.Until(m.NextVisibleAt); m.ID != ids[0].ID && left < long-time.Second {
 				t.Errorf("%s is away for %v more", m.ID, left)
@@ -95,7 +91,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 		told := ""
-		h := newHold(t, store, func(_ *lease.Message, popReceipt string) { told = popReceipt })
+		h := newHolder(t, store, func(_ *lease.Message, popReceipt string) { told = popReceipt })
 		adopt := func(i int, popReceipt, text string) *lease.Message {
 			m, err := h.Adopt(i, poisonQueue, taken[i].ID, popReceipt, text)
 			if err != nil {
@@ -122,7 +118,7 @@ func TestAdopt(t *testing.T) {
 			t.Errorf("delete by a stale receipt: %v", err)
 		}
 		m = adopt(2, taken[2].PopReceipt, "") // its text is not known
-		h.Secure(ctx)
+		h.RenewDue(ctx)
 		if err := h.Delete(ctx, m); err != nil {
 			t.Errorf("delete without a text: %v", err)
 		}
@@ -137,12 +133,10 @@ func TestAdopt(t *testing.T) {
 func TestGiveBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 100)
-		h := newHold(t, store, nil)
-		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
-			t.Fatal(err)
-		}
+		h := newHolder(t, store, nil)
+		take(t, h, 100, all(map[string]int{}))
 		m := h.Find(poisonQueue, store.All(poisonQueue)[0].ID)
-		h.GiveBack(t.Context(), m)
+		h.Release(t.Context(), m)
 		if away(store) != 99 {
 			t.Errorf("%d are away", away(store))
 		}
@@ -165,7 +159,7 @@ func TestGiveBack(t *testing.T) {
 
 // TestPersistent: a store that fails for a while, before or after it does something, is asked again.
 func TestPersistent(t *testing.T) {
-	for _, operation := range []string{"count", "peek", "receive", "update", "delete"} {
+	for _, operation := range []string{"peek", "receive", "update", "delete"} {
 		for _, afterwards := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/afterwards=%v", operation, afterwards), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
@@ -182,19 +176,19 @@ func TestPersistent(t *testing.T) {
 					} else {
 						s.before = failing
 					}
-					h := newHold(t, s, nil)
+					h := newHolder(t, s, nil)
 					want := 100
 					if operation == "receive" && afterwards {
 						want -= 2 * queue.MaxBatch // received twice without an answer: they are away for a while
 					}
-					choice := all(map[string]int{})
+					shown := map[string]int{}
+					choice := all(shown)
 					choice.Most = true
-					seen, err := h.Take(ctx, poisonQueue, choice)
-					if err != nil || seen != want {
-						t.Fatalf("take: %d, %v", seen, err)
+					if take(t, h, 100, choice); len(shown) != want {
+						t.Fatalf("take: %d shown", len(shown))
 					}
-					if _, err = h.Look(ctx, poisonQueue, func(queue.Message) {}); err != nil {
-						t.Errorf("look: %v", err)
+					if err := lease.Scan(ctx, s, poisonQueue, 100, func(queue.Message) {}); err != nil {
+						t.Errorf("scan: %v", err)
 					}
 					m := h.Find(poisonQueue, s.All(poisonQueue)[99].ID)
 					<-time.After(long - 10*time.Second)
@@ -220,13 +214,13 @@ func TestPersistent(t *testing.T) {
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusing := &store{Store: newQueue(t, 40), before: func(string, int) error { return queue.ErrRefused }}
-		h := newHold(t, refusing, nil)
+		h := newHolder(t, refusing, nil)
 		began := time.Now()
-		if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); !errors.Is(err, queue.ErrRefused) {
+		if err := h.Take(t.Context(), poisonQueue, 40, all(map[string]int{})); !errors.Is(err, queue.ErrRefused) {
 			t.Errorf("take: %v", err)
 		}
-		if _, err := h.Look(t.Context(), poisonQueue, func(queue.Message) {}); !errors.Is(err, queue.ErrRefused) {
-			t.Errorf("look: %v", err)
+		if err := lease.Scan(t.Context(), refusing, poisonQueue, 40, func(queue.Message) {}); !errors.Is(err, queue.ErrRefused) {
+			t.Errorf("scan: %v", err)
 		}
 		if took := time.Since(began); took > 0 {
 			t.Errorf("it took %v", took)
@@ -238,10 +232,10 @@ func TestRefused(t *testing.T) {
 func TestTakeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 500)
-		h := newHold(t, store, nil)
+		h := newHolder(t, store, nil)
 		ctx, cancel := context.WithCancel(context.Background())
 		n := 0
-		_, err := h.Take(ctx, poisonQueue, lease.Choice{Choose: func(queue.Message) (int, bool) {
+		err := h.Take(ctx, poisonQueue, 500, lease.Selection{Select: func(queue.Message) (int, bool) {
 			if n++; n == 100 {
 				cancel()
 			}
@@ -271,10 +265,8 @@ func TestSpool(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	h := newHold(t, store, nil)
-	if _, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); err != nil {
-		t.Fatal(err)
-	}
+	h := newHolder(t, store, nil)
+	take(t, h, 20, all(map[string]int{}))
 	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
 		t.Errorf("%v, %v stand in the folder", files, err)
 	}

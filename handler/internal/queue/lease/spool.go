@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// spool keeps texts on disk, so that a queue of any length is held in bounded memory. Nobody else can read
-// the file, and it is gone when the process is.
+// spool keeps texts on disk, so that a queue of any length needs little memory. Nobody else can read its file,
+// which is gone when the process ends.
 type spool struct {
 	file *os.File
 
@@ -15,7 +15,7 @@ type spool struct {
 	size int64
 }
 
-// span is where a text stands.
+// span locates a text in the file.
 type span struct {
 	at     int64
 	length int

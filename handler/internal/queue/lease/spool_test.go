@@ -2,6 +2,16 @@ package lease
 
 import "testing"
 
+// PopReceipt returns the message's newest receipt.
+func (m *Message) PopReceipt() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.popReceipt
+}
+
+// Text returns the message's text.
+func (h *Holder) Text(m *Message) (string, error) { return h.texts.text(m.text) }
+
 // TestSpoolCutShort: a text that is not there any more is an error, never one filled up with zeros, which would
 // be written back to the queue.
 func TestSpoolCutShort(t *testing.T) {

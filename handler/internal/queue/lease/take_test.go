@@ -9,7 +9,6 @@ import (
 
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/lease"
-	"asynccaller/handler/internal/queue/memory"
 )
 
 // TestTake: every message is shown once, what is chosen is kept, and the rest is visible afterwards.
@@ -19,20 +18,18 @@ func TestTake(t *testing.T) {
 			t.Run(fmt.Sprintf("%d/most=%v", n, most), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newQueue(t, n)
-					h := newHold(t, store, nil)
+					h := newHolder(t, store, nil)
 					shown := map[string]int{}
 					choice := all(shown)
 					choice.Most = most
-					choose := choice.Choose
-					choice.Choose = func(m queue.Message) (int, bool) {
+					choose := choice.Select
+					choice.Select = func(m queue.Message) (int, bool) {
 						number, _ := choose(m)
 						return number, number%2 == 1
 					}
-					seen, err := h.Take(t.Context(), poisonQueue, choice)
-					if err != nil || seen != n || len(shown) != n {
-						t.Fatalf("seen %d, shown %d of %d, %v", seen, len(shown), n, err)
+					if take(t, h, n, choice); len(shown) != n {
+						t.Fatalf("%d of %d are shown", len(shown), n)
 					}
-					h.GiveBackOthers(t.Context())
 					for id, times := range shown {
 						if times != 1 {
 							t.Errorf("%s was shown %d times", id, times)
@@ -76,21 +73,20 @@ func TestTakeSlowly(t *testing.T) {
 					}
 					return time.Millisecond
 				}}
-				h := newHold(t, slow, nil)
+				h := newHolder(t, slow, nil)
 				shown := map[string]int{}
-				seen, err := h.Take(t.Context(), poisonQueue, lease.Choice{Choose: func(m queue.Message) (int, bool) {
+				take(t, h, 1000, lease.Selection{Select: func(m queue.Message) (int, bool) {
 					shown[m.ID]++
 					return 0, keep
 				}})
-				if err != nil || seen != 1000 || len(shown) != 1000 {
-					t.Errorf("seen %d, shown %d, %v", seen, len(shown), err)
+				if len(shown) != 1000 {
+					t.Errorf("%d are shown", len(shown))
 				}
 				for id, times := range shown {
 					if times != 1 {
 						t.Errorf("%s was shown %d times", id, times)
 					}
 				}
-				h.GiveBackOthers(t.Context())
 				again := false
 				for _, m := range slow.All(poisonQueue) {
 					again = again || m.DequeueCount > 1
@@ -120,24 +116,24 @@ func TestTakeBesideRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 40)
 		var renewed sync.Map
-		h := newHold(t, store, func(m *lease.Message, _ string) { renewed.Store(m.Number, true) })
+		h := newHolder(t, store, func(m *lease.Message, _ string) { renewed.Store(m.Number, true) })
 		var renewing sync.WaitGroup
 		number := 0
-		seen, err := h.Take(t.Context(), poisonQueue, lease.Choice{Choose: func(m queue.Message) (int, bool) {
+		take(t, h, 40, lease.Selection{Select: func(m queue.Message) (int, bool) {
 			if h.Find(poisonQueue, m.ID) != nil {
 				t.Errorf("%s is held before it is chosen", m.ID)
 			}
-			renewing.Go(func() { h.Secure(t.Context()) })
+			renewing.Go(func() { h.RenewDue(t.Context()) })
 			<-time.After(time.Millisecond) // so that it runs now
 			number++
 			return number, true
 		}})
 		renewing.Wait()
-		if err != nil || seen != 40 || len(h.All()) != 40 {
-			t.Errorf("seen %d, held %d of 40, %v", seen, len(h.All()), err)
+		if number != 40 || len(h.All()) != 40 {
+			t.Errorf("shown %d, held %d of 40", number, len(h.All()))
 		}
 		<-time.After(long - long/4)
-		h.Secure(t.Context())
+		h.RenewDue(t.Context())
 		for n := 1; n <= 40; n++ {
 			if _, ok := renewed.Load(n); !ok {
 				t.Errorf("number %d was not renewed", n)
@@ -149,10 +145,10 @@ func TestTakeBesideRenew(t *testing.T) {
 func TestTakeEnough(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 500)
-		h := newHold(t, store, nil)
+		h := newHolder(t, store, nil)
 		chosen := 0
-		_, err := h.Take(t.Context(), poisonQueue, lease.Choice{
-			Choose: func(queue.Message) (int, bool) {
+		take(t, h, 500, lease.Selection{
+			Select: func(queue.Message) (int, bool) {
 				if chosen == 40 {
 					return 0, false
 				}
@@ -161,10 +157,9 @@ func TestTakeEnough(t *testing.T) {
 			},
 			Enough: func() bool { return chosen == 40 },
 		})
-		h.GiveBackOthers(t.Context())
 		<-time.After(soon)
-		if err != nil || away(store) != 40 {
-			t.Errorf("%d are away, %v", away(store), err)
+		if away(store) != 40 {
+			t.Errorf("%d are away", away(store))
 		}
 		untouched := 0
 		for _, m := range store.All(poisonQueue) {
@@ -178,30 +173,17 @@ func TestTakeEnough(t *testing.T) {
 	})
 }
 
-// TestNoQueue: a queue that does not exist holds nothing.
-func TestNoQueue(t *testing.T) {
-	h := newHold(t, memory.New(), nil)
-	if seen, err := h.Take(t.Context(), poisonQueue, all(map[string]int{})); seen != 0 || err != nil {
-		t.Errorf("take: %d, %v", seen, err)
-	}
-	if seen, err := h.Look(t.Context(), poisonQueue, func(queue.Message) {}); seen != 0 || err != nil {
-		t.Errorf("look: %d, %v", seen, err)
-	}
-}
-
-// TestLook: a short queue is looked at without a trace, a long one is as it was afterwards.
-func TestLook(t *testing.T) {
+// TestScan: a short queue is read without side effects, a long one is unchanged but for the dequeue counts.
+func TestScan(t *testing.T) {
 	for n, deliveries := range map[int]int64{0: 0, 1: 0, 31: 0, 33: 1, 500: 1} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueue(t, n)
-				h := newHold(t, store, nil)
 				shown := map[string]int{}
-				seen, err := h.Look(t.Context(), poisonQueue, func(m queue.Message) { shown[m.ID]++ })
-				if err != nil || seen != n || len(shown) != n {
-					t.Errorf("seen %d, shown %d, %v", seen, len(shown), err)
+				err := lease.Scan(t.Context(), store, poisonQueue, n, func(m queue.Message) { shown[m.ID]++ })
+				if err != nil || len(shown) != n {
+					t.Errorf("%d are shown, %v", len(shown), err)
 				}
-				h.Close(t.Context())
 				<-time.After(soon)
 				for i, m := range store.All(poisonQueue) {
 					if m.DequeueCount != deliveries || m.NextVisibleAt.After(time.Now()) {
@@ -213,20 +195,16 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestTwoHolds: what one has, the other never gets.
-func TestTwoHolds(t *testing.T) {
+// TestTwoHolders: two holders never get the same message.
+func TestTwoHolders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 500)
 		var holds [2]map[string]int
 		var taking sync.WaitGroup
 		for i := range holds {
 			holds[i] = map[string]int{}
-			h := newHold(t, store, nil)
-			taking.Go(func() {
-				if _, err := h.Take(t.Context(), poisonQueue, all(holds[i])); err != nil {
-					t.Error(err)
-				}
-			})
+			h := newHolder(t, store, nil)
+			taking.Go(func() { take(t, h, 500, all(holds[i])) })
 		}
 		taking.Wait()
 		for id := range holds[0] {

@@ -1,0 +1,181 @@
+package poison
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue/lease"
+)
+
+// Errors of Resume and PlanUndo.
+var (
+	// ErrNothingLeft means that there is nothing to resume or to undo.
+	ErrNothingLeft = errors.New("nothing is left to be done")
+	// ErrOtherAccount means that the run belongs to another account.
+	ErrOtherAccount = errors.New("the run was on another account")
+)
+
+// Resume continues an interrupted run. It takes its messages by the recorded receipts or, if these are stale, by
+// searching their queues. It releases the messages of a run that was never confirmed.
+func (a *Account) Resume(ctx context.Context, id string) (result Result, err error) {
+	j, err := a.Runs.Reopen(id)
+	if err != nil {
+		return Result{}, err
+	}
+	p := &Plan{account: a, journal: j}
+	defer func() { err = errors.Join(err, p.close(ctx)) }()
+	if j.Ended {
+		return Result{}, fmt.Errorf("%s: %w: it is finished", id, ErrNothingLeft)
+	}
+	if err := a.checkRun(ctx, j); err != nil {
+		return Result{}, err
+	}
+	if j.Run.Of != "" {
+		if p.undoes, err = a.Runs.Reopen(j.Run.Of); err != nil {
+			return Result{}, err
+		}
+	}
+	if p.leases, err = newHolder(a, j); err != nil {
+		return Result{}, err
+	}
+	for n, progress := range j.Steps() {
+		if !progress.Unfinished() {
+			continue
+		}
+		s, err := j.Step(n)
+		if err == nil {
+			err = p.adopt(s, progress.PopReceipt)
+		}
+		if err != nil {
+			return Result{}, err
+		}
+	}
+	if !j.Agreed {
+		p.leases.Release(ctx, p.leases.All()...)
+		return Result{}, fmt.Errorf("%s: %w: it was never confirmed; its messages are visible again", id, errors.Join(ErrNothingLeft, j.End()))
+	}
+	return p.perform(ctx)
+}
+
+// adopt takes the message of a step over by a recorded receipt.
+func (p *Plan) adopt(s journal.Step, popReceipt string) error {
+	if s.From == "" {
+		return nil
+	}
+	_, err := p.leases.Adopt(s.N, s.From, s.ID, popReceipt, s.Before)
+	return err
+}
+
+// checkRun returns why a run can be neither resumed nor undone.
+func (a *Account) checkRun(ctx context.Context, j *journal.Journal) error {
+	if j.Run.Account != a.Name {
+		return fmt.Errorf("%s: %w: %s, and this is %s", j.Run.ID, ErrOtherAccount, j.Run.Account, a.Name)
+	}
+	if a.isUndone(j) {
+		return fmt.Errorf("%s: %w: it was undone by %s", j.Run.ID, ErrNothingLeft, j.UndoneBy)
+	}
+	_, err := a.reach(ctx)
+	return err
+}
+
+// isUndone reports whether a confirmed undo of the run exists.
+func (a *Account) isUndone(j *journal.Journal) bool {
+	if j.UndoneBy == "" {
+		return false
+	}
+	by, err := a.Runs.Read(j.UndoneBy)
+	if err != nil {
+		return true // it may have been confirmed
+	}
+	defer by.Close()
+	return by.Agreed
+}
+
+// PlanUndo prepares to restore the messages of a run, as far as they still are where the run has put them. The run
+// may have been interrupted.
+func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
+	undone, err := a.Runs.Reopen(id)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.newPlan(journal.Run{Command: "undo", Of: id})
+	if err != nil {
+		return nil, errors.Join(err, undone.Close())
+	}
+	p.undoes = undone
+	err = a.checkRun(ctx, undone)
+	for n := 0; n < len(undone.Steps()) && err == nil; n++ {
+		err = p.reverse(ctx, undone, n)
+	}
+	if err == nil && p.Total == 0 {
+		err = fmt.Errorf("%s: %w: it has changed nothing that could be restored", id, ErrNothingLeft)
+	}
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// reverse plans the opposite of a step, as far as the step was carried out.
+func (p *Plan) reverse(ctx context.Context, j *journal.Journal, n int) error {
+	s, err := j.Step(n)
+	if err != nil {
+		return err
+	}
+	original := inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}
+	progress := j.Progress(n)
+	switch {
+	case progress.State == journal.Planned, progress.State == journal.Skipped:
+		return nil
+	case progress.State == journal.Begun:
+		p.refuse(original, "it is not known whether it was written to "+s.To)
+		return nil
+	case s.To == "" && s.Before == "":
+		p.refuse(original, "no copy was kept")
+		return nil
+	}
+	back := journal.Step{
+		N: p.Total, From: s.To, ID: progress.NewID, PopReceipt: progress.NewPopReceipt, Before: s.Text(),
+		To: s.From, After: s.Before, RequestID: s.RequestID,
+	}
+	if s.To == "" {
+		back.Before = ""
+	}
+	if progress.State != journal.Done && s.From != "" {
+		// The original is not written again if it is certainly still there.
+		there, err := p.stillThere(ctx, s, progress.PopReceipt)
+		switch {
+		case err != nil:
+			return err
+		case there && s.To == "":
+			return nil
+		case there:
+			back.To, back.After = "", ""
+		}
+	}
+	if err := p.add(back); err != nil {
+		return err
+	}
+	return p.adopt(back, back.PopReceipt)
+}
+
+// stillThere reports whether the message of a step is still on its old queue.
+func (p *Plan) stillThere(ctx context.Context, s journal.Step, popReceipt string) (bool, error) {
+	leases, err := lease.New(p.account.Store, nil)
+	if err != nil {
+		return false, err
+	}
+	defer leases.Close(ctx)
+	m, err := leases.Adopt(0, s.From, s.ID, popReceipt, s.Before)
+	if err == nil {
+		err = leases.Ensure(ctx, m)
+	}
+	if errors.Is(err, lease.ErrLost) {
+		return false, nil
+	}
+	return err == nil, err
+}
