@@ -136,8 +136,7 @@ func choosePolicy(rules decision.Rules, flag, text string) (retry.Policy, error)
 	if member == nil {
 		return retry.Policy{}, fmt.Errorf("%s: the policy's name is empty", flag)
 	}
-	spec, err := retry.ParseSpec(member)
-	policy, err := rules.PolicyFor(&envelope.Envelope{Retry: &spec, RetryProblem: err})
+	policy, err := rules.PolicyFor(&envelope.Envelope{Retry: member})
 	if err != nil {
 		return policy, errors.New(flag + strings.TrimPrefix(err.Error(), "retry")) // the member is the flag here
 	}

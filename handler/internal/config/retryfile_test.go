@@ -23,7 +23,7 @@ func TestOwnPolicies(t *testing.T) {
 	if d := loaded.Retry.Delay(1, 0); loaded.Retry.Name != "patient" || d != time.Minute || loaded.Retry.MaxAttempts != 4 {
 		t.Errorf("policy %s waits %v, %d attempts", loaded.Retry.Name, d, loaded.Retry.MaxAttempts)
 	}
-	if _, err := loaded.Rules(own).Policies.Resolve(retry.Spec{Name: "patient"}); err != nil {
+	if _, err := loaded.Rules(own).Policies.Named("patient"); err != nil {
 		t.Errorf("an envelope cannot ask for it: %v", err)
 	}
 }

@@ -171,7 +171,7 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 func (r Rules) retry(e *envelope.Envelope, policy retry.Policy, o Outcome, state envelope.State, now time.Time, jitter float64) Decision {
 	detail := describe(o)
 	if policy.Exhausted(state.Attempts) {
-		r.GiveUp = cmp.Or(giveUpOf(policy.ErrorHandling), r.GiveUp)
+		r.GiveUp = cmp.Or(policy.GiveUp, r.GiveUp)
 		return r.giveUp(e, Exhausted, fmt.Sprintf("%d attempts, the last one: %s", state.Attempts, detail), o, state)
 	}
 	deadline := state.Expires
@@ -244,20 +244,6 @@ func (r Rules) giveUp(e *envelope.Envelope, reason Reason, detail string, o Outc
 		d.Action = DeadLetter
 	}
 	return d
-}
-
-// giveUpOf is what a policy's way to handle errors means for an envelope that nobody is told about; who
-// has a callback is told in any case, which is all that Reject asks for.
-func giveUpOf(handling retry.ErrorHandling) envelope.GiveUp {
-	switch handling {
-	case retry.Fault:
-		return envelope.GiveUpFault
-	case retry.Drop:
-		return envelope.GiveUpDrop
-	case retry.Reject, retry.Move:
-		return envelope.GiveUpDeadLetter
-	}
-	return ""
 }
 
 func attempt(o Outcome, started time.Time) envelope.Attempt {

@@ -140,6 +140,22 @@ func TestMalformedIsADeadLetter(t *testing.T) {
 	}
 }
 
+// TestMalformedPolicy: an envelope with a wrong retry policy is kept, so that its dead letter can say why.
+func TestMalformedPolicy(t *testing.T) {
+	for value, want := range map[string]string{
+		`{"factr":2}`:                "retry.factr: unknown parameter",
+		`{"schedule":["1s","x"]}`:    "retry.schedule[1]: want a duration",
+		`3`:                          "retry: want a policy's name",
+		`{"policy":"io","factor":2}`: "retry.factor: has no meaning for policy io",
+	} {
+		in := rules().Open(fmt.Appendf(nil, plain, `,"attempts":2,"retry":`+value), "m1", limit, now)
+		d := rules().BeforeCall(in, now)
+		if d.Reason != decision.Malformed || d.State.Attempts != 2 || in.Envelope == nil || !strings.HasPrefix(d.Detail, want) {
+			t.Errorf("%s: %+v, want %s", value, d, want)
+		}
+	}
+}
+
 func TestOperatorChoosesHowToGiveUp(t *testing.T) {
 	for giveUp, want := range map[envelope.GiveUp]decision.Action{
 		envelope.GiveUpDeadLetter: decision.DeadLetter,
@@ -233,13 +249,11 @@ func FuzzDecide(f *testing.F) {
 		if jitter < 0 || jitter >= 1 || math.IsNaN(jitter) || attempts < 0 || maxAttempts < 0 {
 			return // outside the contract of the arguments
 		}
-		e := &envelope.Envelope{Retry: &retry.Spec{MaxAttempts: maxAttempts}}
+		e := &envelope.Envelope{}
 		e.Attempts, e.CreatedAt = attempts, created
 		e.NextAttemptAt, e.Deadline = time.Unix(due, 0), time.Unix(deadline, 0)
-		policy, err := rules().PolicyFor(e)
-		if err != nil {
-			t.Fatal(err)
-		}
+		policy := retry.Default()
+		policy.MaxAttempts = maxAttempts
 		in := decision.Intake{Envelope: e, Policy: policy}
 		d := rules().BeforeCall(in, now)
 		if d.Action == decision.Call {

@@ -1,7 +1,6 @@
 package decision
 
 import (
-	"cmp"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -56,8 +55,8 @@ func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
 		return r.Retry, nil
 	}
-	policy, err := r.Policies.Resolve(*e.Retry)
-	if err := cmp.Or(e.RetryProblem, err); err != nil {
+	policy, err := r.Policies.Parse(e.Retry)
+	if err != nil {
 		return retry.Policy{}, strictjson.In("retry", err)
 	}
 	return policy.Within(r.Limits), nil

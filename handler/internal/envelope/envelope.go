@@ -10,8 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"time"
-
-	"asynccaller/handler/internal/retry"
 )
 
 // Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] changes it.
@@ -36,10 +34,8 @@ type Envelope struct {
 	// Deadline is the time after which we give up, or zero if the sender set none; see GiveUpAt. The year 1 is
 	// zero, as in .NET, where it means never.
 	Deadline time.Time
-	// Retry is the policy that the sender asks for, or nil. RetryProblem is set if it is invalid. Then the call
-	// cannot be made, but the rest of the envelope is known, so that the dead letter can name the problem.
-	Retry        *retry.Spec
-	RetryProblem error
+	// Retry is the retry policy that the sender asks for, as JSON and unchecked, or nil.
+	Retry json.RawMessage
 	// GiveUp is the sender's choice of what giving up means, or empty.
 	GiveUp GiveUp
 	// DeadLetter is set if the envelope was dead-lettered before and a person moved it back.

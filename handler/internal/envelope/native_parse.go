@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -76,9 +75,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "deadline":
 		e.Deadline, err = strictjson.Time(m.Value)
 	case "retry":
-		var spec retry.Spec
-		spec, e.RetryProblem = retry.ParseSpec(m.Value)
-		e.Retry = &spec
+		e.Retry = m.Value
 	case "giveUp":
 		e.GiveUp, err = parseGiveUp(m.Value)
 	case "deadLetter":

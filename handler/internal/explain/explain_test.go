@@ -80,9 +80,9 @@ func TestTerminalSafe(t *testing.T) {
 	}
 }
 
-func mustPolicy(t *testing.T, spec retry.Spec) retry.Policy {
+func mustPolicy(t *testing.T, value string) retry.Policy {
 	t.Helper()
-	policy, err := spec.Policy()
+	policy, err := retry.Policies{}.Parse(json.RawMessage(value))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,24 +93,24 @@ func mustPolicy(t *testing.T, spec retry.Spec) retry.Policy {
 func TestSchedule(t *testing.T) {
 	const week = 7 * 24 * time.Hour
 	for name, row := range map[string]struct {
-		spec          retry.Spec
+		value         string
 		deadline      time.Duration
 		short, long   int
 		last          time.Duration // of the longest waits
 		reasonLongest decision.Reason
 	}{
-		"exponential": {retry.Spec{Name: "exponential"}, week, 48, 40, week - 10*time.Second, decision.Expired},
-		"nexus":       {retry.Spec{Name: "nexus"}, week, 20, 19, week - 10*time.Second, decision.Expired},
-		"io":          {retry.Spec{Name: "io"}, week, 22, 22, week - 10*time.Second, decision.Exhausted},
-		"fixed":       {retry.Spec{Name: "fixed"}, time.Hour, 60, 60, 59 * time.Minute, decision.Expired},
-		"cycles":      {retry.Spec{Name: "cycles"}, week, 18, 18, time.Hour, decision.Exhausted},
-		"one":         {retry.Spec{MaxAttempts: 1}, week, 1, 1, 0, decision.Exhausted},
-		"no_time":     {retry.Spec{Name: "fixed"}, time.Second, 1, 1, 0, decision.Expired},
-		"long_waits":  {retry.Spec{Schedule: []time.Duration{10 * 24 * time.Hour}}, 4 * week, 3, 3, 20 * 24 * time.Hour, decision.Expired},
-		"too_many":    {retry.Spec{Schedule: []time.Duration{time.Millisecond}}, week, 604800, 604800, 604799 * time.Millisecond, ""},
+		"exponential": {`"exponential"`, week, 48, 40, week - 10*time.Second, decision.Expired},
+		"nexus":       {`"nexus"`, week, 20, 19, week - 10*time.Second, decision.Expired},
+		"io":          {`"io"`, week, 22, 22, week - 10*time.Second, decision.Exhausted},
+		"fixed":       {`"fixed"`, time.Hour, 60, 60, 59 * time.Minute, decision.Expired},
+		"cycles":      {`"cycles"`, week, 18, 18, time.Hour, decision.Exhausted},
+		"one":         {`{"maxAttempts":1}`, week, 1, 1, 0, decision.Exhausted},
+		"no_time":     {`"fixed"`, time.Second, 1, 1, 0, decision.Expired},
+		"long_waits":  {`{"schedule":["240h"]}`, 4 * week, 3, 3, 20 * 24 * time.Hour, decision.Expired},
+		"too_many":    {`{"schedule":["1ms"]}`, week, 604800, 604800, 604799 * time.Millisecond, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policy := mustPolicy(t, row.spec)
+			policy := mustPolicy(t, row.value)
 			table := explain.Schedule(rules(), policy, row.deadline)
 			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long, Last: row.last, Reason: row.reasonLongest}) {
 				t.Errorf("shortest %+v, longest %+v", table.Shortest, table.Longest)
@@ -138,7 +138,7 @@ func TestSchedule(t *testing.T) {
 func TestScheduleTellsLimits(t *testing.T) {
 	limited := rules()
 	limited.Limits = retry.Limits{MaxAttempts: 3, MinDelay: time.Minute}
-	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: &retry.Spec{Name: "exponential"}})
+	policy, err := limited.PolicyFor(&envelope.Envelope{Retry: json.RawMessage(`"exponential"`)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -38,23 +39,16 @@ func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, mayShr
 	}
 }
 
-// checkPolicy holds the policy that a spec makes to that, on its own and within limits.
-func checkPolicy(t *testing.T, spec retry.Spec, limits retry.Limits, attempt int, jitter float64) {
+// checkPolicy holds a policy to that, on its own and within limits.
+func checkPolicy(t *testing.T, policy retry.Policy, longest time.Duration, limits retry.Limits, attempt int, jitter float64) {
 	t.Helper()
-	policy, err := spec.Policy()
-	if err != nil {
-		return
-	}
 	mayShrink := policy.Name == "nexus" || policy.Name == "cycles"
-	checkWaits(t, policy, longestOf(policy.Name, spec), mayShrink, attempt, jitter)
+	checkWaits(t, policy, longest, mayShrink, attempt, jitter)
 	if limits.MinDelay < 0 || limits.MaxDelay < 0 || limits.MaxAttempts < 0 || limits.Check() != nil {
 		return
 	}
-	limited, longest := policy.Within(limits), time.Duration(math.MaxInt64)
-	if limits.MaxDelay > 0 {
-		longest = limits.MaxDelay
-	}
-	checkWaits(t, limited, longest, mayShrink, attempt, jitter)
+	limited := policy.Within(limits)
+	checkWaits(t, limited, cmp.Or(limits.MaxDelay, math.MaxInt64), mayShrink, attempt, jitter)
 	if shortest, _ := limited.Bounds(attempt); shortest < limits.MinDelay {
 		t.Fatalf("after attempt %d: %v, with a limit of %v", attempt, shortest, limits.MinDelay)
 	}
@@ -66,21 +60,6 @@ func checkPolicy(t *testing.T, spec retry.Spec, limits retry.Limits, attempt int
 	if changed := low != limitedLow || high != limitedHigh || limited.MaxAttempts != policy.MaxAttempts; changed && limited.Limited == "" {
 		t.Fatalf("after attempt %d: %v to %v has become %v to %v, and nothing says so", attempt, low, high, limitedLow, limitedHigh)
 	}
-}
-
-// longestOf is the cap of a kind with these parameters.
-func longestOf(kind string, spec retry.Spec) time.Duration {
-	switch kind {
-	case "exponential":
-		return cmp.Or(spec.MaxDelay, 6*time.Hour)
-	case "nexus", "io":
-		return longestQueueDelay
-	case "fixed":
-		return cmp.Or(spec.BaseDelay, time.Minute)
-	case "cycles":
-		return cmp.Or(spec.Cycles.RetryCycleDelay, 30*time.Minute)
-	}
-	return cmp.Or(spec.MaxDelay, math.MaxInt64)
 }
 
 // fraction makes a jitter of anything.
@@ -103,27 +82,38 @@ func FuzzPolicy(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind int, base int64, factor float64, longest int64, maxAttempts, retries, rounds int,
 		limitMin, limitMax int64, limitAttempts, attempt int, jitter float64,
 	) {
-		if maxAttempts < 0 {
-			return // ParseSpec lets none through
+		if math.IsNaN(factor) || math.IsInf(factor, 0) {
+			return // JSON has no such number
 		}
-		names := []string{"", "exponential", "nexus", "io", "fixed", "list", "cycles"}
-		spec := retry.Spec{
-			Kind: names[int(uint(kind)%uint(len(names)))], BaseDelay: time.Duration(base), Factor: factor,
-			MaxDelay: time.Duration(longest), MaxAttempts: maxAttempts,
+		first, last := time.Duration(base), time.Duration(longest)
+		limit := ""
+		if maxAttempts != 0 {
+			limit = fmt.Sprintf(`,"maxAttempts":%d`, maxAttempts)
 		}
-		switch spec.Kind {
-		case "list":
-			spec.Schedule = []time.Duration{spec.BaseDelay, spec.BaseDelay, spec.MaxDelay}
-		case "cycles":
-			spec.Cycles = retry.CycleSpec{ReceiveRetryCount: &retries, MaxRetryCycles: &rounds, RetryCycleDelay: spec.BaseDelay}
+		specs := []struct {
+			longest time.Duration
+			value   string
+		}{
+			{last, fmt.Sprintf(`{"baseDelay":"%v","factor":%g,"maxDelay":"%v"%s}`, first, factor, last, limit)},
+			{last, fmt.Sprintf(`{"policy":"exponential","baseDelay":"%v","factor":%g,"maxDelay":"%v"%s}`, first, factor, last, limit)},
+			{longestQueueDelay, fmt.Sprintf(`{"policy":"nexus"%s}`, limit)},
+			{longestQueueDelay, fmt.Sprintf(`{"policy":"io"%s}`, limit)},
+			{first, fmt.Sprintf(`{"policy":"fixed","baseDelay":"%v"%s}`, first, limit)},
+			{last, fmt.Sprintf(`{"policy":"list","schedule":["%v","%v","%v"],"maxDelay":"%v"%s}`, first, first, last, last, limit)},
+			{first, fmt.Sprintf(`{"policy":"cycles","receiveRetryCount":%d,"maxRetryCycles":%d,"retryCycleDelay":"%v"}`, retries, rounds, first)},
+		}
+		spec := specs[int(uint(kind)%uint(len(specs)))]
+		policy, err := retry.Policies{}.Parse([]byte(spec.value))
+		if err != nil {
+			return
 		}
 		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax), MaxAttempts: limitAttempts}
-		checkPolicy(t, spec, limits, attempt, fraction(jitter))
+		checkPolicy(t, policy, spec.longest, limits, attempt, fraction(jitter))
 	})
 }
 
-// FuzzParseSpec gives it every JSON there is: it never panics, and what makes a policy makes a sound one.
-func FuzzParseSpec(f *testing.F) {
+// FuzzParse parses any JSON: it never panics, and each policy that it returns is sound.
+func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
 		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`, `{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
@@ -137,11 +127,11 @@ func FuzzParseSpec(f *testing.F) {
 		if err != nil || len(members) != 1 {
 			return
 		}
-		spec, err := retry.ParseSpec(members[0].Value)
+		policy, err := retry.Policies{}.Parse(members[0].Value)
 		if err != nil {
 			return
 		}
-		checkPolicy(t, spec, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7}, attempt, fraction(jitter))
+		checkPolicy(t, policy, math.MaxInt64, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7}, attempt, fraction(jitter))
 	})
 }
 

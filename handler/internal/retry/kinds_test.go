@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
 )
 
@@ -279,14 +280,16 @@ func TestDrawsStayWithinBounds(t *testing.T) {
 }
 
 func TestReceiveErrorHandling(t *testing.T) {
-	for _, want := range []retry.ErrorHandling{retry.Fault, retry.Drop, retry.Reject, retry.Move} {
-		if got := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, want)).ErrorHandling; got != want {
-			t.Errorf("%q, want %q", got, want)
+	for handling, want := range map[string]envelope.GiveUp{
+		"Fault": envelope.GiveUpFault, "Drop": envelope.GiveUpDrop, "Reject": envelope.GiveUpDeadLetter, "Move": envelope.GiveUpDeadLetter,
+	} {
+		if got := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, handling)).GiveUp; got != want {
+			t.Errorf("%s: %q, want %q", handling, got, want)
 		}
 	}
 	for name, policy := range kinds(t) {
-		if policy.ErrorHandling != "" {
-			t.Errorf("%s wants %q when its attempts are used up", name, policy.ErrorHandling)
+		if policy.GiveUp != "" {
+			t.Errorf("%s wants %q when its attempts are used up", name, policy.GiveUp)
 		}
 	}
 }

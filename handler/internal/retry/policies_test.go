@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
 )
 
@@ -53,8 +54,8 @@ func TestParsePolicies(t *testing.T) {
 			t.Errorf("%s: it is called %q and makes %d calls, want %d", name, policy.Name, policy.MaxAttempts, want.attempts)
 		}
 	}
-	if got := policies["msmq"].ErrorHandling; got != retry.Move {
-		t.Errorf("msmq: error handling %q, want Move", got)
+	if got := policies["msmq"].GiveUp; got != envelope.GiveUpDeadLetter {
+		t.Errorf("msmq: it gives up by %q", got)
 	}
 }
 
@@ -130,12 +131,12 @@ func TestPoliciesNamed(t *testing.T) {
 	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, nexus`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
-	if _, err := retry.Named("slow"); err == nil {
+	if _, err := (retry.Policies{}).Named("slow"); err == nil {
 		t.Error("the operator's policy is built in")
 	}
 }
 
-func TestPoliciesResolve(t *testing.T) {
+func TestPoliciesParse(t *testing.T) {
 	own := mustPolicies(t, `{"slow":{"schedule":["1h"],"maxAttempts":4}}`)
 	for value, want := range map[string]struct {
 		name     string
@@ -150,12 +151,7 @@ func TestPoliciesResolve(t *testing.T) {
 		`"unheard-of"`:              {"", 0},
 		`{"factor":2,"maxDelay":1}`: {"exponential", 0},
 	} {
-		spec, err := retry.ParseSpec(json.RawMessage(value))
-		if err != nil {
-			t.Errorf("%s: %v", value, err)
-			continue
-		}
-		policy, err := own.Resolve(spec)
+		policy, err := own.Parse(json.RawMessage(value))
 		if (err == nil) != (want.name != "") || policy.Name != want.name || policy.MaxAttempts != want.attempts {
 			t.Errorf("%s: got %q with %d calls, %v, want %q with %d", value, policy.Name, policy.MaxAttempts, err, want.name, want.attempts)
 		}
@@ -220,8 +216,8 @@ func TestWithin(t *testing.T) {
 			if want := strings.Join(test.limited, ", "); got.Limited != want {
 				t.Errorf("limited: %q, want %q", got.Limited, want)
 			}
-			if got.Name != policy.Name || got.ErrorHandling != policy.ErrorHandling {
-				t.Errorf("it has become %q, %q", got.Name, got.ErrorHandling)
+			if got.Name != policy.Name || got.GiveUp != policy.GiveUp {
+				t.Errorf("it has become %q, %q", got.Name, got.GiveUp)
 			}
 			if policy.Limited != "" {
 				t.Error("the policy itself was changed")

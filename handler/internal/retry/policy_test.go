@@ -23,11 +23,7 @@ func mustDuration(tb testing.TB, text string) time.Duration {
 // mustPolicy makes the policy that an envelope's member `retry` asks for.
 func mustPolicy(tb testing.TB, value string) retry.Policy {
 	tb.Helper()
-	spec, err := retry.ParseSpec(json.RawMessage(value))
-	if err != nil {
-		tb.Fatal(err)
-	}
-	policy, err := spec.Policy()
+	policy, err := retry.Policies{}.Parse(json.RawMessage(value))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -213,12 +209,12 @@ func TestExhausted(t *testing.T) {
 
 func TestNamed(t *testing.T) {
 	for _, name := range []string{"exponential", "nexus", "io", "fixed", "cycles"} {
-		if policy, err := retry.Named(name); err != nil || policy.Name != name {
+		if policy, err := (retry.Policies{}).Named(name); err != nil || policy.Name != name {
 			t.Errorf("%s: got %q, %v", name, policy.Name, err)
 		}
 	}
 	for _, name := range []string{"", "linear", "list", "Exponential", " exponential"} {
-		_, err := retry.Named(name)
+		_, err := retry.Policies{}.Named(name)
 		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), "cycles, exponential, fixed, io, nexus") {
 			t.Errorf("%q: got %v, want the name and those that there are", name, err)
 		}
@@ -233,43 +229,5 @@ func TestPolicyNames(t *testing.T) {
 		if got := mustPolicy(t, value).Name; got != want {
 			t.Errorf("%s: the policy is called %q, want %q", value, got, want)
 		}
-	}
-}
-
-func TestPolicyRefuses(t *testing.T) {
-	tests := map[string]struct {
-		spec retry.Spec
-		want []string
-	}{
-		"unknown_name":         {retry.Spec{Name: "linear"}, []string{"linear", "exponential"}},
-		"unknown_kind":         {retry.Spec{Kind: "linear"}, []string{"policy: ", "exponential, nexus, io, fixed, list or cycles"}},
-		"list_without_delays":  {retry.Spec{Kind: "list"}, []string{"schedule: ", "empty"}},
-		"cycles_too_many":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(1000), MaxRetryCycles: new(999)}}, []string{"receiveRetryCount: ", "1000000 attempts"}},
-		"cycles_overflow":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt), MaxRetryCycles: new(math.MaxInt)}}, []string{"1000000 attempts"}},
-		"retries_overflow":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(math.MaxInt)}}, []string{"1000000 attempts"}},
-		"retries_negative":     {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{ReceiveRetryCount: new(-1)}}, []string{"attempts"}},
-		"cycles_negative":      {retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{MaxRetryCycles: new(-1)}}, []string{"attempts"}},
-		"factor_below_1":       {retry.Spec{Factor: 0.99}, []string{"factor", "0.99"}},
-		"factor_negative":      {retry.Spec{Factor: -2}, []string{"factor"}},
-		"factor_nan":           {retry.Spec{Factor: math.NaN()}, []string{"factor"}},
-		"factor_infinite":      {retry.Spec{Factor: math.Inf(1)}, []string{"factor"}},
-		"max_below_base":       {retry.Spec{BaseDelay: time.Minute, MaxDelay: time.Second}, []string{"maxDelay", "1s", "baseDelay", "1m0s"}},
-		"base_above_default":   {retry.Spec{BaseDelay: 7 * time.Hour}, []string{"maxDelay", "6h0m0s", "7h0m0s"}},
-		"schedule_empty":       {retry.Spec{Schedule: []time.Duration{}}, []string{"schedule", "empty"}},
-		"schedule_shrinks":     {retry.Spec{Schedule: []time.Duration{5, 5, 4}}, []string{"schedule[2]", "4ns", "5ns"}},
-		"schedule_shrinks_end": {retry.Spec{Schedule: []time.Duration{time.Minute, 0}}, []string{"schedule[1]", "0s", "1m0s"}},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			_, err := test.spec.Policy()
-			if err == nil {
-				t.Fatal("it was accepted")
-			}
-			for _, want := range test.want {
-				if !strings.Contains(err.Error(), want) {
-					t.Errorf("%q does not say %q", err, want)
-				}
-			}
-		})
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/retry"
 )
 
 const (
@@ -32,7 +31,7 @@ func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detai
 	}
 	e := in.Envelope
 	giveUp := r.Decision.GiveUp
-	if in.Policy.ErrorHandling == retry.Fault {
+	if in.Policy.GiveUp == envelope.GiveUpFault {
 		giveUp = envelope.GiveUpFault
 	}
 	detail = gaveUp

@@ -4,66 +4,31 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/retry"
 )
 
-func TestParseSpec(t *testing.T) {
-	tests := map[string]struct {
-		value string
-		want  retry.Spec
-	}{
-		"name":              {`"exponential"`, retry.Spec{Name: "exponential"}},
-		"name_we_lack":      {`"linear"`, retry.Spec{Name: "linear"}}, // Policy refuses it
-		"empty_object":      {`{}`, retry.Spec{}},
-		"schedule":          {`{"schedule":["5s",1.5,"6h"]}`, retry.Spec{Schedule: []time.Duration{5 * time.Second, 1500 * time.Millisecond, 6 * time.Hour}}},
-		"schedule_empty":    {`{"schedule":[]}`, retry.Spec{Schedule: []time.Duration{}}}, // Policy refuses it
-		"schedule_longest":  {`{"schedule":[` + strings.Repeat("1,", 999) + `1]}`, retry.Spec{Schedule: repeated(time.Second, 1000)}},
-		"base_delay":        {`{"baseDelay":"5s"}`, retry.Spec{BaseDelay: 5 * time.Second}},
-		"factor":            {`{"factor":1.5}`, retry.Spec{Factor: 1.5}},
-		"factor_1":          {`{"factor":1}`, retry.Spec{Factor: 1}},
-		"max_delay":         {`{"maxDelay":3600}`, retry.Spec{MaxDelay: time.Hour}},
-		"max_attempts":      {`{"maxAttempts":1}`, retry.Spec{MaxAttempts: 1}},
-		"max_attempts_most": {`{"maxAttempts":1000000}`, retry.Spec{MaxAttempts: 1_000_000}},
-		"everything": {
-			`{"schedule":[1],"baseDelay":"2s","factor":3,"maxDelay":"4s","maxAttempts":5}`,
-			retry.Spec{Schedule: []time.Duration{time.Second}, BaseDelay: 2 * time.Second, Factor: 3, MaxDelay: 4 * time.Second, MaxAttempts: 5},
-		},
-		"kind":         {`{"policy":"nexus"}`, retry.Spec{Kind: "nexus"}},
-		"kind_we_lack": {`{"policy":"linear"}`, retry.Spec{Kind: "linear"}}, // Policy refuses it
-		"fixed":        {`{"policy":"fixed","baseDelay":"90s","maxAttempts":3}`, retry.Spec{Kind: "fixed", BaseDelay: 90 * time.Second, MaxAttempts: 3}},
-		"cycles": {
-			`{"receiveRetryCount":0,"maxRetryCycles":3,"retryCycleDelay":"1m","receiveErrorHandling":"Move","policy":"cycles"}`,
-			retry.Spec{Kind: "cycles", Cycles: retry.CycleSpec{
-				ReceiveRetryCount: new(0), MaxRetryCycles: new(3), RetryCycleDelay: time.Minute, ReceiveErrorHandling: retry.Move,
-			}},
-		},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			got, err := retry.ParseSpec(json.RawMessage(test.value))
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("spec (-want +got):\n%s", diff)
-			}
-		})
+func TestParseLimits(t *testing.T) {
+	for name, value := range map[string]string{
+		"schedule_longest":  `{"schedule":[` + strings.Repeat("1,", 999) + `1]}`,
+		"factor_1":          `{"factor":1}`,
+		"max_attempts_most": `{"maxAttempts":1000000}`,
+		"without_effect":    `{"schedule":[1],"baseDelay":"2s","factor":3,"maxDelay":"1s","maxAttempts":5}`,
+	} {
+		if _, err := (retry.Policies{}).Parse(json.RawMessage(value)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
-func repeated(d time.Duration, times int) []time.Duration {
-	list := make([]time.Duration, times)
-	for i := range list {
-		list[i] = d
+func TestUnknownParameterIsClipped(t *testing.T) {
+	_, err := retry.Policies{}.Parse(json.RawMessage(`{"\u001b[2J` + strings.Repeat("x", 5000) + `":1}`))
+	if len(err.Error()) > 300 || strings.Contains(err.Error(), "\x1b") {
+		t.Errorf("an error of %d bytes with control characters", len(err.Error()))
 	}
-	return list
 }
 
-func TestParseSpecNamesTheParameter(t *testing.T) {
+func TestParseNamesTheParameter(t *testing.T) {
 	tests := map[string]struct {
 		value string
 		want  []string
@@ -71,7 +36,16 @@ func TestParseSpecNamesTheParameter(t *testing.T) {
 		"number":             {`5`, []string{"policy's name"}},
 		"array":              {`["5s"]`, []string{"policy's name"}},
 		"boolean":            {`true`, []string{"policy's name"}},
-		"empty_name":         {`""`, []string{"name", "empty"}},
+		"empty_name":         {`""`, []string{"unknown policy", "exponential"}},
+		"unknown_kind":       {`{"policy":"linear"}`, []string{"policy: ", "exponential, nexus, io, fixed, list, cycles"}},
+		"list_without":       {`{"policy":"list"}`, []string{"schedule: ", "empty"}},
+		"schedule_empty":     {`{"schedule":[]}`, []string{"schedule: ", "empty"}},
+		"schedule_shrinks":   {`{"schedule":["5s","5s","4s"]}`, []string{"schedule[2]", "4s", "5s"}},
+		"schedule_to_zero":   {`{"schedule":["1m",0]}`, []string{"schedule[1]", "0s", "1m0s"}},
+		"schedule_factor":    {`{"schedule":["1m"],"factor":0}`, []string{"factor: ", "at least 1"}}, // although it has no effect
+		"max_below_base":     {`{"baseDelay":"1m","maxDelay":"1s"}`, []string{"maxDelay", "1s", "baseDelay", "1m0s"}},
+		"base_above_default": {`{"baseDelay":"7h"}`, []string{"maxDelay", "6h0m0s", "7h0m0s"}},
+		"cycles_times_many":  {`{"policy":"cycles","receiveRetryCount":1000,"maxRetryCycles":999}`, []string{"receiveRetryCount: ", "1000000 attempts"}},
 		"unknown":            {`{"jitter":0.1}`, []string{"jitter: ", "unknown", "schedule, baseDelay, factor, maxDelay, maxAttempts"}},
 		"wrong_case":         {`{"basedelay":"5s"}`, []string{"basedelay: ", "unknown", "baseDelay"}},
 		"schedule_type":      {`{"schedule":"5s"}`, []string{"schedule: ", "array"}},
@@ -116,7 +90,7 @@ func TestParseSpecNamesTheParameter(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := retry.ParseSpec(json.RawMessage(test.value))
+			_, err := retry.Policies{}.Parse(json.RawMessage(test.value))
 			if err == nil {
 				t.Fatal("it was accepted")
 			}

@@ -1,0 +1,212 @@
+package retry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+// Policies are the operator's own policies by name. The built-in policies exist beside them.
+type Policies map[string]Policy
+
+// Default returns the policy exponential with its default parameters: 5 s doubling to 6 h, each varied by 20 %
+// either way but never beyond 6 h.
+func Default() Policy {
+	return named("exponential", exponential(&parameters{}))
+}
+
+// Parse reads the member `retry` of an envelope: a policy's name, or an object with parameters. Its errors
+// name the parameter.
+func (own Policies) Parse(value json.RawMessage) (Policy, error) {
+	if value[0] == '"' {
+		name, err := strictjson.String(value)
+		if err != nil {
+			return Policy{}, err
+		}
+		return own.Named(name)
+	}
+	members, err := strictjson.Object(value)
+	if err != nil {
+		return Policy{}, errors.New("want a policy's name or an object with its parameters")
+	}
+	return parseParameters(members)
+}
+
+// Named returns the policy of that name.
+func (own Policies) Named(name string) (Policy, error) {
+	if policy, ok := own[name]; ok {
+		return policy, nil
+	}
+	if k, ok := kindOf(name); ok && !k.unnamed {
+		return named(name, k.build(&parameters{})), nil
+	}
+	var builtIn []string
+	for _, k := range kinds {
+		if !k.unnamed {
+			builtIn = append(builtIn, k.name)
+		}
+	}
+	names := slices.Concat(slices.Sorted(maps.Keys(own)), slices.Sorted(slices.Values(builtIn)))
+	return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, strings.Join(names, ", "))
+}
+
+// validName matches the names that the operator may give to a policy.
+var validName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// ParsePolicies reads retry.json: a JSON object of policies by name, each with parameters as in an envelope.
+// The error joins all problems.
+func ParsePolicies(content []byte) (Policies, error) {
+	members, err := strictjson.Object(content)
+	if err != nil {
+		return nil, err
+	}
+	own := Policies{}
+	var problems []error
+	for _, m := range members {
+		policy, err := Policies{}.Parse(m.Value)
+		switch _, builtIn := kindOf(m.Name); {
+		case !validName.MatchString(m.Name):
+			err = errors.New("not a policy's name: use a letter, then letters, digits, - and _, at most 64 in all")
+		case builtIn:
+			err = errors.New("is the name of a built-in policy: choose another")
+		}
+		if err != nil {
+			problems = append(problems, strictjson.In(m.Name, err))
+			continue
+		}
+		own[m.Name] = named(m.Name, policy)
+	}
+	return own, errors.Join(problems...)
+}
+
+func named(name string, p Policy) Policy {
+	p.Name = name
+	return p
+}
+
+func kindOf(name string) (kind, bool) {
+	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
+	if i < 0 {
+		return unspecified, false
+	}
+	return kinds[i], true
+}
+
+// parseParameters builds the policy that an object with parameters describes.
+func parseParameters(members []strictjson.Member) (Policy, error) {
+	p := &parameters{values: map[string]json.RawMessage{}}
+	for _, m := range members {
+		p.values[m.Name] = m.Value
+	}
+	name := read(p, "policy", "", strictjson.String)
+	k, ok := kindOf(name)
+	if name != "" && !ok {
+		p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`, strings.Join(kindNames(), ", ")))
+	}
+	for _, m := range members {
+		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
+			p.fail(m.Name, k.unknown(m.Name))
+		}
+	}
+	policy := k.build(p)
+	if name != "" {
+		policy.Name = name
+	}
+	if p.err != nil {
+		return Policy{}, p.err
+	}
+	return policy, nil
+}
+
+func kindNames() []string {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// unknown returns the error for a parameter that the kind does not have.
+func (k kind) unknown(parameter string) error {
+	known := unspecified.parameters
+	for _, other := range kinds {
+		if has := slices.Contains(other.parameters, parameter); has && k.name == "" {
+			return fmt.Errorf(`is a parameter of %s: state "policy":%q as well`, other.name, other.name)
+		} else if has {
+			return fmt.Errorf("has no meaning for policy %s", k.name)
+		}
+		for _, name := range other.parameters {
+			if !slices.Contains(known, name) {
+				known = append(slices.Clip(known), name)
+			}
+		}
+	}
+	return fmt.Errorf("unknown parameter: use policy, %s", strings.Join(known, ", "))
+}
+
+// parameters are the members of a policy's JSON object. The methods return a default for a missing member, and
+// the first problem is kept in err. The zero value has no members.
+type parameters struct {
+	values map[string]json.RawMessage
+	err    error
+}
+
+// fail records a problem with a parameter.
+func (p *parameters) fail(name string, err error) {
+	if p.err == nil {
+		p.err = strictjson.In(name, err)
+	}
+}
+
+// read parses a parameter. It returns the default if the parameter is missing or wrong.
+func read[T any](p *parameters, name string, byDefault T, parse func(json.RawMessage) (T, error)) T {
+	value, ok := p.values[name]
+	if !ok {
+		return byDefault
+	}
+	parsed, err := parse(value)
+	if err != nil {
+		p.fail(name, err)
+		return byDefault
+	}
+	return parsed
+}
+
+// duration reads a duration above zero.
+func (p *parameters) duration(name string, byDefault time.Duration) time.Duration {
+	return read(p, name, byDefault, func(value json.RawMessage) (time.Duration, error) {
+		d, err := strictjson.Duration(value)
+		if err == nil && d == 0 {
+			err = errors.New("want a duration above zero")
+		}
+		return d, err
+	})
+}
+
+// int reads a whole number from 0 to maxAttempts.
+func (p *parameters) int(name string, byDefault int) int {
+	return read(p, name, byDefault, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 0, maxAttempts) })
+}
+
+// maxAttempts reads the number of calls; 0 means that there is no limit.
+func (p *parameters) maxAttempts() int {
+	return read(p, "maxAttempts", 0, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 1, maxAttempts) })
+}
+
+// factor reads the factor of exponential.
+func (p *parameters) factor() float64 {
+	return read(p, "factor", 2, func(value json.RawMessage) (float64, error) {
+		factor, err := strictjson.Number(value)
+		if err == nil && factor < 1 {
+			err = errors.New("want a number of at least 1: waits never get shorter")
+		}
+		return factor, err
+	})
+}
