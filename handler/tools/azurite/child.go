@@ -1,10 +1,8 @@
 package azurite
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"runtime"
@@ -13,82 +11,54 @@ import (
 	"asynccaller/handler/tools/tail"
 )
 
-// child is a started process. One goroutine owns it: it starts the process, waits for it and ends with it.
+// child is a started process.
 type child struct {
-	process *os.Process
-	printed *tail.Writer
-	// ended is closed when the process has ended; err is set before.
-	ended chan struct{}
-	err   error
+	cmd     *exec.Cmd
+	printed tail.Writer
+	ended   chan struct{} // closed when the process has ended
 }
 
 func startChild(cmd *exec.Cmd) (*child, error) {
-	c := &child{printed: new(tail.Writer), ended: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = c.printed, c.printed
+	c := &child{cmd: cmd, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = &c.printed, &c.printed
 	cmd.SysProcAttr = childAttributes()
-	// Whoever else may hold the output open does not keep Wait from returning.
+	// Another process that holds the output open does not delay the end of Wait.
 	cmd.WaitDelay = time.Second
-	started := make(chan error, 1)
-	go c.run(cmd, started)
-	if err := <-started; err != nil {
-		return nil, err
-	}
-	return c, nil
+	started := make(chan error)
+	go c.run(started)
+	return c, <-started
 }
 
-func (c *child) run(cmd *exec.Cmd, started chan<- error) {
-	// On Linux the child gets a signal when the thread that started it ends, which is meant to be: when
-	// this process ends. So the thread must live as long as the child.
+// run starts the process and waits for its end. On Linux the child gets a signal when the thread that started
+// it ends, which is to happen at the end of this process, so the thread must live as long as the child.
+func (c *child) run(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	err := cmd.Start()
-	c.process = cmd.Process
+	err := c.cmd.Start()
 	started <- err
 	if err != nil {
 		return
 	}
-	c.err = cmd.Wait()
+	_ = c.cmd.Wait() // the process state has the result
 	close(c.ended)
 }
 
-// stop ends the process, at first gently, and waits for the end.
+// stop asks the process to end and waits for the end. It kills a process that takes longer than the grace.
 func (c *child) stop(grace time.Duration) error {
-	if err := c.process.Signal(stopSignal); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return c.kill(err)
+	err := c.cmd.Process.Signal(stopSignal)
+	if err == nil || errors.Is(err, os.ErrProcessDone) {
+		timer := time.NewTimer(grace)
+		defer timer.Stop()
+		select {
+		case <-c.ended:
+			return nil
+		case <-timer.C:
+			err = fmt.Errorf("still running after %s", grace)
+		}
 	}
-	timer := time.NewTimer(grace)
-	defer timer.Stop()
-	select {
-	case <-c.ended:
-		return nil
-	case <-timer.C:
-		return c.kill(fmt.Errorf("still running after %s", grace))
-	}
-}
-
-func (c *child) kill(reason error) error {
-	if err := c.process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return errors.Join(reason, err)
+	if killErr := c.cmd.Process.Kill(); killErr != nil && !errors.Is(killErr, os.ErrProcessDone) {
+		return errors.Join(err, killErr)
 	}
 	<-c.ended
-	return fmt.Errorf("killed it: %w", reason)
-}
-
-// exitError tells how the process ended; call it after ended is closed.
-func (c *child) exitError() error {
-	if c.err == nil {
-		return errors.New("exit status 0")
-	}
-	return c.err
-}
-
-func (c *child) output() string { return c.printed.String() }
-
-// probeClient asks whether a server answers, whoever has signed its certificate. It keeps no connection
-// open, so that nothing of it is left over when the server stops.
-func probeClient() *http.Client {
-	return &http.Client{Transport: &http.Transport{
-		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // asks whether it answers, tells it nothing
-	}}
+	return fmt.Errorf("killed it: %w", err)
 }

@@ -4,9 +4,8 @@ import "syscall"
 
 const stopSignal = syscall.SIGTERM
 
-// childAttributes put the child into a process group of its own, so that a Ctrl-C in the terminal reaches
-// this process alone, which then stops the child in order; and have the kernel stop it when this process
-// ends without doing so.
+// childAttributes puts the child into its own process group, so that Ctrl-C in the terminal reaches only this
+// process, which then stops the child. The kernel stops the child if this process ends without doing so.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 }

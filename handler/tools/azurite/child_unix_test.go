@@ -8,23 +8,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"asynccaller/handler/tools/testbed"
 )
 
-// patience is how long a test waits for what must happen.
+// patience is how long a test waits for an event.
 const patience = 30 * time.Second
 
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("waited %s for %s", patience, what)
-		}
+	if err := testbed.Await(ctx, condition); err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
 	}
 }
 
@@ -36,24 +32,24 @@ func mustRun(t *testing.T, script string) *child {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = c.process.Kill()
+		_ = c.cmd.Process.Kill()
 		<-c.ended
 	})
-	eventually(t, "the script", func() bool { return strings.Contains(c.output(), "ready") })
+	eventually(t, "the script", func() bool { return strings.Contains(c.printed.String(), "ready") })
 	return c
 }
 
-func TestChild_stopsGently(t *testing.T) {
+func TestChildStop(t *testing.T) {
 	c := mustRun(t, `trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
 	if err := c.stop(patience); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(c.output(), "saved") {
-		t.Errorf("it printed %q, want it to have saved", c.output())
+	if !strings.Contains(c.printed.String(), "saved") {
+		t.Errorf("it printed %q, want it to have saved", c.printed.String())
 	}
 }
 
-func TestChild_isKilledAfterTheGrace(t *testing.T) {
+func TestChildKilledAfterTheGrace(t *testing.T) {
 	c := mustRun(t, `trap '' TERM; echo ready; exec sleep 60`)
 	err := c.stop(50 * time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "killed it: still running after 50ms") {
@@ -61,19 +57,19 @@ func TestChild_isKilledAfterTheGrace(t *testing.T) {
 	}
 }
 
-func TestChild_endedByItself(t *testing.T) {
+func TestChildEnded(t *testing.T) {
 	c := mustRun(t, `echo ready; exit 3`)
 	<-c.ended
-	if got := c.exitError().Error(); got != "exit status 3" {
-		t.Errorf("exit error %q", got)
+	if got := c.cmd.ProcessState.String(); got != "exit status 3" {
+		t.Errorf("ended with %q", got)
 	}
 	if err := c.stop(patience); err != nil {
-		t.Errorf("stop of what has ended: %v", err)
+		t.Errorf("stop of an ended process: %v", err)
 	}
 }
 
-func TestChild_cannotStart(t *testing.T) {
-	if c, err := startChild(exec.Command("/nowhere/to/be/found")); err == nil { //nolint:noctx // see mustRun
-		t.Errorf("started %v", c)
+func TestChildCannotStart(t *testing.T) {
+	if _, err := startChild(exec.Command("/nowhere/to/be/found")); err == nil { //nolint:noctx // see mustRun
+		t.Error("started")
 	}
 }

@@ -10,26 +10,30 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"time"
+
+	"github.com/gofrs/flock"
 )
 
 const (
 	modules  = "node_modules"
 	lockFile = "package-lock.json"
 	// stamp is the copy of the lock file that node_modules was installed from. It is written last, so an
-	// install that was broken off has none.
+	// interrupted install has none.
 	stamp = ".installed-lock.json"
+	// lockInterval is the time between two checks whether another process has finished its install.
+	lockInterval = 200 * time.Millisecond
 )
 
-// Install runs `npm ci` in this package's source folder, unless node_modules holds what package-lock.json
-// wants already. What npm prints goes to out. Several processes may call it at once, as the tests of two
-// packages do: one installs, the others wait for it. It needs Node.js with npm, and a package registry
-// the first time.
+// Install runs `npm ci` in this package's folder, unless node_modules matches package-lock.json. The output of
+// npm goes to out. If several processes call it at once, one installs and the others wait. It needs Node.js
+// with npm, and the first time a package registry.
 func Install(ctx context.Context, out io.Writer) error {
 	dir, err := folder()
-	if err != nil {
-		return fmt.Errorf("install azurite: %w", err)
+	if err == nil {
+		err = installIn(ctx, dir, out)
 	}
-	if err := installIn(ctx, dir, out); err != nil {
+	if err != nil {
 		return fmt.Errorf("install azurite: %w", err)
 	}
 	return nil
@@ -39,18 +43,19 @@ func installIn(ctx context.Context, dir string, out io.Writer) error {
 	if fresh(dir) {
 		return nil
 	}
-	unlock, err := lockFolder(ctx, dir)
-	if err != nil {
+	// The kernel releases the lock when its holder ends, so a lock is never stale. The file stays.
+	lock := flock.New(filepath.Join(dir, ".install.lock"))
+	if _, err := lock.TryLockContext(ctx, lockInterval); err != nil {
 		return err
 	}
-	defer unlock()
-	if fresh(dir) { // somebody else was faster
+	defer func() { _ = lock.Close() }()
+	if fresh(dir) { // another process has installed it
 		return nil
 	}
 	return npmCI(ctx, dir, out)
 }
 
-// fresh reports whether node_modules was installed from the lock file as it is now.
+// fresh reports whether node_modules was installed from the current lock file.
 func fresh(dir string) bool {
 	want, err := os.ReadFile(filepath.Join(dir, lockFile))
 	if err != nil {
@@ -69,37 +74,41 @@ func npmCI(ctx context.Context, dir string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	// No package that Azurite needs has anything to do in an install script.
+	// No package that Azurite needs has an install script of use.
 	cmd := exec.CommandContext(ctx, npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("`npm ci` in %s: %w: see its output; is a package registry within reach?", dir, err)
+		return fmt.Errorf("`npm ci` in %s: %w: see its output; it needs a package registry", dir, err)
 	}
 	return os.WriteFile(filepath.Join(dir, modules, stamp), lock, 0o600)
 }
 
-// lookPath finds node or npm, or says what to do about it.
+// lookPath finds node or npm.
 func lookPath(program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("%w: install Node.js 20 or newer, which brings node and npm, and put it on the PATH", err)
+		return "", fmt.Errorf("%w: install Node.js 20 or newer, which includes node and npm, and put it on the PATH", err)
 	}
 	return path, nil
 }
 
-// folder is where this package's source stands, and so package.json.
+// folder returns this package's source folder, which has package.json.
 func folder() (string, error) {
 	if _, file, _, ok := runtime.Caller(0); ok && hasPackage(filepath.Dir(file)) {
 		return filepath.Dir(file), nil
 	}
-	// Built with -trimpath the binary does not know where its source was; it may still be run inside it.
+	// A binary built with -trimpath does not know the source folder, but may run inside the repository.
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
+	return folderAbove(dir)
+}
+
+func folderAbove(dir string) (string, error) {
 	for ; ; dir = filepath.Dir(dir) {
-		if here := filepath.Join(dir, "handler", "azurite"); hasPackage(here) {
-			return here, nil
+		if found := filepath.Join(dir, "handler", "tools", "azurite"); hasPackage(found) {
+			return found, nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", errors.New("its package.json is not found: run this from a checkout of the repository")

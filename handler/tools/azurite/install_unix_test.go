@@ -12,9 +12,11 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gofrs/flock"
 )
 
-// fakeNPM makes a folder to install in, and puts an npm on the PATH that runs the script there.
+// fakeNPM returns a folder to install in, and puts an npm on the PATH that runs the script there.
 func fakeNPM(t *testing.T, script string) (dir string) {
 	t.Helper()
 	bin, dir := t.TempDir(), t.TempDir()
@@ -33,7 +35,7 @@ func mustWrite(t *testing.T, file, content string, mode os.FileMode) {
 	}
 }
 
-// calls tells how often npm ran.
+// calls returns how often npm ran.
 func calls(t *testing.T, dir string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "calls"))
@@ -45,7 +47,7 @@ func calls(t *testing.T, dir string) int {
 
 const countAndInstall = `echo "$1" >>calls; mkdir -p node_modules; echo installing`
 
-func TestInstall_onceForAll(t *testing.T) {
+func TestInstallOnce(t *testing.T) {
 	dir := fakeNPM(t, countAndInstall)
 	var wg sync.WaitGroup
 	for range 4 {
@@ -73,9 +75,9 @@ func TestInstall_onceForAll(t *testing.T) {
 	}
 }
 
-func TestInstall_brokenOff(t *testing.T) {
+func TestInstallInterrupted(t *testing.T) {
 	dir := fakeNPM(t, countAndInstall+"; exit 7")
-	for want := 1; want <= 2; want++ { // the half of it that is there does not count
+	for want := 1; want <= 2; want++ { // an incomplete install does not count
 		err := installIn(t.Context(), dir, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), "`npm ci` in "+dir+": exit status 7") {
 			t.Errorf("error %v, want npm's, and the folder", err)
@@ -86,7 +88,7 @@ func TestInstall_brokenOff(t *testing.T) {
 	}
 }
 
-func TestInstall_withoutNode(t *testing.T) {
+func TestInstallWithoutNode(t *testing.T) {
 	dir := fakeNPM(t, "")
 	err := installIn(t.Context(), dir, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `"npm"`) || !strings.Contains(err.Error(), "install Node.js") {
@@ -94,13 +96,13 @@ func TestInstall_withoutNode(t *testing.T) {
 	}
 }
 
-func TestInstall_waitsNoLongerThanTheContext(t *testing.T) {
+func TestInstallContextEnds(t *testing.T) {
 	dir := fakeNPM(t, countAndInstall)
-	unlock, err := lockFolder(t.Context(), dir)
-	if err != nil {
-		t.Fatal(err)
+	lock := flock.New(filepath.Join(dir, ".install.lock"))
+	if locked, err := lock.TryLock(); err != nil || !locked {
+		t.Fatal(locked, err)
 	}
-	defer unlock()
+	defer func() { _ = lock.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := installIn(ctx, dir, io.Discard); !errors.Is(err, context.DeadlineExceeded) || calls(t, dir) != 0 {
@@ -108,7 +110,7 @@ func TestInstall_waitsNoLongerThanTheContext(t *testing.T) {
 	}
 }
 
-func TestStart_withoutNode(t *testing.T) {
+func TestStartWithoutNode(t *testing.T) {
 	if err := Install(t.Context(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
@@ -134,5 +136,9 @@ func TestFolder(t *testing.T) {
 	}
 	if here != wd {
 		t.Errorf("folder = %q, want %q", here, wd)
+	}
+	// A binary built with -trimpath looks above the working directory.
+	if above, err := folderAbove(wd); err != nil || above != wd {
+		t.Errorf("folder above %q = %q, %v", wd, above, err)
 	}
 }

@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	<-context.Background().Done() // until killed
 }
 
-func TestServer_endsWithItsOwner(t *testing.T) {
+func TestServerEndsWithItsOwner(t *testing.T) {
 	if err := Install(t.Context(), t.Output()); err != nil {
 		t.Fatal(err)
 	}
@@ -47,11 +47,11 @@ func TestServer_endsWithItsOwner(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := net.JoinHostPort(host, strings.TrimSpace(port))
+	addr := net.JoinHostPort("127.0.0.1", strings.TrimSpace(port))
 	if !listens(t, addr) {
-		t.Fatalf("nobody listens on %s", addr)
+		t.Fatalf("nothing listens on %s", addr)
 	}
-	if err := owner.Process.Kill(); err != nil { // SIGKILL: it has no chance to stop anything
+	if err := owner.Process.Kill(); err != nil { // SIGKILL: it cannot stop anything
 		t.Fatal(err)
 	}
 	_ = owner.Wait()

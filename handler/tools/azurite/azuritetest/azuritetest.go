@@ -1,4 +1,4 @@
-// Package azuritetest gives tests an Azurite of their own.
+// Package azuritetest starts an Azurite for a test.
 package azuritetest
 
 import (
@@ -7,15 +7,14 @@ import (
 	"asynccaller/handler/tools/azurite"
 )
 
-// Run starts an Azurite that keeps its queues in memory, and stops it when the test is over. It installs
-// Azurite first if need be. A machine that cannot run it fails the test: what only Azurite can show must
-// not go unchecked silently.
+// Run starts an Azurite that keeps its queues in memory, and stops it at the end of the test. It installs
+// Azurite first if needed. On a machine that cannot run Azurite the test fails.
 func Run(tb testing.TB) *azurite.Server {
 	tb.Helper()
 	return Start(tb, azurite.Options{})
 }
 
-// Start is Run with options: to keep the queues in a folder, to serve https.
+// Start is Run with options.
 func Start(tb testing.TB, options azurite.Options) *azurite.Server {
 	tb.Helper()
 	if err := azurite.Install(tb.Context(), tb.Output()); err != nil {
