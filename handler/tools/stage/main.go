@@ -1,6 +1,6 @@
-// Stage lays out the app as the Functions host wants it: host.json, local.settings.json and the function
-// folders beside the executable in dist, which the Go tool has built there. With -zip it packs dist for
-// a Function App. It is a tool of the Makefile's and no part of the product.
+// Stage lays out the app for the Functions host: it copies host.json, local.settings.json and the function
+// folders to dist, where the Go tool has built the executable. With -zip it packs dist for a Function App. It
+// serves the Makefile and is not part of the product.
 package main
 
 import (
@@ -13,82 +13,60 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/config"
 )
 
 const (
-	executable    = "async-caller"
-	archive       = "async-caller.zip"
-	localSettings = "local.settings.json"
-	retryFile     = config.RetryFile
-	// ignore is read by `func azure functionapp publish`, which zips everything else that it finds.
+	executable = "async-caller"
+	archive    = "async-caller.zip"
+	// ignore is read by `func azure functionapp publish`, which zips every other file.
 	ignore = ".funcignore"
 )
 
 func main() {
 	pack := flag.Bool("zip", false, "also pack dist/"+archive)
 	flag.Parse()
-	if err := run(".", "dist", *pack); err != nil {
+	err := stage(".", "dist")
+	if err == nil && *pack {
+		err = zipDist("dist")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "stage:", err)
 		os.Exit(1)
 	}
 }
 
-func run(project, dist string, pack bool) error {
-	if err := stage(project, dist); err != nil {
-		return err
-	}
-	if !pack {
-		return nil
-	}
-	return zipDist(dist)
-}
-
-// stage copies the app's files into dist and removes what the project no longer has.
+// stage copies the app's files into dist and removes functions and retry policies that the project does not
+// have.
 func stage(project, dist string) error {
 	if err := removeFunctions(dist); err != nil {
 		return err
 	}
-	for _, name := range []string{"host.json", localSettings} {
-		if err := copyFile(filepath.Join(project, name), filepath.Join(dist, name)); err != nil {
+	for _, name := range []string{"host.json", "local.settings.json", config.RetryFile} {
+		err := copyFile(filepath.Join(project, name), filepath.Join(dist, name))
+		if name == config.RetryFile && errors.Is(err, fs.ErrNotExist) {
+			err = os.RemoveAll(filepath.Join(dist, name))
+		}
+		if err != nil {
 			return err
 		}
-	}
-	if err := stageRetryFile(project, dist); err != nil {
-		return err
 	}
 	paths, err := filepath.Glob(filepath.Join(project, "functions", "*", "function.json"))
 	if err != nil {
 		return err
 	}
 	if len(paths) == 0 {
-		return errors.New("functions/ holds no function.json: run in the project's folder")
+		return errors.New("functions/ has no function.json: run this in the project's folder")
 	}
 	for _, path := range paths {
 		folder := filepath.Join(dist, filepath.Base(filepath.Dir(path)))
-		if err := os.MkdirAll(folder, 0o755); err != nil {
-			return err
-		}
-		if err := copyFile(path, filepath.Join(folder, "function.json")); err != nil {
+		if err := errors.Join(os.MkdirAll(folder, 0o755), copyFile(path, filepath.Join(folder, "function.json"))); err != nil {
 			return err
 		}
 	}
 	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644)
-}
-
-// stageRetryFile copies the operator's own retry policies, if there are any.
-func stageRetryFile(project, dist string) error {
-	err := copyFile(filepath.Join(project, retryFile), filepath.Join(dist, retryFile))
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Remove(filepath.Join(dist, retryFile)); !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
 }
 
 func removeFunctions(dist string) error {
@@ -118,7 +96,7 @@ func zipDist(dist string) (err error) {
 	if err != nil {
 		return err
 	}
-	// Under another name until it is whole, so that a failure does not spoil a good zip.
+	// The name changes when the zip is complete, so a failure does not spoil a good zip.
 	path := filepath.Join(dist, archive)
 	file, err := os.Create(path + ".part")
 	if err != nil {
@@ -129,39 +107,31 @@ func zipDist(dist string) (err error) {
 			_ = os.Remove(file.Name())
 		}
 	}()
-	if err := errors.Join(writeZip(file, dist, names), file.Close()); err != nil {
+	w := zip.NewWriter(file)
+	for _, name := range names {
+		if err := addToZip(w, dist, name); err != nil {
+			return errors.Join(err, file.Close())
+		}
+	}
+	if err := errors.Join(w.Close(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(file.Name(), path)
 }
 
-func writeZip(file io.Writer, dist string, names []string) error {
-	w := zip.NewWriter(file)
-	for _, name := range names {
-		if err := addToZip(w, dist, name); err != nil {
-			return err
-		}
-	}
-	return w.Close()
-}
-
-// packed lists the files that belong in the zip, as paths below dist. It names what goes in rather than
-// what stays out, so that nothing that somebody left in dist ever gets deployed.
+// packed returns the files of the zip, as paths below dist. It lists what to include, so that no other file in
+// dist is ever deployed.
 func packed(dist string) ([]string, error) {
 	names := []string{executable, "host.json"}
-	if _, err := os.Stat(filepath.Join(dist, retryFile)); err == nil {
-		names = append(names, retryFile)
+	if _, err := os.Stat(filepath.Join(dist, config.RetryFile)); err == nil {
+		names = append(names, config.RetryFile)
 	}
 	functions, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range functions {
-		name, err := filepath.Rel(dist, path)
-		if err != nil {
-			return nil, err
-		}
-		names = append(names, filepath.ToSlash(name))
+		names = append(names, filepath.Base(filepath.Dir(path))+"/function.json")
 	}
 	slices.Sort(names)
 	return names, nil
@@ -176,12 +146,12 @@ func addToZip(w *zip.Writer, dist, name string) error {
 		return err
 	}
 	defer file.Close()
-	// The earliest time that a zip file can hold: the same files make the same zip.
+	// The earliest time of the zip format: the same files make the same zip.
 	oldest := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
 	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: oldest}
 	header.SetMode(0o644)
-	if strings.EqualFold(name, executable) {
-		header.SetMode(0o755) // the host cannot set it: a deployed package is read-only
+	if name == executable {
+		header.SetMode(0o755) // the host cannot set it, because a deployed package is read-only
 	}
 	entry, err := w.CreateHeader(header)
 	if err != nil {

@@ -74,9 +74,16 @@ func newDist(t *testing.T) string {
 	return dist
 }
 
-func mustRun(t *testing.T, project, dist string, pack bool) {
+func mustStage(t *testing.T, project, dist string) {
 	t.Helper()
-	if err := run(project, dist, pack); err != nil {
+	if err := stage(project, dist); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustPack(t *testing.T, project, dist string) {
+	t.Helper()
+	if err := errors.Join(stage(project, dist), zipDist(dist)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -95,7 +102,7 @@ func newProject(t *testing.T, functions ...string) string {
 
 func TestStagedProject(t *testing.T) {
 	dist := newDist(t)
-	mustRun(t, projectRoot, dist, false)
+	mustStage(t, projectRoot, dist)
 	staged := tree(t, dist)
 
 	want := map[string]string{"async-caller": staged["async-caller"], ".funcignore": staged[".funcignore"]}
@@ -114,7 +121,7 @@ func TestStagedProject(t *testing.T) {
 // The host only sees what obeys its rules.
 func TestStagedProjectObeysTheHost(t *testing.T) {
 	dist := newDist(t)
-	mustRun(t, projectRoot, dist, false)
+	mustStage(t, projectRoot, dist)
 	for path, content := range tree(t, dist) {
 		name, isFunction := strings.CutSuffix(path, "/function.json")
 		if !isFunction {
@@ -204,7 +211,7 @@ func TestZip(t *testing.T) {
 		"notes.txt": "x", "handler/main.go": "package main", "deep/er/function.json": "{}", ".git/config": "x", "go.mod": "module x",
 		"AC-standard/function.json": "old", "AC-standard/sample.dat": "x", "AC-retired/function.json": "{}",
 	})
-	mustRun(t, projectRoot, dist, true)
+	mustPack(t, projectRoot, dist)
 	packed := mustUnzip(t, filepath.Join(dist, "async-caller.zip"))
 
 	want := []string{"async-caller", "host.json"}
@@ -241,9 +248,9 @@ func TestZip(t *testing.T) {
 // The same app is the same zip, so that a deployment can be compared with what was tested.
 func TestZipIsRepeatable(t *testing.T) {
 	dist := newDist(t)
-	mustRun(t, projectRoot, dist, true)
+	mustPack(t, projectRoot, dist)
 	first := mustRead(t, filepath.Join(dist, archive))
-	mustRun(t, projectRoot, dist, true)
+	mustPack(t, projectRoot, dist)
 	if second := mustRead(t, filepath.Join(dist, archive)); !bytes.Equal([]byte(first), []byte(second)) {
 		t.Errorf("packed again, the zip has %d bytes instead of %d, or other ones", len(second), len(first))
 	}
@@ -252,7 +259,7 @@ func TestZipIsRepeatable(t *testing.T) {
 // `func azure functionapp publish` in dist zips all but what .funcignore names.
 func TestPublishFromDistLeavesTheZipOut(t *testing.T) {
 	dist := newDist(t)
-	mustRun(t, projectRoot, dist, true)
+	mustPack(t, projectRoot, dist)
 	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip"}) {
 		t.Errorf(".funcignore names %q, want the zip only", ignored)
 	}
@@ -261,9 +268,9 @@ func TestPublishFromDistLeavesTheZipOut(t *testing.T) {
 func TestStagingAgain(t *testing.T) {
 	dist := newDist(t)
 	mustWrite(t, dist, map[string]string{"kept/notes.txt": "x"})
-	mustRun(t, newProject(t, "Old", "Both"), dist, false)
+	mustStage(t, newProject(t, "Old", "Both"), dist)
 	mustWrite(t, dist, map[string]string{"Both/function.json": "edited by hand", "Both/sample.dat": "x"})
-	mustRun(t, newProject(t, "Both", "New"), dist, false)
+	mustStage(t, newProject(t, "Both", "New"), dist)
 
 	want := map[string]string{
 		"async-caller": "\x7fELF machine code", "kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\n",
@@ -279,7 +286,7 @@ func TestStagingAgain(t *testing.T) {
 
 func TestDistIsMade(t *testing.T) {
 	dist := filepath.Join(t.TempDir(), "new", "dist")
-	mustRun(t, newProject(t, "Work"), dist, false)
+	mustStage(t, newProject(t, "Work"), dist)
 	if _, ok := tree(t, dist)["Work/function.json"]; !ok {
 		t.Errorf("got %v", tree(t, dist))
 	}
@@ -288,7 +295,7 @@ func TestDistIsMade(t *testing.T) {
 func TestOnlyFunctionJSONIsStaged(t *testing.T) {
 	project, dist := newProject(t, "Work"), newDist(t)
 	mustWrite(t, project, map[string]string{"functions/Work/readme.md": "x", "functions/Empty/readme.md": "x", "functions/function.json": "{}"})
-	mustRun(t, project, dist, false)
+	mustStage(t, project, dist)
 	got := slices.Sorted(maps.Keys(tree(t, dist)))
 	if diff := cmp.Diff([]string{".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json"}, got); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
@@ -310,11 +317,11 @@ func TestProblems(t *testing.T) {
 			project := newProject(t, "Work")
 			dist := filepath.Join(project, "dist")
 			mustWrite(t, dist, map[string]string{"async-caller": "x"})
-			mustRun(t, project, dist, true)
+			mustPack(t, project, dist)
 			if err := os.RemoveAll(filepath.Join(project, test.remove)); err != nil {
 				t.Fatal(err)
 			}
-			err := run(project, dist, true)
+			err := errors.Join(stage(project, dist), zipDist(dist))
 			if err == nil {
 				t.Fatal("no error")
 			}
