@@ -1,6 +1,5 @@
-// Package memory is [queue.Store] in this process, for tests. It behaves like the service (package
-// queuetest holds it to that) and takes its time from time.Now, so that in a testing/synctest bubble a
-// lease of seven days costs nothing.
+// Package memory is a [queue.Store] in this process, for tests. It behaves like the service, as package queuetest
+// checks. It uses time.Now, so no real time passes in a testing/synctest bubble.
 package memory
 
 import (
@@ -20,13 +19,16 @@ import (
 const (
 	minLease = time.Second
 	maxLease = 7 * 24 * time.Hour
-	// maxTTL is what the service's 32-bit count of seconds holds.
+	// maxTTL is the limit of the service's 32-bit count of seconds.
 	maxTTL = math.MaxInt32 * time.Second
 )
 
-// Store is an account without queues until some are created. It is safe for concurrent use. Two promises go
-// beyond the service's: messages come in the order in which they became visible, those of one moment in the
-// order in which they were put; and Count is exact.
+// neverExpires is the expiry that the service shows for a message that never expires.
+var neverExpires = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
+
+// Store is an account; it has no queues at first. It is safe for concurrent use. Unlike the service it returns
+// messages in the order in which they became visible, and those of one moment in the order in which they were
+// put; and Count is exact.
 type Store struct {
 	mu     sync.Mutex
 	queues map[string][]*message
@@ -45,15 +47,14 @@ type message struct {
 // New returns an empty account.
 func New() *Store { return &Store{queues: make(map[string][]*message)} }
 
-// All returns every message of the queue, invisible ones included, as it stands: NextVisibleAt tells when
-// it becomes or became visible, and with PopReceipt, its newest one, it can be updated and deleted. They are
-// in the order in which they are due. It returns nil when there is no such queue.
-func (s *Store) All(name string) []queue.Message {
+// All returns every message of the queue, invisible ones included, in the order in which they are due:
+// NextVisibleAt is when the message becomes or became visible, PopReceipt is its newest receipt. It returns nil
+// if there is no such queue.
+func (s *Store) All(name string) (all []queue.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expire(name)
-	var all []queue.Message
-	for _, m := range slices.SortedFunc(slices.Values(s.queues[name]), byDue) {
+	for _, m := range s.inOrder(name) {
 		all = append(all, m.Message)
 	}
 	return all
@@ -63,9 +64,8 @@ func (s *Store) All(name string) []queue.Message {
 func (s *Store) Create(ctx context.Context, name string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	doing := "create queue " + name
 	if err := check(ctx, name); err != nil {
-		return fmt.Errorf("%s: %w", doing, err)
+		return fmt.Errorf("create queue %s: %w", name, err)
 	}
 	if _, ok := s.queues[name]; !ok {
 		s.queues[name] = nil
@@ -81,24 +81,23 @@ func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Me
 	if err != nil {
 		return queue.Message{}, fmt.Errorf("put on queue %s: %w", name, err)
 	}
-	told := m.Message
-	told.Text = ""
-	return told, nil
+	m.Text = ""
+	return m, nil
 }
 
-func (s *Store) put(ctx context.Context, name string, item queue.Item) (*message, error) {
+func (s *Store) put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
 	if err := queue.CheckText(item.Text); err != nil {
-		return nil, err
+		return queue.Message{}, err
 	}
 	if err := s.enter(ctx, name); err != nil {
-		return nil, err
+		return queue.Message{}, err
 	}
 	delay, ttl := delayOf(item.Delay), roundUp(min(item.TTL, maxTTL))
 	if item.TTL != 0 && (ttl <= 0 || delay >= ttl) {
-		return nil, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay, ttl, queue.ErrRefused)
+		return queue.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay, ttl, queue.ErrRefused)
 	}
 	now := time.Now().UTC()
-	expires := neverExpires()
+	expires := neverExpires
 	if ttl > 0 {
 		expires = now.Add(ttl)
 	}
@@ -112,14 +111,14 @@ func (s *Store) put(ctx context.Context, name string, item queue.Item) (*message
 		NextVisibleAt: now.Add(delay),
 	}}
 	s.queues[name] = append(s.queues[name], m)
-	return m, nil
+	return m.Message, nil
 }
 
 // Update implements [queue.Store].
 func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	receipt, err := s.update(ctx, name, id, popReceipt, text, delayOf(delay))
+	receipt, err := s.update(ctx, name, id, popReceipt, text, delay)
 	if err != nil {
 		return "", fmt.Errorf("update message on queue %s: %w", name, err)
 	}
@@ -130,12 +129,12 @@ func (s *Store) update(ctx context.Context, name, id, popReceipt, text string, d
 	if err := queue.CheckText(text); err != nil {
 		return "", err
 	}
-	m, _, err := s.find(ctx, name, id, popReceipt)
+	at, err := s.find(ctx, name, id, popReceipt)
 	if err != nil {
 		return "", err
 	}
-	visible := time.Now().UTC().Add(delay)
-	if visible.After(m.ExpiresAt) { // the service's rule; Azurite has none
+	m, visible := s.queues[name][at], time.Now().UTC().Add(delayOf(delay))
+	if visible.After(m.ExpiresAt) { // a rule of the service that Azurite does not have
 		return "", fmt.Errorf("message expires before it is visible: %w", queue.ErrRefused)
 	}
 	m.Text, m.NextVisibleAt, m.PopReceipt = text, visible, s.receipt()
@@ -146,7 +145,7 @@ func (s *Store) update(ctx context.Context, name, id, popReceipt, text string, d
 func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	_, at, err := s.find(ctx, name, id, popReceipt)
+	at, err := s.find(ctx, name, id, popReceipt)
 	if err != nil {
 		return fmt.Errorf("delete message from queue %s: %w", name, err)
 	}
@@ -155,7 +154,7 @@ func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) error {
 }
 
 // Receive implements [queue.Store].
-func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
+func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.Duration) (received []queue.Message, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	visible, err := s.visible(ctx, name, limit)
@@ -166,7 +165,6 @@ func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.
 	if err != nil {
 		return nil, fmt.Errorf("receive from queue %s: %w", name, err)
 	}
-	received := make([]queue.Message, 0, len(visible))
 	for _, m := range visible {
 		m.DequeueCount++
 		m.PopReceipt = s.receipt()
@@ -177,14 +175,13 @@ func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.
 }
 
 // Peek implements [queue.Store].
-func (s *Store) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
+func (s *Store) Peek(ctx context.Context, name string, limit int) (peeked []queue.Message, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	visible, err := s.visible(ctx, name, limit)
 	if err != nil {
 		return nil, fmt.Errorf("peek at queue %s: %w", name, err)
 	}
-	peeked := make([]queue.Message, 0, len(visible))
 	for _, m := range visible {
 		copied := m.Message
 		copied.PopReceipt, copied.NextVisibleAt = "", time.Time{}
@@ -210,16 +207,11 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("list queues: %w", err)
 	}
-	var names []string
-	for _, name := range slices.Sorted(maps.Keys(s.queues)) {
-		if strings.HasPrefix(name, prefix) {
-			names = append(names, name)
-		}
-	}
-	return names, nil
+	names := slices.Sorted(maps.Keys(s.queues))
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
 }
 
-// enter checks what every operation on a queue needs, and drops what has expired.
+// enter checks what every operation on a queue needs, and drops expired messages.
 func (s *Store) enter(ctx context.Context, name string) error {
 	if err := check(ctx, name); err != nil {
 		return err
@@ -238,20 +230,20 @@ func (s *Store) expire(name string) {
 	}
 }
 
-// find returns the message and its place if the receipt is its newest one.
-func (s *Store) find(ctx context.Context, name, id, popReceipt string) (*message, int, error) {
+// find returns the place of the message if the receipt is its newest one.
+func (s *Store) find(ctx context.Context, name, id, popReceipt string) (int, error) {
 	if err := s.enter(ctx, name); err != nil {
-		return nil, 0, err
+		return 0, err
 	}
 	at := slices.IndexFunc(s.queues[name], func(m *message) bool { return m.ID == id && m.PopReceipt == popReceipt })
 	if at < 0 {
-		return nil, 0, queue.ErrStale
+		return 0, queue.ErrStale
 	}
-	return s.queues[name][at], at, nil
+	return at, nil
 }
 
-// visible returns up to limit visible messages, in the order in which they became so.
-func (s *Store) visible(ctx context.Context, name string, limit int) ([]*message, error) {
+// visible returns up to limit visible messages, in the order in which they became visible.
+func (s *Store) visible(ctx context.Context, name string, limit int) (visible []*message, err error) {
 	if err := s.enter(ctx, name); err != nil {
 		return nil, err
 	}
@@ -259,8 +251,7 @@ func (s *Store) visible(ctx context.Context, name string, limit int) ([]*message
 		return nil, fmt.Errorf("limit of %d is not within 1 and %d: %w", limit, queue.MaxBatch, queue.ErrRefused)
 	}
 	now := time.Now()
-	var visible []*message
-	for _, m := range slices.SortedFunc(slices.Values(s.queues[name]), byDue) {
+	for _, m := range s.inOrder(name) {
 		if m.NextVisibleAt.After(now) || len(visible) == limit {
 			break
 		}
@@ -269,8 +260,11 @@ func (s *Store) visible(ctx context.Context, name string, limit int) ([]*message
 	return visible, nil
 }
 
-func byDue(a, b *message) int {
-	return cmp.Or(a.NextVisibleAt.Compare(b.NextVisibleAt), cmp.Compare(a.serial, b.serial))
+// inOrder returns the messages of a queue in the order in which they are due.
+func (s *Store) inOrder(name string) []*message {
+	return slices.SortedFunc(slices.Values(s.queues[name]), func(a, b *message) int {
+		return cmp.Or(a.NextVisibleAt.Compare(b.NextVisibleAt), cmp.Compare(a.serial, b.serial))
+	})
 }
 
 // receipt returns a new pop receipt.
@@ -284,14 +278,15 @@ func check(ctx context.Context, name string) error {
 		return err
 	}
 	if !queue.ValidName(name) {
-		return fmt.Errorf("not the name of a queue: %w", queue.ErrRefused)
+		return fmt.Errorf("invalid queue name: %w", queue.ErrRefused)
 	}
 	return nil
 }
 
+// delayOf returns a delay within the bounds of the service.
 func delayOf(d time.Duration) time.Duration { return max(roundUp(min(d, queue.MaxDelay)), 0) }
 
-// roundUp rounds up to whole seconds, in which the service counts.
+// roundUp rounds up to whole seconds, the unit of the service.
 func roundUp(d time.Duration) time.Duration {
 	whole := d.Truncate(time.Second)
 	if whole < d {
@@ -299,6 +294,3 @@ func roundUp(d time.Duration) time.Duration {
 	}
 	return whole
 }
-
-// neverExpires is the expiry that the service shows for a time-to-live of -1.
-func neverExpires() time.Time { return time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC) }

@@ -2,106 +2,87 @@ package queuetest
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
-	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/queue"
 )
 
-func testCreateTwice(t *testing.T, a *account) {
-	name := a.mustCreate(t, "twice")
-	a.mustPut(t, name, queue.Item{Text: "kept"})
-	if err := a.Create(t.Context(), name); err != nil {
-		t.Fatal(err)
-	}
-	a.mustCount(t, name, 1)
+func testCreateTwice(a *account) {
+	name := a.create("twice")
+	a.put(name, queue.Item{Text: "kept"})
+	a.create("twice")
+	a.mustCount(name, 1)
 }
 
-func testNames(t *testing.T, a *account) {
+func testNames(a *account) {
 	var want []string
 	for _, suffix := range []string{"b", "a", "a-poison", "10", "2"} {
-		want = append(want, a.mustCreate(t, "list-"+suffix))
+		want = append(want, a.create("list-"+suffix))
 	}
 	slices.Sort(want)
-	a.mustCreate(t, "other")
+	a.create("other")
 
-	got, err := a.Names(t.Context(), a.prefix+"list-")
-	if err != nil {
-		t.Fatal(err)
+	got, err := a.Names(a.t.Context(), a.prefix+"list-")
+	if diff := cmp.Diff(want, got); diff != "" || err != nil {
+		a.t.Errorf("error %v, Names (-want +got):\n%s", err, diff)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Names (-want +got):\n%s", diff)
+	if got, err := a.Names(a.t.Context(), a.prefix+"nothing"); err != nil || len(got) != 0 {
+		a.t.Errorf("Names of an unknown prefix = %q, %v; want none", got, err)
 	}
-	if got, err := a.Names(t.Context(), a.prefix+"nothing"); err != nil || len(got) != 0 {
-		t.Errorf("Names of an unknown prefix = %q, %v; want none", got, err)
-	}
-	all, err := a.Names(t.Context(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !slices.Contains(all, a.prefix+"other") || !slices.IsSorted(all) {
-		t.Errorf("Names of all = %q, want the other one among them, in order", all)
+	all, err := a.Names(a.t.Context(), "")
+	if err != nil || !slices.Contains(all, a.prefix+"other") || !slices.IsSorted(all) {
+		a.t.Errorf("Names of all = %q, %v, want the other one included, in order", all, err)
 	}
 }
 
-func testQueueMissing(t *testing.T, a *account) {
+func testQueueMissing(a *account) {
 	name := a.prefix + "missing"
-	for op, do := range a.onQueue() {
-		err := do(t.Context(), name)
-		if !errors.Is(err, queue.ErrNoQueue) {
-			t.Errorf("%s: %v, want ErrNoQueue", op, err)
-			continue
-		}
-		if !strings.Contains(err.Error(), op) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %q names neither operation nor queue", op, err)
+	for op, do := range a.operations() {
+		err := do(a.t.Context(), name)
+		a.mustBe(queue.ErrNoQueue, err, op)
+		if err == nil || !strings.Contains(err.Error(), op) || !strings.Contains(err.Error(), name) {
+			a.t.Errorf("%s: error %q does not name operation and queue", op, err)
 		}
 	}
 }
 
-func testQueueBadlyNamed(t *testing.T, a *account) {
-	operations := a.onQueue()
+func testQueueBadlyNamed(a *account) {
+	operations := a.operations()
 	operations["create"] = a.Create
 	for _, name := range []string{"", "ab", "Upper", "two--dashes", "-dash", "dash-", "under_score", "../x", "a/messages", strings.Repeat("a", 64)} {
 		for op, do := range operations {
-			if err := do(t.Context(), name); !errors.Is(err, queue.ErrRefused) {
-				t.Errorf("%s on queue %q: %v, want ErrRefused", op, name, err)
-			}
+			a.mustBe(queue.ErrRefused, do(a.t.Context(), name), op+" on queue "+name)
 		}
 	}
 }
 
-func testContextEnded(t *testing.T, a *account) {
-	name := a.mustCreate(t, "cancelled")
-	operations := a.onQueue()
+func testContextEnded(a *account) {
+	name := a.create("cancelled")
+	operations := a.operations()
 	operations["create"] = a.Create
 	operations["list"] = func(ctx context.Context, name string) error {
 		_, err := a.Names(ctx, name)
 		return err
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(a.t.Context())
 	cancel()
 	for op, do := range operations {
-		if err := do(ctx, name); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v, want context.Canceled", op, err)
-		}
+		a.mustBe(context.Canceled, do(ctx, name), op)
 	}
-	a.mustCount(t, name, 0)
+	a.mustCount(name, 0)
 }
 
-func testCount(t *testing.T, a *account) {
-	name := a.mustCreate(t, "count")
-	a.mustCount(t, name, 0)
-	a.mustPut(t, name, queue.Item{Text: "visible"})
-	a.mustPut(t, name, queue.Item{Text: "delayed", Delay: hour})
-	a.mustCount(t, name, 2)
-	leased := a.mustReceive(t, name, hour)
-	a.mustCount(t, name, 2)
-	if err := a.Delete(t.Context(), name, leased.ID, leased.PopReceipt); err != nil {
-		t.Fatal(err)
-	}
-	a.mustCount(t, name, 1)
+func testCount(a *account) {
+	name := a.create("count")
+	a.mustCount(name, 0)
+	a.put(name, queue.Item{Text: "visible"})
+	a.put(name, queue.Item{Text: "delayed", Delay: hour})
+	a.mustCount(name, 2)
+	leased := a.receive(name, hour)
+	a.mustCount(name, 2)
+	a.remove(name, leased.ID, leased.PopReceipt)
+	a.mustCount(name, 1)
 }
