@@ -197,16 +197,7 @@ func (p *Plan) add(s journal.Step) error {
 
 // RenewLeases keeps the messages leased in the background, until Execute or Discard.
 func (p *Plan) RenewLeases(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		p.leases.Renew(ctx)
-	}()
-	p.stopRenewing = func() {
-		cancel()
-		<-done
-	}
+	p.stopRenewing = p.leases.Renew(ctx)
 }
 
 // Discard releases the messages and removes the journal.

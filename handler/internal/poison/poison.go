@@ -169,13 +169,8 @@ func (a *Account) refuseAppQueue(all []string, name, advice string) error {
 	return fmt.Errorf("queue %s: %w (%s); %s", name, ErrAppQueue, why, advice)
 }
 
-func poisonQueues(all []string) (names []string) {
-	for _, name := range all {
-		if strings.HasSuffix(name, queue.PoisonSuffix) {
-			names = append(names, name)
-		}
-	}
-	return names
+func poisonQueues(all []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !strings.HasSuffix(name, queue.PoisonSuffix) })
 }
 
 // count returns the approximate number of messages on a queue. A missing queue has none.

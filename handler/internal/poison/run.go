@@ -62,12 +62,10 @@ func resultOf(j *journal.Journal) Result {
 	return result
 }
 
-// run carries out the steps of a journal.
+// run carries out a plan.
 type run struct {
-	account *Account
-	journal *journal.Journal
-	leases  *lease.Holder
-	watch   *watch
+	*Plan
+	watch *watch
 
 	mu sync.Mutex
 	// wrote are the steps that this process has written.
@@ -84,22 +82,17 @@ type run struct {
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{account: p.account, journal: p.journal, leases: p.leases, watch: newWatch(p.account), wrote: map[int]bool{}}
-	err := r.perform(ctx)
+	r := &run{Plan: p, watch: newWatch(p.account), wrote: map[int]bool{}}
+	err := r.performAll(ctx)
 	result := resultOf(r.journal)
 	result.Stopped = r.stopped
 	result.Twice += r.twice
 	return result, err
 }
 
-// perform returns no error if ctx ends or if the run stops itself.
-func (r *run) perform(ctx context.Context) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var renewing sync.WaitGroup
-	renewing.Go(func() { r.leases.Renew(ctx) })
-	defer renewing.Wait()
-	defer cancel()
-
+// performAll returns no error if ctx ends or if the run stops itself.
+func (r *run) performAll(ctx context.Context) error {
+	defer r.leases.Renew(ctx)()
 	if err := r.send(ctx); err != nil || r.mustStop(ctx) {
 		return err
 	}
@@ -248,10 +241,10 @@ func (r *run) step(ctx context.Context, n int) error {
 		}
 	}
 	if m == nil {
-		return r.journal.Deleted(n)
+		return r.journal.Enter(n, journal.Done)
 	}
 	if s.To == "" {
-		if err := r.journal.Deleting(n); err != nil {
+		if err := r.journal.Enter(n, journal.Deleting); err != nil {
 			return err
 		}
 	}
@@ -259,7 +252,7 @@ func (r *run) step(ctx context.Context, n int) error {
 		return err
 	}
 	r.watch.deletedFrom(s.From)
-	return r.journal.Deleted(n)
+	return r.journal.Enter(n, journal.Done)
 }
 
 // undoes reports whether the run undoes another one. It takes messages from queues that a function app reads, where
@@ -268,7 +261,7 @@ func (r *run) step(ctx context.Context, n int) error {
 func (r *run) undoes() bool { return r.journal.Run.Of != "" }
 
 func (r *run) write(ctx context.Context, n int, s journal.Step) error {
-	if err := r.journal.Begun(n); err != nil {
+	if err := r.journal.Enter(n, journal.Begun); err != nil {
 		return err
 	}
 	item := queue.Item{Text: s.Text(), Delay: r.delay(n)}

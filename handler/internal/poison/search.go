@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	"asynccaller/handler/internal/poison/journal"
@@ -55,7 +54,7 @@ func (r *run) findOnce(ctx context.Context, lost []int) error {
 		byQueue[s.From][s.ID] = n
 	}
 	for name, ids := range byQueue {
-		where, err := r.find(ctx, name, maps.Clone(ids))
+		where, err := r.find(ctx, name, ids)
 		if err != nil {
 			return err
 		}
@@ -94,17 +93,19 @@ func (r *run) find(ctx context.Context, name string, ids map[string]int) (wherea
 	if err != nil {
 		return hidden, err
 	}
-	seen := 0
+	seen, found := 0, 0
 	err = r.leases.Take(ctx, name, before, lease.Selection{
 		Select: func(m queue.Message) (int, bool) {
 			seen++
 			n, ok := ids[m.ID]
-			delete(ids, m.ID)
+			if ok {
+				found++
+			}
 			return n, ok
 		},
-		Enough: func() bool { return len(ids) == 0 },
+		Enough: func() bool { return found == len(ids) },
 	})
-	if err != nil || len(ids) == 0 {
+	if err != nil || found == len(ids) {
 		return gone, err
 	}
 	after, err := r.account.count(ctx, name)
@@ -124,13 +125,13 @@ func (r *run) abandon(ctx context.Context, n int, id, from string, where whereab
 	case p.State == journal.Written && r.undoes() && r.wrote[n]: // so we have not deleted the original
 		return r.retract(ctx, n, fmt.Sprintf("%s was taken from %s before", id, from))
 	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
-		return r.journal.Deleted(n) // by us or by somebody else
+		return r.journal.Enter(n, journal.Done) // by us or by somebody else
 	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
 		if p.Writes == 1 {
 			r.twice++
 		}
 		r.account.observer().Note(fmt.Sprintf("%s is not on %s any more: this run has deleted it, or somebody has taken it and it exists twice", id, from))
-		return r.journal.Deleted(n)
+		return r.journal.Enter(n, journal.Done)
 	}
 	return r.journal.Skipped(n, fmt.Sprintf("%s was taken from %s by somebody else", id, from))
 }

@@ -74,22 +74,22 @@ func (s Step) Text() string {
 	return s.After
 }
 
-// State is how far a step has come.
-type State int
+// State is how far a step has come. It is also the kind of the line that records it.
+type State string
 
 // The states of a step.
 const (
-	Planned State = iota
+	Planned State = "step"
 	// Begun: the message may or may not have been written to To.
-	Begun
+	Begun State = "begun"
 	// Deleting: the step writes no message, and may or may not have deleted the one on From.
-	Deleting
+	Deleting State = "leaving"
 	// Written: the message was written to To; it may still be on From as well.
-	Written
+	Written State = "written"
 	// Done: the message was deleted from From.
-	Done
+	Done State = "deleted"
 	// Skipped: the step ended without being carried out.
-	Skipped
+	Skipped State = "skipped"
 )
 
 // Progress is the recorded progress of one step.
@@ -109,25 +109,19 @@ type Progress struct {
 // Unfinished reports whether the step still has to be carried out or completed.
 func (p Progress) Unfinished() bool { return p.State != Done && p.State != Skipped }
 
-// Kinds of lines.
+// The other kinds of lines.
 const (
-	kindRun      = "run"
-	kindStep     = "step"
-	kindGo       = "go"
-	kindRenewed  = "renewed"
-	kindBegun    = "begun"
-	kindDeleting = "leaving"
-	kindWritten  = "written"
-	kindDeleted  = "deleted"
-	kindSkipped  = "skipped"
-	kindCanary   = "canary"
-	kindUndone   = "undone"
-	kindEnd      = "end"
+	kindRun     State = "run"
+	kindGo      State = "go"
+	kindRenewed State = "renewed"
+	kindCanary  State = "canary"
+	kindUndone  State = "undone"
+	kindEnd     State = "end"
 )
 
 // line holds the members of every kind of line, except for those that only a run or a step has.
 type line struct {
-	Is         string    `json:"is"`
+	Is         State     `json:"is"`
 	At         time.Time `json:"at,omitzero"`
 	N          *int      `json:"n,omitempty"`
 	ID         string    `json:"id,omitempty"`
@@ -208,9 +202,9 @@ func (j *Journal) apply(l line) {
 		j.UndoneBy = l.By
 	case kindEnd:
 		j.Ended = true
-	case kindStep:
+	case Planned:
 		if l.N != nil && *l.N == len(j.steps) {
-			j.steps = append(j.steps, Progress{PopReceipt: l.PopReceipt})
+			j.steps = append(j.steps, Progress{State: Planned, PopReceipt: l.PopReceipt})
 			j.offsets = append(j.offsets, j.size)
 		}
 	default:
@@ -224,19 +218,19 @@ func (p *Progress) apply(l line) {
 	switch l.Is {
 	case kindRenewed:
 		p.PopReceipt = l.PopReceipt
-	case kindBegun:
-		p.State = Begun
+		return
+	case Begun:
 		p.Writes++
-	case kindDeleting:
-		p.State = Deleting
-	case kindWritten:
-		p.State, p.NewID, p.NewPopReceipt, p.WrittenAt = Written, l.ID, l.PopReceipt, l.At
+	case Written:
+		p.NewID, p.NewPopReceipt, p.WrittenAt = l.ID, l.PopReceipt, l.At
 		p.Writes += max(l.Tries, 1) - 1
-	case kindDeleted:
-		p.State = Done
-	case kindSkipped:
-		p.State, p.Why = Skipped, l.Why
+	case Skipped:
+		p.Why = l.Why
+	case Deleting, Done:
+	default:
+		return
 	}
+	p.State = l.Is
 }
 
 // Steps returns the progress of all steps.
@@ -271,10 +265,10 @@ func (j *Journal) Progress(n int) Progress {
 
 // Plan adds a step.
 func (j *Journal) Plan(s Step) error {
-	return j.write(line{Is: kindStep, N: &s.N, PopReceipt: s.PopReceipt}, struct {
-		Is string `json:"is"`
+	return j.write(line{Is: Planned, N: &s.N, PopReceipt: s.PopReceipt}, struct {
+		Is State `json:"is"`
 		Step
-	}{kindStep, s})
+	}{Planned, s})
 }
 
 // Go records that the plan is complete and confirmed. It returns when the plan is on disk: before that,
@@ -286,24 +280,19 @@ func (j *Journal) Renewed(n int, popReceipt string) error {
 	return j.record(line{Is: kindRenewed, N: &n, PopReceipt: popReceipt})
 }
 
-// Begun records that a step's message is about to be written.
-func (j *Journal) Begun(n int) error { return j.record(line{Is: kindBegun, N: &n}) }
+// Enter records that a step enters a state without further details: Begun and Deleting before the message is written
+// or deleted, Done afterwards.
+func (j *Journal) Enter(n int, state State) error { return j.record(line{Is: state, N: &n}) }
 
 // Written records the message that a step has written, the time by storage's clock, and the number of tries:
 // a try without an answer may have written another copy.
 func (j *Journal) Written(n int, id, popReceipt string, at time.Time, tries int) error {
-	return j.record(line{Is: kindWritten, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
+	return j.record(line{Is: Written, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
 }
-
-// Deleting records that a message is about to be deleted that is written to no other queue.
-func (j *Journal) Deleting(n int) error { return j.record(line{Is: kindDeleting, N: &n}) }
-
-// Deleted records that a step's message was deleted, which completes the step.
-func (j *Journal) Deleted(n int) error { return j.record(line{Is: kindDeleted, N: &n}) }
 
 // Skipped records that a step ends without being carried out, and why.
 func (j *Journal) Skipped(n int, why string) error {
-	return j.record(line{Is: kindSkipped, N: &n, Why: why})
+	return j.record(line{Is: Skipped, N: &n, Why: why})
 }
 
 // Canary records that the first messages were delivered.

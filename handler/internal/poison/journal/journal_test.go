@@ -84,12 +84,12 @@ func fill(t *testing.T, j *journal.Journal) {
 		check(t, j.Plan(s))
 	}
 	check(t, j.Go(),
-		j.Begun(0), j.Written(0, "n0", "p0", written, 3), j.Deleted(0),
-		j.Renewed(1, "r1b"), j.Renewed(1, "r1c"), j.Begun(1), j.Begun(1), j.Written(1, "n1", "p1", written, 1),
-		j.Deleting(2),
-		j.Begun(3),
+		j.Enter(0, journal.Begun), j.Written(0, "n0", "p0", written, 3), j.Enter(0, journal.Done),
+		j.Renewed(1, "r1b"), j.Renewed(1, "r1c"), j.Enter(1, journal.Begun), j.Enter(1, journal.Begun), j.Written(1, "n1", "p1", written, 1),
+		j.Enter(2, journal.Deleting),
+		j.Enter(3, journal.Begun),
 		j.Skipped(4, "taken"),
-		j.Deleting(5), j.Deleted(5),
+		j.Enter(5, journal.Deleting), j.Enter(5, journal.Done),
 		j.Canary(), j.Undone("20261121-100000-undo-abcd"), j.End())
 }
 
@@ -166,7 +166,7 @@ func TestTorn(t *testing.T) {
 	for n := range 2 {
 		check(t, j.Plan(journal.Step{N: n, From: "p", ID: "å", PopReceipt: "r", Before: "x", To: "q"}))
 	}
-	check(t, j.Go(), j.Renewed(0, "r2"), j.Begun(0), j.Written(0, "n", "p", written, 2), j.Deleted(0), j.Skipped(1, "why"), j.Close())
+	check(t, j.Go(), j.Renewed(0, "r2"), j.Enter(0, journal.Begun), j.Written(0, "n", "p", written, 2), j.Enter(0, journal.Done), j.Skipped(1, "why"), j.Close())
 	whole, err := os.ReadFile(path(f, j.Run.ID))
 	check(t, err)
 	first := bytes.IndexByte(whole, '\n')
@@ -334,7 +334,7 @@ func TestDiskFull(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
 	check(t, j.Close()) // writing on a file that is closed fails, as on a full disk
-	failure := j.Begun(0)
+	failure := j.Enter(0, journal.Begun)
 	if failure == nil || !strings.Contains(failure.Error(), path(f, j.Run.ID)) {
 		t.Fatalf("a line that could not be written: %v", failure)
 	}

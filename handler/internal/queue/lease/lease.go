@@ -290,17 +290,25 @@ func (h *Holder) Close(ctx context.Context) {
 	h.texts.close()
 }
 
-// Renew keeps renewing the leases of selected messages until ctx ends.
-func (h *Holder) Renew(ctx context.Context) {
-	ticker := time.NewTicker(renewInterval)
-	defer ticker.Stop()
-	for {
-		h.RenewDue(ctx)
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
+// Renew keeps renewing the leases of selected messages in the background until ctx ends or stop is called. Stop waits
+// for the end of a renewal.
+func (h *Holder) Renew(ctx context.Context) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var renewing sync.WaitGroup
+	renewing.Go(func() {
+		ticker := time.NewTicker(renewInterval)
+		defer ticker.Stop()
+		for ctx.Err() == nil {
+			h.RenewDue(ctx)
+			select {
+			case <-ctx.Done():
+			case <-ticker.C:
+			}
 		}
+	})
+	return func() {
+		cancel()
+		renewing.Wait()
 	}
 }
 

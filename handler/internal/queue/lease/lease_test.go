@@ -28,17 +28,14 @@ func TestRenew(t *testing.T) {
 			told[m.ID] = popReceipt
 		})
 		take(t, h, 100, all(map[string]int{}))
-		ctx, cancel := context.WithCancel(context.Background())
-		var renewing sync.WaitGroup
-		renewing.Go(func() { h.Renew(ctx) })
+		stop := h.Renew(context.Background())
 		for range 36 {
 			<-time.After(5 * time.Minute)
 			if away(store) != 100 {
 				t.Fatalf("%d are away after %v", away(store), time.Now())
 			}
 		}
-		cancel()
-		renewing.Wait()
+		stop()
 		for _, m := range store.All(poisonQueue) {
 			if told[m.ID] != m.PopReceipt {
 				t.Errorf("%s: told %q, it is %q", m.ID, told[m.ID], m.PopReceipt)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"asynccaller/handler/internal/queue"
@@ -65,13 +66,7 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 		pace.seen += len(batch)
 	}
 	h.RenewDue(ctx)
-	var others []*Message
-	for _, m := range h.All() {
-		if !m.selected {
-			others = append(others, m)
-		}
-	}
-	h.Release(ctx, others...)
+	h.Release(ctx, slices.DeleteFunc(h.All(), func(m *Message) bool { return m.selected })...)
 	return nil
 }
 
