@@ -136,7 +136,7 @@ func parseHeaders(value json.RawMessage) (header http.Header, host string, err e
 	header = make(http.Header, len(members))
 	for _, m := range members {
 		if !httpguts.ValidHeaderFieldName(m.Name) {
-			return nil, "", fmt.Errorf("%q begins a text that is not a header name", strings.TrimSuffix(strictjson.Printable(m.Name), "…"))
+			return nil, "", fmt.Errorf("%q is not a header name", strictjson.Printable(m.Name))
 		}
 		values, err := parseHeaderValues(m.Value)
 		if err != nil {

@@ -184,7 +184,7 @@ func (d decoder) syntaxError(err error) error {
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && !errors.Is(err, io.ErrUnexpectedEOF) {
 		return newSyntaxError(d.text, int(syntax.ByteOffset), syntax.Err.Error())
 	}
-	return newSyntaxError(d.text, len(d.text), "unexpected end")
+	return newSyntaxError(d.text, len(d.text), "unexpected end of JSON input")
 }
 
 func newSyntaxError(text []byte, offset int, problem string) *SyntaxError {
