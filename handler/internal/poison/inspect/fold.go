@@ -1,8 +1,11 @@
 package inspect
 
-import "strings"
+import (
+	"regexp"
+	"strings"
+)
 
-// What stands for what differs from call to call. These words are part of the keys of groups, see [By.Key].
+// The placeholders for parts that differ from call to call. They appear in the keys of groups, see [By.Key].
 const (
 	foldedNumber = "{n}"
 	foldedID     = "{id}"
@@ -11,16 +14,16 @@ const (
 
 const maxSegments = 8
 
-// Route is a path without what differs from call to call, so that calls of one kind have the same:
-// "/orders/4711" is "/orders/{n}". Segments of digits, and three digits or more within a segment, become {n}; UUIDs,
-// ULIDs, long tokens with digits and e-mail addresses {id}; dates {date}. Escapes stay as they are. It is
-// printable, of at most 8 segments and 200 bytes; a route that is cut ends with "…". An empty path is "/".
-// Folding a route changes nothing.
+// Route returns a path without the parts that differ from call to call, so that all calls of one kind have the same
+// route: "/orders/4711" becomes "/orders/{n}". It replaces segments of digits, and three digits or more within a segment,
+// by {n}; UUIDs, ULIDs, long tokens with digits and e-mail addresses by {id}; dates by {date}. It keeps escapes. The
+// route is printable and has at most 8 segments and 200 bytes; a shortened route ends with "…". An empty path is "/".
+// The route of a route is the route itself.
 func Route(path string) string {
 	folded := foldPath(path)
 	route := shown(folded, maxKey)
 	if route != folded {
-		route = shown(foldPath(route), maxKey) // the end of what was cut may look like an id now
+		route = shown(foldPath(route), maxKey) // the end of a shortened route may look like an id now
 	}
 	return route
 }
@@ -30,284 +33,74 @@ func foldPath(path string) string {
 	if len(segments) > maxSegments {
 		segments[maxSegments] = cutMark
 	}
-	var b strings.Builder
-	for _, segment := range segments {
-		b.WriteByte('/')
-		if isNumber(segment) {
-			b.WriteString(foldedNumber)
-			continue
+	for i, segment := range segments {
+		if segments[i] = foldedNumber; !number.MatchString(segment) {
+			segments[i] = pieces.ReplaceAllStringFunc(segment, foldPiece)
 		}
-		foldPieces(&b, segment, foldPiece)
 	}
-	return b.String()
+	return "/" + strings.Join(segments, "/")
 }
 
-// foldText folds what an error says. It is Route's rule, but that every number is folded that is a word of
-// its own, and every address: lines, columns and sizes have one digit or two. A status says what went wrong,
-// and stays.
+// foldText folds an error message like a route. It also folds every number that is a word of its own, and every
+// address: lines, columns and sizes have one digit or two. It keeps statuses, because they say what went wrong.
 func foldText(text string) string {
-	var b strings.Builder
 	statusNext := false
-	foldPieces(&b, text, func(b *strings.Builder, piece string) {
+	return shown(pieces.ReplaceAllStringFunc(text, func(piece string) string {
 		word := strings.TrimRight(piece, ".:") // the end of a sentence
-		switch {
-		case isNumber(word) && statusNext && len(word) == 3:
-			b.WriteString(piece)
-		case isNumeric(word):
-			b.WriteString(foldedNumber + piece[len(word):])
-		default:
-			foldPiece(b, piece)
-		}
+		keep := statusNext && len(word) == 3 && number.MatchString(word)
 		statusNext = word == "answered" || word == "status"
-	})
-	return shown(b.String(), maxKey)
-}
-
-// foldPieces hands over each run of characters that an id, an escape or an e-mail address can have, and
-// leaves the rest as it is.
-func foldPieces(b *strings.Builder, text string, fold func(b *strings.Builder, piece string)) {
-	for at := 0; at < len(text); {
-		end := at
-		for end < len(text) && inPiece(text[end]) {
-			end++
-		}
-		if end == at {
-			b.WriteByte(text[at])
-			at++
-			continue
-		}
-		fold(b, text[at:end])
-		at = end
-	}
-}
-
-func inPiece(c byte) bool {
-	return isAlnum(c) || strings.IndexByte("-_.:~%+@", c) >= 0
-}
-
-// foldPiece folds a run of the characters that inPiece accepts. It looks at each of them a bounded number of
-// times, because a path may fill a message.
-func foldPiece(b *strings.Builder, piece string) {
-	if isEmail(piece) {
-		b.WriteString(foldedID)
-		return
-	}
-	for at := 0; at < len(piece); {
-		token := piece[at:][:spanOf(piece[at:], inToken)]
 		switch {
-		case isEscape(piece[at:]):
-			b.WriteString(piece[at : at+3])
-			at += 3
-		case token == "":
-			b.WriteByte(piece[at])
-			at++
-		default:
-			at += foldToken(b, piece[at:], len(token))
+		case keep:
+			return piece
+		case numeric.MatchString(word):
+			return foldedNumber + piece[len(word):]
 		}
-	}
+		return foldPiece(piece)
+	}), maxKey)
 }
-
-// inToken reports whether a character can stand in base64url.
-func inToken(c byte) bool { return isAlnum(c) || c == '-' || c == '_' }
-
-// foldToken folds the beginning of a text whose first n bytes could be one token, and returns how much.
-func foldToken(b *strings.Builder, text string, n int) int {
-	if folded, length := knownForm(text); length > 0 {
-		b.WriteString(folded)
-		return length
-	}
-	for i := 1; i < n; i++ {
-		if _, length := knownForm(text[i:]); length > 0 && isAlnum(text[i]) && !isAlnum(text[i-1]) {
-			n = i // it is folded next, on its own
-		}
-	}
-	if n >= minToken && isMixed(text[:n]) {
-		b.WriteString(foldedID)
-		return n
-	}
-	for at := 0; at < n; {
-		if !isAlnum(text[at]) {
-			b.WriteByte(text[at])
-			at++
-			continue
-		}
-		length := foldRun(b, text[at:])
-		if at += length; at > n {
-			return at
-		}
-	}
-	return n
-}
-
-// knownForm returns what stands for the UUID or the date that a text begins with, and its length.
-func knownForm(text string) (folded string, length int) {
-	if isUUID(text) {
-		return foldedID, uuidLength
-	}
-	return foldedDate, dateLength(text)
-}
-
-// foldRun folds the letters and digits that a text begins with, and returns how many bytes that took.
-func foldRun(b *strings.Builder, text string) int {
-	run := text[:spanOf(text, isAlnum)]
-	if isToken(run) {
-		b.WriteString(foldedID)
-		return len(run)
-	}
-	for at := 0; at < len(run); {
-		// Each part is judged as it will be when the route is folded again.
-		part := run[at:][:untilNumber(run[at:])]
-		switch {
-		case at > 0 && isUUID(text[at:]):
-			b.WriteString(foldedID)
-			return at + uuidLength
-		case isToken(part):
-			b.WriteString(foldedID)
-		default:
-			b.WriteString(part)
-		}
-		at += len(part)
-		if number := spanOf(run[at:], isDigit); number > 0 {
-			b.WriteString(foldedNumber)
-			at += number
-		}
-	}
-	return len(run)
-}
-
-// minNumber is how many digits within a name are a number. Fewer are part of it: v1, oauth2.
-const minNumber = 3
-
-// untilNumber is the length of what comes before a text's first number.
-func untilNumber(text string) int {
-	digits := 0
-	for i := range len(text) {
-		if !isDigit(text[i]) {
-			digits = 0
-			continue
-		}
-		if digits++; digits == minNumber {
-			return i + 1 - minNumber
-		}
-	}
-	return len(text)
-}
-
-// minToken is the length that random text has and a word with a digit hardly ever.
-const minToken = 16
-
-// isToken reports whether letters and digits are an id.
-func isToken(run string) bool {
-	return isULID(run) || len(run) >= minToken && spanOf(run, isDigit) < len(run) && (isHex(run) || isMixed(run))
-}
-
-func isHex(run string) bool {
-	return spanOf(run, isHexDigit) == len(run) && strings.ContainsAny(run, "0123456789")
-}
-
-// isMixed reports whether letters and digits alternate as they do in random text. That a capital is followed
-// by small letters does not count, nor do words that are put together.
-func isMixed(text string) bool {
-	const enough = 4
-	changes, digits := 0, 0
-	for i := range len(text) {
-		if isDigit(text[i]) {
-			digits++
-		}
-		if i == 0 || !isAlnum(text[i]) || !isAlnum(text[i-1]) {
-			continue
-		}
-		before, now := classOf(text[i-1]), classOf(text[i])
-		if before != now && (before != upper || now != lower) {
-			changes++
-		}
-	}
-	return digits > 0 && changes >= enough
-}
-
-type charClass int
 
 const (
-	digit charClass = iota
-	upper
-	lower
+	uuidPattern = `[0-9A-Fa-f]{8}(?:-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}`
+	datePattern = `[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])`
+	// timePattern is a time of day, whose colons and plus may be escaped.
+	timePattern = `[Tt][0-9](?:%3[Aa]|%2[Bb]|[0-9Zz+.:-])*`
+	endPattern  = `(?:[^0-9A-Za-z]|$)`
 )
 
-func classOf(c byte) charClass {
-	switch {
-	case isDigit(c):
-		return digit
-	case c <= 'Z':
-		return upper
+var (
+	// pieces are runs of the characters of ids, escapes and e-mail addresses.
+	pieces = regexp.MustCompile(`[0-9A-Za-z_.:~%+@-]+`)
+	number = regexp.MustCompile(`^[0-9]+$`)
+	// numeric is a number, or several as in an address or a time of day.
+	numeric = regexp.MustCompile(`^[.:]*[0-9][0-9.:]*$`)
+	escape  = regexp.MustCompile(`^%[0-9A-Fa-f]{2}`)
+	uuid    = regexp.MustCompile(`^(` + uuidPattern + `)` + endPattern)
+	date    = regexp.MustCompile(`^(?:(` + datePattern + `)` + endPattern + `|(` + datePattern + timePattern + `))`)
+	// ulid has no I, L, O and U. A ULID also has a letter.
+	ulid = regexp.MustCompile(`^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$`)
+	// longNumber is a number within a name. Fewer digits belong to the name: v1, oauth2.
+	longNumber = regexp.MustCompile(`[0-9]{3,}`)
+)
+
+// foldPiece folds a match of pieces. It looks at each character a limited number of times, because a path may fill a
+// message.
+func foldPiece(piece string) string {
+	if isEmail(piece) {
+		return foldedID
 	}
-	return lower
-}
-
-// isULID knows a ULID by its length and its alphabet, which has no I, L, O and U.
-func isULID(run string) bool {
-	return len(run) == 26 && run[0] <= '7' && spanOf(run, func(c byte) bool { return !strings.ContainsRune("ILOUilou", rune(c)) }) == len(run) &&
-		spanOf(run, isDigit) < len(run)
-}
-
-const uuidLength = 36
-
-func isUUID(text string) bool {
-	if len(text) < uuidLength || len(text) > uuidLength && isAlnum(text[uuidLength]) {
-		return false
-	}
-	for i := range uuidLength {
-		switch i {
-		case 8, 13, 18, 23:
-			if text[i] != '-' {
-				return false
-			}
-		default:
-			if !isHexDigit(text[i]) {
-				return false
-			}
+	var b strings.Builder
+	for at := 0; at < len(piece); {
+		rest := piece[at:]
+		folded, n := rest[:1], 1
+		if escape.MatchString(rest) {
+			folded, n = rest[:3], 3
+		} else if token := spanOf(rest, inToken); token > 0 {
+			folded, n = foldToken(rest, token)
 		}
+		b.WriteString(folded)
+		at += n
 	}
-	return true
-}
-
-// dateLength is the length of the date that a text begins with, and of the time of day behind it; 0 for none.
-func dateLength(text string) int {
-	const layout = "dddd-dd-dd"
-	if len(text) < len(layout) {
-		return 0
-	}
-	for i := range len(layout) {
-		if layout[i] == 'd' && !isDigit(text[i]) || layout[i] == '-' && text[i] != '-' {
-			return 0
-		}
-	}
-	if month, day := text[5:7], text[8:10]; month < "01" || month > "12" || day < "01" || day > "31" {
-		return 0
-	}
-	rest := text[len(layout):]
-	switch {
-	case rest == "" || !isAlnum(rest[0]):
-		return len(layout)
-	case len(rest) > 1 && (rest[0] == 'T' || rest[0] == 't') && isDigit(rest[1]):
-		return len(layout) + timeLength(rest)
-	}
-	return 0
-}
-
-// timeLength is the length of a time of day that begins with "T". Its colons and plus may be escaped.
-func timeLength(text string) int {
-	at := 1
-	for at < len(text) {
-		switch {
-		case isEscape(text[at:]) && (strings.EqualFold(text[at:at+3], "%3A") || strings.EqualFold(text[at:at+3], "%2B")):
-			at += 3
-		case isDigit(text[at]) || strings.IndexByte("Zz+-.:", text[at]) >= 0:
-			at++
-		default:
-			return at
-		}
-	}
-	return at
+	return b.String()
 }
 
 // isEmail reports whether a piece has an at sign, escaped or not, between two names.
@@ -320,24 +113,102 @@ func isEmail(piece string) bool {
 	return false
 }
 
-// isNumber reports whether a text is all digits.
-func isNumber(text string) bool { return text != "" && spanOf(text, isDigit) == len(text) }
-
-// isNumeric reports whether a text is a number, or several as in an address or a time of day.
-func isNumeric(text string) bool {
-	return isNumber(strings.Map(func(r rune) rune {
-		if r == '.' || r == ':' {
-			return -1
+// foldToken folds the beginning of a text whose first n bytes may be one token, and returns how many bytes it folded.
+func foldToken(text string, n int) (folded string, length int) {
+	if folded, length := foldKnown(text); length > 0 {
+		return folded, length
+	}
+	for i := 1; i < n; i++ {
+		if isAlnum(text[i]) && !isAlnum(text[i-1]) {
+			if _, length := foldKnown(text[i:]); length > 0 {
+				n = i // it is folded next, on its own
+			}
 		}
-		return r
-	}, text))
+	}
+	if n >= minToken && isMixed(text[:n]) {
+		return foldedID, n
+	}
+	var b strings.Builder
+	for length < n {
+		folded, run := text[length:length+1], 1
+		if isAlnum(text[length]) {
+			folded, run = foldRun(text[length:])
+		}
+		b.WriteString(folded)
+		length += run
+	}
+	return b.String(), length
 }
 
-func isEscape(text string) bool {
-	return len(text) >= 3 && text[0] == '%' && isHexDigit(text[1]) && isHexDigit(text[2])
+// foldKnown returns the placeholder for the UUID or date that a text begins with, and its length; 0 for none.
+func foldKnown(text string) (folded string, length int) {
+	if m := uuid.FindStringSubmatch(text); m != nil {
+		return foldedID, len(m[1])
+	}
+	if m := date.FindStringSubmatch(text); m != nil {
+		return foldedDate, len(m[1] + m[2])
+	}
+	return "", 0
 }
 
-// spanOf is how many bytes at the beginning of a text satisfy the condition.
+// foldRun folds the letters and digits that a text begins with, and returns how many bytes it folded.
+func foldRun(text string) (folded string, length int) {
+	run := text[:spanOf(text, isAlnum)]
+	if isToken(run) {
+		return foldedID, len(run)
+	}
+	for length < len(run) {
+		if length > 0 {
+			if m := uuid.FindStringSubmatch(text[length:]); m != nil {
+				return folded + foldedID, length + len(m[1])
+			}
+		}
+		// Each part is folded as it will be when the route is folded again.
+		part, digits := run[length:], ""
+		if at := longNumber.FindStringIndex(part); at != nil {
+			part, digits = part[:at[0]], part[at[0]:at[1]]
+		}
+		length += len(part) + len(digits)
+		if isToken(part) {
+			part = foldedID
+		}
+		if folded += part; digits != "" {
+			folded += foldedNumber
+		}
+	}
+	return folded, length
+}
+
+// minToken is a usual length of random text. Words with a digit are shorter.
+const minToken = 16
+
+// isToken reports whether letters and digits are an id.
+func isToken(run string) bool {
+	if number.MatchString(run) {
+		return false
+	}
+	isHex := spanOf(run, isHexDigit) == len(run) && strings.ContainsAny(run, "0123456789")
+	return ulid.MatchString(run) || len(run) >= minToken && (isHex || isMixed(run))
+}
+
+// isMixed reports whether letters and digits alternate as in random text. A capital before a small letter does not count,
+// nor do compound words.
+func isMixed(text string) bool {
+	const enough = 4
+	isUpper := func(c byte) bool { return 'A' <= c && c <= 'Z' }
+	isLower := func(c byte) bool { return 'a' <= c && c <= 'z' }
+	changes := 0
+	for i := 1; i < len(text); i++ {
+		before, now := text[i-1], text[i]
+		same := isDigit(before) == isDigit(now) && isUpper(before) == isUpper(now)
+		if isAlnum(before) && isAlnum(now) && !same && !(isUpper(before) && isLower(now)) {
+			changes++
+		}
+	}
+	return changes >= enough && strings.ContainsAny(text, "0123456789")
+}
+
+// spanOf returns how many bytes at the beginning of a text satisfy the condition.
 func spanOf(text string, is func(c byte) bool) int {
 	n := 0
 	for n < len(text) && is(text[n]) {
@@ -345,6 +216,9 @@ func spanOf(text string, is func(c byte) bool) int {
 	}
 	return n
 }
+
+// inToken reports whether a character occurs in base64url.
+func inToken(c byte) bool { return isAlnum(c) || c == '-' || c == '_' }
 
 func isAlnum(c byte) bool {
 	return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
