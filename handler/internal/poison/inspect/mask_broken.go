@@ -6,9 +6,8 @@ import (
 	"asynccaller/handler/internal/secret"
 )
 
-// broken masks what begins like JSON and is none. Its strings are still strings: what is in them is masked
-// as it is meant, without its escapes. The rest is left to be looked at as text, and so is what stands
-// outside of strings because a quote is missing.
+// broken masks text that begins like JSON and is not. Its strings are still strings, and are masked without their
+// escapes. The caller masks the rest as text, and with it strings that lost a quote.
 func (m *masker) broken(where, text string) string {
 	var b strings.Builder
 	for at := 0; at < len(text); {
@@ -20,37 +19,28 @@ func (m *masker) broken(where, text string) string {
 		literal := text[at : at+quotedLength(text[at:])]
 		at += len(literal)
 		name := unquote(literal)
-		b.WriteString(m.literal(where, literal))
-		value := skipSpace(text, at)
-		if value == len(text) || text[value] != ':' || !secret.Is(name) && !m.isOpaque(name) {
-			continue
+		if shown := m.text(where, name); shown != name {
+			literal = quote(shown) // otherwise the string keeps its spelling
 		}
-		value = skipSpace(text, value+1)
-		end := value + brokenLength(text[value:])
-		b.WriteString(text[at:value] + m.hide(where+"."+name, text[value:end]))
-		at = end
+		b.WriteString(literal)
+		colon := skipSpace(text, at)
+		if strings.HasPrefix(text[colon:], ":") && (secret.Is(name) || m.isOpaque(name)) {
+			value := skipSpace(text, colon+1)
+			end := value + brokenLength(text[value:])
+			b.WriteString(text[at:value] + m.hide(where+"."+name, text[value:end]))
+			at = end
+		}
 	}
 	return b.String()
 }
 
-// brokenLength is the length of the value that a text begins with.
+// brokenLength returns the length of the value that a text begins with.
 func brokenLength(text string) int {
 	switch {
-	case text == "":
-		return 0
-	case text[0] == '"':
+	case strings.HasPrefix(text, `"`):
 		return quotedLength(text)
-	case text[0] == '{' || text[0] == '[':
+	case strings.HasPrefix(text, "{") || strings.HasPrefix(text, "["):
 		return bracketLength(text)
 	}
 	return untilAny(text, "\n,}]")
-}
-
-// literal masks a string in JSON. It keeps the spelling if there is nothing to hide.
-func (m *masker) literal(where, literal string) string {
-	plain := unquote(literal)
-	if shown := m.text(where, plain); shown != plain {
-		return quote(shown)
-	}
-	return literal
 }

@@ -2,14 +2,15 @@ package inspect
 
 import (
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
 	"asynccaller/handler/internal/secret"
 )
 
-// text returns what may be shown of any text: JSON within it is masked as JSON, and so are URLs and values
-// behind telling names. What is hidden ends where it surely ends, so it is sometimes too much.
+// text returns what may be shown of any text. It masks JSON within it as JSON, URLs, and values behind secret names. It
+// hides a value up to where it certainly ends, and so sometimes too much.
 func (m *masker) text(where, text string) string {
 	if m.secrets == Revealed {
 		return text
@@ -30,10 +31,10 @@ func (m *masker) text(where, text string) string {
 	return m.scan(where, text, true)
 }
 
-// pairs hides values behind telling names.
+// pairs hides values behind secret names.
 func (m *masker) pairs(where, text string) string { return m.scan(where, text, false) }
 
-// scan looks at each name in a text: it may be a scheme, or tell of a secret.
+// scan looks at each name in a text. It may be the scheme of a URL, or the name of a secret.
 func (m *masker) scan(where, text string, urls bool) string {
 	var b strings.Builder
 	for at := 0; at < len(text); {
@@ -44,35 +45,37 @@ func (m *masker) scan(where, text string, urls bool) string {
 			continue
 		}
 		name := text[at:end]
+		b.WriteString(name)
 		if urls && urlStart(text[at:]) > 0 {
 			end = at + untilAny(text[at:], " \t\r\n\"<>") // quotes, brackets and backslashes may be part of it
-			b.WriteString(m.url(where, text[at:end]))
-			at = end
-			continue
-		}
-		if secret.Is(name) || m.isOpaque(name) {
-			from, to := valueOf(text, at, end)
-			if from < to && (secret.Is(name) || quoteLength(text[from:]) > 0) {
-				// Between them stand punctuation and, in XML, attributes.
-				b.WriteString(name + m.scan(where, text[end:from], urls) + m.hide(where+"."+name, text[from:to]))
-				at = to
-				continue
+			b.WriteString(m.url(where, text[at:end])[len(name):])
+		} else if isSecret := secret.Is(name); isSecret || m.isOpaque(name) {
+			if from, to := valueOf(text, at, end); from < to && (isSecret || quotedLength(text[from:]) > 0) {
+				// Between the name and the value are punctuation and, in XML, attributes.
+				b.WriteString(m.scan(where, text[end:from], urls) + m.hide(where+"."+name, text[from:to]))
+				end = to
 			}
 		}
-		b.WriteString(name)
 		at = end
 	}
 	return b.String()
 }
 
-func inName(c byte) bool {
-	return '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '-' || c == '_' || c == '.'
-}
+func inName(c byte) bool { return isAlnum(c) || c == '-' || c == '_' || c == '.' }
 
-// valueOf finds the value that belongs to the name at text[start:end]; from and to are equal when there is
-// none. It knows what JSON, forms, headers, connection strings and XML look like, whole or broken.
+var (
+	// assignment matches the text between a name and a value. In JSON within JSON, backslashes come before the quote that
+	// ends the name.
+	assignment = regexp.MustCompile(`^\\*(["']?)[ \t\r\n]*([:=])[ \t\r\n]*`)
+	openQuote  = regexp.MustCompile(`^\\*["']`)
+)
+
+// valueOf finds the value of the name at text[start:end]. From and to are equal if there is none. It knows JSON, forms,
+// headers, connection strings and XML, complete or broken.
 func valueOf(text string, start, end int) (from, to int) {
-	if element(text, start) {
+	const longestPrefix = 63
+	prefix := strings.TrimRightFunc(text[max(0, start-longestPrefix):start], func(r rune) bool { return r == ':' || r < 0x80 && inName(byte(r)) })
+	if strings.HasSuffix(prefix, "<") { // the name of an XML element
 		open := strings.IndexAny(text[end:], "<>")
 		if open < 0 || text[end+open] == '<' {
 			return end, end
@@ -83,59 +86,26 @@ func valueOf(text string, start, end int) (from, to int) {
 		}
 		return from, len(text)
 	}
-	at := end
-	for at < len(text) && text[at] == '\\' {
-		at++
-	}
-	quoted := at < len(text) && (text[at] == '"' || text[at] == '\'')
-	if quoted {
-		at++
-	}
-	at = skipSpace(text, at)
-	if at == len(text) || text[at] != ':' && text[at] != '=' {
+	match := assignment.FindStringSubmatch(text[end:])
+	if match == nil {
 		return end, end
 	}
-	assigned := text[at] == '='
-	from = skipSpace(text, at+1)
-	switch rest := text[from:]; {
-	case rest == "":
-		return end, end
-	case quoteLength(rest) > 0:
-		return from, from + quotedLength(rest)
-	case rest[0] == '{' || rest[0] == '[':
+	from = end + len(match[0])
+	rest := text[from:]
+	switch quoted := quotedLength(rest); {
+	case quoted > 0:
+		return from, from + quoted
+	case strings.HasPrefix(rest, "{") || strings.HasPrefix(rest, "["):
 		return from, from + bracketLength(rest)
-	case assigned:
+	case match[2] == "=":
 		return from, from + wordLength(rest)
-	case quoted:
+	case match[1] != "":
 		return from, from + untilAny(rest, "\n,}]")
-	default:
-		return from, from + untilAny(rest, "\n")
 	}
+	return from, from + untilAny(rest, "\n")
 }
 
-// element reports whether the name that begins at start is the name of an XML element, with or without a
-// prefix, where the element begins.
-func element(text string, start int) bool {
-	const longest = 64
-	for at := start - 1; at >= 0 && at > start-longest; at-- {
-		if text[at] == '<' {
-			return true
-		}
-		if text[at] != ':' && !inName(text[at]) {
-			return false
-		}
-	}
-	return false
-}
-
-func skipSpace(text string, at int) int {
-	for at < len(text) && strings.IndexByte(" \t\r\n", text[at]) >= 0 {
-		at++
-	}
-	return at
-}
-
-// untilAny is the length of a text up to the first of some characters.
+// untilAny returns the length of a text up to the first of some characters.
 func untilAny(text, ends string) int {
 	if end := strings.IndexAny(text, ends); end >= 0 {
 		return end
@@ -143,23 +113,18 @@ func untilAny(text, ends string) int {
 	return len(text)
 }
 
-// quoteLength is the length of the quote that a text begins with, and of the backslashes that JSON within
-// JSON puts before it; 0 for none.
-func quoteLength(text string) int {
-	slashes := 0
-	for slashes < len(text) && text[slashes] == '\\' {
-		slashes++
-	}
-	if slashes < len(text) && (text[slashes] == '"' || text[slashes] == '\'') {
-		return slashes + 1
-	}
-	return 0
+// skipSpace returns the index of the first character at or after a position that is not white space.
+func skipSpace(text string, at int) int {
+	return len(text) - len(strings.TrimLeft(text[at:], " \t\r\n"))
 }
 
-// quotedLength is the length of the quoted text that a text begins with: up to a quote with as few
-// backslashes before it as the first.
+// quotedLength returns the length of the quoted text that a text begins with, 0 for none. The quote that ends it has no
+// more backslashes before it than the first, as in JSON within JSON.
 func quotedLength(text string) int {
-	open := quoteLength(text)
+	open := len(openQuote.FindString(text))
+	if open == 0 {
+		return 0
+	}
 	slashes := 0
 	for at := open; at < len(text); at++ {
 		switch {
@@ -174,7 +139,7 @@ func quotedLength(text string) int {
 	return len(text)
 }
 
-// bracketLength is the length of the object or array that a text begins with, or of all of it.
+// bracketLength returns the length of the object or array that a text begins with, or of all of it.
 func bracketLength(text string) int {
 	depth := 0
 	for at := 0; at < len(text); at++ {
@@ -192,11 +157,12 @@ func bracketLength(text string) int {
 	return len(text)
 }
 
-// wordLength is the length of a value in a form or a connection string, or of a scheme and what follows it.
+// wordLength returns the length of a value in a form or a connection string, or of an authorization scheme and the
+// credential behind it.
 func wordLength(text string) int {
 	const ends = " \t\r\n&;\"'<>"
 	length := untilAny(text, ends)
-	if strings.Contains(text[:length], `\`) { // what follows a line's end in a string of broken JSON cannot be told
+	if strings.Contains(text[:length], `\`) { // in a string of broken JSON it is unknown what follows a line's end
 		length = untilAny(text, "\n\"")
 	}
 	if slices.Contains(schemes, strings.ToLower(text[:length])) {
