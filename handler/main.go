@@ -1,5 +1,5 @@
-// Async-caller delivers HTTP calls to systems that are sometimes down: it is the custom handler of an
-// Azure Functions app, and the tools for the people who run it. See README.md.
+// Async-caller delivers HTTP calls to systems that are sometimes down. It is the custom handler of an Azure
+// Functions app, and the command line for its developers and operators. See README.md.
 package main
 
 import (
@@ -10,5 +10,5 @@ import (
 )
 
 func main() {
-	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.System()))
+	os.Exit(cli.Run(context.Background(), os.Args[1:], cli.ProcessEnv()))
 }

@@ -1,9 +1,10 @@
-// Package cli is the command line: it reads flags and the environment, wires the packages that do the
-// work, and says how it went. Data goes to standard output, talk to standard error.
+// Package cli is the command line. It reads flags and the environment, connects the packages that do the
+// work, and reports the result: data on standard output, messages on standard error.
 package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +18,8 @@ import (
 	"golang.org/x/term"
 )
 
+const programName = "async-caller"
+
 // Exit codes. Scripts rely on them.
 const (
 	exitDone    = 0
@@ -24,25 +27,24 @@ const (
 	exitUsage   = 2 // wrong usage or configuration
 	exitNothing = 3 // nothing matched
 	exitPartly  = 4
-	programName = "async-caller"
 )
 
-// Surroundings is what a command sees of the world outside.
-type Surroundings struct {
-	// Environ is as os.Environ gives it.
+// Env is the process environment that a command uses.
+type Env struct {
+	// Environ has the form of os.Environ.
 	Environ []string
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
 }
 
-// System is the surroundings of this process.
-func System() Surroundings {
-	return Surroundings{Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
+// ProcessEnv returns the environment of this process.
+func ProcessEnv() Env {
+	return Env{Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-func (s Surroundings) getenv(name string) string {
-	for _, variable := range slices.Backward(s.Environ) { // the last one counts, as in os/exec
+func (e Env) getenv(name string) string {
+	for _, variable := range slices.Backward(e.Environ) { // the last one counts, as in os/exec
 		if key, value, _ := strings.Cut(variable, "="); key == name {
 			return value
 		}
@@ -50,13 +52,28 @@ func (s Surroundings) getenv(name string) string {
 	return ""
 }
 
-// isTerminal reports whether a person reads what is written there.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+// open opens a file, or standard input for "-".
+func (e Env) open(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(e.Stdin), nil
+	}
+	return os.Open(path) //nolint:gosec // the operator names the file
 }
 
-// codeError is an error that ends the program with another code than exitFailed.
+// isTerminal reports whether a stream is a terminal.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	return ok && term.IsTerminal(int(file.Fd()))
+}
+
+// printJSON writes a value as one line of JSON.
+func printJSON(out io.Writer, value any) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(value)
+}
+
+// codeError is an error with an exit code other than exitFailed.
 type codeError struct {
 	code int
 	err  error
@@ -65,23 +82,30 @@ type codeError struct {
 func (e *codeError) Error() string { return e.err.Error() }
 func (e *codeError) Unwrap() error { return e.err }
 
-// wrongUsage marks an error of usage or configuration; nil stays nil.
-func wrongUsage(err error) error {
+// usageError marks an error as one of usage or configuration. It returns nil for nil.
+func usageError(err error) error {
 	if err == nil {
 		return nil
 	}
 	return &codeError{exitUsage, err}
 }
 
-// Run runs the command line and returns the program's exit code. The first SIGINT or SIGTERM ends ctx,
-// a second one the process.
-func Run(ctx context.Context, args []string, s Surroundings) int {
+// Run runs the command line and returns the exit code. The first SIGINT or SIGTERM cancels ctx, the second
+// one ends the process.
+func Run(ctx context.Context, args []string, env Env) int {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
-	defer context.AfterFunc(ctx, stop)() // from then on a signal does what it does by default
+	defer context.AfterFunc(ctx, stop)()
 
 	started := false
-	root := newRoot(s) //nolint:contextcheck // the commands get it from ExecuteContextC
-	root.PersistentPreRun = func(*cobra.Command, []string) { started = true }
+	root := newRoot(env) //nolint:contextcheck // ExecuteContextC passes it to the commands
+	for _, command := range withSubcommands(root) {
+		if run := command.RunE; run != nil {
+			command.RunE = func(command *cobra.Command, args []string) error {
+				started = true
+				return run(command, args)
+			}
+		}
+	}
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
 	if err == nil {
@@ -89,37 +113,46 @@ func Run(ctx context.Context, args []string, s Surroundings) int {
 	}
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(s.Stderr, "%s: %s\n", programName, line)
+			fmt.Fprintf(env.Stderr, "%s: %s\n", programName, line)
 		}
 	}
 	if coded, ok := errors.AsType[*codeError](err); ok {
 		return coded.code
 	}
-	if !started {
-		fmt.Fprintf(s.Stderr, "see `%s --help`\n", command.CommandPath())
+	if !started { // cobra refused the command line
+		fmt.Fprintf(env.Stderr, "see `%s --help`\n", command.CommandPath())
 		return exitUsage
 	}
 	return exitFailed
 }
 
-func newRoot(s Surroundings) *cobra.Command {
+func newRoot(env Env) *cobra.Command {
 	root := &cobra.Command{
 		Use:   programName,
 		Short: "Deliver HTTP calls to systems that are sometimes down",
 		Long: `Async Caller delivers HTTP calls to systems that are sometimes down.
 
-A caller that does not want to wait puts an envelope, an HTTP call as data, on an Azure Storage
-queue. The Functions host hands it to "async-caller serve", which makes the call and, when it fails
-for now, puts it back with a growing delay until it is delivered or its deadline has passed.
+A sender puts an envelope, an HTTP call described as data, on an Azure Storage queue. The Functions
+host passes it to "async-caller serve", which makes the call. If the call fails temporarily, the
+handler retries it with exponential back-off until the envelope's deadline.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched, 4 partly done.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
-	root.SetOut(s.Stdout)
-	root.SetErr(s.Stderr)
-	root.SetIn(s.Stdin)
+	root.SetOut(env.Stdout)
+	root.SetErr(env.Stderr)
+	root.SetIn(env.Stdin)
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newServe(s), newSend(s), newSchedule(s), newExplain(s), newPoison(s), newHost(s), newVersion(s))
+	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newHost(env), newVersion(env))
 	return root
+}
+
+// withSubcommands returns a command and all commands below it.
+func withSubcommands(command *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{command}
+	for _, child := range command.Commands() {
+		all = append(all, withSubcommands(child)...)
+	}
+	return all
 }

@@ -3,11 +3,10 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -16,218 +15,209 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/send"
 )
 
+// explainOptions are the flags of explain.
 type explainOptions struct {
-	queue, requestID, app, at    string
-	status                       int
-	failure, body, bodyFile      string
-	headers                      []string
-	json, hasBody, supposesReply bool
+	queue, requestID, app string
+	at                    time.Time
+	status                int
+	failure               decision.Failure
+	headers               []header
+	body, bodyFile        string
+	json                  bool
 }
 
-func newExplain(s Surroundings) *cobra.Command {
-	var options explainOptions
+func newExplain(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "explain [FILE]",
-		Short: "Tell what the handler would do with an envelope, and why",
-		Long: `Explain runs the handler's own code on one envelope, with nothing called and nothing written,
-and tells what it decides: is it an envelope, is it due, what is done with it now. With --status
-(and the answer's headers and body) or --failure it tells what that would lead to: which rule
-matches, when the next attempt comes, and what is written.
+		Short: "Show how the handler would process an envelope, and why",
+		Long: `Run the handler's rules on one envelope, without a call and without changing a queue, and show the
+decisions. With --status or --failure, also show what would follow that result of the call: the rule
+that applies, the time of the next attempt, and the message that would be written.
 
-The envelope comes from FILE ("-" is standard input), as JSON or as base64 of it, or with --queue
-and --request-id from a queue. There it is only peeked at, which disturbs nothing and sees the first
-32 visible messages; <queue>-poison is searched too.
+The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
+--request-id, from the first 32 visible messages of a queue or of its poison queue.
 
-Settings come from the environment and, in the app folder, from local.settings.json, host.json and
-retry.json. Query strings, user info, header values, bodies and the context are never shown.`,
+Settings come from the environment and from local.settings.json, host.json and retry.json in the app
+folder. Query strings, user info, header values, bodies and the context are not shown.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
   async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
   async-caller explain --queue async-caller --request-id 42 --at 2026-12-24T18:00:00Z --json`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			options.hasBody = cmd.Flags().Changed("body")
-			options.supposesReply = cmd.Flags().Changed("status")
-			return runExplain(cmd.Context(), s, options, args)
-		},
 	}
-	flags := command.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&options.queue, "queue", "", "queue to take the envelope from; for a FILE, where it would stand")
-	flags.StringVar(&options.requestID, "request-id", "", "request id, or message id, of the envelope on the queue")
-	flags.IntVar(&options.status, "status", 0, "suppose that the target answers with this status")
-	flags.StringArrayVar(&options.headers, "header", nil, "header of that answer as 'Name: value'; may be repeated")
-	flags.StringVar(&options.body, "body", "", "body of that answer")
-	flags.StringVar(&options.bodyFile, "body-file", "", "file that holds that body")
-	flags.StringVar(&options.failure, "failure", "", "suppose that there is no answer: "+strings.Join(failures(), ", "))
-	flags.StringVar(&options.at, "at", "", "moment of the explanation: a time (RFC 3339), or a duration from now (default now)")
-	flags.BoolVar(&options.json, "json", false, "print one JSON object")
-	flags.StringVar(&options.app, "app", ".", "app folder, for host.json, retry.json and local.settings.json")
+	var o explainOptions
+	flags := flagsOf(command)
+	o.addTo(flags)
+	command.MarkFlagsMutuallyExclusive("status", "failure")
+	command.MarkFlagsMutuallyExclusive("body", "body-file")
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(flags, args); err != nil {
+			return usageError(err)
+		}
+		return o.run(cmd.Context(), env, args)
+	}
 	return command
 }
 
-// failures lists what --failure takes.
-func failures() []string {
-	var names []string
-	for _, f := range decision.Failures() {
-		names = append(names, string(f))
-	}
-	return names
+func (o *explainOptions) addTo(flags *flagSet) {
+	flags.StringVar(&o.queue, "queue", "", "`queue` of the envelope")
+	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
+	parsed(flags, &o.status, "status", "assume that the target answers with this `status`", parseFinalStatus)
+	parsedList(flags, &o.headers, "header", "with --status: `header` of the answer as 'Name: value'; may be repeated", parseHeader)
+	flags.StringVar(&o.body, "body", "", "with --status: body of the answer as `text`")
+	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
+	parsed(flags, &o.failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)
+	parsed(flags, &o.at, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
+	flags.BoolVar(&o.json, "json", false, "print one JSON object")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json and local.settings.json")
 }
 
-func runExplain(ctx context.Context, s Surroundings, options explainOptions, args []string) error {
-	fromQueue := options.requestID != ""
+func failureNames() string {
+	var names []string
+	for _, failure := range decision.Failures() {
+		names = append(names, string(failure))
+	}
+	return strings.Join(names, ", ")
+}
+
+func parseFailure(text string) (decision.Failure, error) {
+	failure := decision.Failure(text)
+	if !slices.Contains(decision.Failures(), failure) {
+		return "", errors.New("want " + failureNames())
+	}
+	return failure, nil
+}
+
+// parseFinalStatus reads the status of an answer that is not a redirect.
+func parseFinalStatus(text string) (int, error) {
+	status, err := parseStatus(text)
+	if slices.Contains([]int{301, 302, 303, 307, 308}, status) {
+		return 0, errors.New("the handler follows redirects: give the final status, or --failure redirected")
+	}
+	return status, err
+}
+
+func (o *explainOptions) check(flags *flagSet, args []string) error {
+	problems := flags.problems
+	answer := flags.Changed("header") || flags.Changed("body") || flags.Changed("body-file")
 	switch {
-	case len(args) == 1 && fromQueue:
-		return wrongUsage(errors.New("FILE and --request-id exclude one another"))
-	case len(args) == 0 && (!fromQueue || options.queue == ""):
-		return wrongUsage(errors.New(`name a FILE ("-" is standard input), or --queue and --request-id`))
+	case len(args) == 1 && o.requestID != "":
+		problems = append(problems, errors.New("FILE and --request-id exclude each other"))
+	case len(args) == 0 && (o.requestID == "" || o.queue == ""):
+		problems = append(problems, errors.New(`give a FILE ("-" is standard input), or --queue and --request-id`))
+	case answer && !flags.Changed("status"):
+		problems = append(problems, errors.New("--header, --body and --body-file require --status"))
 	}
-	now, err := momentOf(options.at)
+	if o.queue != "" && len(args) == 0 {
+		if _, err := parseQueue(o.queue); err != nil {
+			problems = append(problems, fmt.Errorf("--queue: %w", err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func (o *explainOptions) run(ctx context.Context, env Env, args []string) error {
+	outcome, err := o.outcome(env)
 	if err != nil {
-		return wrongUsage(err)
+		return usageError(fmt.Errorf("--body-file: %w", err))
 	}
-	outcome, err := options.outcome()
+	a, err := readApp(env, o.app)
 	if err != nil {
-		return wrongUsage(err)
+		return err
 	}
-	book, err := readRules(s, options.app)
-	if err != nil {
-		return wrongUsage(err)
+	question := explain.Question{Queue: o.queue, Now: o.at, MaxContentBytes: a.encoding.MaxContentBytes(), Targets: a.targets, Outcome: outcome}
+	if o.at.IsZero() {
+		question.Now = time.Now()
 	}
-	q := explain.Question{Queue: options.queue, Now: now, MaxContentBytes: book.encoding.MaxContentBytes(), Targets: book.targets, Outcome: outcome}
 	var source string
-	if fromQueue {
-		s.Environ = book.environ
-		source, err = options.peek(ctx, s, book.encoding, &q)
+	if len(args) == 1 {
+		err = o.readFile(a, args[0], &question)
 	} else {
-		err = readQuestion(s, args[0], book.encoding, &q)
+		source, err = o.peek(ctx, a, &question)
 	}
 	if err != nil {
 		return err
 	}
-	explanation := explain.About(book.rules, q)
-	if options.json {
-		return json.NewEncoder(s.Stdout).Encode(explanation)
+	explanation := explain.About(a.rules, question)
+	if o.json {
+		return printJSON(env.Stdout, explanation)
 	}
-	printExplanation(s.Stdout, source, now, explanation, options.supposed())
+	printField(env.Stdout, "found", source)
+	printExplanation(env.Stdout, question.Now, explanation, o.assumption())
 	return nil
 }
 
-func momentOf(at string) (time.Time, error) {
-	now := time.Now()
-	text, err := momentFlag("--at", at, now)
-	if err != nil || text == "" {
-		return now, err
-	}
-	return time.Parse(time.RFC3339Nano, text)
-}
-
-// outcome is the answer that the flags suppose, or nil.
-func (o explainOptions) outcome() (*decision.Outcome, error) {
-	answered := o.supposesReply
+// outcome returns the result of the call that the flags assume, or nil.
+func (o *explainOptions) outcome(env Env) (*decision.Outcome, error) {
 	switch {
-	case answered && o.failure != "":
-		return nil, errors.New("--status and --failure exclude one another")
-	case !answered && (o.headers != nil || o.hasBody || o.bodyFile != ""):
-		return nil, errors.New("--header, --body and --body-file belong to an answer: give --status too")
-	case o.hasBody && o.bodyFile != "":
-		return nil, errors.New("--body and --body-file exclude one another")
-	case o.failure != "" && !slices.Contains(failures(), o.failure):
-		return nil, fmt.Errorf("--failure: want %s", strings.Join(failures(), ", "))
 	case o.failure != "":
-		return &decision.Outcome{Failure: decision.Failure(o.failure)}, nil
-	case !answered:
+		return &decision.Outcome{Failure: o.failure}, nil
+	case o.status == 0:
 		return nil, nil
-	case o.status < 100 || o.status > 999:
-		return nil, errors.New("--status: want a number from 100 to 999")
-	case slices.Contains([]int{301, 302, 303, 307, 308}, o.status):
-		return nil, errors.New("--status: a redirect is followed: give the status that it ends with, or --failure redirected")
-	}
-	lines, err := parseHeaderFlags(o.headers)
-	if err != nil {
-		return nil, err
 	}
 	outcome := &decision.Outcome{Status: o.status, Header: http.Header{}, Body: []byte(o.body)}
-	for name, values := range lines {
-		for _, value := range values {
-			outcome.Header.Add(name, value)
-		}
+	for _, h := range o.headers {
+		outcome.Header.Add(h.name, h.value)
 	}
+	var err error
 	if o.bodyFile != "" {
-		if outcome.Body, err = readBody(o.bodyFile, strings.NewReader("")); err != nil {
-			return nil, fmt.Errorf("--body-file: %w", err)
-		}
+		outcome.Body, err = readFile(env, o.bodyFile, maxBodyBytes)
 	}
-	return outcome, nil
+	return outcome, err
 }
 
-// supposed says in words what the flags suppose.
-func (o explainOptions) supposed() string {
+// assumption describes the result of the call that the flags assume.
+func (o *explainOptions) assumption() string {
 	switch {
 	case o.failure != "":
-		return "there is no answer (" + o.failure + ")"
-	case o.supposesReply:
+		return fmt.Sprintf("there is no answer (%s)", o.failure)
+	case o.status != 0:
 		return fmt.Sprintf("the answer is %d", o.status)
 	}
 	return ""
 }
 
-// readQuestion takes the envelope from a file: as it is, or as it stands on a queue.
-func readQuestion(s Surroundings, path string, encoding queue.Encoding, q *explain.Question) error {
-	content, err := readBody(path, s.Stdin)
-	if err != nil {
-		if _, isPath := errors.AsType[*os.PathError](err); !isPath {
-			err = fmt.Errorf("%s: %w", path, err)
-		}
-		return wrongUsage(err)
+// readFile reads the envelope from a file, as JSON or encoded as on a queue.
+func (o *explainOptions) readFile(a app, path string, q *explain.Question) error {
+	content, err := readFile(a.env, path, maxBodyBytes)
+	if _, named := errors.AsType[*fs.PathError](err); err != nil && !named {
+		err = fmt.Errorf("%s: %w", path, err)
 	}
-	if trimmed := bytes.TrimSpace(content); len(trimmed) > 0 && trimmed[0] != '{' {
-		if decoded, err := encoding.Decode(string(trimmed)); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	if err != nil {
+		return usageError(err)
+	}
+	if trimmed := bytes.TrimSpace(content); !bytes.HasPrefix(trimmed, []byte("{")) {
+		if decoded, err := a.encoding.Decode(string(trimmed)); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
 			content = decoded
 		}
 	}
 	q.Content, q.MessageID = content, uuid.NewString()
 	if q.Queue == "" {
-		q.Queue = queueFor(0)
-		if e, err := envelope.Parse(content); err == nil {
-			q.Queue = queueFor(e.Priority)
+		q.Queue = send.QueueFor(0)
+		if received := a.rules.Open(content, q.MessageID, q.MaxContentBytes, q.Now).Received; received != nil {
+			q.Queue = send.QueueFor(received.Priority)
 		}
 	}
 	return nil
 }
 
-// peek finds the envelope on the queue or its poison queue, and says where.
-func (o explainOptions) peek(ctx context.Context, s Surroundings, encoding queue.Encoding, q *explain.Question) (source string, err error) {
-	if !queue.ValidName(o.queue) {
-		return "", wrongUsage(fmt.Errorf("--queue: %.70q is no queue's name: 3 to 63 lower-case letters, digits and single dashes", o.queue))
-	}
-	connection, err := azure.ParseConnection(s.getenv, functionapp.ConnectionName)
+// peek finds the envelope on the queue or its poison queue, and describes where.
+func (o *explainOptions) peek(ctx context.Context, a app, q *explain.Question) (source string, err error) {
+	store, _, err := openStore(a.env)
 	if err != nil {
-		return "", wrongUsage(err)
-	}
-	store, err := azure.Open(connection)
-	if err != nil {
-		return "", wrongUsage(err)
+		return "", err
 	}
 	defer store.Close()
-	ctx, cancel := context.WithTimeout(ctx, putTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return o.find(ctx, store, encoding, q)
+	return o.find(ctx, store, a, q)
 }
 
-// peeker reads messages and leaves them as they are.
-type peeker interface {
-	Peek(ctx context.Context, queue string, limit int) ([]queue.Message, error)
-}
-
-func (o explainOptions) find(ctx context.Context, store peeker, encoding queue.Encoding, q *explain.Question) (source string, err error) {
+func (o *explainOptions) find(ctx context.Context, store queue.Store, a app, q *explain.Question) (source string, err error) {
 	names := []string{o.queue}
 	if poison, ok := queue.PoisonName(o.queue); ok {
 		names = append(names, poison)
@@ -235,43 +225,30 @@ func (o explainOptions) find(ctx context.Context, store peeker, encoding queue.E
 	var searched []string
 	for _, name := range names {
 		messages, err := store.Peek(ctx, name, queue.MaxBatch)
-		switch {
-		case errors.Is(err, queue.ErrNoQueue):
+		if errors.Is(err, queue.ErrNoQueue) {
 			searched = append(searched, name+" (does not exist)")
 			continue
-		case err != nil:
+		}
+		if err != nil {
 			return "", err
 		}
-		searched = append(searched, fmt.Sprintf("%s (%d seen)", name, len(messages)))
+		searched = append(searched, fmt.Sprintf("%s (%d read)", name, len(messages)))
 		for _, m := range messages {
-			if content, ok := o.matches(m, encoding); ok {
-				q.Content, q.MessageID = content, m.ID
-				return foundOn(name, o.queue, m), nil
+			content, err := a.encoding.Decode(m.Text)
+			if err != nil { // a malformed message
+				content = []byte(m.Text)
 			}
+			if o.requestID != m.ID && o.requestID != a.rules.Open(content, m.ID, q.MaxContentBytes, q.Now).RequestID {
+				continue
+			}
+			q.Content, q.MessageID = content, m.ID
+			source = fmt.Sprintf("message %s on %s, dequeue count %d", m.ID, name, m.DequeueCount)
+			if name != o.queue {
+				source += "; the explanation applies once it is moved back to " + o.queue
+			}
+			return source, nil
 		}
 	}
-	return "", &codeError{exitNothing, fmt.Errorf(
-		"no visible message with request id %.128q on %s: only the first %d can be peeked at, and one that waits for its next attempt is invisible",
-		o.requestID, strings.Join(searched, " and "), queue.MaxBatch)}
-}
-
-// matches reports whether a message is the one that is looked for; one without a request id goes by its
-// own, as the call does.
-func (o explainOptions) matches(m queue.Message, encoding queue.Encoding) (content []byte, ok bool) {
-	content, err := encoding.Decode(m.Text)
-	if err != nil { // explained as what it is
-		return []byte(m.Text), m.ID == o.requestID
-	}
-	if e, err := envelope.Parse(content); err == nil && e.RequestID == o.requestID {
-		return content, true
-	}
-	return content, m.ID == o.requestID
-}
-
-func foundOn(name, main string, m queue.Message) string {
-	source := fmt.Sprintf("message %s on %s, dequeued %d times", m.ID, name, m.DequeueCount)
-	if name != main {
-		source += "; what follows is what happens once it is moved back to " + main
-	}
-	return source
+	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
+		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(searched, " and "), queue.MaxBatch)}
 }

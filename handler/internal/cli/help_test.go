@@ -5,15 +5,14 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
-
-	"github.com/spf13/cobra"
 )
 
-// TestHelp: every command says what it is for, in short and at length, shows how, and fits a terminal.
+// TestHelp checks that every command has a short and a long help text and examples, and that they fit a
+// terminal.
 func TestHelp(t *testing.T) {
 	const widest = 100
-	root := newRoot(Surroundings{})
-	for _, command := range family(root) {
+	root := newRoot(Env{})
+	for _, command := range withSubcommands(root) {
 		t.Run(strings.ReplaceAll(command.CommandPath(), " ", "_"), func(t *testing.T) {
 			if command.Short == "" || command.Long == "" {
 				t.Errorf("Short %q, Long %q", command.Short, command.Long)
@@ -32,18 +31,9 @@ func TestHelp(t *testing.T) {
 					t.Errorf("%d columns, at most %d fit: %s", width, widest, line)
 				}
 				if strings.Contains(line, "(default )") {
-					t.Errorf("a default that is none: %s", line)
+					t.Errorf("an empty default: %s", line)
 				}
 			}
 		})
 	}
-}
-
-// family is a command and all below it.
-func family(command *cobra.Command) []*cobra.Command {
-	all := []*cobra.Command{command}
-	for _, child := range command.Commands() {
-		all = append(all, family(child)...)
-	}
-	return all
 }

@@ -11,70 +11,51 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/host"
 )
 
-type hostOptions struct {
-	app       string
-	lease     time.Duration
-	maxErrors int
-}
-
-func newHost(s Surroundings) *cobra.Command {
-	var options hostOptions
+func newHost(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "host",
 		Short: "Run an app folder without the Functions host (development and tests only)",
-		Long: `Host is a local stand-in for the Azure Functions host, for development and tests only. It reads the
-same host.json, function.json and local.settings.json of an app folder, starts the handler as a
-process, polls the queues, runs the timers (by UTC) and speaks the same HTTP. In Azure the real
-host does all this.
+		Long: `Run a local stand-in for the Azure Functions host, for development and tests only. It reads the same
+host.json, function.json and local.settings.json, starts the handler as a process, polls the queues,
+runs the timers in UTC, and speaks the same HTTP.
 
-It makes no queues; "async-caller send" does. Ctrl-C stops it in good order: calls under way are
-interrupted and rescheduled. The handler's output is passed through.`,
+It does not create queues; "async-caller send" does. Ctrl-C stops it: calls in progress are
+interrupted and rescheduled. The output of the handler is passed through.`,
 		Example: `  make build && dist/async-caller host --app dist
   AzureWebJobsStorage='...' async-caller host --app dist --lease 30s`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runHost(cmd.Context(), s, options) },
 	}
-	flags := command.Flags()
-	flags.StringVar(&options.app, "app", ".", "app folder: the one that holds host.json")
-	flags.DurationVar(&options.lease, "lease", 10*time.Minute, "how long a message that is being handled stays invisible; shorter only for tests")
-	flags.IntVar(&options.maxErrors, "max-handler-errors", 3, "crashes of the handler, each within 30 minutes of the last, that stop the host; -1 for no limit")
+	var app string
+	var options host.Options
+	flags := flagsOf(command)
+	flags.StringVar(&app, "app", ".", "app folder with host.json")
+	flags.DurationVar(&options.Lease, "lease", 10*time.Minute, "time that a message stays invisible during an invocation")
+	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", 3, "crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return runHost(cmd.Context(), env, app, options) }
 	return command
 }
 
-func runHost(ctx context.Context, s Surroundings, options hostOptions) error {
-	environ, err := functionapp.WithLocalSettings(options.app, s.Environ)
-	if err != nil {
-		return wrongUsage(err)
+func runHost(ctx context.Context, env Env, folder string, options host.Options) (err error) {
+	if env.Environ, err = functionapp.WithLocalSettings(folder, env.Environ); err != nil {
+		return usageError(err)
 	}
-	s.Environ = environ
-	app, appErr := functionapp.Load(options.app, environ)
-	connection, connectionErr := azure.ParseConnection(s.getenv, functionapp.ConnectionName)
-	if err := errors.Join(appErr, connectionErr); err != nil {
-		return wrongUsage(err)
-	}
-	store, err := azure.Open(connection)
-	if err != nil {
-		return wrongUsage(err)
+	app, appErr := functionapp.Load(folder, env.Environ)
+	store, _, err := openStore(env)
+	if err = usageError(errors.Join(appErr, err)); err != nil {
+		return err
 	}
 	defer store.Close()
-	return host.New(host.Options{
-		App:              app,
-		Store:            store,
-		Env:              environ,
-		Lease:            options.lease,
-		MaxHandlerErrors: options.maxErrors,
-		Stdout:           passThrough(s.Stdout),
-		Stderr:           s.Stderr,
-		Log:              logs.New(passThrough(s.Stderr), zerolog.InfoLevel),
-	}).Run(ctx)
+	options.App, options.Store, options.Env = app, store, env.Environ
+	options.Stdout, options.Stderr = logOutput(env.Stdout), env.Stderr
+	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
+	return host.New(options).Run(ctx)
 }
 
-// passThrough returns a writer for log lines: it writes them unchanged or, to a terminal, as text.
-func passThrough(out io.Writer) io.Writer {
+// logOutput returns a writer for log lines in JSON. On a terminal it shows them as text.
+func logOutput(out io.Writer) io.Writer {
 	if !isTerminal(out) {
 		return out
 	}

@@ -2,54 +2,48 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
-	"net/url"
 	"slices"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/send"
 )
 
-// poisonOptions are what all poison commands have in common.
-type poisonOptions struct {
+// poisonFlags are the flags that all poison commands share.
+type poisonFlags struct {
+	env       Env
 	app, runs string
 	json      bool
 }
 
-func newPoison(s Surroundings) *cobra.Command {
-	var options poisonOptions
+func newPoison(env Env) *cobra.Command {
+	p := &poisonFlags{env: env}
 	command := &cobra.Command{
 		Use:   "poison",
-		Short: "See and mend what could not be delivered",
-		Long: `Poison deals with the messages that could not be delivered. They stand on <queue>-poison: dead
-letters, which say why they are there; malformed messages, as they came; and what the Functions
-host moved there itself because the handler crashed or timed out, which storage deletes after 7
-days.
+		Short: "Show, fix and resend messages that could not be delivered",
+		Long: `Work with the messages on the poison queues, <queue>-poison. These are dead letters with a reason,
+malformed messages, and messages that the Functions host moved there because the handler crashed or
+timed out. Storage deletes the latter after 7 days; "keep" prevents that.
 
-The usual way: "queues" tells where something stands, "list" what and why, grouped if there is
-much, "show" all about one message, "requeue" sends messages again, mended by flags or in an
-editor.
+Start with "queues" and "list", look at one message with "show", and send messages again with
+"requeue", which can edit them.
 
-A command that changes something says first what it will do, and asks, or wants --yes where nobody
-can be asked. It keeps a journal: "runs" lists those of this machine, "undo" takes a run back,
-"resume" goes on with one that was interrupted. It writes first and deletes after: a message may
-for a moment be in two places, but never in none.
+A command that changes messages shows its plan and asks for confirmation; without a terminal it
+requires --yes. Each change is recorded in a journal: "runs" lists them, "undo" reverts one, and
+"resume" continues one that was interrupted. Messages are written before they are deleted, so an
+interruption can leave a message in two places, but never in none.
 
-Settings come as for the other commands. Secrets are not shown unless --reveal asks for them, but
-journals and exports hold whole messages: only their owner can read these files.`,
+Secrets are masked unless you give --reveal. Journals and exports contain whole messages; only
+their owner can read these files.`,
 		Example: `  async-caller poison queues
   async-caller poison list --group-by error
   async-caller poison show 4f1c2a9e
@@ -59,94 +53,113 @@ journals and exports hold whole messages: only their owner can read these files.
 	}
 	flags := command.PersistentFlags()
 	flags.SortFlags = false
-	flags.StringVar(&options.app, "app", ".", "app folder, for host.json, function.json and local.settings.json")
-	flags.BoolVar(&options.json, "json", false, "print JSON: one object a line")
-	flags.StringVar(&options.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
+	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	flags.StringVar(&p.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
 	command.AddCommand(
-		newPoisonQueues(s, &options), newPoisonList(s, &options), newPoisonShow(s, &options), newPoisonWatch(s, &options),
-		newPoisonRequeue(s, &options), newPoisonMove(s, &options), newPoisonDelete(s, &options), newPoisonKeep(s, &options),
-		newPoisonExport(s, &options), newPoisonImport(s, &options),
-		newPoisonRuns(s, &options), newPoisonUndo(s, &options), newPoisonResume(s, &options),
+		newPoisonQueues(p), newPoisonList(p), newPoisonShow(p), newPoisonWatch(p),
+		newPoisonRequeue(p), newPoisonMove(p), newPoisonDelete(p), newPoisonKeep(p),
+		newPoisonExport(p), newPoisonImport(p),
+		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
 	)
 	return command
 }
 
-// desk is what a poison command works with.
-type desk struct {
-	s       Surroundings
-	options *poisonOptions
+func (p *poisonFlags) folder() journal.Folder {
+	if p.runs != "" {
+		return journal.Folder(p.runs)
+	}
+	return journal.Default(p.env.getenv)
+}
+
+// session is what a poison command works with. Its env does not include local.settings.json, which may
+// contain secrets: an editor that we start inherits it.
+type session struct {
+	*poisonFlags
+	out     *output
+	status  *status
 	account *poison.Account
-	tell    *teller
-	// environ is the environment as it came, for programs that we start: local.settings.json has secrets.
-	environ []string
-	now     func() time.Time
 }
 
-// atDesk runs a command at a desk, and gives its error the exit code that belongs to it.
-func atDesk(ctx context.Context, s Surroundings, options *poisonOptions, work func(*desk, context.Context) error) error {
-	book, err := readRules(s, options.app)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	environ, runs := s.Environ, options.folder(s)
-	s.Environ = book.environ
-	connection, err := azure.ParseConnection(s.getenv, functionapp.ConnectionName)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	live, err := liveQueues(options.app, book.environ)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	store, err := azure.Open(connection)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	defer store.Close()
-	tell := &teller{err: s.Stderr}
-	d := &desk{
-		s: s, options: options, tell: tell, environ: environ, now: time.Now,
-		account: &poison.Account{
-			Store: store, Name: accountName(connection.Endpoint), AppQueues: live, Runs: runs, Observer: tell,
-			Rules: edit.Rules{Encoding: book.encoding, Decision: book.rules, Targets: book.targets},
-		},
-	}
-	defer d.tell.quiet()
-	return withCode(ctx, work(d, ctx))
+// newSession returns a session without an account.
+func (p *poisonFlags) newSession() *session {
+	status := newStatus(p.env)
+	return &session{poisonFlags: p, out: &output{Writer: p.env.Stdout, status: status}, status: status}
 }
 
-func (o *poisonOptions) folder(s Surroundings) journal.Folder {
-	if o.runs != "" {
-		return journal.Folder(o.runs)
-	}
-	return journal.Default(s.getenv)
-}
-
-// accountName is the endpoint without its scheme, so that a journal is found to be of this account
-// whichever way it is reached.
-func accountName(endpoint string) string {
-	u, err := url.Parse(endpoint)
+// open returns a session with the account of the app, and a function that closes it.
+func (p *poisonFlags) open() (*session, func(), error) {
+	a, err := readApp(p.env, p.app)
 	if err != nil {
-		return ""
+		return nil, nil, err
 	}
-	return u.Host + strings.TrimRight(u.Path, "/")
+	appQueues, err := appQueues(p.app, a.env.Environ)
+	if err != nil {
+		return nil, nil, usageError(err)
+	}
+	store, account, err := openStore(a.env)
+	if err != nil {
+		return nil, nil, err
+	}
+	s := p.newSession()
+	s.account = &poison.Account{
+		Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
+		Rules: edit.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+	}
+	return s, store.Close, nil
 }
 
-// liveQueues are the queues of the app, as far as it can be read, and those that we ship: the tools may be
-// used where the app is not.
-func liveQueues(app string, environ []string) ([]string, error) {
-	names := make([]string, 0, 11)
-	for priority := range 11 {
-		names = append(names, queueFor(priority))
-	}
-	read, err := functionapp.Load(app, environ)
-	if read == nil {
-		if errors.Is(err, fs.ErrNotExist) {
-			err = nil
+// withSession returns the RunE of a command that works on the account.
+func (p *poisonFlags) withSession(work func(context.Context, *session, []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		s, closeStore, err := p.open()
+		if err != nil {
+			return err
 		}
+		defer closeStore()
+		defer s.status.clear()
+		if err := work(cmd.Context(), s, args); err != nil {
+			return withExitCode(cmd.Context(), err)
+		}
+		return s.out.err
+	}
+}
+
+// withSelection returns the RunE of a command that works on the selected messages.
+func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, poison.Source) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, ids []string) error {
+		source, err := selected.source(ids)
+		if err != nil {
+			return err
+		}
+		return p.withSession(func(ctx context.Context, s *session, _ []string) error { return work(ctx, s, source) })(cmd, ids)
+	}
+}
+
+// printAll prints values as JSON lines or, if there are any, as a table.
+func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
+	switch {
+	case s.json:
+		for _, value := range values {
+			_ = printJSON(s.out, value) // output keeps the error
+		}
+	case len(values) > 0:
+		table(s.out, values)
+	}
+}
+
+// appQueues returns the queues that function apps read: those that we ship and those in the app folder, if
+// there is one.
+func appQueues(folder string, environ []string) ([]string, error) {
+	names := send.Queues()
+	app, err := functionapp.Load(folder, environ)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return names, nil
+	case app == nil:
 		return names, err
 	}
-	for _, f := range read.Functions { // what is wrong with the others is for serve to say
+	for _, f := range app.Functions { // serve reports the problems of the others
 		if !slices.Contains(names, f.Queue) {
 			names = append(names, f.Queue)
 		}
@@ -154,9 +167,9 @@ func liveQueues(app string, environ []string) ([]string, error) {
 	return names, nil
 }
 
-// withCode gives an error the exit code that belongs to it, unless it has one.
-func withCode(ctx context.Context, err error) error {
-	if _, coded := errors.AsType[*codeError](err); err == nil || coded {
+// withExitCode gives an error its exit code, unless it has one.
+func withExitCode(ctx context.Context, err error) error {
+	if _, coded := errors.AsType[*codeError](err); coded {
 		return err
 	}
 	is := func(targets ...error) bool {
@@ -164,83 +177,38 @@ func withCode(ctx context.Context, err error) error {
 	}
 	switch {
 	case is(poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist):
-		return &codeError{exitUsage, err}
+		return usageError(err)
 	case is(poison.ErrNothing, poison.ErrNothingLeft, journal.ErrNoRun):
 		return &codeError{exitNothing, err}
-	case ctx.Err() != nil:
-		return errors.New("interrupted: nothing was changed") // else verdict has said how far it came
+	case ctx.Err() != nil: // a run that was interrupted has an exit code
+		return errors.New("interrupted: nothing was changed")
 	}
 	return err
 }
 
-// nothingMatched is the error of a command that found nothing to work on.
+// summarize ends a listing with the number of messages.
+func (s *session) summarize(listed poison.Listed) error {
+	if listed.Matched == 0 {
+		return nothingMatched(listed.Hidden)
+	}
+	text := messages(listed.Matched)
+	if listed.Hidden > 0 {
+		text += ", " + hiddenText(listed.Hidden)
+	}
+	s.status.printf("%s", text)
+	return nil
+}
+
+// nothingMatched returns the error of a command that found no message.
 func nothingMatched(hidden int) error {
-	text := poison.ErrNothing.Error()
+	err := poison.ErrNothing
 	if hidden > 0 {
-		text += "; " + hiddenText(hidden)
+		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}
-	return &codeError{exitNothing, errors.New(text)}
+	return &codeError{exitNothing, err}
 }
 
-// hiddenText says that messages could not be looked at.
+// hiddenText explains that messages are invisible.
 func hiddenText(n int) string {
-	return fmt.Sprintf("%s cannot be seen now: somebody has taken them, or they wait", messages(n))
-}
-
-// messages counts in words.
-func messages(n int) string {
-	if n == 1 {
-		return "1 message"
-	}
-	return thousands(n) + " messages"
-}
-
-// age says roughly how long ago something was, or in how long it comes.
-func age(d time.Duration) string {
-	const (
-		day  = 24 * time.Hour
-		year = 365 * day
-	)
-	switch {
-	case d < time.Second:
-		return "0s"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*day:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	case d < 2*year:
-		return fmt.Sprintf("%dd", d/day)
-	}
-	return fmt.Sprintf("%dy", d/year)
-}
-
-// encode writes one line of JSON.
-func encode(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
-}
-
-// shellWord writes a text so that a shell takes it for one word as it stands.
-func shellWord(text string) string {
-	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
-		return text
-	}
-	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-}
-
-// complete suggests fixed words for a flag.
-func complete(command *cobra.Command, flag string, words func() []string) {
-	_ = command.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return words(), cobra.ShellCompDirectiveNoFileComp
-	}) // fails only for a flag that is not there
-}
-
-// flagsOf returns a command's flags, listed in the order in which they are declared.
-func flagsOf(command *cobra.Command) *pflag.FlagSet {
-	flags := command.Flags()
-	flags.SortFlags = false
-	return flags
+	return messages(n) + " invisible: scheduled, or received by another client"
 }

@@ -14,121 +14,120 @@ import (
 	"asynccaller/handler/internal/poison"
 )
 
-// mostWhys is how many refusals, or reasons for skipping, are told.
-const mostWhys = 5
+// mostReports is how many refusals, or reasons for skipping a message, are printed.
+const mostReports = 5
 
-// consent is how a person agrees to what a command will change.
-type consent struct {
+// confirmation is how a person agrees to a change.
+type confirmation struct {
 	yes bool
-	// typed wants the number of messages typed instead of a yes, for what cannot be taken back.
-	typed bool
+	// typeCount asks for the number of messages instead of a yes, for a change that cannot be undone.
+	typeCount bool
 }
 
-func (c *consent) addTo(command *cobra.Command) {
-	flagsOf(command).BoolVar(&c.yes, "yes", false, "do it without asking; needed where nobody can be asked")
+func (c *confirmation) addTo(flags *flagSet) {
+	flags.BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
-// everything is the flag without which a command wants to know which messages are meant.
-type everything struct{ all bool }
-
-func (e *everything) addTo(command *cobra.Command) {
-	flagsOf(command).BoolVar(&e.all, "all", false, "all messages on all poison queues, or those that the filters leave")
-}
-
-// check refuses to take all messages unless that was said.
-func (e *everything) check(which *selection, ids []string) error {
-	switch {
-	case e.all && len(ids) > 0:
-		return wrongUsage(errors.New("--all and ids exclude one another"))
-	case !e.all && !which.selects(ids):
-		return wrongUsage(errors.New("say which messages: ids, filters or --all"))
-	}
-	return nil
-}
-
-// outcome is what a changing command prints as JSON.
-type outcome struct {
+// changeResult is what a command that changes messages prints as JSON.
+type changeResult struct {
 	poison.Result
 	Refused  int              `json:"refused"`
 	Refusals []poison.Refusal `json:"refusals,omitempty"`
-	// Unmatched is how many ids name no message that was found.
+	// Unmatched is the number of ids that match no message.
 	Unmatched int `json:"unmatched,omitempty"`
+	// NoUndo means that the run cannot be undone.
+	NoUndo bool `json:"-"`
 }
 
-// carryOut says what a plan will do, asks, does it, and says how it went.
-func (d *desk) carryOut(ctx context.Context, plan *poison.Plan, agreement consent) error {
-	d.tell.quiet()
-	d.announce(plan)
+// change returns the RunE of a command that plans a change of the selected messages and executes it.
+func (p *poisonFlags) change(selected *selection, confirm *confirmation,
+	plan func(context.Context, *session, poison.Source) (*poison.Plan, error),
+) func(*cobra.Command, []string) error {
+	return p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
+		planned, err := plan(ctx, s, source)
+		if err != nil {
+			return err
+		}
+		return s.execute(ctx, planned, *confirm)
+	})
+}
+
+// execute shows a plan, asks for confirmation, executes the plan and reports the result.
+func (s *session) execute(ctx context.Context, plan *poison.Plan, confirm confirmation) error {
+	s.announce(plan)
 	if plan.Total == 0 {
 		plan.Discard(ctx)
-		return d.nothingToDo(plan)
+		return s.nothingToDo(plan)
 	}
-	if err := d.agree(ctx, plan, agreement); err != nil {
+	if err := s.confirm(ctx, plan, confirm); err != nil {
 		plan.Discard(ctx)
 		return err
 	}
 	result, err := plan.Execute(ctx)
-	o := outcome{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched)}
-	return d.report(ctx, o, undoable(plan.Command) && !agreement.typed, err)
+	r := changeResult{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched), NoUndo: confirm.typeCount}
+	return s.report(ctx, r, err)
 }
 
-func (d *desk) announce(plan *poison.Plan) {
+func (s *session) announce(plan *poison.Plan) {
 	if plan.Total > 0 {
-		for i, line := range wrap(planText(plan), textColumns-2) {
-			d.tell.say("%s%s", strings.Repeat(" ", 2*min(i, 1)), line)
-		}
+		s.printWrapped("", planText(plan))
 	}
 	if plan.Backup != "" && plan.Total > 0 {
-		d.tell.say("they are kept in %s", plan.Backup)
+		s.status.printf("backup: %s", plan.Backup)
 	}
 	if plan.Refused > 0 {
-		more := thousands(plan.Refused) + " more"
-		if plan.Total == 0 {
-			more = messages(plan.Refused)
-		}
-		d.tell.say("%s cannot be %s:", more, pastOf(plan.Command))
-		d.refusals(plan)
+		s.status.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
+		s.printRefusals(plan)
 	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
-		d.tell.say("%s", hiddenText(plan.Hidden))
+		s.status.printf("%s", hiddenText(plan.Hidden))
 	}
 }
 
-// refusals tells the first reasons, each with some of the messages that it is about.
-func (d *desk) refusals(plan *poison.Plan) {
+// printWrapped writes a message, with an indentation that grows by two from the second line on.
+func (s *session) printWrapped(indent, text string) {
+	for i, line := range wrap(text, textColumns-len(indent)-2) {
+		if i == 1 {
+			indent += "  "
+		}
+		s.status.printf("%s%s", indent, line)
+	}
+}
+
+// printRefusals writes the first reasons for a refusal, each with some of its messages.
+func (s *session) printRefusals(plan *poison.Plan) {
 	ids := map[string][]string{}
-	var whys []string
+	var reasons []string
 	for _, r := range plan.Refusals {
 		if ids[r.Why] == nil {
-			whys = append(whys, r.Why)
+			reasons = append(reasons, r.Why)
 		}
 		ids[r.Why] = append(ids[r.Why], beginning(r.Message.ID))
 	}
-	told := 0
-	for _, why := range whys[:min(len(whys), mostWhys)] {
+	printed := 0
+	for _, reason := range reasons[:min(len(reasons), mostReports)] {
 		const most = 3
-		names := strings.Join(ids[why][:min(len(ids[why]), most)], ", ")
-		if len(ids[why]) > most {
+		names := strings.Join(ids[reason][:min(len(ids[reason]), most)], ", ")
+		if len(ids[reason]) > most {
 			names += ", …"
 		}
-		told += len(ids[why])
-		for i, line := range wrap(names+": "+why, textColumns-4) {
-			d.tell.say("%s%s", strings.Repeat(" ", 2+2*min(i, 1)), line)
-		}
+		printed += len(ids[reason])
+		s.printWrapped("  ", names+": "+reason)
 	}
-	if n := plan.Refused - told; n > 0 {
-		d.tell.say("  and %s more", thousands(n))
+	s.printMore(plan.Refused - printed)
+}
+
+func (s *session) printMore(n int) {
+	if n > 0 {
+		s.status.printf("  and %s more", thousands(n))
 	}
 }
 
-// planText says what will be done, in one sentence.
+// planText describes a plan in one line.
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
-	switch plan.Command {
-	case "keep":
+	if plan.Command == "keep" {
 		return text + " on " + queuesText(plan.From) + ", so that storage does not delete them"
-	case "undo":
-		text = "undo: reschedule " + messages(plan.Total)
 	}
 	if len(plan.From) > 0 {
 		text += " from " + queuesText(plan.From)
@@ -139,7 +138,7 @@ func planText(plan *poison.Plan) string {
 	return text
 }
 
-// queuesText lists queues, with how many messages each has where there are several.
+// queuesText lists queues, with the number of messages on each if there are several queues.
 func queuesText(counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
 	if len(names) == 1 {
@@ -151,128 +150,104 @@ func queuesText(counts map[string]int) string {
 	return strings.Join(names, ", ")
 }
 
-// nothingToDo is how a plan without messages ends.
-func (d *desk) nothingToDo(plan *poison.Plan) error {
+// nothingToDo returns the error of a plan without messages.
+func (s *session) nothingToDo(plan *poison.Plan) error {
 	if plan.Refused == 0 {
 		return nothingMatched(plan.Hidden)
 	}
-	if d.options.json {
-		nothing := outcome{Result: poison.Result{Command: plan.Command}, Refused: plan.Refused, Refusals: plan.Refusals}
-		if err := encode(d.s.Stdout, nothing); err != nil {
-			return err
-		}
+	if s.json {
+		_ = printJSON(s.out, changeResult{Result: poison.Result{Command: plan.Command}, Refused: plan.Refused, Refusals: plan.Refusals})
 	}
-	return fmt.Errorf("nothing to %s: all that matched were refused", plan.Command)
+	return fmt.Errorf("nothing to %s: all matching messages were refused", plan.Command)
 }
 
-// agree makes sure that a person wants what was announced. Meanwhile the messages stay taken.
-func (d *desk) agree(ctx context.Context, plan *poison.Plan, agreement consent) error {
-	if agreement.yes {
+// confirm asks for confirmation of a plan. Meanwhile the messages stay leased.
+func (s *session) confirm(ctx context.Context, plan *poison.Plan, how confirmation) error {
+	if how.yes {
 		return nil
 	}
-	if !d.s.canAsk() {
-		return wrongUsage(errors.New("nobody can be asked here: give --yes to do it; nothing was changed"))
+	if !s.env.canAsk() {
+		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
 	plan.RenewLeases(ctx)
-	question := fmt.Sprintf("%s %s? [y/N]", plan.Command, messages(plan.Total))
-	isYes := agreed
-	if agreement.typed {
+	question, confirmed := fmt.Sprintf("%s %s? [y/N]", plan.Command, messages(plan.Total)), isYes
+	if how.typeCount {
 		count := strconv.Itoa(plan.Total)
-		question = fmt.Sprintf("%s %s, which cannot be taken back? type %s to go on:", plan.Command, messages(plan.Total), count)
-		isYes = func(answer string) bool { return answer == count }
+		question = fmt.Sprintf("%s %s? This cannot be undone. Type %s to confirm:", plan.Command, messages(plan.Total), count)
+		confirmed = func(answer string) bool { return answer == count }
 	}
-	answer, err := ask(ctx, d.s.Stdin, d.s.Stderr, question)
+	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question)
 	switch {
 	case err != nil:
 		return errors.New("interrupted: nothing was changed")
-	case !isYes(answer):
-		return errors.New("not agreed to: nothing was changed")
+	case !confirmed(answer):
+		return errors.New("not confirmed: nothing was changed")
 	}
 	return nil
 }
 
-// report says how a run went, and what can be done about it.
-func (d *desk) report(ctx context.Context, o outcome, undoable bool, err error) error {
-	d.tell.quiet()
-	if o.Run == "" { // not even begun
+// report prints the result of a run and returns its error.
+func (s *session) report(ctx context.Context, r changeResult, err error) error {
+	if r.Run == "" { // it did not begin
 		return err
 	}
-	d.tell.say("%s %s of %s", pastOf(o.Command), thousands(o.Done), thousands(o.Total))
-	for _, why := range o.Why[:min(len(o.Why), mostWhys)] {
-		d.tell.say("  left alone: %s", why)
+	s.status.printf("%s %s of %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total))
+	reasons := r.Why[:min(len(r.Why), mostReports)]
+	for _, reason := range reasons {
+		s.status.printf("  skipped: %s", reason)
 	}
-	if n := o.Skipped - min(len(o.Why), mostWhys); n > 0 {
-		d.tell.say("  and %s more", thousands(n))
+	s.printMore(r.Skipped - len(reasons))
+	if r.Both > 0 {
+		s.status.printf("written, but not yet deleted at the source: %s", messages(r.Both))
 	}
-	if o.Both > 0 {
-		d.tell.say("%s where they should be, and still where they were too", areMessages(o.Both))
+	if r.Twice > 0 {
+		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
-	if o.Twice > 0 {
-		d.tell.say("%s may have been written twice: a kill or a lost answer left that open", messages(o.Twice))
+	if r.Done+r.Both > 0 && r.Command != "undo" && !r.NoUndo {
+		s.status.printf("undo: `async-caller poison undo %s`", r.Run)
 	}
-	if o.Done+o.Both > 0 && undoable {
-		d.tell.say("`async-caller poison undo %s` takes it back", o.Run)
-	}
-	if d.options.json {
-		if failed := encode(d.s.Stdout, o); err == nil {
+	if s.json {
+		if failed := printJSON(s.out, r); err == nil {
 			err = failed
 		}
 	}
-	return d.verdict(ctx, o, err)
+	return r.error(ctx, err)
 }
 
-// undoable reports whether a run of the command can be undone; an undo is taken back by doing it again.
-func undoable(command string) bool { return command != "undo" }
-
-// verdict makes the error of a run that did not do all that was meant.
-func (d *desk) verdict(ctx context.Context, o outcome, err error) error {
+// error returns the error of a run that did not do everything.
+func (r changeResult) error(ctx context.Context, err error) error {
 	code := exitFailed
-	if o.Done+o.Both > 0 {
+	if r.Done+r.Both > 0 {
 		code = exitPartly
 	}
-	goesOn := fmt.Sprintf("`async-caller poison resume %s` goes on", o.Run)
+	resume := fmt.Sprintf("continue: `async-caller poison resume %s`", r.Run)
 	switch {
-	case err != nil && o.Finished():
-		return &codeError{code, err}
+	case err != nil && r.Finished():
 	case err != nil:
-		return &codeError{code, fmt.Errorf("%w\n%s", err, goesOn)}
-	case o.Stopped != "":
-		return &codeError{code, fmt.Errorf("stopped: %s\n%s with the other %s", o.Stopped, goesOn, thousands(o.Left+o.Both))}
-	case !o.Finished() && ctx.Err() != nil:
-		return &codeError{code, fmt.Errorf("interrupted\n%s", goesOn)}
-	case !o.Finished():
-		return &codeError{code, fmt.Errorf("not all could be done\n%s", goesOn)}
-	case o.Unmatched > 0:
-		return &codeError{code, fmt.Errorf("of the ids %s or more match no message", thousands(o.Unmatched))}
-	case o.Skipped+o.Refused > 0:
-		return &codeError{code, fmt.Errorf("%s left alone", wereMessages(o.Skipped+o.Refused))}
+		err = fmt.Errorf("%w\n%s", err, resume)
+	case r.Stopped != "":
+		err = fmt.Errorf("stopped: %s\n%s (%s left)", r.Stopped, resume, thousands(r.Left+r.Both))
+	case !r.Finished() && ctx.Err() != nil:
+		err = fmt.Errorf("interrupted\n%s", resume)
+	case !r.Finished():
+		err = fmt.Errorf("not all messages are done\n%s", resume)
+	case r.Unmatched > 0:
+		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
+	case r.Skipped+r.Refused > 0:
+		err = fmt.Errorf("skipped or refused: %s", messages(r.Skipped+r.Refused))
+	default:
+		return nil
 	}
-	return nil
+	return &codeError{code, err}
 }
 
-func areMessages(n int) string {
-	if n == 1 {
-		return "1 message is"
-	}
-	return thousands(n) + " messages are"
-}
-
-func wereMessages(n int) string {
-	if n == 1 {
-		return "1 message was"
-	}
-	return thousands(n) + " messages were"
-}
-
-// pastOf says what a command has done.
-func pastOf(command string) string {
+// pastTense returns the past participle of a command.
+func pastTense(command string) string {
 	switch command {
 	case "keep":
 		return "kept"
 	case "undo":
-		return "reschedule"
-	case "requeue", "move", "delete":
-		return command + "d"
+		return "undone"
 	}
-	return command + "ed"
+	return strings.TrimSuffix(command, "e") + "ed"
 }

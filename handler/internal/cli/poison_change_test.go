@@ -17,21 +17,20 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// testDesk is a desk at an account in memory, and what it wrote.
-type testDesk struct {
-	*desk
-	store    *memory.Store
-	out, err bytes.Buffer
+// testSession is a session with an account in memory and captured output.
+type testSession struct {
+	*session
+	store       *memory.Store
+	stdout, err bytes.Buffer
 }
 
-func newTestDesk(t *testing.T, contents ...string) *testDesk {
+func newTestSession(t *testing.T, contents ...string) *testSession {
 	t.Helper()
-	d := &testDesk{store: memory.New()}
+	d := &testSession{store: memory.New()}
 	for _, name := range []string{"async-caller", "async-caller-poison"} {
 		if err := d.store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -42,15 +41,11 @@ func newTestDesk(t *testing.T, contents ...string) *testDesk {
 			t.Fatal(err)
 		}
 	}
-	s := Surroundings{Stdin: strings.NewReader(""), Stdout: &d.out, Stderr: &d.err}
-	tell := &teller{err: &d.err}
-	d.desk = &desk{
-		s: s, options: &poisonOptions{}, tell: tell, now: time.Now,
-		account: &poison.Account{
-			Observer: tell,
-			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: journal.Folder(filepath.Join(t.TempDir(), "runs")),
-			Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
-		},
+	p := &poisonFlags{env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs")}
+	d.session = p.newSession()
+	d.account = &poison.Account{
+		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
+		Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
 	}
 	return d
 }
@@ -73,7 +68,7 @@ func codeOf(err error) int {
 	return exitDone
 }
 
-func (d *testDesk) mustPlan(t *testing.T) *poison.Plan {
+func (d *testSession) mustPlan(t *testing.T) *poison.Plan {
 	t.Helper()
 	plan, err := d.account.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{})
 	if err != nil {
@@ -82,8 +77,8 @@ func (d *testDesk) mustPlan(t *testing.T) *poison.Plan {
 	return plan
 }
 
-// TestCarryOut: what a run did decides the exit code, and what a person is told.
-func TestCarryOut(t *testing.T) {
+// TestExecute checks the exit code and the messages for each result of a run.
+func TestExecute(t *testing.T) {
 	for name, test := range map[string]struct {
 		contents   []string
 		yes        bool
@@ -91,16 +86,16 @@ func TestCarryOut(t *testing.T) {
 		told, left string
 		moved      int
 	}{
-		"done":         {dead(2), true, exitDone, "requeued 2 of 2\n`async-caller poison undo ", "", 2},
+		"done":         {dead(2), true, exitDone, "requeued 2 of 2\nundo: `async-caller poison undo ", "", 2},
 		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller\n", "nothing was changed", 0},
 		"nothing":      {nil, true, exitNothing, "", "no message matches", 0},
-		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 more cannot be requeued:\n  ", "1 message was left alone", 1},
-		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "all that matched were refused", 0},
+		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ", "skipped or refused: 1 message", 1},
+		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "all matching messages were refused", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newTestDesk(t, test.contents...)
-				err := d.carryOut(t.Context(), d.mustPlan(t), consent{yes: test.yes})
+				d := newTestSession(t, test.contents...)
+				err := d.execute(t.Context(), d.mustPlan(t), confirmation{yes: test.yes})
 				if got := codeOf(err); got != test.code {
 					t.Errorf("exit code %d, want %d: %v", got, test.code, err)
 				}
@@ -121,33 +116,33 @@ func TestCarryOut(t *testing.T) {
 	}
 }
 
-// TestCarryOutInterrupted: Ctrl-C before anything was done leaves a run to be resumed.
-func TestCarryOutInterrupted(t *testing.T) {
+// TestExecuteInterrupted checks that a run that Ctrl-C interrupts before the first message can be resumed.
+func TestExecuteInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTestDesk(t, dead(3)...)
+		d := newTestSession(t, dead(3)...)
 		plan := d.mustPlan(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := d.carryOut(ctx, plan, consent{yes: true})
-		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "interrupted\n`async-caller poison resume "+plan.Run+"` goes on") {
+		err := d.execute(ctx, plan, confirmation{yes: true})
+		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
 			t.Errorf("%d: %v", codeOf(err), err)
 		}
 	})
 }
 
-// TestOutcomeJSON: for a machine the result is one object, with how many were refused.
-func TestOutcomeJSON(t *testing.T) {
+// TestResultJSON checks that the result is one JSON object with the number of refused messages.
+func TestResultJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTestDesk(t, append(dead(2), "no envelope")...)
-		d.options.json = true
-		_ = d.carryOut(t.Context(), d.mustPlan(t), consent{yes: true})
+		d := newTestSession(t, append(dead(2), "no envelope")...)
+		d.json = true
+		_ = d.execute(t.Context(), d.mustPlan(t), confirmation{yes: true})
 		var got struct {
 			Command              string
 			Total, Done, Refused int
 			Refusals             []struct{ Why string }
 		}
-		if err := json.Unmarshal(d.out.Bytes(), &got); err != nil {
-			t.Fatalf("%v: %s", err, d.out.String())
+		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil {
+			t.Fatalf("%v: %s", err, d.stdout.String())
 		}
 		if got.Command != "requeue" || got.Total != 2 || got.Done != 2 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
 			t.Errorf("%+v", got)
@@ -155,7 +150,7 @@ func TestOutcomeJSON(t *testing.T) {
 	})
 }
 
-func TestVerdict(t *testing.T) {
+func TestResultError(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	storage := errors.New("storage is away")
@@ -167,23 +162,23 @@ func TestVerdict(t *testing.T) {
 		want   string
 	}{
 		"all":                {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
-		"skipped":            {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "2 messages were left alone"},
-		"all_skipped":        {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "1 message was left alone"},
-		"stopped":            {t.Context(), poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly, "stopped: 2 came back\n`async-caller poison resume RUN` goes on with the other 7"},
-		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n`async-caller poison resume RUN` goes on"},
+		"skipped":            {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "skipped or refused: 2 messages"},
+		"all_skipped":        {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "skipped or refused: 1 message"},
+		"stopped":            {t.Context(), poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly, "stopped: 2 came back\ncontinue: `async-caller poison resume RUN` (7 left)"},
+		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\ncontinue: `async-caller poison resume RUN`"},
 		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
-		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "of the ids 1 or more match no message"},
-		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all could be done\n"},
-		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\n`async-caller poison resume RUN` goes on"},
+		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "ids that match no message: at least 1"},
+		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all messages are done\n"},
+		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\ncontinue: `async-caller poison resume RUN`"},
 		"storage_at_the_end": {t.Context(), poison.Result{Total: 3, Done: 3}, storage, exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
-			o := outcome{Result: test.result}
+			r := changeResult{Result: test.result}
 			if name == "unmatched" {
-				o.Unmatched = 1
+				r.Unmatched = 1
 			}
-			err := newTestDesk(t).verdict(test.ctx, o, test.err)
+			err := r.error(test.ctx, test.err)
 			if got := codeOf(err); got != test.code {
 				t.Errorf("exit code %d, want %d", got, test.code)
 			}
@@ -195,15 +190,15 @@ func TestVerdict(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	d := newTestDesk(t)
+	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
-	_ = d.report(t.Context(), outcome{Result: poison.Result{
+	_ = d.report(t.Context(), changeResult{Result: poison.Result{
 		Run: "RUN", Command: "move", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
-	}}, true, nil)
-	want := "moved 1,480 of 1,500\n  left alone: a\n  left alone: b\n  left alone: c\n  left alone: d\n  left alone: e\n  and 5 more\n" +
-		"10 messages are where they should be, and still where they were too\n" +
-		"1 message may have been written twice: a kill or a lost answer left that open\n" +
-		"`async-caller poison undo RUN` takes it back\n"
+	}}, nil)
+	want := "moved 1,480 of 1,500\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
+		"written, but not yet deleted at the source: 10 messages\n" +
+		"possibly written twice, after a kill or a lost answer: 1 message\n" +
+		"undo: `async-caller poison undo RUN`\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
 	}
@@ -216,7 +211,7 @@ func TestPlanText(t *testing.T) {
 		"delete 1 message from a-poison":                                                 {Command: "delete", Total: 1, From: map[string]int{"a-poison": 1}},
 		"import 2 messages to a-poison":                                                  {Command: "import", Total: 2, To: map[string]int{"a-poison": 2}},
 		"keep 2 messages on a-poison, so that storage does not delete them":              {Command: "keep", Total: 2, From: map[string]int{"a-poison": 2}, To: map[string]int{"a-poison": 2}},
-		"undo: reschedule 2 messages from parking to a-poison":                           {Command: "undo", Total: 2, From: map[string]int{"parking": 2}, To: map[string]int{"a-poison": 2}},
+		"undo 2 messages from parking to a-poison":                                       {Command: "undo", Total: 2, From: map[string]int{"parking": 2}, To: map[string]int{"a-poison": 2}},
 	} {
 		if got := planText(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -224,9 +219,9 @@ func TestPlanText(t *testing.T) {
 	}
 }
 
-// TestRefusals: equal reasons are told once, and of many only the first.
+// TestRefusals checks that equal reasons are printed once, and only the first of many.
 func TestRefusals(t *testing.T) {
-	d := newTestDesk(t)
+	d := newTestSession(t)
 	plan := &poison.Plan{Command: "requeue", Refused: 30}
 	for i := range 14 {
 		why := "the same"
@@ -243,11 +238,11 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestPastOf(t *testing.T) {
+func TestPastTense(t *testing.T) {
 	for command, want := range map[string]string{
-		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept", "undo": "reschedule",
+		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept", "undo": "undone", "export": "exported",
 	} {
-		if got := pastOf(command); got != want {
+		if got := pastTense(command); got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
 		}
 	}

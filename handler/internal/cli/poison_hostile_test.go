@@ -32,40 +32,40 @@ func hostileMessages() []string {
 // TestHostileMessagesAreShownHarmless: whatever stands on a queue, what is printed of it can only be read,
 // keeps to the terminal's width where it is a table, and has no secrets.
 func TestHostileMessagesAreShownHarmless(t *testing.T) {
-	for name, show := range map[string]func(*testDesk, context.Context) error{
-		"queues": func(d *testDesk, ctx context.Context) error { return d.queues(ctx) },
-		"list":   func(d *testDesk, ctx context.Context) error { return d.list(ctx, poison.Source{}) },
-		"groups": func(d *testDesk, ctx context.Context) error {
+	for name, show := range map[string]func(*testSession, context.Context) error{
+		"queues": func(d *testSession, ctx context.Context) error { return d.queues(ctx) },
+		"list":   func(d *testSession, ctx context.Context) error { return d.list(ctx, poison.Source{}) },
+		"groups": func(d *testSession, ctx context.Context) error {
 			return d.listGroups(ctx, poison.Source{}, inspect.ByReason)
 		},
-		"errors": func(d *testDesk, ctx context.Context) error {
+		"errors": func(d *testSession, ctx context.Context) error {
 			return d.listGroups(ctx, poison.Source{}, inspect.ByError)
 		},
-		"show": func(d *testDesk, ctx context.Context) error {
+		"show": func(d *testSession, ctx context.Context) error {
 			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) {
-				d.exhibit(ctx, f, false).print(page{&d.out}, d.now())
+				d.details(ctx, f, false).print(d.out)
 			})
 			return err
 		},
-		"dry_run": func(d *testDesk, ctx context.Context) error {
-			return d.rehearse(ctx, poison.Source{}, poison.Requeue{}, false)
+		"dry_run": func(d *testSession, ctx context.Context) error {
+			return d.dryRun(ctx, poison.Source{}, poison.Requeue{}, false)
 		},
-		"refusals": func(d *testDesk, ctx context.Context) error {
+		"refusals": func(d *testSession, ctx context.Context) error {
 			plan, err := d.account.PlanRequeue(ctx, poison.Source{}, poison.Requeue{})
 			if err != nil {
 				return err
 			}
-			_ = d.carryOut(ctx, plan, consent{})
+			_ = d.execute(ctx, plan, confirmation{})
 			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				d := newTestDesk(t, hostileMessages()...)
+				d := newTestSession(t, hostileMessages()...)
 				if err := show(d, t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				printed := d.out.String() + d.err.String()
+				printed := d.stdout.String() + d.err.String()
 				if printed == "" {
 					t.Fatal("nothing was printed")
 				}

@@ -1,13 +1,14 @@
 package cli
 
 import (
-	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -15,170 +16,109 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// rowsAtOnce is how many rows are gathered before they are written: a person sees the first soon, and ids
-// are compared with those of their neighbours.
-const rowsAtOnce = 50
-
-func newPoisonList(s Surroundings, options *poisonOptions) *cobra.Command {
-	var which selection
-	var groupBy string
+func newPoisonList(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List messages and why they are there",
-		Long: `List shows the messages on the poison queues: the beginning of the id, for how long the message
-has been given up, why, the latest answer, how often it was called, and the call, or what is wrong
-with a message that is none. With --group-by it counts what is alike instead; --group takes a key
-of that list, here and in the other commands.`,
+		Short: "List messages and why they are on a poison queue",
+		Long: `List the messages on the poison queues: the beginning of the message id, the time since the handler
+gave up, the reason, the latest status, the number of attempts, and the call, or the problem with a
+malformed message. With --group-by, count similar messages instead.`,
 		Example: `  async-caller poison list
   async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
   async-caller poison list --group 'route=/orders/{n}' --json`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			source, err := which.source(nil, time.Now())
-			if err != nil {
-				return err
-			}
-			by, err := groupFlag(groupBy)
-			if err != nil {
-				return err
-			}
-			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				if by != "" {
-					return d.listGroups(ctx, source, by)
-				}
-				return d.list(ctx, source)
-			})
-		},
 	}
-	flagsOf(command).StringVar(&groupBy, "group-by", "", "count what is alike: by reason, status, host, route or error")
-	complete(command, "group-by", func() []string { return []string{"reason", "status", "host", "route", "error"} })
-	which.addTo(command)
+	flags := flagsOf(command)
+	var by inspect.By
+	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route or error", inspect.ParseBy)
+	flags.suggest("group-by", "reason", "status", "host", "route", "error")
+	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		if by != "" {
+			return s.listGroups(ctx, source, by)
+		}
+		return s.list(ctx, source)
+	})
 	return command
 }
 
-func groupFlag(text string) (inspect.By, error) {
-	if text == "" {
-		return "", nil
-	}
-	by, err := inspect.ParseBy(text)
-	if err != nil {
-		return "", wrongUsage(fmt.Errorf("--group-by: %w", err))
-	}
-	return by, nil
-}
-
-// list shows messages, one a line.
-func (d *desk) list(ctx context.Context, source poison.Source) error {
-	out := bufio.NewWriter(d.s.Stdout)
-	rows := &rows{out: out, now: d.now(), headings: len(source.Queues) != 1, before: d.tell.quiet}
-	show := rows.add
-	if d.options.json {
-		show = func(m inspect.Message) { _ = encode(out, m) } // the writer keeps the error
-	}
-	listed, err := d.account.List(ctx, source, func(f poison.Found) { show(f.Message) })
-	rows.write()
-	if flushed := out.Flush(); err == nil {
-		err = flushed
-	}
+// list prints messages, one per line.
+func (s *session) list(ctx context.Context, source poison.Source) error {
+	rows := s.newRows(source)
+	listed, err := s.account.List(ctx, source, func(f poison.Found) { rows.add(f.Message) })
+	rows.flush()
 	if err != nil {
 		return err
 	}
-	return d.told(listed)
+	return s.summarize(listed)
 }
 
-// told ends a list: with how complete it is.
-func (d *desk) told(listed poison.Listed) error {
-	if listed.Matched == 0 {
-		return nothingMatched(listed.Hidden)
-	}
-	text := messages(listed.Matched)
-	if listed.Hidden > 0 {
-		text += ", " + thousands(listed.Hidden) + " cannot be seen now"
-	}
-	d.tell.say("%s", text)
-	return nil
-}
+// rowsAtOnce is how many rows are collected before they are printed: few enough for a prompt first row, and
+// enough to find ids that begin alike.
+const rowsAtOnce = 50
 
-// rows writes messages as rows of a table, some at a time.
-type rows struct {
-	out *bufio.Writer
-	now time.Time
-	// headings names each queue above its messages.
+// messageRows prints messages as JSON lines or as a table with a heading for each queue.
+type messageRows struct {
+	*session
 	headings bool
-	// before is called before anything is written.
-	before func()
-
-	waiting []inspect.Message
-	// headed is the queue of the latest heading.
-	headed string
+	pending  []inspect.Message
+	// queue is that of the latest table.
+	queue string
 }
 
-func (r *rows) add(m inspect.Message) {
-	if len(r.waiting) > 0 && r.waiting[0].Queue != m.Queue {
-		r.write()
-	}
-	r.waiting = append(r.waiting, m)
-	if len(r.waiting) >= rowsAtOnce {
-		r.write()
-	}
+func (s *session) newRows(source poison.Source) *messageRows {
+	return &messageRows{session: s, headings: len(source.Queues) != 1}
 }
 
-// write writes what waits. All of it stands on one queue.
-func (r *rows) write() {
-	if len(r.waiting) == 0 {
+func (r *messageRows) add(m inspect.Message) {
+	if r.json {
+		_ = printJSON(r.out, m) // output keeps the error
 		return
 	}
-	r.before()
-	t := messageTable(r.out)
-	if name := r.waiting[0].Queue; name != r.headed {
+	if len(r.pending) == rowsAtOnce || len(r.pending) > 0 && r.pending[0].Queue != m.Queue {
+		r.flush()
+	}
+	r.pending = append(r.pending, m)
+}
+
+const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
+
+// flush prints the pending messages, which are all on one queue.
+func (r *messageRows) flush() {
+	if len(r.pending) == 0 {
+		return
+	}
+	if name := r.pending[0].Queue; name != r.queue {
 		if r.headings {
-			if r.headed != "" {
+			if r.queue != "" {
 				fmt.Fprintln(r.out)
 			}
 			fmt.Fprintln(r.out, name)
 		}
-		r.headed = name
-		t.head()
+		r.queue = name
+		printRow(r.out, messageRow, "ID", "AGE", "REASON", "STATUS", "ATT", "CALL")
 	}
-	for i, id := range shortIDs(r.waiting) {
-		t.row(messageCells(r.waiting[i], id, r.now)...)
+	for i, id := range shortIDs(r.pending) {
+		printMessage(r.out, id, r.pending[i])
 	}
-	r.waiting = r.waiting[:0]
-	_ = r.out.Flush() // the writer keeps the error
+	r.pending = r.pending[:0]
 }
 
-func messageTable(out io.Writer) table {
-	return table{out: out, columns: []column{
-		{title: "ID", width: shortID, whole: true},
-		{title: "AGE", width: 4, right: true},
-		{title: "REASON", width: 14},
-		{title: "STATUS", width: 6, right: true},
-		{title: "ATT", width: 4, right: true},
-		{title: "CALL"},
-	}}
-}
-
-func messageCells(m inspect.Message, id string, now time.Time) []string {
-	status := "-"
+func printMessage(out io.Writer, id string, m inspect.Message) {
+	status, call := "-", m.Detail
 	if m.Status != 0 {
 		status = strconv.Itoa(m.Status)
 	}
-	return []string{id, age(now.Sub(m.Since)), m.Reason, status, strconv.Itoa(m.Attempts), callText(m)}
-}
-
-// callText is the call of a message or, for what is none, what is wrong with it.
-func callText(m inspect.Message) string {
-	if m.Format == "" || m.Method == "" {
-		return m.Detail
+	if m.Format != "" && m.Method != "" {
+		call = m.Method + " " + m.Host + m.Path
 	}
-	return m.Method + " " + m.Host + m.Path
+	printRow(out, messageRow, id, age(time.Since(m.Since)), cut(m.Reason, 14), status, cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
-// shortID is as much of an id as it takes to name a message.
+// shortID is the length of an id in a table.
 const shortID = 8
 
-// shortIDs are the beginnings of ids, longer where two would be the same.
+// shortIDs returns the beginnings of ids, and the whole id where several begin alike.
 func shortIDs(batch []inspect.Message) []string {
 	count := map[string]int{}
 	for _, m := range batch {
@@ -195,3 +135,158 @@ func shortIDs(batch []inspect.Message) []string {
 }
 
 func beginning(id string) string { return strings.ToLower(id[:min(len(id), shortID)]) }
+
+// listGroups counts messages by a property.
+func (s *session) listGroups(ctx context.Context, source poison.Source, by inspect.By) error {
+	groups := inspect.NewGroups(by)
+	listed, err := s.account.List(ctx, source, func(f poison.Found) { groups.Add(f.Message) })
+	if err != nil {
+		return err
+	}
+	result := groups.Result()
+	printAll(s, result, printGroups)
+	if err := s.summarize(listed); err != nil || s.json {
+		return err
+	}
+	s.status.printf("list the first group: `async-caller poison list --group %s`", shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
+	return nil
+}
+
+func printGroups(out io.Writer, groups []inspect.Row) {
+	const format = "%7s  %5s  %4s  %-8s  "
+	fmt.Fprintf(out, format+"KEY\n", "COUNT", "FIRST", "LAST", "SAMPLE")
+	for _, g := range groups { // the whole key, for --group
+		fmt.Fprintf(out, format+"%s\n", thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), beginning(g.Sample.ID), g.Key)
+	}
+}
+
+// shellWord quotes a text for a shell if necessary.
+func shellWord(text string) string {
+	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}
+
+func newPoisonQueues(p *poisonFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "queues",
+		Short: "Show which queues have poison messages, by reason",
+		Long: `Show the number, age and reasons of the messages on each poison queue. EXPIRES is the time until
+storage deletes the first message that the Functions host moved there; "keep" prevents that.`,
+		Example: `  async-caller poison queues
+  async-caller poison queues --json`,
+		Args: cobra.NoArgs,
+		RunE: p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
+	}
+}
+
+func (s *session) queues(ctx context.Context) error {
+	summaries, err := s.account.Queues(ctx)
+	if err != nil {
+		return err
+	}
+	printAll(s, summaries, printQueues)
+	if len(summaries) == 0 {
+		s.status.printf("no poison queues on %s: no message has failed", s.account.Name)
+	}
+	for _, q := range summaries {
+		if q.Expiring > 0 {
+			s.status.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
+				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), q.Queue)
+		}
+		if q.Hidden > 0 {
+			s.status.printf("%s: %s", q.Queue, hiddenText(q.Hidden))
+		}
+	}
+	return nil
+}
+
+func printQueues(out io.Writer, summaries []poison.QueueSummary) {
+	const widest = 36 // a longer name is on a line of its own, because people copy names
+	width := len("QUEUE")
+	for _, q := range summaries {
+		width = min(max(width, utf8.RuneCountInString(q.Queue)), widest)
+	}
+	row := func(name, messages, oldest, newest, expires, reasons string) {
+		printRow(out, "%-*s  %8s  %6s  %6s  %-7s  %s", width, name, messages, oldest, newest, expires, reasons)
+	}
+	row("QUEUE", "MESSAGES", "OLDEST", "NEWEST", "EXPIRES", "REASONS")
+	for _, q := range summaries {
+		name, oldest, newest, expires := q.Queue, "-", "-", "-"
+		if len(name) > width {
+			fmt.Fprintln(out, name)
+			name = ""
+		}
+		if !q.Oldest.IsZero() {
+			oldest, newest = age(time.Since(q.Oldest)), age(time.Since(q.Newest))
+		}
+		if q.Expiring > 0 {
+			expires = "in " + age(time.Until(q.NextExpiry))
+		}
+		lines := wrap(reasonsText(q.Reasons), textColumns-width-len("  MESSAGES  OLDEST  NEWEST  EXPIRES  "))
+		row(name, thousands(q.Messages), oldest, newest, expires, lines[0])
+		for _, line := range lines[1:] {
+			row("", "", "", "", "", line)
+		}
+	}
+}
+
+// mostReasons is how many reasons a line lists. A sender of dead letters can invent any number of them.
+const mostReasons = 5
+
+func reasonsText(counts []poison.ReasonCount) string {
+	var parts []string
+	for i, c := range counts {
+		if i == mostReasons {
+			parts = append(parts, thousands(len(counts)-i)+" others")
+			break
+		}
+		parts = append(parts, c.Reason+" "+thousands(c.Count))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "-")
+}
+
+func newPoisonWatch(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "watch",
+		Short: "Show messages as they arrive",
+		Long: `Show messages that arrive on the poison queues from now on, in the format of "list", until Ctrl-C or
+until --limit messages have arrived.`,
+		Example: `  async-caller poison watch
+  async-caller poison watch --queue async-caller-poison --interval 30s --json
+  async-caller poison watch --reason expired --limit 1`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	interval := 5 * time.Second
+	parsed(flags, &interval, "interval", "`duration` between two reads, at least 1s (default 5s)", func(text string) (time.Duration, error) {
+		d, err := time.ParseDuration(text)
+		if err != nil || d < time.Second { // storage charges for each read
+			return 0, fmt.Errorf("%.20q: want a duration of at least 1s", text)
+		}
+		return d, nil
+	})
+	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		return s.watch(ctx, source, interval)
+	})
+	return command
+}
+
+func (s *session) watch(ctx context.Context, source poison.Source, interval time.Duration) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	rows := s.newRows(source)
+	count := 0
+	ready := func() { s.status.printf("watching; press Ctrl-C to stop") }
+	return s.account.Follow(ctx, source, interval, ready, func(f poison.Found) {
+		if source.Limit > 0 && count == source.Limit {
+			return
+		}
+		if count++; count == source.Limit {
+			stop()
+		}
+		rows.add(f.Message)
+		rows.flush()
+	})
+}

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"bytes"
 	"fmt"
 	"slices"
@@ -22,53 +21,51 @@ func TestShortIDs(t *testing.T) {
 	}
 }
 
-// TestRows: rows come some at a time, with a heading when the queue changes and only then.
-func TestRows(t *testing.T) {
-	var out bytes.Buffer
-	cleared := 0
-	r := &rows{out: bufio.NewWriter(&out), now: atNoon, headings: true, before: func() { cleared++ }}
+// TestMessageRows checks that rows are printed in batches, with titles for each queue.
+func TestMessageRows(t *testing.T) {
+	s := newTestSession(t)
+	r := s.newRows(poison.Source{})
 	for i := range rowsAtOnce + 1 {
 		r.add(inspect.Message{Queue: "a-poison", ID: fmt.Sprintf("%08d", i), Since: atNoon})
 	}
-	if n := strings.Count(out.String(), "\n"); n != rowsAtOnce+2 {
-		t.Errorf("%d lines are out before the end, want a heading, the titles and %d rows", n, rowsAtOnce)
+	if n := strings.Count(s.stdout.String(), "\n"); n != rowsAtOnce+2 {
+		t.Errorf("%d lines, want the name of the queue, the titles and %d rows", n, rowsAtOnce)
 	}
 	r.add(inspect.Message{Queue: "b-poison", ID: "last", Since: atNoon})
-	r.write()
-	if got := strings.Count(out.String(), "ID "); got != 2 {
+	r.flush()
+	out := s.stdout.String()
+	if got := strings.Count(out, "ID "); got != 2 {
 		t.Errorf("%d times titles, want 2", got)
 	}
-	if !strings.HasPrefix(out.String(), "a-poison\nID ") || !strings.Contains(out.String(), "\n\nb-poison\nID ") {
-		t.Error(out.String())
-	}
-	if cleared != 3 {
-		t.Errorf("the line of progress was cleared %d times, want 3", cleared)
+	if !strings.HasPrefix(out, "a-poison\nID ") || !strings.Contains(out, "\n\nb-poison\nID ") {
+		t.Error(out)
 	}
 }
 
-// TestMessageCells: hostile messages keep to their columns.
-func TestMessageCells(t *testing.T) {
+// TestPrintMessage checks that a message keeps to its columns, whatever it contains.
+func TestPrintMessage(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for name, test := range map[string]struct {
 		message inspect.Message
 		want    string
 	}{
 		"call": {
-			inspect.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a", Reason: "expired", Status: 503, Attempts: 9, Since: atNoon.Add(-3 * time.Hour)},
+			inspect.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a", Reason: "expired", Status: 503, Attempts: 9},
 			"id          3h  expired            503     9  POST t.example/a",
 		},
 		"no_envelope": {
-			inspect.Message{Reason: "malformed", Detail: "not JSON", Since: atNoon},
-			"id          0s  malformed            -     0  not JSON",
+			inspect.Message{Reason: "malformed", Detail: "not JSON"},
+			"id          3h  malformed            -     0  not JSON",
 		},
 		"large": {
-			inspect.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long, Status: 999, Attempts: 1 << 40, Since: atNoon.AddDate(-2000, 0, 0)},
-			"id        292y  " + long[:13] + "…     999  109…  " + long[:53] + "…",
+			inspect.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long, Status: 999, Attempts: 1 << 40},
+			"id          3h  " + long[:13] + "…     999  109…  " + long[:53] + "…",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			messageTable(&out).row(messageCells(test.message, "id", atNoon)...)
+			test.message.Since = time.Now().Add(-3 * time.Hour)
+			printMessage(&out, "id", test.message)
 			got := strings.TrimSuffix(out.String(), "\n")
 			if got != test.want {
 				t.Errorf("\n%s, want\n%s", got, test.want)

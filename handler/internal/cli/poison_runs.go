@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -11,52 +12,39 @@ import (
 	"asynccaller/handler/internal/poison"
 )
 
-func newPoisonRuns(s Surroundings, options *poisonOptions) *cobra.Command {
+func newPoisonRuns(p *poisonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "runs",
-		Short: "List what was changed from this machine",
-		Long: `Runs lists the journals of this machine, the newest first: what was done to how many messages, and
-whether it is finished. A run that was interrupted can be resumed or undone.`,
+		Short: "List the changes made from this machine",
+		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
+of each run. An interrupted run can be resumed or undone.`,
 		Example: `  async-caller poison runs
   async-caller poison runs --json`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			account := poison.Account{Runs: options.folder(s)}
+			s := p.newSession()
+			account := poison.Account{Runs: p.folder()}
 			summaries, err := account.Summaries()
 			if err != nil {
 				return err
 			}
-			tell := &teller{err: s.Stderr}
 			if len(summaries) == 0 {
-				tell.say("no runs in %s", account.Runs)
-				return nil
+				s.status.printf("no runs in %s", account.Runs)
 			}
-			if options.json {
-				for _, summary := range summaries {
-					if err := encode(s.Stdout, summary); err != nil {
-						return err
-					}
-				}
-				return nil
-			}
-			printRuns(s.Stdout, summaries, time.Now())
-			return nil
+			printAll(s, summaries, printRuns)
+			return s.out.err
 		},
 	}
 }
 
-func printRuns(out io.Writer, summaries []poison.RunSummary, now time.Time) {
-	t := table{out: out, columns: []column{
-		{title: "RUN", width: len("20060102-150405-requeue-abcd"), whole: true},
-		{title: "COMMAND", width: len("requeue")},
-		{title: "WHEN", width: 8, right: true},
-		{title: "MESSAGES", width: 11, right: true, whole: true},
-		{title: "STATE", whole: true},
-	}}
-	t.head()
+func printRuns(out io.Writer, summaries []poison.RunSummary) {
+	row := func(run, command, at, done, state string) {
+		fmt.Fprintf(out, "%-28s  %-7s  %8s  %11s  %s\n", run, command, at, done, state)
+	}
+	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
 	for _, r := range summaries {
 		if r.Problem != "" {
-			t.row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, t.rest()))
+			row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, 38))
 			continue
 		}
 		done := thousands(r.Done)
@@ -67,66 +55,58 @@ func printRuns(out io.Writer, summaries []poison.RunSummary, now time.Time) {
 		switch {
 		case r.UndoneBy != "":
 			state += " by " + r.UndoneBy
-		case r.Of != "" && state == "finished":
-			state = "undid " + r.Of
 		case r.Of != "":
-			state += ", undoing " + r.Of
+			state += ", undo of " + r.Of
 		}
-		t.row(r.Run, r.Command, age(now.Sub(r.At))+" ago", done, state)
+		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
 	}
 }
 
-func newPoisonUndo(s Surroundings, options *poisonOptions) *cobra.Command {
-	var agreement consent
+func newPoisonUndo(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "undo RUN",
-		Short: "Put the messages of a run back as they were",
-		Long: `Undo puts the messages of a run back where they were, byte for byte as they were, as far as they
-still are where the run put them: what was delivered meanwhile is delivered, and left alone.`,
+		Short: "Undo a run",
+		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
+put them. Messages that were delivered since are skipped.`,
 		Example: `  async-caller poison undo 20261121-091500-requeue-k3xw
   async-caller poison undo 20261121-091500-requeue-k3xw --yes --json`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: options.completeRuns(s),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				plan, err := d.account.PlanUndo(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				return d.carryOut(ctx, plan, agreement)
-			})
-		},
+		ValidArgsFunction: p.completeRuns,
 	}
-	agreement.addTo(command)
+	var confirm confirmation
+	confirm.addTo(flagsOf(command))
+	command.RunE = p.withSession(func(ctx context.Context, s *session, args []string) error {
+		plan, err := s.account.PlanUndo(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.execute(ctx, plan, confirm)
+	})
 	return command
 }
 
-func newPoisonResume(s Surroundings, options *poisonOptions) *cobra.Command {
+func newPoisonResume(p *poisonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "resume RUN",
-		Short: "Go on with a run that was interrupted",
-		Long: `Resume does what is left of a run that was agreed to and then interrupted: by Ctrl-C, by a kill,
-by storage that was away, or by itself because too many messages came back.`,
+		Short: "Continue an interrupted run",
+		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
+because too many messages returned.`,
 		Example: `  async-caller poison resume 20261121-091500-requeue-k3xw
   async-caller poison resume 20261121-091500-requeue-k3xw --json`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: options.completeRuns(s),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				result, err := d.account.Resume(ctx, args[0])
-				return d.report(ctx, outcome{Result: result}, undoable(result.Command), err)
-			})
-		},
+		ValidArgsFunction: p.completeRuns,
+		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {
+			result, err := s.account.Resume(ctx, args[0])
+			return s.report(ctx, changeResult{Result: result}, err)
+		}),
 	}
 }
 
-// completeRuns suggests the runs of this machine.
-func (o *poisonOptions) completeRuns(s Surroundings) cobra.CompletionFunc {
-	return func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-		if len(args) > 0 {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		runs, _ := o.folder(s).List()
-		return runs, cobra.ShellCompDirectiveNoFileComp
+// completeRuns completes the name of a run.
+func (p *poisonFlags) completeRuns(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
+	runs, _ := p.folder().List()
+	return runs, cobra.ShellCompDirectiveNoFileComp
 }

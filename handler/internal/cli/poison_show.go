@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -16,55 +18,47 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-func newPoisonShow(s Surroundings, options *poisonOptions) *cobra.Command {
-	var where selection
+func newPoisonShow(p *poisonFlags) *cobra.Command {
 	var reveal bool
 	command := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show all about one message",
-		Long: `Show tells all about one message: why it is there and since when, every attempt that it remembers,
-the call, and what would become of it if it were requeued now. ID is the message's, or its first 8
-characters or more, or the request id.
+		Short: "Show one message in detail",
+		Long: `Show why and since when a message is on the queue, its recorded attempts, the call, and what would
+happen if you requeued it now. ID is the message id, its first 8 or more characters, or the request
+id.
 
-Values that are secret by their names, user info and the values of queries are masked unless
---reveal asks for them. A password in a sentence has no name: look before you pass it on.`,
+Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
+other places, such as in a sentence, are not recognized: check the output before you share it.`,
 		Example: `  async-caller poison show 4f1c2a9e
   async-caller poison show order-4711 --queue async-caller-poison --reveal
   async-caller poison show 4f1c2a9e --json`,
 		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			source, err := where.source(args, time.Now())
-			if err != nil {
-				return err
-			}
-			return atDesk(cmd.Context(), s, options, func(d *desk, ctx context.Context) error {
-				found, err := d.account.Find(ctx, source, args[0])
-				if err != nil {
-					return err
-				}
-				d.tell.quiet()
-				exhibit := d.exhibit(ctx, found, inspect.Secrets(reveal))
-				if options.json {
-					return encode(s.Stdout, exhibit)
-				}
-				exhibit.print(page{s.Stdout}, d.now())
-				return nil
-			})
-		},
 	}
-	flagsOf(command).BoolVar(&reveal, "reveal", false, "show secrets too")
-	where.addQueue(command)
+	flags := flagsOf(command)
+	flags.BoolVar(&reveal, "reveal", false, "show secrets")
+	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		found, err := s.account.Find(ctx, source, source.IDs[0])
+		if err != nil {
+			return err
+		}
+		details := s.details(ctx, found, inspect.Secrets(reveal))
+		if s.json {
+			return printJSON(s.out, details)
+		}
+		details.print(s.out)
+		return nil
+	})
 	return command
 }
 
-// exhibit is all that is told of one message.
-type exhibit struct {
+// messageDetails is what show prints.
+type messageDetails struct {
 	Message inspect.Message `json:"message"`
-	// Trail and Call are of an envelope, Content is what else there is.
-	Trail   []attempt     `json:"trail,omitempty"`
-	Call    *inspect.Call `json:"call,omitempty"`
-	Content string        `json:"content,omitempty"`
-	Requeue prospect      `json:"requeue"`
+	// Trail and Call describe an envelope, Content a message that is none.
+	Trail   []attempt      `json:"trail,omitempty"`
+	Call    *inspect.Call  `json:"call,omitempty"`
+	Content string         `json:"content,omitempty"`
+	Requeue requeuePreview `json:"requeue"`
 }
 
 // attempt is one call of the trail.
@@ -75,185 +69,179 @@ type attempt struct {
 	TookMs int64     `json:"tookMs"`
 }
 
-// prospect is what would become of a message that is requeued.
-type prospect struct {
+// requeuePreview is what would happen to a message that is requeued.
+type requeuePreview struct {
 	To string `json:"to"`
-	// Refused says why it would not be sent; then nothing is explained.
+	// Refused is the reason why requeue would refuse the message.
 	Refused     string               `json:"refused,omitempty"`
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (d *desk) exhibit(ctx context.Context, f poison.Found, secrets inspect.Secrets) exhibit {
-	x := exhibit{Message: f.Message, Requeue: d.prospect(ctx, f)}
+func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.Secrets) messageDetails {
+	d := messageDetails{Message: f.Message, Requeue: s.previewRequeue(ctx, f)}
 	e, err := envelope.Parse(f.Content)
 	if err != nil {
-		x.Content = string(inspect.ShowContent(f.Content, secrets))
-		return x
+		d.Content = string(inspect.ShowContent(f.Content, secrets))
+		return d
 	}
 	call := inspect.ShowCall(e, secrets)
-	x.Call = &call
+	d.Call = &call
 	for _, a := range e.Trail {
-		x.Trail = append(x.Trail, attempt{a.At, a.Status, explain.Printable(a.Error), a.Took.Milliseconds()})
+		d.Trail = append(d.Trail, attempt{a.At, a.Status, explain.Printable(a.Error), a.Took.Milliseconds()})
 	}
-	return x
+	return d
 }
 
-// prospect does with the message what requeue would, and lets the handler's rules judge what comes of it.
-func (d *desk) prospect(ctx context.Context, f poison.Found) prospect {
-	p := prospect{To: strings.TrimSuffix(f.Queue, queue.PoisonSuffix)}
-	if p.To == f.Queue {
-		p.To = f.Main
+// previewRequeue prepares a message as requeue does and explains the result.
+func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePreview {
+	preview := requeuePreview{To: strings.TrimSuffix(f.Queue, queue.PoisonSuffix)}
+	if preview.To == f.Queue {
+		preview.To = f.Main
 	}
-	rules, now := d.account.Rules, d.now()
+	rules, now := s.account.Rules, time.Now()
 	text, err := rules.Prepare(ctx, f.Text, f.ID, edit.Options{}, now)
 	if err != nil {
-		p.Refused = err.Error()
-		return p
+		preview.Refused = err.Error()
+		return preview
 	}
 	explanation := explain.About(rules.Decision, explain.Question{
-		Queue: p.To, MessageID: f.ID, Content: inspect.Rules{Encoding: rules.Encoding}.Content(text), Now: now,
+		Queue: preview.To, MessageID: f.ID, Content: inspect.Rules{Encoding: rules.Encoding}.Content(text), Now: now,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
 	})
-	p.Explanation = &explanation
-	return p
+	preview.Explanation = &explanation
+	return preview
 }
 
-func (x exhibit) print(p page, now time.Time) {
-	p.message(x.Message, now)
-	if len(x.Trail) > 0 {
-		fmt.Fprint(p.out, "\nattempts\n")
-		for _, a := range x.Trail {
-			p.line("  "+age(now.Sub(a.At))+" ago", "%s, %s, took %v", moment(a.At), came(a), time.Duration(a.TookMs)*time.Millisecond)
+func (d messageDetails) print(out io.Writer) {
+	printMessageFields(out, d.Message)
+	if len(d.Trail) > 0 {
+		fmt.Fprint(out, "\nattempts\n")
+		for _, a := range d.Trail {
+			took := time.Duration(a.TookMs) * time.Millisecond
+			printLine(out, "  "+age(time.Since(a.At))+" ago", "%s, %s, took %v", moment(a.At), a.result(), took)
 		}
 	}
-	if x.Call != nil {
-		fmt.Fprint(p.out, "\ncall\n")
-		p.call(*x.Call)
+	if d.Call != nil {
+		fmt.Fprint(out, "\ncall\n")
+		printCall(out, *d.Call)
 	}
-	if x.Content != "" {
-		fmt.Fprint(p.out, "\ncontent\n")
-		p.block(x.Content)
+	if d.Content != "" {
+		fmt.Fprint(out, "\ncontent\n")
+		printBlock(out, d.Content)
 	}
-	fmt.Fprint(p.out, "\nif it is requeued now\n")
-	p.prospect(x.Requeue)
-	fmt.Fprint(p.out, "\nnext\n")
-	for _, command := range x.next() {
-		fmt.Fprintf(p.out, "  async-caller poison %s\n", command)
+	fmt.Fprint(out, "\nif it is requeued now\n")
+	d.Requeue.print(out)
+	fmt.Fprint(out, "\nnext\n")
+	for _, command := range d.next() {
+		fmt.Fprintf(out, "  async-caller poison %s\n", command)
 	}
 }
 
-// came says what came of an attempt.
-func came(a attempt) string {
-	switch {
-	case a.Status != 0 && a.Error != "":
-		return fmt.Sprintf("answered %d, %s", a.Status, a.Error)
-	case a.Status != 0:
-		return fmt.Sprintf("answered %d", a.Status)
-	case a.Error != "":
-		return a.Error
+func (a attempt) result() string {
+	var parts []string
+	if a.Status != 0 {
+		parts = append(parts, fmt.Sprintf("answered %d", a.Status))
 	}
-	return "no answer"
+	if a.Error != "" {
+		parts = append(parts, a.Error)
+	}
+	if parts == nil {
+		return "no answer"
+	}
+	return strings.Join(parts, ", ")
 }
 
-func (p page) message(m inspect.Message, now time.Time) {
-	p.line("message", "%s on %s", m.ID, m.Queue)
-	why := m.Reason
-	if m.Detail != "" {
-		why += ": " + m.Detail
-	}
-	p.line("why", "%s", why)
-	p.line("since", "%s, %s ago", moment(m.Since), age(now.Sub(m.Since)))
+func printMessageFields(out io.Writer, m inspect.Message) {
+	printLine(out, "message", "%s on %s", m.ID, m.Queue)
+	printLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
+	printLine(out, "since", "%s, %s ago", moment(m.Since), age(time.Since(m.Since)))
 	if !m.InsertedAt.Equal(m.Since) {
-		p.line("came here", "%s", moment(m.InsertedAt))
+		printLine(out, "enqueued", "%s", moment(m.InsertedAt))
 	}
 	if m.ExpiresAt.IsZero() {
-		p.line("expires", "never")
+		printLine(out, "expires", "never")
 	} else {
-		p.line("expires", "%s, in %s: storage deletes it then; `async-caller poison keep` keeps it", moment(m.ExpiresAt), age(m.ExpiresAt.Sub(now)))
+		printLine(out, "expires", "%s, in %s: storage then deletes it; `async-caller poison keep` prevents that", moment(m.ExpiresAt), age(time.Until(m.ExpiresAt)))
 	}
-	p.line("belongs to", "%s", m.Main)
-	if m.Format == "" {
-		p.line("envelope", "no, %d bytes", m.Bytes)
-	} else {
-		p.line("envelope", "yes, %s, %d bytes", m.Format, m.Bytes)
+	printLine(out, "main queue", "%s", m.Main)
+	kind := "no"
+	if m.Format != "" {
+		kind = "yes, " + string(m.Format)
 	}
-	if m.RequestID != "" {
-		p.line("request id", "%s", m.RequestID)
-	}
-	if m.Organization != "" || m.Environment != "" {
-		p.line("tenant", "%s", strings.Trim(m.Organization+"/"+m.Environment, "/"))
-	}
-	attempts := fmt.Sprintf("%d", m.Attempts)
-	if m.Status != 0 {
-		attempts += fmt.Sprintf(", the latest answer is %d", m.Status)
-	}
+	printLine(out, "envelope", "%s, %d bytes", kind, m.Bytes)
+	printField(out, "request id", m.RequestID)
+	printField(out, "tenant", tenantText(m.Organization, m.Environment))
+	attempts := attemptsText(m.Attempts, m.Status)
 	if m.Error != "" {
-		attempts += ", the latest ended as " + m.Error
+		attempts += ", latest error " + m.Error
 	}
-	p.line("attempts", "%s", attempts)
+	printLine(out, "attempts", "%s", attempts)
 }
 
-func (p page) call(c inspect.Call) {
-	p.line("  request", "%s %s", c.Method, c.URL)
-	for i, h := range c.Headers {
-		label := ""
-		if i == 0 {
-			label = "  headers"
-		}
-		p.line(label, "%s: %s", h.Name, h.Value)
+func tenantText(organization, environment string) string {
+	return strings.Trim(organization+"/"+environment, "/")
+}
+
+func attemptsText(n, latestStatus int) string {
+	if latestStatus == 0 {
+		return strconv.Itoa(n)
+	}
+	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
+}
+
+func printCall(out io.Writer, c inspect.Call) {
+	printLine(out, "  request", "%s %s", c.Method, c.URL)
+	label := "  headers"
+	for _, h := range c.Headers {
+		printLine(out, label, "%s: %s", h.Name, h.Value)
+		label = ""
 	}
 	body := "none"
 	if c.BodyKind != inspect.BodyNone {
 		body = fmt.Sprintf("%s, %d bytes", c.BodyKind, c.BodyBytes)
 	}
 	if c.Truncated {
-		body += ", of which this is the beginning"
+		body += ", truncated here"
 	}
-	p.line("  body", "%s", body)
-	p.block(c.Body)
-	if c.Callback != "" {
-		p.line("  callback", "%s", c.Callback)
-	}
+	printLine(out, "  body", "%s", body)
+	printBlock(out, c.Body)
+	printField(out, "  callback", c.Callback)
 	if c.Context != "" {
-		p.line("  context", "json")
-		p.block(c.Context)
+		printLine(out, "  context", "json")
+		printBlock(out, c.Context)
 	}
 }
 
-// block writes text as it is, but indented.
-func (p page) block(text string) {
+// printBlock writes an indented text without wrapping it.
+func printBlock(out io.Writer, text string) {
 	for line := range strings.Lines(text) {
-		fmt.Fprintf(p.out, "    %s\n", strings.TrimSuffix(line, "\n"))
+		fmt.Fprintf(out, "    %s\n", strings.TrimSuffix(line, "\n"))
 	}
 }
 
-func (p page) prospect(x prospect) {
-	if x.Refused != "" {
-		p.line("  refused", "%s", x.Refused)
+func (r requeuePreview) print(out io.Writer) {
+	if r.Refused != "" {
+		printLine(out, "  refused", "%s", r.Refused)
 		return
 	}
-	p.line("  to", "%s", x.To)
-	p.step(x.Explanation.Arrival)
-	if e := x.Explanation.Envelope; e != nil {
-		if e.Refused != "" {
-			p.line("  target", "%s", e.Refused)
-		}
-		p.line("  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
-		if e.Policy != "" {
-			p.line("  policy", "%s", e.Policy)
-		}
+	printLine(out, "  to", "%s", r.To)
+	printStep(out, r.Explanation.Arrival)
+	if e := r.Explanation.Envelope; e != nil {
+		printField(out, "  target", e.Refused)
+		printLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
+		printField(out, "  policy", e.Policy)
 	}
 }
 
-// next suggests commands. They name the queue, so that no other is looked through.
-func (x exhibit) next() []string {
-	named := x.Message.ID + " --queue " + x.Message.Queue
-	again := "requeue " + named
+// next suggests commands. They name the queue, which saves reading the others.
+func (d messageDetails) next() []string {
+	target := d.Message.ID + " --queue " + d.Message.Queue
+	option := ""
 	switch {
-	case x.Message.Reason == inspect.Undecodable && x.Message.Format != "":
-		again += " --fix-encoding"
-	case x.Requeue.Refused != "":
-		again += " --edit"
+	case d.Message.Reason == inspect.Undecodable && d.Message.Format != "":
+		option = " --fix-encoding"
+	case d.Requeue.Refused != "":
+		option = " --edit"
 	}
-	return []string{again, "delete " + named}
+	return []string{"requeue " + target + option, "delete " + target}
 }

@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// TestProspect: what is told is what requeue would do.
-func TestProspect(t *testing.T) {
+// TestPreviewRequeue checks that the preview agrees with requeue.
+func TestPreviewRequeue(t *testing.T) {
 	encode := func(content string) string { return queue.Base64.Encode([]byte(content)) }
 	for name, test := range map[string]struct {
 		queue, main, text string
@@ -29,9 +29,9 @@ func TestProspect(t *testing.T) {
 		"not_due_for_now": {"async-caller-poison", "async-caller", encode(`{"asyncCaller":1,"call":{"url":"https://t.example/"},"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newTestDesk(t)
+			d := newTestSession(t)
 			found := poison.Found{Message: inspect.Message{Queue: test.queue, Main: test.main, ID: "8a1b"}, Text: test.text}
-			got := d.prospect(t.Context(), found)
+			got := d.previewRequeue(t.Context(), found)
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") || !strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)
 			}
@@ -42,76 +42,77 @@ func TestProspect(t *testing.T) {
 	}
 }
 
-// TestNext: what is suggested helps with what is wrong.
+// TestNext checks that the suggested command has the option that fixes the message.
 func TestNext(t *testing.T) {
 	for name, test := range map[string]struct {
-		exhibit exhibit
+		details messageDetails
 		want    string
 	}{
-		"good":        {exhibit{}, "requeue 1 --queue q"},
-		"refused":     {exhibit{Requeue: prospect{Refused: "why"}}, "requeue 1 --queue q --edit"},
-		"undecodable": {exhibit{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: prospect{Refused: "why"}}, "requeue 1 --queue q --fix-encoding"},
-		"no_text":     {exhibit{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: prospect{Refused: "why"}}, "requeue 1 --queue q --edit"},
+		"good":        {messageDetails{}, "requeue 1 --queue q"},
+		"refused":     {messageDetails{Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --edit"},
+		"undecodable": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --fix-encoding"},
+		"no_text":     {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --edit"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.exhibit.Message.ID, test.exhibit.Message.Queue = "1", "q"
-			if got, want := test.exhibit.next(), []string{test.want, "delete 1 --queue q"}; !slices.Equal(got, want) {
+			test.details.Message.ID, test.details.Message.Queue = "1", "q"
+			if got, want := test.details.next(), []string{test.want, "delete 1 --queue q"}; !slices.Equal(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})
 	}
 }
 
-func TestCame(t *testing.T) {
+func TestAttemptResult(t *testing.T) {
 	for want, a := range map[string]attempt{
 		"answered 503": {Status: 503}, "dns": {Error: "dns"}, "answered 200, body_cut": {Status: 200, Error: "body_cut"}, "no answer": {},
 	} {
-		if got := came(a); got != want {
+		if got := a.result(); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
 
-// TestExhibitOfMessages: each kind of message says why it is there, and what it is.
-func TestExhibitOfMessages(t *testing.T) {
-	for name, test := range map[string]struct {
-		message inspect.Message
-		want    []string
-	}{
-		"dead_letter": {
-			inspect.Message{
-				ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503", Since: atNoon.Add(-time.Hour), InsertedAt: atNoon,
-				Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd", Attempts: 3, Status: 503, Error: "dns",
+// TestPrintMessageFields checks the text about each kind of message.
+func TestPrintMessageFields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now() // midnight on 1 January 2000
+		for name, test := range map[string]struct {
+			message inspect.Message
+			want    []string
+		}{
+			"dead_letter": {
+				inspect.Message{
+					ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503", Since: now.Add(-time.Hour), InsertedAt: now,
+					Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd", Attempts: 3, Status: 503, Error: "dns",
+				},
+				[]string{
+					"message        1 on a-poison", "reason         expired: answered 503", "since          1999-12-31T23:00:00Z, 1h ago",
+					"enqueued       2000-01-01T00:00:00Z", "expires        never", "main queue     a", "envelope       yes, nexus, 7 bytes",
+					"request id     r1", "tenant         acme/prd", "attempts       3, latest status 503, latest error dns",
+				},
 			},
-			[]string{
-				"message        1 on a-poison", "why            expired: answered 503", "since          2026-11-21T11:00:00Z, 1h ago",
-				"came here      2026-11-21T12:00:00Z", "expires        never", "belongs to     a", "envelope       yes, nexus, 7 bytes",
-				"request id     r1", "tenant         acme/prd", "attempts       3, the latest answer is 503, the latest ended as dns",
+			"moved_by_the_host": {
+				inspect.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now, InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
+				[]string{
+					"message        1 on a-poison", "reason         undecodable", "since          2000-01-01T00:00:00Z, 0s ago",
+					"expires        2000-01-04T00:00:00Z, in 3d: storage then deletes it; `async-caller poison keep`", "               prevents that",
+					"main queue     a", "envelope       no, 0 bytes", "attempts       0",
+				},
 			},
-		},
-		"host_moved": {
-			inspect.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: atNoon, InsertedAt: atNoon, ExpiresAt: atNoon.Add(72 * time.Hour)},
-			[]string{
-				"message        1 on a-poison", "why            undecodable", "since          2026-11-21T12:00:00Z, 0s ago",
-				"expires        2026-11-24T12:00:00Z, in 3d: storage deletes it then; `async-caller poison keep`", "               keeps it",
-				"belongs to     a", "envelope       no, 0 bytes", "attempts       0",
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
+		} {
 			var out bytes.Buffer
-			page{&out}.message(test.message, atNoon)
+			printMessageFields(&out, test.message)
 			if got, want := strings.TrimSpace(out.String()), strings.Join(test.want, "\n"); got != want {
-				t.Errorf("\n%s\nwant\n%s", got, want)
+				t.Errorf("%s:\n%s\nwant\n%s", name, got, want)
 			}
-		})
-	}
+		}
+	})
 }
 
-// TestQueuesWarn: what storage will delete, and what could not be seen, is said.
+// TestQueuesWarn checks the warnings about messages that expire and messages that are invisible.
 func TestQueuesWarn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTestDesk(t, dead(1)...)
+		d := newTestSession(t, dead(1)...)
 		if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -121,13 +122,13 @@ func TestQueuesWarn(t *testing.T) {
 		if err := d.queues(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		want := "1 message on async-caller-poison will be deleted by storage, the first in 2d:\n" +
-			"  `async-caller poison keep --queue async-caller-poison` keeps them\n" +
-			"on async-caller-poison 1 message cannot be seen now: somebody has taken them, or they wait\n"
+		want := "storage will delete 1 message on async-caller-poison, the first in 2d:\n" +
+			"  `async-caller poison keep --queue async-caller-poison` prevents that\n" +
+			"async-caller-poison: 1 message invisible: scheduled, or received by another client\n"
 		if got := d.err.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)
 		}
-		if got := d.out.String(); !strings.Contains(got, "\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
+		if got := d.stdout.String(); !strings.Contains(got, "\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
 			t.Error(got)
 		}
 	})

@@ -7,24 +7,11 @@ import (
 	"io/fs"
 	"slices"
 	"testing"
-	"time"
 
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
-
-func TestAge(t *testing.T) {
-	for d, want := range map[time.Duration]string{
-		-time.Hour: "0s", 0: "0s", 999 * time.Millisecond: "0s", time.Second: "1s", 59 * time.Second: "59s", time.Minute: "1m",
-		59*time.Minute + 59*time.Second: "59m", time.Hour: "1h", 47 * time.Hour: "47h", 48 * time.Hour: "2d", 7*24*time.Hour - 1: "6d",
-		400 * 24 * time.Hour: "400d", 730 * 24 * time.Hour: "2y",
-	} {
-		if got := age(d); got != want {
-			t.Errorf("%v: %q, want %q", d, got, want)
-		}
-	}
-}
 
 func TestShellWord(t *testing.T) {
 	for text, want := range map[string]string{
@@ -49,19 +36,19 @@ func TestAccountName(t *testing.T) {
 	}
 }
 
-func TestLiveQueues(t *testing.T) {
-	names, err := liveQueues(t.TempDir(), nil) // no app there
+func TestAppQueues(t *testing.T) {
+	names, err := appQueues(t.TempDir(), nil) // no app there
 	if err != nil || len(names) != 11 || !slices.Contains(names, "async-caller") || !slices.Contains(names, "async-caller-10") {
 		t.Errorf("%v, %v", names, err)
 	}
-	names, err = liveQueues("../../..", nil) // what we ship
+	names, err = appQueues("../../..", nil) // the shipped app
 	if err != nil || len(names) != 11 {
 		t.Errorf("%v, %v", names, err)
 	}
 }
 
-// TestWithCode: scripts go by the code that belongs to what happened.
-func TestWithCode(t *testing.T) {
+// TestWithExitCode checks the exit code of each kind of error.
+func TestWithExitCode(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	own := &codeError{exitPartly, poison.ErrNothing}
@@ -70,7 +57,6 @@ func TestWithCode(t *testing.T) {
 		err  error
 		want int
 	}{
-		"none":          {t.Context(), nil, exitDone},
 		"other":         {t.Context(), errors.New("storage is away"), exitFailed},
 		"busy":          {t.Context(), journal.ErrBusy, exitFailed},
 		"live":          {t.Context(), poison.ErrAppQueue, exitUsage},
@@ -85,18 +71,8 @@ func TestWithCode(t *testing.T) {
 		"interrupted":   {ended, context.Canceled, exitFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := test.err
-			if err != nil && test.want != exitPartly {
-				err = fmt.Errorf("wrapped: %w", err)
-			}
-			got := exitDone
-			if err = withCode(test.ctx, err); err != nil {
-				got = exitFailed
-				if coded, ok := errors.AsType[*codeError](err); ok {
-					got = coded.code
-				}
-			}
-			if got != test.want {
+			err := withExitCode(test.ctx, fmt.Errorf("wrapped: %w", test.err))
+			if got := codeOf(err); got != test.want {
 				t.Errorf("%d, want %d: %v", got, test.want, err)
 			}
 		})

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
-		"async-caller": func() { os.Exit(cli.Run(context.Background(), os.Args[1:], cli.System())) },
+		"async-caller": func() { os.Exit(cli.Run(context.Background(), os.Args[1:], cli.ProcessEnv())) },
 	})
 }
 

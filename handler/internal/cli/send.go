@@ -7,41 +7,39 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"time"
 
-	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/send"
 )
 
-const (
-	// maxInputBytes bounds one envelope that is read from a file or standard input.
-	maxInputBytes = 1 << 20
-	// putTimeout is longer than storage ever takes that works, and short enough for a person to wait.
-	putTimeout = 30 * time.Second
-)
+// maxBodyBytes limits a body that is read from a file: more than any queue accepts.
+const maxBodyBytes = 1 << 20
 
-func newSend(s Surroundings) *cobra.Command {
-	draft := newDraft()
-	var options sendOptions
+// sendOptions are the flags of send.
+type sendOptions struct {
+	draft               send.Draft
+	headers             []header
+	body, bodyFile      string
+	tenant              envelope.Tenant
+	nexus, dryRun, json bool
+	app                 string
+}
+
+func newSend(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "send [FILE]",
-		Short: "Put an envelope on its queue",
-		Long: `Send puts envelopes on the queue that their priority says: async-caller, or async-caller-1 to
--10. It makes one envelope from flags, or takes one or many, whole, from FILE ("-" is standard
-input): JSON objects one after the other, as in JSON lines. It prints the request id of each.
+		Short: "Put envelopes on their queues",
+		Long: `Put an envelope on the queue of its priority: async-caller, or async-caller-1 to async-caller-10.
+The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
+as JSON. A missing queue is created. The command prints the request id of each envelope.
 
-With --nexus it writes the envelope as the C# SDK of Nexus Async Caller does, for a C# function app
-on the same queues. That format has no place for --timeout, --retry and --give-up.
+With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
+That format does not support --timeout, --retry and --give-up.
 
-The storage account is AzureWebJobsStorage, from the environment or from local.settings.json in the
-app folder. A queue that does not exist is made.`,
+The storage account is AzureWebJobsStorage, from the environment or local.settings.json.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
   async-caller send --url https://example.com/orders --body-file order.xml \
@@ -50,75 +48,118 @@ app folder. A queue that does not exist is made.`,
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !options.nexus && options.tenant != (envelope.Tenant{}) {
-				return wrongUsage(errors.New("--organization and --environment belong to --nexus: a native envelope has no tenant"))
-			}
-			if len(args) == 1 {
-				if err := draft.checkUnused(); err != nil {
-					return wrongUsage(err)
-				}
-				return sendFile(cmd.Context(), s, options, args[0])
-			}
-			return sendDraft(cmd.Context(), s, options, draft)
-		},
 	}
-	command.Flags().SortFlags = false
-	command.Flags().AddFlagSet(draft.flags)
-	command.Flags().BoolVar(&options.nexus, "nexus", false, "write it as the C# SDK of Nexus Async Caller does")
-	command.Flags().StringVar(&options.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
-	command.Flags().StringVar(&options.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
-	command.Flags().BoolVar(&options.dryRun, "dry-run", false, "print the envelope instead of sending it")
-	command.Flags().BoolVar(&options.json, "json", false, "print a JSON object a message: requestId, queue, messageId")
-	command.Flags().StringVar(&options.app, "app", ".", "app folder, for host.json and local.settings.json")
+	var o sendOptions
+	flags := flagsOf(command)
+	envelopeFlags := o.addTo(flags)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := o.check(flags, envelopeFlags, args); err != nil {
+			return err
+		}
+		return o.run(cmd.Context(), env, flags, args)
+	}
 	return command
 }
 
-type sendOptions struct {
-	dryRun, json bool
-	app          string
-	// nexus writes native envelopes in the Nexus format, as tenant's.
-	nexus  bool
-	tenant envelope.Tenant
+// addTo declares the flags. It returns the names of those that describe an envelope.
+func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
+	d := &o.draft
+	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
+	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
+	parsedList(flags, &o.headers, "header", "`header` as 'Name: value'; may be repeated", parseHeader)
+	flags.StringVar(&o.body, "body", "", "body as `text`")
+	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
+	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
+	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
+	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
+	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
+	parsed(flags, &d.Priority, "priority", "`priority` from 1 to 10 (default the standard queue)", atLeast(1))
+	parsed(flags, &d.NotBefore, "not-before", "earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Deadline, "deadline", "latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
+	flags.StringVar(&d.GiveUp, "give-up", "", "`action` on giving up: dead-letter, drop or fault (default as configured)")
+	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
+	flags.VisitAll(func(flag *pflag.Flag) { envelopeFlags = append(envelopeFlags, flag.Name) })
+	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
+
+	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
+	flags.StringVar(&o.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
+	flags.StringVar(&o.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
+	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
+	return envelopeFlags
 }
 
-// sendDraft sends the one envelope that the flags describe.
-func sendDraft(ctx context.Context, s Surroundings, options sendOptions, draft *draft) error {
-	content, err := draft.encode(time.Now(), s.Stdin)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	sender, err := newSender(s, options)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	defer sender.close()
-	ready, err := sender.prepare(content)
-	if err != nil {
-		return wrongUsage(err)
-	}
-	return sender.send(ctx, ready)
-}
-
-// sendFile sends every envelope of a file. One that is wrong does not keep the others from being sent.
-func sendFile(ctx context.Context, s Surroundings, options sendOptions, path string) error {
-	input := s.Stdin
-	if path != "-" {
-		file, err := os.Open(path) //nolint:gosec // the operator names it
-		if err != nil {
-			return wrongUsage(err)
+func (o *sendOptions) check(flags *flagSet, envelopeFlags, args []string) error {
+	problems := flags.problems
+	refuse := func(wrong bool, problem string) {
+		if wrong {
+			problems = append(problems, errors.New(problem))
 		}
-		defer file.Close()
-		input = file
 	}
-	sender, err := newSender(s, options)
-	if err != nil {
-		return wrongUsage(err)
+	refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
+	refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
+	for _, name := range envelopeFlags {
+		refuse(len(args) == 1 && flags.Changed(name), "--"+name+" cannot be combined with FILE")
 	}
-	defer sender.close()
+	return usageError(errors.Join(problems...))
+}
 
-	progress := newProgress(s.Stderr, "sent")
-	defer progress.end()
+func (o *sendOptions) run(ctx context.Context, env Env, flags *flagSet, args []string) error {
+	if flags.Changed("body") {
+		o.draft.Call.SetBody([]byte(o.body))
+	}
+	if flags.Changed("body-file") {
+		content, err := readFile(env, o.bodyFile, maxBodyBytes)
+		if err != nil {
+			return usageError(fmt.Errorf("--body-file: %w", err))
+		}
+		o.draft.Call.SetBody(content)
+	}
+	o.draft.Call.Headers = map[string][]string{}
+	for _, h := range o.headers {
+		o.draft.Call.Headers[h.name] = append(o.draft.Call.Headers[h.name], h.value)
+	}
+	a, err := readApp(env, o.app)
+	if err != nil {
+		return err
+	}
+	sender := &send.Sender{Encoding: a.encoding, Rules: a.rules}
+	if o.nexus {
+		sender.Nexus = &o.tenant
+	}
+	if !o.dryRun {
+		store, _, err := openStore(a.env)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		sender.Store = store
+	}
+	if len(args) == 1 {
+		return o.sendFile(ctx, env, sender, args[0])
+	}
+	content, err := o.draft.Encode()
+	if err != nil {
+		return err
+	}
+	message, err := sender.Prepare(content)
+	if err != nil {
+		return usageError(err)
+	}
+	return o.send(ctx, env.Stdout, sender, message)
+}
+
+// sendFile sends every envelope of a file. An invalid envelope does not keep the others from being sent.
+func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender, path string) error {
+	input, err := env.open(path)
+	if err != nil {
+		return usageError(err)
+	}
+	defer input.Close()
+	status := newStatus(env)
+	defer status.clear()
 	sent, problems := 0, []error{}
 	reader := json.NewDecoder(input)
 	for n := 1; ctx.Err() == nil; n++ {
@@ -127,157 +168,63 @@ func sendFile(ctx context.Context, s Surroundings, options sendOptions, path str
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if err != nil { // where the next one begins is unknown
-			problems = append(problems, fmt.Errorf("envelope %d: not JSON: %w; it and all after it were not sent", n, err))
+		if err != nil { // the beginning of the next one is unknown
+			problems = append(problems, fmt.Errorf("envelope %d: not JSON: %w; this and all following envelopes were not sent", n, err))
 			break
 		}
-		ready, err := sender.prepare(content)
+		message, err := sender.Prepare(content)
 		if err == nil {
-			err = sender.send(ctx, ready)
+			err = o.send(ctx, &output{Writer: env.Stdout, status: status}, sender, message)
 		}
 		if err != nil {
 			problems = append(problems, fmt.Errorf("envelope %d: %w", n, err))
 			continue
 		}
 		sent++
-		progress.step()
+		status.count("", "sent", sent, 0, "")
 	}
 	if ctx.Err() != nil {
 		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
 	}
-	return partly(sent, problems)
-}
-
-// partly makes the error of a run of which some parts failed.
-func partly(done int, problems []error) error {
-	err := errors.Join(problems...)
-	if err != nil && done > 0 {
+	err = errors.Join(problems...)
+	if err != nil && sent > 0 {
 		return &codeError{exitPartly, err}
 	}
 	return err
 }
 
-// sender puts envelopes on queues, or prints them.
-type sender struct {
-	options  sendOptions
-	out      io.Writer
-	store    *azure.Store
-	encoding queue.Encoding
-	rules    decision.Rules
+// send sends a message, or prints it for --dry-run.
+func (o *sendOptions) send(ctx context.Context, out io.Writer, sender *send.Sender, message send.Message) error {
+	if o.dryRun {
+		content := bytes.NewBuffer(message.Content)
+		if !o.json {
+			content = &bytes.Buffer{}
+			_ = json.Indent(content, message.Content, "", "  ") // an envelope is JSON
+		}
+		_, err := fmt.Fprintf(out, "%s\n", content)
+		return err
+	}
+	receipt, err := sender.Send(ctx, message)
+	if err != nil {
+		return err
+	}
+	if o.json {
+		return printJSON(out, receipt)
+	}
+	_, err = fmt.Fprintln(out, receipt.RequestID)
+	return err
 }
 
-func newSender(s Surroundings, options sendOptions) (*sender, error) {
-	// A sender needs no app folder; where there is one, it says how messages are encoded.
-	book, err := readRules(s, options.app)
+// readFile reads a file, or standard input for "-", that is not larger than a limit.
+func readFile(env Env, path string, limit int64) ([]byte, error) {
+	file, err := env.open(path)
 	if err != nil {
 		return nil, err
 	}
-	s.Environ = book.environ
-	sender := &sender{options: options, out: s.Stdout, encoding: book.encoding, rules: book.rules}
-	if options.dryRun {
-		return sender, nil
+	defer file.Close()
+	content, err := io.ReadAll(io.LimitReader(file, limit+1))
+	if int64(len(content)) > limit {
+		return nil, errors.New("larger than any message")
 	}
-	connection, err := azure.ParseConnection(s.getenv, functionapp.ConnectionName)
-	if err != nil {
-		return nil, err
-	}
-	sender.store, err = azure.Open(connection)
-	return sender, err
-}
-
-func (s *sender) close() {
-	if s.store != nil {
-		s.store.Close()
-	}
-}
-
-// ready is an envelope that was checked and completed.
-type ready struct {
-	requestID, queue string
-	content          []byte
-	delay            time.Duration
-}
-
-// prepare checks an envelope as the handler would, and adds a request id and the time.
-func (s *sender) prepare(content []byte) (ready, error) {
-	if len(content) > maxInputBytes {
-		return ready{}, fmt.Errorf("%d bytes: a message holds %d", len(content), s.encoding.MaxContentBytes())
-	}
-	now, limit := time.Now(), s.encoding.MaxContentBytes()
-	in := s.rules.Open(content, uuid.NewString(), limit, now)
-	if in.Malformed != nil {
-		return ready{}, in.Malformed
-	}
-	e := in.Envelope
-	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
-		return ready{}, errors.New("deadline: has passed already: no call would be made")
-	}
-	encoded, err := s.encode(e, limit)
-	if err != nil {
-		return ready{}, err
-	}
-	return ready{
-		requestID: e.RequestID,
-		queue:     queueFor(e.Priority),
-		content:   encoded,
-		delay:     min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
-	}, nil
-}
-
-// encode writes an accepted envelope in the format that is asked for.
-func (s *sender) encode(e *envelope.Envelope, limit int) ([]byte, error) {
-	if s.options.nexus && e.Format() == envelope.FormatNative {
-		content, err := e.ToNexus(s.options.tenant, e.GiveUpAt(s.rules.Expiration))
-		if err != nil {
-			return nil, err
-		}
-		return content, s.rules.Open(content, e.RequestID, limit, e.CreatedAt).Malformed
-	}
-	content, err := e.Successor(limit)
-	return content.Bytes, err
-}
-
-// queueFor names the queue of a priority, 1 to 10, or the standard queue for 0.
-func queueFor(priority int) string {
-	if priority == 0 {
-		return "async-caller"
-	}
-	return fmt.Sprintf("async-caller-%d", priority)
-}
-
-func (s *sender) send(ctx context.Context, r ready) error {
-	if s.options.dryRun {
-		_, err := fmt.Fprintf(s.out, "%s\n", indent(r.content, s.options.json))
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, putTimeout)
-	defer cancel()
-	item := queue.Item{Text: s.encoding.Encode(r.content), Delay: r.delay}
-	message, err := s.store.Put(ctx, r.queue, item)
-	if errors.Is(err, queue.ErrNoQueue) {
-		if err = s.store.Create(ctx, r.queue); err == nil {
-			message, err = s.store.Put(ctx, r.queue, item)
-		}
-	}
-	if err != nil {
-		return err
-	}
-	if !s.options.json {
-		_, err = fmt.Fprintln(s.out, r.requestID)
-		return err
-	}
-	return json.NewEncoder(s.out).Encode(struct {
-		RequestID string `json:"requestId"`
-		Queue     string `json:"queue"`
-		MessageID string `json:"messageId"`
-	}{r.requestID, r.queue, message.ID})
-}
-
-// indent lays JSON out for a person; a machine gets it on one line.
-func indent(content []byte, machine bool) []byte {
-	var b bytes.Buffer
-	if machine || json.Indent(&b, content, "", "  ") != nil {
-		return content
-	}
-	return b.Bytes()
+	return content, err
 }

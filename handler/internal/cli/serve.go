@@ -18,41 +18,47 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 )
 
-func newServe(s Surroundings) *cobra.Command {
+func newServe(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "serve",
-		Short: "Answer the Functions host: what it starts as the custom handler",
-		Long: `Serve answers the Functions host, which starts it as the app's custom handler and hands it queue
-messages. It listens on 127.0.0.1 at FUNCTIONS_CUSTOMHANDLER_PORT, and reads host.json and the
-function.json files in FUNCTIONS_APP_ROOT_PATH (else the working directory) to know which function
-serves which queue. Settings come from the environment: AzureWebJobsStorage and those below.
+		Short: "Serve the Functions host as its custom handler",
+		Long: `Serve the Functions host, which starts this command as the custom handler of the app and passes
+queue messages to it. The handler listens on 127.0.0.1 at FUNCTIONS_CUSTOMHANDLER_PORT. It reads
+host.json and the function.json files in FUNCTIONS_APP_ROOT_PATH or the working directory to learn
+which function serves which queue. The settings are environment variables: AzureWebJobsStorage and
 
 ` + settingsHelp() + `
-It checks settings, host.json and function.json together and reports all that is wrong, then exits
-with code 2. Once it runs it never exits with 0, because the host would not start it again.`,
+At start-up the handler validates the settings, host.json and every function.json, reports all
+problems at once and exits with code 2. Later it never exits with code 0, because the host would not
+restart it.`,
 		Example: `  func start                            # in dist: the host starts serve
   async-caller host --app dist          # the same with the local stand-in for the host`,
 		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), s) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return runServe(cmd.Context(), env) },
 	}
 }
 
 func settingsHelp() string {
+	const indent = "\n      "
 	var text strings.Builder
 	for _, setting := range config.Table() {
-		fmt.Fprintf(&text, "  %s (%s)\n      %s\n", setting.Name, setting.Default, setting.Meaning)
+		meaning := strings.Join(wrap(setting.Meaning, textColumns-len(indent)), indent)
+		fmt.Fprintf(&text, "  %s (%s)%s%s\n", setting.Name, setting.Default, indent, meaning)
 	}
 	return text.String()
 }
 
-// wiring is everything that serve reads before it starts.
-type wiring struct {
+// handlerConfig is the configuration of the handler.
+type handlerConfig struct {
 	app        *functionapp.App
 	settings   config.Settings
 	policies   retry.Policies
@@ -60,66 +66,104 @@ type wiring struct {
 	port       string
 }
 
-// readWiring reads and checks settings, host.json and function.json together. The error joins every
-// problem.
-func readWiring(s Surroundings) (wiring, error) {
-	var w wiring
+// readHandlerConfig reads and validates the settings, host.json and every function.json. The error joins
+// every problem.
+func readHandlerConfig(env Env) (handlerConfig, error) {
+	var c handlerConfig
 	var appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr error
-	dir := functionapp.RootPath(s.getenv)
-	w.app, appErr = functionapp.Load(dir, s.Environ)
-	w.policies, policiesErr = config.LoadPolicies(dir)
-	w.settings, settingsErr = config.Load(s.Environ, w.policies)
-	w.connection, connectionErr = azure.ParseConnection(s.getenv, functionapp.ConnectionName)
-	w.port, portErr = handlerPort(s.getenv)
-	if w.app != nil && w.settings.CallTimeout > 0 {
-		timeoutErr = w.settings.CheckTimeouts(w.app.Host)
+	dir := functionapp.RootPath(env.getenv)
+	c.app, appErr = functionapp.Load(dir, env.Environ)
+	c.policies, policiesErr = config.LoadPolicies(dir)
+	c.settings, settingsErr = config.Load(env.Environ, c.policies)
+	c.connection, connectionErr = azure.ParseConnection(env.getenv, functionapp.ConnectionName)
+	c.port, portErr = handlerPort(env.getenv)
+	if c.app != nil && c.settings.CallTimeout > 0 {
+		timeoutErr = c.settings.CheckTimeouts(c.app.Host)
 	}
-	return w, errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr)
+	return c, usageError(errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr))
 }
 
 func handlerPort(getenv func(string) string) (string, error) {
 	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
 	port := getenv(name)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("%s is %q: the Functions host sets it to a port; start the host (`func start`, or `%s host`), it starts serve", name, port, programName)
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `%s host`, which start serve", name, port, programName)
 	}
 	return port, nil
 }
 
-func runServe(ctx context.Context, s Surroundings) error {
-	w, err := readWiring(s)
+func runServe(ctx context.Context, env Env) error {
+	c, err := readHandlerConfig(env)
 	if err != nil {
-		return wrongUsage(err)
+		return err
 	}
-	memoryLimit := serve.TuneMemory(s.getenv)
-	log := logs.New(passThrough(s.Stdout), w.settings.LogLevel)
-	store, err := azure.Open(w.connection)
+	memoryLimit := serve.TuneMemory(env.getenv)
+	log := logs.New(logOutput(env.Stdout), c.settings.LogLevel)
+	store, err := azure.Open(c.connection)
 	if err != nil {
-		return wrongUsage(err)
+		return usageError(err)
 	}
 	defer store.Close()
-	client := outbound.New(w.settings.CallTimeout, w.settings.Targets, w.settings.Proxy)
+	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy)
 	defer client.Close()
 
-	queues := w.app.Host.Queues
+	queues := c.app.Host.Queues
 	deliverer := &delivery.Deliverer{
-		Rules:    w.settings.Rules(w.policies),
+		Rules:    c.settings.Rules(c.policies),
 		Caller:   client,
-		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(w.settings.Reschedule, queues.MaxDequeueCount),
+		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
 		Log:      log,
 		Stopping: ctx,
 		Now:      time.Now,
 		Jitter:   rand.Float64,
 	}
-	tasks := map[string]ingress.Task{keeperName: keeper(ctx, w, store)}
-	server, err := serve.Listen(ctx, w.port, ingress.Handler(w.app.Functions, tasks, deliverer, log), log)
+	tasks := map[string]ingress.Task{keeperName: keeper(ctx, c, store)}
+	server, err := serve.Listen(ctx, c.port, ingress.Handler(c.app.Functions, tasks, deliverer, log), log)
 	if err != nil {
 		return err
 	}
-	log.Info().Stringer("address", server.Addr()).Int("functions", len(w.app.Functions)).Int("timers", len(w.app.Timers)).
+	log.Info().Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
-	if s.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host sets it; without it there may be none
+	if env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the parent process is the host
 		server.EndWith(os.Getppid)
 	}
 	return server.Run(ctx)
+}
+
+// keeperName is the timer function that keeps messages on poison queues from expiring.
+const keeperName = "AC-poison-keeper"
+
+// keeper returns the task of that function. The task ends before the host would kill the handler for it, and
+// when the handler stops. Its next run does the rest.
+func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingress.Task {
+	account := poison.Account{
+		Store: store,
+		Rules: edit.Rules{
+			Encoding: c.app.Host.Queues.MessageEncoding,
+			Decision: c.settings.Rules(c.policies),
+			Targets:  c.settings.Targets,
+		},
+	}
+	var queues []string
+	for _, f := range c.app.Functions {
+		if name, ok := queue.PoisonName(f.Queue); ok {
+			queues = append(queues, name)
+		}
+	}
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(stopping, cancel)()
+		if limit := c.app.Host.FunctionTimeout; limit > 0 {
+			var end context.CancelFunc
+			ctx, end = context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
+			defer end()
+		}
+		kept, err := account.Keep(ctx, queues)
+		text := fmt.Sprintf("kept %d messages on poison queues from expiring", kept)
+		if err != nil {
+			return "", fmt.Errorf("%s, then: %w", text, err)
+		}
+		return text, nil
+	}
 }

@@ -8,25 +8,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-func newVersion(s Surroundings) *cobra.Command {
+func newVersion(env Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version",
-		Long:    "Version prints the program's version, and the system that it was built for.",
+		Long:    "Print the version and the platform of the executable.",
 		Example: `  async-caller version`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(s.Stdout, "%s %s %s/%s\n", programName, version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(env.Stdout, "%s %s %s/%s\n", programName, version(), runtime.GOOS, runtime.GOARCH)
 			return err
 		},
 	}
 }
 
-// version is what the Go tool recorded when it built the program: a tag, or the commit.
+// version returns the version that the Go tool recorded: a tag or a commit.
 func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
 	}
-	return info.Main.Version
+	return "unknown"
 }

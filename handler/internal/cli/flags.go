@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// flagSet declares the flags of a command. It collects the errors of flags declared by [parsed], so that a
+// command reports all of them at once. Unlike cobra's, these errors do not quote an argument that may be a
+// secret.
+type flagSet struct {
+	*pflag.FlagSet
+	command  *cobra.Command
+	problems []error
+}
+
+// flagsOf returns the flags of a command. The help lists them in the order of their declaration.
+func flagsOf(command *cobra.Command) *flagSet {
+	command.Flags().SortFlags = false
+	return &flagSet{FlagSet: command.Flags(), command: command}
+}
+
+// err returns an error that joins the problems of all parsed flags, or nil.
+func (f *flagSet) err() error { return usageError(errors.Join(f.problems...)) }
+
+// parsed declares a flag whose argument parse reads into target.
+func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string) (T, error)) {
+	f.Func(name, usage, func(text string) error {
+		value, err := parse(text)
+		*target = value
+		if err != nil {
+			f.problems = append(f.problems, fmt.Errorf("--%s: %w", name, err))
+		}
+		return nil
+	})
+}
+
+// parsedList declares a flag that may be repeated. Parse reads each argument.
+func parsedList[T any](f *flagSet, target *[]T, name, usage string, parse func(string) (T, error)) {
+	parsed(f, target, name, usage, func(text string) ([]T, error) {
+		value, err := parse(text)
+		return append(*target, value), err
+	})
+}
+
+// parsedCSV declares a flag that may be repeated or have several arguments, separated by commas.
+func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(string) (T, error)) {
+	parsed(f, target, name, usage, func(text string) ([]T, error) {
+		values, problems := *target, []error{}
+		for part := range strings.SplitSeq(text, ",") {
+			value, err := parse(part)
+			values, problems = append(values, value), append(problems, err)
+		}
+		return values, errors.Join(problems...)
+	})
+}
+
+// suggest completes the argument of a flag with fixed values.
+func (f *flagSet) suggest(flag string, values ...string) {
+	completion := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
+	_ = f.command.RegisterFlagCompletionFunc(flag, completion) // the flag exists
+}
+
+const timeExample = "want a time such as 2026-01-31T12:00:00Z, or a duration"
+
+// parseMoment reads a time, or a duration from now. An empty text is the zero time.
+func parseMoment(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil {
+		return time.Now().Add(d).UTC(), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%.40q: %s from now such as 2h", text, timeExample)
+	}
+	return at, nil
+}
+
+// parseAgo reads a time, or how long ago it was.
+func parseAgo(text string) (time.Time, error) {
+	if ago, err := time.ParseDuration(text); err == nil && ago < 0 {
+		return time.Time{}, fmt.Errorf("%.40q is in the future: %s such as 2h for 2 hours ago", text, timeExample)
+	} else if err == nil {
+		return time.Now().Add(-ago), nil
+	}
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%.40q: %s such as 2h for 2 hours ago", text, timeExample)
+	}
+	return at, nil
+}
+
+func parseJSON(text string) (json.RawMessage, error) {
+	if !json.Valid([]byte(text)) {
+		return nil, errors.New("not JSON")
+	}
+	return json.RawMessage(text), nil
+}
+
+// parseRetry reads a retry policy as an envelope's member retry: a JSON object, a list of delays, or a name. An empty
+// text is no policy.
+func parseRetry(text string) (json.RawMessage, error) {
+	switch {
+	case text == "":
+		return nil, nil
+	case strings.HasPrefix(text, "{"):
+		return parseJSON(text)
+	}
+	delays := strings.Split(text, ",")
+	if _, err := time.ParseDuration(delays[0]); err != nil {
+		return json.Marshal(text)
+	}
+	return json.Marshal(map[string][]string{"schedule": delays})
+}
+
+// header is one header of a call or an answer.
+type header struct{ name, value string }
+
+// parseHeader reads "Name: value".
+func parseHeader(text string) (header, error) {
+	name, value, ok := strings.Cut(text, ":")
+	if !ok {
+		return header{}, errors.New("want 'Name: value'")
+	}
+	return header{name, strings.TrimSpace(value)}, nil
+}
+
+func parseQueue(name string) (string, error) {
+	if !queue.ValidName(name) {
+		return "", fmt.Errorf("%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes", name)
+	}
+	return name, nil
+}
+
+func parseStatus(text string) (int, error) {
+	status, err := strconv.Atoi(text)
+	if err != nil || status < 100 || status > 999 {
+		return 0, fmt.Errorf("%.20q: want a number from 100 to 999", text)
+	}
+	return status, nil
+}
+
+// atLeast returns a function that reads a whole number that is not below a minimum.
+func atLeast(minimum int) func(string) (int, error) {
+	return func(text string) (int, error) {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < minimum {
+			return 0, fmt.Errorf("%.20q: want a whole number of at least %d", text, minimum)
+		}
+		return n, nil
+	}
+}

@@ -1,0 +1,138 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestAsk(t *testing.T) {
+	for name, test := range map[string]struct{ typed, want string }{
+		"line":      {"yes\n", "yes"},
+		"spaces":    {"  412 \r\n", "412"},
+		"empty":     {"\n", ""},
+		"end":       {"", ""},
+		"cut_short": {"y", "y"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out bytes.Buffer
+			got, err := ask(t.Context(), strings.NewReader(test.typed), &out, "go on?")
+			if err != nil || got != test.want {
+				t.Errorf("%q, %v; want %q", got, err, test.want)
+			}
+			if !strings.HasPrefix(out.String(), "go on? ") {
+				t.Errorf("asked %q", out.String())
+			}
+		})
+	}
+}
+
+// TestAskInterrupted checks that Ctrl-C ends a question without an answer.
+func TestAskInterrupted(t *testing.T) {
+	in, typed := io.Pipe()
+	defer func() { _ = typed.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := ask(ctx, in, io.Discard, "?"); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestAskUnreadable checks that a read error is not an answer.
+func TestAskUnreadable(t *testing.T) {
+	broken := errors.New("broken")
+	in, typed := io.Pipe()
+	_ = typed.CloseWithError(broken)
+	if _, err := ask(t.Context(), in, io.Discard, "?"); !errors.Is(err, broken) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestIsYes(t *testing.T) {
+	for answer, want := range map[string]bool{
+		"y": true, "Y": true, "yes": true, "YES": true, "": false, "n": false, "no": false, "yess": false, "412": false,
+	} {
+		if isYes(answer) != want {
+			t.Errorf("%q: %v", answer, !want)
+		}
+	}
+}
+
+// TestCanAsk checks that only a terminal is asked.
+func TestCanAsk(t *testing.T) {
+	if (Env{Stdin: strings.NewReader("y\n"), Stderr: io.Discard}).canAsk() {
+		t.Error("asks a pipe")
+	}
+}
+
+func TestProgressLine(t *testing.T) {
+	for name, test := range map[string]struct {
+		about        string
+		count, total int
+		rate         float64
+		want         string
+	}{
+		"unknown_total":     {"", 1200, 0, 60, "sent 1,200, 60/s"},
+		"known_total":       {"", 3200, 10000, 450, "sent 3,200 of 10,000, 450/s, 15s left"},
+		"about":             {"about ", 3200, 10000, 450, "sent 3,200 of about 10,000, 450/s, 15s left"},
+		"more_than_thought": {"about ", 12, 10, 5, "sent 12 of about 12, 5/s, 0s left"},
+		"nothing_yet":       {"", 0, 10, 0, "sent 0 of 10, 0/s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := progressLine("sent", test.about, test.count, test.total, test.rate); got != test.want {
+				t.Errorf("%q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// TestStatus checks that progress appears after two seconds and replaces the previous line, that messages
+// have a line of their own, and that each queue is counted separately.
+func TestStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		s := &status{out: &out, terminal: true}
+		shows := func(want string, change func()) {
+			t.Helper()
+			out.Reset()
+			change()
+			if got := out.String(); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+		advance := func(d time.Duration, done int) func() {
+			return func() {
+				s.started, s.shown = s.started.Add(-d), s.shown.Add(-d)
+				s.Advanced(done, 2000)
+			}
+		}
+		erased := "\r" + strings.Repeat(" ", len("done 1,500 of 2,000, 250/s, 2s left")) + "\r"
+		shows("", advance(0, 1001))
+		shows("", advance(time.Second, 1002))
+		shows("done 1,500 of 2,000, 250/s, 2s left", advance(time.Second, 1500))
+		shows("", advance(100*time.Millisecond, 1501))
+		shows(erased+"done 1,999 of 2,000, 250/s, 0s left", advance(1900*time.Millisecond, 1999))
+		shows(erased+"100% sure\n", func() { s.Note("100% sure") })
+		shows("", s.clear)
+		shows("", func() { s.Scanned("a-poison", 1, 10) })
+		s.started, s.shown = s.started.Add(-8*time.Second), s.shown.Add(-8*time.Second)
+		shows("read 2 of about 10, 0/s, 32s left", func() { s.Scanned("a-poison", 2, 10) })
+		shows("\r"+strings.Repeat(" ", 33)+"\r", func() { s.Scanned("b-poison", 1, 10) })
+	})
+}
+
+// TestStatusOnPipe checks that progress is shown only on a terminal.
+func TestStatusOnPipe(t *testing.T) {
+	var out bytes.Buffer
+	s := newStatus(Env{Stderr: &out})
+	s.started = time.Now().Add(-time.Hour)
+	s.Advanced(1, 10)
+	if out.Len() > 0 {
+		t.Errorf("%q", out.String())
+	}
+}

@@ -1,0 +1,112 @@
+// Package send puts envelopes on their queues. It opens each envelope as the handler does on arrival, so that
+// only envelopes that can be delivered are sent.
+package send
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/queue"
+)
+
+// putTimeout is longer than a healthy storage account takes, and short enough for a person to wait.
+const putTimeout = 30 * time.Second
+
+// priorities is the number of priority queues.
+const priorities = 10
+
+// QueueFor returns the name of the queue for a priority, 1 to 10, or of the standard queue for 0.
+func QueueFor(priority int) string {
+	if priority == 0 {
+		return "async-caller"
+	}
+	return fmt.Sprintf("async-caller-%d", priority)
+}
+
+// Queues returns the names of all queues of [QueueFor].
+func Queues() []string {
+	var names []string
+	for priority := range priorities + 1 {
+		names = append(names, QueueFor(priority))
+	}
+	return names
+}
+
+// Sender puts envelopes on the queues of a storage account. It is safe for concurrent use.
+type Sender struct {
+	// Store may be nil if nothing is sent.
+	Store    queue.Store
+	Encoding queue.Encoding
+	Rules    decision.Rules
+	// Nexus, unless nil, is the tenant in whose name native envelopes are sent in the Nexus format.
+	Nexus *envelope.Tenant
+}
+
+// Message is a complete envelope, ready to be sent.
+type Message struct {
+	RequestID string
+	Queue     string
+	Content   []byte
+	// Delay is how long the message stays invisible.
+	Delay time.Duration
+}
+
+// Receipt identifies a message that was sent.
+type Receipt struct {
+	RequestID string `json:"requestId"`
+	Queue     string `json:"queue"`
+	MessageID string `json:"messageId"`
+}
+
+// Prepare validates an envelope and adds a request id and the time of creation if they are missing.
+func (s *Sender) Prepare(content []byte) (Message, error) {
+	now := time.Now()
+	in := s.Rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
+	if in.Malformed != nil {
+		return Message{}, in.Malformed
+	}
+	e := in.Envelope
+	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
+		return Message{}, errors.New("deadline: is in the past: the call would never be made")
+	}
+	encoded, err := s.encode(e)
+	return Message{
+		RequestID: e.RequestID,
+		Queue:     QueueFor(e.Priority),
+		Content:   encoded,
+		Delay:     min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
+	}, err
+}
+
+func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
+	limit := s.Encoding.MaxContentBytes()
+	if s.Nexus == nil || e.Format() != envelope.FormatNative {
+		content, err := e.Successor(limit)
+		return content.Bytes, err
+	}
+	content, err := e.ToNexus(*s.Nexus, e.GiveUpAt(s.Rules.Expiration))
+	if err != nil {
+		return nil, err
+	}
+	return content, s.Rules.Open(content, e.RequestID, limit, e.CreatedAt).Malformed
+}
+
+// Send puts a message on its queue. It creates the queue if it does not exist.
+func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, putTimeout)
+	defer cancel()
+	item := queue.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
+	put, err := s.Store.Put(ctx, m.Queue, item)
+	if errors.Is(err, queue.ErrNoQueue) {
+		if err = s.Store.Create(ctx, m.Queue); err == nil {
+			put, err = s.Store.Put(ctx, m.Queue, item)
+		}
+	}
+	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID}, err
+}
