@@ -3,7 +3,6 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -90,16 +89,15 @@ func RawDeadline(content []byte) json.RawMessage {
 func Unpack(content []byte) ([]byte, error) { return editorOf(content).unpack(content) }
 
 // Repack converts an edited result of [Unpack] back. Text that is still the same keeps its base64 from the original.
-func Repack(original, edited []byte) ([]byte, error) { return editorOf(original).repack(original, edited) }
+func Repack(original, edited []byte) ([]byte, error) {
+	return editorOf(original).repack(original, edited)
+}
 
 // editorOf returns the editor of the content's format. Content of neither format may be a native envelope that lacks
 // the marker, so that Set can add it.
 func editorOf(content []byte) editor {
 	members, _ := strictjson.Object(content)
-	has := func(name string, same strictjson.Names) bool {
-		return slices.ContainsFunc(members, func(m strictjson.Member) bool { return same(m.Name, name) })
-	}
-	if has(nexusMarker, strictjson.FoldNames) && !has(nativeMarker, strictjson.ExactNames) {
+	if native, nexusToo := markers(members); nexusToo && !native {
 		return &nexus{}
 	}
 	return &native{}

@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -19,9 +20,9 @@ type format interface {
 	// encode writes the envelope and, unless d is nil, why it is a dead letter. It fills up to limit bytes at levels
 	// that cut something, and returns nil at a level that is of no use.
 	encode(e *Envelope, l level, d *DeadLetter, limit int) []byte
-	// encodeCallback writes the envelope that reports the outcome. Its payload can grow by payloadRoom(spare) bytes of
-	// JSON if the whole content can grow by spare bytes.
-	encodeCallback(e *Envelope, r Report, withoutContext bool) []byte
+	// encodeCallback writes the envelope that reports the outcome, with this context. Its payload can grow by
+	// payloadRoom(spare) bytes of JSON if the whole content can grow by spare bytes.
+	encodeCallback(e *Envelope, r Report, context json.RawMessage) []byte
 	payloadRoom(spare int) int
 	editor
 }
@@ -153,7 +154,7 @@ func (e *Envelope) fit(levels []string, d *DeadLetter, limit int) (Content, erro
 			return Content{Bytes: content, LeftOut: leftOut}, nil
 		}
 	}
-	return Content{}, tooLarge(len(content), len(content), limit)
+	return Content{}, &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
 }
 
 // checkRoom returns an error unless every content that we may have to write for the envelope fits.
@@ -173,14 +174,10 @@ func (e *Envelope) checkRoom(limit int) error {
 		report := Report{
 			Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), Truncated: true, Attempts: maxAttempts, Reason: reason, At: end, Deadline: end,
 		}
-		longest = max(longest, len(e.format.encodeCallback(e, report, true))+callbackRoom)
+		longest = max(longest, len(e.format.encodeCallback(e, report, nil))+callbackRoom)
 	}
 	if longest > limit {
-		return tooLarge(e.size, longest, limit)
+		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}
 	}
 	return nil
-}
-
-func tooLarge(size, longest, limit int) error {
-	return &TooLargeError{Size: size, Limit: limit, Excess: longest - limit}
 }

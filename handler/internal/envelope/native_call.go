@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,8 +23,7 @@ func parseCall(value json.RawMessage) (Call, error) {
 		if strictjson.IsNull(m.Value) && m.Name != "json" {
 			return nil
 		}
-		switch m.Name {
-		case "body", "bodyBase64", "json":
+		if slices.Contains(bodyMembers, m.Name) {
 			if body != "" {
 				return fmt.Errorf("appears together with %s: a call has one body", body)
 			}

@@ -53,20 +53,28 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	return w.end()
 }
 
-// keeps reports whether a member is written as it came. The delivery state is not: encode writes it anew.
+// nativeMembers lists the members of a native envelope.
+var nativeMembers = map[string]struct {
+	// until is the first level that leaves the member out. It is 0 for members that encode writes anew.
+	until level
+	// nexus is set if the Nexus format can hold the member.
+	nexus bool
+}{
+	nativeMarker: {0, true}, "requestId": {0, true}, "createdAt": {0, true},
+	"attempts": {}, "latestAttemptAt": {}, "nextAttemptAt": {}, "trail": {}, "deadLetter": {},
+	"call": {barest + 1, true}, "callback": {barest + 1, true}, "giveUp": {barest + 1, false},
+	"retry": {barest, false}, "notBefore": {barest, true}, "deadline": {bare, true},
+	"context": {noContext, true}, "priority": {noExtras, true},
+}
+
+// keeps reports whether a level writes a member as it came.
 func (n *native) keeps(e *Envelope, name string, l level) bool {
-	switch name {
-	case nativeMarker, "requestId", "createdAt", "attempts", "latestAttemptAt", "nextAttemptAt", "trail", "deadLetter":
-		return false
-	case "call", "callback", "giveUp":
-		return true
-	case "retry", "notBefore":
-		return l < barest
-	case "deadline":
-		return !e.Deadline.IsZero() && l < bare
-	case "context":
-		return l < noContext
-	default:
+	member, known := nativeMembers[name]
+	switch {
+	case !known:
 		return l < noExtras
+	case name == "deadline" && e.Deadline.IsZero():
+		return false
 	}
+	return l < member.until
 }

@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 
 	"github.com/google/uuid"
@@ -16,10 +17,10 @@ const callbackContentType = "application/json; charset=utf-8"
 func (n *nexus) payloadRoom(spare int) int { return max(spare/4*3-3, 0) }
 
 // encodeCallback writes the callback as RequestEnvelope.GetResponseAsRequestEnvelopeAsync of the C# SDK does.
-func (n *nexus) encodeCallback(e *Envelope, r Report, withoutContext bool) []byte {
+func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) []byte {
 	original := cmp.Or(n.originalRequestID, e.RequestID)
 	body := newObject()
-	r.begin(body, original, e.contextFor(withoutContext))
+	r.begin(body, original, context)
 	callOut, err := dotnet.ReplaceContent(n.callBack, callbackContentType, body.end())
 	if err != nil {
 		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strconv"
 	"time"
 
@@ -55,25 +54,15 @@ func (n *nexus) encode(e *Envelope, l level, d *DeadLetter, limit int) []byte {
 	return n.encodeWith(e, l, d, spare*3/4-3) // base64 makes four bytes of three
 }
 
-// encodeWith writes the members that came, in their order and under their names, with the present state as values; then
-// the known members that did not come; then our own. If a level cuts the latest response's body, at most bodyBytes of it
-// are written.
+// encodeWith writes the members with the present state as values, then our own. If a level cuts the latest response's body,
+// encodeWith writes at most bodyBytes of it.
 func (n *nexus) encodeWith(e *Envelope, l level, d *DeadLetter, bodyBytes int) []byte {
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
-	var seen []string
 	for _, m := range n.members {
-		seen = append(seen, m.known)
-		if value := n.value(e, m, l, bodyBytes); value != nil {
+		value := n.value(e, m, l, bodyBytes)
+		if value != nil && (m.Value != nil || !strictjson.IsNull(value)) {
 			w.raw(m.Name, value)
-		}
-	}
-	for _, name := range nexusNames {
-		if slices.Contains(seen, name) {
-			continue
-		}
-		if value := n.value(e, nexusMember{known: name}, l, bodyBytes); value != nil && !strictjson.IsNull(value) {
-			w.raw(name, value)
 		}
 	}
 	pascalCase.writeTrail(w, e.Trail, l, latestOfNexusTrail, noNexusTrail)

@@ -102,25 +102,22 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
-	places := map[string][]string{
-		"":         {nativeMarker, "requestId", "call", "callback", "context", "priority", "notBefore", "deadline", "createdAt"},
-		"call":     {"url", "method", "headers", "body", "bodyBase64", "json"},
+	inner := map[string][]string{
+		"call":     append([]string{"url", "method", "headers"}, bodyMembers...),
 		"callback": {"url", "method", "headers"},
 	}
 	for _, m := range n.members {
-		if !slices.Contains(places[""], m.Name) {
-			return strictjson.In(m.Name, errNotInNexus)
+		var err error
+		if !nativeMembers[m.Name].nexus {
+			err = errNotInNexus
+		} else if names := inner[m.Name]; names != nil && !strictjson.IsNull(m.Value) {
+			err = eachMember(m.Value, func(m strictjson.Member) error {
+				if !slices.Contains(names, m.Name) {
+					return errNotInNexus
+				}
+				return nil
+			})
 		}
-		inner := places[m.Name]
-		if inner == nil || strictjson.IsNull(m.Value) {
-			continue
-		}
-		err := eachMember(m.Value, func(m strictjson.Member) error {
-			if !slices.Contains(inner, m.Name) {
-				return errNotInNexus
-			}
-			return nil
-		})
 		if err != nil {
 			return strictjson.In(m.Name, err)
 		}

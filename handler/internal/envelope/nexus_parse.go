@@ -20,7 +20,7 @@ import (
 // src/AsyncCaller.Sdk). It is JSON by Newtonsoft.Json, with the call as the bytes of an HTTP request. The letter case of
 // names does not matter, as in Newtonsoft.Json.
 type nexus struct {
-	// members is the envelope as it came.
+	// members are the members as they came, in their order, and then the known members that did not come.
 	members []nexusMember
 	// came and deadlineAt are the state and the deadline as they came.
 	came       State
@@ -32,7 +32,8 @@ type nexus struct {
 	callBackScheme, callBackMethod string
 }
 
-// nexusMember is a member as it came, and its name in our letter case, which is empty for an unknown member.
+// nexusMember is a member as it came, with a nil Value if it did not come, and its name in our letter case. That name is
+// empty for an unknown member.
 type nexusMember struct {
 	strictjson.Member
 	known string
@@ -77,7 +78,8 @@ var rawNames = []string{
 	rawID, rawTitle, rawContext, rawCallOut, rawCallOutURIScheme, rawCallBack, rawCallBackURIScheme, rawPriority,
 }
 
-// nexusMembers finds the known members among members. The letter case of names does not matter.
+// nexusMembers finds the known members among members, and appends the absent ones. The letter case of names does not
+// matter.
 func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, error) {
 	known := make([]nexusMember, len(members))
 	seen := make(map[string]bool, len(members))
@@ -91,6 +93,11 @@ func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, e
 			return nil, strictjson.In(name, errors.New("appears twice, in different letter case"))
 		}
 		seen[name] = true
+	}
+	for _, name := range names {
+		if !seen[name] {
+			known = append(known, nexusMember{strictjson.Member{Name: name}, name})
+		}
 	}
 	return known, nil
 }
@@ -114,8 +121,8 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	n := &nexus{members: known}
 	e := &Envelope{format: n}
 	for _, m := range known {
-		if strictjson.IsNull(m.Value) && m.known != nexusRawRequest {
-			continue // null means absent
+		if m.Value == nil || (strictjson.IsNull(m.Value) && m.known != nexusRawRequest) {
+			continue
 		}
 		if err := n.set(e, m); err != nil {
 			return nil, strictjson.In(m.known, err)
@@ -175,7 +182,7 @@ func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
 	var callOut []byte
 	var scheme string
 	for _, m := range known {
-		if strictjson.IsNull(m.Value) {
+		if m.Value == nil || strictjson.IsNull(m.Value) {
 			continue
 		}
 		switch m.known {

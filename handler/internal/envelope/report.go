@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"cmp"
+	"encoding/json"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -28,20 +29,12 @@ type Report struct {
 }
 
 // begin writes the members of a callback's body that both formats have, under the names that Nexus receivers know.
-func (r Report) begin(body *object, id string, context []byte) {
+func (r Report) begin(body *object, id string, context json.RawMessage) {
 	body.text("Id", id)
-	body.raw("Context", context)
+	body.raw("Context", orNull(context))
 	body.number("StatusCode", r.Status)
 	body.text("Payload", r.Payload)
 	body.text("PayloadMediaType", clip(cmp.Or(r.MediaType, "application/json"), maxMediaType))
-}
-
-// contextFor returns the context for a callback.
-func (e *Envelope) contextFor(withoutContext bool) []byte {
-	if e.Context == nil || withoutContext {
-		return null
-	}
-	return e.Context
 }
 
 // CallbackWith returns the content of the callback's envelope, which has attempts and a deadline of its own, and no
@@ -49,22 +42,22 @@ func (e *Envelope) contextFor(withoutContext bool) []byte {
 func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	limit -= callbackRoom
 	r.Payload = queueSafe(r.Payload)
-	content := e.format.encodeCallback(e, r, false)
+	content := e.format.encodeCallback(e, r, e.Context)
 	if len(content) <= limit {
 		return Content{Bytes: content}, nil
 	}
 	whole := r.Payload
 	r.Payload, r.Truncated = "", true
-	content = e.format.encodeCallback(e, r, false)
+	content = e.format.encodeCallback(e, r, e.Context)
 	if len(content) <= limit {
 		r.Payload = cut(whole, e.format.payloadRoom(limit-len(content)))
-		return Content{Bytes: e.format.encodeCallback(e, r, false), LeftOut: "the end of the payload"}, nil
+		return Content{Bytes: e.format.encodeCallback(e, r, e.Context), LeftOut: "the end of the payload"}, nil
 	}
-	content = e.format.encodeCallback(e, r, true)
+	content = e.format.encodeCallback(e, r, nil)
 	if len(content) <= limit {
 		return Content{Bytes: content, LeftOut: "payload and context"}, nil
 	}
-	return Content{}, tooLarge(len(content), len(content), limit)
+	return Content{}, &TooLargeError{Size: len(content), Limit: limit, Excess: len(content) - limit}
 }
 
 // queueSafe replaces what a queue message without base64 cannot hold: bytes that are not UTF-8, and the two characters

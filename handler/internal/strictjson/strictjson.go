@@ -8,6 +8,7 @@ package strictjson
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -118,13 +119,11 @@ func read(text []byte, kind jsontext.Kind) ([]json.RawMessage, error) {
 		return nil, err
 	}
 	if d.PeekKind() != kind {
-		if _, err := d.value(); err != nil {
-			return nil, err
+		_, err := d.value()
+		if err == nil {
+			err = d.end()
 		}
-		if err := d.end(); err != nil {
-			return nil, err
-		}
-		return nil, wrongType(kind, text)
+		return nil, cmp.Or(err, wrongType(kind, text))
 	}
 	if _, err := d.ReadToken(); err != nil {
 		return nil, d.syntaxError(err)
