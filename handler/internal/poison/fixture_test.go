@@ -26,10 +26,10 @@ const (
 	parking     = "parking"
 )
 
-// leasesEnd is when every lease of a run that was killed has ended.
+// leasesEnd exceeds the leases of a run that was killed.
 const leasesEnd = 6 * time.Minute
 
-// week is how long what the host moves lives.
+// week is the time-to-live of messages that the host moves.
 const week = 7 * 24 * time.Hour
 
 func newAccount(t *testing.T, store queue.Store) *poison.Account {
@@ -37,7 +37,7 @@ func newAccount(t *testing.T, store queue.Store) *poison.Account {
 	return accountIn(store, filepath.Join(t.TempDir(), "runs"))
 }
 
-// accountIn is what another process on the same machine has.
+// accountIn returns the account as another process on the same machine sees it.
 func accountIn(store queue.Store, runs string) *poison.Account {
 	return &poison.Account{
 		Store: store, Name: "test", AppQueues: []string{mainQueue},
@@ -46,7 +46,10 @@ func accountIn(store queue.Store, runs string) *poison.Account {
 	}
 }
 
-// newQueues returns an account with a main queue and n dead letters on its poison queue.
+// advance moves the clock of a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
+// newQueues returns a store with a main queue and n dead letters on its poison queue.
 func newQueues(t *testing.T, n int) *memory.Store {
 	t.Helper()
 	store := memory.New()
@@ -67,7 +70,7 @@ func deadLetter(requestID, from string) string {
 		requestID, requestID, from))
 }
 
-// hostCopy is an envelope as the host moves it: it says nothing of why.
+// hostCopy returns an envelope as the host moves it, without a reason.
 func hostCopy(requestID string) string {
 	return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
 }
@@ -81,7 +84,7 @@ func put(t *testing.T, store queue.Store, name, text string, ttl time.Duration) 
 	return m
 }
 
-// texts are those of a queue, sorted.
+// texts returns the texts of a queue, sorted.
 func texts(store *memory.Store, name string) []string {
 	var all []string
 	for _, m := range store.All(name) {
@@ -102,7 +105,7 @@ func calls(store *memory.Store, names ...string) map[string]int {
 	return counts
 }
 
-// requestID is what stands in a text that a test wrote.
+// requestID returns the request ID in a text that a test wrote.
 func requestID(text string) string {
 	content, err := queue.Base64.Decode(text)
 	_, rest, found := strings.Cut(string(content), `"requestId":"`)
@@ -113,7 +116,7 @@ func requestID(text string) string {
 	return id
 }
 
-// hidden are the messages of a queue that nobody can take now.
+// hidden returns the IDs of a queue's invisible messages.
 func hidden(store *memory.Store, name string) (ids []string) {
 	for _, m := range store.All(name) {
 		if m.NextVisibleAt.After(time.Now()) {
@@ -123,7 +126,7 @@ func hidden(store *memory.Store, name string) (ids []string) {
 	return ids
 }
 
-// mustPlan fails the test when there is no plan.
+// mustPlan returns the plan, or fails the test.
 func mustPlan(t *testing.T) func(*poison.Plan, error) *poison.Plan {
 	t.Helper()
 	return func(p *poison.Plan, err error) *poison.Plan {
@@ -135,7 +138,7 @@ func mustPlan(t *testing.T) func(*poison.Plan, error) *poison.Plan {
 	}
 }
 
-// execute carries a plan out to its end.
+// execute carries out a plan, which must finish.
 func execute(t *testing.T, p *poison.Plan) poison.Result {
 	t.Helper()
 	r, err := p.Execute(context.Background())
@@ -145,7 +148,7 @@ func execute(t *testing.T, p *poison.Plan) poison.Result {
 	return r
 }
 
-// wantError fails unless the error is one of the kind and says each of the words.
+// wantError fails the test unless the error contains each of the words.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
 	if err == nil {
@@ -154,12 +157,12 @@ func wantError(t *testing.T, err error, words ...string) {
 	}
 	for _, word := range words {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("error %q does not say %q", err, word)
+			t.Errorf("error %q does not contain %q", err, word)
 		}
 	}
 }
 
-// notes is an observer that keeps what it is told.
+// notes is an observer that records its calls.
 type notes struct {
 	mu       sync.Mutex
 	said     []string
@@ -180,8 +183,8 @@ func (n *notes) Note(text string) {
 	n.said = append(n.said, text)
 }
 
-// tap is a store whose operations are seen one at a time. Before may keep one from being carried out,
-// after may lose its answer.
+// tap intercepts the operations of a store, one at a time. An error of before prevents an operation, an error of
+// after replaces its answer.
 type tap struct {
 	*memory.Store
 	mu            sync.Mutex
@@ -240,21 +243,21 @@ func (s *tap) Names(ctx context.Context, prefix string) ([]string, error) {
 	return tapped(s, "names", func() ([]string, error) { return s.Store.Names(ctx, prefix) })
 }
 
-// killer ends a process at one storage operation: what it does afterwards has no effect, and the folder of
-// journals stays as it was at that moment.
+// killer simulates a kill at one storage operation: later operations have no effect, and the folder of journals
+// is copied at that moment.
 type killer struct {
 	tap
 	at         int
-	afterwards bool // the operation was still carried out
+	afterwards bool // the operation is still carried out
 	from, to   string
 
 	n    int
 	dead bool
-	// see looks at the queues after each operation.
+	// see is called after each operation.
 	see func(operation string)
 }
 
-// errDead is one that nobody tries to overcome, so that no time passes.
+// errDead is an error that is not retried, so that no time passes.
 var errDead = fmt.Errorf("killed: %w", queue.ErrRefused)
 
 func newKiller(t *testing.T, store *memory.Store, at int, afterwards bool, from string) *killer {
@@ -287,7 +290,7 @@ func (k *killer) kill(t *testing.T) {
 	t.Helper()
 	k.dead = true
 	if _, err := os.Stat(k.from); err != nil {
-		return // no journal was begun
+		return // there is no journal yet
 	}
 	if err := os.CopyFS(k.to, os.DirFS(k.from)); err != nil {
 		t.Error(err)

@@ -16,8 +16,8 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// TestKeep: what the host has moved never expires afterwards, and says why it is there; nothing else is
-// touched.
+// TestKeep checks that messages moved by the host never expire after a keep and have a reason, and that other
+// messages are unchanged.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -33,7 +33,7 @@ func TestKeep(t *testing.T) {
 		if err != nil || kept != 2 {
 			t.Fatalf("%d were kept, %v", kept, err)
 		}
-		<-time.After(2 * week)
+		advance(2 * week)
 		reasons := map[string]int{}
 		for _, m := range store.All(poisonQueue) {
 			if m.ExpiresAt.Year() != 9999 {
@@ -67,7 +67,7 @@ func TestKeep(t *testing.T) {
 	})
 }
 
-// TestKeepNothing: a queue on which nothing expires is not disturbed.
+// TestKeepNothing checks that a keep does not receive messages if none expires.
 func TestKeepNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 20)
@@ -84,7 +84,7 @@ func TestKeepNothing(t *testing.T) {
 	})
 }
 
-// TestKeepMany: also what stands behind many that never expire is kept, and only that is written anew.
+// TestKeepMany checks that expiring messages behind many others are kept, and only these.
 func TestKeepMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 100)
@@ -95,14 +95,14 @@ func TestKeepMany(t *testing.T) {
 		if kept != 50 || err != nil {
 			t.Errorf("%d were kept, %v", kept, err)
 		}
-		<-time.After(2 * week)
+		advance(2 * week)
 		if n := len(store.All(poisonQueue)); n != 150 {
 			t.Errorf("%d are left of 150", n)
 		}
 	})
 }
 
-// TestKeepStorageAway: an error is told, with what was kept until then, and nothing is lost.
+// TestKeepStorageAway checks that an error comes with the number of kept messages, and that none is lost.
 func TestKeepStorageAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 0)
@@ -120,12 +120,12 @@ func TestKeepStorageAway(t *testing.T) {
 		}}
 		kept, err := newAccount(t, broken).Keep(context.Background(), []string{poisonQueue})
 		if kept != 5 || !errors.Is(err, queue.ErrRefused) || len(store.All(poisonQueue)) != 20 {
-			t.Errorf("%d were kept of %d, %v", kept, len(store.All(poisonQueue)), err)
+			t.Errorf("%d of %d were kept, %v", kept, len(store.All(poisonQueue)), err)
 		}
 	})
 }
 
-// TestFollow: what arrives is shown once; what was there when it began is not.
+// TestFollow checks that each message that arrives is shown once, and no earlier one.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -136,17 +136,17 @@ func TestFollow(t *testing.T) {
 		go func() {
 			ended <- a.Follow(ctx, poison.Source{Filter: inspect.Filter{Text: "orders"}}, time.Second, func() {}, func(f poison.Found) { got = append(got, found(f.Message)) })
 		}()
-		<-time.After(5 * time.Second)
+		advance(5 * time.Second)
 		put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
 		put(t, store, poisonQueue, hostCopy("not meant"), 0)
-		<-time.After(5 * time.Second)
+		advance(5 * time.Second)
 		put(t, store, "other-poison", deadLetter("newer", "other"), 0)
 		if err := store.Create(t.Context(), "third-poison"); err != nil {
 			t.Fatal(err)
 		}
-		<-time.After(5 * time.Second)
+		advance(5 * time.Second)
 		put(t, store, "third-poison", deadLetter("third", "third"), 0)
-		<-time.After(time.Minute)
+		advance(time.Minute)
 		cancel()
 		if err := <-ended; err != nil {
 			t.Errorf("at its end: %v", err)

@@ -16,18 +16,18 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// inFlight is how many messages a run has on their way at once, and so how many a kill may double.
+// inFlight is how many messages a run handles at once, and therefore how many a kill may duplicate.
 const inFlight = 8
 
 // killed is a command that is killed at each of its storage operations.
 type killed struct {
 	name string
-	// prepare does what must have been done before.
+	// prepare carries out the run that is undone.
 	prepare func(t *testing.T, a *poison.Account) (run string)
 	plan    func(ctx context.Context, a *poison.Account, run string) (*poison.Plan, error)
-	// from and to are the queues; to is empty where messages are deleted.
+	// from and to are the queues; to is empty for a delete.
 	from, to string
-	// absent is set where messages stand nowhere but in a file for a while.
+	// absent is set if messages are temporarily only in a file.
 	absent bool
 }
 
@@ -64,7 +64,7 @@ func killedCommands() []killed {
 	}
 }
 
-// imported plans to write to a queue what stands on the poison queue, which stays as it is.
+// imported plans an import of the messages on the poison queue, which stays unchanged.
 func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, error) {
 	var file bytes.Buffer
 	_, err := a.List(ctx, poison.Source{}, func(f poison.Found) { _ = poison.WriteRecord(&file, f) })
@@ -74,8 +74,8 @@ func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, e
 	return a.PlanImport(ctx, &file, poison.Import{To: parking})
 }
 
-// TestKilled: a run that is killed at any operation on storage, before or after it took effect, loses
-// nothing at any moment, and comes to its end when it is resumed.
+// TestKilled kills a run at each of its storage operations, before or after its effect, and checks that no message
+// is missing at any moment, and that the resumed run finishes.
 func TestKilled(t *testing.T) {
 	const messages = 20
 	for _, c := range killedCommands() {
@@ -105,14 +105,14 @@ type killing struct {
 	killed
 	messages, at     int
 	afterwards, wait bool
-	// again kills also the process that resumes.
+	// again kills the resuming process as well.
 	again bool
 
 	store *memory.Store
 	kills int
 }
 
-// run reports whether the command came as far as the operation.
+// run reports whether the command has reached the operation.
 func (k *killing) run(t *testing.T) (reached bool) {
 	t.Helper()
 	ctx := context.Background()
@@ -122,7 +122,7 @@ func (k *killing) run(t *testing.T) (reached bool) {
 	if k.prepare != nil {
 		original = k.prepare(t, a)
 	}
-	<-time.After(time.Second) // so that the run that follows has a later name
+	advance(time.Second) // so that the name of the next run is later
 	first := newKiller(t, k.store, k.at, k.afterwards, string(a.Runs))
 	first.see = k.present(t)
 	dying := *a
@@ -157,11 +157,11 @@ func (k *killing) run(t *testing.T) (reached bool) {
 
 func (k *killing) elapse() {
 	if k.wait {
-		<-time.After(leasesEnd)
+		advance(leasesEnd)
 	}
 }
 
-// present returns a check that every message stands somewhere.
+// present returns a check that every message is on a queue.
 func (k *killing) present(t *testing.T) func(string) {
 	t.Helper()
 	return func(operation string) {
@@ -169,12 +169,12 @@ func (k *killing) present(t *testing.T) func(string) {
 			return
 		}
 		if n := len(calls(k.store, k.from, k.to)); n != k.messages {
-			t.Errorf("after a %s: %d of %d messages are anywhere", operation, n, k.messages)
+			t.Errorf("after a %s: %d of %d messages exist", operation, n, k.messages)
 		}
 	}
 }
 
-// find is the id of the run that was killed.
+// find returns the ID of the run that was killed.
 func (k *killing) find(t *testing.T, runs string) string {
 	t.Helper()
 	ids, err := journal.Folder(runs).List()
@@ -198,19 +198,19 @@ func agreed(t *testing.T, runs, id string) bool {
 	return h.Agreed
 }
 
-// unharmed checks that a run which was not agreed to has changed nothing, and leaves nothing away for long.
+// unharmed checks that an unconfirmed run has changed nothing, and that its leases end.
 func (k *killing) unharmed(t *testing.T) {
 	t.Helper()
-	<-time.After(leasesEnd)
+	advance(leasesEnd)
 	if k.from != "" && (len(k.store.All(k.from)) != k.messages || len(hidden(k.store, k.from)) > 0) {
-		t.Errorf("%d on %s, %d of them hidden, by a run that was not agreed to", len(k.store.All(k.from)), k.from, len(hidden(k.store, k.from)))
+		t.Errorf("%d on %s, %d of them hidden, by an unconfirmed run", len(k.store.All(k.from)), k.from, len(hidden(k.store, k.from)))
 	}
 	if k.to != "" && len(k.store.All(k.to)) > 0 {
-		t.Errorf("%d on %s by a run that was not agreed to", len(k.store.All(k.to)), k.to)
+		t.Errorf("%d on %s by an unconfirmed run", len(k.store.All(k.to)), k.to)
 	}
 }
 
-// resume goes on with the run, twice if messages were out of reach, and checks what has become of them.
+// resume resumes the run, twice if messages were invisible, and checks the result.
 func (k *killing) resume(t *testing.T, runs, id string) {
 	t.Helper()
 	a := accountIn(&tap{Store: k.store, after: func(operation string) error { k.present(t)(operation); return nil }}, runs)
@@ -219,13 +219,13 @@ func (k *killing) resume(t *testing.T, runs, id string) {
 		t.Errorf("resume: %v", err)
 	}
 	if !r.Finished() {
-		<-time.After(leasesEnd)
+		advance(leasesEnd)
 		if r, err = a.Resume(context.Background(), id); err != nil || !r.Finished() {
 			t.Errorf("resume again: %+v, %v", r, err)
 		}
 	}
-	if r.Skipped > 0 && k.to != "" && k.from != mainQueue { // there a function app may have it
-		t.Errorf("%d were skipped, though nobody else was there: %q", r.Skipped, r.Why)
+	if r.Skipped > 0 && k.to != "" && k.from != mainQueue { // from there a function app may have received it
+		t.Errorf("%d were skipped, though nobody else received messages: %q", r.Skipped, r.Why)
 	}
 	if _, err := a.Resume(context.Background(), id); !errors.Is(err, poison.ErrNothingLeft) {
 		t.Errorf("after the end resume says: %v", err)
@@ -240,7 +240,7 @@ func (k *killing) resume(t *testing.T, runs, id string) {
 	k.arrived(t, runs, id, r)
 }
 
-// arrived checks that each message is at its place once, but for those of which the journal says more.
+// arrived checks that each message arrived once, except for the duplicates that the journal admits.
 func (k *killing) arrived(t *testing.T, runs, id string, r poison.Result) {
 	t.Helper()
 	counts := calls(k.store, k.to, k.from)
@@ -267,14 +267,14 @@ func (k *killing) arrived(t *testing.T, runs, id string, r poison.Result) {
 		}
 	}
 	if more > inFlight*k.kills {
-		t.Errorf("%d too many after %d kills", more, k.kills)
+		t.Errorf("%d duplicates after %d kills", more, k.kills)
 	}
 	if r.Run != "" && r.Twice < twice {
 		t.Errorf("%d arrived more than once, the result says %d", twice, r.Twice)
 	}
 }
 
-// deleted checks that messages are gone, and all of them in the file.
+// deleted checks that the messages are deleted, and that the file has all of them.
 func (k *killing) deleted(t *testing.T, runs string) {
 	t.Helper()
 	if n := len(k.store.All(k.from)); n > 0 {

@@ -6,15 +6,14 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"asynccaller/handler/internal/poison"
 )
 
 var errNoAnswer = errors.New("connection reset by peer")
 
-// TestLostAnswer: storage carries an operation out, and the answer does not arrive. Nothing is lost, and
-// what is there twice is counted.
+// TestLostAnswer loses the answer of an operation that storage has carried out, and checks that no message is lost
+// and that duplicates are counted.
 func TestLostAnswer(t *testing.T) {
 	const messages = 10
 	for _, c := range killedCommands() {
@@ -57,7 +56,7 @@ func loseAnswer(t *testing.T, c killed, messages int, operation string, nth int)
 	if err != nil {
 		t.Fatalf("execute: %+v, %v", r, err)
 	}
-	<-time.After(leasesEnd)
+	advance(leasesEnd)
 	if !r.Finished() {
 		if r, err = a.Resume(ctx, r.Run); err != nil || !r.Finished() {
 			t.Fatalf("resume: %+v, %v", r, err)
@@ -77,15 +76,15 @@ func loseAnswer(t *testing.T, c killed, messages int, operation string, nth int)
 		return
 	}
 	if there := calls(store, c.from, c.to); len(there) != messages {
-		t.Errorf("%d of %d messages are anywhere", len(there), messages)
+		t.Errorf("%d of %d messages exist", len(there), messages)
 	}
 	if more := len(store.All(c.to)) - r.Done; more > r.Twice || r.Twice > 1 {
 		t.Errorf("%d more than were moved: %+v", more, r)
 	}
 }
 
-// TestStorageAway: storage is away for longer than an operation is tried. The run ends with the error, and
-// is resumed when storage is back.
+// TestStorageAway checks that a run ends with an error if storage is unavailable for longer than the retries last,
+// and can be resumed later.
 func TestStorageAway(t *testing.T) {
 	for _, operation := range []string{"put", "delete"} {
 		t.Run(operation, func(t *testing.T) {
@@ -108,7 +107,7 @@ func TestStorageAway(t *testing.T) {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				a.Store = store
-				<-time.After(leasesEnd)
+				advance(leasesEnd)
 				if r, err = a.Resume(t.Context(), r.Run); err != nil || !r.Finished() || r.Done != 20 {
 					t.Fatalf("%+v, %v", r, err)
 				}

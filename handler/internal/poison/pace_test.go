@@ -17,12 +17,12 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// app is a function app that reads the main queue.
+// app simulates a function app that reads the main queue.
 type app struct {
 	store *memory.Store
-	// does says what becomes of a call: "deliver", "fail", "retry" or "ignore".
+	// does returns the result of a call: "deliver", "fail", "retry" or "ignore".
 	does func(requestID string) string
-	// takes is how long a call takes.
+	// takes is the duration of a call.
 	takes time.Duration
 }
 
@@ -111,7 +111,7 @@ func TestCanary(t *testing.T) {
 		does  string // empty: no app runs
 		takes time.Duration
 		pace  journal.Pace
-		want  string // empty: the canaries pass
+		want  string // the problem; empty if the canaries pass
 	}{
 		"delivered":           {does: "deliver"},
 		"delivered_slowly":    {does: "deliver", takes: 20 * time.Second},
@@ -155,7 +155,7 @@ func TestCanary(t *testing.T) {
 	}
 }
 
-// TestCanaryResumed: a run that its canaries have stopped goes on when they are delivered.
+// TestCanaryResumed checks that a run that its canaries have stopped can be resumed.
 func TestCanaryResumed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 30)
@@ -169,14 +169,14 @@ func TestCanaryResumed(t *testing.T) {
 		if err != nil || !r.Finished() || r.Done != 30 || r.Twice != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
-		<-time.After(time.Minute)
+		advance(time.Minute)
 		if n := len(store.All(mainQueue)) + len(store.All(poisonQueue)); n > 0 {
 			t.Errorf("%d are left", n)
 		}
 	})
 }
 
-// TestStopAt: a run stops when more than a share of what it sent comes back, and only then.
+// TestStopAt checks that a run stops if and only if more than a share of the sent messages comes back.
 func TestStopAt(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails  int // of ten
@@ -233,7 +233,7 @@ func TestRate(t *testing.T) {
 			t.Errorf("50 messages at 10 a second took %v", took)
 		}
 		if r.Done != 50 || said.advanced != 50 {
-			t.Errorf("%+v, told %d", r, said.advanced)
+			t.Errorf("%+v, reported %d", r, said.advanced)
 		}
 		inSecond := map[int64]int{}
 		for _, m := range store.All(mainQueue) {

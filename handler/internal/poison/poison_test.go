@@ -18,7 +18,7 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// mixed has one message of every kind on the poison queue, and one on another.
+// mixed returns a store with every kind of message on the poison queue, and messages on other queues.
 func mixed(t *testing.T) *memory.Store {
 	t.Helper()
 	store := newQueues(t, 3)
@@ -37,7 +37,7 @@ func mixed(t *testing.T) *memory.Store {
 	return store
 }
 
-// found names messages shortly: the request id, or the reason of those that have none.
+// found returns the request ID of a message or, if it has none, its reason.
 func found(m inspect.Message) string {
 	if m.RequestID == "" {
 		return m.Reason
@@ -98,10 +98,10 @@ func TestListRefused(t *testing.T) {
 		t.Errorf("move to a live queue: %v", err)
 	}
 	if _, err := a.PlanMove(t.Context(), poison.Source{}, "No Queue"); err == nil {
-		t.Error("move to what is no queue's name")
+		t.Error("move to an invalid name")
 	}
 	if _, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{To: "No Queue"}); err == nil {
-		t.Error("requeue to what is no queue's name")
+		t.Error("requeue to an invalid name")
 	}
 	if n := len(must(a.Runs.List())); n != 0 {
 		t.Errorf("%d journals of runs that were refused", n)
@@ -112,7 +112,7 @@ func TestQueues(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
 		began := time.Now().UTC()
-		<-time.After(time.Hour)
+		advance(time.Hour)
 		put(t, store, "other-poison", deadLetter("later", "other"), 0)
 		must(store.Receive(t.Context(), "other-poison", 1, time.Minute))
 		got, err := newAccount(t, store).Queues(t.Context())
@@ -150,7 +150,7 @@ func TestFind(t *testing.T) {
 		}
 		wantError(t, err, store.All(poisonQueue)[0].ID, poisonQueue)
 		if _, err = a.Find(t.Context(), poison.Source{}, first.ID[:8]); !errors.Is(err, poison.ErrAmbiguous) {
-			t.Errorf("what all ids begin with: %v", err)
+			t.Errorf("a common prefix: %v", err)
 		}
 		_, err = a.Find(t.Context(), poison.Source{}, "nobody\x1b[31m")
 		if !errors.Is(err, poison.ErrNothing) || strings.Contains(err.Error(), "\x1b") {
@@ -162,7 +162,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestPlan: a plan takes what is meant and nothing else, and changes nothing.
+// TestPlan checks that a plan leases only the selected messages, and changes nothing.
 func TestPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -176,23 +176,23 @@ func TestPlan(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		p.RenewLeases(ctx)
-		<-time.After(3 * time.Hour)
+		advance(3 * time.Hour)
 		away := hidden(store, poisonQueue)
 		if len(away) != meant || len(store.All(parking)) > 0 {
-			t.Errorf("%d are away, %d written, before anybody agreed", len(away), len(store.All(parking)))
+			t.Errorf("%d are leased, %d written, before the confirmation", len(away), len(store.All(parking)))
 		}
 		for _, m := range store.All(poisonQueue) {
 			if strings.HasPrefix(requestID(m.Text), "r1") != slices.Contains(away, m.ID) {
-				t.Errorf("%s is away: %v", requestID(m.Text), slices.Contains(away, m.ID))
+				t.Errorf("%s is leased: %v", requestID(m.Text), slices.Contains(away, m.ID))
 			}
 		}
 		p.Discard(ctx)
-		<-time.After(10 * time.Second)
+		advance(10 * time.Second)
 		if len(hidden(store, poisonQueue)) > 0 || !slices.Equal(texts(store, poisonQueue), before) {
 			t.Errorf("after discard %d are hidden", len(hidden(store, poisonQueue)))
 		}
 		if _, err := a.Resume(ctx, p.Run); err == nil {
-			t.Error("a plan that was discarded was resumed")
+			t.Error("a discarded plan was resumed")
 		}
 	})
 }
@@ -202,14 +202,14 @@ func TestPlanLimit(t *testing.T) {
 		store := newQueues(t, 100)
 		a := newAccount(t, store)
 		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), poison.Source{Limit: 40}, parking)))
-		<-time.After(10 * time.Second)
+		advance(10 * time.Second)
 		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 || len(hidden(store, poisonQueue)) > 0 {
 			t.Errorf("%+v; %d moved, %d left, %d of them hidden", r, len(store.All(parking)), len(store.All(poisonQueue)), len(hidden(store, poisonQueue)))
 		}
 	})
 }
 
-// TestRequeue: what can be sent again is, each to its queue; the rest is left alone and said why.
+// TestRequeue checks that messages are sent to their own queues, and that the refused ones have a reason.
 func TestRequeue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -241,7 +241,7 @@ func TestRequeue(t *testing.T) {
 	})
 }
 
-// TestHome: a message is believed where it belongs only if a function app reads that queue.
+// TestHome checks that the queue that a dead letter names is used only if a function app reads it.
 func TestHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -287,7 +287,7 @@ func TestHome(t *testing.T) {
 	})
 }
 
-// TestCancelled: at Ctrl-C what has begun is finished, the rest is given back at once, and left for later.
+// TestCancelled checks that a cancelled run completes the steps that it has begun and releases the rest at once.
 func TestCancelled(t *testing.T) {
 	for _, operation := range []string{"put", "delete"} {
 		t.Run(operation, func(t *testing.T) {
@@ -308,7 +308,7 @@ func TestCancelled(t *testing.T) {
 				if err != nil || r.Both != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
 				}
-				<-time.After(10 * time.Second)
+				advance(10 * time.Second)
 				if len(store.All(poisonQueue)) != r.Left || len(hidden(store, poisonQueue)) > 0 || len(calls(store, parking)) != r.Done {
 					t.Errorf("%d left, %d of them hidden, %d moved: %+v",
 						len(store.All(poisonQueue)), len(hidden(store, poisonQueue)), len(calls(store, parking)), r)
@@ -327,7 +327,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestTakenMeanwhile: what somebody else takes between plan and run is left to him.
+// TestTakenMeanwhile checks that a run skips messages that somebody else receives after the plan.
 func TestTakenMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -339,7 +339,7 @@ func TestTakenMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		<-time.After(time.Hour) // nobody held them
+		advance(time.Hour) // nobody renews the leases
 		must(store.Receive(ctx, poisonQueue, 2, time.Hour))
 		r, err := p.Execute(ctx)
 		if err != nil || r.Done != 5 || r.Skipped+r.Left != 5 {
@@ -360,9 +360,9 @@ func TestSummaries(t *testing.T) {
 			t.Errorf("no run yet: %+v, %v", got, err)
 		}
 		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking)))
-		<-time.After(time.Second)
+		advance(time.Second)
 		undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, move.Run)))
-		<-time.After(time.Second)
+		advance(time.Second)
 		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, parking))
 		defer open.Discard(ctx)
 		var got []string

@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// TestExportImport: what is exported and imported is the same, byte for byte, and never expires.
+// TestExportImport checks that imported messages equal the exported ones byte for byte, and never expire.
 func TestExportImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -95,7 +95,7 @@ func TestImportRefused(t *testing.T) {
 	}
 }
 
-// TestCSV: no text of a message is a formula to a spreadsheet.
+// TestCSV checks that no text of a message can be a formula in a spreadsheet.
 func TestCSV(t *testing.T) {
 	var out bytes.Buffer
 	file := must(poison.NewCSVWriter(&out))
@@ -130,8 +130,8 @@ func TestCSV(t *testing.T) {
 	}
 }
 
-// TestBackup: messages are exported before they are deleted, to a file that nobody else reads; a file that
-// is there already stays as it is.
+// TestBackup checks that messages are exported to a private file before they are deleted, and that an existing file
+// is not overwritten.
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -141,13 +141,13 @@ func TestBackup(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "backup")
 		p := mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}))
 		if about, err := os.Stat(path); err != nil || about.Mode() != 0o600 || p.Backup != path {
-			t.Errorf("%v, %v, told %q", about, err, p.Backup)
+			t.Errorf("%v, %v, reported %q", about, err, p.Backup)
 		}
 		p.Discard(ctx)
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the file of a plan that was discarded: %v", err)
+			t.Errorf("the file of a discarded plan: %v", err)
 		}
-		<-time.After(10 * time.Second)
+		advance(10 * time.Second)
 		r := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path})))
 		if len(store.All(poisonQueue)) > 0 || r.Done != 10 {
 			t.Errorf("%d are left, %+v", len(store.All(poisonQueue)), r)
@@ -165,7 +165,7 @@ func TestBackup(t *testing.T) {
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
 		if _, err := a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}); !errors.Is(err, os.ErrExist) {
-			t.Errorf("a file that is there already: %v", err)
+			t.Errorf("an existing file: %v", err)
 		}
 		if after := must(os.ReadFile(path)); !bytes.Equal(after, content) {
 			t.Error("the file has changed")
@@ -173,18 +173,17 @@ func TestBackup(t *testing.T) {
 		p = mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))
 		execute(t, p)
 		if p.Backup != "" || len(glob(t, string(a.Runs), "*.export")) > 0 {
-			t.Errorf("a backup that was not wanted: %q", p.Backup)
+			t.Errorf("an unwanted backup: %q", p.Backup)
 		}
 		for _, journal := range glob(t, string(a.Runs), "*-delete-*.jsonl") {
 			if strings.Contains(journal, p.Run) && bytes.Contains(must(os.ReadFile(journal)), []byte(deadLetter("x", mainQueue))) {
-				t.Error("the journal has a copy that was not wanted")
+				t.Error("the journal has an unwanted copy")
 			}
 		}
 	})
 }
 
-// FuzzReadRecords: whatever a file holds, reading it ends, its error can be shown, and what was read can be
-// written and read again.
+// FuzzReadRecords checks that the error for any file is printable, and that records can be written and read again.
 func FuzzReadRecords(f *testing.F) {
 	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`, `{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
 		f.Add([]byte(seed))

@@ -18,7 +18,7 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// TestUndo: every run is rescheduled, byte for byte, and so is its undo.
+// TestUndo checks that an undo restores the messages of every run byte for byte, and that it can be undone as well.
 func TestUndo(t *testing.T) {
 	all := poison.Source{}
 	for name, plan := range map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
@@ -74,7 +74,7 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// contents are all texts by queue.
+// contents returns all texts by queue.
 func contents(store *memory.Store) string {
 	var b strings.Builder
 	for _, name := range []string{mainQueue, poisonQueue, parking} {
@@ -85,7 +85,7 @@ func contents(store *memory.Store) string {
 	return b.String()
 }
 
-// TestUndoTaken: what the function app has taken is not reschedule, and is said.
+// TestUndoTaken checks that an undo skips and reports the messages that the function app has received.
 func TestUndoTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -136,7 +136,7 @@ func TestUndoRefused(t *testing.T) {
 		a := newAccount(t, store)
 		_, err := a.PlanUndo(ctx, "20260101-000000-move-abcd")
 		if !errors.Is(err, journal.ErrNoRun) {
-			t.Errorf("a run that never was: %v", err)
+			t.Errorf("an unknown run: %v", err)
 		}
 		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))).Run
 		_, err = a.PlanUndo(ctx, kept)
@@ -146,7 +146,7 @@ func TestUndoRefused(t *testing.T) {
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
 		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
 		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
-			t.Errorf("a run that is under way: %v", err)
+			t.Errorf("a running run: %v", err)
 		}
 		run := execute(t, p).Run
 		other := *a
@@ -162,8 +162,7 @@ func TestUndoRefused(t *testing.T) {
 	})
 }
 
-// interrupted carries out a move or a delete that is killed at the given deletion, after
-// or before it took effect.
+// interrupted carries out a move or a delete that is killed at the given deletion, before or after its effect.
 func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, run string) {
 	t.Helper()
 	first := newAccount(t, store)
@@ -194,7 +193,7 @@ func interrupted(t *testing.T, store *memory.Store, command string, deletion int
 	return accountIn(store, k.to), p.Run
 }
 
-// TestUndoInterrupted: a run that was killed is undone as far as it came, wherever its messages are.
+// TestUndoInterrupted checks that an undo of a killed run restores all messages, wherever they are.
 func TestUndoInterrupted(t *testing.T) {
 	for _, command := range []string{"move", "delete"} {
 		for deletion := 1; deletion <= 20; deletion++ {
@@ -214,7 +213,7 @@ func undoInterrupted(t *testing.T, command string, deletion int, afterwards, wai
 	store := newQueues(t, 20)
 	a, run := interrupted(t, store, command, deletion, afterwards)
 	if wait {
-		<-time.After(leasesEnd)
+		advance(leasesEnd)
 	}
 	refused := 0
 	switch p, err := a.PlanUndo(context.Background(), run); {
@@ -231,12 +230,12 @@ func undoInterrupted(t *testing.T, command string, deletion int, afterwards, wai
 		t.Errorf("%d are left on %s, %d were refused", n, parking, refused)
 	}
 	if more := len(store.All(poisonQueue)) - 20; more > inFlight {
-		t.Errorf("%d are there twice", more)
+		t.Errorf("%d exist twice", more)
 	}
 }
 
-// TestUndoAndResume: nobody goes on with a run while somebody else undoes it. Whichever comes first, and
-// wherever it is killed, no message is lost.
+// TestUndoAndResume checks that a run cannot be resumed during its undo, and that no message is lost wherever the undo
+// is killed.
 func TestUndoAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -253,7 +252,7 @@ func TestUndoAndResume(t *testing.T) {
 		}
 		execute(t, p)
 		if n := len(calls(store, poisonQueue, parking)); n != 20 {
-			t.Errorf("%d of 20 are anywhere", n)
+			t.Errorf("%d of 20 exist", n)
 		}
 	})
 	for _, first := range []string{"original", "undo"} {
@@ -265,7 +264,7 @@ func TestUndoAndResume(t *testing.T) {
 	}
 }
 
-// undoBegins kills an undo when it has written so many lines behind its plan, and all that they follow from.
+// undoBegins kills an undo that has written the given number of lines after its plan.
 func undoBegins(t *testing.T, first string, lines int) {
 	t.Helper()
 	ctx := context.Background()
@@ -286,14 +285,14 @@ func undoBegins(t *testing.T, first string, lines int) {
 		if _, err := survivor.Resume(ctx, id); err != nil && !errors.Is(err, poison.ErrNothingLeft) {
 			t.Errorf("resume %s: %v", id, err)
 		}
-		<-time.After(leasesEnd)
+		advance(leasesEnd)
 		if n := len(calls(store, poisonQueue, parking)); n != 20 {
-			t.Fatalf("cut behind %d lines, after the resume of %s: %d of 20 are anywhere", lines, id, n)
+			t.Fatalf("cut behind %d lines, after the resume of %s: %d of 20 exist", lines, id, n)
 		}
 	}
 }
 
-// cut leaves the first lines of a file.
+// cut keeps only the first lines of a file.
 func cut(t *testing.T, path string, lines int) {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -306,7 +305,7 @@ func cut(t *testing.T, path string, lines int) {
 	}
 }
 
-// TestResumeExpiring: a message that expires before its lease would end does not keep a run from going on.
+// TestResumeExpiring checks that a message that expires before its lease ends does not prevent a resume.
 func TestResumeExpiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -320,7 +319,7 @@ func TestResumeExpiring(t *testing.T) {
 		if err != nil {
 			t.Errorf("resume: %v", err)
 		}
-		<-time.After(leasesEnd)
+		advance(leasesEnd)
 		if !r.Finished() {
 			if r, err = a.Resume(ctx, run); err != nil {
 				t.Errorf("resume again: %v", err)
@@ -332,7 +331,7 @@ func TestResumeExpiring(t *testing.T) {
 	})
 }
 
-// TestTwoOperators: two runs at once on one queue never take the same message.
+// TestTwoOperators checks that two concurrent runs on one queue never take the same message.
 func TestTwoOperators(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()
@@ -376,7 +375,7 @@ func TestTwoOperators(t *testing.T) {
 		there := calls(store, mainQueue, parking, poisonQueue)
 		for id, copies := range there {
 			if copies != 1 {
-				t.Errorf("%s is there %d times", id, copies)
+				t.Errorf("%s exists %d times", id, copies)
 			}
 		}
 		if len(there) != 300 || len(store.All(poisonQueue)) != 0 {

@@ -44,6 +44,9 @@ func read(t *testing.T, f journal.Folder, id string) *journal.Journal {
 
 func path(f journal.Folder, id string) string { return filepath.Join(string(f), id+".jsonl") }
 
+// advance moves the clock of a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
 func check(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -64,7 +67,7 @@ func same(t *testing.T, want, got *journal.Journal) {
 
 var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
-// steps have texts that JSON must not spoil.
+// steps returns steps with texts that JSON has to escape.
 func steps() []journal.Step {
 	return []journal.Step{
 		{N: 0, From: "q-poison", ID: "m0", PopReceipt: "r0+/=", Before: "<a href=\"&\">\u2028\x7f\r\n\\", To: "q", After: "å\t\"", RequestID: "c0"},
@@ -77,7 +80,7 @@ func steps() []journal.Step {
 	}
 }
 
-// fill writes a line of every kind.
+// fill writes lines of every kind.
 func fill(t *testing.T, j *journal.Journal) {
 	t.Helper()
 	for _, s := range steps() {
@@ -105,7 +108,7 @@ func progress() []journal.Progress {
 	}
 }
 
-// TestRoundTrip: what is read is what was written, of every kind of line.
+// TestRoundTrip checks that every kind of line is read as it was written.
 func TestRoundTrip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFolder(t)
@@ -119,7 +122,7 @@ func TestRoundTrip(t *testing.T) {
 
 		h := read(t, f, j.Run.ID)
 		run.ID, run.At = j.Run.ID, now
-		same(t, j, h) // a journal that is written is in the state that its file says
+		same(t, j, h) // writing and reading lead to the same state
 		want := &journal.Journal{Run: run, Agreed: true, CanaryPassed: true, Ended: true, UndoneBy: "20261121-100000-undo-abcd"}
 		if diff := cmp.Diff(want, h, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -146,7 +149,7 @@ func TestStepText(t *testing.T) {
 	}
 }
 
-// TestPrivate: journals hold secrets.
+// TestPrivate checks that only the owner can read journals, which hold secrets.
 func TestPrivate(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
@@ -158,8 +161,8 @@ func TestPrivate(t *testing.T) {
 	}
 }
 
-// TestTorn: a journal that a kill has cut off at any byte tells what its whole lines tell, and is gone on
-// with as if nothing had happened.
+// TestTorn cuts a journal off at every byte, and checks that its complete lines count and that it can be
+// continued.
 func TestTorn(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
@@ -192,7 +195,7 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// goOn checks that lines which are appended count.
+// goOn checks that appended lines count.
 func goOn(t *testing.T, f journal.Folder, id string, steps int) {
 	t.Helper()
 	j, err := f.Reopen(id)
@@ -203,11 +206,11 @@ func goOn(t *testing.T, f journal.Folder, id string, steps int) {
 	}
 	h := read(t, f, id)
 	if !h.CanaryPassed || !h.Ended || len(h.Steps()) < steps || len(h.Steps()) > steps+1 {
-		t.Errorf("gone on with: %+v", h)
+		t.Errorf("continued: %+v", h)
 	}
 }
 
-// TestBroken: a file that is no journal is refused, by its name.
+// TestBroken checks that the error for a file that is not a journal names the file.
 func TestBroken(t *testing.T) {
 	const id = "20261121-100000-move-abcd"
 	f := journal.Folder(t.TempDir())
@@ -233,7 +236,7 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// TestBusy: a run is carried out by one process at a time.
+// TestBusy checks that only one process at a time can open a journal for writing.
 func TestBusy(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
@@ -246,7 +249,7 @@ func TestBusy(t *testing.T) {
 	j, err = f.Reopen(j.Run.ID)
 	check(t, err)
 	if _, err := f.Reopen(j.Run.ID); !errors.Is(err, journal.ErrBusy) {
-		t.Errorf("while it is gone on with: %v", err)
+		t.Errorf("while it is continued: %v", err)
 	}
 	check(t, j.Close())
 
@@ -281,7 +284,7 @@ func TestBadID(t *testing.T) {
 	for _, id := range []string{
 		"", ".", "..", "../x", "/etc/passwd", "20261121-100000-move-abcd/../../x", "20261121-100000-move-abcd.jsonl",
 		"20261121-100000-move-abcd\n", "20261121-100000-MOVE-abcd", "20261121-100000-move-" + strings.Repeat("a", 1000), "\x1b[31m",
-		"20261121-100000-move-abcd", // none of that name
+		"20261121-100000-move-abcd", // does not exist
 	} {
 		for does, do := range map[string]func() error{
 			"read":   func() error { _, err := f.Read(id); return err },
@@ -303,7 +306,7 @@ func TestList(t *testing.T) {
 	f := newFolder(t)
 	ids, err := f.List()
 	if err != nil || len(ids) != 0 {
-		t.Errorf("a folder that is not there: %q, %v", ids, err)
+		t.Errorf("a missing folder: %q, %v", ids, err)
 	}
 	var want []string
 	synctest.Test(t, func(t *testing.T) {
@@ -311,12 +314,12 @@ func TestList(t *testing.T) {
 			j := begin(t, f, journal.Run{Command: command})
 			check(t, j.Close())
 			want = append([]string{j.Run.ID}, want...)
-			<-time.After(time.Second)
+			advance(time.Second)
 		}
 		j := begin(t, f, journal.Run{Command: "import"})
 		check(t, j.Discard())
 		if _, err := f.Read(j.Run.ID); !errors.Is(err, journal.ErrNoRun) {
-			t.Errorf("a journal that was discarded: %v", err)
+			t.Errorf("a discarded journal: %v", err)
 		}
 	})
 	for _, name := range []string{"notes.jsonl", "20261121-100000-deleted-123.export"} {
@@ -329,17 +332,17 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestDiskFull: after a line that could not be written none is: half of it may stand there.
+// TestDiskFull checks that a journal writes no more lines after an error, because the last one may be incomplete.
 func TestDiskFull(t *testing.T) {
 	f := newFolder(t)
 	j := begin(t, f, journal.Run{Command: "move"})
-	check(t, j.Close()) // writing on a file that is closed fails, as on a full disk
+	check(t, j.Close()) // a write to a closed file fails, as on a full disk
 	failure := j.Enter(0, journal.Begun)
 	if failure == nil || !strings.Contains(failure.Error(), path(f, j.Run.ID)) {
-		t.Fatalf("a line that could not be written: %v", failure)
+		t.Fatalf("a failed line: %v", failure)
 	}
 	if err := j.Go(); !errors.Is(err, failure) {
-		t.Errorf("the line after it: %v", err)
+		t.Errorf("the next line: %v", err)
 	}
 }
 
@@ -359,7 +362,7 @@ func TestDefault(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever a file holds, reading it ends, and what is read can be asked for and gone on with.
+// FuzzRead checks that any journal that can be read has valid steps and can be continued.
 func FuzzRead(f *testing.F) {
 	run := `{"is":"run","run":"20261121-100000-move-abcd"}` + "\n"
 	for _, seed := range []string{
@@ -392,7 +395,7 @@ func FuzzRead(f *testing.F) {
 		check(t, j.Go(), j.Close())
 		after := read(t, folder, id)
 		if !after.Agreed || len(after.Steps()) < len(h.Steps()) {
-			t.Errorf("agreed to: %v, %d steps of %d", after.Agreed, len(after.Steps()), len(h.Steps()))
+			t.Errorf("confirmed: %v, %d steps of %d", after.Agreed, len(after.Steps()), len(h.Steps()))
 		}
 	})
 }

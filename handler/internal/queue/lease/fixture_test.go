@@ -51,8 +51,11 @@ func take(t *testing.T, h *lease.Holder, total int, s lease.Selection) {
 	}
 }
 
-// away counts the invisible messages.
-func away(store *memory.Store) (n int) {
+// advance moves the clock of a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
+// leased counts the invisible messages.
+func leased(store *memory.Store) (n int) {
 	for _, m := range store.All(poisonQueue) {
 		if m.NextVisibleAt.After(time.Now()) {
 			n++

@@ -16,29 +16,29 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 )
 
-// TestRenew: what is chosen stays away for hours, what is not is left alone, and each new receipt is told.
+// TestRenew checks that selected messages stay leased for hours, and that each new receipt is reported.
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 100)
-		told := map[string]string{}
+		reported := map[string]string{}
 		var mu sync.Mutex
 		h := newHolder(t, store, func(m *lease.Message, popReceipt string) {
 			mu.Lock()
 			defer mu.Unlock()
-			told[m.ID] = popReceipt
+			reported[m.ID] = popReceipt
 		})
 		take(t, h, 100, all(map[string]int{}))
 		stop := h.Renew(context.Background())
 		for range 36 {
-			<-time.After(5 * time.Minute)
-			if away(store) != 100 {
-				t.Fatalf("%d are away after %v", away(store), time.Now())
+			advance(5 * time.Minute)
+			if leased(store) != 100 {
+				t.Fatalf("%d are leased after %v", leased(store), time.Now())
 			}
 		}
 		stop()
 		for _, m := range store.All(poisonQueue) {
-			if told[m.ID] != m.PopReceipt {
-				t.Errorf("%s: told %q, it is %q", m.ID, told[m.ID], m.PopReceipt)
+			if reported[m.ID] != m.PopReceipt {
+				t.Errorf("%s: reported %q, it is %q", m.ID, reported[m.ID], m.PopReceipt)
 			}
 			if m.DequeueCount != 1 {
 				t.Errorf("%s was received %d times", m.ID, m.DequeueCount)
@@ -50,7 +50,7 @@ func TestRenew(t *testing.T) {
 	})
 }
 
-// TestRenewBesideDelete: one message whose deletion hangs does not keep the others from being renewed.
+// TestRenewBesideDelete checks that a slow deletion does not prevent renewals of other messages.
 func TestRenewBesideDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &store{Store: newQueue(t, 3), before: func(operation string, _ int) error {
@@ -61,7 +61,7 @@ func TestRenewBesideDelete(t *testing.T) {
 		}}
 		h := newHolder(t, down, nil)
 		take(t, h, 3, all(map[string]int{}))
-		<-time.After(long - time.Minute)
+		advance(long - time.Minute)
 		ids := down.All(poisonQueue)
 		failed := make(chan error)
 		go func() { failed <- h.Delete(context.Background(), h.Find(poisonQueue, ids[0].ID)) }()
@@ -69,7 +69,7 @@ func TestRenewBesideDelete(t *testing.T) {
 		h.RenewDue(t.Context())
 		for _, m := range down.All(poisonQueue) {
 			if left := time.Until(m.NextVisibleAt); m.ID != ids[0].ID && left < long-time.Second {
-				t.Errorf("%s is away for %v more", m.ID, left)
+				t.Errorf("%s is leased for %v more", m.ID, left)
 			}
 		}
 		if err := <-failed; err == nil {
@@ -78,7 +78,7 @@ func TestRenewBesideDelete(t *testing.T) {
 	})
 }
 
-// TestAdopt: what an earlier run took is ours by its receipt, unless somebody had it since.
+// TestAdopt checks that an adopted message is ours, unless its receipt is stale.
 func TestAdopt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -87,8 +87,8 @@ func TestAdopt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := ""
-		h := newHolder(t, store, func(_ *lease.Message, popReceipt string) { told = popReceipt })
+		reported := ""
+		h := newHolder(t, store, func(_ *lease.Message, popReceipt string) { reported = popReceipt })
 		adopt := func(i int, popReceipt, text string) *lease.Message {
 			m, err := h.Adopt(i, poisonQueue, taken[i].ID, popReceipt, text)
 			if err != nil {
@@ -97,24 +97,24 @@ func TestAdopt(t *testing.T) {
 			return m
 		}
 		m := adopt(0, taken[0].PopReceipt, taken[0].Text)
-		if err := h.Ensure(ctx, m); err != nil || told != m.PopReceipt() || told == taken[0].PopReceipt {
-			t.Errorf("a receipt that counts: %v, told %q", err, told)
+		if err := h.Ensure(ctx, m); err != nil || reported != m.PopReceipt() || reported == taken[0].PopReceipt {
+			t.Errorf("a valid receipt: %v, reported %q", err, reported)
 		}
 		if left := time.Until(store.All(poisonQueue)[2].NextVisibleAt); left != long {
-			t.Errorf("it is ours for %v", left)
+			t.Errorf("the lease is %v", left)
 		}
 		m = adopt(1, "stale", taken[1].Text)
 		if err := h.Ensure(ctx, m); !errors.Is(err, lease.ErrLost) || h.Find(poisonQueue, m.ID) != nil {
 			t.Errorf("a stale receipt: %v, still held: %v", err, h.Find(poisonQueue, m.ID) != nil)
 		}
 		if err := h.Delete(ctx, m); !errors.Is(err, lease.ErrLost) {
-			t.Errorf("delete of what is lost: %v", err)
+			t.Errorf("delete of a lost message: %v", err)
 		}
 		m = adopt(1, "stale", taken[1].Text)
 		if err := h.Delete(ctx, m); !errors.Is(err, lease.ErrLost) {
 			t.Errorf("delete by a stale receipt: %v", err)
 		}
-		m = adopt(2, taken[2].PopReceipt, "") // its text is not known
+		m = adopt(2, taken[2].PopReceipt, "") // its text is unknown
 		h.RenewDue(ctx)
 		if err := h.Delete(ctx, m); err != nil {
 			t.Errorf("delete without a text: %v", err)
@@ -134,27 +134,27 @@ func TestGiveBack(t *testing.T) {
 		take(t, h, 100, all(map[string]int{}))
 		m := h.Find(poisonQueue, store.All(poisonQueue)[0].ID)
 		h.Release(t.Context(), m)
-		if away(store) != 99 {
-			t.Errorf("%d are away", away(store))
+		if leased(store) != 99 {
+			t.Errorf("%d are leased", leased(store))
 		}
 		if err := h.Ensure(t.Context(), m); !errors.Is(err, lease.ErrLost) {
-			t.Errorf("what was given back is still ours: %v", err)
+			t.Errorf("a released message is still ours: %v", err)
 		}
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
 		h.Close(ended)
-		if away(store) != 0 {
-			t.Errorf("%d are away after the end", away(store))
+		if leased(store) != 0 {
+			t.Errorf("%d are leased after the end", leased(store))
 		}
 		for _, m := range store.All(poisonQueue) {
 			if !strings.HasPrefix(m.Text, "text ") {
-				t.Errorf("given back as %q", m.Text)
+				t.Errorf("released as %q", m.Text)
 			}
 		}
 	})
 }
 
-// TestPersistent: a store that fails for a while, before or after it does something, is asked again.
+// TestPersistent checks that every operation is retried if it fails temporarily, before or after its effect.
 func TestPersistent(t *testing.T) {
 	for _, operation := range []string{"peek", "receive", "update", "delete"} {
 		for _, afterwards := range []bool{false, true} {
@@ -176,7 +176,7 @@ func TestPersistent(t *testing.T) {
 					h := newHolder(t, s, nil)
 					want := 100
 					if operation == "receive" && afterwards {
-						want -= 2 * queue.MaxBatch // received twice without an answer: they are away for a while
+						want -= 2 * queue.MaxBatch // received twice without an answer, so they are invisible
 					}
 					shown := map[string]int{}
 					choice := all(shown)
@@ -188,11 +188,11 @@ func TestPersistent(t *testing.T) {
 						t.Errorf("scan: %v", err)
 					}
 					m := h.Find(poisonQueue, s.All(poisonQueue)[99].ID)
-					<-time.After(long - 10*time.Second)
+					advance(long - 10*time.Second)
 					switch err := h.Ensure(ctx, m); {
 					case operation == "update" && afterwards:
-						if !errors.Is(err, lease.ErrLost) || away(s.Store) == 0 {
-							t.Errorf("a receipt that got lost: %v", err)
+						if !errors.Is(err, lease.ErrLost) || leased(s.Store) == 0 {
+							t.Errorf("a lost receipt: %v", err)
 						}
 						return
 					case err != nil:
@@ -207,7 +207,7 @@ func TestPersistent(t *testing.T) {
 	}
 }
 
-// TestRefused: what storage will never do is not tried for a minute, and ends in the error.
+// TestRefused checks that a refused operation is not retried.
 func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		refusing := &store{Store: newQueue(t, 40), before: func(string, int) error { return queue.ErrRefused }}
@@ -225,7 +225,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// TestTakeInterrupted: what was chosen before the end of the context is held, and given back by Close.
+// TestTakeInterrupted checks that Close releases what was selected before the context ended.
 func TestTakeInterrupted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 500)
@@ -238,18 +238,18 @@ func TestTakeInterrupted(t *testing.T) {
 			}
 			return n, n%2 == 0
 		}})
-		if err == nil || away(store) < 50 {
-			t.Errorf("%d are away, %v", away(store), err)
+		if err == nil || leased(store) < 50 {
+			t.Errorf("%d are leased, %v", leased(store), err)
 		}
 		h.Close(ctx)
-		<-time.After(soon)
-		if away(store) != 0 {
-			t.Errorf("%d are away after the end", away(store))
+		advance(soon)
+		if leased(store) != 0 {
+			t.Errorf("%d are leased after the end", leased(store))
 		}
 	})
 }
 
-// TestSpool: texts are on the disk, where nobody else can read them, and nothing is left of them.
+// TestSpool checks that texts are kept in a file without a name, which disappears with the process.
 func TestSpool(t *testing.T) {
 	folder := t.TempDir()
 	t.Setenv("TMPDIR", folder)
@@ -265,7 +265,7 @@ func TestSpool(t *testing.T) {
 	h := newHolder(t, store, nil)
 	take(t, h, 20, all(map[string]int{}))
 	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
-		t.Errorf("%v, %v stand in the folder", files, err)
+		t.Errorf("%v, %v in the folder", files, err)
 	}
 	for _, m := range store.All(poisonQueue) {
 		if text, err := h.Text(h.Find(poisonQueue, m.ID)); err != nil || text != m.Text {
@@ -274,6 +274,6 @@ func TestSpool(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", folder+"/not there")
 	if _, err := lease.New(store, nil); err == nil || !strings.Contains(err.Error(), "temporary file") {
-		t.Errorf("no place for the texts: %v", err)
+		t.Errorf("no folder for the texts: %v", err)
 	}
 }

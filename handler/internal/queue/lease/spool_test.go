@@ -12,8 +12,8 @@ func (m *Message) PopReceipt() string {
 // Text returns the message's text.
 func (h *Holder) Text(m *Message) (string, error) { return h.texts.text(m.text) }
 
-// TestSpoolCutShort: a text that is not there any more is an error, never one filled up with zeros, which would
-// be written back to the queue.
+// TestSpoolCutShort checks that a missing text is an error, because zeros in its place would be written back to
+// the queue.
 func TestSpoolCutShort(t *testing.T) {
 	s, err := newSpool()
 	if err != nil {

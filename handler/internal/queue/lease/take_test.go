@@ -11,7 +11,7 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// TestTake: every message is shown once, what is chosen is kept, and the rest is visible afterwards.
+// TestTake checks that every message is shown once, that selected ones are held, and others visible afterwards.
 func TestTake(t *testing.T) {
 	for _, n := range []int{0, 1, 32, 33, 500} {
 		for _, most := range []bool{false, true} {
@@ -35,9 +35,9 @@ func TestTake(t *testing.T) {
 							t.Errorf("%s was shown %d times", id, times)
 						}
 					}
-					<-time.After(soon)
-					if away(store) != n/2 {
-						t.Errorf("%d are away, want the %d that were chosen", away(store), n/2)
+					advance(soon)
+					if leased(store) != n/2 {
+						t.Errorf("%d are leased, want the %d selected ones", leased(store), n/2)
 					}
 					for _, m := range store.All(poisonQueue) {
 						held := h.Find(poisonQueue, m.ID)
@@ -48,13 +48,13 @@ func TestTake(t *testing.T) {
 							continue
 						}
 						if text, err := h.Text(held); err != nil || text != m.Text || held.PopReceipt() != m.PopReceipt || held.Number%2 == 0 {
-							t.Errorf("held %q, %v, number %d; there is %q", text, err, held.Number, m.Text)
+							t.Errorf("held %q, %v, number %d; the queue has %q", text, err, held.Number, m.Text)
 						}
 					}
 					h.Close(t.Context())
-					<-time.After(soon)
-					if away(store) != 0 {
-						t.Errorf("%d are away after the end", away(store))
+					advance(soon)
+					if leased(store) != 0 {
+						t.Errorf("%d are leased after the end", leased(store))
 					}
 				})
 			})
@@ -62,13 +62,13 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// TestTakeSlowly: messages whose leases end while the rest is looked at come again, but are shown once.
+// TestTakeSlowly checks that messages are shown only once, even if their leases end before the queue was read.
 func TestTakeSlowly(t *testing.T) {
 	for name, keep := range map[string]bool{"chosen": true, "others": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				slow := &store{Store: newQueue(t, 1000), takes: func(operation string, call int) time.Duration {
-					if operation == "receive" && call > 4 { // nothing tells beforehand
+					if operation == "receive" && call > 4 { // after the estimate
 						return 9 * time.Second
 					}
 					return time.Millisecond
@@ -97,21 +97,21 @@ func TestTakeSlowly(t *testing.T) {
 				if !again {
 					t.Error("no lease has ended: the test shows nothing")
 				}
-				<-time.After(9*time.Second + soon) // the last answer was as slow
+				advance(9*time.Second + soon) // the last answer was slow as well
 				want := 0
 				if keep {
 					want = 1000
 				}
-				if away(slow.Store) != want {
-					t.Errorf("%d are away, want %d", away(slow.Store), want)
+				if leased(slow.Store) != want {
+					t.Errorf("%d are leased, want %d", leased(slow.Store), want)
 				}
 			})
 		})
 	}
 }
 
-// TestTakeBesideRenew: leases are looked after while messages are still being chosen. What is held is what was
-// chosen by then, as a whole: the race detector sees a message that others see half made.
+// TestTakeBesideRenew renews leases while messages are still being selected. The race detector would report a
+// message that is shared before it is complete.
 func TestTakeBesideRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 40)
@@ -124,7 +124,7 @@ func TestTakeBesideRenew(t *testing.T) {
 				t.Errorf("%s is held before it is chosen", m.ID)
 			}
 			renewing.Go(func() { h.RenewDue(t.Context()) })
-			<-time.After(time.Millisecond) // so that it runs now
+			synctest.Wait() // until it has run
 			number++
 			return number, true
 		}})
@@ -132,7 +132,7 @@ func TestTakeBesideRenew(t *testing.T) {
 		if number != 40 || len(h.All()) != 40 {
 			t.Errorf("shown %d, held %d of 40", number, len(h.All()))
 		}
-		<-time.After(long - long/4)
+		advance(long - long/4)
 		h.RenewDue(t.Context())
 		for n := 1; n <= 40; n++ {
 			if _, ok := renewed.Load(n); !ok {
@@ -157,9 +157,9 @@ func TestTakeEnough(t *testing.T) {
 			},
 			Enough: func() bool { return chosen == 40 },
 		})
-		<-time.After(soon)
-		if away(store) != 40 {
-			t.Errorf("%d are away", away(store))
+		advance(soon)
+		if leased(store) != 40 {
+			t.Errorf("%d are leased", leased(store))
 		}
 		untouched := 0
 		for _, m := range store.All(poisonQueue) {
@@ -184,7 +184,7 @@ func TestScan(t *testing.T) {
 				if err != nil || len(shown) != n {
 					t.Errorf("%d are shown, %v", len(shown), err)
 				}
-				<-time.After(soon)
+				advance(soon)
 				for i, m := range store.All(poisonQueue) {
 					if m.DequeueCount != deliveries || m.NextVisibleAt.After(time.Now()) {
 						t.Fatalf("message %d: %+v", i, m)
