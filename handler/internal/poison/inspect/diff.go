@@ -6,10 +6,9 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 )
 
-// Diff tells what differs between two contents, as [ShowContent] lays them out, line by line in the unified
-// format. It is empty when they are equal. A secret that differs is "*** (changed)" after. Contents that
-// look the same and are not, because they differ in spacing or behind what is shown, make one line that says
-// so.
+// Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are equal.
+// A secret that differs becomes "*** (changed)". If the contents differ only in spacing or beyond the limits, Diff returns
+// one line that says so.
 func Diff(before, after []byte, secrets Secrets) []byte {
 	if bytes.Equal(before, after) {
 		return nil
@@ -19,8 +18,8 @@ func Diff(before, after []byte, secrets Secrets) []byte {
 	is.before = was.hidden
 	changes := diff.Diff("before", old, "after", is.content(after))
 	if changes == nil {
-		return []byte("(they differ only in what is not shown, such as spacing)\n")
+		return []byte("(the differences are not shown: they are spacing, or beyond the limit)\n")
 	}
-	_, changes, _ = bytes.Cut(changes, []byte("\n")) // a line that names a command
+	_, changes, _ = bytes.Cut(changes, []byte("\n")) // the first line names a command
 	return changes
 }

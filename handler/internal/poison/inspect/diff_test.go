@@ -33,7 +33,7 @@ func TestDiff(t *testing.T) {
 			`-      "Host: old",` + "\n" + `-      "Cookie: ***"` + "\n" + `+      "Host: new",` + "\n" + `+      "Cookie: *** (changed)"`,
 		},
 		"json_in_string": {`{"e":"{\"key\":\"1\"}"}`, `{"e":"{\"key\":\"2\"}"}`, `+  "e": "{\"key\":\"*** (changed)\"}"`},
-		"spacing":        {`{"a":1}`, `{"a": 1}`, "(they differ only in what is not shown, such as spacing)\n"},
+		"spacing":        {`{"a":1}`, `{"a": 1}`, "(the differences are not shown: they are spacing, or beyond the limit)\n"},
 		"broken_json":    {`{"token":"1",}`, `{"token":"2",}`, "+{\"token\":*** (changed),}"},
 		"no_json":        {"token: CANARY1\nb", "token: CANARY2\nb", "-token: ***\n+token: *** (changed)\n b\n"},
 	} {

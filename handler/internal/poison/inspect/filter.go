@@ -1,7 +1,7 @@
 package inspect
 
 import (
-	"bytes"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -9,30 +9,29 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// Filter chooses messages: those that match all of its fields. A zero field matches every message; of a list
-// one entry has to match.
+// Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one of
+// its entries does.
 type Filter struct {
 	Reasons []string
-	// Statuses are latest answers; 0 is no answer.
+	// Statuses are latest answers; 0 means no answer.
 	Statuses []int
-	// Hosts and Methods are compared without their letter case. A host is a name, with any port unless it
-	// names one, or "*.suffix", which is every name below the suffix.
+	// Hosts and Methods match in any letter case. A host is a name, which matches every port unless it has one, or
+	// "*.suffix", which matches every name below the suffix.
 	Hosts, Methods []string
-	// Since and Until bound Message.Since: from the one up to, not including, the other.
+	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
 	RequestID    string
-	// ID is as [MatchID] takes it.
+	// ID is an id for [MatchID].
 	ID string
-	// Text is searched, without regard to letter case, in the content, in what of the envelope is encoded
-	// there, and in Message.Detail.
+	// Text matches in any letter case in the content, decoded or not, and in Message.Detail.
 	Text string
 	// MinAttempts is the smallest number of attempts.
 	MinAttempts int
 	Group       *Group
 }
 
-// Match reports whether the filter chooses a message. Content is what [Rules.Content] returns for it. It is
-// only looked at when Text is set, and may be nil otherwise.
+// Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text is
+// empty.
 func (f Filter) Match(m Message, content []byte) bool {
 	switch {
 	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
@@ -50,11 +49,11 @@ func (f Filter) Match(m Message, content []byte) bool {
 	return f.Text == "" || contains(m, content, f.Text)
 }
 
-// minPrefix is long enough that a prefix of a GUID hardly ever names two messages.
+// minPrefix is so long that a prefix of a GUID hardly ever matches two messages.
 const minPrefix = 8
 
-// MatchID reports whether an id names the message: it is the message's id, the request's, or the beginning of
-// the message's, at least 8 characters long. The letter case of a message's id does not count.
+// MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or more,
+// or the request id.
 func MatchID(m Message, id string) bool {
 	if id == "" {
 		return false
@@ -65,55 +64,40 @@ func MatchID(m Message, id string) bool {
 	return len(id) >= minPrefix && len(id) < len(m.ID) && strings.EqualFold(id, m.ID[:len(id)])
 }
 
-// matchHost compares a host with what a person asks for. No pattern matches a message without an envelope.
+// matchHost reports whether a host matches a pattern. No pattern matches a message without an envelope.
 func matchHost(pattern, host string) bool {
 	if host == "" {
 		return false
 	}
-	pattern = strings.ToLower(pattern)
-	name, port := splitPort(pattern)
-	hostName, hostPort := splitPort(host)
-	if port != "" && port != hostPort {
+	want, have := url.URL{Host: strings.ToLower(pattern)}, url.URL{Host: host}
+	if want.Port() != "" && want.Port() != have.Port() {
 		return false
 	}
+	name, hostName := want.Hostname(), have.Hostname()
 	if suffix, ok := strings.CutPrefix(name, "*"); ok {
 		return strings.HasPrefix(suffix, ".") && len(hostName) > len(suffix) && strings.HasSuffix(hostName, suffix)
 	}
 	return name == hostName
 }
 
-// splitPort tells the port from a host. The colons of an IPv6 address stand in brackets.
-func splitPort(host string) (name, port string) {
-	colon := strings.LastIndexByte(host, ':')
-	if colon < 0 || colon < strings.LastIndexByte(host, ']') {
-		return host, ""
-	}
-	return host[:colon], host[colon+1:]
-}
-
-// contains searches what a person may have seen of the message. An envelope is read only if the bytes as
-// they stand do not hold the text: JSON escapes quotes and more, and Nexus has the whole call in base64.
+// contains searches everything that a person may have seen of the message. JSON escapes quotes, and a Nexus envelope has the
+// whole call in base64, so it also searches the parsed envelope.
 func contains(m Message, content []byte, text string) bool {
-	wanted := strings.ToLower(text)
-	holds := func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) }
-	if holds(m.Detail) || bytes.Contains(bytes.ToLower(content), []byte(wanted)) {
-		return true
-	}
-	if m.Format == "" {
-		return false
-	}
-	e, err := envelope.Parse(content)
-	if err != nil {
-		return false
-	}
-	if holds(e.Call.URL) || holds(string(e.Call.Body)) || holds(string(e.Context)) ||
-		e.Callback != nil && holds(e.Callback.URL) || e.Latest != nil && holds(e.Latest.Text()) {
-		return true
-	}
-	for name, values := range e.Call.Header {
-		if slices.ContainsFunc(values, func(value string) bool { return holds(name + ": " + value) }) {
-			return true
+	texts := []string{m.Detail, string(content)}
+	if e, err := envelope.Parse(content); err == nil {
+		texts = append(texts, e.Call.URL, string(e.Call.Body), string(e.Context))
+		if e.Callback != nil {
+			texts = append(texts, e.Callback.URL)
+		}
+		if e.Latest != nil {
+			texts = append(texts, e.Latest.Text())
+		}
+		for name, values := range e.Call.Header {
+			for _, value := range values {
+				texts = append(texts, name+": "+value)
+			}
 		}
 	}
-	return false
+	wanted := strings.ToLower(text)
+	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) })
 }

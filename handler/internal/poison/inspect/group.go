@@ -9,44 +9,42 @@ import (
 	"time"
 )
 
-// By is what messages are grouped by.
+// By is a criterion for groups.
 type By string
 
-// The ways to group.
+// The criteria for groups.
 const (
 	ByReason By = "reason" // Message.Reason
 	ByStatus By = "status" // the latest answer
 	ByHost   By = "host"   // Message.Host
 	ByRoute  By = "route"  // Message.Route
-	ByError  By = "error"  // what went wrong, in one line without what differs from message to message
+	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
 )
 
-func ways() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError} }
-
-// ParseBy reads a way to group. Its error lists the ways.
+// ParseBy reads a criterion. Its error lists the criteria.
 func ParseBy(text string) (By, error) {
 	by := By(strings.ToLower(text))
-	if !slices.Contains(ways(), by) {
+	if !slices.Contains([]By{ByReason, ByStatus, ByHost, ByRoute, ByError}, by) {
 		return "", fmt.Errorf("cannot group by %q: want reason, status, host, route or error", shown(text, maxReason))
 	}
 	return by, nil
 }
 
-// Keys are an interface: people write them into scripts and compare them with those of last month. They may
-// not change from version to version; testdata/keys.golden holds them.
+// Keys are an interface: people use them in scripts and compare them over time. They must not change from version to
+// version; testdata/keys.golden fixes them.
 const (
 	keyNoEnvelope = "(no envelope)"
 	keyNoAnswer   = "(no answer)"
-	// keyOthers takes what comes after maxKeys different ones.
+	// keyOthers counts the messages after maxKeys different keys.
 	keyOthers = "(others)"
 	maxKey    = 200
 )
 
-// maxKeys bounds the memory that messages can take whose sender makes every key another.
+// maxKeys limits the memory if a sender gives every message another key.
 const maxKeys = 10_000
 
-// Key is what a message has in common with others of its group: printable, and at most 260 bytes. Keys stay
-// the same from version to version. An unknown way has the same key for every message.
+// Key returns the key of a message's group. It is printable and has at most 260 bytes. Keys stay the same from version to
+// version. An unknown criterion gives every message the same key.
 func (b By) Key(m Message) string {
 	switch b {
 	case ByReason:
@@ -66,7 +64,7 @@ func (b By) Key(m Message) string {
 	return ""
 }
 
-// errorKey prefers the latest attempt's own words to the reason for giving up: "expired" has many causes.
+// errorKey prefers the error of the latest attempt to the reason for giving up: "expired" has many causes.
 func errorKey(m Message) string {
 	diagnosed := m.Reason == Undecodable || m.Reason == Malformed || m.Reason == HostGaveUp
 	switch {
@@ -80,42 +78,41 @@ func errorKey(m Message) string {
 	return foldText(m.Reason)
 }
 
-// Group is the messages that have a key in common.
+// Group identifies the messages with the same key.
 type Group struct {
 	By  By
 	Key string
 }
 
-// ParseGroup reads a group as a person names it: "reason=expired".
+// ParseGroup reads a group such as "reason=expired".
 func ParseGroup(text string) (Group, error) {
-	way, key, ok := strings.Cut(text, "=")
+	criterion, key, ok := strings.Cut(text, "=")
 	if !ok || key == "" {
-		return Group{}, fmt.Errorf("%q is no group: want what it is grouped by and the key, as in reason=expired", shown(text, maxReason))
+		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired", shown(text, maxReason))
 	}
-	by, err := ParseBy(way)
+	by, err := ParseBy(criterion)
 	if err != nil {
 		return Group{}, err
 	}
 	return Group{By: by, Key: key}, nil
 }
 
-// Match reports whether a message belongs to the group. None belongs to "(others)", which is only what a
-// list had no room for.
+// Match reports whether a message belongs to the group. No message belongs to "(others)".
 func (g Group) Match(m Message) bool { return g.By.Key(m) == g.Key }
 
 // Row is one group of a list.
 type Row struct {
 	Key   string `json:"key"`
 	Count int    `json:"count"`
-	// First and Last bound Message.Since.
+	// First and Last are the earliest and the latest Message.Since.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
 	// Sample is the group's newest message.
 	Sample Message `json:"sample"`
 }
 
-// Groups counts messages by what they have in common, in bounded memory: after 10,000 different keys it
-// counts further ones under "(others)". It is not safe for concurrent use.
+// Groups counts messages by key in bounded memory: after 10,000 different keys it counts the others under "(others)". It is
+// not safe for concurrent use.
 type Groups struct {
 	by   By
 	rows map[string]*Row
@@ -145,14 +142,14 @@ func (g *Groups) Add(m Message) {
 	}
 }
 
-// Result lists the groups, the largest first, those of one size by their key.
+// Result lists the groups, the largest first, and groups of the same size by key.
 func (g *Groups) Result() []Row {
 	rows := make([]Row, 0, len(g.rows))
 	for _, row := range g.rows {
 		rows = append(rows, *row)
 	}
 	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Key, b.Key))
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key))
 	})
 	return rows
 }

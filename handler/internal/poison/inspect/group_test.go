@@ -125,7 +125,7 @@ func TestParseGroup(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"expired": `"expired" is no group`, "reason=": "is no group", "": "is no group", "color=red": `cannot group by "color"`,
+		"expired": `"expired" is not a group`, "reason=": "is not a group", "": "is not a group", "color=red": `cannot group by "color"`,
 	} {
 		if _, err := inspect.ParseGroup(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)

@@ -1,7 +1,12 @@
-// Package inspect says what a message on a poison queue is and why it is there, chooses among such
-// messages, and groups them by what they have in common. It is pure. Every byte of a message may come from
-// an attacker, so what it says of one is printable and bounded, and never a body, a header's value, a query
-// string or user info.
+// Package inspect describes poison messages: what a message is and why it is on the poison queue, which messages a
+// filter selects, how messages group, and what may be shown of their content. It is pure.
+//
+// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds a
+// body, a header's value, a query string or user info. [ShowCall], [ShowContent] and [Diff] show the content and, unless
+// the caller reveals them, mask secrets: the values of headers, JSON members and form fields with secret names, user info,
+// and the values in the queries of URLs. They find secrets also in JSON inside a string, in XML and in broken JSON, where
+// they rather hide too much. They do not find secrets without a telling name, such as a password in a sentence or an id in
+// a path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
 package inspect
 
 import (
@@ -14,22 +19,20 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// The reasons that are found out here, because nobody wrote one on the message. All others are those of the
-// dead letter: see decision.Reason.
+// The reasons of messages that carry no reason. All other reasons come from the dead letter, see decision.Reason.
 const (
-	// Undecodable: the text is not base64, so the host could not hand it over and moved it.
+	// Undecodable means that the text is not base64, so that the host could not deliver it and moved it.
 	Undecodable = "undecodable"
-	// Malformed: the content is no envelope, or one that can never be delivered. The handler writes the
-	// same word on a dead letter whose only fault is its retry policy.
+	// Malformed means that the content is not an envelope, or one that can never be delivered. The handler writes the same
+	// reason to a dead letter if only the retry policy is wrong.
 	Malformed = string(decision.Malformed)
-	// HostGaveUp: a good envelope on which no failure is recorded. The host moved it after it had been
-	// delivered in vain as often as host.json's maxDequeueCount says.
+	// HostGaveUp means a valid envelope without a recorded failure. The host moved it after maxDequeueCount deliveries.
 	HostGaveUp = "host_gave_up"
-	// Unknown: a dead letter that gives no reason.
+	// Unknown means a dead letter without a reason.
 	Unknown = "unknown"
 )
 
-// How much of what a sender may have written is kept, in bytes.
+// The limits of texts that a sender may have written, in bytes.
 const (
 	maxReason = 64
 	maxDetail = 300
@@ -40,56 +43,52 @@ const (
 	maxPath   = 512
 )
 
-// Message is what is known of a message on a poison queue. It is what `--json` prints and what an export
-// carries. Its texts are printable and bounded, and share no memory with the message that they were read
-// from, so that many can be kept.
+// Message describes a message on a poison queue. `--json` prints it, and an export contains it. Its texts are printable and
+// bounded, and do not share memory with the message, so that a caller can keep many.
 type Message struct {
-	// Queue is the poison queue, ID the message's id there.
+	// Queue is the poison queue. ID is the message's id there.
 	Queue      string    `json:"queue"`
 	ID         string    `json:"id"`
 	InsertedAt time.Time `json:"insertedAt"`
-	// ExpiresAt is when storage deletes the message; zero for never. What the host moved expires after
-	// 7 days, what the handler wrote does not.
+	// ExpiresAt is when storage deletes the message; zero means never. Messages that the host moved expire after 7 days.
 	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	DequeueCount int64     `json:"dequeueCount"`
-	// Main is the queue that the message belongs back to: the one that the dead letter names, if a message
-	// can stand there, else Queue without "-poison".
+	// Main is the queue that the message came from: the queue of the dead letter if that is a valid main queue, otherwise
+	// Queue without the suffix.
 	Main string `json:"main"`
-	// Reason is why it is here, in one word: one of the constants, or what the dead letter says. Detail
-	// tells the same in words, in at most 300 bytes.
+	// Reason is one of the constants, or the reason of the dead letter. Detail explains it in at most 300 bytes.
 	Reason string `json:"reason"`
 	Detail string `json:"detail,omitempty"`
-	// Since is when it was given up, or InsertedAt where nothing credible is known of that.
+	// Since is when the handler gave up, or InsertedAt if no credible time is known.
 	Since time.Time `json:"since"`
-	// Format is empty when the content is no envelope. It is set when the text is one but not in base64.
+	// Format is empty if the content is not an envelope. It is set if the text itself is an envelope without base64.
 	Format envelope.Format `json:"format,omitempty"`
-	// RequestID is the sender's, empty when it gave none. Of a malformed message it is a guess.
+	// RequestID is the sender's, or empty. For a malformed message it is a guess.
 	RequestID    string `json:"requestId,omitempty"`
 	Organization string `json:"organization,omitempty"`
 	Environment  string `json:"environment,omitempty"`
-	// Attempts is the number of calls made; Status is the latest answer, 0 when there was none. Error is
-	// what went wrong with the latest attempt, in a word or two, when that brought no answer.
+	// Attempts is the number of calls made. Status is the latest answer; 0 means none. Error is the short error of the
+	// latest attempt if that had no answer.
 	Attempts int    `json:"attempts"`
 	Status   int    `json:"status,omitempty"`
 	Error    string `json:"error,omitempty"`
-	// Method, Host, Path and Route are the call's, empty when there is no envelope. Host is in lower case,
-	// with a port if the URL has one. Path is escaped as in the URL and cut at 512 bytes; a URL without
-	// one has "/". See [Route].
+	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port if
+	// the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
 	Method string `json:"method,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Route  string `json:"route,omitempty"`
-	// Bytes is the size of the content, decoded, or of the text where that cannot be decoded.
+	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
 	Bytes int `json:"bytes"`
 }
 
-// Rules is what must be known to tell whether a message could be delivered.
+// Rules are the rules of the handler that decide whether a message can be delivered.
 type Rules struct {
 	Encoding queue.Encoding
 	Decision decision.Rules
 }
 
-// Content is what a message's text holds: the decoded bytes or, where the text cannot be decoded, its own.
+// Content returns the decoded content of a message's text, or the text itself if it cannot be decoded.
 func (r Rules) Content(text string) []byte {
 	content, err := r.Encoding.Decode(text)
 	if err != nil {
@@ -98,10 +97,10 @@ func (r Rules) Content(text string) []byte {
 	return content
 }
 
-// Read says what is known of a message that stands on the named poison queue. It never fails: whatever the
-// message is, it says so. It takes the queue's name and what storage says of the message as they are.
+// Read describes a message on the named poison queue, whatever it contains. It trusts the name of the queue and the
+// properties that storage gives.
 func Read(r Rules, queueName string, m queue.Message) Message {
-	main := strings.TrimSuffix(queueName, poisonSuffix)
+	main := strings.TrimSuffix(queueName, queue.PoisonSuffix)
 	about := Message{
 		Queue: queueName, ID: m.ID, Main: main, DequeueCount: m.DequeueCount,
 		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(),
@@ -114,7 +113,7 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 		content = []byte(m.Text)
 	}
 	about.Bytes = len(content)
-	// When the message came here is the only clock there is.
+	// The time of insertion stands in for the time of the delivery, which is unknown.
 	in := r.Decision.Open(content, m.ID, r.Encoding.MaxContentBytes(), m.InsertedAt)
 	e := in.Received
 	if e != nil {
@@ -135,13 +134,10 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 	return about
 }
 
-const (
-	poisonSuffix = "-poison"
-	// never is the year in which a message expires that does not.
-	never = 9999
-)
+// never is the year in which storage lets messages expire that do not.
+const never = 9999
 
-// describe adds what the envelope tells of itself.
+// describe adds the fields that come from the envelope.
 func (m *Message) describe(e *envelope.Envelope) {
 	m.Format, m.RequestID = e.Format(), shown(e.RequestID, maxTenant)
 	m.Organization, m.Environment = shown(e.Tenant.Organization, maxTenant), shown(e.Tenant.Environment, maxTenant)
@@ -155,13 +151,13 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Host, m.Path, m.Route = shown(strings.ToLower(u.Host), maxHost), shown(path, maxPath), Route(path)
 }
 
-// guess adds what can be known of a message that is no envelope, so that its sender can be found.
+// guess adds the sender of content that is not an envelope, as far as it can be read.
 func (m *Message) guess(in decision.Intake) {
 	m.Organization, m.Environment = shown(in.Tenant.Organization, maxTenant), shown(in.Tenant.Environment, maxTenant)
 	m.RequestID = in.RequestID
 }
 
-// believe adds what the dead letter says. Anybody can have written it, so what cannot be is left out.
+// believe adds the fields that come from the dead letter. Anybody can have written it, so it ignores impossible values.
 func (m *Message) believe(d envelope.DeadLetter) {
 	m.because(cmp.Or(d.Reason, Unknown), d.Detail)
 	if _, ok := queue.PoisonName(d.Queue); ok {

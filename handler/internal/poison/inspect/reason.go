@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
@@ -21,10 +20,10 @@ func whyUndecodable(problem error, e *envelope.Envelope) string {
 	if e == nil {
 		return problem.Error()
 	}
-	return problem.Error() + "; the text is an envelope: requeue --fix-encoding mends it"
+	return problem.Error() + "; the text is an envelope: requeue --fix-encoding fixes it"
 }
 
-// whyUnrecorded finds the reason why an envelope is here that does not say.
+// whyUnrecorded returns the reason for an envelope that carries none.
 func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detail string) {
 	if in.Malformed != nil { // the handler left an envelope that is too large as it came
 		return Malformed, in.Malformed.Error()
@@ -35,7 +34,7 @@ func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detai
 		giveUp = envelope.GiveUpFault
 	}
 	detail = gaveUp
-	// Where somebody waits for a callback he is told, and giveUp does not count.
+	// With a callback, the handler reports to the sender and does not use giveUp.
 	if e.Callback == nil && cmp.Or(e.GiveUp, giveUp) == envelope.GiveUpFault {
 		detail = faulted
 	}
@@ -47,23 +46,18 @@ func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detai
 
 const cutMark = "…"
 
-// shown is as much of a text as may be printed: at most limit bytes, the mark of the cut included, and
-// nothing that does more to a terminal than be read. It shares no memory with the text, because that may be
+// shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which may be
 // a small part of a large message.
 func shown(text string, limit int) string {
-	var b strings.Builder
-	room := 0 // how much is kept when the text turns out to be too long
-	for _, r := range text {
-		if !unicode.IsPrint(r) {
-			r = unicode.ReplacementChar
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
 		}
-		if b.Len()+utf8.RuneLen(r) > limit {
-			return b.String()[:room] + cutMark
-		}
-		b.WriteRune(r)
-		if b.Len() <= limit-len(cutMark) {
-			room = b.Len()
-		}
+		return unicode.ReplacementChar
+	}, text)
+	if len(text) <= limit {
+		return strings.Clone(text)
 	}
-	return b.String()
+	text, _ = clip(text, limit-len(cutMark))
+	return text + cutMark
 }

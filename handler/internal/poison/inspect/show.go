@@ -1,11 +1,3 @@
-// Package inspect says what may be shown of one message's content. Unless the caller reveals them, it masks
-// secrets: values of headers, of members of JSON and of forms whose names say that they are secret, user info
-// and the values of queries in URLs. It finds them wherever they stand, also in JSON within a string, in XML,
-// and in what is no JSON any more, where it rather hides too much. What has no telling name, such as a
-// password in a sentence or an id in a path, is shown. It is pure.
-//
-// All that it returns is printable: what is not becomes U+FFFD, in JSON an escape. Line feeds and tabs stay
-// where they are layout.
 package inspect
 
 import (
@@ -23,12 +15,12 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// How much is shown, in bytes.
+// The limits of the results, in bytes.
 const (
 	maxBody    = 16 << 10
-	maxContent = 256 << 10 // the largest message, laid out, as a rule
+	maxContent = 256 << 10 // usually enough for the largest message
 	maxDump    = 512
-	// maxSafeDump tells what kind of file it is, and too little to be a secret.
+	// maxSafeDump shows the type of a file, and is too short for a secret.
 	maxSafeDump = 8
 )
 
@@ -36,17 +28,17 @@ const (
 type Call struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
-	// Headers are sorted by name; one that has several values comes several times.
+	// Headers are sorted by name. A header with several values appears several times.
 	Headers []Header `json:"headers,omitempty"`
-	// Body is at most 16 KiB; Truncated says that there is more. It is empty for a binary body, unless that
-	// is revealed: then it is a dump of the first 512 bytes. BodyBytes is the size of the body itself.
+	// Body has at most 16 KiB; Truncated says that there is more. For a binary body it is empty or, if secrets are
+	// revealed, a dump of the first 512 bytes. BodyBytes is the size of the body itself.
 	Body      string   `json:"body,omitempty"`
 	BodyKind  BodyKind `json:"bodyKind"`
 	BodyBytes int      `json:"bodyBytes"`
 	Truncated bool     `json:"truncated,omitempty"`
-	// Callback is the URL that the outcome is reported to, empty when nobody wants to know.
+	// Callback is the URL of the callback, or empty.
 	Callback string `json:"callback,omitempty"`
-	// Context is the sender's JSON, laid out, of at most 16 KiB, or empty.
+	// Context is the sender's JSON in lines, of at most 16 KiB, or empty.
 	Context string `json:"context,omitempty"`
 }
 
@@ -54,19 +46,19 @@ type Call struct {
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Masked says that Value is not all of it.
+	// Masked says that Value does not show everything.
 	Masked bool `json:"masked,omitempty"`
 }
 
-// BodyKind is what a body is taken for. It is a closed set.
+// BodyKind is the kind of a body. It is a closed set.
 type BodyKind string
 
 // The kinds of bodies.
 const (
-	BodyJSON   BodyKind = "json" // laid out, with the members in their order and numbers as they were spelled
+	BodyJSON   BodyKind = "json" // shown in lines, with the original order of members and spelling of numbers
 	BodyText   BodyKind = "text"
 	BodyBinary BodyKind = "binary"
-	BodyNone   BodyKind = "none" // none, or an empty one
+	BodyNone   BodyKind = "none" // also an empty body
 )
 
 // ShowCall returns what may be shown of an envelope's call.
@@ -100,13 +92,11 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	return call
 }
 
-// ShowContent lays a whole message out, as JSON where it is JSON, for a person to read. It is not to be parsed:
-// what the message has in base64 (the calls, the context and the latest answer of a Nexus envelope, a native
-// body) stands there decoded, texts of several lines as one string for each line, and a comment where it is
-// cut, which is at 256 KiB. What is no JSON is shown as text; what is no text either as a dump of its first
-// 512 bytes, or of 8 unless it is revealed. Of what was to be base64 and has a mistake in it, which an
-// undecodable message has, the first 8 bytes are shown, too. It ends with a line feed unless there is no
-// content.
+// ShowContent returns a whole message in lines for a person to read, not for a program to parse. JSON has its embedded
+// content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string for
+// each line, and a note where it is cut, at 256 KiB. Other text is shown as text, and binary content as a dump of its first
+// 512 bytes, or 8 if secrets are masked. Masked text that is almost base64, as in an undecodable message, also shows 8 bytes.
+// The result ends with a line feed unless the content is empty.
 func ShowContent(content []byte, secrets Secrets) []byte {
 	return newMasker(secrets).content(content)
 }
@@ -122,7 +112,7 @@ func (m *masker) content(content []byte) []byte {
 	case isBinary(content):
 		text = dump(content, m.secrets)
 	case m.secrets == Masked && looksEncoded(content):
-		text = fmt.Sprintf("%s… (base64 with a mistake in it, %d bytes)", printable(string(content[:maxSafeDump])), len(content))
+		text = fmt.Sprintf("%s… (base64 with an error, %d bytes)", printable(string(content[:maxSafeDump])), len(content))
 	default:
 		text = printable(m.text("", string(content)))
 	}
@@ -133,7 +123,7 @@ func (m *masker) content(content []byte) []byte {
 	return []byte(strings.TrimSuffix(text, "\n") + "\n")
 }
 
-// body lays out a body. A binary one is empty unless it is revealed: nothing is known of what is in it.
+// body returns a body in lines, and its kind. A binary body is empty unless secrets are revealed, because it may hold any.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone
@@ -161,29 +151,24 @@ func looksLikeJSON(text []byte) bool {
 	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
-// isBinary reports whether more than a tenth of the bytes cannot be shown as text. A few bad ones are a
-// mistake in a text, and a text is what secrets are found in.
+// isBinary reports whether more than a tenth of the content is not text. A few bad bytes are an error in a text, whose
+// secrets can still be found.
 func isBinary(content []byte) bool {
 	bad := 0
-	for rest := content; len(rest) > 0; {
-		r, size := utf8.DecodeRune(rest)
-		if r == utf8.RuneError && size == 1 || unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
+	for _, r := range string(content) {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
 			bad++
 		}
-		rest = rest[size:]
 	}
 	return bad*10 > len(content)
 }
 
-// looksEncoded reports whether a text is base64 but for a few bytes. It holds a message that nobody can read,
-// with all its secrets.
+// looksEncoded reports whether a text is base64 except for a few bytes. It may hold a message with all its secrets.
 func looksEncoded(text []byte) bool {
 	const shortest = 64
 	foreign := 0
 	for _, c := range text {
-		switch {
-		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', strings.IndexByte("+/-_=\r\n", c) >= 0:
-		default:
+		if !isAlnum(c) && strings.IndexByte("+/-_=\r\n", c) < 0 {
 			foreign++
 		}
 	}
@@ -198,7 +183,7 @@ func dump(content []byte, secrets Secrets) string {
 	return hex.Dump(content[:min(limit, len(content))])
 }
 
-// printable takes out what could do more to a terminal than be shown.
+// printable replaces the characters that could control a terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
@@ -208,7 +193,7 @@ func printable(text string) string {
 	}, strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
-// clip cuts a text at a character's boundary.
+// clip cuts a text at a character boundary.
 func clip(text string, limit int) (string, bool) {
 	if len(text) <= limit {
 		return text, false
