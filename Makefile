@@ -40,7 +40,7 @@ faults: ## cut the power at every step, hundreds of times, and show that nothing
 	go run ./handler/tools/faults $(FLAGS)
 
 faults-short: ## the same in less than a minute
-	go run ./handler/tools/faults -schedules 12 -lanes 6 -time 10s -outage=false $(FLAGS)
+	go run ./handler/tools/faults -schedules 12 -systems 6 -time 10s -outage=false $(FLAGS)
 
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -8,7 +10,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,145 +17,97 @@ import (
 	"github.com/google/uuid"
 )
 
-// load is invocations that are posted in parallel, each connection the next one when the last is answered.
+// load posts the invocations of one message on parallel connections.
 type load struct {
+	target  *callTarget
 	address string
-	// request is the bytes of one, with the invocation's id at idAt.
-	request []byte
-	idAt    int
-	// parallel is the number of connections.
+	// request is the bytes of an invocation, with its id at idAt.
+	request  []byte
+	idAt     int
 	parallel int
+	// callBytes is the size of the call's body.
+	callBytes int64
 }
 
-// sample is what one run of a load has shown. Latencies are in milliseconds.
-type sample struct {
-	answered       int
-	rate, p50, p99 float64
+func (b *bench) load(p *process, m message, parallel int) load {
+	l := load{target: b.target, address: p.address, parallel: parallel}
+	l.request, l.idAt = m.request(b.target.url(), time.Now())
+	_, body := m.call(b.target.url())
+	l.callBytes = int64(len(body))
+	return l
 }
 
-// run posts for the given time. Any answer but 200 ends it with an error: the numbers would be of something
-// else than what is measured.
-func (l load) run(ctx context.Context, length time.Duration) (sample, error) {
-	begin := time.Now()
-	end := begin.Add(length)
-	took := make([][]float64, l.parallel)
-	err := l.connect(ctx, func(n int, c *caller) error {
-		for time.Now().Before(end) {
-			sent := time.Now()
-			if err := c.post(); err != nil {
-				return err
-			}
-			took[n] = append(took[n], milliseconds(time.Since(sent)))
-		}
-		return nil
-	})
-	if err != nil {
-		return sample{}, err
-	}
-	elapsed := time.Since(begin)
-	all := slices.Sorted(slices.Values(slices.Concat(took...)))
-	if len(all) == 0 {
-		return sample{}, errors.New("nothing was answered in the time: give more with -time")
-	}
-	return sample{
-		answered: len(all),
-		rate:     float64(len(all)) / elapsed.Seconds(),
-		p50:      percentile(all, 50),
-		p99:      percentile(all, 99),
-	}, nil
-}
-
-// once posts one invocation on each connection and waits until all are answered.
-func (l load) once(ctx context.Context) error {
-	return l.connect(ctx, func(_ int, c *caller) error { return c.post() })
-}
-
-// all posts so many invocations, each connection the next one, and tells how long it took from when all were
-// connected until all were answered.
-func (l load) all(ctx context.Context, invocations int) (took time.Duration, err error) {
-	callers := make([]*caller, l.parallel)
-	for n := range callers {
-		if callers[n], err = l.dial(ctx); err != nil {
-			return 0, err
-		}
-		defer callers[n].close()
-	}
-	begin := time.Now()
-	err = share(invocations, l.parallel, func(n int) error { return callers[n].post() })
-	return time.Since(begin), err
-}
-
-// share does something so many times, in parallel by so many, each of whom does it again as soon as he can: so
-// none waits at the end for one that was slow. It returns the first error of each.
-func share(times, workers int, do func(worker int) error) error {
+// times returns a function that returns true n times.
+func times(n int64) func() bool {
 	var taken atomic.Int64
-	var working sync.WaitGroup
-	failed := make([]error, workers)
-	for n := range workers {
-		working.Go(func() {
-			for failed[n] == nil && taken.Add(1) <= int64(times) {
-				failed[n] = do(n)
-			}
-		})
-	}
-	working.Wait()
-	return errors.Join(failed...)
+	return func() bool { return taken.Add(1) <= n }
 }
 
-// dialing bounds how many connections are made at a time, to what any system's backlog takes.
-const dialing = 100
-
-// connect calls do with each connection, all in parallel, and waits for all. It returns the first error,
-// which ends the others.
-func (l load) connect(ctx context.Context, do func(n int, c *caller) error) error {
+// run posts invocations as long as more returns true. It returns how many were answered, and how long that took from when
+// all connections were open. It is an error if an answer is not 200, or if the target has not received exactly one whole
+// call for each: the handler answers 200 for a malformed message too.
+func (l load) run(ctx context.Context, more func() bool) (answered int64, took time.Duration, err error) {
+	conns := make([]net.Conn, 0, l.parallel)
+	closeAll := func() {
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+	}
+	defer closeAll()
+	for range l.parallel {
+		conn, err := new(net.Dialer).DialContext(ctx, "tcp4", l.address)
+		if err != nil {
+			return 0, 0, fmt.Errorf("connecting for invocations: %w", err)
+		}
+		conns = append(conns, conn)
+	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	turn := make(chan struct{}, dialing)
-	var callers sync.WaitGroup
-	for n := range l.parallel {
-		callers.Go(func() {
-			turn <- struct{}{}
-			c, err := l.dial(ctx)
-			<-turn
-			if err == nil {
-				err = do(n, c)
-				c.close()
+	defer context.AfterFunc(ctx, closeAll)()
+	var count atomic.Int64
+	calls, bytes := l.target.calls.Load(), l.target.bytes.Load()
+	begin := time.Now()
+	share(l.parallel, func(n int) {
+		reader := bufio.NewReader(conns[n])
+		for ctx.Err() == nil && more() {
+			if err := l.post(conns[n], reader); err != nil {
+				cancel(err) // the first error counts
+				return
 			}
-			if err != nil {
-				cancel(err) // only the first is kept
-			}
-		})
+			count.Add(1)
+		}
+	})
+	took = time.Since(begin)
+	answered = count.Load()
+	calls, bytes = l.target.calls.Load()-calls, l.target.bytes.Load()-bytes
+	switch err := context.Cause(ctx); {
+	case err != nil:
+		return 0, 0, err
+	case answered == 0:
+		return 0, 0, errors.New("nothing was answered in the time: give more with -time")
+	case calls != answered || bytes != answered*l.callBytes:
+		return 0, 0, fmt.Errorf("%d invocations led to %d calls of %d bytes in all, want one of %d bytes each", answered, calls, bytes, l.callBytes)
 	}
-	callers.Wait()
-	return context.Cause(ctx)
+	return answered, took, nil
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// caller is one connection of the host's. It speaks HTTP by hand: the generator must not be what is slow.
-type caller struct {
-	load
-	conn   net.Conn
-	reader *bufio.Reader
-	close  func()
-}
-
-func (l load) dial(ctx context.Context) (*caller, error) {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp4", l.address)
-	if err != nil {
-		return nil, fmt.Errorf("connecting for invocations: %w", err)
+// share calls do in parallel and waits for all.
+func share(parallel int, do func(n int)) {
+	var working sync.WaitGroup
+	for n := range parallel {
+		working.Go(func() { do(n) })
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-	return &caller{load: l, conn: conn, reader: bufio.NewReader(conn), close: func() { stop(); _ = conn.Close() }}, nil
+	working.Wait()
 }
 
-// post sends one invocation and reads its answer.
-func (c *caller) post() error {
-	parts := net.Buffers{c.request[:c.idAt], []byte(uuid.NewString()), c.request[c.idAt+idLength:]}
-	if _, err := parts.WriteTo(c.conn); err != nil {
+// post sends one invocation and reads its answer. It writes HTTP by hand, because http.Client would cost more than what
+// is measured.
+func (l load) post(conn net.Conn, reader *bufio.Reader) error {
+	parts := net.Buffers{l.request[:l.idAt], []byte(uuid.NewString()), l.request[l.idAt+idLength:]}
+	if _, err := parts.WriteTo(conn); err != nil {
 		return fmt.Errorf("sending an invocation: %w", err)
 	}
-	response, err := http.ReadResponse(c.reader, nil)
+	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		return fmt.Errorf("reading an answer: %w", err)
 	}

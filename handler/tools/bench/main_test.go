@@ -1,155 +1,300 @@
+//go:build unix
+
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
-	"path/filepath"
+	"net/http"
+	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"asynccaller/handler/tools/target"
+	"asynccaller/handler/tools/testbed"
 )
 
 // project is the project's folder, from this one.
 const project = "../../.."
 
-// TestRun measures everything once, shortly: the numbers mean nothing, but all are there.
+// TestRun measures everything once and briefly. The values mean nothing, but all of them exist.
 func TestRun(t *testing.T) {
-	var out, talk bytes.Buffer
-	o := options{short: true, rounds: 1, time: 100 * time.Millisecond, azurite: true, json: true, strict: true}
-	runErr := run(t.Context(), project, o, &out, &talk)
+	var out, messages bytes.Buffer
+	runErr := run(t.Context(), project, options{short: true, rounds: 1, time: 50 * time.Millisecond, json: true, strict: true}, &out, &messages)
 	var r report
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
-		t.Fatalf("%v, %v\n%s", runErr, err, talk.String())
+		t.Fatalf("%v, %v\n%s", runErr, err, messages.String())
 	}
-	if want := missed(r.Limits); fmt.Sprint(runErr) != fmt.Sprint(want) {
+	if want := r.missed(); fmt.Sprint(runErr) != fmt.Sprint(want) {
 		t.Errorf("error %v, want %v", runErr, want)
 	}
-	if len(r.Cells) != len(cells(true)) {
-		t.Errorf("%d cells", len(r.Cells))
-	}
-	for _, c := range r.Cells {
-		wantStorage := map[int]float64{200: 0, 503: 1}[c.Status]
-		if c.Floor.Rate.Median <= 0 || c.Product.P99.Median <= 0 || c.RateRatio.Median <= 0 {
-			t.Errorf("%v: %+v", c.cell, c)
+	limits := 0
+	for _, m := range r.Values {
+		if m.Bound != noBound {
+			limits++
 		}
-		if c.Storage != wantStorage || c.FloorStorage != wantStorage {
-			t.Errorf("%v: %v storage transactions, the floor %v; want %v", c.cell, c.Storage, c.FloorStorage, wantStorage)
+		if m.Spread.Max == 0 && m.Name != "storage transactions of a message: delivered" {
+			t.Errorf("%s is 0", m.Name)
 		}
-	}
-	if r.Start.Floor.Median <= 0 || r.Start.Product.Median <= 0 || r.Connections < 1 || r.ProductBytes <= r.FloorBytes || r.DeadLetter != 1 {
-		t.Errorf("%+v", r)
-	}
-	if len(r.Reschedule) == 0 {
-		t.Error("nothing was rescheduled into Azurite")
-	}
-	for _, p := range r.Reschedule {
-		if p.SDK.Median <= 0 || p.Product.Median <= 0 || p.Ratio.Median <= 0 {
-			t.Errorf("reschedule into Azurite: %+v", p)
+		if m.Bound == exactly && !m.met() {
+			t.Errorf("%s: %+v, want %v", m.Name, m.Spread, m.Limit)
+		}
+		// Less, and the target stalled before its answer.
+		if strings.Contains(m.Name, "1 GiB") && m.Spread.Median < sentBytes/2/1024 {
+			t.Errorf("%s: %v", m.Name, m.Spread.Median)
 		}
 	}
-	if diff := cmp.Diff([]counted{{200, roundMessages, 0}, {503, roundMessages, 1}, {400, roundMessages, 1}}, r.Counted); diff != "" {
-		t.Errorf("storage transactions before Azurite: %s", diff)
-	}
-	if most() > 0 {
-		checkMemory(t, r)
-	}
-}
-
-func checkMemory(t *testing.T, r report) {
-	t.Helper()
-	if len(r.Held) != len(inFlight(true)) || len(r.Answering) != 2 || len(r.Peaks) != 3 {
-		t.Errorf("held %v, answering %v, peaks %v", r.Held, r.Answering, r.Peaks)
-	}
-	for _, h := range r.Held {
-		if h.Product.Median <= 0 || h.Floor.Median <= 0 || h.Calls < 1 {
-			t.Errorf("memory of a call in flight: %+v", h)
-		}
-	}
-	for _, a := range r.Answering {
-		// Less, and the target has stalled before it answered.
-		if a.Added.Median < answeredBytes/2 {
-			t.Errorf("an answer of 1 GiB adds %v bytes: nothing was read of it", a.Added.Median)
-		}
-	}
-	for _, p := range r.Peaks {
-		if p.Product.Median <= r.Idle.Product.Min || (p.Floor.Median <= 0) != (p.Answer > 0) {
-			t.Errorf("peak memory: %+v, idle %+v", p, r.Idle)
-		}
+	if want := 14; limits != want && runtime.GOOS == "linux" {
+		t.Errorf("%d limits, want %d:\n%s", limits, want, out.String())
 	}
 }
 
 func TestRunElsewhere(t *testing.T) {
-	err := run(t.Context(), t.TempDir(), options{}.complete(), io.Discard, io.Discard)
+	err := run(t.Context(), t.TempDir(), options{}, io.Discard, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), "project's folder") {
 		t.Errorf("error %v, want where to run", err)
 	}
 }
 
-// newFloorProgram builds the floor.
-func newFloorProgram(t *testing.T, env ...string) program {
-	t.Helper()
-	p := program{name: floorName, executable: filepath.Join(t.TempDir(), "floor"), env: env}
-	if err := build(t.Context(), project, "./handler/tools/bench/floor", p.executable, io.Discard); err != nil {
+func TestMet(t *testing.T) {
+	for name, test := range map[string]struct {
+		metric metric
+		want   bool
+	}{
+		"at_least":       {metric{Bound: atLeast, Limit: 0.6, Spread: spread{0.6, 0.1, 0.9}}, true},
+		"below":          {metric{Bound: atLeast, Limit: 0.6, Spread: spread{0.599, 0.1, 0.9}}, false},
+		"at_most":        {metric{Bound: atMost, Limit: 80, Spread: spread{80, 1, 99}}, true},
+		"above":          {metric{Bound: atMost, Limit: 80, Spread: spread{80.1, 1, 99}}, false},
+		"exactly":        {metric{Bound: exactly, Limit: 1, Spread: spread{1, 1, 1}}, true},
+		"sometimes_more": {metric{Bound: exactly, Limit: 1, Spread: spread{1, 1, 2}}, false},
+		"sometimes_less": {metric{Bound: exactly, Limit: 1, Spread: spread{1, 0.9, 1}}, false},
+		"no_limit":       {metric{Spread: spread{1, 1, 1}}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := report{Values: []metric{{Name: "other"}, test.metric}}
+			if got := r.missed() == nil; got != test.want || test.metric.met() != test.want {
+				t.Errorf("met %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+func TestReport(t *testing.T) {
+	var r report
+	r.System = "some/system"
+	r.add("rate", atLeast, 0.5, 0.25, 0.75, 0.125)
+	r.add("bytes", noBound, 0, 1234.5)
+	var out bytes.Buffer
+	if err := r.write(&out, false); err != nil {
 		t.Fatal(err)
 	}
-	return p
+	for _, want := range []string{"some/system", "| rate  | 0.25 (0.125–0.75) | at least 0.5 | NOT MET |", "| bytes | 1234 "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestSpread(t *testing.T) {
+	for want, numbers := range map[spread][]float64{{}: nil, {3, 3, 3}: {3}, {2, 1, 9}: {9, 1, 2}, {2.5, 1, 4}: {3, 1, 4, 2}} {
+		if got := newSpread(numbers); got != want {
+			t.Errorf("%v: %v, want %v", numbers, got, want)
+		}
+	}
+	if got := ratios([]float64{1, 9}, []float64{2, 3}); got[0] != 0.5 || got[1] != 3 {
+		t.Errorf("ratios %v", got)
+	}
+}
+
+// TestInvocation checks that the handler's side of the contract can read an invocation, and that its envelope has the size.
+func TestInvocation(t *testing.T) {
+	const url = "http://127.0.0.1:1/orders"
+	for _, m := range []message{small, large, {1, text}, {48, text}} {
+		t.Run(strings.ReplaceAll(m.String(), " ", "_"), func(t *testing.T) {
+			raw, idAt := m.request(url, time.Now())
+			copy(raw[idAt:], strings.Repeat("f", idLength))
+			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got struct {
+				Data     struct{ Message string }
+				Metadata struct {
+					DequeueCount string
+					Call         struct{ Body string }
+				}
+			}
+			if err := json.NewDecoder(r.Body).Decode(&got); err != nil {
+				t.Fatal(err)
+			}
+			var content []byte
+			if m.mode == text {
+				var s string
+				err = json.Unmarshal([]byte(got.Data.Message), &s)
+				content = []byte(s)
+			} else {
+				content, err = base64.StdEncoding.DecodeString(got.Data.Message)
+			}
+			var envelope struct{ Call struct{ URL, Body string } }
+			if err != nil || json.Unmarshal(content, &envelope) != nil || len(content) != m.contentBytes() || envelope.Call.URL != url {
+				t.Errorf("error %v, envelope of %d bytes, want %d: %.200s", err, len(content), m.contentBytes(), content)
+			}
+			if copied := got.Metadata.Call.Body == envelope.Call.Body; copied != (m.mode == text) || got.Metadata.DequeueCount != "1" {
+				t.Errorf("metadata %+v", got.Metadata)
+			}
+			if r.Header.Get("X-Azure-Functions-InvocationId") != strings.Repeat("f", idLength) || r.Header.Get("X-Bench-Call-Bytes") != fmt.Sprint(len(envelope.Call.Body)) {
+				t.Errorf("header %v", r.Header)
+			}
+		})
+	}
+}
+
+func mustTarget(t *testing.T) *callTarget {
+	t.Helper()
+	s, err := newCallTarget(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	s.answer(http.StatusOK)
+	return s
+}
+
+// newLoad returns a load whose invocations go to the target directly, so that they count as calls.
+func newLoad(s *callTarget, parallel int) load {
+	l := load{target: s, address: s.Addr, parallel: parallel}
+	l.request, l.idAt = small.request(s.url(), time.Now())
+	l.callBytes = int64(len(small.invocation(s.url(), time.Now())))
+	return l
+}
+
+func TestLoad(t *testing.T) {
+	for name, test := range map[string]struct {
+		n      int64
+		status int
+		change func(*load)
+		want   string
+	}{
+		"all":        {14, 200, func(*load) {}, ""},
+		"refused":    {14, 500, func(*load) {}, "answered 500, want 200"},
+		"nothing":    {0, 200, func(*load) {}, "-time"},
+		"other_size": {14, 200, func(l *load) { l.callBytes++ }, "want one of"},
+		"no_calls":   {14, 200, func(l *load) { l.target = new(callTarget) }, "14 invocations led to 0 calls"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := mustTarget(t)
+			s.answer(test.status)
+			l := newLoad(s, 3)
+			test.change(&l)
+			n, took, err := l.run(t.Context(), times(test.n))
+			if test.want == "" && (err != nil || n != test.n || took <= 0) || test.want != "" && (err == nil || !strings.Contains(err.Error(), test.want)) {
+				t.Errorf("%d in %v, error %v; want %q", n, took, err, test.want)
+			}
+		})
+	}
+}
+
+func TestLoadInterrupted(t *testing.T) {
+	s := mustTarget(t)
+	s.behave(behavior{hang: true})
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, _, err := newLoad(s, 3).run(ctx, times(3)); err == nil {
+		t.Error("calls that hang were answered")
+	}
 }
 
 func TestProcess(t *testing.T) {
-	target := newTarget()
-	t.Cleanup(target.close)
-	p := newFloorProgram(t, "TARGET="+target.url())
-	t.Run("stopped", func(t *testing.T) {
-		r, err := p.start(t.Context())
+	b := &bench{messages: t.Output(), work: t.TempDir(), target: mustTarget(t)}
+	if err := b.build(t.Context(), project, "./handler/tools/bench/floor", "floor"); err != nil {
+		t.Fatal(err)
+	}
+	mustStart := func(t *testing.T) *process {
+		t.Helper()
+		p, err := b.startFloor(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.started <= 0 {
-			t.Errorf("started in %v", r.started)
+		return p
+	}
+	t.Run("stopped", func(t *testing.T) {
+		p := mustStart(t)
+		if err := p.stop(); err != nil || p.started <= 0 {
+			t.Errorf("started in %v, stopped with %v", p.started, err)
 		}
-		if err := r.stop(); err != nil {
-			t.Error(err)
-		}
-		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp4", r.address); err == nil {
-			t.Error("it answers after it was stopped", conn.Close())
+		if conn, err := new(net.Dialer).DialContext(t.Context(), "tcp4", p.address); err == nil {
+			t.Error("it still listens", conn.Close())
 		}
 	})
 	t.Run("ended_by_itself", func(t *testing.T) {
-		r, err := p.start(t.Context())
-		if err != nil {
+		p := mustStart(t)
+		if err := p.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.cmd.Process.Kill(); err != nil {
-			t.Fatal(err)
-		}
-		<-r.ended
-		if err := r.stop(); err == nil || !strings.Contains(err.Error(), "floor ended by itself") {
+		<-p.ended
+		if err := p.stop(); err == nil || !strings.Contains(err.Error(), "floor ended by itself") {
 			t.Errorf("error %v, want that it ended", err)
 		}
 	})
-	t.Run("interrupted", func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		r, err := p.start(ctx)
-		if err != nil {
-			t.Fatal(err)
+	t.Run("no_start", func(t *testing.T) {
+		_, err := start(t.Context(), "/bin/sh", []string{"-c", "echo no such target >&2"})
+		if err == nil || !strings.Contains(err.Error(), "no such target") {
+			t.Errorf("error %v, want what the program printed", err)
 		}
-		cancel()
-		<-r.ended
-		if err := r.stop(); err != nil {
-			t.Errorf("%v, though the run was interrupted", err)
+	})
+	t.Run("load", func(t *testing.T) {
+		p := mustStart(t)
+		var r rounds
+		if err := r.add(t.Context(), p, b.load(p, large, 2), 20*time.Millisecond); err != nil || r.rates[0] <= 0 {
+			t.Errorf("rates %v, %v", r.rates, err)
+		}
+		if err := p.stop(); err != nil {
+			t.Error(err)
 		}
 	})
 }
 
-func TestProcessThatCannotStart(t *testing.T) {
-	_, err := newFloorProgram(t).start(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "TARGET must be set") {
-		t.Errorf("error %v, want what the program said", err)
+// TestAllRead checks that an answer counts as unread until its caller has read it.
+func TestAllRead(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("measured on Linux only")
+	}
+	s := mustTarget(t)
+	s.behave(behavior{Answer: target.Answer{Status: http.StatusOK, Length: target.Huge, Sent: sentBytes}, hang: true})
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.url(), strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Transport{}).RoundTrip(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	await := func(want bool) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		if err := testbed.Await(ctx, func() bool { return s.hanging.Load() == 1 && allRead(s.Addr) == want }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(false)
+	if _, err := io.CopyN(io.Discard, response.Body, sentBytes); err != nil {
+		t.Fatal(err)
+	}
+	await(true)
+	if bytes, err := memory(os.Getpid(), "VmHWM"); err != nil || bytes < 1<<20 {
+		t.Errorf("peak %v, %v", bytes, err)
+	}
+	if used, err := cpuTime(os.Getpid()); err != nil || used <= 0 {
+		t.Errorf("CPU time %v, %v", used, err)
 	}
 }

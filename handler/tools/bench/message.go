@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -9,95 +8,87 @@ import (
 	"time"
 )
 
-// mode is how the host hands a message over: function.json's dataType.
+// mode is how the host passes a message: function.json's dataType.
 type mode string
 
 const (
-	modeBinary mode = "binary"
-	modeText   mode = "text"
+	binary mode = "binary"
+	text   mode = "string"
 )
 
 // function is the name of the function that takes invocations of the mode.
 func (m mode) function() string { return "AC-" + string(m) }
 
-// dataType is the mode as function.json says it.
-func (m mode) dataType() string {
-	if m == modeText {
-		return "string"
-	}
-	return "binary"
+// message is a message that the host passes to the handler.
+type message struct {
+	kib  int
+	mode mode
 }
 
-const requestID = "b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90"
+func (m message) String() string {
+	return fmt.Sprintf("%d KiB %s", m.kib, map[mode]string{binary: "binary", text: "text"}[m.mode])
+}
 
-// newBody is the body of the call that makes the content of an envelope size bytes in all, or as near as a
-// body can.
-func newBody(target string, size int) string {
-	room := max(size-len(newContent(newCall(target, ""))), 0)
+// contentBytes is the size of the message's envelope. One of 48 KiB leaves 3 KiB of what a queue accepts, for the state
+// that a reschedule adds.
+func (m message) contentBytes() int {
+	if m.kib == 48 {
+		return 45 << 10
+	}
+	return m.kib << 10
+}
+
+// call returns the member call of the envelope, and its body, which fills the envelope up to its size.
+func (m message) call(target string) (call, body string) {
 	const words = "lorem ipsum dolor sit amet, "
-	return strings.Repeat(words, room/len(words)+1)[:room]
+	const form = `{"url":%q,"headers":{"Content-Type":"text/plain"},"body":%q}`
+	room := max(m.contentBytes()-len(content(fmt.Sprintf(form, target, ""))), 0)
+	body = strings.Repeat(words, room/len(words)+1)[:room]
+	return fmt.Sprintf(form, target, body), body
 }
 
-// newCall is the member call of an envelope.
-func newCall(target, body string) string {
-	return fmt.Sprintf(`{"url":%q,"headers":{"Content-Type":"text/plain"},"body":%q}`, target, body)
+// content returns the envelope with a call.
+func content(call string) string {
+	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":%s}`, call)
 }
 
-// newContent is the content of a message: an envelope with the call.
-func newContent(call string) string {
-	return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":%s}`, requestID, call)
-}
-
-// invocation is the body of an invocation of an envelope of size bytes, as the Functions host writes it.
-// In text mode the host copies the content's members into Metadata, and so does this.
-func invocation(target string, size int, m mode, now time.Time) []byte {
+// invocation returns the body of the host's request. In text mode the host copies the envelope's members into Metadata,
+// and so does this.
+func (m message) invocation(target string, now time.Time) []byte {
 	const hostTime = "2006-01-02T15:04:05+00:00"
-	call := newCall(target, newBody(target, size))
-	content := newContent(call)
-	data, forged := base64.StdEncoding.EncodeToString([]byte(content)), ""
-	if m == modeText {
-		data = quoted(content)
-		forged = fmt.Sprintf(`,"asyncCaller":%s,"requestId":%s,"call":%s`, quoted(quoted("1")), quoted(quoted(requestID)), call)
-	}
 	now = now.UTC()
-	return fmt.Appendf(nil, `{"Data":{"message":%s},"Metadata":{"DequeueCount":"1","ExpirationTime":%q,`+
-		`"Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","InsertionTime":%q,"NextVisibleTime":%q,`+
-		`"PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\"","sys":{"MethodName":%q,"UtcNow":%q,`+
-		`"RandGuid":"24ad4c06-24ad-4e5b-8294-3da9714877e9"}%s}}`,
-		quoted(data), now.AddDate(0, 0, 7).Format(hostTime), now.Format(hostTime), now.Add(10*time.Minute).Format(hostTime),
-		m.function(), now.Format("2006-01-02T15:04:05.0000000Z"), forged)
+	call, _ := m.call(target)
+	metadata := map[string]any{
+		"DequeueCount": "1", "Id": quoted("ac42afd5-35e5-4258-928c-16de063c24b1"), "PopReceipt": quoted("AgAAAAMAAAAAAAAAAgtnj8x+1QE="),
+		"ExpirationTime": now.AddDate(0, 0, 7).Format(hostTime), "InsertionTime": now.Format(hostTime),
+		"NextVisibleTime": now.Add(10 * time.Minute).Format(hostTime),
+		"sys":             map[string]string{"MethodName": m.mode.function(), "UtcNow": now.Format(time.RFC3339Nano), "RandGuid": "24ad4c06-24ad-4e5b-8294-3da9714877e9"},
+	}
+	data := base64.StdEncoding.EncodeToString([]byte(content(call)))
+	if m.mode == text {
+		data = quoted(content(call))
+		metadata["asyncCaller"], metadata["call"] = quoted("1"), json.RawMessage(call)
+	}
+	body, _ := json.Marshal(map[string]any{"Data": map[string]string{"message": data}, "Metadata": metadata}) // strings cannot fail
+	return body
 }
 
-// quoted is s as a JSON string. Nothing in it is escaped but quotes and backslashes, because nothing else
-// is in it.
+// quoted returns s as a JSON string.
 func quoted(s string) string {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(s) // into memory
-	return strings.TrimSuffix(b.String(), "\n")
+	text, _ := json.Marshal(s) // a string cannot fail
+	return string(text)
 }
 
 // idLength is the length of a GUID.
 const idLength = 36
 
-// sizes are how many bytes the product sends for a message: the body of its call, and that of its Put
-// Message, which is 0 where nothing is rescheduled. The floor, which reads no message, is told to send as many.
-type sizes struct{ call, put int }
-
-// The headers that tell the floor. The product gets them too, and looks at neither.
-const (
-	callHeader = "X-Bench-Call-Bytes"
-	putHeader  = "X-Bench-Put-Bytes"
-)
-
-// request is the body as an HTTP request, and where in it the invocation's id stands, which every
-// invocation has of its own.
-func request(m mode, body []byte, s sizes) (bytes []byte, id int) {
+// request returns the host's HTTP request, and the position of the invocation's id in it. A header tells the floor how many
+// bytes the call has; the handler ignores it.
+func (m message) request(target string, now time.Time) (bytes []byte, idAt int) {
+	body := m.invocation(target, now)
+	_, callBody := m.call(target)
 	head := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Azure-Functions-Host/4.1052.200.0\r\n"+
-		"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\n%s: %d\r\n%s: %d\r\nX-Azure-Functions-InvocationId: ",
-		m.function(), len(body), callHeader, s.call, putHeader, s.put)
-	whole := append([]byte(head), strings.Repeat("0", idLength)...)
-	whole = append(whole, "\r\n\r\n"...)
-	return append(whole, body...), len(head)
+		"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\nX-Bench-Call-Bytes: %d\r\nX-Azure-Functions-InvocationId: ",
+		m.mode.function(), len(body), len(callBody))
+	return append([]byte(head+strings.Repeat("0", idLength)+"\r\n\r\n"), body...), len(head)
 }

@@ -4,123 +4,129 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
 )
 
-// report is all that a run has shown. Sizes are in bytes.
+// report is the result of a run.
 type report struct {
-	System string     `json:"system"`
-	Rounds int        `json:"rounds"`
-	Time   string     `json:"time"`
-	Cells  []measured `json:"cells"`
-	Start  pair       `json:"start_ms"`
-	Idle   pair       `json:"idle_bytes"`
-	// Held, Answering and Peaks are empty where the system does not tell of memory.
-	Held        []held      `json:"held,omitempty"`
-	Answering   []answering `json:"answering,omitempty"`
-	Peaks       []peak      `json:"peaks,omitempty"`
-	DeadLetter  float64     `json:"dead_letter_transactions"`
-	Connections int         `json:"storage_connections"`
-	// Reschedule and Counted are empty in a run without Azurite.
-	Reschedule   []reschedules `json:"reschedule_azurite,omitempty"`
-	Counted      []counted     `json:"storage_transactions_azurite,omitempty"`
-	FloorBytes   int64         `json:"floor_executable_bytes"`
-	ProductBytes int64         `json:"product_executable_bytes"`
-	Limits       []limit       `json:"limits"`
+	System string   `json:"system"`
+	Values []metric `json:"values"`
+}
+
+// bound is how a value is compared with its limit.
+type bound string
+
+const (
+	atLeast bound = "at least"
+	atMost  bound = "at most"
+	exactly bound = "exactly"
+	noBound bound = ""
+)
+
+// metric is a measured value and its limit, if it has one. The median is compared with the limit.
+type metric struct {
+	Name   string  `json:"name"`
+	Bound  bound   `json:"bound,omitempty"`
+	Limit  float64 `json:"limit"`
+	Spread spread  `json:"measured"`
+}
+
+// add adds a metric by its values in each round.
+func (r *report) add(name string, b bound, limit float64, values ...float64) {
+	r.Values = append(r.Values, metric{name, b, limit, newSpread(values)})
+}
+
+// met reports whether the value keeps its limit.
+func (m metric) met() bool {
+	switch m.Bound {
+	case atLeast:
+		return m.Spread.Median >= m.Limit
+	case atMost:
+		return m.Spread.Median <= m.Limit
+	case exactly:
+		return m.Spread.Min == m.Limit && m.Spread.Max == m.Limit
+	case noBound:
+	}
+	return true
+}
+
+// missed returns an error that names the limits that are not met, or nil.
+func (r *report) missed() error {
+	var names []string
+	for _, m := range r.Values {
+		if !m.met() {
+			names = append(names, m.Name)
+		}
+	}
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("%d limits are not met: %s", len(names), strings.Join(names, "; "))
+}
+
+// spread is the median, the smallest and the largest of some numbers.
+type spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+}
+
+// newSpread returns the spread of the numbers. The median of an even count is the mean of the middle two.
+func newSpread(numbers []float64) spread {
+	if len(numbers) == 0 {
+		return spread{}
+	}
+	sorted := slices.Sorted(slices.Values(numbers))
+	middle := len(sorted) / 2
+	return spread{Median: (sorted[middle] + sorted[(len(sorted)-1)/2]) / 2, Min: sorted[0], Max: sorted[len(sorted)-1]}
+}
+
+// ratios returns a/b for each round: what disturbs a round disturbs both.
+func ratios(a, b []float64) []float64 {
+	all := make([]float64, len(a))
+	for i := range all {
+		all[i] = a[i] / b[i]
+	}
+	return all
+}
+
+// text formats the spread with three significant digits or all digits before the decimal point.
+func (s spread) text() string {
+	if s.Min == s.Max {
+		return number(s.Median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", number(s.Median), number(s.Min), number(s.Max))
+}
+
+func number(n float64) string {
+	if n >= 100 || n <= -100 {
+		return strconv.FormatFloat(n, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(n, 'g', 3, 64)
 }
 
 // write writes the report as Markdown or as JSON.
 func (r *report) write(out io.Writer, asJSON bool) error {
-	if !asJSON {
-		r.print(out)
-		return nil
+	if asJSON {
+		encoder := json.NewEncoder(out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
 	}
-	encoder := json.NewEncoder(out)
-	encoder.SetIndent("", "  ")
-	return encoder.Encode(r)
-}
-
-// print writes the report as Markdown.
-func (r *report) print(out io.Writer) {
-	fmt.Fprintf(out, "%s.\n%d rounds of %s each%s; median (least–most).\n", r.System, r.Rounds, r.Time, r.moreRounds())
-	for _, table := range []struct {
-		head, note string
-		rows       [][]string
-	}{
-		{"Invocations a second", ratesNote, r.rates()},
-		{"Latency and CPU time of one, floor / product", costsNote, r.costs()},
-		{"The process", r.filesNote(), r.process()},
-		{"Reschedule into Azurite, messages a second", r.reschedulesNote(), r.reschedules()},
-		{"Limits", limitsNote(), r.limitRows()},
-	} {
-		fmt.Fprintf(out, "\n%s:\n%s\n", table.head, table.note)
-		printTable(out, table.rows)
-	}
-}
-
-// moreRounds says how many rounds the judged cells had.
-func (r *report) moreRounds() string {
-	for _, c := range r.Cells {
-		if c.judged() {
-			return fmt.Sprintf(", %d of %d in parallel with %d", c.Rounds, c.Parallel, c.Status)
+	fmt.Fprintf(out, "%s; median (least–most) of the rounds.\n\n", r.System)
+	table := tabwriter.NewWriter(out, 0, 0, 1, ' ', 0)
+	fmt.Fprint(table, "| value\t| measured\t| limit\t| met\t|\n| ---\t| ---\t| ---\t| ---\t|\n")
+	for _, m := range r.Values {
+		limit, met := "", ""
+		if m.Bound != noBound {
+			limit, met = fmt.Sprintf("%s %v", m.Bound, m.Limit), "NOT MET"
+			if m.met() {
+				met = "met"
+			}
 		}
+		fmt.Fprintf(table, "| %s\t| %s\t| %s\t| %s\t|\n", m.Name, m.Spread.text(), limit, met)
 	}
-	return ""
-}
-
-const (
-	ratesNote = `Ratios are product to floor, round by round. Both send as many bytes: a call to the target and,
-where that answers 503, a message to storage, which is a stub here.
-`
-	costsNote = "Added is what the product's p99 exceeds the floor's by, round by round.\n"
-)
-
-// cellHead names what [cell.String] says.
-const cellHead = "message, parallel, answer"
-
-func (r *report) rates() [][]string {
-	rows := [][]string{{cellHead, "floor", "product", "ratio"}}
-	for _, c := range r.Cells {
-		rows = append(rows, []string{c.String(), c.Floor.Rate.text(0), c.Product.Rate.text(0), c.RateRatio.text(2)})
-	}
-	return rows
-}
-
-// costs has medians only, but for the ratio: the columns would not fit.
-func (r *report) costs() [][]string {
-	rows := [][]string{{cellHead, "p50 ms", "p99 ms", "added", "CPU µs", "CPU ratio"}}
-	for _, c := range r.Cells {
-		rows = append(rows, []string{
-			c.String(), both(c.Floor.P50, c.Product.P50, 1), both(c.Floor.P99, c.Product.P99, 1), c.P99Added.median(1),
-			both(c.Floor.CPU, c.Product.CPU, 0), c.CPURatio.text(1),
-		})
-	}
-	return rows
-}
-
-// where says which processors Azurite had.
-func (p reschedules) where() string {
-	if p.Apart {
-		return "on a processor of its own"
-	}
-	return "on the same processors"
-}
-
-func (r *report) reschedules() [][]string {
-	head := fmt.Sprintf("Azurite, for 1 KiB binary, %d", shortParallel)
-	rows := [][]string{{head, "azqueue alone", "product", "ratio"}}
-	for _, p := range r.Reschedule {
-		rows = append(rows, []string{p.where(), p.SDK.text(0), p.Product.text(0), p.Ratio.text(2)})
-	}
-	if len(r.Reschedule) == 0 {
-		rows = append(rows, []string{"not measured: -azurite=false", "-", "-", "-"})
-	}
-	return rows
-}
-
-func (r *report) reschedulesNote() string {
-	if len(r.Reschedule) == 0 {
-		return ""
-	}
-	p := r.Reschedule[0]
-	return fmt.Sprintf("%d rounds of %d messages; the SDK is called by this process, without the handler.\n", p.Rounds, p.Messages)
+	return table.Flush()
 }

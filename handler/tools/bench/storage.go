@@ -1,123 +1,176 @@
+//go:build unix
+
 package main
 
 import (
-	"encoding/base64"
-	"encoding/xml"
+	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
-	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2" //nolint:depguard // the SDK alone is what the handler is compared with
+
+	"asynccaller/handler/tools/storageproxy"
 )
 
-const accountName = "bench"
+// roundMessages is how many messages are written in a round. Azurite gets slower with the number of messages on a queue.
+const roundMessages = 20 * parallel
 
-// storage speaks just enough of Azure Queue Storage for the handler to settle, and forgets what it is told.
-// It answers at once, so that only the handler's own cost shows.
-type storage struct {
-	server *httptest.Server
-	// transactions is how many requests came, received how many bytes their bodies had.
-	transactions, received atomic.Int64
-	// strange counts requests that it does not know: the run measures something else then.
-	strange     atomic.Int64
-	connections connections
-	// keep is set when the next Put Message is to be looked at; kept has it then.
-	keep atomic.Bool
-	kept chan put
+// manyReschedules is how many messages are rescheduled at a time: far more than the host sends.
+const manyReschedules = 1000
+
+// requests watches the handler's requests to storage.
+type requests struct {
+	// all counts them, failed those that storage did not carry out.
+	all, failed atomic.Int64
+	// latest is the text of the latest message that was put on a queue.
+	latest atomic.Value
 }
 
-// put is a Put Message.
-type put struct {
-	// bytes is the size of the request's body.
-	bytes int
-	// text is the message, still encoded.
-	text string
-	// delay is how long it stays invisible.
-	delay time.Duration
-}
-
-func newStorage() *storage {
-	s := &storage{kept: make(chan put, 1)}
-	s.server = httptest.NewUnstartedServer(s)
-	s.server.Config.ConnState = s.connections.watch
-	s.server.Start()
-	return s
-}
-
-// connectionString leads to the account, with a key that opens nothing.
-func (s *storage) connectionString() string {
-	key := base64.StdEncoding.EncodeToString([]byte("the stub does not look at it"))
-	return fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;QueueEndpoint=%s/%s;", accountName, key, s.server.URL, accountName)
-}
-
-// messages is the URL that takes a Put Message for the queue.
-func (s *storage) messages(queue string) string {
-	return s.server.URL + "/" + accountName + "/" + queue + "/messages"
-}
-
-func (s *storage) close() { s.server.Close() }
-
-// ServeHTTP knows Create Queue, Put Message and Get Queue Metadata.
-func (s *storage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.transactions.Add(1)
-	if err := s.read(r); err != nil {
-		return // the caller has gone
+// Before implements [storageproxy.Watcher].
+func (s *requests) Before(r storageproxy.Request) storageproxy.Order {
+	s.all.Add(1)
+	if r.Operation == storageproxy.Put {
+		s.latest.Store(r.Text)
 	}
-	queue, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"+accountName+"/"), "/")
-	switch {
-	case queue != "" && r.Method == http.MethodPost && rest == "messages":
-		w.Header().Set("Content-Type", "application/xml")
-		w.WriteHeader(http.StatusCreated)
-		_, _ = io.WriteString(w, enqueued(time.Now()))
-	case queue != "" && r.Method == http.MethodPut && rest == "":
-		w.WriteHeader(http.StatusCreated)
-	case queue != "" && r.Method == http.MethodGet && rest == "":
-		w.Header().Set("x-ms-approximate-messages-count", "0")
-		w.WriteHeader(http.StatusOK)
-	default:
-		s.strange.Add(1)
-		w.WriteHeader(http.StatusNotImplemented)
-	}
+	return storageproxy.Order{}
 }
 
-// read reads a request's body. It keeps none but what [storage.next] asked for, which costs time.
-func (s *storage) read(r *http.Request) error {
-	if r.Method != http.MethodPost || !s.keep.CompareAndSwap(true, false) {
-		n, err := io.Copy(io.Discard, r.Body)
-		s.received.Add(n)
-		return err
+// After implements [storageproxy.Watcher].
+func (s *requests) After(_ storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	if !a.Done() {
+		s.failed.Add(1)
 	}
-	body, err := io.ReadAll(r.Body)
+	return storageproxy.Order{}
+}
+
+// measureStorage counts storage transactions and connections at a proxy before Azurite, and measures the rate of
+// reschedules without the proxy.
+func (b *bench) measureStorage(ctx context.Context, r *report) error {
+	p, err := b.startHandler(ctx, b.proxy.Through(b.azurite.ConnectionString))
 	if err != nil {
 		return err
 	}
-	s.received.Add(int64(len(body)))
-	s.kept <- readPut(body, r.URL.Query().Get("visibilitytimeout"))
+	if err := errors.Join(b.countTransactions(ctx, r, p), p.stop()); err != nil {
+		return err
+	}
+	var rest []int
+	if len(b.processors) > 1 {
+		rest = b.processors[1:]
+	} else {
+		rest = b.processors
+	}
+	_, err = onProcessors(rest, b.processors, func() (any, error) { return nil, b.compareWithSDK(ctx, r) })
+	return err
+}
+
+func (b *bench) countTransactions(ctx context.Context, r *report, p *process) error {
+	b.say("storage transactions and connections")
+	for _, outcome := range []struct {
+		name   string
+		status int
+		want   float64
+	}{
+		{"delivered", http.StatusOK, 0},
+		{"dead-lettered", http.StatusBadRequest, 1},
+		{"rescheduled", http.StatusServiceUnavailable, 1}, // the last, because the SDK writes the same message
+	} {
+		b.target.answer(outcome.status)
+		load := b.load(p, small, parallel)
+		if _, _, err := load.run(ctx, times(1)); err != nil { // it may create a queue
+			return err
+		}
+		before, failed := b.requests.all.Load(), b.requests.failed.Load()
+		n, _, err := load.run(ctx, times(roundMessages))
+		if err == nil && b.requests.failed.Load() > failed {
+			err = errors.New("storage did not carry out a request")
+		}
+		if err != nil {
+			return fmt.Errorf("counting storage transactions, %s: %w", outcome.name, err)
+		}
+		r.add("storage transactions of a message: "+outcome.name, exactly, outcome.want, float64(b.requests.all.Load()-before)/float64(n))
+	}
+	if _, _, err := b.load(p, small, manyReschedules).run(ctx, times(2*manyReschedules)); err != nil {
+		return err
+	}
+	r.add("storage connections, 1,000 reschedules at a time", atMost, 64, float64(b.proxy.Peak()))
 	return nil
 }
 
-// next has the next Put Message that comes. Take it before asking for another.
-func (s *storage) next() <-chan put {
-	s.keep.Store(true)
-	return s.kept
+// compareWithSDK compares the rate of reschedules with that of the SDK's EnqueueMessage, called by this process with the
+// same message and without the handler.
+func (b *bench) compareWithSDK(ctx context.Context, r *report) (err error) {
+	b.say("reschedules compared with the SDK")
+	p, err := b.startHandler(ctx, b.azurite.ConnectionString)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.stop()) }()
+	// The SDK's own client would keep ten connections and open the others again and again.
+	transport := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}
+	defer transport.CloseIdleConnections()
+	var options azqueue.ClientOptions
+	options.Transport = transport
+	q, err := azqueue.NewQueueClientFromConnectionString(b.azurite.ConnectionString, binary.queue(), &options)
+	if err != nil {
+		return err
+	}
+	load := b.load(p, small, parallel)
+	reschedule := func() (time.Duration, error) {
+		_, took, err := load.run(ctx, times(roundMessages))
+		return took, err
+	}
+	text := b.requests.latest.Load().(string)
+	var sdk, handler []float64
+	err = alternate(
+		b.rounds+1, // the first warms up
+		func() error {
+			return fillQueue(ctx, q, &sdk, func() (time.Duration, error) { return enqueue(ctx, q, text) })
+		},
+		func() error { return fillQueue(ctx, q, &handler, reschedule) },
+	)
+	if err != nil {
+		return fmt.Errorf("rescheduling into azurite: %w", err)
+	}
+	r.add("reschedules, 1/s: azqueue alone", noBound, 0, sdk[1:]...)
+	r.add("reschedules, 1/s: handler", noBound, 0, handler[1:]...)
+	r.add("rate of reschedules to azqueue alone", atLeast, 0.8, ratios(handler[1:], sdk[1:])...)
+	return nil
 }
 
-// readPut reads a Put Message. What is not one has no text.
-func readPut(body []byte, visibilityTimeout string) put {
-	var message struct{ MessageText string }
-	_ = xml.Unmarshal(body, &message)
-	seconds, _ := strconv.Atoi(visibilityTimeout)
-	return put{bytes: len(body), text: message.MessageText, delay: time.Duration(seconds) * time.Second}
+// fillQueue clears the queue, fills it and adds the rate. It is an error if the queue does not have all messages then.
+func fillQueue(ctx context.Context, q *azqueue.QueueClient, rates *[]float64, fill func() (took time.Duration, err error)) error {
+	if _, err := q.ClearMessages(ctx, nil); err != nil {
+		return err
+	}
+	took, err := fill()
+	if err != nil {
+		return err
+	}
+	properties, err := q.GetProperties(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if n := properties.ApproximateMessagesCount; n == nil || *n != roundMessages {
+		return fmt.Errorf("the queue does not have the %d messages that were written", roundMessages)
+	}
+	*rates = append(*rates, roundMessages/took.Seconds())
+	return nil
 }
 
-// enqueued is the answer to Put Message.
-func enqueued(now time.Time) string {
-	at := now.UTC().Format(http.TimeFormat)
-	return `<?xml version="1.0" encoding="utf-8"?><QueueMessagesList><QueueMessage>` +
-		`<MessageId>5974b586-0df3-4e2d-ad0c-18e3892bfca2</MessageId><InsertionTime>` + at + `</InsertionTime>` +
-		`<ExpirationTime>Fri, 31 Dec 9999 23:59:59 GMT</ExpirationTime><PopReceipt>AgAAAAMAAAAAAAAAAgtnj8x+1QE=</PopReceipt>` +
-		`<TimeNextVisible>` + at + `</TimeNextVisible></QueueMessage></QueueMessagesList>`
+// enqueue puts the messages of a round on the queue.
+func enqueue(ctx context.Context, q *azqueue.QueueClient, text string) (took time.Duration, err error) {
+	ttl, delay := int32(-1), int32(5)
+	options := &azqueue.EnqueueMessageOptions{TimeToLive: &ttl, VisibilityTimeout: &delay}
+	more := times(roundMessages)
+	errs := make([]error, parallel)
+	begin := time.Now()
+	share(parallel, func(n int) {
+		for errs[n] == nil && more() {
+			_, errs[n] = q.EnqueueMessage(ctx, text, options)
+		}
+	})
+	return time.Since(begin), errors.Join(errs...)
 }

@@ -1,7 +1,11 @@
+//go:build unix
+
 package main
 
 import (
 	"bytes"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -10,27 +14,27 @@ import (
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/faults/target"
+	"asynccaller/handler/tools/target"
 )
 
-// TestContent: what is sent is what was planned, and is recognized again.
+// TestContent checks that messages are sent as planned and are recognized again.
 func TestContent(t *testing.T) {
-	l := &lane{}
+	s := &system{}
 	var err error
-	if l.target, err = target.Open(t.Context(), partner{l}); err != nil {
+	if s.target, err = target.Serve(t.Context(), s.targetHandler()); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.target.Close() })
-	l.script.forget()
+	t.Cleanup(s.target.Close)
+	s.script.reset()
 	now := time.Now()
 	for number := range 50 {
 		for _, m := range schedule.New(1, number).Messages {
-			content, err := l.content(m, now)
+			content, err := s.content(m, now)
 			if err != nil {
 				t.Fatalf("%+v: %v", m, err)
 			}
-			l.script.add(m, content)
-			if id := l.script.who(queue.Base64.Encode(content)); id != m.ID {
+			s.script.add(m, content)
+			if id := s.script.idOf(queue.Base64.Encode(content)); id != m.ID {
 				t.Errorf("%+v is recognized as %q", m, id)
 			}
 			e, err := envelope.Parse(content)
@@ -40,38 +44,64 @@ func TestContent(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			wantFormat := map[schedule.Format]envelope.Format{schedule.Native: envelope.FormatNative, schedule.Nexus: envelope.FormatNexus}[m.Format]
-			if e.Format() != wantFormat || (e.Callback != nil) != (m.Callbacks != nil) || e.Deadline.Before(now) {
+			if (e.Format() == envelope.FormatNexus) != m.Nexus || (e.Callback != nil) != (m.Callbacks != nil) || e.Deadline.Before(now) {
 				t.Errorf("%+v is sent as %s", m, content)
 			}
 		}
 	}
 }
 
-func TestScript(t *testing.T) {
-	var s script
-	s.forget()
-	s.add(schedule.Message{ID: "m", Answers: []schedule.Word{"503", "200"}, Callbacks: []schedule.Word{"204"}}, nil)
-	for call, want := range map[target.Call]schedule.Word{
-		{ID: "m", Attempt: 1}:          "503",
-		{ID: "m", Attempt: 2}:          "200",
-		{ID: "m", Attempt: 9}:          "200",
-		{ID: "m.callback", Attempt: 1}: "204",
-		{ID: "x", Attempt: 1}:          "410",
+// TestServeCall checks that callers get the planned answers, and that calls are recorded with the status that a callback reports.
+func TestServeCall(t *testing.T) {
+	s := &system{started: time.Now()}
+	var err error
+	if s.target, err = target.Serve(t.Context(), s.targetHandler()); err != nil {
+		t.Fatal(err)
+	}
+	s.script.reset()
+	s.script.add(schedule.Message{ID: "m", Answers: []string{"503", "200"}, Callbacks: []string{"204"}}, nil)
+	for _, test := range []struct {
+		url, attempt string
+		want         int
+	}{
+		{s.url("call", "m"), "1", 503}, {s.url("call", "m"), "2", 200}, {s.url("call", "m"), "9", 200}, {s.url("callback", "m"), "1", 204}, {s.url("call", "x"), "1", 410},
 	} {
-		if got := s.word(call); got != want {
-			t.Errorf("%+v is answered %q, want %q", call, got, want)
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, test.url, strings.NewReader(`{"StatusCode":400}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Async-Caller-Attempt", test.attempt)
+		transport := &http.Transport{DisableKeepAlives: true}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := response.Body.Close(); err != nil || response.StatusCode != test.want {
+			t.Errorf("%s, attempt %s: %d, %v; want %d", test.url, test.attempt, response.StatusCode, err, test.want)
 		}
 	}
+	s.target.Close()
+	events, _, err := s.record.take()
+	if err != nil || len(events) != 5 {
+		t.Fatalf("%d events, %v", len(events), err)
+	}
+	got := events[3]
+	got.At = 0
+	if want := (judge.Event{Kind: judge.Called, ID: "m.callback", Attempt: 1, Answer: "204", Reported: 400}); got != want {
+		t.Errorf("callback %+v, want %+v", got, want)
+	}
+}
 
+func TestFaultsWaitForTheirPoint(t *testing.T) {
+	var s script
 	s.arm([]schedule.Fault{{Point: schedule.BeforeCall, ID: "m", Skip: 1, Action: schedule.KillHost}})
 	for n, want := range []bool{false, true, false} {
 		if f := s.at(schedule.BeforeCall, "m"); (f != nil) != want {
-			t.Errorf("passing %d: fault %v, want one: %v", n+1, f, want)
+			t.Errorf("pass %d: fault %v, want one: %v", n+1, f, want)
 		}
 	}
 	if f := s.at(schedule.AfterCall, "m"); f != nil {
-		t.Errorf("%+v strikes at another point", f)
+		t.Errorf("%+v is injected at another point", f)
 	}
 }
 
@@ -92,20 +122,16 @@ func TestPlanLong(t *testing.T) {
 }
 
 func TestReport(t *testing.T) {
-	r := result{
-		Seed: 7, Took: "1s",
-		Faults: map[schedule.Action]int{schedule.KillHost: 1, schedule.KillHandler: 2},
-		Memory: []sample{{At: time.Second, Resident: 20 << 20}, {At: time.Minute, Resident: 30 << 20}},
-	}
-	r.add(partial{verdict: judge.Verdict{
-		Messages: 3, Calls: 4, RepeatedCalls: 1,
-		Lost: []judge.Finding{{ID: "m", What: "gone"}}, Violations: []judge.Finding{{ID: "n", What: "odd"}},
-	}})
+	r := result{messages: io.Discard, memory: []int64{20 << 20, 30 << 20}}
+	r.add(judge.Verdict{
+		Messages: 3, Calls: judge.Count{All: 4, Repeated: 1},
+		Lost: []judge.Finding{{ID: "m", Text: "gone"}}, Unexplained: []judge.Finding{{ID: "n", Text: "odd"}},
+	}, map[schedule.Action]int{schedule.KillHost: 1, schedule.KillHandler: 2})
 	var out bytes.Buffer
 	r.print(&out)
 	for _, want := range []string{
-		"seed        7\n", "messages    3\n", "lost        1\n", "unexplained 1\n", "1 (25.0 %) of calls", "3: handler killed 2, host killed 1",
-		"20/20 30/30", "LOST m: gone", "UNEXPLAINED n: odd", "faults: NO",
+		"messages    3\n", "lost        1\n", "unexplained 1\n", "1 (25.0 %) of calls", "3: handler killed 2, host killed 1",
+		" 20 30\n", "LOST m: gone", "UNEXPLAINED n: odd",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

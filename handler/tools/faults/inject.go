@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -6,249 +8,293 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/faults/storageproxy"
-	"asynccaller/handler/tools/faults/target"
+	"asynccaller/handler/tools/storageproxy"
 )
 
-// script is what is planned for the messages on a lane, and who they are.
-type script struct {
-	mu       sync.Mutex
-	answers  map[string][]schedule.Word // by id, that of a callback included
-	contents map[string]string          // ids of malformed messages by their content
-	messages map[string]string          // ids by queue message
-	faults   map[place][]*schedule.Fault
-}
-
-// place is where a fault waits for its message.
-type place struct {
-	point schedule.Point
-	id    string
-}
-
-// forget begins anew.
-func (s *script) forget() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers, s.contents, s.messages = map[string][]schedule.Word{}, map[string]string{}, map[string]string{}
-}
-
-// arm lets faults wait for their messages.
-func (s *script) arm(faults []schedule.Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = map[place][]*schedule.Fault{}
-	for _, f := range faults {
-		p := place{f.Point, f.ID}
-		s.faults[p] = append(s.faults[p], &f)
+// inject injects a fault and returns what happens to the request at which it is injected. A fault that takes time continues
+// in the background.
+func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
+	s.record.inject(f.Action)
+	switch f.Action {
+	case schedule.KillHandler:
+		s.killHandler()
+		order.Reset = true
+	case schedule.KillHost:
+		s.killHost()
+		// The host's requests end with it. The handler lives and may continue.
+		order.Reset = f.Point == schedule.Leased || f.Point == schedule.BeforeDelete || f.Point == schedule.AfterDelete
+	case schedule.KillBoth:
+		s.killHandler()
+		s.killHost()
+		order.Reset = true
+	case schedule.InterruptHost, schedule.TerminateHost:
+		s.signalHost(f.Action)
+	case schedule.StorageDown:
+		order.Reset = true
+		s.beginOutage(f.Length, order)
+	case schedule.StorageBusy:
+		order.Status = 503
+		s.beginOutage(f.Length, order)
+	case schedule.RestartStorage:
+		s.restartStorage()
+	case schedule.RefuseCalls:
+		s.injecting.Go(func() {
+			if err := s.target.Refuse(s.ctx, f.Length); err != nil {
+				s.record.fail(err)
+			}
+		})
+	case schedule.Answer500:
+		order.Status = 500
+	case schedule.Answer503:
+		order.Status = 503
+	case schedule.HangRequest, schedule.WithholdAnswer:
+		order.Hold, order.Reset = f.Length, true
+	case schedule.SlowRequest:
+		order.Hold = f.Length
+	case schedule.ResetRequest, schedule.LoseAnswer:
+		order.Reset = true
 	}
-}
-
-// add adds a message and its content.
-func (s *script) add(m schedule.Message, content []byte) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.answers[m.ID], s.answers[m.ID+schedule.CallbackSuffix] = m.Answers, m.Callbacks
-	if m.Outcome == schedule.Malformed {
-		s.contents[string(content)] = m.ID
-	}
-}
-
-// disarm forgets faults that have not struck.
-func (s *script) disarm() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.faults = nil
-}
-
-// word is the answer to a call.
-func (s *script) word(c target.Call) schedule.Word {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	answers := s.answers[c.ID]
-	if len(answers) == 0 {
-		return "410"
-	}
-	return answers[min(max(c.Attempt, 1), len(answers))-1]
-}
-
-// at returns the fault that strikes now that a message has come to a point, or nil.
-func (s *script) at(p schedule.Point, id string) *schedule.Fault {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	waiting := s.faults[place{p, id}]
-	if len(waiting) == 0 {
-		return nil
-	}
-	first := waiting[0]
-	if first.Skip > 0 {
-		first.Skip--
-		return nil
-	}
-	s.faults[place{p, id}] = waiting[1:]
-	return first
-}
-
-// who tells whose message a text is; empty when it is nobody's.
-func (s *script) who(text string) string {
-	content, err := queue.Base64.Decode(text)
-	if err != nil {
-		return ""
-	}
-	s.mu.Lock()
-	id, malformed := s.contents[string(content)]
-	s.mu.Unlock()
-	if malformed {
-		return id
-	}
-	e, err := envelope.Parse(content)
-	if err != nil {
-		return ""
-	}
-	return target.IDOf(e.Call.URL)
-}
-
-// remember notes whose a queue message is, and returns it.
-func (s *script) remember(message, text string) (id string) {
-	id = s.who(text)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.messages[message] = id
-	return id
-}
-
-func (s *script) whose(message string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.messages[message]
-}
-
-// partner makes the target of a lane.
-type partner struct{ l *lane }
-
-// Arrived implements [target.Partner].
-func (p partner) Arrived(c target.Call) bool { return p.l.strikeCall(schedule.BeforeCall, c.ID) }
-
-// Answer implements [target.Partner].
-func (p partner) Answer(c target.Call) (schedule.Word, bool) {
-	event := judge.Event{Kind: judge.Called, ID: c.ID, Attempt: c.Attempt, Told: c.Told}
-	if !p.l.strikeCall(schedule.DuringCall, c.ID) {
-		p.l.note(event)
-		return "", false
-	}
-	event.Word = p.l.script.word(c)
-	p.l.note(event)
-	return event.Word, true
-}
-
-// Answered implements [target.Partner].
-func (p partner) Answered(c target.Call) { p.l.strikeCall(schedule.AfterCall, c.ID) }
-
-// strikeCall reports false when the connection is to be cut.
-func (l *lane) strikeCall(p schedule.Point, id string) bool {
-	f := l.script.at(p, id)
-	return f == nil || !l.strike(f)
-}
-
-// handlerWatch watches what the handler does on storage.
-type handlerWatch struct{ l *lane }
-
-// Before implements [storageproxy.Watcher].
-func (h handlerWatch) Before(r storageproxy.Request) storageproxy.Order {
-	order := h.before(r)
-	if order.Cut || order.Status >= 500 {
-		h.l.unsettled.add(r.Text, h.l.processes)
+	if order.Hold > 0 {
+		s.injecting.Go(func() { pause(s.ctx, order.Hold) })
 	}
 	return order
 }
 
-func (h handlerWatch) before(r storageproxy.Request) storageproxy.Order {
-	if order, out := h.l.outage.now(); out {
+// during records a disturbance from now until wait returns, in the background.
+func (s *system) during(cause judge.Cause, wait func()) {
+	began := s.now()
+	s.injecting.Go(func() {
+		wait()
+		s.disturbed(cause, began)
+	})
+}
+
+// A process that was killed is missed until a new handler runs: until then the host may pass messages to a dead handler, and
+// storage may still receive what the dead host had sent. replaceLimit is how long that may take.
+const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
+
+func (s *system) killHandler() {
+	began, before := s.now(), len(s.processes.ids())
+	if s.processes.kill(s.ctx) {
+		s.disturbedUntilReplaced(judge.HandlerKilled, began, before)
+	}
+}
+
+func (s *system) killHost() {
+	began, before := s.now(), len(s.processes.ids())
+	host, _ := s.currentHost()
+	_ = host.Kill() // it may have ended
+	<-host.Done()
+	s.disturbedUntilReplaced(judge.HostKilled, began, before)
+}
+
+func (s *system) disturbedUntilReplaced(cause judge.Cause, began time.Duration, before int) {
+	s.injecting.Go(func() {
+		ctx, cancel := context.WithTimeout(s.ctx, replaceLimit)
+		defer cancel()
+		for len(s.processes.ids()) <= before && pause(ctx, replaceTick) {
+		}
+		s.disturbed(cause, began)
+	})
+}
+
+func (s *system) signalHost(how schedule.Action) {
+	host, _ := s.currentHost()
+	signal := host.Interrupt
+	if how == schedule.TerminateHost {
+		signal = host.Terminate
+	}
+	_ = signal() // it may have ended
+	s.during(judge.HostStopped, func() {
+		timer := time.NewTimer(stopGrace)
+		defer timer.Stop()
+		select {
+		case <-host.Done():
+		case <-timer.C:
+			s.record.fail(fmt.Errorf("the host did not stop within %v of a signal", stopGrace))
+			_ = host.Kill()
+			<-host.Done()
+		}
+	})
+}
+
+func (s *system) beginOutage(length time.Duration, order storageproxy.Order) {
+	s.outage.begin(length, order)
+	s.during(judge.StorageDown, func() { pause(s.ctx, length) })
+}
+
+func (s *system) restartStorage() {
+	s.during(judge.StorageDown, func() {
+		s.storageMu.Lock()
+		defer s.storageMu.Unlock()
+		if err := s.storage.Restart(s.ctx); err != nil {
+			s.record.fail(fmt.Errorf("restarting Azurite: %w", err))
+		}
+	})
+}
+
+// handlerWatcher watches the handler's requests to storage.
+type handlerWatcher struct{ *system }
+
+// Before implements [storageproxy.Watcher].
+func (s handlerWatcher) Before(r storageproxy.Request) storageproxy.Order {
+	order, out := s.outage.active()
+	if !out {
+		order = storageproxy.Order{}
+		if writes(r) {
+			id := s.script.idOf(r.Text)
+			if f := s.script.at(schedule.BeforeWrite, id); f != nil {
+				order = s.inject(f)
+			}
+			if r.Operation == storageproxy.Update && (order.Reset || order.Status != 0) {
+				s.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.UpdateUnsure})
+			}
+		}
+	}
+	if order.Reset || order.Status >= 500 {
+		s.unsettled.add(r.Text, s.processes)
+	}
+	return order
+}
+
+// writes reports whether a request writes a message.
+func writes(r storageproxy.Request) bool {
+	return r.Operation == storageproxy.Put || r.Operation == storageproxy.Update
+}
+
+// After implements [storageproxy.Watcher].
+func (s handlerWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	order := s.after(r, a)
+	if order.Reset || a.Status == 0 || a.Status >= 500 {
+		s.unsettled.add(r.Text, s.processes)
+	} else {
+		s.unsettled.remove(r.Text)
+	}
+	return order
+}
+
+func (s handlerWatcher) after(r storageproxy.Request, a storageproxy.Answer) (order storageproxy.Order) {
+	if !writes(r) {
 		return order
 	}
-	if r.Operation != storageproxy.Put && r.Operation != storageproxy.Update {
+	id := s.script.idOf(r.Text)
+	switch {
+	case a.Status == 0: // storage is stopped or stopping, and may have written
+		s.note(judge.Event{Kind: judge.Unacknowledged, ID: id})
+		return storageproxy.Order{Reset: true}
+	case !a.Done():
+		return order
+	case r.Operation == storageproxy.Update:
+		s.note(judge.Event{Kind: judge.Updated, ID: id, Message: r.Message})
+	default:
+		for _, m := range a.Messages {
+			s.note(judge.Event{Kind: judge.Wrote, ID: id, Message: m.ID})
+		}
+	}
+	f := s.script.at(schedule.AfterWrite, id)
+	if f == nil {
+		return order
+	}
+	if f.Action == schedule.LoseAnswer || f.Action == schedule.WithholdAnswer {
+		s.note(judge.Event{Kind: judge.Unacknowledged, ID: id})
+	}
+	return s.inject(f)
+}
+
+// hostWatcher watches the host's requests to storage.
+type hostWatcher struct{ *system }
+
+// Before implements [storageproxy.Watcher].
+func (s hostWatcher) Before(r storageproxy.Request) storageproxy.Order {
+	if order, out := s.outage.active(); out {
+		return order
+	}
+	if r.Operation != storageproxy.Delete {
 		return storageproxy.Order{}
 	}
-	id := h.l.script.who(r.Text)
-	f := h.l.script.at(schedule.BeforeWrite, id)
+	id := s.script.idOfMessage(r.Message)
+	order := s.injectHost(s.script.at(schedule.BeforeDelete, id))
+	if order.Reset || order.Status != 0 {
+		s.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.DeleteFailed})
+	}
+	return order
+}
+
+// injectHost injects a fault, if there is one, at a request of the host's. If only the handler is killed, the host's
+// connection lives on.
+func (s hostWatcher) injectHost(f *schedule.Fault) storageproxy.Order {
 	if f == nil {
 		return storageproxy.Order{}
 	}
-	order := h.l.obstruct(f)
-	if r.Operation == storageproxy.Update && (order.Cut || order.Status != 0) {
-		h.l.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.UpdateUnsure})
-	}
+	order := s.inject(f)
+	order.Reset = order.Reset && f.Action != schedule.KillHandler
 	return order
 }
 
 // After implements [storageproxy.Watcher].
-func (h handlerWatch) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
-	order := h.after(r, a)
-	if order.Cut || a.Status == 0 || a.Status >= 500 {
-		h.l.unsettled.add(r.Text, h.l.processes)
-	} else {
-		h.l.unsettled.remove(r.Text)
+func (s hostWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	if !a.Done() {
+		return storageproxy.Order{Reset: a.Status == 0}
 	}
-	return order
+	switch r.Operation {
+	case storageproxy.Get:
+		return s.leased(a)
+	case storageproxy.Put:
+		s.note(judge.Event{Kind: judge.Moved, ID: s.script.idOf(r.Text)})
+	case storageproxy.Delete:
+		id := s.script.idOfMessage(r.Message)
+		s.note(judge.Event{Kind: judge.Deleted, ID: id, Message: r.Message})
+		return s.injectHost(s.script.at(schedule.AfterDelete, id))
+	case storageproxy.Update, storageproxy.Other:
+	}
+	return storageproxy.Order{}
 }
 
-func (h handlerWatch) after(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
-	if r.Operation != storageproxy.Put && r.Operation != storageproxy.Update {
-		return storageproxy.Order{}
-	}
-	id := h.l.script.who(r.Text)
-	switch {
-	case a.Status == 0: // it was stopped, or is about to be; it may have written
-		h.l.note(judge.Event{Kind: judge.Unacknowledged, ID: id})
-		return storageproxy.Order{Cut: true}
-	case !a.Done():
-		return storageproxy.Order{}
-	case r.Operation == storageproxy.Update:
-		h.l.note(judge.Event{Kind: judge.Rescheduled, ID: id, Message: r.Message})
-	default:
-		for _, m := range a.Messages {
-			h.l.note(judge.Event{Kind: judge.Wrote, ID: id, Message: m.ID})
+// leased records the messages that storage leases to the host, and injects the first fault that waits for one of them.
+func (s hostWatcher) leased(a storageproxy.Answer) storageproxy.Order {
+	var f *schedule.Fault
+	var ids []string
+	for _, m := range a.Messages {
+		id := s.script.learn(m.ID, m.Text)
+		ids = append(ids, id)
+		s.note(judge.Event{Kind: judge.Leased, ID: id, Message: m.ID})
+		if f == nil {
+			f = s.script.at(schedule.Leased, id)
 		}
 	}
-	f := h.l.script.at(schedule.AfterWrite, id)
-	if f == nil {
-		return storageproxy.Order{}
+	if a.ClientLeft || f != nil && f.Action == schedule.LoseAnswer {
+		for _, id := range ids {
+			s.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.LeaseUnknown})
+		}
 	}
-	if f.Action == schedule.LoseAnswer || f.Action == schedule.WithholdAnswer {
-		h.l.note(judge.Event{Kind: judge.Unacknowledged, ID: id})
-	}
-	return h.l.obstruct(f)
+	return s.injectHost(f)
 }
 
-// unsettled are the writes that failed and that a handler will try again, by what they write.
+// unsettled are the writes, by their text, that failed and that a handler retries.
 type unsettled struct {
 	mu     sync.Mutex
-	writes map[string]unsettledWrite
+	writes map[string]failedWrite
 }
 
-type unsettledWrite struct {
+type failedWrite struct {
 	handler int
 	since   time.Time
 }
 
-// settleLimit is how long the handler tries to settle.
+// settleLimit is longer than the handler retries a settle write.
 const settleLimit = 75 * time.Second
 
 func (u *unsettled) add(text string, p *processes) {
-	if text == "" { // it is no write
-		return
-	}
 	handler, alive := p.current()
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.writes == nil {
-		u.writes = map[string]unsettledWrite{}
+		u.writes = map[string]failedWrite{}
 	}
-	if _, known := u.writes[text]; alive && !known {
-		u.writes[text] = unsettledWrite{handler, time.Now()}
+	if _, known := u.writes[text]; alive && !known && text != "" {
+		u.writes[text] = failedWrite{handler, time.Now()}
 	}
 }
 
@@ -258,7 +304,7 @@ func (u *unsettled) remove(text string) {
 	delete(u.writes, text)
 }
 
-// count is how many there are whose handlers are alive and may still try.
+// count returns the number of writes whose handlers are alive and may still retry.
 func (u *unsettled) count(p *processes) int {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -268,206 +314,4 @@ func (u *unsettled) count(p *processes) int {
 		}
 	}
 	return len(u.writes)
-}
-
-// hostWatch watches what the host does on storage.
-type hostWatch struct{ l *lane }
-
-// Before implements [storageproxy.Watcher].
-func (h hostWatch) Before(r storageproxy.Request) storageproxy.Order {
-	if order, out := h.l.outage.now(); out {
-		return order
-	}
-	if r.Operation != storageproxy.Delete {
-		return storageproxy.Order{}
-	}
-	id := h.l.script.whose(r.Message)
-	f := h.l.script.at(schedule.BeforeDelete, id)
-	if f == nil {
-		return storageproxy.Order{}
-	}
-	order := h.l.obstruct(f)
-	switch {
-	case f.Action == schedule.KillHandler:
-		order.Cut = false // it was the handler's connections that broke
-	case order.Cut || order.Status != 0:
-		h.l.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.DeleteFailed})
-	}
-	return order
-}
-
-// After implements [storageproxy.Watcher].
-func (h hostWatch) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
-	if !a.Done() {
-		return storageproxy.Order{Cut: a.Status == 0}
-	}
-	var f *schedule.Fault
-	switch r.Operation {
-	case storageproxy.Get:
-		var ids []string
-		for _, m := range a.Messages {
-			id := h.l.script.remember(m.ID, m.Text)
-			h.l.note(judge.Event{Kind: judge.Leased, ID: id, Message: m.ID})
-			ids = append(ids, id)
-			if f == nil {
-				f = h.l.script.at(schedule.Leased, id)
-			}
-		}
-		if a.ClientLeft || f != nil && f.Action == schedule.LoseAnswer {
-			for _, id := range ids {
-				h.l.note(judge.Event{Kind: judge.Disturbed, ID: id, Cause: judge.LeaseUnknown})
-			}
-		}
-	case storageproxy.Put:
-		h.l.note(judge.Event{Kind: judge.Moved, ID: h.l.script.who(r.Text)})
-	case storageproxy.Delete:
-		id := h.l.script.whose(r.Message)
-		h.l.note(judge.Event{Kind: judge.Deleted, ID: id, Message: r.Message})
-		f = h.l.script.at(schedule.AfterDelete, id)
-	case storageproxy.Update, storageproxy.Other:
-	}
-	if f == nil {
-		return storageproxy.Order{}
-	}
-	order := h.l.obstruct(f)
-	order.Cut = order.Cut && f.Action != schedule.KillHandler
-	return order
-}
-
-// obstruct carries out a fault that struck at a storage proxy and says what becomes of the request.
-func (l *lane) obstruct(f *schedule.Fault) storageproxy.Order {
-	order := storageproxy.Order{Cut: l.strike(f)}
-	switch f.Action {
-	case schedule.Answer500:
-		order.Status = 500
-	case schedule.Answer503:
-		order.Status = 503
-	case schedule.HangRequest, schedule.WithholdAnswer:
-		order.Hold, order.Cut = f.For, true
-	case schedule.SlowRequest:
-		order.Hold = f.For
-	case schedule.ResetRequest, schedule.LoseAnswer:
-		order.Cut = true
-	case schedule.StorageAway, schedule.StorageBusy:
-		order, _ = l.outage.now()
-	case schedule.KillHandler, schedule.KillHost, schedule.KillBoth, schedule.InterruptHost, schedule.TerminateHost,
-		schedule.RestartStorage, schedule.RefuseCalls:
-	}
-	if order.Hold > 0 {
-		l.strikes.Go(func() { pause(l.ctx, order.Hold) })
-	}
-	return order
-}
-
-// strike carries out a fault and reports whether the connection at which it struck is dead with it. What
-// takes its time goes on beside.
-func (l *lane) strike(f *schedule.Fault) (cut bool) {
-	l.record.strike(f.Action)
-	switch f.Action {
-	case schedule.KillHandler:
-		l.killHandler()
-		return true
-	case schedule.KillHost:
-		l.killHost()
-		// A request of the host's dies with it; the handler is alive and may do what it can.
-		return f.Point == schedule.Leased || f.Point == schedule.BeforeDelete || f.Point == schedule.AfterDelete
-	case schedule.KillBoth:
-		l.killHandler()
-		l.killHost()
-		return true
-	case schedule.InterruptHost, schedule.TerminateHost:
-		l.stopHost(f.Action)
-	case schedule.StorageAway:
-		l.away(f.For, storageproxy.Order{Cut: true})
-	case schedule.StorageBusy:
-		l.away(f.For, storageproxy.Order{Status: 503})
-	case schedule.RestartStorage:
-		l.restartStorage()
-	case schedule.RefuseCalls:
-		l.strikes.Go(func() {
-			if err := l.target.Refuse(l.ctx, f.For); err != nil {
-				l.record.trouble(err)
-			}
-		})
-	case schedule.Answer500, schedule.Answer503, schedule.HangRequest, schedule.ResetRequest, schedule.SlowRequest,
-		schedule.LoseAnswer, schedule.WithholdAnswer:
-	}
-	return false
-}
-
-// disturbed notes a fault that began at a moment and is over now.
-func (l *lane) disturbed(cause judge.Cause, began time.Duration) {
-	l.record.add(judge.Event{Kind: judge.Disturbed, At: began, Until: l.now(), Cause: cause})
-}
-
-func (l *lane) killHandler() {
-	began, handlers := l.now(), len(l.processes.ids())
-	if l.processes.kill(l.ctx) {
-		l.disturbedUntilReplaced(judge.HandlerKilled, began, handlers)
-	}
-}
-
-// disturbedUntilReplaced notes the end of a process that lasts until there are more handlers than before:
-// until then the host may hand messages to one that is dead, and storage may still get what a host had sent
-// before it was killed.
-func (l *lane) disturbedUntilReplaced(cause judge.Cause, began time.Duration, handlers int) {
-	l.strikes.Go(func() {
-		ctx, cancel := context.WithTimeout(l.ctx, replaceLimit)
-		defer cancel()
-		for len(l.processes.ids()) <= handlers && pause(ctx, replaceTick) {
-		}
-		l.disturbed(cause, began)
-	})
-}
-
-// replaceLimit is how long nobody may have noticed that a process is dead.
-const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
-
-func (l *lane) killHost() {
-	began, handlers := l.now(), len(l.processes.ids())
-	host := l.currentHost()
-	_ = host.Kill() // it may have ended
-	<-host.Done()
-	l.disturbedUntilReplaced(judge.HostKilled, began, handlers)
-}
-
-func (l *lane) stopHost(how schedule.Action) {
-	began := l.now()
-	host := l.currentHost()
-	signal := host.Interrupt
-	if how == schedule.TerminateHost {
-		signal = host.Terminate
-	}
-	_ = signal() // it may have ended
-	l.strikes.Go(func() {
-		select {
-		case <-host.Done():
-		case <-time.After(stopGrace):
-			l.record.trouble(fmt.Errorf("the host did not stop within %v of a signal", stopGrace))
-			_ = host.Kill()
-			<-host.Done()
-		}
-		l.disturbed(judge.HostStopped, began)
-	})
-}
-
-func (l *lane) away(length time.Duration, order storageproxy.Order) {
-	began := l.now()
-	l.outage.begin(length, order)
-	l.strikes.Go(func() {
-		pause(l.ctx, length)
-		l.disturbed(judge.StorageGone, began)
-	})
-}
-
-func (l *lane) restartStorage() {
-	began := l.now()
-	l.strikes.Go(func() {
-		l.storageMu.Lock()
-		defer l.storageMu.Unlock()
-		if err := l.storage.Restart(l.ctx); err != nil {
-			l.record.trouble(fmt.Errorf("restarting Azurite: %w", err))
-		}
-		l.disturbed(judge.StorageGone, began)
-	})
 }

@@ -1,12 +1,12 @@
-// Faults shows that nothing is lost: it runs the real executable under the local host against Azurite,
-// with proxies between them, cuts the power at every step of a message's way, and judges what became of
-// each message. docs/reliability.md says how and with what results. It is a tool of the Makefile's
-// (make faults, make faults-long) and no part of the product.
+//go:build unix
+
+// Faults checks that no message is lost. It runs the real executable under the local host against Azurite, with proxies
+// between them, kills and breaks parts at every step of the message flow, and judges what happened to each message.
+// docs/reliability.md describes the method and the results. `make faults` and `make faults-long` run it.
 package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -16,38 +16,37 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
+	"runtime/pprof"
+	"strings"
 	"syscall"
 	"time"
 
-	"golang.org/x/term"
-
 	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/testbed"
 )
 
 // options are the flags.
 type options struct {
-	seed       uint64
-	schedules  int
-	time       time.Duration
-	lanes      int
-	outage     bool
-	long       int
-	calm       bool
-	json       bool
-	executable string
+	seed         uint64
+	schedules    int
+	time         time.Duration
+	systems      int
+	outage, calm bool
+	long         int
+	executable   string
 }
 
 func main() {
 	var o options
-	flag.Uint64Var(&o.seed, "seed", 0, "plan of the run; 0 draws one")
-	flag.IntVar(&o.schedules, "schedules", 250, "schedules to run")
-	flag.DurationVar(&o.time, "time", 10*time.Minute, "begin no schedule after this time")
-	flag.IntVar(&o.lanes, "lanes", 10, "systems that run side by side")
-	flag.BoolVar(&o.outage, "outage", true, "one of the schedules has storage away for longer than a settle write is tried")
-	flag.IntVar(&o.long, "long", 0, "instead of schedules: so many messages through one system, killed every few seconds")
-	flag.BoolVar(&o.calm, "calm", false, "with -long: kill nothing, to see the memory of one handler over all messages")
-	flag.BoolVar(&o.json, "json", false, "report as JSON")
-	flag.StringVar(&o.executable, "executable", "", "async-caller to try; empty builds it")
+	flag.Uint64Var(&o.seed, "seed", 0, "seed of the plan; 0 draws one")
+	flag.IntVar(&o.schedules, "schedules", 250, "number of schedules to run")
+	flag.DurationVar(&o.time, "time", 10*time.Minute, "start no schedule after this time")
+	flag.IntVar(&o.systems, "systems", 10, "number of systems that run in parallel")
+	flag.BoolVar(&o.outage, "outage", true, "in one schedule, storage is down for longer than the handler retries a settle write")
+	flag.IntVar(&o.long, "long", 0, "instead of schedules: send this many messages through one system and kill its processes every few seconds")
+	flag.BoolVar(&o.calm, "calm", false, "with -long: kill nothing, and show the memory of the handler")
+	flag.StringVar(&o.executable, "executable", "", "async-caller to test; empty builds it")
 	flag.Parse()
 	if o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
@@ -61,10 +60,7 @@ func main() {
 	}
 }
 
-// errFound says that the product, and not the run, has failed.
-var errFound = errors.New("messages were lost, or something happened that no fault explains")
-
-func run(ctx context.Context, o options, out, talk io.Writer) (err error) {
+func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 	work, err := os.MkdirTemp("", "async-caller-faults-")
 	if err != nil {
 		return err
@@ -76,60 +72,53 @@ func run(ctx context.Context, o options, out, talk io.Writer) (err error) {
 		}
 		err = os.RemoveAll(work)
 	}()
-	if o.executable, err = executable(ctx, o.executable, work, talk); err != nil {
+	if o.executable, err = executable(ctx, o.executable, work, messages); err != nil {
 		return err
 	}
-	if err := azurite.Install(ctx, talk); err != nil {
+	if err := azurite.Install(ctx, messages); err != nil {
 		return err
 	}
-	goroutines := countGoroutines()
-	begin := time.Now()
-	p := newProgress(talk)
-	var r result
+	goroutines, begin := runtime.NumGoroutine(), time.Now()
+	r := &result{messages: messages, begin: begin, shown: begin}
 	if o.long > 0 {
-		r = runLong(ctx, o, work, p)
+		runLong(ctx, o, work, r)
 	} else {
-		r = runSchedules(ctx, o, work, p)
+		runSchedules(ctx, o, work, r)
 	}
-	r.Took = time.Since(begin).Round(time.Second).String()
-	p.end()
-	r.trouble(goroutines.back(ctx))
-	if o.json {
-		encoder := json.NewEncoder(out)
-		encoder.SetIndent("", "  ")
-		if err := encoder.Encode(r); err != nil {
-			return err
-		}
-	} else {
-		r.print(out)
-	}
+	r.fail(awaitGoroutines(ctx, goroutines))
+	fmt.Fprintf(out, "seed        %d\nschedules   %d in %v\n", o.seed, r.schedules, time.Since(begin).Round(time.Second))
+	r.print(out)
 	switch {
-	case !r.Verdict.OK():
-		return errFound
-	case len(r.Troubles) > 0:
-		return errors.New("the run itself is in trouble")
+	case !r.verdict.OK():
+		return errors.New("messages were lost, or something happened that no fault explains")
 	case ctx.Err() != nil:
 		return errors.New("interrupted")
 	}
-	return nil
+	return errors.Join(r.errs...)
 }
 
-// executable builds async-caller as `make build` does, unless there is one to try.
-func executable(ctx context.Context, given, work string, talk io.Writer) (string, error) {
+// executable builds async-caller as `make build` does, unless one is given.
+func executable(ctx context.Context, given, work string, messages io.Writer) (string, error) {
 	if given != "" {
 		return filepath.Abs(given)
 	}
 	path := filepath.Join(work, "async-caller")
 	build := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./handler")
-	build.Stdout, build.Stderr = talk, talk
+	build.Stdout, build.Stderr = messages, messages
 	if err := build.Run(); err != nil {
 		return "", fmt.Errorf("building async-caller: %w", err)
 	}
-	// Links are resolved so that it compares equal to what the system says a process runs.
-	return filepath.EvalSymlinks(path)
+	return filepath.EvalSymlinks(path) // /proc shows a path without links
 }
 
-func isTerminal(w io.Writer) bool {
-	file, ok := w.(*os.File)
-	return ok && term.IsTerminal(int(file.Fd()))
+// awaitGoroutines waits until no more goroutines run than before.
+func awaitGoroutines(ctx context.Context, before int) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leakLimit)
+	defer cancel()
+	if testbed.Await(ctx, func() bool { return runtime.NumGoroutine() <= before }) == nil {
+		return nil
+	}
+	var dump strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&dump, 1) // into memory
+	return fmt.Errorf("%d goroutines are left, %d ran before:\n%s", runtime.NumGoroutine(), before, &dump)
 }

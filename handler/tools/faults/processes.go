@@ -1,10 +1,11 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -13,17 +14,12 @@ import (
 	"asynccaller/handler/tools/testbed"
 )
 
-// processes are the handlers of a lane: those whose ids are in the file.
-type processes struct {
-	file, executable string
-}
+// processes are the handlers of a system. Each adds its process id to a file when it starts.
+type processes struct{ file, executable string }
 
-// ids are the process ids of all handlers that were ever started, oldest first.
+// ids returns the process ids of all handlers that were ever started, oldest first.
 func (p *processes) ids() (ids []int) {
-	content, err := os.ReadFile(p.file)
-	if err != nil {
-		return nil // none was started
-	}
+	content, _ := os.ReadFile(p.file) // it does not exist before the first start
 	for line := range strings.FieldsSeq(string(content)) {
 		if id, err := strconv.Atoi(line); err == nil {
 			ids = append(ids, id)
@@ -32,7 +28,7 @@ func (p *processes) ids() (ids []int) {
 	return ids
 }
 
-// current is the id of the handler that was started last, if it is alive.
+// current returns the process id of the latest handler, and whether it is alive.
 func (p *processes) current() (id int, alive bool) {
 	ids := p.ids()
 	if len(ids) == 0 {
@@ -42,23 +38,22 @@ func (p *processes) current() (id int, alive bool) {
 	return id, p.alive(id)
 }
 
-// alive reports whether the id is a handler's that runs, and not somebody else's by now.
+// alive reports whether a process runs and still is a handler.
 func (p *processes) alive(id int) bool {
 	if syscall.Kill(id, 0) != nil {
 		return false
 	}
 	if _, err := os.Stat("/proc/self/exe"); err != nil {
-		return true // a system that does not tell: ids are not used again that soon
+		return true // no /proc; process ids are not reused that soon
 	}
-	exe, err := os.Readlink(filepath.Join("/proc", strconv.Itoa(id), "exe"))
-	return err == nil && exe == p.executable // one that has ended and was not waited for has none
+	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", id))
+	return err == nil && exe == p.executable // a zombie has no executable
 }
 
 // killLimit is how long the system may take to end a process that was killed.
 const killLimit = 5 * time.Second
 
-// kill ends the current handler like a power cut and returns when it is dead. It reports false when
-// none was alive.
+// kill kills the current handler and returns when it is dead. It returns false if none was alive.
 func (p *processes) kill(ctx context.Context) bool {
 	id, alive := p.current()
 	if !alive || syscall.Kill(id, syscall.SIGKILL) != nil {
@@ -71,43 +66,31 @@ func (p *processes) kill(ctx context.Context) bool {
 	return true
 }
 
-// endLimit is how long handlers may live after their host: an orphan looks for its parent once a second.
+// endLimit is how long handlers may live after their host. An orphan checks once a second for its host.
 const endLimit = 20 * time.Second
 
 // awaitEnd waits until no handler is alive.
 func (p *processes) awaitEnd(ctx context.Context) error {
-	left := func() (left []int) {
-		for _, id := range p.ids() {
-			if p.alive(id) {
-				left = append(left, id)
-			}
-		}
-		return left
-	}
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
-	if testbed.Await(ctx, func() bool { return len(left()) == 0 }) != nil {
-		return fmt.Errorf("handlers are left: processes %v", left())
+	for _, id := range p.ids() {
+		if testbed.Await(ctx, func() bool { return !p.alive(id) }) != nil {
+			return fmt.Errorf("the handler with the process id %d is left", id)
+		}
 	}
 	return nil
 }
 
-// residentBytes is the memory of a process, if the system tells.
-func residentBytes(id int) (int64, bool) {
-	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(id), "status"))
-	if err != nil {
-		return 0, false
-	}
-	for line := range strings.Lines(string(content)) {
-		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(value), "kB")), 10, 64)
-			return kib << 10, err == nil
-		}
-	}
-	return 0, false
+// residentBytes returns the memory of a process; 0 if /proc does not have it.
+func residentBytes(id int) int64 {
+	content, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
+	_, line, _ := strings.Cut(string(content), "VmRSS:")
+	var kib int64
+	_, _ = fmt.Sscanf(line, "%d kB", &kib)
+	return kib << 10
 }
 
-// pause waits, or less when ctx ends, and reports whether it has not.
+// pause waits for a while and returns true, or returns false as soon as ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

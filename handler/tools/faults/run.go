@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -14,114 +16,111 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// patience is how long one schedule may take to come to rest; what it needs is mostly leases that end.
-const patience = 3 * time.Minute
+// idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end.
+const idleLimit = 3 * time.Minute
 
-// modes are the ways to reschedule, spread over the lanes.
+// modes are the values of ASYNC_CALLER_RESCHEDULE, spread over the systems.
 var modes = [...]string{"enqueue", "enqueue", "update"}
 
-// runSchedules runs schedules on several lanes at once and returns what all of them have proved.
-func runSchedules(ctx context.Context, o options, dir string, progress *progress) (result result) {
-	result = newResult(o.seed)
+// runSchedules runs schedules on several systems in parallel.
+func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	deadline := time.Now().Add(o.time)
 	var next atomic.Int64
-	var mu sync.Mutex
-	var lanes sync.WaitGroup
-	for i := range min(o.lanes, o.schedules) {
-		lanes.Go(func() {
-			name := fmt.Sprintf("lane %d (reschedule: %s)", i, modes[i%len(modes)])
-			l, err := openLane(ctx, name, filepath.Join(dir, fmt.Sprintf("lane%d", i)), o.executable, []string{"ASYNC_CALLER_RESCHEDULE=" + modes[i%len(modes)]})
-			stopWatching := watchForStalls(ctx, l)
-			for err == nil && ctx.Err() == nil && time.Now().Before(deadline) {
-				number := int(next.Add(1)) - 1
-				if number >= o.schedules {
-					break
+	var running sync.WaitGroup
+	for i := range min(o.systems, o.schedules) {
+		running.Go(func() {
+			name := fmt.Sprintf("system%d-%s", i, modes[i%len(modes)])
+			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], func(s *system) error {
+				for ctx.Err() == nil && time.Now().Before(deadline) {
+					number := int(next.Add(1)) - 1
+					if number >= o.schedules {
+						break
+					}
+					plan := schedule.New(o.seed, number)
+					if number == 0 && o.outage {
+						plan = schedule.Outage(o.seed, number)
+					}
+					if err := s.runSchedule(ctx, plan, r); err != nil {
+						return err
+					}
 				}
-				s := schedule.New(o.seed, number)
-				if number == 0 && o.outage {
-					s = schedule.Outage(o.seed, number)
-				}
-				var done partial
-				done, err = l.run(ctx, s)
-				mu.Lock()
-				result.add(done)
-				progress.show(result)
-				mu.Unlock()
-			}
-			stopWatching()
-			err = errors.Join(err, l.close(ctx))
-			mu.Lock()
-			defer mu.Unlock()
-			result.trouble(err)
+				return nil
+			}))
 		})
 	}
-	lanes.Wait()
-	return result
+	running.Wait()
 }
 
-// headStart is how long messages stay invisible so that all are sent, and all faults armed, before the
-// first one is delivered.
+// withSystem starts a system, runs do, and stops the system. The error says which processes and connections were left.
+func withSystem(ctx context.Context, dir, executable, setting string, do func(*system) error) error {
+	s, err := startSystem(ctx, dir, executable, setting)
+	if err == nil {
+		stop := s.watchForStalls(ctx)
+		err = do(s)
+		stop()
+	}
+	if err = errors.Join(err, s.stop(ctx)); err != nil {
+		return fmt.Errorf("%s: %w", filepath.Base(dir), err)
+	}
+	return nil
+}
+
+// headStart is how long messages stay invisible, so that all messages and faults are in place before the first delivery.
 const headStart = time.Second
 
-// partial is what one schedule has proved.
-type partial struct {
-	verdict judge.Verdict
-	struck  map[schedule.Action]int
-}
-
-// run runs one schedule and judges it.
-func (l *lane) run(ctx context.Context, s schedule.Schedule) (partial, error) {
-	l.script.forget()
-	for _, m := range s.Messages {
-		if err := l.send(ctx, m, headStart); err != nil {
-			return partial{}, err
+// runSchedule runs a schedule and judges it.
+func (s *system) runSchedule(ctx context.Context, plan schedule.Schedule, r *result) error {
+	s.script.reset()
+	for _, m := range plan.Messages {
+		if err := s.send(ctx, m, headStart); err != nil {
+			return err
 		}
 	}
-	l.script.arm(s.Faults)
-	return l.conclude(ctx, s.Messages)
+	s.script.arm(plan.Faults)
+	return s.conclude(ctx, plan.Messages, r)
 }
 
-// conclude waits until all is quiet and judges what was recorded since the last time.
-func (l *lane) conclude(ctx context.Context, messages []schedule.Message) (partial, error) {
-	left := l.awaitQuiet(ctx, patience)
-	l.script.disarm()
-	l.strikes.Wait()
+// conclude waits until the system is idle and judges what was recorded.
+func (s *system) conclude(ctx context.Context, messages []schedule.Message, r *result) error {
+	left := s.awaitIdle(ctx, idleLimit)
+	s.script.arm(nil)
+	s.injecting.Wait()
 	if left == 0 { // a request that was held may have been repeated meanwhile
-		left = l.awaitQuiet(ctx, patience)
+		left = s.awaitIdle(ctx, idleLimit)
 	}
 	if ctx.Err() != nil {
-		return partial{}, context.Cause(ctx)
+		return context.Cause(ctx)
 	}
-	letters, err := l.letters(ctx)
+	deadLetters, err := s.takeDeadLetters(ctx)
 	if err != nil {
-		return partial{}, fmt.Errorf("reading dead letters: %w", err)
+		return fmt.Errorf("reading dead letters: %w", err)
 	}
-	events, struck, err := l.record.take()
+	events, faults, err := s.record.take()
 	if err != nil {
-		return partial{}, err
+		return err
 	}
-	record := judge.Record{Events: events, Letters: letters, Left: max(left, 0), MaxDequeueCount: maxDequeueCount}
-	p := partial{judge.Judge(messages, record), struck}
-	if !p.verdict.OK() {
-		err = l.keep(p.verdict, events)
+	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0), MaxDequeueCount: maxDequeueCount})
+	r.add(v, faults)
+	if !v.OK() {
+		err = s.keepEvents(v, events)
 	}
-	if left != 0 { // the next schedule would meet them
-		err = errors.Join(err, fmt.Errorf("not at rest after %v: %d messages on the queues", patience, left))
+	if left != 0 { // they would disturb the next schedule
+		err = errors.Join(err, fmt.Errorf("not idle after %v: %d messages are on the queues", idleLimit, left))
 	}
-	return p, err
+	return err
 }
 
-// keep writes the events of the messages that a verdict is about beside the log of host and handler.
-func (l *lane) keep(v judge.Verdict, events []judge.Event) error {
-	about := map[string]bool{"": true}
-	file, err := os.OpenFile(filepath.Join(l.dir, "violations.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+// keepEvents writes the events of the messages with findings next to the log.
+func (s *system) keepEvents(v judge.Verdict, events []judge.Event) error {
+	file, err := os.OpenFile(filepath.Join(s.dir, "findings.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
-	for _, f := range append(v.Lost, v.Violations...) {
+	about := map[string]bool{"": true}
+	for _, f := range append(v.Lost, v.Unexplained...) {
 		about[f.ID], about[f.ID+schedule.CallbackSuffix] = true, true
-		fmt.Fprintf(file, "%s: %s\n", f.ID, f.What)
+		fmt.Fprintf(file, "%s: %s\n", f.ID, f.Text)
 	}
 	for _, e := range events {
 		if about[e.ID] {
@@ -131,20 +130,17 @@ func (l *lane) keep(v judge.Verdict, events []judge.Event) error {
 	return nil
 }
 
-const (
-	stallTick = 200 * time.Millisecond
-	// stallLimit is well below the part of a lease that is left when it is renewed.
-	stallLimit = 1500 * time.Millisecond
-)
+// stallLimit is well below the time that is left of a lease when it is renewed.
+const stallTick, stallLimit = 200 * time.Millisecond, 1500 * time.Millisecond
 
-// watchForStalls notes when this machine stands still for so long that leases may end.
-func watchForStalls(ctx context.Context, l *lane) (stop func()) {
+// watchForStalls records when this machine stalls for so long that leases may end.
+func (s *system) watchForStalls(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for before := l.now(); pause(ctx, stallTick); before = l.now() {
-			if l.now()-before > stallLimit {
-				l.disturbed(judge.Stalled, before)
+		for before := s.now(); pause(ctx, stallTick); before = s.now() {
+			if s.now()-before > stallLimit {
+				s.disturbed(judge.Stalled, before)
 			}
 		}
 	})

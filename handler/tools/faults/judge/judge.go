@@ -1,6 +1,5 @@
-// Package judge says what a run has proved: given what was planned and what was recorded, which messages
-// were lost, which calls were made more than once, and whether a fault that was injected explains it.
-// It is pure.
+// Package judge decides what a run of faults has proved. From the plan and the recorded events it finds messages that
+// were lost, and calls that were repeated, and whether the injected faults explain each repetition. It is pure.
 package judge
 
 import (
@@ -13,49 +12,48 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// Kind is what an event is about.
+// Kind is the kind of an event.
 type Kind int
 
-// The kinds of events. Unless they say otherwise they are about the message with the event's ID.
+// The kinds of events.
 const (
 	// Leased: storage has leased the queue message to the host.
 	Leased Kind = iota
-	// Called: the target has received a call, and answers with Word; empty when it was cut short.
+	// Called: the target has received a call and answers it; Answer is empty if the connection was reset first.
 	Called
-	// Wrote: storage has written a queue message of the handler's: a successor, a callback (then the
-	// ID is the callback's) or a dead letter.
+	// Wrote: storage has written a queue message of the handler's: a successor, a callback (then ID is the callback's) or a
+	// dead letter.
 	Wrote
-	// Rescheduled: storage has updated the queue message for the handler.
-	Rescheduled
-	// Unacknowledged: storage has written, or may have, and a handler that lives on does not know it.
+	// Updated: storage has updated the queue message for the handler.
+	Updated
+	// Unacknowledged: storage has written, or may have, and a living handler does not know.
 	Unacknowledged
 	// Moved: the host has moved the message to the poison queue.
 	Moved
 	// Deleted: storage has deleted the queue message for the host.
 	Deleted
-	// Disturbed: a fault was at work from At to Until. An empty ID means that it concerns all messages.
+	// Disturbed: a fault was active from At to Until. An empty ID means that it concerns all messages.
 	Disturbed
 )
 
-// Cause is a fault that excuses something. A fault that is none excuses nothing: the product must cope
-// with it without anybody noticing.
+// Cause is a fault that explains a repetition. Other faults explain nothing: the handler must cope with them.
 type Cause string
 
 // The causes.
 const (
 	HandlerKilled Cause = "handler killed"
 	HostKilled    Cause = "host killed"
-	HostStopped   Cause = "host stopped in good order"
-	StorageGone   Cause = "storage away"
+	HostStopped   Cause = "host stopped"
+	StorageDown   Cause = "storage down"
 	LeaseUnknown  Cause = "lease lost on the way to the host"
 	DeleteFailed  Cause = "host's delete failed"
-	Stalled       Cause = "this machine stood still"
-	// UpdateUnsure: a reschedule in place got no answer. If the host has renewed its lease before the next
-	// try, the handler cannot know whether the first was done, and fails the delivery.
+	Stalled       Cause = "this machine stalled"
+	// UpdateUnsure: an update of a message's visibility got no answer. If the host renews its lease before the next try,
+	// the handler cannot know whether the first one was carried out, and fails the delivery.
 	UpdateUnsure Cause = "no answer to an update"
 )
 
-// Event is something that was seen, in the order in which it happened.
+// Event is something that was observed.
 type Event struct {
 	At   time.Duration
 	Kind Kind
@@ -63,75 +61,66 @@ type Event struct {
 	ID string
 	// Message is the queue message's id.
 	Message string
-	// Attempt, Word and Told are a call's: Told is the status that a callback reports.
-	Attempt int
-	Word    schedule.Word
-	Told    int
-	// Cause and Until are a disturbance's.
+	// Attempt and Answer belong to a call, Reported is the status that a callback reports.
+	Attempt  int
+	Answer   string
+	Reported int
+	// Cause and Until belong to a disturbance.
 	Cause Cause
 	Until time.Duration
 }
 
-// Letter is a message on a poison queue.
-type Letter struct {
+// DeadLetter is a message on a poison queue.
+type DeadLetter struct {
 	ID string
-	// Reason is what the handler says about it; empty when the message is as it was sent, or as the
-	// host has moved it.
+	// Reason is the handler's; empty if the message is as it was sent, or as the host moved it.
 	Reason string
-	// Untouched says that it is what was sent, byte for byte.
-	Untouched bool
+	// Unchanged is true if it is what was sent, byte for byte.
+	Unchanged bool
 }
 
-// Record is what was seen of a schedule until all was quiet.
+// Record is what was observed of a schedule until the system was idle.
 type Record struct {
-	Events  []Event
-	Letters []Letter
-	// Left is the number of messages on the main queues after all patience.
+	Events      []Event
+	DeadLetters []DeadLetter
+	// Left is the number of messages that are still on the main queues.
 	Left int
 	// MaxDequeueCount is the host's.
-	MaxDequeueCount int
+	MaxDequeueCount int64
 }
 
-// Finding is something about a message.
-type Finding struct {
-	ID   string `json:"id"`
-	What string `json:"what"`
+// Finding is a statement about a message.
+type Finding struct{ ID, Text string }
+
+// Count counts events, and those of them that repeat an earlier one.
+type Count struct{ All, Repeated int }
+
+func (c *Count) add(o Count) {
+	c.All += o.All
+	c.Repeated += o.Repeated
 }
 
-// Verdict is what a record proves. Verdicts can be added up.
+// Verdict is what a record proves.
 type Verdict struct {
-	Messages int `json:"messages"`
-	// Calls and Callbacks are those that targets and senders received, Letters the dead letters.
-	Calls     int `json:"calls"`
-	Callbacks int `json:"callbacks"`
-	Letters   int `json:"deadLetters"`
-	// Repeated are those of them that were the same again.
-	RepeatedCalls     int `json:"repeatedCalls"`
-	RepeatedCallbacks int `json:"repeatedCallbacks"`
-	RepeatedLetters   int `json:"repeatedDeadLetters"`
-	// MovedByHost are messages that the host moved to the poison queue because their deliveries were
-	// broken off too often.
-	MovedByHost int `json:"movedByHost"`
-	// Redelivered counts by cause what the host was given again.
-	Redelivered map[Cause]int `json:"redelivered"`
-	// Lost are messages that have met no end and are nowhere.
-	Lost []Finding `json:"lost"`
-	// Violations are all other things that must not happen.
-	Violations []Finding `json:"violations"`
+	Messages                      int
+	Calls, Callbacks, DeadLetters Count
+	// MovedByHost counts messages that the host moved to the poison queue because their deliveries failed too often.
+	MovedByHost int
+	// Redelivered counts repeated deliveries by cause.
+	Redelivered map[Cause]int
+	// Lost are messages that have not ended and are on no queue. Unexplained is everything else that must not happen.
+	Lost, Unexplained []Finding
 }
 
-// OK reports whether all is as it should be.
-func (v Verdict) OK() bool { return len(v.Lost) == 0 && len(v.Violations) == 0 }
+// OK reports whether everything is as expected.
+func (v Verdict) OK() bool { return len(v.Lost) == 0 && len(v.Unexplained) == 0 }
 
 // Add adds another verdict.
 func (v *Verdict) Add(o Verdict) {
 	v.Messages += o.Messages
-	v.Calls += o.Calls
-	v.Callbacks += o.Callbacks
-	v.Letters += o.Letters
-	v.RepeatedCalls += o.RepeatedCalls
-	v.RepeatedCallbacks += o.RepeatedCallbacks
-	v.RepeatedLetters += o.RepeatedLetters
+	v.Calls.add(o.Calls)
+	v.Callbacks.add(o.Callbacks)
+	v.DeadLetters.add(o.DeadLetters)
 	v.MovedByHost += o.MovedByHost
 	if v.Redelivered == nil {
 		v.Redelivered = map[Cause]int{}
@@ -140,135 +129,130 @@ func (v *Verdict) Add(o Verdict) {
 		v.Redelivered[cause] += n
 	}
 	v.Lost = append(v.Lost, o.Lost...)
-	v.Violations = append(v.Violations, o.Violations...)
+	v.Unexplained = append(v.Unexplained, o.Unexplained...)
 }
 
-// Judge judges a record of the messages that were planned.
+// Judge judges the record of the planned messages.
 func Judge(planned []schedule.Message, r Record) Verdict {
 	v := Verdict{Redelivered: map[Cause]int{}}
-	events := slices.Clone(r.Events)
-	slices.SortStableFunc(events, func(x, y Event) int { return cmp.Compare(x.At, y.At) })
+	checks := map[string]*check{}
+	for _, m := range planned {
+		checks[m.ID] = &check{Message: m, record: r, verdict: &v}
+	}
 	// A message and its callback are judged together.
-	families, known := map[string][]Event{}, map[string]bool{}
-	var everybody []Event
-	for _, m := range planned {
-		known[m.ID] = true
-	}
-	for _, e := range events {
-		id := strings.TrimSuffix(e.ID, schedule.CallbackSuffix)
-		switch {
-		case known[id]:
-			families[id] = append(families[id], e)
+	of := func(id string) *check { return checks[strings.TrimSuffix(id, schedule.CallbackSuffix)] }
+	var general []Event
+	for _, e := range slices.SortedStableFunc(slices.Values(r.Events), func(x, y Event) int { return cmp.Compare(x.At, y.At) }) {
+		switch c := of(e.ID); {
+		case c != nil:
+			c.events = append(c.events, e)
 		case e.ID == "" && e.Kind == Disturbed:
-			everybody = append(everybody, e)
+			general = append(general, e)
 		default:
-			v.Violations = append(v.Violations, Finding{e.ID, "nobody has sent it"})
+			v.Unexplained = append(v.Unexplained, Finding{e.ID, "nobody sent this message"})
 		}
 	}
-	letters := map[string][]Letter{}
-	for _, l := range r.Letters {
-		if !known[l.ID] && !known[strings.TrimSuffix(l.ID, schedule.CallbackSuffix)] {
-			v.Violations = append(v.Violations, Finding{l.ID, "a dead letter that nobody has sent"})
-			continue
+	for _, d := range r.DeadLetters {
+		if c := of(d.ID); c != nil {
+			c.deadLetters = append(c.deadLetters, d)
+		} else {
+			v.Unexplained = append(v.Unexplained, Finding{d.ID, "nobody sent this dead letter"})
 		}
-		letters[strings.TrimSuffix(l.ID, schedule.CallbackSuffix)] = append(letters[strings.TrimSuffix(l.ID, schedule.CallbackSuffix)], l)
 	}
 	for _, m := range planned {
-		c := &trial{Message: m, record: r, verdict: &v, events: families[m.ID], everybody: everybody, letters: letters[m.ID]}
-		c.judge()
+		checks[m.ID].general = general
+		checks[m.ID].judge()
 	}
 	return v
 }
 
-// trial is about one message and its callback.
-type trial struct {
+// check judges one message and its callback.
+type check struct {
 	schedule.Message
-	record    Record
-	verdict   *Verdict
-	events    []Event
-	everybody []Event // disturbances that concern all messages
-	letters   []Letter
-	// lives is how many messages may go their way side by side, as far as faults explain it.
-	lives int
+	record  Record
+	verdict *Verdict
+	events  []Event
+	// general are the disturbances that concern all messages.
+	general     []Event
+	deadLetters []DeadLetter
+	// copies is how many copies of the message may exist, as far as faults explain them.
+	copies int
 }
 
-func (t *trial) violated(format string, args ...any) {
-	t.verdict.Violations = append(t.verdict.Violations, Finding{t.ID, fmt.Sprintf(format, args...)})
+func (c *check) unexplained(format string, args ...any) {
+	c.verdict.Unexplained = append(c.verdict.Unexplained, Finding{c.ID, fmt.Sprintf(format, args...)})
 }
 
-func (t *trial) judge() {
-	t.verdict.Messages++
-	redelivered := t.deliveries()
-	t.lives = 1 + redelivered + t.unacknowledged() + t.stops()
-	t.deletions()
-	t.calls()
-	ends := t.judgeLetters()
-	ends += t.answered()
+func (c *check) judge() {
+	c.verdict.Messages++
+	c.copies = 1 + c.redeliveries() + c.count(Unacknowledged) + c.stops()
+	c.deletions()
+	c.calls()
+	c.judgeDeadLetters()
+	ends := len(c.deadLetters)
+	if slices.ContainsFunc(c.events, c.endedBy) { // repeated calls are judged already
+		ends++
+	}
 	switch {
-	case ends == 0 && t.record.Left > 0:
-		t.violated("has not met its end, and %d messages are still on the queues", t.record.Left)
+	case ends == 0 && c.record.Left > 0:
+		c.unexplained("has not ended, and %d messages are still on the queues", c.record.Left)
 	case ends == 0:
-		t.verdict.Lost = append(t.verdict.Lost, Finding{t.ID, fmt.Sprintf("%s, %s: no end, and on no queue", t.Outcome, t.Format)})
-	case ends > t.lives:
-		t.violated("has met its end %d times, faults explain %d", ends, t.lives)
+		c.verdict.Lost = append(c.verdict.Lost, Finding{c.ID, c.String() + ": has not ended and is on no queue"})
+	case ends > c.copies:
+		c.unexplained("has ended %d times, faults explain %d", ends, c.copies)
 	}
 }
 
-// deliveries counts what was delivered again, and wants a cause for each. What the handler has
-// re-scheduled in place is meant to come again.
-func (t *trial) deliveries() (again int) {
-	latest := map[string]time.Duration{}
-	for _, e := range t.events {
-		switch e.Kind {
-		case Leased:
-			before, delivered := latest[e.Message]
-			if delivered {
-				again++
-				cause := t.causeOf(before, e.At)
-				if cause == "" {
-					t.violated("was delivered again at %v after %v, with no cause", e.At, before)
-				} else {
-					t.verdict.Redelivered[cause]++
-				}
-			}
-			latest[e.Message] = e.At
-		case Rescheduled:
-			delete(latest, e.Message)
-		case Called, Wrote, Unacknowledged, Moved, Deleted, Disturbed:
-		}
-	}
-	return again
-}
-
-// causeOf finds a disturbance between two moments.
-func (t *trial) causeOf(from, until time.Duration) Cause {
-	for _, list := range [][]Event{t.events, t.everybody} {
-		for _, e := range list {
-			if e.Kind == Disturbed && e.At <= until && max(e.Until, e.At) >= from {
-				return e.Cause
-			}
-		}
-	}
-	return ""
-}
-
-func (t *trial) unacknowledged() (n int) {
-	for _, e := range t.events {
-		if e.Kind == Unacknowledged {
+func (c *check) count(kind Kind) (n int) {
+	for _, e := range c.events {
+		if e.Kind == kind {
 			n++
 		}
 	}
 	return n
 }
 
-// stops counts how often the host was stopped while the message was under way: its call was interrupted
-// then and is made again, as the same attempt.
-func (t *trial) stops() (n int) {
-	if len(t.events) == 0 {
+// redeliveries counts repeated deliveries, each of which needs a cause. A message that was updated is expected again.
+func (c *check) redeliveries() (n int) {
+	latest := map[string]time.Duration{}
+	for _, e := range c.events {
+		if e.Kind == Updated {
+			delete(latest, e.Message)
+		}
+		if e.Kind != Leased {
+			continue
+		}
+		if before, repeated := latest[e.Message]; repeated {
+			n++
+			if cause := c.causeOf(before, e.At); cause != "" {
+				c.verdict.Redelivered[cause]++
+			} else {
+				c.unexplained("was delivered again at %v after %v, with no cause", e.At, before)
+			}
+		}
+		latest[e.Message] = e.At
+	}
+	return n
+}
+
+// causeOf returns the cause of a disturbance between two moments.
+func (c *check) causeOf(from, until time.Duration) Cause {
+	for _, e := range slices.Concat(c.events, c.general) {
+		if e.Kind == Disturbed && e.At <= until && max(e.Until, e.At) >= from {
+			return e.Cause
+		}
+	}
+	return ""
+}
+
+// stops counts how often the host was stopped during the message's life: its call was interrupted then and is made again,
+// as the same attempt.
+func (c *check) stops() (n int) {
+	if len(c.events) == 0 {
 		return 0
 	}
-	first, last := t.events[0].At, t.events[len(t.events)-1].At
-	for _, e := range t.everybody {
+	first, last := c.events[0].At, c.events[len(c.events)-1].At
+	for _, e := range c.general {
 		if e.Cause == HostStopped && e.At <= last && e.Until >= first {
 			n++
 		}
@@ -276,125 +260,102 @@ func (t *trial) stops() (n int) {
 	return n
 }
 
-// deletions wants something settled between each lease and the delete that ends it: the first promise.
-func (t *trial) deletions() {
+// deletions checks that something was settled between each lease and the delete that ends it: the first guarantee.
+func (c *check) deletions() {
 	leased, settled := map[string]time.Duration{}, time.Duration(-1)
-	for _, e := range t.events {
+	for _, e := range c.events {
 		switch e.Kind {
 		case Leased:
 			leased[e.Message] = e.At
-		case Wrote, Moved, Rescheduled:
+		case Wrote, Moved, Updated:
 			settled = e.At
 		case Called:
-			if t.ends(e) {
+			if c.endedBy(e) {
 				settled = e.At
 			}
 		case Deleted:
 			if from, ok := leased[e.Message]; ok && settled < from {
-				t.violated("was deleted at %v before anything was settled", e.At)
+				c.unexplained("was deleted at %v before anything was settled", e.At)
 			}
 		case Unacknowledged, Disturbed:
 		}
 	}
 }
 
-// ends reports whether a call is the end of its message: nothing has to be written then.
-func (t *trial) ends(e Event) bool {
-	return e.Word.Status()/100 == 2 && (t.isCallback(e) || t.Callbacks == nil)
+// endedBy reports whether the message ended with a call, so that nothing had to be written.
+func (c *check) endedBy(e Event) bool {
+	return e.Kind == Called && schedule.Status(e.Answer)/100 == 2 && (e.ID != c.ID || c.Callbacks == nil)
 }
 
-func (t *trial) isCallback(e Event) bool { return e.ID != t.ID }
-
-// calls counts repeated calls, and wants each explained.
-func (t *trial) calls() {
+// calls counts calls, and checks that faults explain the repeated ones.
+func (c *check) calls() {
 	type attempt struct {
 		id string
 		n  int
 	}
 	made := map[attempt]int{}
-	told := map[int]bool{}
-	for _, e := range t.events {
+	reported := map[int]bool{}
+	for _, e := range c.events {
 		if e.Kind != Called {
 			continue
 		}
-		a := attempt{e.ID, e.Attempt}
-		made[a]++
-		repeated, total := &t.verdict.RepeatedCalls, &t.verdict.Calls
-		if t.isCallback(e) {
-			repeated, total = &t.verdict.RepeatedCallbacks, &t.verdict.Callbacks
-			told[e.Told] = true
-			if !slices.Contains(t.statuses(), e.Told) {
-				t.violated("its sender was told %d", e.Told)
+		count := &c.verdict.Calls
+		if e.ID != c.ID {
+			count = &c.verdict.Callbacks
+			reported[e.Reported] = true
+			if !slices.Contains(c.statuses(), e.Reported) {
+				c.unexplained("its callback reported %d", e.Reported)
 			}
 		}
-		*total++
-		if made[a] > 1 {
-			*repeated++
-		}
+		a := attempt{e.ID, e.Attempt}
+		made[a]++
+		count.add(Count{1, min(made[a]-1, 1)})
 	}
 	for a, n := range made {
-		if n > t.lives {
-			t.violated("attempt %d of %s was made %d times, faults explain %d", a.n, a.id, n, t.lives)
+		if n > c.copies {
+			c.unexplained("attempt %d of %s was made %d times, faults explain %d", a.n, a.id, n, c.copies)
 		}
 	}
-	if len(told) > t.lives {
-		t.violated("its sender was told %d different things", len(told))
+	if len(reported) > c.copies {
+		c.unexplained("its callbacks reported %d different statuses", len(reported))
 	}
 }
 
 // statuses are those that a callback may report.
-func (t *trial) statuses() []int {
-	switch t.Outcome {
-	case schedule.ToldOK, schedule.ToldRejected:
-		return []int{t.Answers[len(t.Answers)-1].Status()}
-	case schedule.ToldExpired:
-		return []int{503, 504} // 504 when no call was answered before the deadline
-	case schedule.Delivered, schedule.Rejected, schedule.Expired, schedule.Malformed:
+func (c *check) statuses() []int {
+	switch {
+	case c.Callbacks == nil:
+		return nil
+	case c.Outcome == schedule.Expired:
+		return []int{503, 504} // 504 if no call was answered before the deadline
 	}
-	return nil
+	return []int{schedule.Status(c.Answers[len(c.Answers)-1])}
 }
 
-// worn reports whether the host has received one queue message so often that it moves it to the poison
-// queue. A reschedule in place counts as well; deliveries with no cause have been found already.
-func (t *trial) worn() bool {
-	received := map[string]int{}
-	for _, e := range t.events {
+// exhausted reports whether the host has received one queue message so often that it moves it to the poison queue. A
+// reschedule by update counts too. Deliveries without a cause are reported elsewhere.
+func (c *check) exhausted() bool {
+	received := map[string]int64{}
+	for _, e := range c.events {
 		if e.Kind == Leased {
 			received[e.Message]++
-		}
-	}
-	for _, n := range received {
-		if n >= t.record.MaxDequeueCount {
-			return true
+			if received[e.Message] >= c.record.MaxDequeueCount {
+				return true
+			}
 		}
 	}
 	return false
 }
 
-// judgeLetters judges the dead letters and counts them.
-func (t *trial) judgeLetters() int {
-	reason := map[schedule.Outcome]string{schedule.Rejected: "rejected", schedule.Expired: "expired"}[t.Outcome]
-	for _, l := range t.letters {
+func (c *check) judgeDeadLetters() {
+	for i, d := range c.deadLetters {
+		c.verdict.DeadLetters.add(Count{1, min(i, 1)})
 		switch {
-		case l.Reason == "" && t.Outcome == schedule.Malformed && l.Untouched:
-		case l.Reason == "" && t.worn() && t.Outcome != schedule.Malformed:
-			t.verdict.MovedByHost++
-		case l.Reason == "" || l.Reason != reason:
-			t.violated("is a dead letter for the reason %q", l.Reason)
+		case c.Outcome == schedule.Malformed && d.Reason == "" && d.Unchanged:
+		case c.Outcome != schedule.Malformed && d.Reason == "" && c.exhausted():
+			c.verdict.MovedByHost++
+		case c.Outcome == schedule.Malformed, c.Outcome == schedule.Delivered, c.Callbacks != nil, d.Reason != string(c.Outcome):
+			c.unexplained("is a dead letter with the reason %q", d.Reason)
 		}
 	}
-	t.verdict.Letters += len(t.letters)
-	t.verdict.RepeatedLetters += max(len(t.letters)-1, 0)
-	return len(t.letters)
-}
-
-// answered is 1 when the message has met its end by a call that was answered as planned. How often it
-// was made has been judged already.
-func (t *trial) answered() int {
-	for _, e := range t.events {
-		if e.Kind == Called && t.ends(e) {
-			return 1
-		}
-	}
-	return 0
 }

@@ -10,16 +10,16 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// story is what happened to message m, in its words; each line is a second after the one before.
+// story returns the events of message m that the lines describe, one a second.
 func story(lines ...string) (events []judge.Event) {
 	for i, line := range lines {
 		at := time.Duration(i) * time.Second
 		word := strings.Fields(line)
 		e := judge.Event{At: at, ID: "m"}
 		switch word[0] {
-		case "leased", "deleted", "rescheduled", "wrote":
+		case "leased", "deleted", "updated", "wrote":
 			e.Kind = map[string]judge.Kind{
-				"leased": judge.Leased, "deleted": judge.Deleted, "rescheduled": judge.Rescheduled, "wrote": judge.Wrote,
+				"leased": judge.Leased, "deleted": judge.Deleted, "updated": judge.Updated, "wrote": judge.Wrote,
 			}[word[0]]
 			e.Message = word[1]
 			if strings.HasPrefix(e.Message, "callback") {
@@ -29,12 +29,12 @@ func story(lines ...string) (events []judge.Event) {
 			e.Kind = judge.Unacknowledged
 		case "moved":
 			e.Kind = judge.Moved
-		case "called": // called <attempt> <word>
+		case "called": // called <attempt> <answer>
 			e.Kind, e.Attempt = judge.Called, int(word[1][0]-'0')
-			e.Word = schedule.Word(strings.Join(word[2:], " "))
-		case "told": // told <status>
-			e.Kind, e.Attempt, e.Word, e.ID = judge.Called, 1, "200", "m"+schedule.CallbackSuffix
-			e.Told = schedule.Word(word[1]).Status()
+			e.Answer = strings.Join(word[2:], " ")
+		case "reported": // reported <status>
+			e.Kind, e.Attempt, e.Answer, e.ID = judge.Called, 1, "200", "m"+schedule.CallbackSuffix
+			e.Reported = schedule.Status(word[1])
 		case "killed":
 			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HandlerKilled, at
 		case "stopped":
@@ -52,9 +52,9 @@ func story(lines ...string) (events []judge.Event) {
 }
 
 var (
-	delivered = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []schedule.Word{"503", "200"}}
-	told      = schedule.Message{ID: "m", Outcome: schedule.ToldOK, Answers: []schedule.Word{"200"}, Callbacks: []schedule.Word{"200"}}
-	rejected  = schedule.Message{ID: "m", Outcome: schedule.Rejected, Answers: []schedule.Word{"400"}}
+	delivered = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"503", "200"}}
+	callback  = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"200"}, Callbacks: []string{"200"}}
+	rejected  = schedule.Message{ID: "m", Outcome: schedule.Rejected, Answers: []string{"400"}}
 	malformed = schedule.Message{ID: "m", Outcome: schedule.Malformed}
 )
 
@@ -64,7 +64,7 @@ func TestJudge(t *testing.T) {
 	for name, test := range map[string]struct {
 		message  schedule.Message
 		events   []judge.Event
-		letters  []judge.Letter
+		letters  []judge.DeadLetter
 		left     int
 		lost     bool
 		violated string // a part of what is said; empty: nothing is
@@ -78,57 +78,57 @@ func TestJudge(t *testing.T) {
 			message: delivered, lost: true,
 			events: story("leased 1", "called 1 503", "wrote 2", "deleted 1"),
 		},
-		"not_called_at_all":        {message: delivered, lost: true},
-		"cut_call_is_no_end":       {message: delivered, lost: true, events: story("leased 1", "called 2")},
-		"unfinished_is_not_lost":   {message: delivered, left: 1, violated: "still on the queues", events: story("leased 1")},
-		"told_nobody":              {message: told, lost: true, events: story("leased 1", "called 1 200", "wrote callback")},
-		"dead_letter_is_missing":   {message: rejected, lost: true, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"deleted_before_settled":   {message: delivered, violated: "before anything was settled", events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2")},
-		"deleted_before_callback":  {message: told, violated: "before anything was settled", events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "told 200", "deleted callback")},
-		"nobody_has_sent_it":       {message: rejected, violated: "nobody has sent it", events: story("stranger"), letters: []judge.Letter{{ID: "m", Reason: "rejected"}}},
-		"repeated_with_no_cause":   {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
-		"repeated_after_a_kill":    {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_early":         {message: delivered, violated: "with no cause", repeated: 1, events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_late":          {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed")},
-		"delete_failed":            {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "undeleted", "leased 1", "called 2 200", "deleted 1")},
-		"two_lives_after_a_kill":   {message: delivered, repeated: 2, events: story(slices.Concat(twice, ends)...)},
-		"attempt_not_counted":      {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"interrupted_by_a_stop":    {message: delivered, repeated: 1, events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"reset_and_made_again":     {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"a_status_is_not_silent":   {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"rescheduled_comes_again":  {message: delivered, events: story("leased 1", "called 1 503", "rescheduled 1", "leased 1", "called 2 200", "deleted 1")},
-		"written_twice_unexcused":  {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
-		"written_twice_unknowing":  {message: delivered, repeated: 1, events: story("leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
-		"sender_told":              {message: told, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "told 200", "deleted callback")},
-		"sender_told_wrong":        {message: told, violated: "was told 400", events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "told 400", "deleted callback")},
-		"told_and_dead_letter":     {message: told, violated: "dead letter", letters: []judge.Letter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "told 200", "deleted callback")},
-		"dead_letter":              {message: rejected, letters: []judge.Letter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_dead_letters":         {message: rejected, violated: "met its end 2 times", letters: []judge.Letter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_explained":            {message: rejected, repeated: 1, letters: []judge.Letter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1")},
-		"dead_for_another_reason":  {message: rejected, violated: `"expired"`, letters: []judge.Letter{{ID: "m", Reason: "expired"}}},
-		"malformed_untouched":      {message: malformed, letters: []judge.Letter{{ID: "m", Untouched: true}}, events: story("leased 1", "wrote d", "deleted 1")},
-		"moved_by_host_too_soon":   {message: delivered, violated: `""`, letters: []judge.Letter{{ID: "m"}}, events: story("leased 1", "moved", "deleted 1")},
-		"moved_by_host_explained":  {message: delivered, letters: []judge.Letter{{ID: "m"}}, events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1")},
-		"moved_by_host_worn_out":   {message: told, letters: []judge.Letter{{ID: "m"}}, events: story("leased 1", "rescheduled 1", "leased 1", "rescheduled 1", "leased 1", "killed", "leased 1", "killed", "leased 1", "called 1 200", "wrote callback", "killed", "leased callback", "told 200", "deleted callback", "leased 1", "moved", "deleted 1")},
-		"delivered_and_dead":       {message: delivered, violated: "dead letter", letters: []judge.Letter{{ID: "m", Reason: "expired"}}, events: story("leased 1", "called 2 200", "deleted 1")},
-		"strange_dead_letter":      {message: rejected, violated: "nobody has sent", letters: []judge.Letter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
-		"order_of_notes_is_no_law": {message: delivered, repeated: 1, events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1"))},
+		"not_called_at_all":         {message: delivered, lost: true},
+		"cut_call_is_no_end":        {message: delivered, lost: true, events: story("leased 1", "called 2")},
+		"unfinished_is_not_lost":    {message: delivered, left: 1, violated: "still on the queues", events: story("leased 1")},
+		"callback_lost":             {message: callback, lost: true, events: story("leased 1", "called 1 200", "wrote callback")},
+		"dead_letter_is_missing":    {message: rejected, lost: true, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
+		"deleted_before_settled":    {message: delivered, violated: "before anything was settled", events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2")},
+		"deleted_before_callback":   {message: callback, violated: "before anything was settled", events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback")},
+		"unknown_message":           {message: rejected, violated: "nobody sent this message", events: story("stranger"), letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}},
+		"repeated_with_no_cause":    {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
+		"repeated_after_a_kill":     {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")},
+		"killed_too_early":          {message: delivered, violated: "with no cause", repeated: 1, events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
+		"killed_too_late":           {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed")},
+		"delete_failed":             {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "undeleted", "leased 1", "called 2 200", "deleted 1")},
+		"two_copies_after_a_kill":   {message: delivered, repeated: 2, events: story(slices.Concat(twice, ends)...)},
+		"attempt_not_counted":       {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"interrupted_by_a_stop":     {message: delivered, repeated: 1, events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"reset_and_made_again":      {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"a_status_is_not_silent":    {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"updated":                   {message: delivered, events: story("leased 1", "called 1 503", "updated 1", "leased 1", "called 2 200", "deleted 1")},
+		"written_twice_unexplained": {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
+		"written_twice_explained":   {message: delivered, repeated: 1, events: story("leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
+		"callback":                  {message: callback, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
+		"callback_reports_other":    {message: callback, violated: "reported 400", events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback")},
+		"callback_and_dead_letter":  {message: callback, violated: "dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
+		"dead_letter":               {message: rejected, letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
+		"two_dead_letters":          {message: rejected, violated: "has ended 2 times", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
+		"two_explained":             {message: rejected, repeated: 1, letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1")},
+		"dead_for_another_reason":   {message: rejected, violated: `"expired"`, letters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
+		"malformed_unchanged":       {message: malformed, letters: []judge.DeadLetter{{ID: "m", Unchanged: true}}, events: story("leased 1", "wrote d", "deleted 1")},
+		"moved_by_host_too_soon":    {message: delivered, violated: `""`, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "moved", "deleted 1")},
+		"moved_by_host_explained":   {message: delivered, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1")},
+		"moved_by_host_exhausted":   {message: callback, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1", "called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1")},
+		"delivered_and_dead":        {message: delivered, violated: "dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}, events: story("leased 1", "called 2 200", "deleted 1")},
+		"unknown_dead_letter":       {message: rejected, violated: "nobody sent this dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
+		"events_in_another_order":   {message: delivered, repeated: 1, events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := judge.Judge([]schedule.Message{test.message}, judge.Record{
-				Events: test.events, Letters: test.letters, Left: test.left, MaxDequeueCount: 5,
+				Events: test.events, DeadLetters: test.letters, Left: test.left, MaxDequeueCount: 5,
 			})
 			if got := len(v.Lost) == 1; got != test.lost {
 				t.Errorf("lost %v, want %v", v.Lost, test.lost)
 			}
-			if (len(v.Violations) > 0) != (test.violated != "") {
-				t.Errorf("violations %v, want %q", v.Violations, test.violated)
+			if (len(v.Unexplained) > 0) != (test.violated != "") {
+				t.Errorf("violations %v, want %q", v.Unexplained, test.violated)
 			}
-			if test.violated != "" && !slices.ContainsFunc(v.Violations, func(f judge.Finding) bool { return strings.Contains(f.What, test.violated) }) {
-				t.Errorf("violations %v, want one that says %q", v.Violations, test.violated)
+			if test.violated != "" && !slices.ContainsFunc(v.Unexplained, func(f judge.Finding) bool { return strings.Contains(f.Text, test.violated) }) {
+				t.Errorf("violations %v, want one that says %q", v.Unexplained, test.violated)
 			}
-			if v.RepeatedCalls+v.RepeatedCallbacks != test.repeated {
-				t.Errorf("%d calls and %d callbacks repeated, want %d", v.RepeatedCalls, v.RepeatedCallbacks, test.repeated)
+			if v.Calls.Repeated+v.Callbacks.Repeated != test.repeated {
+				t.Errorf("%d calls and %d callbacks repeated, want %d", v.Calls.Repeated, v.Callbacks.Repeated, test.repeated)
 			}
 		})
 	}

@@ -12,11 +12,11 @@ import (
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
-	"asynccaller/handler/tools/faults/storageproxy"
+	"asynccaller/handler/tools/storageproxy"
 	"asynccaller/handler/tools/testbed"
 )
 
-// watcher notes what it sees of messages, and gives one order.
+// watcher records the requests for messages that it sees, and always gives the same orders.
 type watcher struct {
 	mu            sync.Mutex
 	seen          []string
@@ -79,11 +79,7 @@ func mustProxy(t *testing.T) (server *azurite.Server, through, direct *azure.Sto
 	}
 	through = mustOpen(t, proxy.Through(server.ConnectionString))
 	direct = mustOpen(t, server.ConnectionString)
-	t.Cleanup(func() {
-		if err := proxy.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(proxy.Close)
 	if err := through.Create(t.Context(), "q-1"); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +96,7 @@ func mustOpen(t *testing.T, connectionString string) *azure.Store {
 	return store
 }
 
-// TestProxy: signed requests pass, and each is recognized before and after.
+// TestProxy checks that signed requests pass and that the watcher sees each of them before and after.
 func TestProxy(t *testing.T) {
 	_, store, _, w := mustProxy(t)
 	if _, err := store.Put(t.Context(), "q-1", queue.Item{Text: "one"}); err != nil {
@@ -128,7 +124,7 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestOrders: what is cut before is not done; what is cut after is.
+// TestOrders checks that storage does not carry out a request that is reset before, and does if its answer is lost.
 func TestOrders(t *testing.T) {
 	_, through, direct, w := mustProxy(t)
 	for _, test := range []struct {
@@ -139,10 +135,10 @@ func TestOrders(t *testing.T) {
 	}{
 		{name: "passed_on", written: 1},
 		{name: "held", before: storageproxy.Order{Hold: time.Millisecond}, written: 1},
-		{name: "lost", before: storageproxy.Order{Cut: true}, refused: true},
+		{name: "lost", before: storageproxy.Order{Reset: true}, refused: true},
 		{name: "refused", before: storageproxy.Order{Status: 503}, refused: true},
-		{name: "answer_lost", after: storageproxy.Order{Cut: true}, refused: true, written: 1},
-		{name: "held_until_the_client_leaves", before: storageproxy.Order{Hold: time.Hour, Cut: true}, refused: true},
+		{name: "answer_lost", after: storageproxy.Order{Reset: true}, refused: true, written: 1},
+		{name: "held_until_the_client_leaves", before: storageproxy.Order{Hold: time.Hour, Reset: true}, refused: true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			w.order(test.before, test.after)

@@ -1,0 +1,173 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+	"time"
+
+	"asynccaller/handler/tools/target"
+	"asynccaller/handler/tools/testbed"
+)
+
+// freshProcesses is how often a measurement that has no close limit starts a process, at most.
+const freshProcesses = 5
+
+// measureStart measures the time from start to first answer, and the size of the executable.
+func (b *bench) measureStart(ctx context.Context, r *report) error {
+	b.say("start to first answer")
+	var took, idle []float64
+	for range freshProcesses {
+		p, err := b.startHandler(ctx, b.azurite.ConnectionString)
+		if err != nil {
+			return err
+		}
+		took = append(took, float64(p.started)/float64(time.Millisecond))
+		if bytes, err := memory(p.cmd.Process.Pid, "VmRSS"); err == nil {
+			idle = append(idle, bytes/(1<<20))
+		}
+		if err := p.stop(); err != nil {
+			return err
+		}
+	}
+	file, err := os.Stat(filepath.Join(b.work, "handler"))
+	if err != nil {
+		return err
+	}
+	r.add("start to first answer, ms", atMost, 25, took...)
+	r.add("executable, MB", atMost, 25, float64(file.Size())/1e6)
+	r.add("memory when idle, MiB", noBound, 0, idle...)
+	return nil
+}
+
+// The numbers of calls in flight. Each needs two open files in this process, which needs some for itself.
+const fewCalls, manyCalls, ownFiles = 1000, 10000, 300
+
+// callsInFlight returns how many calls can be in flight, up to the number wanted.
+func callsInFlight(wanted int) (int, error) {
+	var files syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
+		return 0, fmt.Errorf("reading the limit of open files: %w", err)
+	}
+	return max(min(wanted, (int(min(files.Cur, 1<<20))-ownFiles)/2), 1), nil
+}
+
+// measureMemory measures the memory of a call in flight, and what the body of an answer of 1 GiB adds.
+func (b *bench) measureMemory(ctx context.Context, r *report) error {
+	if runtime.GOOS != "linux" {
+		return nil
+	}
+	counts := []int{fewCalls, manyCalls}
+	if b.short {
+		counts = counts[:1]
+	}
+	for _, wanted := range counts {
+		calls, err := callsInFlight(wanted)
+		if err != nil {
+			return err
+		}
+		for _, m := range []message{small, large} {
+			b.say("memory: %d calls in flight, %v", calls, m)
+			var values []float64
+			for range min(b.rounds, freshProcesses) {
+				kib, err := b.hold(ctx, calls, m, behavior{hang: true})
+				if err != nil {
+					return err
+				}
+				values = append(values, kib)
+			}
+			r.add(fmt.Sprintf("memory of a call, KiB: %d in flight, %v", calls, m), atMost, map[message]float64{small: 80, large: 200}[m], values...)
+		}
+	}
+	return b.measureAnswers(ctx, r)
+}
+
+const (
+	// answerKiB is how much of an answer the handler keeps; noiseKiB is the difference between two runs.
+	answerKiB, noiseKiB = 64, 3
+	// sentBytes is how much of an answer of 1 GiB is sent: if it were more than the handler keeps, the call would end.
+	sentBytes = 63 << 10
+)
+
+// measureAnswers compares calls whose target stalls within a body of 1 GiB with calls whose target stalls before it.
+func (b *bench) measureAnswers(ctx context.Context, r *report) error {
+	calls, err := callsInFlight(fewCalls)
+	if err != nil {
+		return err
+	}
+	for _, framing := range []string{"length", "chunks"} {
+		b.say("memory: a body of 1 GiB by %s", framing)
+		begun := behavior{Answer: target.Answer{Status: http.StatusOK}, hang: true}
+		if framing == "length" {
+			begun.Length = target.Huge
+		}
+		stalled := begun
+		stalled.Sent = sentBytes
+		var added []float64
+		for range b.rounds {
+			without, err := b.hold(ctx, calls, small, begun)
+			if err != nil {
+				return err
+			}
+			with, err := b.hold(ctx, calls, small, stalled)
+			if err != nil {
+				return err
+			}
+			added = append(added, with-without)
+		}
+		r.add("memory that an answer of 1 GiB adds, KiB: "+framing, atMost, answerKiB+noiseKiB, added...)
+	}
+	return nil
+}
+
+// holdLimit is how long it may take until all calls hang: well below the handler's call timeout of 120 s.
+const holdLimit = 90 * time.Second
+
+// hold returns the memory of one call in KiB while so many hang: the peak of a fresh process until then, less its memory
+// when idle.
+func (b *bench) hold(ctx context.Context, calls int, m message, how behavior) (perCall float64, err error) {
+	p, err := b.startHandler(ctx, b.azurite.ConnectionString)
+	if err != nil {
+		return 0, err
+	}
+	idle, err := memory(p.cmd.Process.Pid, "VmRSS")
+	if err != nil {
+		return 0, errors.Join(err, p.stop())
+	}
+	b.target.behave(how)
+	ctx, cancel := context.WithTimeout(ctx, holdLimit)
+	defer cancel()
+	posted := make(chan error, 1)
+	load := b.load(p, m, calls)
+	go func() {
+		_, _, err := load.run(ctx, times(int64(calls)))
+		posted <- err
+		cancel() // calls that do not hang end the wait
+	}()
+	waited := testbed.Await(ctx, func() bool { return b.target.hanging.Load() == int64(calls) && allRead(b.target.Addr) })
+	peak, memoryErr := memory(p.cmd.Process.Pid, "VmHWM")
+	stopped := p.stop() // which ends the calls
+	postErr := <-posted
+	if err := errors.Join(waited, memoryErr, stopped); err != nil {
+		return 0, fmt.Errorf("%d calls in flight, %v: %w", calls, m, errors.Join(err, postErr))
+	}
+	gone, cancelGone := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
+	defer cancelGone()
+	return (peak - idle) / float64(calls) / (1 << 10), testbed.Await(gone, func() bool { return b.target.hanging.Load() == 0 })
+}
+
+// allRead reports whether the callers of a server have read all that it has sent so far. What is in a socket's buffer is
+// not in their memory yet.
+func allRead(address string) bool {
+	_, port, _ := net.SplitHostPort(address)
+	n, err := unread(port)
+	return err == nil && n == 0
+}

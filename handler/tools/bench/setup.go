@@ -1,0 +1,161 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/storageproxy"
+	"asynccaller/handler/tools/target"
+)
+
+// bench has all parts of a run.
+type bench struct {
+	options
+
+	messages io.Writer
+	begin    time.Time
+	// work is a folder for executables and the handler's app.
+	work   string
+	target *callTarget
+	// azurite is the storage account, with a processor of its own if there are several. The handler uses it through proxy.
+	azurite    *azurite.Server
+	processors []int
+	proxy      *storageproxy.Proxy
+	requests   requests
+}
+
+// setUp builds both programs and starts target and storage.
+func (b *bench) setUp(ctx context.Context, project string) (err error) {
+	if b.work, err = os.MkdirTemp("", "async-caller-bench-"); err != nil {
+		return err
+	}
+	err = errors.Join(b.build(ctx, project, "./handler/tools/bench/floor", "floor"), b.build(ctx, project, "./handler", "handler"))
+	if err := errors.Join(err, b.stage(project), azurite.Install(ctx, b.messages)); err != nil {
+		return err
+	}
+	if b.target, err = newCallTarget(ctx); err != nil {
+		return err
+	}
+	if b.processors, err = processors(); err != nil {
+		return err
+	}
+	b.azurite, err = onProcessors(b.processors[:1], b.processors, func() (*azurite.Server, error) { return azurite.Start(ctx, azurite.Options{}) })
+	if err != nil {
+		return err
+	}
+	b.proxy, err = storageproxy.Open(ctx, b.azurite.Endpoint, &b.requests)
+	return err
+}
+
+func (b *bench) tearDown() (err error) {
+	if b.proxy != nil {
+		b.proxy.Close()
+	}
+	if b.azurite != nil {
+		err = b.azurite.Stop()
+	}
+	if b.target != nil {
+		b.target.Close()
+	}
+	return errors.Join(err, os.RemoveAll(b.work))
+}
+
+// build builds a package as `make package` does, but for this machine.
+func (b *bench) build(ctx context.Context, project, from, to string) error {
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(b.work, to), from)
+	command.Dir = project
+	command.Env = append(os.Environ(), "CGO_ENABLED=0")
+	command.Stdout, command.Stderr = b.messages, b.messages
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("building %s in the project's folder: %w", from, err)
+	}
+	return nil
+}
+
+// stage makes an app folder of the project's host.json and one function for each mode.
+func (b *bench) stage(project string) error {
+	for _, m := range []mode{binary, text} {
+		if err := os.MkdirAll(filepath.Join(b.work, m.function()), 0o700); err != nil {
+			return err
+		}
+		function := fmt.Appendf(nil, `{"bindings":[{"type":"queueTrigger","direction":"in","name":"message",`+
+			`"queueName":%q,"connection":"AzureWebJobsStorage","dataType":%q}]}`, m.queue(), string(m))
+		if err := os.WriteFile(filepath.Join(b.work, m.function(), "function.json"), function, 0o600); err != nil {
+			return err
+		}
+	}
+	host, err := os.ReadFile(filepath.Join(project, "host.json"))
+	return errors.Join(err, os.WriteFile(filepath.Join(b.work, "host.json"), host, 0o600))
+}
+
+func (b *bench) startFloor(ctx context.Context) (*process, error) {
+	return start(ctx, filepath.Join(b.work, "floor"), nil, "TARGET="+b.target.url())
+}
+
+func (b *bench) startHandler(ctx context.Context, connectionString string) (*process, error) {
+	return start(ctx, filepath.Join(b.work, "handler"), []string{"serve"},
+		"AzureWebJobsStorage="+connectionString, "FUNCTIONS_APP_ROOT_PATH="+b.work, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+}
+
+// behavior is how the target answers calls.
+type behavior struct {
+	target.Answer
+	// hang makes it wait, after the answer if that has a status, until the caller leaves.
+	hang bool
+}
+
+// callTarget counts calls and answers all in the same way.
+type callTarget struct {
+	*target.Server
+	behavior atomic.Pointer[behavior]
+	// calls and bytes count calls and the bytes of their bodies; hanging is the number of calls that hang.
+	calls, bytes, hanging atomic.Int64
+}
+
+func newCallTarget(ctx context.Context) (t *callTarget, err error) {
+	t = new(callTarget)
+	t.Server, err = target.Serve(ctx, t)
+	return t, err
+}
+
+func (t *callTarget) url() string { return "http://" + t.Addr + "/orders" }
+
+func (t *callTarget) answer(status int) { t.behave(behavior{Answer: target.Answer{Status: status}}) }
+
+func (t *callTarget) behave(b behavior) { t.behavior.Store(&b) }
+
+func (t *callTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	n, err := io.Copy(io.Discard, r.Body)
+	if err != nil {
+		return // the caller has left
+	}
+	t.bytes.Add(n)
+	t.calls.Add(1)
+	b := t.behavior.Load()
+	if b.Status != 0 {
+		b.Write(w, r)
+	}
+	if !b.hang {
+		return
+	}
+	if b.Status != 0 {
+		_ = http.NewResponseController(w).Flush() // the context ends if the caller has left
+	}
+	t.hanging.Add(1)
+	defer t.hanging.Add(-1)
+	<-r.Context().Done()
+}
+
+func (m mode) queue() string { return strings.ToLower(m.function()) }

@@ -1,0 +1,318 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/faults/judge"
+	"asynccaller/handler/tools/faults/schedule"
+	"asynccaller/handler/tools/storageproxy"
+	"asynccaller/handler/tools/target"
+	"asynccaller/handler/tools/testbed"
+)
+
+const (
+	mainQueue     = "async-caller"
+	priorityQueue = "async-caller-1"
+	// lease is how long a message is invisible after its host was killed. The host renews it halfway.
+	lease = 6 * time.Second
+	// maxDequeueCount is that of the project's host.json.
+	maxDequeueCount = 5
+	// stopGrace is longer than the host waits for messages in flight and for its requests to storage.
+	stopGrace = 40 * time.Second
+	// leakLimit is how long connections and goroutines may outlive their processes.
+	leakLimit = 10 * time.Second
+)
+
+// queues are the main queues.
+var queues = [...]string{mainQueue, priorityQueue}
+
+// settings make every wait short: retries after a second, calls of at most two.
+var settings = [...]string{
+	"ASYNC_CALLER_RETRY=fast",
+	"ASYNC_CALLER_CALL_TIMEOUT=2s",
+	"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01",
+	"AzureFunctionsJobHost__extensions__queues__maxPollingInterval=00:00:00.2500000",
+}
+
+// system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
+type system struct {
+	dir, setting string
+	started      time.Time
+	// ctx ends the faults that take time.
+	ctx context.Context //nolint:containedctx // faults belong to the life of the system
+	// stops has what stop does, in reverse order.
+	stops []func(context.Context) error
+
+	store                   *azure.Store
+	hostProxy, handlerProxy *storageproxy.Proxy // between host or handler and storage
+	target                  *target.Server
+	log                     *os.File
+	processes               *processes
+
+	// storageMu is held while Azurite restarts.
+	storageMu sync.Mutex
+	storage   *azurite.Server
+
+	hostMu   sync.Mutex
+	host     *testbed.Host
+	stopping bool
+	tending  sync.WaitGroup
+
+	// injecting are faults that take time.
+	injecting sync.WaitGroup
+	script    script
+	unsettled unsettled
+	record    record
+	outage    outage
+}
+
+// startSystem starts a system. Even after an error the caller stops the result.
+func startSystem(ctx context.Context, dir, executable, setting string) (*system, error) {
+	s := &system{dir: dir, setting: setting, started: time.Now(), ctx: ctx}
+	for _, start := range []func() error{
+		func() error { return s.stage(executable) },
+		s.startStorage, s.startProxies, s.startHandlerScript, s.startHost,
+	} {
+		if err := start(); err != nil {
+			return s, err
+		}
+	}
+	s.tending.Go(s.tend)
+	s.stops = append(s.stops, s.stopHost)
+	return s, nil
+}
+
+// stop stops everything. The error says which processes and connections were left.
+func (s *system) stop(ctx context.Context) (err error) {
+	ctx = context.WithoutCancel(ctx)
+	s.injecting.Wait()
+	for i := range s.stops {
+		err = errors.Join(err, s.stops[len(s.stops)-1-i](ctx))
+	}
+	return err
+}
+
+// stage makes the app folder: the project's own files for two queues, and a fast retry policy.
+func (s *system) stage(executable string) (err error) {
+	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: executable}
+	for _, name := range []string{"AC-standard", "AC-priority01"} {
+		if err := os.MkdirAll(filepath.Join(s.app(), name), 0o700); err != nil {
+			return err
+		}
+		from := filepath.Join("functions", name, "function.json")
+		if err := copyFile(from, filepath.Join(s.app(), name, "function.json")); err != nil {
+			return err
+		}
+	}
+	if s.log, err = os.Create(filepath.Join(s.dir, "host.log")); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func(context.Context) error { return s.log.Close() })
+	return errors.Join(
+		copyFile("host.json", filepath.Join(s.app(), "host.json")),
+		os.WriteFile(filepath.Join(s.app(), "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600),
+	)
+}
+
+func (s *system) app() string { return filepath.Join(s.dir, "app") }
+
+func copyFile(from, to string) error {
+	content, err := os.ReadFile(from)
+	if err != nil {
+		return fmt.Errorf("run this in the project's folder: %w", err)
+	}
+	return os.WriteFile(to, content, 0o600)
+}
+
+func (s *system) startStorage() (err error) {
+	if s.storage, err = azurite.Start(s.ctx, azurite.Options{Data: filepath.Join(s.dir, "azurite")}); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func(context.Context) error { return s.storage.Stop() })
+	if s.store, err = testbed.OpenStore(s.storage.ConnectionString); err != nil {
+		return err
+	}
+	s.stops = append(s.stops, func(context.Context) error { s.store.Close(); return nil })
+	for _, name := range queues {
+		err = errors.Join(err, s.store.Create(s.ctx, name))
+	}
+	return err
+}
+
+func (s *system) startProxies() (err error) {
+	if s.hostProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, hostWatcher{s}); err != nil {
+		return err
+	}
+	s.stopServer("the host's storage proxy", s.hostProxy)
+	if s.handlerProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, handlerWatcher{s}); err != nil {
+		return err
+	}
+	s.stopServer("the handler's storage proxy", s.handlerProxy)
+	if s.target, err = target.Serve(s.ctx, s.targetHandler()); err != nil {
+		return err
+	}
+	s.stopServer("the target", s.target)
+	return nil
+}
+
+// stopServer makes stop check that a server has no connections left, and close it.
+func (s *system) stopServer(name string, server interface {
+	Connections() int
+	Close()
+},
+) {
+	s.stops = append(s.stops, func(ctx context.Context) error {
+		defer server.Close()
+		ctx, cancel := context.WithTimeout(ctx, leakLimit)
+		defer cancel()
+		if testbed.Await(ctx, func() bool { return server.Connections() == 0 }) != nil {
+			return fmt.Errorf("%d connections are left at %s", server.Connections(), name)
+		}
+		return nil
+	})
+}
+
+// startHandlerScript puts a script in the handler's place. It records its process id, and gives the handler a proxy of its
+// own. The handler takes over the script's process by exec, so the host is its parent as always.
+func (s *system) startHandlerScript() error {
+	text := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\nexec '%s' \"$@\"\n",
+		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), s.processes.executable)
+	return os.WriteFile(filepath.Join(s.app(), "async-caller"), []byte(text), 0o700)
+}
+
+func (s *system) startHost() (err error) {
+	s.hostMu.Lock()
+	defer s.hostMu.Unlock()
+	if s.stopping {
+		return nil
+	}
+	host, err := testbed.StartHost(context.WithoutCancel(s.ctx), testbed.HostOptions{
+		Executable: s.processes.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
+		Env: append(settings[:], s.setting), Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
+		Out: s.log, Forget: true,
+	})
+	if err == nil {
+		s.host = host
+	}
+	return err
+}
+
+// tend starts the host again whenever it has ended, until the system is stopped.
+func (s *system) tend() {
+	for {
+		host, stopping := s.currentHost()
+		if stopping {
+			return
+		}
+		<-host.Done()
+		if err := s.startHost(); err != nil {
+			s.record.fail(fmt.Errorf("starting the host again: %w", err))
+			return
+		}
+	}
+}
+
+// currentHost returns the host that runs or has just ended, and whether the system is being stopped.
+func (s *system) currentHost() (host *testbed.Host, stopping bool) {
+	s.hostMu.Lock()
+	defer s.hostMu.Unlock()
+	return s.host, s.stopping
+}
+
+// stopHost stops the host and waits until no handler is left.
+func (s *system) stopHost(ctx context.Context) error {
+	s.hostMu.Lock()
+	host := s.host
+	s.stopping = true
+	s.hostMu.Unlock()
+	var err error
+	select {
+	case <-host.Done(): // ended by a fault and not started again
+	default:
+		err = host.Stop(stopGrace)
+	}
+	s.tending.Wait()
+	return errors.Join(err, s.processes.awaitEnd(ctx))
+}
+
+// now returns the time for an event.
+func (s *system) now() time.Duration { return time.Since(s.started) }
+
+func (s *system) note(e judge.Event) {
+	e.At = s.now()
+	s.record.add(e)
+}
+
+// disturbed records a fault that began at a moment and has ended now.
+func (s *system) disturbed(cause judge.Cause, began time.Duration) {
+	s.record.add(judge.Event{Kind: judge.Disturbed, At: began, Until: s.now(), Cause: cause})
+}
+
+// record is what was observed since it was last taken.
+type record struct {
+	mu     sync.Mutex
+	events []judge.Event
+	faults map[schedule.Action]int
+	errs   []error
+}
+
+func (r *record) add(e judge.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.events = append(r.events, e)
+}
+
+// inject counts a fault.
+func (r *record) inject(a schedule.Action) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.faults == nil {
+		r.faults = map[schedule.Action]int{}
+	}
+	r.faults[a]++
+}
+
+// fail adds an error of the run itself.
+func (r *record) fail(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.errs = append(r.errs, err)
+}
+
+func (r *record) take() (events []judge.Event, faults map[schedule.Action]int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	events, faults, err = r.events, r.faults, errors.Join(r.errs...)
+	r.events, r.faults, r.errs = nil, nil, nil
+	return events, faults, err
+}
+
+// outage is a time during which storage does not work for anybody.
+type outage struct {
+	mu    sync.Mutex
+	until time.Time
+	order storageproxy.Order
+}
+
+func (o *outage) begin(length time.Duration, order storageproxy.Order) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.until, o.order = time.Now().Add(length), order
+}
+
+// active returns what to do with a request during an outage.
+func (o *outage) active() (storageproxy.Order, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.order, time.Now().Before(o.until)
+}
