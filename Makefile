@@ -2,7 +2,7 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short bench-compare bench-baseline size vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short size vuln format package deploy
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -36,7 +36,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	$(MAKE) test
 	$(MAKE) faults-short
 
-faults: ## cut the power at every step, hundreds of times, and show that nothing is lost (FLAGS=-seed=1)
+faults: ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
 
 faults-short: ## the same in less than a minute
@@ -45,21 +45,11 @@ faults-short: ## the same in less than a minute
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
-bench: ## the handler's own cost next to a bare forwarder, in 14 minutes (FLAGS=-json, -strict)
+bench: ## measure the handler's own cost and check its limits, in 6 minutes (FLAGS=-json, -strict)
 	go run ./handler/tools/bench $(FLAGS)
 
-bench-short: ## the same in less than three minutes
+bench-short: ## the same in less than two minutes
 	go run ./handler/tools/bench -short $(FLAGS)
-
-BENCHES = go test -run '^$$' -bench . -count 6 -benchtime 200ms ./handler/internal/ingress ./handler/internal/envelope ./handler/internal/decision
-
-bench-compare: ## Go benchmarks of decoding, parsing, deciding and encoding, compared with the committed ones
-	mkdir -p dist
-	$(BENCHES) > dist/benchmarks.txt
-	go run golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da handler/tools/bench/baseline.txt dist/benchmarks.txt
-
-bench-baseline: ## record new ones to compare with
-	$(BENCHES) > handler/tools/bench/baseline.txt
 
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \
