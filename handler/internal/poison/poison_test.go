@@ -370,7 +370,7 @@ func TestSummaries(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %s %d/%d of=%s by=%s", s.Command, s.State, s.Done, s.Total, s.Of, s.UndoneBy))
 		}
 		want := []string{
-			"move under way 0/2 of= by=", "undo finished 5/5 of=" + move.Run + " by=", "move undone 5/5 of= by=" + undo.Run,
+			"move running 0/2 of= by=", "undo finished 5/5 of=" + move.Run + " by=", "move undone 5/5 of= by=" + undo.Run,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)

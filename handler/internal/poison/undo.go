@@ -190,7 +190,7 @@ type RunSummary struct {
 	Total   int       `json:"total"`
 	Done    int       `json:"done"`
 	Skipped int       `json:"skipped,omitempty"`
-	// State is "finished", "interrupted", "never agreed to", "under way", "undone" or "unreadable".
+	// State is "finished", "interrupted", "not confirmed", "running", "undone" or "unreadable".
 	State string `json:"state"`
 	// Of is the run that this one undid, UndoneBy the run that undid this one.
 	Of       string `json:"of,omitempty"`
@@ -231,11 +231,11 @@ func (a *Account) summary(id string) (RunSummary, error) {
 	case j.Ended && j.Agreed:
 		s.State = "finished"
 	case !j.Ended && a.isBusy(id):
-		s.State = "under way"
+		s.State = "running"
 	case j.Agreed:
 		s.State = "interrupted"
 	default:
-		s.State = "never agreed to"
+		s.State = "not confirmed"
 	}
 	return s, nil
 }

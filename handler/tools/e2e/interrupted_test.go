@@ -91,7 +91,7 @@ func (x *interrupter) through(args ...string) (run string) {
 			result, code := x.poison("resume", run)
 			known = x.journals()
 			switch {
-			case code == 3: // nothing left: it came to its end, or was never agreed to
+			case code == 3: // nothing left: it is finished, or was never confirmed
 				if x.agreed(run) {
 					x.twice += x.statedTwice(run)
 					return run

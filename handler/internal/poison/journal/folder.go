@@ -26,7 +26,7 @@ var (
 	// ErrNoRun means that there is no journal of that name.
 	ErrNoRun = errors.New("no such run")
 	// ErrBusy means that another process is carrying out the run.
-	ErrBusy = errors.New("the run is under way in another process")
+	ErrBusy = errors.New("another process is carrying out the run")
 )
 
 // Folder is a folder of journals.
