@@ -55,46 +55,37 @@ func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error
 			return nil, err
 		}
 	}
-	if !wasJSON || kind == "json" {
+	headers := n.names().Get(content, string(partCall), "headers")
+	if !wasJSON || kind == "json" || strictjson.FoldNames.Get(headers, "Content-Type") != nil {
 		return content, nil
 	}
-	return n.changeHeaders(content, partCall, func(headers []strictjson.Member) []strictjson.Member {
-		if indexHeader(headers, "Content-Type") >= 0 {
-			return headers
-		}
-		return append(headers, strictjson.Member{Name: "Content-Type", Value: quote("application/json")})
-	})
+	contentType := "application/json"
+	return n.changeHeader(content, partCall, "Content-Type", &contentType)
 }
 
 func (n *native) changeHeader(content []byte, of part, name string, value *string) ([]byte, error) {
-	return n.changeHeaders(content, of, func(headers []strictjson.Member) []strictjson.Member {
-		first := indexHeader(headers, name)
-		if value != nil {
-			if first < 0 {
-				return append(headers, strictjson.Member{Name: name, Value: quote(*value)})
-			}
-			headers[first].Value = quote(*value)
-			first++
-		}
-		if first < 0 {
-			return headers
-		}
-		others := slices.DeleteFunc(headers[first:], func(m strictjson.Member) bool { return strings.EqualFold(m.Name, name) })
-		return headers[:first+len(others)]
-	})
-}
-
-func (n *native) changeHeaders(content []byte, of part, change func([]strictjson.Member) []strictjson.Member) ([]byte, error) {
 	return n.names().Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
-		var headers []strictjson.Member
-		if old != nil && !strictjson.IsNull(old) {
-			var err error
-			if headers, err = strictjson.Object(old); err != nil {
-				return nil, err
-			}
+		current := old
+		if old == nil || strictjson.IsNull(old) {
+			current = json.RawMessage("{}")
+		}
+		headers, err := strictjson.Object(current)
+		if err != nil {
+			return nil, err
 		}
 		before := strictjson.Pack(headers)
-		if after := strictjson.Pack(change(headers)); !bytes.Equal(before, after) {
+		if value != nil && indexHeader(headers, name) < 0 {
+			headers = append(headers, strictjson.Member{Name: name})
+		}
+		for i := range headers {
+			if strings.EqualFold(headers[i].Name, name) {
+				headers[i].Value = nil
+				if value != nil {
+					headers[i].Value, value = quote(*value), nil
+				}
+			}
+		}
+		if after := strictjson.Pack(headers); !bytes.Equal(before, after) {
 			return after, nil
 		}
 		return old, nil
@@ -112,14 +103,13 @@ func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]b
 	if err != nil {
 		return nil, err
 	}
-	return n.changeHeaders(content, of, func(headers []strictjson.Member) []strictjson.Member {
-		if i := indexHeader(headers, "Host"); i >= 0 {
-			headers[i].Value = mapStrings(headers[i].Value, func(text string) string {
-				_, host := replace("", text)
-				return host
-			})
-		}
-		return headers
+	return n.names().Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
+		return strictjson.FoldNames.Change(old, []string{"Host"}, func(host json.RawMessage) (json.RawMessage, error) {
+			return mapStrings(host, func(text string) string {
+				_, text = replace("", text)
+				return text
+			}), nil
+		})
 	})
 }
 

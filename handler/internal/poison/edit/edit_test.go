@@ -214,7 +214,7 @@ func TestOnlyToComeBack(t *testing.T) {
 		"no_envelope":          {`{"a":"` + secret + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
 		"bad_url":              {at("ftp://h/"+secret, ""), edit.Options{}, "malformed: call.url: want an absolute http or https URL"},
 		"edit_makes_it_worse":  {at("http://h.example/", ""), set("priority=" + secret), "malformed: priority: want a whole number"},
-		"edit_fails":           {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression makes nothing"},
+		"edit_fails":           {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression has no result"},
 		"refused_by_built_in":  {at("http://127.0.0.1/"+secret, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
 		"refused_address_v6":   {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
 		"denied":               {at("http://u:"+secret+"@denied.example:8443/?"+secret, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},

@@ -259,7 +259,7 @@ func TestEditsRefuse(t *testing.T) {
 		"within_an_element":   {`{"asyncCaller":1,"a":["` + secret + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
 		"name_twice":          {`{"asyncCaller":1,"call":{"url":"` + secret + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: appears twice"},
 		"body_of_no_object":   {`{"asyncCaller":1,"call":{"json":1,"headers":["` + secret + `"]}}`, "--set", "call.body=1", "--set call.body: call.headers: want an object"},
-		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers: want an object"},
+		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers.Host: want the number of an element"},
 		"nexus_bad_scheme":    {`{"RawRequest":"` + secret + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is inside a value that is neither"},
 		"nexus_method_null":   {nexus, "--set", "call.method=null", "--set call.method: want a string"},
 		"nexus_body_null":     {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},

@@ -17,30 +17,30 @@ import (
 )
 
 const (
-	// jqTime is far more than an edit of 64 KiB needs, and ends an expression that does not end.
+	// jqTime is far more than an edit of 64 KiB needs, and stops an expression that does not end.
 	jqTime = 2 * time.Second
-	// maxResult is the size of the largest result that is written as JSON, in bytes: more than any message
-	// holds, and little enough to find out what is wrong with it.
+	// maxResult limits the result that is written as JSON, in bytes. It is more than any message holds.
 	maxResult = 1 << 20
+	// maxResultDepth is how deep encoding/json reads.
+	maxResultDepth = 10_000
 )
 
 var errEndless = fmt.Errorf("the expression has not come to an end within %v", jqTime)
 
-// JQ is an expression of jq that makes an envelope of an envelope.
+// JQ is an expression in the language of jq that turns an envelope into another one.
 type JQ struct{ code *gojq.Code }
 
-// ParseJQ reads the argument of --jq, an expression in the language of jq. Its input is the whole envelope
-// in the JSON of its own format, and it must make exactly one object. Neither files nor the environment nor
-// other input are within its reach. What it leaves as it was keeps its bytes and its place. An expression has
-// two seconds for a message; the memory that it takes is bounded by that alone.
+// ParseJQ reads the argument of --jq. The input of the expression is the whole envelope in the JSON of its own format, and
+// its result must be exactly one object. It cannot read files, the environment or other input. Unchanged parts keep
+// their bytes and their position. An expression has two seconds for each message; only that limits the memory it uses.
 func ParseJQ(expression string) (JQ, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
-		// The token is not told: it may be a secret that stands in the expression.
-		return JQ{}, fmt.Errorf("--jq: not an expression of jq: it goes wrong at byte %d", syntax.Offset)
+		// The error does not quote the token: it may be a secret.
+		return JQ{}, fmt.Errorf("--jq: not a jq expression: error at byte %d", syntax.Offset)
 	}
 	if err != nil {
-		return JQ{}, errors.New("--jq: not an expression of jq")
+		return JQ{}, errors.New("--jq: not a jq expression")
 	}
 	code, err := gojq.Compile(query)
 	if err != nil {
@@ -61,10 +61,10 @@ func (f JQ) apply(ctx context.Context, content []byte) ([]byte, error) {
 		return nil, err
 	}
 	if _, ok := result.(map[string]any); !ok {
-		return nil, fmt.Errorf("the expression makes a result of type %s of this message: want one object", gojq.TypeOf(result))
+		return nil, fmt.Errorf("the result for this message has the type %s: want one object", gojq.TypeOf(result))
 	}
 	if size(result, maxResult, 0) > maxResult {
-		return nil, errors.New("the expression makes more of this message than any message holds")
+		return nil, errors.New("the result for this message is larger than any message")
 	}
 	edited, err := gojq.Marshal(result)
 	if err != nil {
@@ -73,27 +73,30 @@ func (f JQ) apply(ctx context.Context, content []byte) ([]byte, error) {
 	return strictjson.Merge{Same: sameMeaning, KeepOrder: true}.Values(content, edited)
 }
 
-// onlyResult is the one result that there must be.
+// onlyResult returns the result of an expression that must have exactly one.
 func onlyResult(ctx context.Context, results gojq.Iter) (any, error) {
-	result, ok := results.Next()
-	if err, failed := result.(error); failed {
-		return nil, because(ctx, err)
+	var all []any
+	for len(all) < 2 {
+		result, ok := results.Next()
+		if err, failed := result.(error); failed {
+			return nil, failure(ctx, err)
+		}
+		if !ok {
+			break
+		}
+		all = append(all, result)
 	}
-	if !ok {
-		return nil, errors.New("the expression makes nothing of this message: want one object")
+	switch len(all) {
+	case 0:
+		return nil, errors.New("the expression has no result for this message: want one object")
+	case 1:
+		return all[0], nil
 	}
-	another, ok := results.Next()
-	if err, failed := another.(error); failed {
-		return nil, because(ctx, err)
-	}
-	if ok {
-		return nil, errors.New("the expression makes more than one result of this message: want one object")
-	}
-	return result, nil
+	return nil, errors.New("the expression has more than one result for this message: want one object")
 }
 
-// because is why an expression failed, without what it failed on: that is part of the message.
-func because(ctx context.Context, err error) error {
+// failure returns why an expression failed, without the value on which it failed: that is part of the message.
+func failure(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause
 	}
@@ -103,8 +106,7 @@ func because(ctx context.Context, err error) error {
 	return fmt.Errorf("the expression fails on this message: %s", withoutValues(err))
 }
 
-// withoutValues is an error of gojq up to the value that it quotes; names that the expression uses without
-// defining them are told.
+// withoutValues returns an error of gojq up to the value that it quotes. It includes undefined names of the expression.
 func withoutValues(err error) string {
 	text := err.Error()
 	if what, name, found := strings.Cut(text, " not defined: "); found {
@@ -121,37 +123,38 @@ func withoutValues(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// size is about how long a value is as JSON, in bytes, or something larger than limit. A value may hold
-// the same part millions of times, so counting ends there.
+// size returns the approximate size of a value as JSON, in bytes, or something larger than limit. It stops counting there,
+// because a value may contain the same part millions of times.
 func size(value any, limit, depth int) int {
-	const deepest = 10_000 // encoding/json reads no more
 	total := 1
+	add := func(name string, element any) {
+		if depth > maxResultDepth {
+			total = limit + 1
+		}
+		if total <= limit {
+			total += len(name) + size(element, limit-total, depth+1)
+		}
+	}
 	switch v := value.(type) {
 	case string:
-		return total + len(v)
+		total += len(v)
 	case json.Number:
-		return len(v)
+		total += len(v)
 	case *big.Int:
-		return total + v.BitLen()/3
+		total += v.BitLen() / 3
 	case []any:
 		for _, element := range v {
-			if total > limit || depth > deepest {
-				return limit + 1
-			}
-			total += size(element, limit-total, depth+1)
+			add("", element)
 		}
 	case map[string]any:
 		for name, element := range v {
-			if total > limit || depth > deepest {
-				return limit + 1
-			}
-			total += len(name) + size(element, limit-total, depth+1)
+			add(name, element)
 		}
 	}
 	return total
 }
 
-// decodeNumbers reads JSON with its numbers as they are written: a large one would lose digits.
+// decodeNumbers reads JSON and keeps the spelling of numbers, because large ones would lose digits.
 func decodeNumbers(content []byte) (value any, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(content))
 	decoder.UseNumber()

@@ -61,12 +61,12 @@ func TestJQFails(t *testing.T) {
 	const secret = "hunter2"
 	content := `{"asyncCaller":1,"a":"` + secret + `","o":{"` + secret + `":1}}`
 	tests := map[string]struct{ expression, want string }{
-		"nothing":        {`empty`, "makes nothing"},
+		"nothing":        {`empty`, "has no result"},
 		"two":            {`., .`, "more than one result"},
 		"one_and_null":   {`., null`, "more than one result"},
-		"null":           {`null`, "type null"},
-		"array":          {`[.]`, "type array"},
-		"string":         {`.a`, "type string"},
+		"null":           {`null`, "the type null"},
+		"array":          {`[.]`, "the type array"},
+		"string":         {`.a`, "the type string"},
 		"iterate":        {`.a[]`, "cannot iterate over"},
 		"index":          {`.a.b`, "expected an object but got"},
 		"add":            {`.o + .a`, "cannot add"},
@@ -77,10 +77,10 @@ func TestJQFails(t *testing.T) {
 		"halt":           {`.a | halt_error`, "raises an error"},
 		"second_fails":   {`., error(.a)`, "raises an error"},
 		"key":            {`{(.o): 1}`, "object key"},
-		"too_much":       {`reduce range(40) as $i ({}; {a: ., b: .})`, "more of this message than any message holds"},
-		"too_long":       {`.b = "x" * 2000000`, "more of this message than any message holds"},
-		"too_large":      {`.b = reduce range(24) as $i (2; . * .)`, "more of this message than any message holds"},
-		"too_deep":       {`.b = reduce range(20000) as $i (0; [.])`, "more of this message than any message holds"},
+		"too_much":       {`reduce range(40) as $i ({}; {a: ., b: .})`, "larger than any message"},
+		"too_long":       {`.b = "x" * 2000000`, "larger than any message"},
+		"too_large":      {`.b = reduce range(24) as $i (2; . * .)`, "larger than any message"},
+		"too_deep":       {`.b = reduce range(20000) as $i (0; [.])`, "larger than any message"},
 		"format_unknown": {`.b = ([.o]|@csv)`, "@csv cannot format an array including"},
 		"path":           {`getpath(["a","` + secret + `"])`, "fails on this message: getpath"},
 	}
