@@ -2,8 +2,7 @@ package serve
 
 import "net"
 
-// Replace has the server accept from a listener of a test's making, so that a whole server fits into a
-// synctest bubble.
+// Replace replaces the server's listener, so that the server can run in a synctest bubble.
 func (s *Server) Replace(listener net.Listener) error {
 	err := s.listener.Close()
 	s.listener = listener

@@ -7,17 +7,17 @@ import (
 )
 
 const (
-	// memoryShare is the part of the container's or machine's memory beyond which garbage is collected at
-	// any price. The Functions host has the rest: it shares the container with us.
+	// memoryShare is the share of the memory of the container or machine above which the garbage collector works
+	// as hard as needed. The Functions host, in the same container, has the rest.
 	memoryShare = 0.5
-	// gcPercent lets the heap grow to five times what is alive before garbage is collected, which is seldom
-	// much: messages are small and gone at once. The limit above bounds it.
+	// gcPercent lets the heap grow to five times the live data before a collection. The live data is small, because
+	// messages are small and short-lived, and the memory limit bounds the heap.
 	gcPercent = 400
 )
 
-// TuneMemory trades memory that nobody uses for time that the garbage collector needs. It leaves alone what
-// the operator has set: GOGC and GOMEMLIMIT of the Go runtime. It returns the limit in bytes, 0 where none was
-// set because no limit of the memory is known; then nothing is tuned at all.
+// TuneMemory makes the garbage collector use free memory to save time. It respects the operator's GOGC and GOMEMLIMIT.
+// It returns the memory limit that it set, in bytes; 0 if it set none, because the operator did or the size of the
+// memory is unknown, and then it changes nothing else.
 func TuneMemory(getenv func(string) string) (limit int64) {
 	if getenv("GOMEMLIMIT") != "" {
 		return 0
@@ -35,7 +35,7 @@ func TuneMemory(getenv func(string) string) (limit int64) {
 	return limit
 }
 
-// memory is the container's or, where that has no lower limit, the machine's, in bytes.
+// memory returns the memory of the container or, if that is unlimited or larger, of the machine, in bytes.
 func memory() (uint64, error) {
 	container, err := memlimit.FromCgroup()
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// TestTuneMemory: garbage is collected later, but never at the cost of the memory that there is, and not
-// against the operator's word.
+// TestTuneMemory: the limit protects the machine's memory, and the operator's settings take precedence.
 func TestTuneMemory(t *testing.T) {
 	restore := func(t *testing.T) {
 		t.Helper()
@@ -28,10 +27,10 @@ func TestTuneMemory(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			restore(t)
-			told := TuneMemory(func(name string) string { return c.environment[name] })
+			returned := TuneMemory(func(name string) string { return c.environment[name] })
 			limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
-			if limited := limit < math.MaxInt64; limited != c.limited || percent != c.percent || limited && told != limit {
-				t.Errorf("limit %d, told %d, percent %d", limit, told, percent)
+			if limited := limit < math.MaxInt64; limited != c.limited || percent != c.percent || limited && returned != limit {
+				t.Errorf("limit %d, returned %d, percent %d", limit, returned, percent)
 			}
 		})
 	}

@@ -1,5 +1,4 @@
-// Package serve is the life of the handler's process: it binds its port, answers the host, and when it
-// is told to stop puts back what it interrupts.
+// Package serve runs the handler's process: it binds the port, serves the Functions host, and stops.
 package serve
 
 import (
@@ -15,35 +14,35 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// Timeouts of the handler's HTTP server. There is no write timeout: an answer may take as long as the
-// call and its settling, and the host has a limit of its own. There is no idle timeout: the host closes its
-// idle connections itself, so it never sends an invocation on one that we are closing.
+// Timeouts of the handler's HTTP server. There is no write timeout: an answer may take as long as the call and its
+// settling, and the host has its own limit. There is no idle timeout: the host closes its idle connections, so it
+// never sends an invocation on one that the handler is closing.
 const (
 	readHeaderTimeout = 30 * time.Second
 	maxHeaderBytes    = 64 << 10
-	// stopGrace is how long a stop waits for interrupted calls to be rescheduled: a settle write's time
-	// and a little more. The host has killed us long before, unless storage is away.
+	// stopGrace is how long a stop waits until interrupted calls are rescheduled: the time of a settle write and a
+	// margin. The host kills the handler much earlier, but settling takes that long only in an outage of storage.
 	stopGrace = settle.Timeout + 5*time.Second
 )
 
-// ErrStopped is what Run returns after a stop in good order. It is an error because a handler must
-// never exit with code 0: the host would not start it again.
+// ErrStopped is the result of Run after an orderly stop. It is an error because a handler must never exit with code 0:
+// the host would not start it again.
 var ErrStopped = errors.New("stopped")
 
-// Server answers the host.
+// Server serves the host.
 type Server struct {
 	listener net.Listener
 	http     http.Server
 	log      zerolog.Logger
-	// parent is the id of the parent process; nil when it does not matter.
+	// parent returns the id of the parent process; nil if the server does not depend on it.
 	parent func() int
 }
 
-// Listen binds 127.0.0.1 and the port, so that the host can connect from then on; [Server.Run] answers.
+// Listen binds the port of 127.0.0.1, so that the host can connect from then on. [Server.Run] serves the handler.
 func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.Logger) (*Server, error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
 	if err != nil {
-		return nil, fmt.Errorf("listening for the Functions host: %w", err)
+		return nil, fmt.Errorf("listen for the Functions host: %w", err)
 	}
 	return &Server{
 		listener: listener,
@@ -56,18 +55,16 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 	}, nil
 }
 
-// Addr is the address that the server listens on.
+// Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// EndWith makes Run end when the process that started this one does, of which parent tells the id: a host
-// that crashes or is killed does not stop its handler, and nobody would delete the messages that an
-// orphaned handler goes on to settle. The host that comes next gets them, and would start every retry
-// beside a successor.
+// EndWith makes Run end when the parent process ends; parent returns its id. A host that crashes or is killed does not
+// stop its handler, and an orphaned handler would settle messages that nobody deletes. The next host receives these
+// messages again, and would retry each beside its successor.
 func (s *Server) EndWith(parent func() int) { s.parent = parent }
 
-// Run answers until ctx ends, then waits until every invocation under way is answered; who interrupts
-// their calls is the caller. It returns [ErrStopped], or an error when it had to end earlier: [ErrHostGone]
-// at once, with nothing more settled.
+// Run serves until ctx ends, then waits until every invocation in progress is answered; the caller interrupts their
+// calls. It returns [ErrStopped], or the error that ended it earlier: [ErrHostGone] at once, without settling.
 func (s *Server) Run(ctx context.Context) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,23 +76,23 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() { served <- s.http.Serve(s.listener) }()
 	select {
 	case err := <-served:
-		return fmt.Errorf("answering the Functions host: %w", err)
+		return fmt.Errorf("serve the Functions host: %w", err)
 	case <-gone:
-		_ = s.http.Close() // whatever is in hand is not ours any more
-		return errors.Join(ErrHostGone, ended(<-served))
+		_ = s.http.Close() // the messages in progress belong to the next host
+		return errors.Join(ErrHostGone, unexpected(<-served))
 	case <-ctx.Done():
 	}
-	s.log.Info().Msg("stopping: calls under way are interrupted and rescheduled; a second signal ends at once")
+	s.log.Info().Msg("stopping: interrupting and rescheduling the calls in progress; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
-	if err := errors.Join(s.http.Shutdown(grace), ended(<-served)); err != nil {
-		return fmt.Errorf("stopping: invocations under way were not settled within %v, the host delivers them again: %w", stopGrace, err)
+	if err := errors.Join(s.http.Shutdown(grace), unexpected(<-served)); err != nil {
+		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers them again: %w", stopGrace, err)
 	}
 	return ErrStopped
 }
 
-// ended is what went wrong with a server that was told to end.
-func ended(err error) error {
+// unexpected returns the error of a server that was told to end.
+func unexpected(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}

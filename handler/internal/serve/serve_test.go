@@ -24,14 +24,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// answering is a handler that answers as ours does.
+// answering is a handler that answers like the real one.
 var answering = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = fmt.Fprintf(w, `{"path":%q,"bytes":%d}`, r.URL.Path, len(body))
 })
 
-// newTransport is a client's side; its idle connections end with the test.
+// newTransport returns a transport whose idle connections end with the test.
 func newTransport(tb testing.TB) *http.Transport {
 	tb.Helper()
 	transport := &http.Transport{}
@@ -39,7 +39,7 @@ func newTransport(tb testing.TB) *http.Transport {
 	return transport
 }
 
-// post makes an invocation and returns the answer's text.
+// post sends an invocation and returns the status and the text of the answer.
 func post(ctx context.Context, transport http.RoundTripper, url, body string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
@@ -82,7 +82,7 @@ func TestNoPort(t *testing.T) {
 	}
 }
 
-// The real thing: a port of 127.0.0.1, bound before Run, answered by Run, given back at the end.
+// TestRun uses a real port of 127.0.0.1: Listen binds it, Run serves it and releases it.
 func TestRun(t *testing.T) {
 	server, err := serve.Listen(t.Context(), "0", answering, zerolog.Nop())
 	if err != nil {
@@ -90,12 +90,12 @@ func TestRun(t *testing.T) {
 	}
 	host, _, err := net.SplitHostPort(server.Addr().String())
 	if err != nil || host != "127.0.0.1" {
-		t.Errorf("it listens on %v, want 127.0.0.1 only (%v)", server.Addr(), err)
+		t.Errorf("got address %v, want 127.0.0.1 only (%v)", server.Addr(), err)
 	}
-	// The Functions host connects as soon as it can; nothing of what it sends may get lost.
+	// The Functions host may connect before Run; its request must not be lost.
 	early, err := new(net.Dialer).DialContext(t.Context(), "tcp", server.Addr().String())
 	if err != nil {
-		t.Fatalf("nobody listens before Run: %v", err)
+		t.Fatalf("the port is not bound before Run: %v", err)
 	}
 	defer func() { _ = early.Close() }()
 	if _, err := io.WriteString(early, "GET /early HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"); err != nil {
@@ -121,7 +121,7 @@ func TestRun(t *testing.T) {
 	}
 	again, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", server.Addr().String())
 	if err != nil {
-		t.Fatalf("the port was not given back: %v", err)
+		t.Fatalf("the port was not released: %v", err)
 	}
 	_ = again.Close()
 }
@@ -138,7 +138,7 @@ func TestStopBeforeRun(t *testing.T) {
 	}
 }
 
-// pipes is a listener whose connections are pipes, which live on a bubble's clock.
+// pipes is a listener whose connections are pipes, so that they work in a synctest bubble.
 type pipes struct {
 	connections chan net.Conn
 	closed      chan struct{}
@@ -173,7 +173,7 @@ func (p *pipes) dial(context.Context, string, string) (net.Conn, error) {
 	}
 }
 
-// running is a server under way in a bubble.
+// running is a server that runs in a synctest bubble.
 type running struct {
 	*pipes
 	transport *http.Transport
@@ -182,14 +182,13 @@ type running struct {
 	log       *bytes.Buffer
 }
 
-// start starts a server that lives on the clock of the synctest bubble it is started in, and stops it at
-// the end of the test.
+// start starts a server in the current synctest bubble, and stops it at the end of the test.
 func start(t *testing.T, handler http.Handler) *running {
 	t.Helper()
 	return startWith(t, handler, func(*serve.Server) {})
 }
 
-// startWith starts a server that is set up before it runs.
+// startWith starts a server after setUp has changed it.
 func startWith(t *testing.T, handler http.Handler, setUp func(*serve.Server)) *running {
 	t.Helper()
 	s := &running{pipes: newPipes(), ended: make(chan error, 1), log: &bytes.Buffer{}}
@@ -206,7 +205,7 @@ func startWith(t *testing.T, handler http.Handler, setUp func(*serve.Server)) *r
 	over := make(chan struct{})
 	t.Cleanup(func() {
 		stop()
-		<-over // the bubble's clock stands still once the test has returned
+		<-over // the bubble's clock stops when the test returns
 	})
 	s.transport = newTransport(t)
 	s.transport.DialContext = s.dial
@@ -217,23 +216,30 @@ func startWith(t *testing.T, handler http.Handler, setUp func(*serve.Server)) *r
 	return s
 }
 
-// wantRunning checks that the server has not ended, with everything else at rest.
+// advance advances the clock of the synctest bubble.
+func advance(d time.Duration) {
+	passed := make(chan struct{})
+	time.AfterFunc(d, func() { close(passed) })
+	<-passed
+}
+
+// wantRunning checks that the server still runs when all goroutines are blocked.
 func (s *running) wantRunning(t *testing.T) {
 	t.Helper()
 	synctest.Wait()
 	select {
 	case err := <-s.ended:
-		t.Fatalf("it ended early: %v", err)
+		t.Fatalf("the server ended early: %v", err)
 	default:
 	}
 }
 
-func TestStopWaitsForInvocationsUnderWay(t *testing.T) {
+func TestStopWaitsForInvocations(t *testing.T) {
 	var release chan struct{}
 	slow := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-release
 		if r.Context().Err() != nil {
-			t.Error("the invocation was cancelled by the stop")
+			t.Error("the stop cancelled the invocation")
 		}
 		_, _ = io.WriteString(w, "reschedule")
 	})
@@ -247,10 +253,10 @@ func TestStopWaitsForInvocationsUnderWay(t *testing.T) {
 		}()
 		s.wantRunning(t)
 		s.stop()
-		<-time.After(settle.Timeout) // as long as a settle write may take
+		advance(settle.Timeout) // the longest time of a settle write
 		s.wantRunning(t)
 		if _, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); !errors.Is(err, syscall.ECONNREFUSED) {
-			t.Errorf("an invocation that came during the stop: got %v, want that the connection is refused", err)
+			t.Errorf("an invocation during the stop: got %v, want a refused connection", err)
 		}
 		close(release)
 		if err := <-s.ended; !errors.Is(err, serve.ErrStopped) {
@@ -260,13 +266,13 @@ func TestStopWaitsForInvocationsUnderWay(t *testing.T) {
 			t.Errorf("the host got %q", got)
 		}
 		if !strings.Contains(s.log.String(), "stopping") {
-			t.Errorf("the log does not tell why it waits: %s", s.log)
+			t.Errorf("the log does not explain the wait: %s", s.log)
 		}
 	})
 }
 
-// An invocation that never ends does not keep the process alive: an error says what becomes of it.
-func TestStopDoesNotWaitForEver(t *testing.T) {
+// An invocation that never ends does not keep the process alive. The error explains the consequence.
+func TestStopHasALimit(t *testing.T) {
 	var release chan struct{}
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
@@ -280,8 +286,8 @@ func TestStopDoesNotWaitForEver(t *testing.T) {
 		s.stop()
 		stopped := time.Now()
 		err := <-s.ended
-		if err == nil || errors.Is(err, serve.ErrStopped) || !strings.Contains(err.Error(), "invocations under way") {
-			t.Errorf("got %v, want an error that tells of invocations that were not settled", err)
+		if err == nil || errors.Is(err, serve.ErrStopped) || !strings.Contains(err.Error(), "invocations in progress") {
+			t.Errorf("got %v, want an error about unsettled invocations", err)
 		}
 		if took := time.Since(stopped); took <= settle.Timeout || took > 2*settle.Timeout {
 			t.Errorf("it waited %v, want a little more than settling takes (%v)", took, settle.Timeout)
@@ -292,7 +298,7 @@ func TestStopDoesNotWaitForEver(t *testing.T) {
 	})
 }
 
-// Connections that carry no invocation do not hold up a stop.
+// Idle connections do not delay a stop.
 func TestStopWithIdleConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, answering)
@@ -316,10 +322,10 @@ func TestStopWithIdleConnections(t *testing.T) {
 	})
 }
 
-// A call may take its two minutes and settling one more: nothing here cuts the answer off.
+// The server has no limit for an answer: a call may take two minutes, and settling another one.
 func TestLongInvocation(t *testing.T) {
 	slow := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		<-time.After(4 * time.Minute)
+		advance(4 * time.Minute)
 		_, _ = io.WriteString(w, "at last")
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -330,7 +336,7 @@ func TestLongInvocation(t *testing.T) {
 	})
 }
 
-// A connection that the host keeps for later stays usable for as long as the host keeps it.
+// The server does not close idle connections; the host does.
 func TestConnectionsAreKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, answering)
@@ -343,7 +349,7 @@ func TestConnectionsAreKept(t *testing.T) {
 			if _, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); err != nil {
 				t.Error(err)
 			}
-			<-time.After(2 * time.Minute)
+			advance(2 * time.Minute)
 		}
 		if connections != 1 {
 			t.Errorf("3 invocations took %d connections", connections)
@@ -351,8 +357,8 @@ func TestConnectionsAreKept(t *testing.T) {
 	})
 }
 
-// Somebody who connects and then dawdles is hung up on.
-func TestDawdlingClient(t *testing.T) {
+// The server closes the connection of a client that does not complete its headers.
+func TestSlowHeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, answering)
 		c, err := s.dial(t.Context(), "", "")
@@ -366,12 +372,12 @@ func TestDawdlingClient(t *testing.T) {
 		}
 		_, _ = io.Copy(io.Discard, c)
 		if took := time.Since(started); took > time.Minute {
-			t.Errorf("it was left hanging for %v", took)
+			t.Errorf("the connection stayed open for %v", took)
 		}
 	})
 }
 
-// A server that cannot go on says so; it does not look like a stop in good order.
+// A server that fails returns an error other than that of an orderly stop.
 func TestBrokenListener(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, answering)

@@ -1,4 +1,4 @@
-// Package azure is [queue.Store] on Azure Queue Storage, or on Azurite, which speaks the same protocol.
+// Package azure implements [queue.Store] with Azure Queue Storage, or with Azurite, which has the same protocol.
 package azure
 
 import (
@@ -17,8 +17,8 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// Store is a Queue Storage account. It makes each request once: retrying is the caller's, and so is the
-// time that a request may take, by its context. Errors are one line and show neither secrets nor texts.
+// Store is a Queue Storage account. It makes each request once: the caller retries, and limits the time of a request
+// by its context. An error is one line without secrets and without messages' texts.
 type Store struct {
 	service *azqueue.ServiceClient
 	http    *http.Client
@@ -26,8 +26,8 @@ type Store struct {
 
 var _ queue.Store = (*Store)(nil)
 
-// Open returns the account that the connection leads to. It sends nothing yet: a wrong key shows with the
-// first operation. Close the store when done with it.
+// Open returns the account of a connection. It sends no request: the first operation detects a wrong key. The caller
+// closes the store.
 func Open(conn Connection) (*Store, error) {
 	var cred azcore.TokenCredential
 	if conn.AccountKey == "" && conn.SAS == "" {
@@ -50,40 +50,44 @@ func open(conn Connection, cred azcore.TokenCredential, client *http.Client) (*S
 
 var _ policy.Transporter = (*http.Client)(nil)
 
-// Close closes idle connections. Operations still work afterwards, on new ones.
+// Close closes idle connections. Later operations open new ones.
 func (s *Store) Close() { s.http.CloseIdleConnections() }
+
+// do runs an operation on a queue if the checks found no error.
+func (s *Store) do(doing, name string, run func(*azqueue.QueueClient) error, checks ...error) error {
+	err := cmp.Or(append(checks, checkName(name))...)
+	if err == nil {
+		err = run(s.service.NewQueueClient(name))
+	}
+	return describe(doing+" queue "+name, err)
+}
 
 // Create implements [queue.Store].
 func (s *Store) Create(ctx context.Context, name string) error {
-	doing := "create queue " + name
-	if err := checkName(name); err != nil {
-		return describe(doing, err)
-	}
-	_, err := s.service.NewQueueClient(name).Create(ctx, nil)
-	if queueerror.HasCode(err, queueerror.QueueAlreadyExists) { // with metadata that we do not give
-		return nil
-	}
-	return describe(doing, err)
+	return s.do("create", name, func(q *azqueue.QueueClient) error {
+		_, err := q.Create(ctx, nil)
+		if queueerror.HasCode(err, queueerror.QueueAlreadyExists) { // with metadata, which we do not set
+			return nil
+		}
+		return err
+	})
 }
 
 // Put implements [queue.Store].
 func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
-	doing := "put on queue " + name
-	if err := cmp.Or(checkName(name), queue.CheckText(item.Text)); err != nil {
-		return queue.Message{}, describe(doing, err)
-	}
-	ttl := int32(never)
+	delay, ttl := delaySeconds(item.Delay), int32(never)
 	if item.TTL != 0 {
 		ttl = wholeSeconds(item.TTL)
 	}
-	delay := delaySeconds(item.Delay)
 	// The service refuses a delay that does not end before the time-to-live.
-	resp, err := s.service.NewQueueClient(name).EnqueueMessage(ctx, item.Text, &azqueue.EnqueueMessageOptions{
-		TimeToLive:        &ttl,
-		VisibilityTimeout: &delay,
-	})
+	options := &azqueue.EnqueueMessageOptions{TimeToLive: &ttl, VisibilityTimeout: &delay}
+	var resp azqueue.EnqueueMessagesResponse
+	err := s.do("put on", name, func(q *azqueue.QueueClient) (err error) {
+		resp, err = q.EnqueueMessage(ctx, item.Text, options)
+		return err
+	}, queue.CheckText(item.Text))
 	if err != nil || len(resp.Messages) == 0 {
-		return queue.Message{}, describe(doing, err)
+		return queue.Message{}, err
 	}
 	m := resp.Messages[0]
 	return queue.Message{
@@ -96,88 +100,72 @@ func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Me
 }
 
 // Update implements [queue.Store].
-func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
-	doing := "update message on queue " + name
-	if err := cmp.Or(checkName(name), checkReceipt(id, popReceipt), queue.CheckText(text)); err != nil {
-		return "", describe(doing, err)
-	}
+func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (receipt string, err error) {
 	seconds := delaySeconds(delay)
-	resp, err := s.service.NewQueueClient(name).UpdateMessage(ctx, id, popReceipt, text,
-		&azqueue.UpdateMessageOptions{VisibilityTimeout: &seconds})
-	return value(resp.PopReceipt), describe(doing, err)
+	err = s.do("update message on", name, func(q *azqueue.QueueClient) error {
+		resp, err := q.UpdateMessage(ctx, id, popReceipt, text, &azqueue.UpdateMessageOptions{VisibilityTimeout: &seconds})
+		receipt = value(resp.PopReceipt)
+		return err
+	}, checkReceipt(id, popReceipt), queue.CheckText(text))
+	return receipt, err
 }
 
 // Delete implements [queue.Store].
 func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) error {
-	doing := "delete message from queue " + name
-	if err := cmp.Or(checkName(name), checkReceipt(id, popReceipt)); err != nil {
-		return describe(doing, err)
-	}
-	_, err := s.service.NewQueueClient(name).DeleteMessage(ctx, id, popReceipt, nil)
-	return describe(doing, err)
+	return s.do("delete message from", name, func(q *azqueue.QueueClient) error {
+		_, err := q.DeleteMessage(ctx, id, popReceipt, nil)
+		return err
+	}, checkReceipt(id, popReceipt))
 }
 
 // Receive implements [queue.Store].
-func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
-	doing := "receive from queue " + name
-	if err := checkName(name); err != nil {
-		return nil, describe(doing, err)
-	}
-	count, seconds := saturate(int64(limit)), wholeSeconds(lease)
-	resp, err := s.service.NewQueueClient(name).DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{
-		NumberOfMessages:  &count,
-		VisibilityTimeout: &seconds,
+func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.Duration) (messages []queue.Message, err error) {
+	count, seconds := saturate(float64(limit)), wholeSeconds(lease)
+	err = s.do("receive from", name, func(q *azqueue.QueueClient) error {
+		resp, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: &count, VisibilityTimeout: &seconds})
+		for _, m := range resp.Messages {
+			messages = append(messages, queue.Message{
+				ID:            value(m.MessageID),
+				PopReceipt:    value(m.PopReceipt),
+				Text:          value(m.MessageText),
+				DequeueCount:  value(m.DequeueCount),
+				InsertedAt:    value(m.InsertionTime).UTC(),
+				ExpiresAt:     value(m.ExpirationTime).UTC(),
+				NextVisibleAt: value(m.TimeNextVisible).UTC(),
+			})
+		}
+		return err
 	})
-	if err != nil {
-		return nil, describe(doing, err)
-	}
-	messages := make([]queue.Message, 0, len(resp.Messages))
-	for _, m := range resp.Messages {
-		messages = append(messages, queue.Message{
-			ID:            value(m.MessageID),
-			PopReceipt:    value(m.PopReceipt),
-			Text:          value(m.MessageText),
-			DequeueCount:  value(m.DequeueCount),
-			InsertedAt:    value(m.InsertionTime).UTC(),
-			ExpiresAt:     value(m.ExpirationTime).UTC(),
-			NextVisibleAt: value(m.TimeNextVisible).UTC(),
-		})
-	}
-	return messages, nil
+	return messages, err
 }
 
 // Peek implements [queue.Store].
-func (s *Store) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
-	doing := "peek at queue " + name
-	if err := checkName(name); err != nil {
-		return nil, describe(doing, err)
-	}
-	count := saturate(int64(limit))
-	resp, err := s.service.NewQueueClient(name).PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: &count})
-	if err != nil {
-		return nil, describe(doing, err)
-	}
-	messages := make([]queue.Message, 0, len(resp.Messages))
-	for _, m := range resp.Messages {
-		messages = append(messages, queue.Message{
-			ID:           value(m.MessageID),
-			Text:         value(m.MessageText),
-			DequeueCount: value(m.DequeueCount),
-			InsertedAt:   value(m.InsertionTime).UTC(),
-			ExpiresAt:    value(m.ExpirationTime).UTC(),
-		})
-	}
-	return messages, nil
+func (s *Store) Peek(ctx context.Context, name string, limit int) (messages []queue.Message, err error) {
+	count := saturate(float64(limit))
+	err = s.do("peek at", name, func(q *azqueue.QueueClient) error {
+		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: &count})
+		for _, m := range resp.Messages {
+			messages = append(messages, queue.Message{
+				ID:           value(m.MessageID),
+				Text:         value(m.MessageText),
+				DequeueCount: value(m.DequeueCount),
+				InsertedAt:   value(m.InsertionTime).UTC(),
+				ExpiresAt:    value(m.ExpirationTime).UTC(),
+			})
+		}
+		return err
+	})
+	return messages, err
 }
 
 // Count implements [queue.Store].
-func (s *Store) Count(ctx context.Context, name string) (int, error) {
-	doing := "count queue " + name
-	if err := checkName(name); err != nil {
-		return 0, describe(doing, err)
-	}
-	resp, err := s.service.NewQueueClient(name).GetProperties(ctx, nil)
-	return int(value(resp.ApproximateMessagesCount)), describe(doing, err)
+func (s *Store) Count(ctx context.Context, name string) (count int, err error) {
+	err = s.do("count", name, func(q *azqueue.QueueClient) error {
+		resp, err := q.GetProperties(ctx, nil)
+		count = int(value(resp.ApproximateMessagesCount))
+		return err
+	})
+	return count, err
 }
 
 // Names implements [queue.Store].
@@ -200,19 +188,13 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 // never is the time-to-live of a message that never expires.
 const never = -1
 
-// wholeSeconds is what the service counts in: fractions are rounded up.
-func wholeSeconds(d time.Duration) int32 {
-	seconds := int64(d / time.Second)
-	if d%time.Second > 0 {
-		seconds++
-	}
-	return saturate(max(seconds, 0))
-}
-
 func delaySeconds(delay time.Duration) int32 { return wholeSeconds(min(delay, queue.MaxDelay)) }
 
-// saturate keeps a number that is far too large from turning into a sensible one; the service refuses it.
-func saturate(n int64) int32 { return int32(min(max(n, math.MinInt32), math.MaxInt32)) }
+// wholeSeconds rounds up to seconds, which the service counts in.
+func wholeSeconds(d time.Duration) int32 { return saturate(math.Ceil(d.Seconds())) }
+
+// saturate converts a number. The service refuses one that is far too large, which must not wrap around.
+func saturate(n float64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
 
 func value[T any](p *T) T {
 	if p == nil {

@@ -15,23 +15,22 @@ import (
 )
 
 const (
-	// applicationID stands in the User-Agent, so that storage logs tell who asked.
+	// applicationID is part of the User-Agent, so that storage logs show the sender.
 	applicationID = "async-caller"
-	// maxConnsPerHost bounds the sockets to the one host we talk to. The host hands us batchSize +
-	// newBatchThreshold messages at a time, 24 as shipped, and each needs one request in flight.
+	// maxConnsPerHost limits the connections to storage. The Functions host passes batchSize + newBatchThreshold
+	// messages of a queue at once, 24 by default, and each needs one request in flight.
 	maxConnsPerHost = 64
-	// connectTimeout and handshakeTimeout leave time for a second try within a settle.
+	// connectTimeout and handshakeTimeout leave time for a second try within one settle write.
 	connectTimeout   = 5 * time.Second
 	handshakeTimeout = 5 * time.Second
-	// idleTimeout is below the time after which Azure's load balancers drop a silent connection (4
-	// minutes); azuriteIdleTimeout is below Azurite's keep-alive of 5 s. A request that meets a connection
-	// the server is just closing fails, and Go does not repeat a POST.
+	// idleTimeout is less than the 4 minutes after which Azure's load balancers drop an idle connection.
+	// azuriteIdleTimeout is less than Azurite's keep-alive of 5 s. A request on a connection that the server is
+	// closing fails, and Go does not repeat a POST.
 	idleTimeout        = time.Minute
 	azuriteIdleTimeout = 3 * time.Second
 )
 
-// newTransport returns the connections to one endpoint. How long a request may take is for the caller's
-// context to say.
+// newTransport returns the transport for one endpoint. The caller's context limits the time of a request.
 func newTransport(endpoint string) *http.Transport {
 	idle := idleTimeout
 	if loopback(endpoint) {
@@ -63,13 +62,13 @@ func loopback(endpoint string) bool {
 func newHTTPClient(transport http.RoundTripper) *http.Client {
 	return &http.Client{
 		Transport: transport,
-		// Storage does not redirect. Following one would take the query, and a SAS in it, elsewhere.
+		// Storage does not redirect. Following a redirect could send the SAS in the query to another host.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 }
 
-// clientOptions are the SDK's options. Its retries are off: whoever settles a message knows how much time
-// is left and retries accordingly; two layers of retries multiply.
+// clientOptions returns the SDK's options. They turn off the SDK's retries: settling retries within the time that is
+// left, and two layers of retries multiply.
 func clientOptions(transport policy.Transporter) *azqueue.ClientOptions {
 	return &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
 		Retry:     policy.RetryOptions{MaxRetries: -1},
@@ -78,7 +77,7 @@ func clientOptions(transport policy.Transporter) *azqueue.ClientOptions {
 	}}
 }
 
-// newServiceClient opens the account with the connection's key or SAS, or else with tokens of cred.
+// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
 func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
 	options := clientOptions(transport)
 	switch {
@@ -95,8 +94,8 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 	}
 }
 
-// newCredential returns what asks Microsoft Entra for tokens. Its requests go through the SDK's own
-// transport, with its retries: a managed identity's endpoint answers 404 while the machine starts.
+// newCredential returns a credential that requests tokens from Microsoft Entra. It uses the SDK's own transport and
+// retries, because the endpoint of a managed identity answers 404 while the machine starts.
 func newCredential(id Identity) (azcore.TokenCredential, error) {
 	switch {
 	case id.ManagedIdentity && id.ClientID != "":

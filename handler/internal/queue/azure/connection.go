@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// Connection says where a Queue Storage account is and how to prove who we are: with AccountKey if it is
-// set, else with SAS, else with Identity. Printing it shows no secret.
+// Connection is the address of a Queue Storage account and the credential for it: AccountKey if it is set, else SAS,
+// else Identity. Printing it shows no secret.
 type Connection struct {
 	// Endpoint is the URL of the account's queue service, without a query:
 	// https://myaccount.queue.core.windows.net, or http://127.0.0.1:10001/devstoreaccount1.
 	Endpoint string
-	// AccountName goes with AccountKey, in which case requests are signed with it; else it is empty.
+	// AccountName belongs to AccountKey, which signs requests; otherwise it is empty.
 	AccountName string
 	// AccountKey is the account's shared key, base64-encoded.
 	AccountKey Secret
@@ -25,25 +25,24 @@ type Connection struct {
 	Identity Identity
 }
 
-// Identity names the Microsoft Entra identity that asks for storage tokens. It needs the role Storage
-// Queue Data Contributor. The zero value is the default credential: the environment's variables, a
-// workload or managed identity, and at last what a developer has signed in with.
+// Identity is the Microsoft Entra identity that requests storage tokens. It needs the role Storage Queue Data
+// Contributor. The zero value is the default credential: the environment's variables, a workload or managed identity,
+// or the account with which a developer has signed in.
 type Identity struct {
-	// ManagedIdentity is true to use the machine's identity: the one with ClientID, or the
-	// system-assigned one when that is empty.
+	// ManagedIdentity selects the machine's identity: the one with ClientID, or the system-assigned one if ClientID
+	// is empty.
 	ManagedIdentity bool
-	// TenantID, ClientID and ClientSecret together are an application's credential.
+	// TenantID, ClientID and ClientSecret together are the credential of an application.
 	TenantID     string
 	ClientID     string
 	ClientSecret Secret
 }
 
-// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from settings,
-// as the Functions host does: the setting of that name is a connection string and wins; else
-// <name>__accountName, <name>__queueServiceUri and <name>__serviceUri, the first that is set, say where the
-// account is, and <name>__credential, __clientId, __tenantId and __clientSecret with which identity to go
-// there. All problems are reported at once, joined; each names the setting and what is wanted, and none
-// repeats a value.
+// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from settings, as the
+// Functions host does. The setting of that name is a connection string and takes precedence. Otherwise the first of
+// <name>__accountName, <name>__queueServiceUri and <name>__serviceUri is the address of the account, and
+// <name>__credential, __clientId, __tenantId and __clientSecret are the identity. The error joins all problems. Each
+// names the setting and what is wanted, and none repeats a value.
 func ParseConnection(getenv func(string) string, name string) (Connection, error) {
 	s := settings{name: name, get: func(key string) string { return strings.TrimSpace(getenv(key)) }}
 	var conn Connection
@@ -58,7 +57,7 @@ func ParseConnection(getenv func(string) string, name string) (Connection, error
 	return conn, nil
 }
 
-// settings reads one connection's settings and gathers the problems.
+// settings reads the settings of one connection and collects the problems.
 type settings struct {
 	name     string
 	get      func(string) string
@@ -86,7 +85,7 @@ func (s *settings) identity() Connection {
 
 func (s *settings) serviceURI() string {
 	if account := s.get(s.name + accountNameKey); account != "" {
-		// Like the host, which knows the public cloud only; others set the URI.
+		// Like the host, which supports only the public cloud here; for other clouds set the URI.
 		return s.accountEndpoint(s.name+accountNameKey, "https", account, defaultSuffix)
 	}
 	for _, suffix := range []string{queueServiceURIKey, serviceURIKey} {
@@ -117,7 +116,7 @@ func (s *settings) credential() Identity {
 	return id
 }
 
-// requireAll reports what is missing of an application's credential.
+// requireAll reports the missing parts of an application's credential.
 func (s *settings) requireAll(id Identity) {
 	const why = "missing: %s, %s and %s only work together (or set %s to managedidentity)"
 	for _, part := range []struct{ suffix, value string }{
@@ -129,10 +128,10 @@ func (s *settings) requireAll(id Identity) {
 	}
 }
 
-// accountName is what Azure allows; it becomes part of a host name.
+// accountName matches the names that Azure allows. The name becomes part of a host name.
 var accountName = regexp.MustCompile(`^[a-z0-9]{3,24}$`)
 
-// accountEndpoint builds the URL of an account's queue service.
+// accountEndpoint returns the URL of an account's queue service.
 func (s *settings) accountEndpoint(key, scheme, account, suffix string) string {
 	if !accountName.MatchString(account) {
 		s.problem(key, "not the name of a storage account: want 3 to 24 lower-case letters and digits")
@@ -141,8 +140,8 @@ func (s *settings) accountEndpoint(key, scheme, account, suffix string) string {
 	return scheme + "://" + account + ".queue." + suffix
 }
 
-// endpoint checks a URL that was given, and returns it without slashes at the end. Part is the part of the
-// setting that holds it, empty if all of it does.
+// endpoint checks a URL and returns it without slashes at the end. Part names the part of the setting that holds the
+// URL; it is empty if the whole setting does.
 func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	if part != "" {
 		part += " is "
@@ -153,7 +152,7 @@ func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	case err != nil || u.Hostname() == "": // the error would repeat the text
 		s.problem(key, "%snot a URL: want an absolute %s URL", part, want)
 	case !slices.Contains(schemes, u.Scheme):
-		s.problem(key, "%snot a URL that can be used: want %s", part, want)
+		s.problem(key, "%snot a usable URL: want %s", part, want)
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		s.problem(key, "%snot a plain URL: want it without user, query and fragment", part)
 	default:

@@ -142,12 +142,12 @@ func TestParseConnection_problems(t *testing.T) {
 		"ftp":            {map[string]string{name: basics + ";QueueEndpoint=ftp://canary"}, []string{"want https or http"}},
 		"endpoint_query": {map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature}, []string{"QueueEndpoint is not a plain URL"}},
 		"endpoint_user":  {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"}, []string{"QueueEndpoint is not a plain URL"}},
-		"no_signature":   {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"}, []string{"SharedAccessSignature is not one"}},
+		"no_signature":   {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"}, []string{"SharedAccessSignature is invalid"}},
 		"development":    {map[string]string{name: "UseDevelopmentStorage=canary"}, []string{"UseDevelopmentStorage can only be true"}},
 		"proxy":          {map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"}, []string{"DevelopmentStorageProxyUri is not a URL"}},
 		"identity_http": {
 			map[string]string{name + "__queueServiceUri": "http://canary.example"},
-			[]string{name + "__queueServiceUri: not a URL that can be used: want https"},
+			[]string{name + "__queueServiceUri: not a usable URL: want https"},
 		},
 		"identity_no_url": {map[string]string{name + "__serviceUri": "canary"}, []string{name + "__serviceUri: not a URL"}},
 		"identity_account": {

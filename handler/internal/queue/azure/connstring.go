@@ -1,16 +1,17 @@
 package azure
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net"
 	"net/url"
 	"strings"
 )
 
-// defaultSuffix is the public cloud's.
+// defaultSuffix ends the host names of the public cloud.
 const defaultSuffix = "core.windows.net"
 
-// The account that UseDevelopmentStorage=true stands for: Azurite's, whose key is public
+// The account that UseDevelopmentStorage=true means: Azurite's, whose key is public
 // (https://learn.microsoft.com/azure/storage/common/storage-use-azurite).
 const (
 	developmentAccount = "devstoreaccount1"
@@ -19,9 +20,9 @@ const (
 	developmentHost    = "127.0.0.1:" + developmentPort
 )
 
-// connectionString reads a storage connection string, `Name=Value;Name=Value`. Names may be written in any
-// case. We read it ourselves and not through the SDK, whose errors name no setting and which takes things
-// that fail later: a key that is no base64 text, an endpoint that is no URL.
+// connectionString reads a storage connection string, `Name=Value;Name=Value`, with names in any letter case. The
+// SDK's reader is not used: its errors name no setting, and it accepts keys that are not base64 and endpoints that
+// are not URLs.
 func (s *settings) connectionString(text string) Connection {
 	parts := s.parts(text)
 	if use, ok := parts["usedevelopmentstorage"]; ok {
@@ -43,7 +44,7 @@ func (s *settings) connectionString(text string) Connection {
 	return conn
 }
 
-// parts splits the text; the names are in lower case.
+// parts returns the values by their names in lower case.
 func (s *settings) parts(text string) map[string]string {
 	parts := make(map[string]string)
 	for i, part := range strings.Split(text, ";") {
@@ -52,7 +53,7 @@ func (s *settings) parts(text string) map[string]string {
 		}
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
-			// Not the part itself: it may be half a key.
+			// The message does not repeat the part, which may be half a key.
 			s.problem(s.name, "part %d of the connection string is not Name=Value", i+1)
 			continue
 		}
@@ -70,17 +71,12 @@ func (s *settings) queueEndpoint(parts map[string]string) string {
 		s.problem(s.name, "the connection string has neither AccountName nor QueueEndpoint")
 		return ""
 	}
-	scheme, suffix := strings.ToLower(parts["defaultendpointsprotocol"]), parts["endpointsuffix"]
-	if scheme == "" {
-		scheme = "https"
-	}
-	if suffix == "" {
-		suffix = defaultSuffix
-	}
+	scheme := cmp.Or(strings.ToLower(parts["defaultendpointsprotocol"]), "https")
 	if scheme != "https" && scheme != "http" {
 		s.problem(s.name, "DefaultEndpointsProtocol can only be https or http")
 		return ""
 	}
+	suffix := cmp.Or(parts["endpointsuffix"], defaultSuffix)
 	if endpoint := s.accountEndpoint(s.name, scheme, account, suffix); endpoint != "" {
 		return s.endpoint(s.name, "EndpointSuffix", endpoint, scheme)
 	}
@@ -99,13 +95,13 @@ func (s *settings) checkKey(conn Connection) {
 func (s *settings) signature(text string) Secret {
 	text = strings.TrimPrefix(text, "?")
 	if query, err := url.ParseQuery(text); err != nil || query.Get("sig") == "" {
-		s.problem(s.name, "SharedAccessSignature is not one: want a query with sig=")
+		s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
 	}
 	return Secret(text)
 }
 
-// development is Azurite, on this machine or on the one that the proxy URI names. Of that, as with
-// Microsoft's libraries, scheme and host count; the port is always Azurite's.
+// development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
+// Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
 func (s *settings) development(proxyURI string) Connection {
 	base := url.URL{Scheme: "http", Host: developmentHost}
 	if proxyURI != "" {

@@ -14,13 +14,12 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// maxErrorText bounds the text of an error that is not ours, in bytes. The default credential tells of each
-// way it tried.
+// maxErrorText limits the text of an error of the SDK, in bytes. The default credential reports each method that it
+// tried.
 const maxErrorText = 500
 
-// describe turns an error of the SDK into one of [queue.Store]: what we did, and one line of what came of
-// it. The SDK's own texts run over many lines and show URLs, headers and bodies; in a URL's query stands
-// the SAS.
+// describe turns an error of the SDK into one of [queue.Store]: one line with the operation and the cause. The SDK's
+// texts have many lines and show URLs, headers and bodies; the query of a URL holds the SAS.
 func describe(doing string, err error) error {
 	if err == nil {
 		return nil
@@ -38,11 +37,10 @@ func clean(err error) error {
 	return &terseError{text: oneLine(err.Error()), cause: err}
 }
 
-// wellFormedCode keeps anything but a storage error code out of our texts: the header is whatever stands
-// between us and storage has made of it.
+// wellFormedCode matches storage error codes. A proxy may have put anything into the header.
 var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// answer is for a response that is not a success. Only the status and the code count, never the text.
+// answer describes a response that is not a success, by its status and code only.
 func answer(response *azcore.ResponseError) error {
 	text := response.ErrorCode
 	if !wellFormedCode.MatchString(text) {
@@ -55,7 +53,7 @@ func answer(response *azcore.ResponseError) error {
 	return errors.New(text)
 }
 
-// kindOf returns which of package queue's errors a response is, nil if it is a failure that may pass.
+// kindOf returns the error of package queue that a response means, nil for a temporary failure.
 func kindOf(response *azcore.ResponseError) error {
 	switch response.ErrorCode {
 	case string(queueerror.QueueNotFound), string(queueerror.QueueBeingDeleted):
@@ -73,7 +71,7 @@ func kindOf(response *azcore.ResponseError) error {
 	}
 }
 
-// unreachable is for a request without a response. It keeps the host and the cause; the URL stays out.
+// unreachable describes a request without a response, by the host and the cause, without the URL.
 func unreachable(err *url.Error) error {
 	host := "storage"
 	if u, parseErr := url.Parse(err.URL); parseErr == nil && u.Host != "" {
@@ -82,7 +80,7 @@ func unreachable(err *url.Error) error {
 	return &terseError{text: err.Op + " " + host + ": " + oneLine(err.Err.Error()), cause: err.Err}
 }
 
-// terseError says less than its cause.
+// terseError replaces the text of its cause.
 type terseError struct {
 	text  string
 	cause error
@@ -91,15 +89,12 @@ type terseError struct {
 func (e *terseError) Error() string { return e.text }
 func (e *terseError) Unwrap() error { return e.cause }
 
-// oneLine folds a text into one line, without rules drawn in dashes, and cuts it.
+// lineBreaks matches white space, with rules drawn in dashes.
+var lineBreaks = regexp.MustCompile(`\s+(-+\s+)*`)
+
+// oneLine returns a text as one line of at most maxErrorText bytes.
 func oneLine(text string) string {
-	var words []string
-	for word := range strings.FieldsSeq(text) {
-		if strings.Trim(word, "-") != "" {
-			words = append(words, word)
-		}
-	}
-	text = strings.Join(words, " ")
+	text = strings.TrimSpace(lineBreaks.ReplaceAllString(text, " "))
 	if len(text) > maxErrorText {
 		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
 	}

@@ -2,10 +2,9 @@ package azure
 
 import "fmt"
 
-// Secret is text that must not be seen: a key, a signature. However it is printed, logged or marshalled
-// it comes out as ***; converting it to string gives the text. Two ways of package fmt around this remain:
-// it does not ask a value in an unexported field how it wants to be printed, so keep secrets in exported
-// ones; and it asks no value for %p, a misuse that go vet reports.
+// Secret is a text that must not be shown: a key or a signature. It prints, logs and marshals as ***; a conversion to
+// string returns the text. Package fmt still prints it in two cases: in an unexported field, so keep secrets in
+// exported fields, and for %p, a mistake that go vet reports.
 type Secret string
 
 const masked = "***"
@@ -16,8 +15,8 @@ func (Secret) String() string { return masked }
 // GoString returns ***.
 func (Secret) GoString() string { return masked }
 
-// Format writes *** for every verb, the wrong ones included: %d would print the text otherwise.
+// Format writes *** for every verb, also for the wrong ones: %d would otherwise print the text.
 func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
 
-// MarshalText returns ***, which is what JSON and loggers then show.
+// MarshalText returns ***, for JSON and loggers.
 func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
