@@ -12,7 +12,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 )
 
-// hostBody is an invocation as the host sends it, in either mode, of an envelope of about the given size.
+// hostBody returns an invocation as the host sends it, with an envelope of about the given size.
 func hostBody(tb testing.TB, size int, text bool) []byte {
 	tb.Helper()
 	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/orders","body":"%s"}}`, bytes.Repeat([]byte("lorem ip"), size/8))
@@ -50,7 +50,7 @@ func BenchmarkReadMessage(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer writes what the host gets for a message that is settled.
+// BenchmarkAnswer writes the answer for a settled message.
 func BenchmarkAnswer(b *testing.B) {
 	summary := "settled: finish (delivered), request b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90 to t.example, attempt 1 took 12ms, status 200"
 	b.ReportAllocs()

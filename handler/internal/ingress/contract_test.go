@@ -17,20 +17,20 @@ import (
 
 const callback = `,"callback":{"url":"https://sender.example/"}`
 
-// anEnvelope is an envelope with something more than a plain call.
+// anEnvelope returns an envelope with a plain call and extra members.
 func anEnvelope(extra string) string {
 	return `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"}` + extra + `}`
 }
 
-// TestAnswers: the host may delete a message when what must exist does, and only then; and it always
-// gets an answer that it can use.
+// TestAnswers: the host may delete a message only when everything that replaces it exists, and every answer has the
+// form that the host requires.
 func TestAnswers(t *testing.T) {
 	for name, row := range map[string]struct {
 		content string
-		target  target
+		target  caller
 		fault   error // of storage
 		status  int
-		logs    string // what the answer's Logs say of a settled message
+		logs    string // part of the answer's Logs for a settled message
 		main    int    // messages on the queues afterwards
 		poison  int
 	}{
@@ -58,18 +58,18 @@ func TestAnswers(t *testing.T) {
 
 				reply.wantStatus(t, row.status)
 				if row.status == http.StatusOK && !strings.Contains(reply.logs(t)[0], row.logs) {
-					t.Errorf("Logs %q do not say %q", reply.logs(t), row.logs)
+					t.Errorf("Logs %q do not contain %q", reply.logs(t), row.logs)
 				}
 				if main, poison := len(a.contents(t, mainQueue)), len(a.contents(t, poisonQueue)); main != row.main || poison != row.poison {
-					t.Errorf("%d messages reschedule and %d dead letters, want %d and %d", main, poison, row.main, row.poison)
+					t.Errorf("%d messages rescheduled and %d dead letters, want %d and %d", main, poison, row.main, row.poison)
 				}
 			})
 		}
 	}
 }
 
-// TestRefusedInvocations: what the host would never send is an error, and nothing is written: the host
-// keeps the message.
+// TestRefusedInvocations: a body that the host never sends is an error. Nothing is written, and the host keeps the
+// message.
 func TestRefusedInvocations(t *testing.T) {
 	for name, row := range map[string]struct {
 		body string
@@ -107,7 +107,7 @@ func TestRefusedInvocations(t *testing.T) {
 				t.Errorf("answered %d", reply.status)
 			}
 			if !strings.Contains(reply.body, row.says) {
-				t.Errorf("%s does not say %q", reply.body, row.says)
+				t.Errorf("%s does not contain %q", reply.body, row.says)
 			}
 			a.wantContents(t, mainQueue)
 			a.wantContents(t, poisonQueue)
@@ -118,7 +118,7 @@ func TestRefusedInvocations(t *testing.T) {
 	}
 }
 
-// TestFraming: Azure sends invocations chunked, `func start` with a length.
+// TestFraming: in Azure the host sends chunks, under `func start` a length.
 func TestFraming(t *testing.T) {
 	content := mustRead(t, "binary_object.json")
 	for name, body := range map[string]io.Reader{
@@ -133,8 +133,8 @@ func TestFraming(t *testing.T) {
 	}
 }
 
-// TestLargeInvocations: the largest messages, each byte as long on the wire as the host makes it, and
-// members copied into the metadata.
+// TestLargeInvocations: the largest messages are accepted with the longest escapes, and with members copied into the
+// metadata.
 func TestLargeInvocations(t *testing.T) {
 	full := queue.Base64.MaxContentBytes()
 	// 0x01 is \u0001 in the inner JSON and \\u0001 in the outer: seven bytes.
@@ -159,7 +159,7 @@ func TestLargeInvocations(t *testing.T) {
 	}
 }
 
-// TestBodySize: 1 MiB is more than any message needs, and what is far beyond is refused unread.
+// TestBodySize: a body up to 2 MiB is accepted, a larger one is refused.
 func TestBodySize(t *testing.T) {
 	padded := func(size int) string {
 		body := binary("hello", goodMetadata)
@@ -182,7 +182,7 @@ func TestBodySize(t *testing.T) {
 	}
 }
 
-// TestBrokenConnection: a body that breaks off is no invocation.
+// TestBrokenConnection: a body that breaks off is refused.
 func TestBrokenConnection(t *testing.T) {
 	a := newApp(t, nil)
 	server := a.serve(t)
@@ -206,7 +206,7 @@ func TestBrokenConnection(t *testing.T) {
 	a.wantContents(t, mainQueue)
 }
 
-// TestRoutes: the readiness question, and paths that nobody serves.
+// TestRoutes: GET / is answered, and unknown paths and methods are refused.
 func TestRoutes(t *testing.T) {
 	for name, row := range map[string]struct {
 		method, path string
@@ -231,12 +231,11 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// TestReadyWhileBusy: GET / is answered at once while every call hangs, and every invocation that hung
-// is answered in the end.
+// TestReadyWhileBusy: GET / is answered at once while every call hangs, and every invocation is answered in the end.
 func TestReadyWhileBusy(t *testing.T) {
 	const invocations = 50
 	started, release := make(chan struct{}, invocations), make(chan struct{})
-	a := newApp(t, target(func(context.Context, *envelope.Envelope) decision.Outcome {
+	a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
 		started <- struct{}{}
 		<-release
 		return decision.Outcome{Status: 503}
@@ -261,7 +260,7 @@ func TestReadyWhileBusy(t *testing.T) {
 		t.Errorf("answered %d", ready.status)
 	}
 	if lines := a.lines(t); len(lines) > 0 {
-		t.Errorf("nothing has ended yet: %v", lines)
+		t.Errorf("no invocation has ended yet: %v", lines)
 	}
 	close(release)
 	replies.Wait()
@@ -273,9 +272,9 @@ func TestReadyWhileBusy(t *testing.T) {
 	}
 }
 
-// TestPanic: it fails one message, and the handler goes on.
+// TestPanic: a panic makes one invocation fail, and the handler continues.
 func TestPanic(t *testing.T) {
-	a := newApp(t, target(func(_ context.Context, e *envelope.Envelope) decision.Outcome {
+	a := newApp(t, caller(func(_ context.Context, e *envelope.Envelope) decision.Outcome {
 		if e.RequestID == "r1" {
 			panic("a bug of ours")
 		}
@@ -290,14 +289,14 @@ func TestPanic(t *testing.T) {
 		t.Errorf("want the panic at error level with the message's ids, got %v", line)
 	}
 	if stack, _ := line["stack"].(string); !strings.Contains(stack, "contract_test.go") {
-		t.Errorf("the stack does not show where it was: %q", stack)
+		t.Errorf("the stack does not show the place of the panic: %q", stack)
 	}
 	a.wantContents(t, mainQueue)
 	a.wantContents(t, poisonQueue)
 	post(t, server, binary(`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"}}`, goodMetadata)).wantStatus(t, http.StatusOK)
 }
 
-// TestLogLine: every line about a message says which one, and the settled line what became of it.
+// TestLogLine: every line about a message identifies it, and the settled line contains the outcome.
 func TestLogLine(t *testing.T) {
 	a := newApp(t, answers(400))
 

@@ -29,7 +29,7 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// The function and the ids of host-contract A.5's worked bodies.
+// The function and the ids in the worked bodies of host-contract A.5.
 const (
 	function     = "QueueFn"
 	mainQueue    = "work-items"
@@ -38,33 +38,33 @@ const (
 	invocationID = "0f4dbbbd-7b3c-4f0a-8c62-0a4ac11d4d0e"
 )
 
-// goodMetadata is what the host sends beside a message that was received for the second time.
+// goodMetadata is the host's metadata of a message that it received for the second time.
 const goodMetadata = `{"DequeueCount":"2","Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\""}`
 
-// target is a fake [delivery.Caller]; nil answers 200.
-type target func(ctx context.Context, e *envelope.Envelope) decision.Outcome
+// caller is a fake [delivery.Caller]; nil answers 200.
+type caller func(ctx context.Context, e *envelope.Envelope) decision.Outcome
 
-func (t target) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	if t == nil {
+func (c caller) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+	if c == nil {
 		return decision.Outcome{Status: http.StatusOK}
 	}
-	return t(ctx, e)
+	return c(ctx, e)
 }
 
-func answers(status int) target {
+func answers(status int) caller {
 	return func(context.Context, *envelope.Envelope) decision.Outcome { return decision.Outcome{Status: status} }
 }
 
-// app is the handler and what it writes to.
+// app is the handler, its queues and its log.
 type app struct {
 	http.Handler
 	store *memory.Store
 	log   *lockedBuffer
-	// deliverer is what the handler works with; a test may change it before it posts.
+	// deliverer is the handler's; a test may change it before it posts.
 	deliverer *delivery.Deliverer
 }
 
-// newApp makes a handler for one function. Faults, if any, stand between it and the queues.
+// newApp returns a handler for one function. The faults make writes to the queues fail.
 func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app {
 	tb.Helper()
 	a := &app{store: memory.New(), log: &lockedBuffer{}}
@@ -100,7 +100,7 @@ func (f faulty) Put(ctx context.Context, name string, item queue.Item) (queue.Me
 	return f.Store.Put(ctx, name, item)
 }
 
-// lockedBuffer is a log that several goroutines write to.
+// lockedBuffer is a log that is safe for concurrent use.
 type lockedBuffer struct {
 	mu sync.Mutex
 	bytes.Buffer
@@ -126,7 +126,7 @@ func (a *app) serve(t *testing.T) *httptest.Server {
 	return server
 }
 
-// reply is the handler's answer to the host, read whole.
+// reply is the handler's answer to the host.
 type reply struct {
 	status int
 	header http.Header
@@ -161,8 +161,8 @@ func do(t *testing.T, server *httptest.Server, method, path string, body io.Read
 	return r
 }
 
-// wantUsable checks what the host needs of every answer: JSON and, because it waits for ever on less, a
-// body that is an object with something in it.
+// wantUsable checks what the host requires of every answer: a JSON object that is not empty. Without one the host waits
+// forever.
 func (r reply) wantUsable(t *testing.T) {
 	t.Helper()
 	if got := r.header.Get("Content-Type"); got != "application/json" {
@@ -170,11 +170,11 @@ func (r reply) wantUsable(t *testing.T) {
 	}
 	var object map[string]any
 	if err := json.Unmarshal([]byte(r.body), &object); err != nil || len(object) == 0 {
-		t.Errorf("%d with body %q: want an object with something in it", r.status, r.body)
+		t.Errorf("%d with body %q: want an object that is not empty", r.status, r.body)
 	}
 }
 
-// logs is the answer's Logs, which the host shows on the invocation.
+// logs returns the answer's Logs, which the host writes into the invocation's log.
 func (r reply) logs(t *testing.T) []string {
 	t.Helper()
 	var object struct{ Logs []string }
@@ -184,7 +184,7 @@ func (r reply) logs(t *testing.T) []string {
 	return object.Logs
 }
 
-// wantStatus checks the answer's status, and that the answer to a settled message says what became of it.
+// wantStatus checks the answer's status, and that the answer for a settled message describes the outcome.
 func (r reply) wantStatus(t *testing.T, status int) {
 	t.Helper()
 	if r.status != status {
@@ -198,12 +198,12 @@ func (r reply) wantStatus(t *testing.T, status int) {
 	}
 }
 
-// binary is an invocation of a function with dataType "binary".
+// binary returns an invocation of a function with dataType "binary".
 func binary(content, metadata string) string {
 	return `{"Data":{"msg":"` + base64.StdEncoding.EncodeToString([]byte(content)) + `"},"Metadata":` + metadata + `}`
 }
 
-// text is an invocation of a function with dataType "string": the content is JSON in JSON.
+// text returns an invocation of a function with dataType "string": the content is JSON in JSON.
 func text(tb testing.TB, content, metadata string) string {
 	tb.Helper()
 	return `{"Data":{"msg":` + mustEncode(tb, mustEncode(tb, content)) + `},"Metadata":` + metadata + `}`
@@ -229,7 +229,7 @@ func mustRead(tb testing.TB, name string) string {
 	return string(content)
 }
 
-// contents is what stands on a queue, decoded.
+// contents returns the decoded messages on a queue.
 func (a *app) contents(tb testing.TB, name string) []string {
 	tb.Helper()
 	var contents []string
@@ -243,7 +243,7 @@ func (a *app) contents(tb testing.TB, name string) []string {
 	return contents
 }
 
-// wantContents checks what stands on a queue.
+// wantContents checks the messages on a queue.
 func (a *app) wantContents(t *testing.T, name string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, a.contents(t, name)); diff != "" {
@@ -251,7 +251,7 @@ func (a *app) wantContents(t *testing.T, name string, want ...string) {
 	}
 }
 
-// lines is the log, decoded.
+// lines returns the decoded log.
 func (a *app) lines(tb testing.TB) []map[string]any {
 	tb.Helper()
 	var lines []map[string]any

@@ -14,8 +14,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// FuzzInvocation posts bodies of any kind. The handler never panics, and tells the host that a message
-// may be deleted only when what was in it is settled.
+// FuzzInvocation posts any body. The handler never panics, and answers 200 only if it has settled the message.
 func FuzzInvocation(f *testing.F) {
 	for _, body := range seeds(f) {
 		f.Add([]byte(body), uint16(500))
@@ -35,13 +34,13 @@ func FuzzInvocation(f *testing.F) {
 		}
 		content, ok := contentOf(body)
 		if !ok {
-			t.Fatalf("answered %d to what is no invocation", recorder.Code)
+			t.Fatalf("answered %d to an invalid invocation", recorder.Code)
 		}
 		a.wantSettled(t, content)
 	})
 }
 
-// FuzzContent hands over messages of any kind, as the host does in either mode.
+// FuzzContent posts any message in either mode of the host.
 func FuzzContent(f *testing.F) {
 	for _, body := range seeds(f) {
 		content, _ := contentOf([]byte(body))
@@ -54,11 +53,11 @@ func FuzzContent(f *testing.F) {
 	f.Add([]byte("\xff\x00"), false, uint16(200))
 	f.Fuzz(func(t *testing.T, content []byte, asText bool, status uint16) {
 		if len(content) > 48<<10 {
-			content = content[:48<<10] // what a message holds
+			content = content[:48<<10] // the capacity of a message
 		}
 		body := binary(string(content), goodMetadata)
 		if asText {
-			content = []byte(strings.ToValidUTF8(string(content), "?")) // the host hands over no other text
+			content = []byte(strings.ToValidUTF8(string(content), "?")) // the host sends no other text
 			body = text(t, string(content), goodMetadata)
 		}
 		a := newApp(t, answers(int(status%1000)))
@@ -76,7 +75,7 @@ func FuzzContent(f *testing.F) {
 	})
 }
 
-// record posts a body without a network, and checks what holds for every answer.
+// record posts a body without a network, and checks the properties that every answer has.
 func (a *app) record(t *testing.T, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	recorder := httptest.NewRecorder()
@@ -93,7 +92,7 @@ func (a *app) record(t *testing.T, body string) *httptest.ResponseRecorder {
 	return recorder
 }
 
-// wantSettled checks that nothing of a message that the host will delete is lost.
+// wantSettled checks that nothing is lost of a message that the host may delete.
 func (a *app) wantSettled(t *testing.T, content string) {
 	t.Helper()
 	lines := a.lines(t)
@@ -103,10 +102,10 @@ func (a *app) wantSettled(t *testing.T, content string) {
 	}
 	main, poison := a.contents(t, mainQueue), a.contents(t, poisonQueue)
 	e, err := envelope.Parse([]byte(content))
-	wrongPolicy := err == nil && e.Retry != nil // then the dead letter says so, around the same call
+	wrongPolicy := err == nil && e.Retry != nil // then the dead letter says so, with the same call
 	if err != nil || (last["reason"] == "malformed" && !wrongPolicy) {
 		if len(main) != 0 || len(poison) != 1 || poison[0] != content {
-			t.Fatalf("%q is no envelope: want its bytes on the poison queue, got %q there and %q reschedule", content, poison, main)
+			t.Fatalf("%q is malformed: want its bytes on the poison queue, got %q there and %q rescheduled", content, poison, main)
 		}
 		return
 	}
@@ -118,18 +117,19 @@ func (a *app) wantSettled(t *testing.T, content string) {
 	}
 	for _, written := range append(main, poison...) {
 		if _, err := envelope.Parse([]byte(written)); err != nil {
-			t.Fatalf("wrote what is no envelope: %v\n%s", err, written)
+			t.Fatalf("wrote a malformed message: %v\n%s", err, written)
 		}
 	}
 }
 
-// contentOf reads the content of an invocation as the contract defines it, without the handler's code.
+// contentOf reads the content of an invocation by the contract, without the handler's code.
 func contentOf(body []byte) (string, bool) {
-	var invocation struct{ Data map[string]any }
+	var invocation map[string]any
 	if json.Unmarshal(body, &invocation) != nil {
 		return "", false
 	}
-	data, ok := invocation.Data["msg"].(string)
+	members, _ := invocation["Data"].(map[string]any)
+	data, ok := members["msg"].(string)
 	if !ok || !utf8.ValidString(data) {
 		return "", false
 	}

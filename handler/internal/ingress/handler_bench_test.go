@@ -14,15 +14,14 @@ import (
 	"asynccaller/handler/internal/ingress"
 )
 
-// silent is a connection of the host's that nobody reads.
+// silent is an answer that nobody reads.
 type silent struct{ header http.Header }
 
 func (s silent) Header() http.Header         { return s.header }
 func (s silent) Write(p []byte) (int, error) { return len(p), nil }
 func (s silent) WriteHeader(int)             {}
 
-// BenchmarkInvocation is all that the handler itself does for a call that is delivered: everything but
-// HTTP, on both sides.
+// BenchmarkInvocation measures all work of the handler for a delivered call, except HTTP.
 func BenchmarkInvocation(b *testing.B) {
 	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
 	deliverer := newApp(b, answers(http.StatusOK)).deliverer

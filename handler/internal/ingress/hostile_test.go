@@ -16,60 +16,60 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// hostile is a message that somebody wrote who means no good, and what must come of it.
+// hostile is a message that is meant to cause harm, and its expected outcome.
 type hostile struct {
 	content string
-	// malformed is the beginning of the detail in the log when it is no envelope; empty for a call.
+	// malformed is the beginning of the logged detail if the message is malformed; empty for a call.
 	malformed string
-	// annotated: it is an envelope all the same, and its dead letter says what is wrong with it.
+	// annotated is true if the dead letter is an envelope that contains the reason.
 	annotated bool
-	// want is the action and reason of what can be called; empty for "finish delivered".
+	// want is the action and the reason for a valid envelope; empty for "finish delivered".
 	want string
-	// check looks at the call that is made.
+	// check checks the call.
 	check func(t *testing.T, e *envelope.Envelope)
 }
 
-// maxContent is what a message holds when it is written as base64.
+// maxContent is the capacity of a message that is encoded as base64.
 var maxContent = queue.Base64.MaxContentBytes()
 
 const (
-	// maxLoggedDetail is how long the reason may be that the log gives: members' names and our own words.
+	// maxLoggedDetail is the length of the longest logged detail: names of members, and our own text.
 	maxLoggedDetail = 300
-	// maxLogLine is a line with all its ids.
+	// maxLogLine is the length of the longest line, with all ids.
 	maxLogLine = 2 << 10
 )
 
-// nativeCall is a native envelope whose call has these members beside a URL.
+// nativeCall returns a native envelope whose call has a URL and these members.
 func nativeCall(members string) string {
 	return `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"` + members + `}}`
 }
 
-// nativeURL is a native envelope for a URL, as it stands in JSON.
+// nativeURL returns a native envelope for a URL, which is written as in JSON.
 func nativeURL(url string) string {
 	return `{"asyncCaller":1,"requestId":"r1","call":{"url":"` + url + `"}}`
 }
 
-// nativeWith is a native envelope with these members beside its call.
+// nativeWith returns a native envelope with a call and these members.
 func nativeWith(members string) string {
 	return `{"asyncCaller":1,"requestId":"r1",` + members + `,"call":{"url":"http://t.example/"}}`
 }
 
-// nexusCall is a Nexus envelope for an HTTP request.
+// nexusCall returns a Nexus envelope for an HTTP request.
 func nexusCall(callOut string) string {
 	return `{"OriginalRequestId":"r1","RawRequest":{"Id":"r1","CallOut":"` + in64(callOut) + `"}}`
 }
 
-// nexusHead is a Nexus envelope for a GET with these header lines.
+// nexusHead returns a Nexus envelope for a GET with these header lines.
 func nexusHead(lines string) string {
 	return nexusCall("GET / HTTP/1.1\r\nHost: t.example\r\n" + lines + "\r\n")
 }
 
-// nexusWith is a Nexus envelope with these members beside its RawRequest.
+// nexusWith returns a Nexus envelope with a RawRequest and these members.
 func nexusWith(members string) string {
 	return `{` + members + `,"RawRequest":{"Id":"r1","CallOut":"` + in64(plainCall) + `"}}`
 }
 
-// nexusRaw is a Nexus envelope with these members in its RawRequest.
+// nexusRaw returns a Nexus envelope with these members in its RawRequest.
 func nexusRaw(members string) string {
 	return `{"RawRequest":{"Id":"r1","CallOut":"` + in64(plainCall) + `",` + members + `}}`
 }
@@ -78,10 +78,10 @@ const plainCall = "GET / HTTP/1.1\r\nHost: t.example\r\n\r\n"
 
 func in64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// nested is a value within so many arrays.
+// nested returns arrays nested to a depth.
 func nested(depth int) string { return strings.Repeat("[", depth) + strings.Repeat("]", depth) }
 
-// filled repeats text, numbered, between head and tail until a message is full.
+// filled repeats numbered text between head and tail until a message is full.
 func filled(head, text, tail string) string {
 	var b strings.Builder
 	for b.WriteString(head); b.Len()+len(tail)+len(text)+10 < maxContent-2<<10; {
@@ -131,7 +131,7 @@ func wantHeaders(atLeast int) func(*testing.T, *envelope.Envelope) {
 	}
 }
 
-// TestHostileJSON: what is no JSON, or JSON made to hurt.
+// TestHostileJSON: invalid JSON, and JSON that is expensive or ambiguous.
 func TestHostileJSON(t *testing.T) {
 	runHostile(t, map[string]hostile{
 		"empty":              {content: "", malformed: "not JSON: line 1, column 1"},
@@ -185,7 +185,7 @@ func TestHostileJSON(t *testing.T) {
 	})
 }
 
-// TestHostileNumbersAndTimes: numbers that no machine holds, and the ends of time.
+// TestHostileNumbersAndTimes: numbers and times beyond all limits.
 func TestHostileNumbersAndTimes(t *testing.T) {
 	digits := strings.Repeat("9", 400)
 	runHostile(t, map[string]hostile{
@@ -240,7 +240,7 @@ func TestHostileNumbersAndTimes(t *testing.T) {
 	})
 }
 
-// TestHostileCalls: URLs, methods and headers that would call something else than they say.
+// TestHostileCalls: URLs, methods and headers that try to call another target or to inject headers.
 func TestHostileCalls(t *testing.T) {
 	const noBreak = "holds a line break or another control character"
 	runHostile(t, map[string]hostile{
@@ -311,7 +311,7 @@ func TestHostileCalls(t *testing.T) {
 	})
 }
 
-// TestHostileNexus: HTTP requests as bytes that hold more than one, and a format in itself.
+// TestHostileNexus: HTTP messages that contain another request, and ambiguous ones.
 func TestHostileNexus(t *testing.T) {
 	const smuggled = "GET /evil HTTP/1.1\r\nHost: evil.example\r\n\r\n"
 	body := func(head string) string {
@@ -396,18 +396,18 @@ func runHostile(t *testing.T, rows map[string]hostile) {
 				t.Fatalf("%d bytes fit in no message", len(row.content))
 			}
 			t.Run("binary", func(t *testing.T) { row.run(t, binary(row.content, goodMetadata)) })
-			if utf8.ValidString(row.content) { // the host hands over no other text
+			if utf8.ValidString(row.content) { // the host sends no other text
 				t.Run("text", func(t *testing.T) { row.run(t, text(t, row.content, goodMetadata)) })
 			}
 		})
 	}
 }
 
-// run posts an invocation with the message and checks what came of it.
+// run posts an invocation with the message and checks the outcome.
 func (h hostile) run(t *testing.T, body string) {
 	t.Helper()
 	var called []*envelope.Envelope
-	a := newApp(t, target(func(_ context.Context, e *envelope.Envelope) decision.Outcome {
+	a := newApp(t, caller(func(_ context.Context, e *envelope.Envelope) decision.Outcome {
 		called = append(called, e)
 		return decision.Outcome{Status: http.StatusOK}
 	}))
@@ -455,7 +455,7 @@ func (h hostile) run(t *testing.T, body string) {
 	}
 }
 
-// wantExplained checks that explain, too, can say what becomes of it, in text and as JSON.
+// wantExplained checks that explain predicts the same action, and that its result can be written as JSON.
 func (h hostile) wantExplained(t *testing.T, a *app) {
 	t.Helper()
 	x := explain.About(a.deliverer.Rules, explain.Question{
@@ -477,8 +477,8 @@ func (h hostile) wantExplained(t *testing.T, a *app) {
 	}
 }
 
-// wantAnnotated checks that the dead letter of an envelope whose policy is at fault holds the call as it
-// came and says what is wrong.
+// wantAnnotated checks that the dead letter of an envelope with an invalid policy contains the unchanged call and the
+// reason.
 func (a *app) wantAnnotated(t *testing.T) {
 	t.Helper()
 	letters := a.contents(t, poisonQueue)
@@ -494,7 +494,7 @@ func (a *app) wantAnnotated(t *testing.T) {
 	}
 }
 
-// wantShortLog checks that no message can fill the log, or break a line of it.
+// wantShortLog checks that a message cannot make long log lines or break a line.
 func (a *app) wantShortLog(t *testing.T) {
 	t.Helper()
 	for line := range strings.Lines(a.log.String()) {

@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// maxInvocation is the largest body that the handler reads; measured are those of half the size.
+	// maxInvocation is the size of the largest body that the handler reads; the test uses half of it.
 	maxInvocation = 2 << 20
-	// maxHeapPerByte is how much the handler may allocate for a byte of an invocation, garbage included.
+	// maxHeapPerByte limits the allocated bytes per byte of an invocation, garbage included.
 	maxHeapPerByte = 150
 )
 
-// TestMemory: what an invocation makes the handler allocate is bounded, whatever is in it. All of it is
-// counted, also what is garbage at once, so the heap never grows by more.
+// TestMemory limits the memory that any invocation makes the handler allocate. It counts all of it, garbage included, so
+// the heap never grows by more.
 func TestMemory(t *testing.T) {
 	const (
 		size = maxInvocation / 2
 		room = size - 1<<10
 	)
-	// repeated fills up to a size with numbered elements, same with equal ones.
+	// repeated fills a text up to a size with numbered elements, same with equal ones.
 	repeated := func(head, element, tail string, size int) string {
 		var b strings.Builder
 		for b.WriteString(head); b.Len() < size-len(tail)-len(element)-8; {
@@ -80,13 +80,12 @@ func TestMemory(t *testing.T) {
 	t.Logf("at most %.0f MiB for a MiB (%s), %.0f MiB for the largest invocation", worst, worstOf, worst*maxInvocation/(1<<20))
 }
 
-// nexusHeadOf is an HTTP request with these header lines.
+// nexusHeadOf returns an HTTP request with these header lines.
 func nexusHeadOf(lines string) string {
 	return "POST / HTTP/1.1\r\nHost: t.example\r\n" + lines + "\r\n"
 }
 
-// TestMemoryOfMessages: the same for the largest messages that a queue can hold, up to their settlement
-// after a call that failed.
+// TestMemoryOfMessages does the same for the largest messages of a queue, including their settling after a failed call.
 func TestMemoryOfMessages(t *testing.T) {
 	worst := uint64(0)
 	for name, content := range map[string]string{
@@ -112,10 +111,10 @@ func TestMemoryOfMessages(t *testing.T) {
 	}
 }
 
-// allocated is how many bytes of heap one invocation takes for each of its bytes.
+// allocated returns the allocated bytes per byte of an invocation.
 func allocated(t *testing.T, body string) float64 {
 	t.Helper()
-	a := newApp(t, target(func(context.Context, *envelope.Envelope) decision.Outcome {
+	a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
 		return decision.Outcome{Status: http.StatusOK}
 	}))
 	before := totalAlloc()

@@ -9,8 +9,8 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// FuzzNexusContent hands over Nexus messages whose HTTP messages and context are anything, so that chance
-// finds its way into what base64 hides.
+// FuzzNexusContent posts Nexus messages with any HTTP messages and context. It encodes them as base64, so that the
+// fuzzer can change their content.
 func FuzzNexusContent(f *testing.F) {
 	const (
 		call     = "POST /a?b=c HTTP/1.1\r\nHost: t.example\r\nX-A: a\r\n b\r\nContent-Type: text/plain\r\n\r\nbody"
@@ -35,7 +35,7 @@ func FuzzNexusContent(f *testing.F) {
 		if len(content) > maxContent {
 			return
 		}
-		a := newApp(t, target(func(context.Context, *envelope.Envelope) decision.Outcome {
+		a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
 			return decision.Outcome{Status: int(status % 1000), Header: http.Header{"Content-Type": {string(latest)}}, Body: latest}
 		}))
 		recorder := a.record(t, binary(content, goodMetadata))

@@ -19,32 +19,32 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// canary is in every place of an envelope where a secret can stand. It must never be seen elsewhere.
+// canary is a secret in every place of an envelope that can hold one. It must not appear anywhere else.
 const canary = "C4nary"
 
-// wantSilence checks that neither the log nor the answer to the host tells the canary.
-func (a *app) wantSilence(t *testing.T, r reply) {
+// wantNoSecret checks that neither the log nor the answer contains the canary.
+func (a *app) wantNoSecret(t *testing.T, r reply) {
 	t.Helper()
 	if a.log.String() == "" {
-		t.Error("nothing was logged: nothing was shown")
+		t.Error("the log is empty, so the check means nothing")
 	}
 	for where, text := range map[string]string{"log": a.log.String(), "answer": r.body, "answer's headers": fmt.Sprint(r.header)} {
 		if at := strings.Index(strings.ToLower(text), strings.ToLower(canary)); at >= 0 {
-			t.Errorf("the %s tells a secret: …%s…", where, text[max(0, at-60):min(len(text), at+60)])
+			t.Errorf("the %s contains a secret: …%s…", where, text[max(0, at-60):min(len(text), at+60)])
 		}
 	}
 }
 
-// secretive is an envelope for the target with the canary wherever it can stand.
-func secretive(scheme, host, path, extra string) string {
+// secretEnvelope returns an envelope with the canary in every place that can hold a secret.
+func secretEnvelope(scheme, host, path, extra string) string {
 	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","call":{"url":"%s://u-C4nary:p-C4nary@%s%s?code=q-C4nary#f-C4nary",
 		"headers":{"Authorization":"Bearer h-C4nary","X-Many":["m-C4nary"],"Cookie":"c-C4nary"},"json":{"password":"b-C4nary"}},
 		"context":{"token":"x-C4nary"},"note":"n-C4nary"%s}`, scheme, host, path, extra)
 }
 
-const secretiveCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.example/?sig=s-C4nary","headers":{"X-Key":"k-C4nary"}}`
+const secretCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.example/?sig=s-C4nary","headers":{"X-Key":"k-C4nary"}}`
 
-// TestSecretsInOutcomes: whatever comes of a call, no secret is told.
+// TestSecretsInOutcomes: no outcome of a call reveals a secret.
 func TestSecretsInOutcomes(t *testing.T) {
 	says := func(status int) decision.Outcome {
 		return decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(`{"Type":"a-C4nary","IsRetryMeaningful":"a-C4nary"}`)}
@@ -55,10 +55,10 @@ func TestSecretsInOutcomes(t *testing.T) {
 		fault   error
 	}{
 		"delivered":          {"", says(200), nil},
-		"delivered_callback": {secretiveCallback, says(200), nil},
-		"reschedule":         {secretiveCallback, says(503), nil},
+		"delivered_callback": {secretCallback, says(200), nil},
+		"reschedule":         {secretCallback, says(503), nil},
 		"rejected":           {"", says(400), nil},
-		"rejected_callback":  {secretiveCallback, says(400), nil},
+		"rejected_callback":  {secretCallback, says(400), nil},
 		"fault":              {`,"giveUp":"fault"`, says(400), nil},
 		"timeout":            {"", decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"}, nil},
 		"expired":            {`,"deadline":"2020-01-01T00:00:00Z"`, decision.Outcome{}, nil},
@@ -66,11 +66,11 @@ func TestSecretsInOutcomes(t *testing.T) {
 		"storage_refuses":    {"", says(503), queue.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newApp(t, target(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }), func() error { return row.fault })
+			a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }), func() error { return row.fault })
 
-			reply := post(t, a.serve(t), binary(secretive("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
+			reply := post(t, a.serve(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
 
-			a.wantSilence(t, reply)
+			a.wantNoSecret(t, reply)
 			if line := a.lines(t)[0]; line["target_host"] != "t.example" {
 				t.Errorf("target_host is %v", line["target_host"])
 			}
@@ -78,16 +78,16 @@ func TestSecretsInOutcomes(t *testing.T) {
 	}
 }
 
-// TestSecretsInMalformed: what is wrong with an envelope is told without what stands in it.
+// TestSecretsInMalformed: the reason for a malformed message does not quote it.
 func TestSecretsInMalformed(t *testing.T) {
 	for name, content := range map[string]string{
 		"not_json":           `C4nary`,
 		"cut_off":            `{"asyncCaller":1,"call":{"headers":{"Authorization":"C4nary`,
-		"url_scheme":         secretive("C4nary", "t.example", "/", ""),
-		"url_port":           secretive("https", "t.example:C4nary", "/", ""),
-		"url_space":          secretive("https", "t .example", "/", ""),
-		"url_escape":         secretive("https", "t.example", "/%zzC4nary", ""),
-		"url_no_host":        secretive("https", "", "/", ""),
+		"url_scheme":         secretEnvelope("C4nary", "t.example", "/", ""),
+		"url_port":           secretEnvelope("https", "t.example:C4nary", "/", ""),
+		"url_space":          secretEnvelope("https", "t .example", "/", ""),
+		"url_escape":         secretEnvelope("https", "t.example", "/%zzC4nary", ""),
+		"url_no_host":        secretEnvelope("https", "", "/", ""),
 		"method":             `{"asyncCaller":1,"call":{"url":"https://t.example/","method":"C4nary C4nary"}}`,
 		"header_line_break":  `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"X-A":"C4nary\nC4nary"}}}`,
 		"header_object":      `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"X-A":{"C4nary":"C4nary"}}}}`,
@@ -110,12 +110,12 @@ func TestSecretsInMalformed(t *testing.T) {
 
 			reply.wantStatus(t, http.StatusOK)
 			a.wantContents(t, poisonQueue, content)
-			a.wantSilence(t, reply)
+			a.wantNoSecret(t, reply)
 		})
 	}
 }
 
-// TestSecretsInRefusedInvocations: nor is it told of what is no invocation.
+// TestSecretsInRefusedInvocations: the reason for a refused invocation does not quote it.
 func TestSecretsInRefusedInvocations(t *testing.T) {
 	for name, body := range map[string]string{
 		"not_json":       canary,
@@ -133,17 +133,17 @@ func TestSecretsInRefusedInvocations(t *testing.T) {
 			if reply.status < 400 {
 				t.Errorf("answered %d", reply.status)
 			}
-			a.wantSilence(t, reply)
+			a.wantNoSecret(t, reply)
 		})
 	}
 }
 
-// TestSecretsInRealCalls: the errors of net/http hold URLs; the real client's outcomes do not.
+// TestSecretsInRealCalls: the errors of net/http contain URLs, but the client's outcomes do not.
 func TestSecretsInRealCalls(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case strings.HasPrefix(r.URL.Path, "/hang"):
-			_, _ = io.Copy(io.Discard, r.Body) // only then does the server notice that the client has gone
+			_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the client has gone
 			<-r.Context().Done()
 		case strings.HasPrefix(r.URL.Path, "/reset"):
 			panic(http.ErrAbortHandler)
@@ -161,7 +161,7 @@ func TestSecretsInRealCalls(t *testing.T) {
 	}))
 	t.Cleanup(server.Close)
 	tlsServer := httptest.NewUnstartedServer(http.NotFoundHandler())
-	tlsServer.Config.ErrorLog = log.New(io.Discard, "", 0) // it complains about the client that does not trust it
+	tlsServer.Config.ErrorLog = log.New(io.Discard, "", 0) // it reports that the client does not trust it
 	tlsServer.StartTLS()
 	t.Cleanup(tlsServer.Close)
 	here, there := server.Listener.Addr().String(), tlsServer.Listener.Addr().String()
@@ -191,10 +191,10 @@ func TestSecretsInRealCalls(t *testing.T) {
 			t.Cleanup(client.Close)
 			a := newApp(t, delivery.Caller(client))
 
-			reply := post(t, a.serve(t), binary(secretive(row.scheme, row.host, row.path, ""), goodMetadata))
+			reply := post(t, a.serve(t), binary(secretEnvelope(row.scheme, row.host, row.path, ""), goodMetadata))
 
 			reply.wantStatus(t, http.StatusOK)
-			a.wantSilence(t, reply)
+			a.wantNoSecret(t, reply)
 			lines := a.lines(t)
 			if got := lines[len(lines)-1]["reason"]; row.reason != "" && got != row.reason {
 				t.Errorf("reason %v, want %s", got, row.reason)
@@ -203,7 +203,7 @@ func TestSecretsInRealCalls(t *testing.T) {
 	}
 }
 
-// unusedAddress returns an address that nobody listens on.
+// unusedAddress returns an address that refuses connections.
 func unusedAddress() string {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()

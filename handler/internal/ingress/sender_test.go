@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestDoor: what does not look like the Functions host is refused, and no call is made for it.
-func TestDoor(t *testing.T) {
-	const envelope = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
+// TestSender: a request that the Functions host does not send is refused, and no call is made for it.
+func TestSender(t *testing.T) {
+	const content = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
 	for name, c := range map[string]struct {
 		url, header, value string
 		want               int
@@ -31,7 +31,7 @@ func TestDoor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, answers(503))
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, c.url+function, strings.NewReader(binary(envelope, goodMetadata)))
+			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, c.url+function, strings.NewReader(binary(content, goodMetadata)))
 			request.Header.Set("Content-Type", "application/json; charset=utf-8")
 			request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 			if c.header != "" {

@@ -19,11 +19,11 @@ import (
 
 const taskName = "Nightly"
 
-// timerBody is what host 4.24 sends for a timer, with a schedule's state.
+// timerBody is the body that host 4.24 sends for a timer, with the schedule's state.
 const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},"ScheduleStatus":{"Last":"2026-05-15T17:40:00+00:00","Next":"2026-05-15T17:45:00+00:00","LastUpdated":"2026-05-15T17:40:00+00:00"},"IsPastDue":false}},` +
 	`"Metadata":{"sys":{"MethodName":"Nightly","UtcNow":"2026-05-15T17:45:00.0042750Z","RandGuid":"35e6e68c-5583-436c-a277-5aec2b416ba8"}}}`
 
-// newTaskApp is an app with a task beside its queue function.
+// newTaskApp returns an app with a queue function and a task.
 func newTaskApp(tb testing.TB, task ingress.Task) *app {
 	tb.Helper()
 	a := newApp(tb, answers(http.StatusOK))
@@ -42,8 +42,7 @@ func says(summary string, err error) ingress.Task {
 	return func(context.Context) (string, error) { return summary, err }
 }
 
-// TestTaskAnswers: the host learns whether the run succeeded, never from an empty answer, and one line of
-// log says the same.
+// TestTaskAnswers: the answer and one log line show whether the run succeeded, and the answer is never empty.
 func TestTaskAnswers(t *testing.T) {
 	for name, row := range map[string]struct {
 		task   ingress.Task
@@ -71,7 +70,7 @@ func TestTaskAnswers(t *testing.T) {
 				t.Errorf("Logs (-want +got):\n%s", diff)
 			}
 			if row.status != http.StatusOK && !strings.Contains(reply.body, row.line["error"].(string)) {
-				t.Errorf("%s does not say what failed", reply.body)
+				t.Errorf("%s does not contain the error", reply.body)
 			}
 			line := a.mustOneLine(t)
 			row.line["function"], row.line["invocation_id"] = taskName, invocationID
@@ -81,13 +80,13 @@ func TestTaskAnswers(t *testing.T) {
 				}
 			}
 			if _, ok := line["took"]; !ok {
-				t.Errorf("the line does not say how long it took: %v", line)
+				t.Errorf("the line has no duration: %v", line)
 			}
 		})
 	}
 }
 
-// TestTaskBodies: what the host says of the timer does not matter, how much of it does.
+// TestTaskBodies: a task runs whatever the body, unless the body is too large.
 func TestTaskBodies(t *testing.T) {
 	for name, row := range map[string]struct {
 		body   string
@@ -112,8 +111,8 @@ func TestTaskBodies(t *testing.T) {
 	}
 }
 
-// TestTaskDoor: what does not look like the Functions host starts no task.
-func TestTaskDoor(t *testing.T) {
+// TestTaskSender: a request that the Functions host does not send starts no task.
+func TestTaskSender(t *testing.T) {
 	for name, row := range map[string]struct {
 		url, header, value string
 		want               int
@@ -172,7 +171,7 @@ func TestTaskRoutes(t *testing.T) {
 	}
 }
 
-// TestTaskPanic: it fails one run; the next one is not taken for a second at a time.
+// TestTaskPanic: a panic makes one run fail, and the next run starts.
 func TestTaskPanic(t *testing.T) {
 	runs := 0
 	a := newTaskApp(t, func(context.Context) (string, error) {
@@ -192,15 +191,14 @@ func TestTaskPanic(t *testing.T) {
 		t.Errorf("want the panic at error level, got %v", line)
 	}
 	if stack, _ := line["stack"].(string); !strings.Contains(stack, "task_test.go") {
-		t.Errorf("the stack does not show where it was: %q", stack)
+		t.Errorf("the stack does not show the place of the panic: %q", stack)
 	}
 	if reply := runTask(t, server); reply.status != http.StatusOK || reply.logs(t)[0] != "recovered" {
 		t.Errorf("the next run was answered %d %s", reply.status, reply.body)
 	}
 }
 
-// TestTaskInProgress: while a run is under way another one is answered at once and not begun, and later
-// ones are.
+// TestTaskInProgress: during a run, another invocation is answered at once and starts no run.
 func TestTaskInProgress(t *testing.T) {
 	started, release := make(chan struct{}, 2), make(chan struct{})
 	a := newTaskApp(t, func(context.Context) (string, error) {
@@ -210,7 +208,7 @@ func TestTaskInProgress(t *testing.T) {
 	})
 	server := a.serve(t)
 	end := sync.OnceFunc(func() { close(release) })
-	defer end() // or a failure would leave the server waiting
+	defer end() // otherwise the server waits after a failure
 	var first sync.WaitGroup
 	first.Go(func() {
 		if reply := runTask(t, server); reply.status != http.StatusOK || reply.logs(t)[0] != "at last" {
@@ -227,7 +225,7 @@ func TestTaskInProgress(t *testing.T) {
 	if line := a.mustOneLine(t); line["level"] != "warn" || line["function"] != taskName {
 		t.Errorf("want a warning that names the function, got %v", line)
 	}
-	post(t, server, binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK) // messages go on
+	post(t, server, binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK) // messages are still handled
 	end()
 	first.Wait()
 	if reply := runTask(t, server); reply.logs(t)[0] != "at last" || len(started) != 1 {
@@ -235,7 +233,7 @@ func TestTaskInProgress(t *testing.T) {
 	}
 }
 
-// TestTaskContext: the task hears of a host that hangs up, and logs with the invocation's id.
+// TestTaskContext: the task's context ends when the host hangs up, and carries a logger with the invocation's id.
 func TestTaskContext(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan error, 1)
 	a := newTaskApp(t, func(ctx context.Context) (string, error) {
@@ -271,7 +269,7 @@ func TestTaskContext(t *testing.T) {
 	}
 }
 
-// TestNoTask: a timer for which there is no task is answered as a function that nobody knows.
+// TestNoTask: a timer without a task is answered like an unknown function.
 func TestNoTask(t *testing.T) {
 	a := newApp(t, nil)
 	if reply := runTask(t, a.serve(t)); reply.status != http.StatusNotFound {

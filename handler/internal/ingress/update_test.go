@@ -13,13 +13,13 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// inUpdateMode makes the app put messages back in place.
+// inUpdateMode makes the app reschedule messages in place.
 func (a *app) inUpdateMode() *app {
 	a.deliverer.Settler = a.deliverer.Settler.WithReschedule(settle.RescheduleUpdate, 5)
 	return a
 }
 
-// received puts content on the main queue and takes it, as the host does.
+// received puts content on the main queue and receives it, as the host does.
 func (a *app) received(t *testing.T, content string) queue.Message {
 	t.Helper()
 	if _, err := a.store.Put(t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
@@ -32,18 +32,18 @@ func (a *app) received(t *testing.T, content string) queue.Message {
 	return messages[0]
 }
 
-// metadataOf is what the host says of a message.
+// metadataOf returns the host's metadata of a message.
 func metadataOf(m queue.Message) string {
 	return fmt.Sprintf(`{"DequeueCount":"%d","ExpirationTime":%q,"Id":"\"%s\"","PopReceipt":"\"%s\""}`,
 		m.DequeueCount, m.ExpiresAt.Format("2006-01-02T15:04:05+00:00"), m.ID, m.PopReceipt)
 }
 
-// TestUpdateNeedsTheHostsWord: a message is rescheduled in place only if the host itself says which one it
-// is. In text mode, where metadata may be the sender's, the very same metadata is not good enough.
+// TestUpdateNeedsTheHostsWord: the handler reschedules a message in place only if the host itself identifies it. In text
+// mode the sender can forge the metadata, so the same metadata is not enough.
 func TestUpdateNeedsTheHostsWord(t *testing.T) {
 	for name, row := range map[string]struct {
 		body func(t *testing.T, content, metadata string) string
-		// metadata is what the host says of the message, or something else.
+		// metadata returns the metadata of the message, perhaps changed.
 		metadata func(queue.Message) string
 		mode     string
 	}{
@@ -91,9 +91,8 @@ func inText(t *testing.T, content, metadata string) string {
 	return text(t, content, metadata)
 }
 
-// TestForgedReceipt: whoever can send must not be able to overwrite the messages of others, even if he
-// knows a receipt of theirs. In text mode the host takes his members for its own metadata; in binary
-// mode they are members like any other.
+// TestForgedReceipt: a sender cannot overwrite another message, even with its receipt. In text mode the host copies the
+// sender's members into the metadata; in binary mode it does not.
 func TestForgedReceipt(t *testing.T) {
 	for _, mode := range []string{"text", "binary"} {
 		t.Run(mode, func(t *testing.T) {
@@ -109,7 +108,7 @@ func TestForgedReceipt(t *testing.T) {
 			post(t, a.serve(t), body).wantStatus(t, http.StatusOK)
 
 			if err := a.store.Delete(t.Context(), mainQueue, victim.ID, victim.PopReceipt); err != nil {
-				t.Errorf("the victim's message was touched: %v", err)
+				t.Errorf("the victim's message was changed: %v", err)
 			}
 			_ = a.store.Delete(t.Context(), mainQueue, own.ID, own.PopReceipt) // the host's
 			contents := a.contents(t, mainQueue)
@@ -123,8 +122,7 @@ func TestForgedReceipt(t *testing.T) {
 	}
 }
 
-// TestUnknownAnswerKeepsTheMessage: where storage leaves it open whether a message was rescheduled, the host
-// is told to keep it.
+// TestUnknownAnswerKeepsTheMessage: if it is unknown whether storage rescheduled a message, the host keeps it.
 func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 	a := newApp(t, answers(503)).inUpdateMode()
 	m := a.received(t, anEnvelope(""))
@@ -141,7 +139,7 @@ func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 	}
 }
 
-// unanswered does updates without an answer.
+// unanswered carries out updates but returns an error.
 type unanswered struct{ faulty }
 
 func (u *unanswered) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {

@@ -7,15 +7,15 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// forging is the object of host-contract A.5 whose members try to overwrite the message's metadata.
+// forging is the object of host-contract A.5 whose members try to overwrite the metadata of the message.
 const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z","tags":["a","b"],"sys":{"MethodName":"evil"},"popreceipt":"FORGED","none":null}`
 
-// TestWorkedBodies posts the worked bodies of host-contract A.5 as they stand there. None is an
-// envelope, so what was understood of it is what comes to the poison queue.
+// TestWorkedBodies posts the worked bodies of host-contract A.5 unchanged. None is an envelope, so the decoded content
+// goes to the poison queue.
 func TestWorkedBodies(t *testing.T) {
 	for name, row := range map[string]struct{ content, messageID string }{
 		"text_hello":    {"hello", messageID},
-		"text_object":   {forging, "42"}, // in text mode metadata is the sender's to write: a hint
+		"text_object":   {forging, "42"}, // in text mode the sender can write the metadata
 		"text_array":    {`[1,"two"]`, messageID},
 		"binary_object": {forging, messageID},
 	} {
@@ -41,8 +41,8 @@ func TestWorkedBodies(t *testing.T) {
 	}
 }
 
-// TestForgedMetadata posts an envelope without a request id whose own members claim to be metadata, as
-// the host sends it in each mode. The message's id names the call.
+// TestForgedMetadata posts an envelope whose members have the names of metadata, as the host sends it in each mode. The
+// envelope has no request id, so the id of the message becomes the request id.
 func TestForgedMetadata(t *testing.T) {
 	const content = `{"asyncCaller":1,"Id":"forged","DequeueCount":9,"PopReceipt":"FORGED","sys":{"MethodName":"evil"},"call":{"url":"https://t.example/"}}`
 	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"","sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"url":"https://t.example/"}}`
@@ -71,8 +71,8 @@ func TestForgedMetadata(t *testing.T) {
 	}
 }
 
-// TestMetadata: metadata is a hint, so none of its shapes keeps a message from being delivered, and a
-// call without a request id always gets one that is valid.
+// TestMetadata: metadata is a hint. A message is delivered whatever its metadata, and a call without a request id always
+// gets a valid one.
 func TestMetadata(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
 	const any128 = "x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x2345678"

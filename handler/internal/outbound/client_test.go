@@ -22,8 +22,8 @@ import (
 func TestStatuses(t *testing.T) {
 	for _, status := range []int{200, 201, 202, 204, 206, 300, 304, 400, 401, 404, 409, 410, 418, 429, 500, 502, 503, 526, 599} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
-			server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+			server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 			wantAnswer(t, o, status)
 			if len(o.Body) != 0 || o.Truncated || o.Took <= 0 {
 				t.Errorf("got %+v, want no body and a time that it took", o)
@@ -45,14 +45,14 @@ func TestMediaType(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+			server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Content-Type"] = nil
 				if test.header != "" {
 					w.Header().Set("Content-Type", test.header)
 				}
 				_, _ = io.WriteString(w, "answer")
 			})
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 			if o.Answer().MediaType() != test.want || string(o.Body) != "answer" {
 				t.Errorf("got %q with %q, want %q", o.Answer().MediaType(), o.Body, test.want)
 			}
@@ -60,7 +60,7 @@ func TestMediaType(t *testing.T) {
 	}
 }
 
-// What stands in the envelope is what the target gets, and what we add is what design.md, section 4, says.
+// The target receives the headers of the envelope and those of design.md, section 4.
 func TestHeadersOnTheWire(t *testing.T) {
 	const ours = "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1"
 	tests := map[string]struct {
@@ -93,9 +93,9 @@ func TestHeadersOnTheWire(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
+			server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
 			test.call["url"] = server.url()
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, test.call, test.more))
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, test.call, test.more))
 			wantAnswer(t, o, 204)
 			if diff := cmp.Diff(strings.Split(test.want, "|"), headerLines(<-server.heads)); diff != "" {
 				t.Errorf("headers (-want +got):\n%s", diff)
@@ -119,8 +119,8 @@ func TestRequestLine(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url() + test.url, "method": test.method}))
+			server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url() + test.url, "method": test.method}))
 			wantAnswer(t, o, 204)
 			if line, _, _ := strings.Cut(<-server.heads, "\r\n"); line != test.want {
 				t.Errorf("got %q, want %q", line, test.want)
@@ -130,8 +130,8 @@ func TestRequestLine(t *testing.T) {
 }
 
 func TestHost(t *testing.T) {
-	server := newTarget(t, nil)
-	client := newClient(t, patience)
+	server := newTestServer(t, nil)
+	client := newClient(t, longTimeout)
 	client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 	client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"host": "tenant.example:8443"}}))
 	hosts := []string{server.all()[0].host, server.all()[1].host}
@@ -141,9 +141,9 @@ func TestHost(t *testing.T) {
 }
 
 func TestUserInfoBecomesBasicAuthorization(t *testing.T) {
-	server := newTarget(t, nil)
+	server := newTestServer(t, nil)
 	url := strings.Replace(server.URL, "://", "://user:pass@", 1)
-	client := newClient(t, patience)
+	client := newClient(t, longTimeout)
 	client.Do(t.Context(), mustEnvelope(t, object{"url": url}))
 	client.Do(t.Context(), mustEnvelope(t, object{"url": url, "headers": object{"Authorization": "Bearer mine"}}))
 	for i, want := range []string{"Basic " + base64.StdEncoding.EncodeToString([]byte("user:pass")), "Bearer mine"} {
@@ -173,13 +173,13 @@ func TestBodiesByteForByte(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newTarget(t, nil)
+			server := newTestServer(t, nil)
 			content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"r","call":{"url":%q,%q:%s}}`, server.URL, test.member, test.value)
 			e, err := envelope.Parse([]byte(content))
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantAnswer(t, newClient(t, patience).Do(t.Context(), e), 200)
+			wantAnswer(t, newClient(t, longTimeout).Do(t.Context(), e), 200)
 			if got := server.one(t); !bytes.Equal(got.body, test.want) || got.method != http.MethodPost {
 				t.Errorf("got %s with %d bytes %.100q, want POST with %d bytes %.100q", got.method, len(got.body), got.body, len(test.want), test.want)
 			}
@@ -187,10 +187,10 @@ func TestBodiesByteForByte(t *testing.T) {
 	}
 }
 
-// An envelope is called once an attempt; a call must not use its body up.
+// Each attempt calls the same envelope again, so a call must not change it.
 func TestSameEnvelopeAgain(t *testing.T) {
-	server := newTarget(t, nil)
-	client, e := newClient(t, patience), mustEnvelope(t, object{"url": server.URL, "body": "text", "headers": object{"X-A": "1", "Connection": "X-B", "X-B": "2"}})
+	server := newTestServer(t, nil)
+	client, e := newClient(t, longTimeout), mustEnvelope(t, object{"url": server.URL, "body": "text", "headers": object{"X-A": "1", "Connection": "X-B", "X-B": "2"}})
 	client.Do(t.Context(), e)
 	client.Do(t.Context(), e)
 	first, second := server.all()[0], server.all()[1]
@@ -198,7 +198,7 @@ func TestSameEnvelopeAgain(t *testing.T) {
 		t.Errorf("the second call differs (-first +second):\n%s", diff)
 	}
 	if e.Call.Header.Get("X-B") != "2" {
-		t.Error("the call took a header out of the envelope")
+		t.Error("the call removed a header from the envelope")
 	}
 }
 
@@ -218,13 +218,13 @@ func TestAnswerLimit(t *testing.T) {
 			t.Run(name+"_"+framing, func(t *testing.T) {
 				content := make([]byte, test.size)
 				_, _ = rand.Read(content)
-				server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+				server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 					if framing == "length" {
 						w.Header().Set("Content-Length", fmt.Sprint(test.size))
 					}
 					_, _ = w.Write(content)
 				})
-				o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 				wantAnswer(t, o, 200)
 				if !bytes.Equal(o.Body, content[:min(test.size, limit)]) || o.Truncated != test.truncated {
 					t.Errorf("got %d of %d bytes, truncated %v", len(o.Body), test.size, o.Truncated)
@@ -234,29 +234,29 @@ func TestAnswerLimit(t *testing.T) {
 	}
 }
 
-// An answer that is announced to be far too long is not waited for once its beginning is there.
+// The client does not wait for the rest of an answer whose length is far above the limit.
 func TestGiantAnswerIsNotAwaited(t *testing.T) {
 	release := make(chan struct{})
 	defer close(release)
 	beginning := strings.Repeat("x", 64<<10)
-	server := newWire(t, func(c net.Conn) {
+	server := newRawServer(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"+beginning)
 		<-release
 	})
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
 	wantAnswer(t, o, 200)
-	if string(o.Body) != beginning || !o.Truncated || o.Took > patience/2 {
+	if string(o.Body) != beginning || !o.Truncated || o.Took > longTimeout/2 {
 		t.Errorf("got %d bytes, truncated %v, after %v", len(o.Body), o.Truncated, o.Took)
 	}
 }
 
-// A compressed answer that the envelope asked for is handed on as it came.
+// The client does not decompress an answer.
 func TestAnswerIsNotDecompressed(t *testing.T) {
-	server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = io.WriteString(w, "not really gzip")
 	})
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != "not really gzip" {
 		t.Errorf("got %q", o.Body)
@@ -264,20 +264,20 @@ func TestAnswerIsNotDecompressed(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") })
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}))
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") })
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}))
 	wantAnswer(t, o, 200)
 	if len(o.Body) != 0 || o.Truncated {
 		t.Errorf("got %d bytes, truncated %v", len(o.Body), o.Truncated)
 	}
 }
 
-// Interim answers are no answers.
+// Interim answers are ignored.
 func TestEarlyHints(t *testing.T) {
-	server := newWire(t, func(c net.Conn) {
+	server := newRawServer(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok")
 	})
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}))
 	wantAnswer(t, o, 201)
 	if string(o.Body) != "ok" {
 		t.Errorf("got %q", o.Body)
@@ -295,7 +295,7 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newUnstartedTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+			server := newUnstartedServer(t, func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(test.status)
 				_, _ = w.Write(make([]byte, test.size))
 			})
@@ -306,7 +306,7 @@ func TestConnectionsAreReused(t *testing.T) {
 				}
 			}
 			server.Start()
-			client := newClient(t, patience)
+			client := newClient(t, longTimeout)
 			for range 5 {
 				wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"})), test.status)
 			}
@@ -317,13 +317,13 @@ func TestConnectionsAreReused(t *testing.T) {
 	}
 }
 
-// The connections of one busy minute serve the next: a client that kept only two would dial anew.
+// The client keeps the connections of many simultaneous calls, not only two.
 func TestConnectionsOfManyCallsAreReused(t *testing.T) {
 	const calls = 50
 	var arrived sync.WaitGroup
-	server := newUnstartedTarget(t, func(http.ResponseWriter, *http.Request) {
+	server := newUnstartedServer(t, func(http.ResponseWriter, *http.Request) {
 		arrived.Done()
-		arrived.Wait() // until all are there, so that they need a connection each
+		arrived.Wait() // until all have arrived, so that each needs its own connection
 	})
 	var connections atomic.Int32
 	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -332,7 +332,7 @@ func TestConnectionsOfManyCallsAreReused(t *testing.T) {
 		}
 	}
 	server.Start()
-	client := newClient(t, patience)
+	client := newClient(t, longTimeout)
 	for range 3 {
 		arrived.Add(calls)
 		var done sync.WaitGroup
@@ -351,12 +351,12 @@ func TestAnswerOfTheTargetIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json; charset=utf-8")
 		w.WriteHeader(http.StatusInternalServerError)
 		_, _ = w.Write(body)
 	})
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 	wantAnswer(t, o, 500)
 	if !bytes.Equal(o.Body, body) || o.Answer().MediaType() != "application/json" {
 		t.Errorf("got %s of type %q", o.Body, o.Answer().MediaType())

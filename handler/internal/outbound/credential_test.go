@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-// secretHeaders are credentials by their names; the others say what the call is about.
+// secretHeaders have names of credentials; otherHeaders do not.
 var (
 	secretHeaders = []string{
 		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key", "X-Functions-Key",
@@ -24,14 +24,14 @@ var (
 	}
 )
 
-// world is a network in which one server has every host name, at the usual ports and others.
-type world struct {
-	plain, secure *target
+// network is a network in which one server has every host name, on default and other ports.
+type network struct {
+	plain, secure *testServer
 	client        *outbound.Client
 }
 
-// newWorld has the server answer the request to each path /0, /1 ... with a redirect to the next location.
-func newWorld(t *testing.T, status int, locations []string) *world {
+// newNetwork returns a network whose server redirects each path /0, /1 ... to the next location.
+func newNetwork(t *testing.T, status int, locations []string) *network {
 	t.Helper()
 	authority := newAuthority(t)
 	answer := func(w http.ResponseWriter, r *http.Request) {
@@ -42,7 +42,7 @@ func newWorld(t *testing.T, status int, locations []string) *world {
 			}
 		}
 	}
-	w := &world{plain: newTarget(t, answer), secure: newUnstartedTarget(t, answer), client: newClient(t, patience)}
+	w := &network{plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer), client: newClient(t, longTimeout)}
 	certificate := authority.server(t, "a.example", time.Now().Add(time.Hour))
 	w.secure.TLS = serverConfig(certificate)
 	w.secure.StartTLS()
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, status int, locations []string) *world {
 	return w
 }
 
-// Credentials go only where the sender sent them, and everything else goes along.
+// A redirect to another host drops credentials and keeps all other headers.
 func TestCredentialsBehindRedirects(t *testing.T) {
 	tests := map[string]struct {
 		first     string
@@ -66,7 +66,7 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 	}{
 		"same_host":          {"http://a.example/0", []string{"http://a.example/x"}, true},
 		"relative":           {"https://a.example/0", []string{"/x"}, true},
-		"other_case":         {"http://a.example/0", []string{"http://A.Example/x"}, false}, // net/http takes it for another host
+		"other_case":         {"http://a.example/0", []string{"http://A.Example/x"}, false}, // another host to net/http
 		"port_spelled_out":   {"http://a.example/0", []string{"http://a.example:80/x"}, true},
 		"usual_upgrade":      {"http://a.example/0", []string{"https://a.example/x"}, true},
 		"twice":              {"http://a.example/0", []string{"/1", "http://a.example/x"}, true},
@@ -84,7 +84,7 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 	for name, test := range tests {
 		for _, status := range []int{302, 307} {
 			t.Run(name, func(t *testing.T) {
-				w := newWorld(t, status, test.locations)
+				w := newNetwork(t, status, test.locations)
 				headers := object{}
 				for _, name := range append(slices.Clone(secretHeaders), otherHeaders...) {
 					headers[name] = canary
@@ -112,7 +112,7 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 	}
 }
 
-// User info in the URL is a credential like any other.
+// User info in the URL is a credential too.
 func TestUserInfoBehindRedirects(t *testing.T) {
 	for name, test := range map[string]struct {
 		locations []string
@@ -124,7 +124,7 @@ func TestUserInfoBehindRedirects(t *testing.T) {
 		"by_the_other":   {[]string{"//b.example/1", "//a.example/2", "/x"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, 307, test.locations)
+			w := newNetwork(t, 307, test.locations)
 			o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://user:" + canary + "@a.example/0", "body": "the body"}))
 			wantAnswer(t, o, 200)
 			all := w.plain.all()

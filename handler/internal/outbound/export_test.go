@@ -9,19 +9,18 @@ import (
 	"asynccaller/handler/internal/guard"
 )
 
-// Dial makes the client connect by this function, so that a test can make up host names, and a whole
-// network inside a synctest bubble.
+// Dial replaces the client's dialer, so that a test can invent host names, or a network in a synctest bubble.
 func (c *Client) Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
 	c.transport.base.DialContext = dial
 }
 
-// Trust makes the client trust certificates that these authorities issued, and no others.
+// Trust makes the client trust only the certificates of these authorities.
 func (c *Client) Trust(authorities *x509.CertPool) {
 	c.transport.base.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
 }
 
-// Resolve makes the client look names up here.
+// Resolve replaces the client's resolver.
 func (c *Client) Resolve(resolver *net.Resolver) { c.transport.dialer.Resolver = resolver }
 
-// Obey makes the client follow other rules from now on; the connections that it has stay.
-func (c *Client) Obey(rules guard.Rules) { c.transport.rules = rules }
+// SetRules replaces the rules and keeps the connections.
+func (c *Client) SetRules(rules guard.Rules) { c.transport.rules = rules }

@@ -20,8 +20,8 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// secretive makes a call to an address that is full of secrets.
-func secretive(tb testing.TB, scheme, address string) *envelope.Envelope {
+// secretCall returns a call with secrets in its URL, headers and body.
+func secretCall(tb testing.TB, scheme, address string) *envelope.Envelope {
 	tb.Helper()
 	return mustEnvelope(tb, object{
 		"url":     scheme + "://user:" + canary + "@" + address + "/" + canary + "?code=" + canary,
@@ -30,7 +30,7 @@ func secretive(tb testing.TB, scheme, address string) *envelope.Envelope {
 	})
 }
 
-// refusedAddress is an address at which nobody listens.
+// refusedAddress returns an address that refuses connections.
 func refusedAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -46,16 +46,16 @@ func refusedAddress(t *testing.T) string {
 
 func TestConnectionRefused(t *testing.T) {
 	for _, scheme := range []string{"http", "https"} {
-		o := newClient(t, patience).Do(t.Context(), secretive(t, scheme, refusedAddress(t)))
+		o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, scheme, refusedAddress(t)))
 		wantFailure(t, o, decision.FailureConnect)
 		if !strings.Contains(o.Detail, "refused") {
-			t.Errorf("the detail is %q, want it to tell that the connection was refused", o.Detail)
+			t.Errorf("the detail is %q, want it to say that the connection was refused", o.Detail)
 		}
 	}
 }
 
 func TestUnknownHost(t *testing.T) {
-	o := newClient(t, patience).Do(t.Context(), secretive(t, "http", canary+".invalid"))
+	o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "http", canary+".invalid"))
 	wantFailure(t, o, decision.FailureDNS)
 }
 
@@ -83,8 +83,8 @@ func TestBrokenConnections(t *testing.T) {
 	}
 	for name, answer := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newWire(t, answer)
-			o := newClient(t, patience).Do(t.Context(), secretive(t, "http", server.listener.Addr().String()))
+			server := newRawServer(t, answer)
+			o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "http", server.listener.Addr().String()))
 			wantFailure(t, o, decision.FailureConnection)
 			if o.Status != 0 || o.Detail == "" || o.Took <= 0 {
 				t.Errorf("got %+v, want no status but a detail and a time that it took", o)
@@ -93,8 +93,8 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// Once the status is there, what became of the body is no reason to call again.
-func TestHalfABodyIsDelivered(t *testing.T) {
+// A body that breaks off after the status is no reason to repeat the call.
+func TestTruncatedBodyIsDelivered(t *testing.T) {
 	tests := map[string]struct {
 		answer string
 		status int
@@ -109,8 +109,8 @@ func TestHalfABodyIsDelivered(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+			server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
 			wantAnswer(t, o, test.status)
 			if string(o.Body) != test.body || !o.Truncated {
 				t.Errorf("got %q, truncated %v, want %q cut short", o.Body, o.Truncated, test.body)
@@ -119,10 +119,10 @@ func TestHalfABodyIsDelivered(t *testing.T) {
 	}
 }
 
-// Without a length the end of the connection is the end of the body.
+// A body without a length ends with the connection.
 func TestBodyUntilTheConnectionCloses(t *testing.T) {
-	server := newWire(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nall of it") })
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nall of it") })
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != "all of it" || o.Truncated {
 		t.Errorf("got %q, truncated %v", o.Body, o.Truncated)
@@ -148,7 +148,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// issue signs a certificate, with its own key if the authority has none yet.
+// issue signs a certificate, with the certificate's own key if the authority has none yet.
 func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -173,7 +173,7 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certi
 	return cert, key
 }
 
-// server is a certificate for a host name.
+// server returns a certificate for a host name.
 func (a *authority) server(t *testing.T, host string, notAfter time.Time) tls.Certificate {
 	t.Helper()
 	cert, key := a.issue(t, &x509.Certificate{DNSNames: []string{host}, NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
@@ -198,22 +198,22 @@ func TestTLS(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newUnstartedTarget(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			server := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
 			server.TLS, server.EnableHTTP2 = test.config, true
 			server.StartTLS()
-			client := newClient(t, patience)
+			client := newClient(t, longTimeout)
 			client.Trust(trusted.pool())
 			client.Dial(func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, network, server.Listener.Addr().String())
 			})
-			o := client.Do(t.Context(), secretive(t, "https", host))
+			o := client.Do(t.Context(), secretCall(t, "https", host))
 			if test.want != "" {
 				wantFailure(t, o, test.want)
 				if !strings.Contains(o.Detail, test.detail) {
 					t.Errorf("the detail is %q, want it to say %q", o.Detail, test.detail)
 				}
 				if n := len(server.all()); n != 0 {
-					t.Errorf("the call was made %d times all the same", n)
+					t.Errorf("the target received %d calls", n)
 				}
 				return
 			}
@@ -225,10 +225,10 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// Out of the box a certificate that nobody vouches for is not trusted.
+// By default the client does not trust a self-signed certificate.
 func TestSelfSignedCertificate(t *testing.T) {
-	server := newUnstartedTarget(t, nil)
+	server := newUnstartedServer(t, nil)
 	server.StartTLS()
-	o := newClient(t, patience).Do(t.Context(), secretive(t, "https", server.Listener.Addr().String()))
+	o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "https", server.Listener.Addr().String()))
 	wantFailure(t, o, decision.FailureCertificate)
 }

@@ -26,16 +26,16 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// canary is a secret that must never turn up in an outcome's detail.
+// canary is a secret that must never appear in an outcome's detail.
 const canary = "C4nary"
 
-// patience is the client's time limit where no test depends on it.
-const patience = 30 * time.Second
+// longTimeout is the client's timeout in tests that do not depend on it.
+const longTimeout = 30 * time.Second
 
 // object is a JSON object, for the members of an envelope.
 type object map[string]any
 
-// mustEnvelope makes an envelope with this call, and more members if given.
+// mustEnvelope returns an envelope with this call and the extra members.
 func mustEnvelope(tb testing.TB, call object, more ...object) *envelope.Envelope {
 	tb.Helper()
 	members := object{"asyncCaller": 1, "requestId": "request-1", "call": call}
@@ -77,31 +77,31 @@ func mustRules(tb testing.TB, allow, deny string) (rules guard.Rules) {
 	return rules
 }
 
-// seen is a request as a target got it.
+// seen is a request as a target received it.
 type seen struct {
 	method, uri, host string
 	header            http.Header
 	body              []byte
 }
 
-// target is an HTTP server that remembers what it was asked.
-type target struct {
+// testServer is a target that records its requests.
+type testServer struct {
 	*httptest.Server
 	mu       sync.Mutex
 	requests []seen
 }
 
-// newTarget starts a target that answers by this function, or with 200 if it is nil.
-func newTarget(tb testing.TB, answer http.HandlerFunc) *target {
+// newTestServer starts a target with this handler, which answers 200 if it is nil.
+func newTestServer(tb testing.TB, answer http.HandlerFunc) *testServer {
 	tb.Helper()
-	s := newUnstartedTarget(tb, answer)
+	s := newUnstartedServer(tb, answer)
 	s.Start()
 	return s
 }
 
-func newUnstartedTarget(tb testing.TB, answer http.HandlerFunc) *target {
+func newUnstartedServer(tb testing.TB, answer http.HandlerFunc) *testServer {
 	tb.Helper()
-	s := &target{}
+	s := &testServer{}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
@@ -111,20 +111,20 @@ func newUnstartedTarget(tb testing.TB, answer http.HandlerFunc) *target {
 			answer(w, r)
 		}
 	}))
-	s.Config.ErrorLog = log.New(io.Discard, "", 0) // failed handshakes are what some tests want
+	s.Config.ErrorLog = log.New(io.Discard, "", 0) // some tests make handshakes fail
 	tb.Cleanup(s.Close)
 	return s
 }
 
-// all returns what the target was asked.
-func (s *target) all() []seen {
+// all returns the requests so far.
+func (s *testServer) all() []seen {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.requests)
 }
 
-// one returns the only request that there was.
-func (s *target) one(tb testing.TB) seen {
+// one returns the only request.
+func (s *testServer) one(tb testing.TB) seen {
 	tb.Helper()
 	all := s.all()
 	if len(all) != 1 {
@@ -133,22 +133,21 @@ func (s *target) one(tb testing.TB) seen {
 	return all[0]
 }
 
-// wire is a TCP server that speaks no HTTP of its own: it notes the head of each request and leaves the
-// rest to the test.
-type wire struct {
+// rawServer is a TCP server that records the head of each request and leaves the answer to the test.
+type rawServer struct {
 	listener net.Listener
 	heads    chan string
 }
 
-// newWire starts a server that hands each connection to the function once a request's head was read,
-// and closes it afterwards.
-func newWire(tb testing.TB, answer func(c net.Conn)) *wire {
+// newRawServer starts a server that reads the head of a request, calls the function with the connection, and closes
+// the connection.
+func newRawServer(tb testing.TB, answer func(c net.Conn)) *rawServer {
 	tb.Helper()
 	listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		tb.Fatal(err)
 	}
-	w := &wire{listener: listener, heads: make(chan string, 10)}
+	w := &rawServer{listener: listener, heads: make(chan string, 10)}
 	var connections sync.WaitGroup
 	connections.Go(func() {
 		for {
@@ -172,9 +171,9 @@ func newWire(tb testing.TB, answer func(c net.Conn)) *wire {
 	return w
 }
 
-func (w *wire) url() string { return "http://" + w.listener.Addr().String() }
+func (w *rawServer) url() string { return "http://" + w.listener.Addr().String() }
 
-// readHead reads a request up to the empty line, byte by byte so that nothing of the body gets lost.
+// readHead reads a request up to the empty line, byte by byte, so that it reads nothing of the body.
 func readHead(c io.Reader) (string, error) {
 	var head bytes.Buffer
 	r := bufio.NewReaderSize(c, 16)
@@ -188,7 +187,7 @@ func readHead(c io.Reader) (string, error) {
 	return head.String(), nil
 }
 
-// headerLines are the header fields of a head, sorted, without Host.
+// headerLines returns the sorted header fields of a head, without Host.
 func headerLines(head string) []string {
 	var lines []string
 	for _, line := range strings.Split(strings.TrimSuffix(head, "\r\n\r\n"), "\r\n")[1:] {
@@ -200,7 +199,7 @@ func headerLines(head string) []string {
 	return lines
 }
 
-// wantFailure checks an outcome without an answer that counts.
+// wantFailure checks an outcome without a usable answer.
 func wantFailure(tb testing.TB, o decision.Outcome, want decision.Failure) {
 	tb.Helper()
 	if o.Failure != want {
@@ -221,7 +220,7 @@ func wantNoSecret(tb testing.TB, o decision.Outcome) {
 	tb.Helper()
 	for _, secret := range []string{canary, "://", "127.0.0.1", "?"} {
 		if strings.Contains(o.Detail, secret) {
-			tb.Errorf("the detail tells %q: %s", secret, o.Detail)
+			tb.Errorf("the detail contains %q: %s", secret, o.Detail)
 		}
 	}
 }

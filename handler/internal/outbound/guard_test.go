@@ -11,12 +11,12 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-// newPublic starts a target that plays one on the public network: it has an address of this machine's that
-// is not 127.0.0.1. On 127.0.0.1, at the same port, there is one that must not be called.
-func newPublic(tb testing.TB, answer http.HandlerFunc) (public *target, addr, port string) {
+// newPublic starts a target that represents one on the public network: its address belongs to this machine but is not
+// 127.0.0.1. The same port of 127.0.0.1 has a target that must not be called.
+func newPublic(tb testing.TB, answer http.HandlerFunc) (public *testServer, addr, port string) {
 	tb.Helper()
-	for range 20 { // the port may be somebody else's on one of the two
-		for _, addr := range []string{"127.0.0.2", "::1"} { // not every system has the first one
+	for range 20 { // the port may be in use on one of the two
+		for _, addr := range []string{"127.0.0.2", "::1"} { // some systems lack the first one
 			listener, err := new(net.ListenConfig).Listen(tb.Context(), "tcp", net.JoinHostPort(addr, "0"))
 			if err != nil {
 				continue
@@ -27,32 +27,32 @@ func newPublic(tb testing.TB, answer http.HandlerFunc) (public *target, addr, po
 				_ = listener.Close()
 				continue
 			}
-			forbidden := newTargetAt(tb, private, nil)
+			forbidden := newTestServerAt(tb, private, nil)
 			tb.Cleanup(func() {
 				if n := len(forbidden.all()); n != 0 {
 					tb.Errorf("the target on 127.0.0.1 was called %d times", n)
 				}
 			})
-			return newTargetAt(tb, listener, answer), addr, port
+			return newTestServerAt(tb, listener, answer), addr, port
 		}
 	}
 	tb.Fatal("this machine has no second address")
 	return nil, "", ""
 }
 
-func newTargetAt(tb testing.TB, listener net.Listener, answer http.HandlerFunc) *target {
+func newTestServerAt(tb testing.TB, listener net.Listener, answer http.HandlerFunc) *testServer {
 	tb.Helper()
-	s := newUnstartedTarget(tb, answer)
+	s := newUnstartedServer(tb, answer)
 	_ = s.Listener.Close()
 	s.Listener = listener
 	s.Start()
 	return s
 }
 
-// newGuarded returns a client to which 127.0.0.2 and ::1 are like any other address, and nothing else is.
+// newGuarded returns a client whose rules treat 127.0.0.2 and ::1 as public addresses.
 func newGuarded(tb testing.TB, n *names, allow, deny string) *outbound.Client {
 	tb.Helper()
-	client := outbound.New(patience, mustRules(tb, strings.TrimPrefix(allow+",127.0.0.2,::1,*", ","), deny), outbound.Proxy{})
+	client := outbound.New(longTimeout, mustRules(tb, strings.TrimPrefix(allow+",127.0.0.2,::1,*", ","), deny), outbound.Proxy{})
 	tb.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 	return client
@@ -64,19 +64,18 @@ func wantRefused(tb testing.TB, o decision.Outcome, rule string) {
 		tb.Errorf("got failure %q (%s), status %d, want it refused: %s", o.Failure, o.Detail, o.Status, rule)
 	}
 	if strings.Contains(o.Detail, canary) {
-		tb.Errorf("the detail tells a secret: %s", o.Detail)
+		tb.Errorf("the detail contains a secret: %s", o.Detail)
 	}
 }
 
 const loopback = "127.0.0.1 is refused: loopback addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)"
 
-// A name that is public when it is looked up first gains nothing by becoming private later: what is judged
-// is what is dialed.
+// A name cannot become private after its check, because the client checks the address that it connects to.
 func TestRebinding(t *testing.T) {
 	public, addr, port := newPublic(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 	n := newNames(t, map[string][]string{"rebind.example": {addr, "127.0.0.1"}})
 	client := newGuarded(t, n, "", "")
-	e := secretive(t, "http", "rebind.example:"+port)
+	e := secretCall(t, "http", "rebind.example:"+port)
 
 	wantAnswer(t, client.Do(t.Context(), e), 200)
 	wantRefused(t, client.Do(t.Context(), e), loopback)
@@ -84,10 +83,10 @@ func TestRebinding(t *testing.T) {
 	public.one(t)
 }
 
-// Out of the box, without a setting.
+// These targets are refused without a setting.
 func TestBuiltInRefusals(t *testing.T) {
 	n := newNames(t, map[string][]string{"inner.example": {"127.0.0.1"}, "meta.example": {"169.254.169.254"}, "six.example": {"::1 fe80::1"}, "nat.example": {"64:ff9b::a9fe:a9fe"}})
-	client := outbound.New(patience, guard.Rules{}, outbound.Proxy{})
+	client := outbound.New(longTimeout, guard.Rules{}, outbound.Proxy{})
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 	for host, rule := range map[string]string{
@@ -99,17 +98,17 @@ func TestBuiltInRefusals(t *testing.T) {
 		"１２７.0.0.1": loopback,
 	} {
 		for _, scheme := range []string{"http", "https"} {
-			wantRefused(t, client.Do(t.Context(), secretive(t, scheme, host)), rule)
+			wantRefused(t, client.Do(t.Context(), secretCall(t, scheme, host)), rule)
 		}
 	}
 }
 
-// The spellings that only some resolvers take for addresses are names to this one.
+// Spellings that only some resolvers accept as addresses are names.
 func TestOddAddressesAreNames(t *testing.T) {
 	n := newNames(t, map[string][]string{"0x7f.1": {"127.0.0.1"}, "2130706433": {"127.0.0.1"}})
 	client := newGuarded(t, n, "", "")
 	for host, want := range map[string]decision.Failure{"0x7f.1": decision.FailureTargetRefused, "0177.0.0.1": decision.FailureDNS, "127.1": decision.FailureDNS} {
-		if o := client.Do(t.Context(), secretive(t, "http", host)); o.Failure != want {
+		if o := client.Do(t.Context(), secretCall(t, "http", host)); o.Failure != want {
 			t.Errorf("%s: got failure %q (%s), want %q", host, o.Failure, o.Detail, want)
 		}
 	}
@@ -117,7 +116,7 @@ func TestOddAddressesAreNames(t *testing.T) {
 
 func TestTargetRules(t *testing.T) {
 	tests := map[string]struct {
-		addrs       string // with PUBLIC for the public target's
+		addrs       string // PUBLIC is the address of the public target
 		allow, deny string
 		want        decision.Failure
 		rule        string
@@ -141,11 +140,11 @@ func TestTargetRules(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			server, addr, port := newPublic(t, nil)
 			if test.want == "" && !strings.Contains(test.addrs, "PUBLIC") {
-				server = newTarget(t, nil)
+				server = newTestServer(t, nil)
 				_, port, _ = net.SplitHostPort(server.Listener.Addr().String())
 			}
 			n := newNames(t, map[string][]string{"t.example": {strings.ReplaceAll(test.addrs, "PUBLIC", addr)}})
-			o := newGuarded(t, n, test.allow, test.deny).Do(t.Context(), secretive(t, "http", "t.example:"+port))
+			o := newGuarded(t, n, test.allow, test.deny).Do(t.Context(), secretCall(t, "http", "t.example:"+port))
 			switch {
 			case test.want == "":
 				wantAnswer(t, o, 200)
@@ -159,31 +158,31 @@ func TestTargetRules(t *testing.T) {
 	}
 }
 
-// Where an address that may be called cannot be reached it may be another time, whatever the others are.
+// An allowed address that cannot be reached is a temporary failure, even if the other addresses are refused.
 func TestRefusedAndUnreachable(t *testing.T) {
 	server, addr, port := newPublic(t, nil)
 	server.Close()
 	for _, addrs := range []string{"127.0.0.1 " + addr, addr + " 127.0.0.1", addr} {
 		n := newNames(t, map[string][]string{"t.example": {addrs}})
-		wantFailure(t, newGuarded(t, n, "", "").Do(t.Context(), secretive(t, "http", "t.example:"+port)), decision.FailureConnect)
+		wantFailure(t, newGuarded(t, n, "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)), decision.FailureConnect)
 	}
 }
 
-// Once ALLOW is set only what it names is called; a name that it does not is not even looked up.
+// With ALLOW set, the client calls only named targets, and does not look up other names.
 func TestOnlyWhatIsNamed(t *testing.T) {
-	server := newTarget(t, nil)
+	server := newTestServer(t, nil)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
 	n := newNames(t, map[string][]string{"t.example": {"127.0.0.1"}, "u.example": {"127.0.0.1"}})
-	client := outbound.New(patience, mustRules(t, "t.example", ""), outbound.Proxy{})
+	client := outbound.New(longTimeout, mustRules(t, "t.example", ""), outbound.Proxy{})
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 
-	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "u.example:"+port)), "the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
-	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "127.0.0.1:"+port)), "127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name")
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "u.example:"+port)), "the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "127.0.0.1:"+port)), "127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name")
 	if n.count() != 0 {
 		t.Errorf("%d look-ups", n.count())
 	}
-	wantAnswer(t, client.Do(t.Context(), secretive(t, "http", "T.Example.:"+port)), 200)
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "T.Example.:"+port)), 200)
 	server.one(t)
 }
 
@@ -214,28 +213,27 @@ func TestRefusedBehindARedirect(t *testing.T) {
 	}
 }
 
-// A connection that is there already does not open the door to a name that is refused, and costs no look-up
-// for one that is not.
+// The client checks the name for each call on an existing connection, without another look-up.
 func TestKeptConnectionIsJudged(t *testing.T) {
 	public, addr, port := newPublic(t, nil)
 	n := newNames(t, map[string][]string{"t.example": {addr}})
 	client := newGuarded(t, n, "", "")
-	e := secretive(t, "http", "t.example:"+port)
+	e := secretCall(t, "http", "t.example:"+port)
 	wantAnswer(t, client.Do(t.Context(), e), 200)
 	lookups := n.count()
 	wantAnswer(t, client.Do(t.Context(), e), 200)
-	client.Obey(mustRules(t, "*,127.0.0.2,::1", "t.example"))
+	client.SetRules(mustRules(t, "*,127.0.0.2,::1", "t.example"))
 	wantRefused(t, client.Do(t.Context(), e), "ASYNC_CALLER_TARGETS_DENY has t.example")
 	if n.count() != lookups || len(public.all()) != 2 {
 		t.Errorf("%d look-ups and then %d, %d calls", lookups, n.count(), len(public.all()))
 	}
 }
 
-// A server that has several names chooses by the Host header: naming a denied one there is no way around.
+// A server may choose a site by the Host header, so the header must not name a denied host.
 func TestDeniedHostHeader(t *testing.T) {
-	server := newTarget(t, nil)
-	client := newClient(t, patience)
-	client.Obey(mustRules(t, "127.0.0.1", "denied.example,10.0.0.0/8"))
+	server := newTestServer(t, nil)
+	client := newClient(t, longTimeout)
+	client.SetRules(mustRules(t, "127.0.0.1", "denied.example,10.0.0.0/8"))
 	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false, "[::ffff:10.0.0.1]": false, "other.example": true, "127.0.0.9": true} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))
 		if want {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// names is a name server. For each name it has what it answers the first time, the second time and so on;
-// the last answer stays. Names that it does not have do not exist.
+// names is a name server. For each name it has the first answer, the second answer and so on; it repeats the last one.
+// Other names do not exist.
 type names struct {
-	answers map[string][]string // addresses with spaces between
+	answers map[string][]string // addresses separated by spaces
 	serving sync.WaitGroup
 
 	mu    sync.Mutex
@@ -30,19 +30,19 @@ func newNames(tb testing.TB, answers map[string][]string) *names {
 	return n
 }
 
-// resolver looks names up at this server.
+// resolver returns a resolver that uses this server.
 func (n *names) resolver() *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		ours, theirs := net.Pipe()
 		n.serving.Go(func() {
 			defer func() { _ = theirs.Close() }()
-			n.serve(theirs)
+			n.reply(theirs)
 		})
 		return ours, nil
 	}}
 }
 
-// count is how many questions there were.
+// count returns the number of questions so far.
 func (n *names) count() (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -52,8 +52,8 @@ func (n *names) count() (count int) {
 	return count
 }
 
-// serve answers one question, framed as in TCP.
-func (n *names) serve(c net.Conn) {
+// reply answers one question, framed as in TCP.
+func (n *names) reply(c net.Conn) {
 	var length [2]byte
 	if _, err := io.ReadFull(c, length[:]); err != nil {
 		return

@@ -10,8 +10,8 @@ import (
 	"asynccaller/handler/internal/decision"
 )
 
-// TestOneAttemptIsOneCall: a connection that breaks after the request was sent does not tell whether the
-// target took the call. To repeat it is an attempt of its own, which waits its turn and is counted.
+// TestOneAttemptIsOneCall: after a connection breaks, the target may have received the call. Only a new attempt, which
+// is delayed and counted, repeats the call.
 func TestOneAttemptIsOneCall(t *testing.T) {
 	for name, call := range map[string]object{
 		"post":         {"method": "POST", "body": "x"},
@@ -26,7 +26,7 @@ func TestOneAttemptIsOneCall(t *testing.T) {
 			together.Add(connections)
 			var calls atomic.Int32
 			server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/warm" { // each on a connection of its own, which is then kept
+				if r.URL.Path == "/warm" { // each needs its own connection, which stays open
 					together.Done()
 					together.Wait()
 					return
@@ -35,7 +35,7 @@ func TestOneAttemptIsOneCall(t *testing.T) {
 				panic(http.ErrAbortHandler) // breaks the connection without an answer
 			}))
 			defer server.Close()
-			client := newClient(t, patience)
+			client := newClient(t, longTimeout)
 			var warm sync.WaitGroup
 			for range connections {
 				warm.Go(func() {

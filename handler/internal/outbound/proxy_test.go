@@ -26,10 +26,10 @@ func mustProxy(tb testing.TB, text string) outbound.Proxy {
 	return proxy
 }
 
-// newProxied returns a client that calls through a proxy on this machine, which its rules do not allow to call.
+// newProxied returns a client that uses a proxy on this machine, which its rules would refuse as a target.
 func newProxied(tb testing.TB, n *names, proxy, allow, deny string) *outbound.Client {
 	tb.Helper()
-	client := outbound.New(patience, mustRules(tb, allow, deny), mustProxy(tb, proxy))
+	client := outbound.New(longTimeout, mustRules(tb, allow, deny), mustProxy(tb, proxy))
 	tb.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 	return client
@@ -40,7 +40,7 @@ func withUser(rawURL string) string {
 	return strings.Replace(rawURL, "://", "://me:"+canary+"@", 1)
 }
 
-// The target is judged although somebody else connects to it, and the proxy is not.
+// The rules apply to the target, although the proxy connects to it, and not to the proxy.
 func TestProxyAndTargets(t *testing.T) {
 	answers := map[string][]string{
 		"t.example": {"203.0.113.1 2001:db8::1"}, "private.example": {"10.0.0.1"}, "inner.example": {"127.0.0.1"}, "meta.example": {"169.254.169.254"},
@@ -57,7 +57,7 @@ func TestProxyAndTargets(t *testing.T) {
 		"loopback":          {"inner.example", "", "", decision.FailureTargetRefused, loopback},
 		"loopback_literal":  {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
 		"metadata":          {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
-		"one_is_refused":    {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy might take it
+		"one_is_refused":    {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy may choose it
 		"unknown":           {canary + ".example", "", "", decision.FailureDNS, ""},
 		"not_named":         {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
 		"named":             {"inner.example", "inner.example", "", "", ""},
@@ -68,9 +68,9 @@ func TestProxyAndTargets(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			proxy := newTarget(t, nil)
+			proxy := newTestServer(t, nil)
 			client := newProxied(t, newNames(t, answers), withUser(proxy.URL), test.allow, test.deny)
-			o := client.Do(t.Context(), secretive(t, "http", test.host))
+			o := client.Do(t.Context(), secretCall(t, "http", test.host))
 			switch {
 			case test.want == "":
 				wantAnswer(t, o, 200)
@@ -79,7 +79,7 @@ func TestProxyAndTargets(t *testing.T) {
 					t.Errorf("the proxy was asked for %s, want %s", got.uri, want)
 				}
 				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+canary)); got.header.Get("Proxy-Authorization") != want {
-					t.Errorf("the proxy was told %q", got.header.Get("Proxy-Authorization"))
+					t.Errorf("the proxy received %q", got.header.Get("Proxy-Authorization"))
 				}
 			case test.rule != "":
 				wantRefused(t, o, test.rule)
@@ -87,35 +87,35 @@ func TestProxyAndTargets(t *testing.T) {
 				wantFailure(t, o, test.want)
 			}
 			if test.want != "" && len(proxy.all()) != 0 {
-				t.Error("the proxy was asked all the same")
+				t.Error("the proxy was called")
 			}
 		})
 	}
 }
 
-// The connection to the proxy is kept, the judgement is not.
+// The client checks the target for each call on an existing connection to the proxy.
 func TestProxyAndRebinding(t *testing.T) {
-	proxy := newTarget(t, nil)
+	proxy := newTestServer(t, nil)
 	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}}), proxy.URL, "", "")
-	e := secretive(t, "http", "t.example")
+	e := secretCall(t, "http", "t.example")
 	wantAnswer(t, client.Do(t.Context(), e), 200)
 	wantRefused(t, client.Do(t.Context(), e), loopback)
 	proxy.one(t)
 }
 
 func TestProxyAndRedirects(t *testing.T) {
-	proxy := newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+	proxy := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		http.Redirect(w, &http.Request{URL: &url.URL{}}, "http://169.254.169.254/"+canary, http.StatusTemporaryRedirect)
 	})
 	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
-	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "t.example")), "behind a redirect: 169.254.169.254 is refused")
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), "behind a redirect: 169.254.169.254 is refused")
 	proxy.one(t)
 }
 
-// newTunnel starts a proxy that connects everybody who asks it by CONNECT to one address.
-func newTunnel(t *testing.T, to string) *target {
+// newTunnel starts a proxy that connects every CONNECT to one address.
+func newTunnel(t *testing.T, to string) *testServer {
 	t.Helper()
-	return newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+	return newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		there, err := new(net.Dialer).DialContext(r.Context(), "tcp", to)
 		if r.Method != http.MethodConnect || err != nil {
 			w.WriteHeader(http.StatusBadGateway)
@@ -137,28 +137,28 @@ func newTunnel(t *testing.T, to string) *target {
 
 func TestProxyAndTLS(t *testing.T) {
 	authority := newAuthority(t)
-	server := newUnstartedTarget(t, nil)
+	server := newUnstartedServer(t, nil)
 	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
 	server.StartTLS()
 	proxy := newTunnel(t, server.Listener.Addr().String())
 	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), withUser(proxy.URL), "", "")
 	client.Trust(authority.pool())
 
-	wantAnswer(t, client.Do(t.Context(), secretive(t, "https", "t.example")), 200)
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
 	if got := server.one(t); got.header.Get("Proxy-Authorization") != "" || string(got.body) != canary {
 		t.Errorf("the target got %q and the proxy's password %q", got.body, got.header.Get("Proxy-Authorization"))
 	}
 	if got := proxy.one(t); got.uri != "t.example:443" || got.header.Get("Proxy-Authorization") == "" || got.header.Get("X-Api-Key") != "" {
 		t.Errorf("the proxy got %+v", got)
 	}
-	wantRefused(t, client.Do(t.Context(), secretive(t, "https", "inner.example")), loopback)
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "https", "inner.example")), loopback)
 	proxy.one(t)
 }
 
-// What goes wrong on the way is no fault of the target's, and may pass.
+// A failure of the proxy is temporary.
 func TestProxyFails(t *testing.T) {
 	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
-	refusing := newTarget(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
+	refusing := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
 	socks := newSocks(t, 5, nil)
 	for name, test := range map[string]struct{ proxy, scheme, detail string }{
 		"unreachable":     {"http://" + refusedAddress(t), "http", "the proxy cannot be reached"},
@@ -169,7 +169,7 @@ func TestProxyFails(t *testing.T) {
 		"socks":           {"socks5://" + socks, "https", "the proxy does not connect to the target"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := newProxied(t, n, test.proxy, "", "").Do(t.Context(), secretive(t, test.scheme, "t.example"))
+			o := newProxied(t, n, test.proxy, "", "").Do(t.Context(), secretCall(t, test.scheme, "t.example"))
 			wantFailure(t, o, decision.FailureConnect)
 			if o.Detail != test.detail {
 				t.Errorf("the detail is %q, want %q", o.Detail, test.detail)
@@ -178,9 +178,9 @@ func TestProxyFails(t *testing.T) {
 	}
 }
 
-// newSocks starts a SOCKS 5 proxy that answers each request to connect with a code, and serves the connection
-// itself when that is 0.
-func newSocks(t *testing.T, code byte, serve func(host string, c net.Conn)) (address string) {
+// newSocks starts a SOCKS 5 proxy that answers each request with a code. With code 0 it passes the connection to
+// handle.
+func newSocks(t *testing.T, code byte, handle func(host string, c net.Conn)) (address string) {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -201,7 +201,7 @@ func newSocks(t *testing.T, code byte, serve func(host string, c net.Conn)) (add
 			_, _ = io.ReadFull(c, name)
 			_, _ = c.Write([]byte{5, code, 0, 1, 0, 0, 0, 0, 0, 0})
 			if code == 0 {
-				serve(string(name[:len(name)-2]), c)
+				handle(string(name[:len(name)-2]), c)
 			}
 			_ = c.Close()
 		}
@@ -219,24 +219,24 @@ func TestSocksProxy(t *testing.T) {
 		}
 	})
 	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), "socks5://"+address, "", "")
-	wantAnswer(t, client.Do(t.Context(), secretive(t, "http", "t.example")), 200)
-	wantRefused(t, client.Do(t.Context(), secretive(t, "http", "inner.example")), loopback)
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), 200)
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "inner.example")), loopback)
 	if len(hosts) != 1 || <-hosts != "t.example" {
-		t.Error("the proxy was not asked for t.example alone")
+		t.Error("the proxy got other requests than one for t.example")
 	}
 }
 
-// The proxy variables mean nothing, set or not.
+// The client ignores the proxy variables of the environment.
 func TestProxyVariablesAreIgnored(t *testing.T) {
-	proxy := newTarget(t, nil)
+	proxy := newTestServer(t, nil)
 	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"} {
 		t.Setenv(name, proxy.URL)
 	}
 	server, addr, port := newPublic(t, nil)
-	wantAnswer(t, newGuarded(t, newNames(t, map[string][]string{"t.example": {addr}}), "", "").Do(t.Context(), secretive(t, "http", "t.example:"+port)), 200)
+	wantAnswer(t, newGuarded(t, newNames(t, map[string][]string{"t.example": {addr}}), "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)), 200)
 	server.one(t)
 	if len(proxy.all()) != 0 {
-		t.Error("the proxy was asked")
+		t.Error("the proxy was called")
 	}
 }
 
@@ -259,12 +259,12 @@ func TestParseProxy(t *testing.T) {
 		if proxy, err := outbound.ParseProxy(text); err == nil {
 			t.Errorf("%q was accepted: %v", text, proxy)
 		} else if strings.Contains(err.Error(), canary) {
-			t.Errorf("the error tells the password: %v", err)
+			t.Errorf("the error contains the password: %v", err)
 		}
 	}
 }
 
-// A look-up that hangs ends with the call.
+// The call's timeout ends a look-up.
 func TestProxyAndSlowNames(t *testing.T) {
 	client := newProxied(t, newNames(t, nil), "http://127.0.0.1:1", "", "")
 	client.Resolve(&net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {

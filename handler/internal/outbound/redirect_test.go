@@ -14,10 +14,10 @@ import (
 	"asynccaller/handler/internal/decision"
 )
 
-// redirecting starts a target that points to a location with a status.
-func redirecting(t *testing.T, status int, location string) *target {
+// redirecting starts a target that redirects to a location.
+func redirecting(t *testing.T, status int, location string) *testServer {
 	t.Helper()
-	return newTarget(t, func(w http.ResponseWriter, _ *http.Request) {
+	return newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
 		if location != "" {
 			w.Header().Set("Location", location)
 		}
@@ -54,7 +54,7 @@ func TestRedirects(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			second := newTarget(t, nil)
+			second := newTestServer(t, nil)
 			first := redirecting(t, test.status, second.URL+"/there?x=1")
 			call := object{"url": first.URL, "method": test.method}
 			body := ""
@@ -62,12 +62,12 @@ func TestRedirects(t *testing.T) {
 				body = "the body"
 				call["body"] = body
 			}
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, call))
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, call))
 			first.one(t)
 			if !test.followed {
 				wantFailure(t, o, decision.FailureRedirected)
 				if o.Status != test.status || string(o.Body) != "over there" {
-					t.Errorf("got %d %q, want the answer that pointed elsewhere", o.Status, o.Body)
+					t.Errorf("got %d %q, want the redirect itself", o.Status, o.Body)
 				}
 				if n := len(second.all()); n != 0 {
 					t.Errorf("it was followed: the second target was called %d times", n)
@@ -96,7 +96,7 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
 			wantFailure(t, o, decision.FailureRedirected)
 			if o.Status != test.status {
 				t.Errorf("got status %d, want %d", o.Status, test.status)
@@ -105,9 +105,9 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 	}
 }
 
-// A target that cannot be reached behind a redirect fails like any other.
+// An unreachable target behind a redirect fails like any other.
 func TestRedirectToNobody(t *testing.T) {
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
 	wantFailure(t, o, decision.FailureConnect)
 }
 
@@ -116,13 +116,13 @@ func TestRedirectLimit(t *testing.T) {
 		for hops, followed := range map[int]bool{1: true, 10: true, 11: false} {
 			t.Run(fmt.Sprintf("%d_times_%d", status, hops), func(t *testing.T) {
 				left := hops
-				server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+				server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 					if left > 0 {
 						left--
 						http.Redirect(w, r, "/again", status)
 					}
 				})
-				o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
 				if followed {
 					wantAnswer(t, o, 200)
 				} else {
@@ -137,18 +137,18 @@ func TestRedirectLimit(t *testing.T) {
 }
 
 func TestRedirectLoop(t *testing.T) {
-	server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+	server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "/again?code="+canary, http.StatusTemporaryRedirect)
 	})
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}))
 	wantFailure(t, o, decision.FailureRedirected)
 	if n := len(server.all()); n != 11 {
 		t.Errorf("%d requests, want the first and 10 more", n)
 	}
 }
 
-// dialTo connects made-up host names to servers.
-func dialTo(hosts map[string]*target) func(context.Context, string, string) (net.Conn, error) {
+// dialTo returns a dialer that connects invented host names to servers.
+func dialTo(hosts map[string]*testServer) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		host, _, err := net.SplitHostPort(address)
 		if err != nil {
@@ -181,14 +181,14 @@ func TestHeadersBehindARedirect(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newTarget(t, func(w http.ResponseWriter, r *http.Request) {
+			server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path != "/there" {
 					w.Header().Set("Location", test.location)
 					w.WriteHeader(http.StatusTemporaryRedirect)
 				}
 			})
-			client := newClient(t, patience)
-			client.Dial(dialTo(map[string]*target{"one.example": server, "two.example": server}))
+			client := newClient(t, longTimeout)
+			client.Dial(dialTo(map[string]*testServer{"one.example": server, "two.example": server}))
 			all := object{}
 			maps.Copy(all, headers)
 			maps.Copy(all, test.more)
@@ -201,7 +201,7 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			if got.host != test.host || string(got.body) != "text" {
 				t.Errorf("got %q from host %q, want host %q", got.body, got.host, test.host)
 			}
-			// These go along wherever the call goes.
+			// Every redirect keeps these.
 			for name, value := range map[string]string{
 				"X-Mine": "1", "Content-Type": "text/plain", "Content-Length": "4",
 				"Idempotency-Key": "request-1", "X-Async-Caller-Attempt": "5", "User-Agent": "async-caller",

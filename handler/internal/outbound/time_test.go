@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-// newPipedClient returns a client that talks to made-up targets over pipes, so that in a synctest bubble
-// time costs nothing. The function gets each connection, and has it closed when it returns.
+// newPipedClient returns a client that connects to invented targets by pipes, so that it works in a synctest bubble. The
+// function handles each connection, which is closed when the function returns.
 func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)) *outbound.Client {
 	t.Helper()
 	var servers sync.WaitGroup
@@ -33,10 +33,17 @@ func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)
 	return client
 }
 
-// hang reads all that comes and answers nothing, until the client hangs up.
+// advance advances the clock of the synctest bubble.
+func advance(d time.Duration) {
+	passed := make(chan struct{})
+	time.AfterFunc(d, func() { close(passed) })
+	<-passed
+}
+
+// hang reads everything and answers nothing, until the client closes the connection.
 func hang(c net.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// drip answers with a beginning and then a byte a second, until the client hangs up.
+// drip sends a beginning and then one byte per second, until the client closes the connection.
 func drip(beginning string) func(net.Conn) {
 	return func(c net.Conn) {
 		if _, err := readHead(c); err != nil {
@@ -46,7 +53,7 @@ func drip(beginning string) func(net.Conn) {
 			if _, err := io.WriteString(c, text); err != nil {
 				return
 			}
-			<-time.After(time.Second)
+			advance(time.Second)
 		}
 	}
 }
@@ -90,7 +97,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// What fits into one packet is not sent in two: each costs us and the target a system call.
+// The client sends a small request in one write, because each write costs two system calls.
 func TestCallIsOneWrite(t *testing.T) {
 	for name, call := range map[string]object{
 		"no_body":    {},
@@ -100,9 +107,9 @@ func TestCallIsOneWrite(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var first []byte
-			client := newPipedClient(t, patience, func(c net.Conn) {
+			client := newPipedClient(t, longTimeout, func(c net.Conn) {
 				first = make([]byte, 4<<10)
-				n, _ := c.Read(first) // as much as one write has written
+				n, _ := c.Read(first) // the data of one write
 				first = first[:n]
 				_, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n")
 			})
@@ -119,13 +126,13 @@ func TestCallIsOneWrite(t *testing.T) {
 	}
 }
 
-// A slow target within its time is served.
+// A slow answer within the timeout is used.
 func TestSlowAnswer(t *testing.T) {
 	answer := func(c net.Conn) {
 		if _, err := readHead(c); err != nil {
 			return
 		}
-		<-time.After(119 * time.Second)
+		advance(119 * time.Second)
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate")
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -138,14 +145,14 @@ func TestSlowAnswer(t *testing.T) {
 	})
 }
 
-// The same with a real server, and the time that an envelope allows itself.
+// The timeout of an envelope works with a real server too.
 func TestTimeoutOfAnEnvelope(t *testing.T) {
 	release := make(chan struct{})
-	server := newTarget(t, func(http.ResponseWriter, *http.Request) { <-release })
+	server := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
-	o := newClient(t, patience).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
 	wantFailure(t, o, decision.FailureTimeout)
-	if o.Took < 50*time.Millisecond || o.Took > patience/2 {
+	if o.Took < 50*time.Millisecond || o.Took > longTimeout/2 {
 		t.Errorf("it took %v", o.Took)
 	}
 }
@@ -160,7 +167,7 @@ func TestStopping(t *testing.T) {
 		"during_the_call":   {hang, time.Minute, decision.FailureInterrupted},
 		"during_headers":    {drip("HTTP/1.1 200 OK\r\nX-"), time.Minute, decision.FailureInterrupted},
 		"after_the_timeout": {hang, 3 * time.Minute, decision.FailureTimeout},
-		"after_the_status":  {drip("HTTP/1.1 200 OK\r\n\r\n"), time.Minute, ""}, // the target took it: no reason to repeat
+		"after_the_status":  {drip("HTTP/1.1 200 OK\r\n\r\n"), time.Minute, ""}, // the target received the call
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +193,7 @@ func TestStopping(t *testing.T) {
 	}
 }
 
-// A stop that comes while the TLS handshake or the redirected call is under way interrupts all the same.
+// A stop also interrupts the TLS handshake and the call behind a redirect.
 func TestStoppingEarlyAndLate(t *testing.T) {
 	redirectThenHang := func(c net.Conn) {
 		if head, err := readHead(c); err == nil && head[:6] == "GET / " {

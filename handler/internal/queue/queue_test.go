@@ -92,8 +92,8 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// The host's decoder is .NET's.
-func TestEncoding_decodesLikeTheHost(t *testing.T) {
+// The host uses .NET's decoder.
+func TestEncodingDecodesLikeTheHost(t *testing.T) {
 	for text, want := range map[string]string{
 		" aGVs\r\n\tbG8= ": "hello",
 		"test":             "\xb5\xeb-", // plain text that happens to be base64
@@ -108,7 +108,7 @@ func TestEncoding_decodesLikeTheHost(t *testing.T) {
 		"aGVsbG8==",   // too much of it
 		"aGVsbG8=x",   // something after it
 		"aGVs_G8=",    // the URL alphabet
-		"aGVs\u00a08", // white space, but not the decoder's
+		"aGVs\u00a08", // white space that the decoder does not ignore
 		"{}", "hello, world", "\x00",
 	} {
 		if got, err := queue.Base64.Decode(text); err == nil {
@@ -119,7 +119,7 @@ func TestEncoding_decodesLikeTheHost(t *testing.T) {
 	}
 }
 
-func TestEncoding_MaxContentBytes(t *testing.T) {
+func TestEncodingMaxContentBytes(t *testing.T) {
 	for _, encoding := range []queue.Encoding{queue.Base64, queue.None} {
 		limit := encoding.MaxContentBytes()
 		if got := len(encoding.Encode(make([]byte, limit))); got > queue.MaxTextBytes {
@@ -161,7 +161,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		again, err := queue.Base64.Decode(queue.Base64.Encode(content))
 		if err != nil || !bytes.Equal(again, content) {
-			t.Errorf("%q holds %q, which comes back as %q, %v", text, content, again, err)
+			t.Errorf("%q holds %q, which decodes to %q, %v", text, content, again, err)
 		}
 	})
 }

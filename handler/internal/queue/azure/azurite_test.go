@@ -35,9 +35,9 @@ func TestConformance(t *testing.T) {
 	queuetest.Run(t, func(t *testing.T) queue.Store { return mustOpen(t, conn) })
 }
 
-// The whole way with an identity, on a server that checks tokens: their dates, issuer and audience, though
-// not their signature.
-func TestIdentity_onAzurite(t *testing.T) {
+// An identity works with a server that checks the dates, the issuer and the audience of tokens, but not their
+// signature.
+func TestIdentityOnAzurite(t *testing.T) {
 	certFile, keyFile, roots := mustCertify(t)
 	server := azuritetest.Start(t, azurite.Options{CertFile: certFile, KeyFile: keyFile})
 	client := newHTTPClient(&http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}})
@@ -68,7 +68,7 @@ func TestIdentity_onAzurite(t *testing.T) {
 	}
 }
 
-// mustCertify makes a certificate for 127.0.0.1, in files as Azurite wants it and as the root to trust.
+// mustCertify returns a certificate for 127.0.0.1: its files for Azurite, and the pool that trusts it.
 func mustCertify(t *testing.T) (certFile, keyFile string, roots *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +105,7 @@ func mustWritePEM(t *testing.T, kind string, der []byte) string {
 	return file
 }
 
-// unsignedToken is a JWT as Microsoft Entra would write it, with a signature that is none.
+// unsignedToken returns a JWT like those of Microsoft Entra, with an invalid signature.
 func unsignedToken(audience string) string {
 	const tenant = "72f988bf-86f1-41af-91ab-2d7cd011db47"
 	now := time.Now()

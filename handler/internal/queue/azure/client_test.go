@@ -21,14 +21,14 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// credentialFunc is a credential that asks nobody.
+// credentialFunc is a credential without a server.
 type credentialFunc func(policy.TokenRequestOptions) (azcore.AccessToken, error)
 
 func (f credentialFunc) GetToken(_ context.Context, o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	return f(o)
 }
 
-func TestIdentity_sendsBearerToken(t *testing.T) {
+func TestIdentitySendsBearerToken(t *testing.T) {
 	var asked []policy.TokenRequestOptions
 	cred := credentialFunc(func(o policy.TokenRequestOptions) (azcore.AccessToken, error) {
 		asked = append(asked, o)
@@ -63,9 +63,9 @@ func TestIdentity_sendsBearerToken(t *testing.T) {
 	}
 }
 
-// A token must not travel in clear text.
-func TestIdentity_neverOverHTTP(t *testing.T) {
-	url := serve(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was made") })
+// A token must not be sent without TLS.
+func TestIdentityNeverOverHTTP(t *testing.T) {
+	url := startServer(t, func(http.ResponseWriter, *http.Request) { t.Error("a request was made") })
 	cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
 		return azcore.AccessToken{Token: "canary", ExpiresOn: time.Now().Add(time.Hour)}, nil
 	})
@@ -74,13 +74,12 @@ func TestIdentity_neverOverHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	err = putError(t.Context(), store)
-	mustMayPass(t, "identity", err, nil)
+	mustBeTemporary(t, "identity", err, nil)
 	mustHideSecrets(t, err)
 }
 
-// What goes wrong at Microsoft Entra is told in one line, and may pass: a managed identity's endpoint can be
-// late.
-func TestIdentity_noToken(t *testing.T) {
+// A failure of Microsoft Entra is one line and temporary: the endpoint of a managed identity can be late.
+func TestIdentityNoToken(t *testing.T) {
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://login.example/tenant/token?code=canary", nil)
 	refusal := &azidentity.AuthenticationFailedError{RawResponse: &http.Response{
 		StatusCode: http.StatusUnauthorized, Status: "401 Unauthorized", Request: request,
@@ -100,7 +99,7 @@ func TestIdentity_noToken(t *testing.T) {
 	}
 	text := err.Error()
 	if strings.ContainsAny(text, "\n\t") || len(text) > 2*maxErrorText || strings.Contains(text, "canary") {
-		t.Errorf("error is not short and of one line: %q", text)
+		t.Errorf("the error is not one short line: %q", text)
 	}
 	if !strings.Contains(text, "AADSTS7000215") {
 		t.Errorf("error %q does not say what Microsoft Entra said", text)
@@ -134,7 +133,7 @@ func is[T azcore.TokenCredential](cred azcore.TokenCredential) bool {
 	return ok
 }
 
-func TestOpen_problems(t *testing.T) {
+func TestOpenProblems(t *testing.T) {
 	for name, conn := range map[string]Connection{
 		"key":    {Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary!"},
 		"tenant": {Endpoint: "https://acct.queue.core.windows.net", Identity: Identity{TenantID: "a/b", ClientID: "id", ClientSecret: "canary"}},
@@ -145,7 +144,7 @@ func TestOpen_problems(t *testing.T) {
 			continue
 		}
 		if !strings.HasPrefix(err.Error(), "open queue storage: ") {
-			t.Errorf("%s: error %q does not say what was being done", name, err)
+			t.Errorf("%s: error %q does not name the operation", name, err)
 		}
 		mustHideSecrets(t, err)
 	}
@@ -170,8 +169,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-func TestNames_allPages(t *testing.T) {
-	url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+func TestNamesAllPages(t *testing.T) {
+	url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 		if got := r.URL.Query().Get("prefix"); got != "async" {
 			t.Errorf("asked for prefix %q, want async", got)
 		}

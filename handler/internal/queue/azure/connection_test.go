@@ -13,7 +13,7 @@ import (
 
 const (
 	name = "AzureWebJobsStorage"
-	// key is base64 and easy to find again in what is printed.
+	// key is base64 and easy to find in output.
 	key = "Y2FuYXJ5LWtleS1jYW5hcnkta2V5LWNhbmFyeQ=="
 	// signature is a SAS.
 	signature = "sv=2022-11-02&ss=q&srt=sco&sp=raup&sig=canarySAS%2Bsig%3D"
@@ -113,7 +113,7 @@ func TestParseConnection(t *testing.T) {
 	}
 }
 
-func TestParseConnection_problems(t *testing.T) {
+func TestParseConnectionProblems(t *testing.T) {
 	const (
 		canary   = "canary"
 		basics   = "AccountName=acct;AccountKey=" + key
@@ -197,7 +197,7 @@ func TestParseConnection_problems(t *testing.T) {
 	}
 }
 
-func TestConnection_hidesSecrets(t *testing.T) {
+func TestConnectionHidesSecrets(t *testing.T) {
 	conn := azure.Connection{
 		Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary-key", SAS: "canary-sas",
 		Identity: azure.Identity{ClientSecret: "canary-secret"},

@@ -23,7 +23,7 @@ const (
 	canaryText = "canary-text"
 )
 
-// connections are both ways that a secret can get into a request: in its URL and in a header.
+// connections returns connections with a secret in the URL and with a secret in a header.
 func connections(endpoint string) map[string]Connection {
 	return map[string]Connection{
 		"key": {Endpoint: endpoint + "/acct", AccountName: "acct", AccountKey: canaryKey},
@@ -41,7 +41,7 @@ func mustOpen(t *testing.T, conn Connection) *Store {
 	return store
 }
 
-func serve(t *testing.T, handler http.HandlerFunc) string {
+func startServer(t *testing.T, handler http.HandlerFunc) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
@@ -53,7 +53,7 @@ func putError(ctx context.Context, store *Store) error {
 	return err
 }
 
-// mustHideSecrets looks at the error, and at whatever it wraps, in every way of printing.
+// mustHideSecrets checks the error and all that it wraps, with every way of printing.
 func mustHideSecrets(t *testing.T, err error) {
 	t.Helper()
 	for ; err != nil; err = errors.Unwrap(err) {
@@ -70,7 +70,7 @@ func mustHideSecrets(t *testing.T, err error) {
 	}
 }
 
-// answerWith is a service that gives one answer. Like the real one it tells more than we want to repeat.
+// answerWith returns a service that gives one answer. Like the real one, its answer holds secrets.
 func answerWith(status int, code string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if code != "" {
@@ -86,7 +86,7 @@ func TestAnswers(t *testing.T) {
 	tests := []struct {
 		status int
 		code   string
-		kind   error // nil: may pass
+		kind   error // nil: temporary
 		text   string
 	}{
 		{404, "QueueNotFound", queue.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
@@ -113,7 +113,7 @@ func TestAnswers(t *testing.T) {
 	for _, test := range tests {
 		t.Run(fmt.Sprintf("%d_%s", test.status, test.code), func(t *testing.T) {
 			var requests atomic.Int32
-			url := serve(t, func(w http.ResponseWriter, r *http.Request) {
+			url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 				requests.Add(1)
 				w.Header().Set("Location", "http://"+r.Host+"/elsewhere")
 				answerWith(test.status, test.code)(w, r)
@@ -130,7 +130,7 @@ func TestAnswers(t *testing.T) {
 					}
 				}
 				if got := requests.Load(); got != 1 {
-					t.Errorf("%s: %d requests, want 1: retrying is the caller's", name, got)
+					t.Errorf("%s: %d requests, want 1: the caller retries", name, got)
 				}
 				mustHideSecrets(t, err)
 			}
@@ -138,16 +138,16 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The service says so when a queue of that name exists with other metadata.
-func TestCreate_exists(t *testing.T) {
-	url := serve(t, answerWith(http.StatusConflict, "QueueAlreadyExists"))
+// The service reports a queue that exists with other metadata.
+func TestCreateExists(t *testing.T) {
+	url := startServer(t, answerWith(http.StatusConflict, "QueueAlreadyExists"))
 	if err := mustOpen(t, connections(url)["key"]).Create(t.Context(), "async-caller"); err != nil {
 		t.Error(err)
 	}
 }
 
 func TestEveryOperation(t *testing.T) {
-	url := serve(t, answerWith(http.StatusServiceUnavailable, "ServerBusy"))
+	url := startServer(t, answerWith(http.StatusServiceUnavailable, "ServerBusy"))
 	const id, receipt = "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", "canary-receipt"
 	tests := map[string]func(context.Context, *Store) error{
 		"create queue async-caller": func(ctx context.Context, s *Store) error { return s.Create(ctx, "async-caller") },
@@ -211,7 +211,7 @@ func TestNoAnswer(t *testing.T) {
 	}
 	tests := map[string]struct {
 		handler http.HandlerFunc
-		want    error // nil: whatever
+		want    error // nil: any
 	}{
 		"reset":   {reset, syscall.ECONNRESET},
 		"cut_off": {cutOff, io.ErrUnexpectedEOF},
@@ -220,20 +220,20 @@ func TestNoAnswer(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			url := serve(t, test.handler)
+			url := startServer(t, test.handler)
 			for way, conn := range connections(url) {
 				ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 				defer cancel()
 				if test.want != context.DeadlineExceeded { //nolint:errorlint // the table's entry
 					ctx = t.Context()
 				}
-				mustMayPass(t, way, putError(ctx, mustOpen(t, conn)), test.want)
+				mustBeTemporary(t, way, putError(ctx, mustOpen(t, conn)), test.want)
 			}
 		})
 	}
 }
 
-func TestNobodyListens(t *testing.T) {
+func TestConnectionRefused(t *testing.T) {
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -244,15 +244,15 @@ func TestNobodyListens(t *testing.T) {
 	}
 	for way, conn := range connections("http://" + addr) {
 		err := putError(t.Context(), mustOpen(t, conn))
-		mustMayPass(t, way, err, syscall.ECONNREFUSED)
+		mustBeTemporary(t, way, err, syscall.ECONNREFUSED)
 		if !strings.Contains(err.Error(), "Post "+addr+": ") {
-			t.Errorf("%s: error %q does not tell method and host", way, err)
+			t.Errorf("%s: error %q does not contain method and host", way, err)
 		}
 	}
 }
 
-// mustMayPass checks an error that is none of package queue's.
-func mustMayPass(t *testing.T, way string, err, want error) {
+// mustBeTemporary checks an error that is none of those of package queue.
+func mustBeTemporary(t *testing.T, way string, err, want error) {
 	t.Helper()
 	if err == nil || !strings.HasPrefix(err.Error(), "put on queue async-caller: ") {
 		t.Fatalf("%s: error %v, want one that names the operation", way, err)
