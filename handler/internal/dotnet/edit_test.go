@@ -8,8 +8,9 @@ import (
 	"asynccaller/handler/internal/dotnet"
 )
 
-// edited is a request in which everything is written as FormatRequest would not write it.
-const edited = "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\nx-a:\t2\r\nX-B: folded\r\n over lines\r\nContent-type: text/plain\r\nX-C: 3\r\n\r\nbody\r\n\r\n"
+// edited is a request in a form that FormatRequest never writes.
+const edited = "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\nx-a:\t2\r\nX-B: folded\r\n" +
+	" over lines\r\nContent-type: text/plain\r\nX-C: 3\r\n\r\nbody\r\n\r\n"
 
 func TestEdit(t *testing.T) {
 	withLength := strings.Replace(edited, "X-C: 3", "content-length: 8", 1)
@@ -32,11 +33,12 @@ func TestEdit(t *testing.T) {
 	tests := map[string]struct {
 		message  string
 		edit     func([]byte) ([]byte, error)
-		old, new string // what stands in the message, and in its place afterwards
+		old, new string // a part of the message before and after the edit
 	}{
-		"method":                {edited, method("DELETE"), "put ", "DELETE "},
-		"same_method":           {edited, method("put"), "", ""},
-		"url":                   {edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n", "put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n"},
+		"method":      {edited, method("DELETE"), "put ", "DELETE "},
+		"same_method": {edited, method("put"), "", ""},
+		"url": {edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n",
+			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n"},
 		"same_url":              {edited, to("old.example", "/orders?x=1"), "", ""},
 		"header_of_two":         {edited, header("x-A", "9"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n", "x-A: 9\r\nhost: old.example\r\n"},
 		"header_that_is_so":     {edited, header("x-b", "folded over lines"), "", ""},
@@ -73,7 +75,7 @@ func TestEdit(t *testing.T) {
 				t.Errorf("got\n%q, want\n%q", got, want)
 			}
 			if string(before) != test.message {
-				t.Error("the message that came has changed")
+				t.Error("the original has changed")
 			}
 		})
 	}
@@ -115,7 +117,7 @@ func TestEditRefuses(t *testing.T) {
 	}
 }
 
-// FuzzEdit: an edited request is one that can be read, and has changed in nothing but what was edited.
+// FuzzEdit checks that an edited request can be read, and differs only in the edited part.
 func FuzzEdit(f *testing.F) {
 	f.Add([]byte(edited), "X-A", "1", []byte("b"))
 	f.Add([]byte("POST / HTTP/1.1\r\nHost: h\r\n\r\nunread"), "Content-Type", "a/b", []byte(nil))

@@ -24,8 +24,7 @@ var requestSeeds = []string{
 	"",
 }
 
-// FuzzRequest holds the three functions for requests together: what one makes the others read as the
-// same request.
+// FuzzRequest checks that the three functions for requests agree: each reads the others' results as the same request.
 func FuzzRequest(f *testing.F) {
 	for _, seed := range requestSeeds {
 		f.Add([]byte(seed), "a/b", []byte("new"))
@@ -68,7 +67,7 @@ func sameRequest(t *testing.T, want dotnet.Request) {
 	}
 }
 
-// sameButContent parses a message of which ReplaceContent replaced the content.
+// sameButContent checks a message whose content ReplaceContent replaced.
 func sameButContent(t *testing.T, want dotnet.Request, message []byte, contentType string, body []byte) {
 	t.Helper()
 	got, err := dotnet.ParseRequest(message)
@@ -88,7 +87,7 @@ func sameButContent(t *testing.T, want dotnet.Request, message []byte, contentTy
 	}
 }
 
-// joined is a header after it was written: one value of each, but where .NET writes a line for each.
+// joined returns a header as it is after writing: one value per name, except where .NET writes a line for each value.
 func joined(header http.Header) http.Header {
 	result := http.Header{}
 	for name, values := range header {
@@ -122,7 +121,7 @@ func printable(text string) string {
 	return string(result)
 }
 
-// FuzzResponse formats what parses and parses it again. It also formats what no parser made.
+// FuzzResponse formats parsed responses and parses them again. It also formats arbitrary ones.
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		message("HTTP/1.1 504 Gateway Time-out", "Expires: -1", "Server: a, b", "Server: c") + "body",
@@ -157,7 +156,7 @@ func FuzzResponse(f *testing.F) {
 	})
 }
 
-// FuzzTime formats what parses and parses it again, and the same with any moment.
+// FuzzTime formats parsed times and parses them again. It does the same with arbitrary times.
 func FuzzTime(f *testing.F) {
 	for _, seed := range []string{
 		"2021-01-28T14:34:50.1234567+01:00", "0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59.9999999+00:00",

@@ -30,6 +30,6 @@ func TestReadable(t *testing.T) {
 		}
 	}
 	if got := dotnet.Readable(http.Header{"Age": {"1", "2"}}); len(got) != 0 {
-		t.Errorf("a header that may stand once is kept twice: %v", got)
+		t.Errorf("a header that may appear once is kept twice: %v", got)
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"asynccaller/handler/internal/dotnet"
 )
 
-// secret stands wherever an error could quote something. No error may hold it.
+// secret is in every place that an error could quote. No error may contain it.
 const secret = "S3CRET"
 
-// message writes the lines of a head with their ends, and the blank line.
+// message returns the lines of a head with their ends, and the blank line.
 func message(lines ...string) string { return strings.Join(lines, "\r\n") + "\r\n\r\n" }
 
 func TestParseRequest(t *testing.T) {
@@ -214,7 +214,7 @@ func TestParseRequestRefuses(t *testing.T) {
 				t.Errorf("%q quotes the message", err)
 			}
 			if diff := cmp.Diff(dotnet.Request{}, got); diff != "" {
-				t.Errorf("a request beside the error (-want +got):\n%s", diff)
+				t.Errorf("a request together with the error (-want +got):\n%s", diff)
 			}
 			_, again := dotnet.ReplaceContent([]byte(test.message), "a/b", nil)
 			if again == nil || again.Error() != err.Error() {
@@ -224,7 +224,7 @@ func TestParseRequestRefuses(t *testing.T) {
 	}
 }
 
-// The body shares the message's memory, so growing one must not write over what follows it.
+// The body shares the message's memory, so appending to it must not overwrite the bytes after it.
 func TestGrownBodyLeavesTheMemoryAlone(t *testing.T) {
 	memory := []byte(message("PUT / HTTP/1.1", "Host: a", "Content-Type: b") + "bodyX")
 	request, err := dotnet.ParseRequest(memory[:len(memory)-1])
@@ -233,7 +233,7 @@ func TestGrownBodyLeavesTheMemoryAlone(t *testing.T) {
 	}
 	_ = append(request.Body, 'Y')
 	if memory[len(memory)-1] != 'X' {
-		t.Error("the byte behind the message was changed")
+		t.Error("the byte after the message was changed")
 	}
 }
 

@@ -103,7 +103,7 @@ func TestParseResponseRefuses(t *testing.T) {
 				t.Errorf("%q quotes the message", err)
 			}
 			if diff := cmp.Diff(dotnet.Response{}, got); diff != "" {
-				t.Errorf("a response beside the error (-want +got):\n%s", diff)
+				t.Errorf("a response together with the error (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -9,13 +9,16 @@ import (
 	"time"
 )
 
-// samples are envelopes of about the given size in both formats.
+// samples returns envelopes of about the given size in both formats.
 func samples(size int) map[Format][]byte {
 	body := bytes.Repeat([]byte("lorem ip"), size/8)
 	callOut := fmt.Appendf(nil, "POST /orders HTTP/1.1\r\nHost: t.example\r\nContent-Type: text/plain\r\n\r\n%s", body[:len(body)*3/4])
 	return map[Format][]byte{
-		FormatNative: fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/orders","headers":{"Content-Type":"text/plain"},"body":"%s"},"attempts":3,"createdAt":"2026-01-01T00:00:00Z"}`, body),
-		FormatNexus: fmt.Appendf(nil, `{"Organization":"acme","Environment":"prd","OriginalRequestId":"r1","Attempts":3,"CreatedAt":"2026-01-01T00:00:00+00:00","RawRequest":{"Id":"r1","CallOut":%q,"CallOutUriScheme":"http"}}`,
+		FormatNative: fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/orders",`+
+			`"headers":{"Content-Type":"text/plain"},"body":"%s"},`+
+			`"attempts":3,"createdAt":"2026-01-01T00:00:00Z"}`, body),
+		FormatNexus: fmt.Appendf(nil, `{"Organization":"acme","Environment":"prd","OriginalRequestId":"r1","Attempts":3,"CreatedAt":"2026-01-01T00:00:00+00:00",`+
+			`"RawRequest":{"Id":"r1","CallOut":%q,"CallOutUriScheme":"http"}}`,
 			base64.StdEncoding.EncodeToString(callOut)),
 	}
 }
@@ -70,7 +73,7 @@ func BenchmarkReschedule(b *testing.B) {
 	})
 }
 
-// BenchmarkCallback writes the callback with a target's answer.
+// BenchmarkCallback measures a callback with a target's answer.
 func BenchmarkCallback(b *testing.B) {
 	now := time.Now()
 	for format, content := range map[Format]string{

@@ -14,12 +14,12 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// limit is what a queue message holds when it is base64-encoded: 64 KiB of text.
+// limit is the capacity of a queue message in base64: 64 KiB of text.
 const limit = 48 << 10
 
 var arrival = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-func TestRescheduleKeepsWhatCame(t *testing.T) {
+func TestSuccessorKeepsMembers(t *testing.T) {
 	const came = `{ "before" : [1, 2], "asyncCaller":1, "requestId":"r1",
 		"call" : { "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},
 		"context": {"z":1e3}, "mine":{"k": "v"}, "attempts":1, "createdAt":"2026-01-30T00:00:00Z" }`
@@ -41,7 +41,7 @@ func TestRescheduleKeepsWhatCame(t *testing.T) {
 	}
 }
 
-func TestFirstMessageNamesTheCall(t *testing.T) {
+func TestFirstMessageGivesRequestID(t *testing.T) {
 	e := accept(t, `{"asyncCaller":1,"call":{"url":"http://a"}}`)
 	content, err := e.Successor(limit)
 	if err != nil {
@@ -52,8 +52,8 @@ func TestFirstMessageNamesTheCall(t *testing.T) {
 	}
 }
 
-// TestSizeGuarantee: whatever was accepted goes through reschedules and into a dead letter with its call
-// unchanged, however full the message is.
+// TestSizeGuarantee checks that an accepted envelope can be rescheduled and dead-lettered with its call unchanged, however
+// full the message is.
 func TestSizeGuarantee(t *testing.T) {
 	for name, members := range map[string]string{
 		"only_a_call":         ``,
@@ -61,7 +61,7 @@ func TestSizeGuarantee(t *testing.T) {
 		"with_context":        `,"context":"` + strings.Repeat("c", 300) + `"`,
 		"with_callback":       `,"callback":{"url":"http://b","headers":{"a":"b"}},"context":{"k":"v"}`,
 		"with_unknown_member": `,"mine":"` + strings.Repeat("m", 3000) + `"`,
-		"with_long_trail":     `,"trail":[` + strings.Repeat(`{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1},`, 40) + `{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1}]`,
+		"with_long_trail":     `,"trail":[` + strings.Repeat(`{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1},`, 40) + `{"at":"2026-01-01T00:00:00Z"}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			accepted := 0
@@ -87,7 +87,7 @@ func TestSizeGuarantee(t *testing.T) {
 	}
 }
 
-// TestTheLargestEnvelope: one that brings its id and deadline along may fill a message to the last byte.
+// TestTheLargestEnvelope checks that an envelope with its own id and deadline may fill a message to the last byte.
 func TestTheLargestEnvelope(t *testing.T) {
 	content := filled(limit, `,"requestId":"r","deadline":"2026-12-01T00:00:00Z","retry":{"schedule":["1s"]}`)
 	e, err := envelope.Parse(content)
@@ -137,7 +137,7 @@ func TestTooLargeSaysByHowMuch(t *testing.T) {
 	}
 }
 
-// rescheduleManyTimes makes attempts of an envelope, each arriving as the one before was rescheduled.
+// rescheduleManyTimes makes attempts; each begins with the content that the one before rescheduled.
 func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds int) {
 	t.Helper()
 	for n := range rounds {
@@ -151,13 +151,14 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatalf("reschedule %d: %v", n, err)
 		}
 		checkFits(t, successor.Bytes, call)
-		dead, err := e.WithState(state).DeadLettered(envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000), Queue: "async-caller"}, limit)
+		why := envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000), Queue: "async-caller"}
+		dead, err := e.WithState(state).DeadLettered(why, limit)
 		if err != nil {
 			t.Fatalf("dead letter %d: %v", n, err)
 		}
 		checkFits(t, dead.Bytes, call)
 		if !bytes.Contains(dead.Bytes, []byte(`"reason":"certificate"`)) {
-			t.Fatal("the dead letter does not say why it is one")
+			t.Fatal("the dead letter has no reason")
 		}
 		if e.Callback != nil {
 			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType, Reason: "temporary_status", At: arrival}
@@ -240,48 +241,56 @@ func TestCallback(t *testing.T) {
 	}
 }
 
+// TestCallbackPayload checks that the payload is cut to the available space, and not more.
 func TestCallbackPayload(t *testing.T) {
-	e := accept(t, `{"asyncCaller":1,"requestId":"`+strings.Repeat("r", 128)+`","call":{"url":"http://a"},"callback":{"url":"http://b"}}`)
+	envelopes := map[envelope.Format]*envelope.Envelope{
+		envelope.FormatNative: accept(t, `{"asyncCaller":1,"requestId":"order-42","call":{"url":"http://a"},"callback":{"url":"http://b"}}`),
+		envelope.FormatNexus:  accept(t, nexusMessage(plainCall, withCallback)),
+	}
+	room := map[envelope.Format]int{envelope.FormatNative: limit - 1000, envelope.FormatNexus: limit*3/4 - 1500}
 	for name, c := range map[string]struct {
-		payload   string
-		truncated bool
-		check     func(string) bool
+		payload, want string
+		// share is the share of the available space that a cut payload must fill at least, in percent.
+		share int
 	}{
-		"whole":      {"text", false, func(got string) bool { return got == "text" }},
-		"not_utf8":   {"a\xffb", false, func(got string) bool { return got == "a\ufffdb" }},
-		"not_in_xml": {"a\uffffb", false, func(got string) bool { return got == "a\ufffdb" }},
-		"long_ascii": {strings.Repeat("a", 100_000), true, func(got string) bool { return len(got) > limit-1000 }},
-		"long_quotes": {strings.Repeat(`"`, 100_000), true, func(got string) bool {
-			return len(got) > limit/2-1000
-		}},
-		"long_emoji": {strings.Repeat("😀", 30_000), true, func(got string) bool {
-			return len(got) > limit-1000 && strings.Trim(got, "😀") == ""
-		}},
+		"whole":       {payload: "text", want: "text"},
+		"not_utf8":    {payload: "a\xffb", want: "a\ufffdb"},
+		"not_in_xml":  {payload: "a\uffffb", want: "a\ufffdb"},
+		"long_ascii":  {payload: strings.Repeat("a", 100_000), share: 100},
+		"long_quotes": {payload: strings.Repeat(`"`, 100_000), share: 49},
+		"long_emoji":  {payload: strings.Repeat("😀", 30_000), share: 100},
 	} {
-		t.Run(name, func(t *testing.T) {
-			content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, At: arrival}, limit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkFits(t, content.Bytes, nil)
-			var body struct {
-				Payload          string
-				PayloadTruncated bool
-			}
-			if err := json.Unmarshal(accept(t, string(content.Bytes)).Call.Body, &body); err != nil {
-				t.Fatal(err)
-			}
-			if body.PayloadTruncated != c.truncated || !c.check(body.Payload) {
-				t.Errorf("truncated %v, payload of %d bytes", body.PayloadTruncated, len(body.Payload))
-			}
-		})
+		for format, e := range envelopes {
+			t.Run(name+"/"+string(format), func(t *testing.T) {
+				content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, MediaType: "text/plain", At: arrival}, limit)
+				if err != nil {
+					t.Fatal(err)
+				}
+				checkFits(t, content.Bytes, nil)
+				got := reportIn(t, content.Bytes)
+				if c.share == 0 && (got.Payload != c.want || content.LeftOut != "" || got.PayloadTruncated) {
+					t.Errorf("got %q, left out %q", got.Payload, content.LeftOut)
+				}
+				least := room[format] * c.share / 100
+				if c.share > 0 && (len(got.Payload) < least || !strings.HasPrefix(c.payload, got.Payload) || content.LeftOut != "the end of the payload") {
+					t.Errorf("%d bytes, left out %q", len(got.Payload), content.LeftOut)
+				}
+				if got.PayloadTruncated != (c.share > 0 && format == envelope.FormatNative) {
+					t.Errorf("truncated %v", got.PayloadTruncated)
+				}
+				if got.ID != "order-42" || got.StatusCode != 200 || got.PayloadMediaType != "text/plain" {
+					t.Errorf("report %+v", got)
+				}
+			})
+		}
 	}
 }
 
-// FuzzEnvelope: whatever parses can be rescheduled, keeps its call, and parses to the same again.
+// FuzzEnvelope checks that every accepted envelope can be rescheduled, keeps its call, and parses to the same again.
 func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a","body":"x"}}`))
-	f.Add([]byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a/","headers":{"a":["b"]},"json":[1]},"callback":{"url":"http://b"},"context":1,"x":null}`))
+	f.Add([]byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a/","headers":{"a":["b"]},"json":[1]},` +
+		`"callback":{"url":"http://b"},"context":1,"x":null}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z","error":"dns","tookMs":5}],"deadLetter":{}}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
@@ -327,7 +336,7 @@ func accept(t *testing.T, content string) *envelope.Envelope {
 	return e
 }
 
-// filled makes an envelope of exactly size bytes, its body as long as needed.
+// filled returns an envelope of exactly size bytes.
 func filled(size int, members string) []byte {
 	const form = `{"asyncCaller":1,"call":{"url":"http://target.example/","body":"%s"}%s}`
 	empty := len(fmt.Sprintf(form, "", members))

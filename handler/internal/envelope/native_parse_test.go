@@ -95,8 +95,7 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
-// TestParseNamesTheMember: the sender reads only the error, so it must say where to look, and must not
-// repeat what may be a secret.
+// TestParseNamesTheMember checks that errors say where the mistake is, and do not quote anything that may be secret.
 func TestParseNamesTheMember(t *testing.T) {
 	inCall := func(members string) string { return `{"asyncCaller":1,"call":{"url":"http://a",` + members + `}}` }
 	with := func(members string) string { return `{"asyncCaller":1,"call":{"url":"http://a"},` + members + `}` }

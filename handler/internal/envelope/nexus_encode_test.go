@@ -13,10 +13,10 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// oddArrival has as many digits as a moment can have.
+// oddArrival has as many digits as a time can have.
 var oddArrival = arrival.Add(123456700 * time.Nanosecond)
 
-// fullMessages are messages that n characters make longer, to be filled to the brim.
+// fullMessages return messages that n characters make longer.
 var fullMessages = map[string]func(n int) string{
 	"all_members": func(n int) string { return nexusMessage(plainCall, padding(n)) },
 	"only_raw_request": func(n int) string {
@@ -27,7 +27,8 @@ var fullMessages = map[string]func(n int) string{
 			`"LatestResponse":null,"DeadlineAt":null,"NextAttemptAt":null,"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
 	},
 	"shortest_values": func(n int) string {
-		return `{"Attempts":0,"CreatedAt":"2026-01-31T11:00:00","DeadlineAt":"2026-02-07T11:00:00","RawRequest":{"Id":"r","CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
+		return `{"Attempts":0,"CreatedAt":"2026-01-31T11:00:00","DeadlineAt":"2026-02-07T11:00:00",` +
+			`"RawRequest":{"Id":"r","CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
 	},
 	"long_body": func(n int) string {
 		return nexusMessage("POST /orders HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\n"+strings.Repeat("b", n), "")
@@ -64,11 +65,11 @@ var fullMessages = map[string]func(n int) string{
 	},
 }
 
-// padding makes RawRequest longer.
+// padding returns a member that makes RawRequest n characters longer.
 func padding(n int) string { return `,"Title":"` + strings.Repeat("t", n) + `"` }
 
-// TestNexusSizeGuarantee: whatever was accepted goes through reschedules, into a dead letter, back again and
-// into a callback, with its RawRequest unchanged, however full the message is.
+// TestNexusSizeGuarantee checks that an accepted envelope can be rescheduled, dead-lettered, moved back and reported, with
+// its RawRequest unchanged, however full the message is.
 func TestNexusSizeGuarantee(t *testing.T) {
 	for name, message := range fullMessages {
 		t.Run(name, func(t *testing.T) {
@@ -100,8 +101,8 @@ func arrive(content string) (*envelope.Envelope, error) {
 	return e, e.Accept(oddArrival, "0f8fad5b-d9cb-469f-a165-70867728950e", limit)
 }
 
-// liveAndDie makes so many attempts of an envelope, each arriving as the one before was rescheduled, and
-// ends some of them in each way.
+// liveAndDie makes attempts; each begins with the content that the one before rescheduled. It ends the first and the last in
+// every way.
 func liveAndDie(t *testing.T, content string, spare, attempts int) {
 	t.Helper()
 	raw := memberOf(t, content, "RawRequest")
@@ -120,14 +121,15 @@ func liveAndDie(t *testing.T, content string, spare, attempts int) {
 	}
 }
 
-// die writes the envelope's dead letter and its callback.
+// die writes and checks the envelope's dead letter and its callback.
 func die(t *testing.T, e *envelope.Envelope, raw string, spare int) {
 	t.Helper()
 	dead, err := e.DeadLettered(envelope.DeadLetter{
 		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("d", 5000), Queue: "async-caller-10", Attempts: e.Attempts,
 	}, limit)
-	if back := mustArrive(t, spare, string(dead.Bytes), err); back.Attempts != 0 || !back.CreatedAt.Equal(oddArrival) || !back.Deadline.IsZero() || back.Latest != nil {
-		t.Fatalf("spare %d: what was moved back does not start again: %+v", spare, back.State)
+	back := mustArrive(t, spare, string(dead.Bytes), err)
+	if back.Attempts != 0 || !back.CreatedAt.Equal(oddArrival) || !back.Deadline.IsZero() || back.Latest != nil {
+		t.Fatalf("spare %d: an envelope that was moved back does not start again: %+v", spare, back.State)
 	}
 	if memberOf(t, string(dead.Bytes), "RawRequest") != raw || !strings.Contains(string(dead.Bytes), `"Reason":"temporary_status"`) {
 		t.Fatalf("spare %d: the dead letter is not complete", spare)
@@ -153,7 +155,7 @@ func mustArrive(t *testing.T, spare int, content string, err error) *envelope.En
 	return e
 }
 
-// nextState is the state after one more attempt, as large as it can be.
+// nextState returns the largest state after one more attempt.
 func nextState(e *envelope.Envelope, n int) envelope.State {
 	state := e.State
 	state.Attempts++
@@ -169,7 +171,7 @@ func nextState(e *envelope.Envelope, n int) envelope.State {
 	return state
 }
 
-// longMediaType has 127 characters on either side of its slash, the most that RFC 6838 allows.
+// longMediaType has the longest subtype that RFC 6838 allows.
 var longMediaType = "application/" + strings.Repeat("x", 127)
 
 func longReport() envelope.Report {
@@ -179,7 +181,7 @@ func longReport() envelope.Report {
 	}
 }
 
-// memberOf is the text of a member at the top of a message.
+// memberOf returns the text of a top-level member.
 func memberOf(t *testing.T, content, name string) string {
 	t.Helper()
 	_, behind, found := strings.Cut(content, `"`+name+`":`)
@@ -205,8 +207,8 @@ func TestNexusTooLargeSaysByHowMuch(t *testing.T) {
 	}
 }
 
-// TestNexusAnswerIsCut: a latest response that does not fit keeps its status and as much of the rest as
-// there is room for, and leaves room for what the C# side writes.
+// TestNexusAnswerIsCut checks that a latest response that does not fit keeps its status and as much of the rest as fits, and
+// leaves space for the C# side.
 func TestNexusAnswerIsCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		padding, headers int
@@ -232,7 +234,7 @@ func TestNexusAnswerIsCut(t *testing.T) {
 			}
 			again := accept(t, string(content.Bytes)).Latest
 			if content.LeftOut != c.leftOut || again == nil || again.Status != 503 || again.Header.Get("Content-Type") != "text/plain" {
-				t.Fatalf("left out %q, of the answer there is %v", content.LeftOut, again != nil)
+				t.Fatalf("left out %q, answer present: %v", content.LeftOut, again != nil)
 			}
 			if (again.Header.Get("X-Header-0") != "") != c.headersLeft || !strings.HasPrefix("body"+strings.Repeat("body", 16<<10), string(again.Body)) {
 				t.Errorf("headers %v, %d bytes of the body", len(again.Header), len(again.Body))
@@ -257,41 +259,7 @@ func TestNexusDeadLetterSaysWhy(t *testing.T) {
 	}
 }
 
-// TestNexusCallbackPayload: the payload is cut to the room there is, and not more.
-func TestNexusCallbackPayload(t *testing.T) {
-	e := accept(t, nexusMessage(plainCall, withCallback))
-	for name, c := range map[string]struct {
-		payload, want string
-		least         int
-	}{
-		"whole":       {payload: "text", want: "text"},
-		"not_utf8":    {payload: "a\xffb", want: "a\ufffdb"},
-		"not_in_xml":  {payload: "a\uffffb", want: "a\ufffdb"},
-		"long_ascii":  {payload: strings.Repeat("a", 100_000), least: limit*3/4 - 1500},
-		"long_quotes": {payload: strings.Repeat(`"`, 100_000), least: (limit*3/4 - 1500) / 2},
-		"long_emoji":  {payload: strings.Repeat("😀", 30_000), least: limit*3/4 - 1500},
-	} {
-		t.Run(name, func(t *testing.T) {
-			content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, MediaType: "text/plain", At: arrival}, limit)
-			if err != nil {
-				t.Fatal(err)
-			}
-			checkFits(t, content.Bytes, nil)
-			got := reportIn(t, content.Bytes)
-			if c.least == 0 && (got.Payload != c.want || content.LeftOut != "") {
-				t.Errorf("got %q, left out %q", got.Payload, content.LeftOut)
-			}
-			if c.least > 0 && (len(got.Payload) < c.least || !strings.HasPrefix(c.payload, got.Payload) || content.LeftOut != "the end of the payload") {
-				t.Errorf("%d bytes, left out %q", len(got.Payload), content.LeftOut)
-			}
-			if got.ID != "order-42" || got.StatusCode != 200 || got.PayloadMediaType != "text/plain" {
-				t.Errorf("report %+v", got)
-			}
-		})
-	}
-}
-
-// TestNexusCallbackIsTheSameTwice: the receiver can tell a callback that comes twice by its id.
+// TestNexusCallbackIsTheSameTwice checks that the receiver can recognize a duplicate callback by its id.
 func TestNexusCallbackIsTheSameTwice(t *testing.T) {
 	id := func(message string) string {
 		t.Helper()

@@ -13,14 +13,15 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// FuzzNexus: whatever is accepted can be rescheduled, keeps its RawRequest byte for byte, and parses to the
-// same again; its dead letter and its callback can be written and are envelopes. The parts that stand in
-// base64 are on their own, so that they are found by chance: {{callout}} and so on in the message.
+// FuzzNexus checks that every accepted envelope can be rescheduled, keeps its RawRequest byte for byte, and parses to the
+// same again, and that its dead letter and its callback are envelopes. The parts in base64 are parameters of their own, so that
+// the fuzzer can change them: {{callout}} and so on in the message.
 func FuzzNexus(f *testing.F) {
 	const (
 		members = `"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":2,"CreatedAt":"2026-01-31T12:00:00.1234567+01:00",` +
 			`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":"{{latest}}","DeadlineAt":"2026-02-07T11:00:00Z","NextAttemptAt":"2026-01-31T11:00:00",`
-		raw      = `"RawRequest":{"Id":"order-42","Title":"GET","Context":"{{context}}","CallOut":"{{callout}}","CallOutUriScheme":"http","CallBack":"{{callback}}","CallBackUriScheme":"https","Priority":3}`
+		raw = `"RawRequest":{"Id":"order-42","Title":"GET","Context":"{{context}}","CallOut":"{{callout}}","CallOutUriScheme":"http",` +
+			`"CallBack":"{{callback}}","CallBackUriScheme":"https","Priority":3}`
 		callback = "PUT //done HTTP/1.0\r\nx-own:  two  spaces\r\nContent-Length: 3\r\nHost: sender.example:8080\r\nExpires: -1\r\n\r\nold"
 		latest   = "HTTP/1.1 504 Gateway Time-out\r\nServer: Apache/2.4.6, (CentOS)\r\nExpires: -1\r\n\r\ntoo late"
 	)
@@ -29,12 +30,15 @@ func FuzzNexus(f *testing.F) {
 	}
 	add(`{`+members+raw+`}`, "POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\nhello\r\n\r\nthere")
 	add(`{`+raw+`}`, plainCall)
-	add(`{"RawRequest":{"CallOut":"{{callout}}"}}`, "GET /%e5? HTTP/1.1\r\nAccept: a, b\r\nCookie: a\r\nCookie: b\r\nhost: [::1]:80\r\nTransfer-Encoding: chunked\r\n\r\n")
-	add(`{"rawRequest":{"id":"r","callout":"{{callout}}","Context":null},"attempts":1,"later":{"a": 1.0},"createdat":null,"deadlineAt":"0001-01-01T00:00:00"}`, plainCall)
+	add(`{"RawRequest":{"CallOut":"{{callout}}"}}`, "GET /%e5? HTTP/1.1\r\nAccept: a, b\r\nCookie: a\r\nCookie: b\r\n"+
+		"host: [::1]:80\r\nTransfer-Encoding: chunked\r\n\r\n")
+	add(`{"rawRequest":{"id":"r","callout":"{{callout}}","Context":null},"attempts":1,`+
+		`"later":{"a": 1.0},"createdat":null,"deadlineAt":"0001-01-01T00:00:00"}`, plainCall)
 	add(`{`+members+raw+`,"Trail":[{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":5}],"DeadLetter":{"Reason":"expired"}}`, plainCall)
 	f.Fuzz(func(t *testing.T, message string, callOut, callBack, context, latest []byte) {
 		in := base64.StdEncoding.EncodeToString
-		content := []byte(strings.NewReplacer("{{callout}}", in(callOut), "{{callback}}", in(callBack), "{{context}}", in(context), "{{latest}}", in(latest)).Replace(message))
+		replacer := strings.NewReplacer("{{callout}}", in(callOut), "{{callback}}", in(callBack), "{{context}}", in(context), "{{latest}}", in(latest))
+		content := []byte(replacer.Replace(message))
 		if len(content) > limit {
 			return
 		}
@@ -66,13 +70,13 @@ func FuzzNexus(f *testing.F) {
 	})
 }
 
-// checkSameEnvelope checks that what was rescheduled without a call is the same envelope, and returns it.
+// checkSameEnvelope checks that a reschedule without a call leaves the envelope unchanged, and returns the successor.
 func checkSameEnvelope(t *testing.T, e *envelope.Envelope, came, content []byte) *envelope.Envelope {
 	t.Helper()
 	again := checkSameCall(t, e, came, content)
 	options := cmp.Options{
 		cmpopts.IgnoreUnexported(envelope.Envelope{}),
-		cmpopts.IgnoreFields(envelope.State{}, "Trail"), // moments within it are cut to milliseconds
+		cmpopts.IgnoreFields(envelope.State{}, "Trail"), // its times are cut to milliseconds
 		cmpopts.IgnoreFields(envelope.Attempt{}, "At"),
 		cmpopts.EquateEmpty(),
 	}
@@ -85,7 +89,7 @@ func checkSameEnvelope(t *testing.T, e *envelope.Envelope, came, content []byte)
 	return again
 }
 
-// checkSameCall checks that what was written is the same call, and returns it as it arrives.
+// checkSameCall checks that the content has the same call, and returns its envelope.
 func checkSameCall(t *testing.T, e *envelope.Envelope, came, content []byte) *envelope.Envelope {
 	t.Helper()
 	if len(content) > limit {
@@ -110,12 +114,14 @@ func checkSameCall(t *testing.T, e *envelope.Envelope, came, content []byte) *en
 // checkEnds checks the dead letter and the callback.
 func checkEnds(t *testing.T, e *envelope.Envelope, came []byte) {
 	t.Helper()
-	dead, err := e.DeadLettered(envelope.DeadLetter{At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("\"", 400), Queue: "async-caller-10", Attempts: e.Attempts}, limit)
+	dead, err := e.DeadLettered(envelope.DeadLetter{
+		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("\"", 400), Queue: "async-caller-10", Attempts: e.Attempts,
+	}, limit)
 	if err != nil {
 		t.Fatalf("accepted, but no dead letter can be written: %v", err)
 	}
 	if back := checkSameCall(t, e, came, dead.Bytes); back.Attempts != 0 || back.Trail != nil || !back.CreatedAt.Equal(oddArrival) {
-		t.Fatalf("what was moved back does not start again: %+v", back.State)
+		t.Fatalf("an envelope that was moved back does not start again: %+v", back.State)
 	}
 	if e.Callback == nil {
 		return
@@ -133,7 +139,7 @@ func checkEnds(t *testing.T, e *envelope.Envelope, came []byte) {
 	}
 }
 
-// rawRequestIn is the text of the member RawRequest, whatever its letter case.
+// rawRequestIn returns the text of the member RawRequest, in any letter case.
 func rawRequestIn(t *testing.T, content []byte) json.RawMessage {
 	t.Helper()
 	var message struct{ RawRequest json.RawMessage }

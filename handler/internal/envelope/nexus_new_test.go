@@ -15,7 +15,7 @@ var (
 	nextDeadline = arrival.Add(7 * 24 * time.Hour)
 )
 
-// TestToNexus: what a native envelope becomes is written as the C# SDK writes it.
+// TestToNexus checks that the message is the one that the C# SDK would write.
 func TestToNexus(t *testing.T) {
 	native := accept(t, `{"asyncCaller":1,"requestId":"order-42","priority":3,"notBefore":"2026-01-31T13:00:00Z","context":{"k":1},
 		"call":{"url":"https://target.example:8443/a%2Fb?x=1+2","headers":{"x-one":"å","Accept":["a","b"]},"json":{"a":1}},
@@ -27,14 +27,16 @@ func TestToNexus(t *testing.T) {
 	want := `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,"CreatedAt":"2026-01-31T12:00:00+00:00",` +
 		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"2026-01-31T13:00:00+00:00",` +
 		`"RawRequest":{"Id":"order-42","Title":"POST https://target.example:8443/a%2Fb?x=1+2 (order-42)","Context":"` + inBase64(`{"k":1}`) + `",` +
-		`"CallOut":"` + inBase64("POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\nX-One: å\r\nContent-Type: application/json\r\n\r\n"+`{"a":1}`) + `",` +
-		`"CallOutUriScheme":"https","CallBack":"` + inBase64("PUT /done?y HTTP/1.1\r\nHost: sender.example\r\nX-Own: 1\r\n\r\n") + `","CallBackUriScheme":"http","Priority":3}}`
+		`"CallOut":"` + inBase64("POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\n"+
+		"X-One: å\r\nContent-Type: application/json\r\n\r\n"+`{"a":1}`) + `",` +
+		`"CallOutUriScheme":"https","CallBack":"` + inBase64("PUT /done?y HTTP/1.1\r\nHost: sender.example\r\nX-Own: 1\r\n\r\n") +
+		`","CallBackUriScheme":"http","Priority":3}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)
 	}
 }
 
-func TestToNexusWithoutAnything(t *testing.T) {
+func TestToNexusMinimal(t *testing.T) {
 	got, err := accept(t, `{"asyncCaller":1,"call":{"url":"http://target.example"}}`).ToNexus(envelope.Tenant{}, nextDeadline)
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +51,7 @@ func TestToNexusWithoutAnything(t *testing.T) {
 	}
 }
 
-// TestToNexusIsTheSameCall: what was written is the same call for those who read it.
+// TestToNexusIsTheSameCall checks that the message has the same call.
 func TestToNexusIsTheSameCall(t *testing.T) {
 	for name, call := range map[string]string{
 		"get":            `{"url":"http://target.example/"}`,
@@ -92,7 +94,7 @@ func TestToNexusIsTheSameCall(t *testing.T) {
 	}
 }
 
-// sameURL: the scheme's letter case and an empty path make no difference.
+// sameURL compares URLs without the letter case of the scheme, and treats an empty path as /.
 func sameURL(a, b string) bool {
 	normal := func(u string) string {
 		u = strings.Replace(u, "HTTPS:", "https:", 1)
@@ -110,6 +112,8 @@ func TestToNexusRefuses(t *testing.T) {
 		"tried_before":        {message(plain, `,"attempts":1`), "attempts: "},
 		"unknown_member":      {message(plain, `,"mine":"C4nary"`), "mine: "},
 		"timeout":             {message(`{"url":"http://target.example/","timeout":"30s"}`, ""), "call.timeout: "},
+		"unknown_in_call":     {message(`{"url":"http://target.example/","later":1}`, ""), "call.later: "},
+		"unknown_in_callback": {message(plain, `,"callback":{"url":"http://sender.example/","later":1}`), "callback.later: "},
 		"other_host":          {message(`{"url":"http://target.example/","headers":{"Host":"C4nary.example"}}`, ""), "call.headers.Host: "},
 		"user":                {message(`{"url":"http://u:C4nary@target.example/"}`, ""), "call.url: "},
 		"callback_other_host": {message(plain, `,"callback":{"url":"http://sender.example/","headers":{"Host":"C4nary.example"}}`), "callback.headers.Host: "},
@@ -121,23 +125,11 @@ func TestToNexusRefuses(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, c.want)
 			}
 			if strings.Contains(err.Error(), "C4nary") {
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error contains a secret: %v", err)
 			}
 		})
 	}
 	if _, err := accept(t, nexusMessage(plainCall, "")).ToNexus(tenant, nextDeadline); err == nil {
-		t.Error("a Nexus message became one again")
-	}
-}
-
-// TestToNexusRefusesUnknownMembersWithin: what nobody knows is refused within the call as it is beside it.
-func TestToNexusRefusesUnknownMembersWithin(t *testing.T) {
-	for content, want := range map[string]string{
-		`{"asyncCaller":1,"call":{"url":"http://a","later":1}}`:                               "call.later: ",
-		`{"asyncCaller":1,"call":{"url":"http://a"},"callback":{"url":"http://b","later":1}}`: "callback.later: ",
-	} {
-		if _, err := accept(t, content).ToNexus(tenant, nextDeadline); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("got %v, want %q", err, want)
-		}
+		t.Error("a Nexus envelope was converted again")
 	}
 }

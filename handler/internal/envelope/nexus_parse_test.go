@@ -22,7 +22,7 @@ var withCallback = `,"CallBack":"` + inBase64("POST /done HTTP/1.1\r\nHost: send
 
 func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// nexusMessage is a message with this CallOut and, if given, more members of RawRequest.
+// nexusMessage returns a message with this CallOut and more members of RawRequest.
 func nexusMessage(callOut, more string) string {
 	return `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,` +
 		`"CreatedAt":"2026-01-31T11:00:00+00:00","LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,` +
@@ -36,7 +36,8 @@ func TestNexusParse(t *testing.T) {
 		inBase64("HTTP/1.1 504 Gateway Time-out\r\nServer: a, b\r\nExpires: -1\r\n\r\ntoo late") + `",
 		"DeadlineAt":"2026-02-02T11:00:00","NextAttemptAt":"2026-01-31T12:00:00+00:00",
 		"RawRequest":{"Id":"order-42","Title":"t","Context":"` + inBase64(`{"k": [1]}`) + `",
-		"CallOut":"` + inBase64("PUT /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\nCookie: c=1\r\nCookie: d=2\r\nContent-Type: text/plain\r\n\r\nhello") + `",
+		"CallOut":"` + inBase64("PUT /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\n"+
+		"Cookie: c=1\r\nCookie: d=2\r\nContent-Type: text/plain\r\n\r\nhello") + `",
 		"CallOutUriScheme":"HTTPS","CallBack":"` + inBase64("POST /done HTTP/1.1\r\nHost: sender.example\r\n\r\n") + `","CallBackUriScheme":"","Priority":10},
 		"Trail":[{"At":"2026-01-31T11:30:00Z","Status":504,"TookMs":20}]}`))
 	if err != nil {
@@ -90,7 +91,7 @@ func TestNexusScheme(t *testing.T) {
 	}
 }
 
-// TestNexusContext: what is no JSON is handed back as text, because it must not keep the call from being made.
+// TestNexusContext checks that a context that is not JSON is returned as text, because it must not prevent the call.
 func TestNexusContext(t *testing.T) {
 	for name, c := range map[string]struct{ content, want string }{
 		"object":   {`{"a" : 1.0}`, `{"a" : 1.0}`},
@@ -125,9 +126,10 @@ type report struct {
 	StatusCode       int
 	Payload          string
 	PayloadMediaType string
+	PayloadTruncated bool
 }
 
-// reportIn is the body of the callback that a message holds.
+// reportIn returns the body of the callback that a message holds.
 func reportIn(t *testing.T, content []byte) report {
 	t.Helper()
 	var body report
@@ -137,7 +139,7 @@ func reportIn(t *testing.T, content []byte) report {
 	return body
 }
 
-// TestNexusRequestID: an id that no header can hold is represented by another one, always the same.
+// TestNexusRequestID checks that an id that no header can hold is replaced by another one, always the same.
 func TestNexusRequestID(t *testing.T) {
 	parse := func(id string) *envelope.Envelope {
 		return accept(t, strings.Replace(nexusMessage(plainCall, ""), `"Id":"order-42"`, `"Id":`+id, 1))
@@ -157,7 +159,8 @@ func TestNexusRequestID(t *testing.T) {
 	}
 }
 
-// TestNexusNamesTheMember: errors say where, and never what; C4nary stands in everything that may be secret.
+// TestNexusNamesTheMember checks that errors say where the mistake is, and never contain C4nary, which is in every value that
+// may be secret.
 func TestNexusNamesTheMember(t *testing.T) {
 	message := func(callOut string) string { return nexusMessage(callOut, `,"Title":"C4nary"`) }
 	request := func(line string, headers ...string) string {
@@ -245,7 +248,7 @@ func TestNexusNamesTheMember(t *testing.T) {
 				t.Errorf("got %q, want %q", text, c.want)
 			}
 			if strings.Contains(err.Error(), "C4nary") {
-				t.Errorf("the error tells a secret: %v", err)
+				t.Errorf("the error contains a secret: %v", err)
 			}
 		})
 	}

@@ -197,14 +197,12 @@ func newSyntaxError(text []byte, offset int, problem string) *SyntaxError {
 
 // invalidAt returns the index at which a text stops being UTF-8.
 func invalidAt(text []byte) int {
-	at := 0
-	for {
-		r, size := utf8.DecodeRune(text[at:])
-		if r == utf8.RuneError && size <= 1 {
+	for at, r := range string(text) {
+		if r == utf8.RuneError && !bytes.HasPrefix(text[at:], []byte("\ufffd")) {
 			return at
 		}
-		at += size
 	}
+	return len(text)
 }
 
 // Printable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes. A

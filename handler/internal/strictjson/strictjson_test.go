@@ -260,11 +260,11 @@ func TestIn(t *testing.T) {
 		err  error
 		want string
 	}{
-		"one_member":      {strictjson.In("url", cause), "url: want a string"},
-		"nested":          {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
-		"element":         {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)), "trail[12]: want a string"},
-		"inside_element":  {strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))), "trail[0].at: want a string"},
-		"element_of_call": {strictjson.In("call", strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause)))), "call.headers.X[1]: want a string"},
+		"one_member":     {strictjson.In("url", cause), "url: want a string"},
+		"nested":         {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
+		"element":        {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)), "trail[12]: want a string"},
+		"inside_element": {strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))), "trail[0].at: want a string"},
+		"inside_object":  {strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause))), "headers.X[1]: want a string"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -105,7 +105,9 @@ func TestNumber(t *testing.T) {
 			}
 		})
 	}
-	refused := map[string]string{"1e309": "too large", "-1e999": "too large", `"1"`: "not a string", "true": "not a boolean", "null": "not null", "[]": "not an array"}
+	refused := map[string]string{
+		"1e309": "too large", "-1e999": "too large", `"1"`: "not a string", "true": "not a boolean", "null": "not null", "[]": "not an array",
+	}
 	for value, want := range refused {
 		t.Run(value, func(t *testing.T) {
 			if got, err := strictjson.Number([]byte(value)); err == nil || !strings.Contains(err.Error(), want) {

@@ -19,7 +19,7 @@ func FuzzAppendString(f *testing.F) {
 		literal, ok := strings.CutPrefix(got, before)
 		var read string
 		if err := json.Unmarshal([]byte(literal), &read); !ok || err != nil || read != asJSON(t, text) {
-			t.Errorf("%q behind %q is %q, which reads as %q: %v", text, before, got, read, err)
+			t.Errorf("%q after %q is %q, which reads as %q: %v", text, before, got, read, err)
 		}
 		if strings.ContainsAny(literal, "\n\r") {
 			t.Errorf("%q holds a line break", literal)
