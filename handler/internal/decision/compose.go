@@ -25,9 +25,8 @@ type Write struct {
 	Problem error
 }
 
-// Compose returns the message that settling a decision writes. The name is that of the queue which the
-// original came from.
-func Compose(in Intake, d Decision, name string, now time.Time) Write {
+// Compose returns the message that settling a decision writes. The name is that of the original's queue.
+func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write {
 	w := Write{Action: d.Action}
 	var content envelope.Content
 	switch d.Action {
@@ -36,17 +35,9 @@ func Compose(in Intake, d Decision, name string, now time.Time) Write {
 		content, w.Problem = in.Envelope.WithState(d.State).Successor(in.Limit)
 	case Callback:
 		w.Queue = name
-		content, w.Problem = in.Envelope.CallbackWith(d.Report(now), in.Limit)
+		content, w.Problem = in.Envelope.CallbackWith(r.Report(d, now), in.Limit)
 	case DeadLetter:
-		var ok bool
-		switch w.Queue, ok = queue.PoisonName(name); {
-		case !ok:
-			w.Problem = fmt.Errorf("there is no poison queue for %q", name)
-		case in.Envelope == nil: // not an envelope: the dead letter is the original, unchanged
-			content.Bytes = in.Content
-		default:
-			content, w.Problem = in.Envelope.WithState(d.State).DeadLettered(d.deadLetter(name, now), in.Limit)
-		}
+		w.Queue, content, w.Problem = in.deadLetter(d, name, now)
 	case Finish, Drop, Fault:
 	case Call:
 		w.Problem = fmt.Errorf("%s does not end a message", Call)
@@ -55,24 +46,33 @@ func Compose(in Intake, d Decision, name string, now time.Time) Write {
 	return w
 }
 
-// Report returns the callback's report to the sender: the latest response.
-func (d Decision) Report(now time.Time) envelope.Report {
+// deadLetter returns the name of the poison queue and the envelope with the reason, or the original content if
+// that is not an envelope.
+func (in Intake) deadLetter(d Decision, name string, now time.Time) (poison string, content envelope.Content, err error) {
+	poison, ok := queue.PoisonName(name)
+	switch {
+	case !ok:
+		return poison, content, fmt.Errorf("there is no poison queue for %q", name)
+	case in.Envelope == nil:
+		return poison, envelope.Content{Bytes: in.Content}, nil
+	}
+	content, err = in.Envelope.WithState(d.State).DeadLettered(envelope.DeadLetter{
+		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: name, Attempts: d.State.Attempts,
+	}, in.Limit)
+	return poison, content, err
+}
+
+// Report returns the callback's report to the sender: the latest response, or 504 if there was none.
+func (r Rules) Report(d Decision, now time.Time) envelope.Report {
 	report := envelope.Report{
 		Status:   cmp.Or(d.Status, http.StatusGatewayTimeout),
 		Attempts: d.State.Attempts,
 		Reason:   string(d.Reason),
 		At:       now,
-		Deadline: d.CallbackDeadline,
+		Deadline: now.Add(r.Expiration),
 	}
 	if latest := d.State.Latest; latest != nil {
 		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), latest.Truncated
 	}
 	return report
-}
-
-// deadLetter returns the reason that a dead letter states.
-func (d Decision) deadLetter(queueName string, now time.Time) envelope.DeadLetter {
-	return envelope.DeadLetter{
-		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: queueName, Attempts: d.State.Attempts,
-	}
 }

@@ -203,7 +203,7 @@ func TestReportTellsTheSender(t *testing.T) {
 	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"), Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true}
 	d := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
 	want := envelope.Report{Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected", At: now, Deadline: now.Add(rules().Expiration)}
-	if diff := cmp.Diff(want, d.Report(now)); diff != "" {
+	if diff := cmp.Diff(want, rules().Report(d, now)); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }
@@ -216,14 +216,14 @@ func TestLatestAnswer(t *testing.T) {
 	second := rules().AfterCall(in, decision.Outcome{Failure: decision.FailureDNS}, now, now, 0)
 	in.Envelope = in.Envelope.WithState(second.State)
 	last := rules().BeforeCall(in, now.Add(rules().Expiration))
-	if got := last.Report(now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
+	if got := rules().Report(last, now); got.Status != 503 || got.Payload != "busy" || got.Reason != "expired" {
 		t.Errorf("the sender is told %+v", got)
 	}
 }
 
 func TestReportWithoutAnyAnswerIs504(t *testing.T) {
 	d := decide(t, rules(), fmt.Sprintf(plain, past+withCallback), decision.Outcome{}, 0)
-	if got := d.Report(now).Status; got != 504 {
+	if got := rules().Report(d, now).Status; got != 504 {
 		t.Errorf("status %d, want 504", got)
 	}
 }

@@ -1,5 +1,8 @@
-// Package decision says what becomes of a message: the settlement table as pure functions. Values in,
-// a decision out; the clock and the random number are arguments, nothing is written here.
+// Package decision decides what happens to a message: the settlement table as pure functions. The clock and the
+// random number are arguments, and nothing is written here.
+//
+// [Rules.Open] opens a message, [Rules.BeforeCall] decides about it on arrival, [Rules.AfterCall] decides after
+// its call, and [Rules.Compose] returns the message that settling the decision writes.
 package decision
 
 import (
@@ -10,15 +13,15 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// Outcome is what came of a call.
+// Outcome is the outcome of a call.
 type Outcome struct {
-	// Failure is why there was no answer that counts, or empty when the target answered.
+	// Failure is why there is no usable response; empty if the target responded.
 	Failure Failure
-	// Status is the target's answer, or 0 when there was none.
+	// Status is the status of the response, or 0 if there was none.
 	Status int
-	// Header is the answer's; nil when there was none.
+	// Header is the header of the response, or nil if there was none.
 	Header http.Header
-	// Body is the beginning of the answer's body; Truncated says that there was more.
+	// Body is the beginning of the response body. Truncated says that the body was longer.
 	Body      []byte
 	Truncated bool
 	// Detail explains a failure in a few words, without URL, headers or bodies.
@@ -27,7 +30,10 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// Answer is what the target answered, or nil when it did not.
+// Delivered reports whether the target accepted the call: it responded with 2xx.
+func (o Outcome) Delivered() bool { return o.Failure == "" && o.Status/100 == 2 }
+
+// Answer returns the target's response, or nil if there was none.
 func (o Outcome) Answer() *envelope.Answer {
 	if o.Status == 0 {
 		return nil
@@ -35,32 +41,60 @@ func (o Outcome) Answer() *envelope.Answer {
 	return &envelope.Answer{Status: o.Status, Header: o.Header, Body: o.Body, Truncated: o.Truncated}
 }
 
-// Failure is a way for a call to end without an answer that counts. It is a closed set, and the words
-// appear in logs as reasons.
+// attempt returns the trail's entry about the call.
+func (o Outcome) attempt(started time.Time) envelope.Attempt {
+	a := envelope.Attempt{At: started, Status: o.Status, Took: o.Took}
+	if o.Failure != "" {
+		a.Error = o.describe()
+	}
+	return a
+}
+
+// describe summarizes the outcome in a few words.
+func (o Outcome) describe() string {
+	switch {
+	case o.Failure == "":
+		return "answered " + strconv.Itoa(o.Status)
+	case o.Detail == "":
+		return string(o.Failure)
+	}
+	return string(o.Failure) + ": " + o.Detail
+}
+
+// reason returns the failure or, if the target responded, the given reason.
+func (o Outcome) reason(responded Reason) Reason {
+	if o.Failure != "" {
+		return Reason(o.Failure)
+	}
+	return responded
+}
+
+// Failure is a way for a call to end without a usable response. It is a closed set; the values appear in logs as
+// reasons.
 type Failure string
 
-// The failures. All but the last four may pass, so they are tried again.
+// The failures. The first five are temporary, the last four permanent.
 const (
-	// FailureTimeout: no answer within the call's time, or connecting took too long.
+	// FailureTimeout: the target did not respond in time, or connecting took too long.
 	FailureTimeout Failure = "timeout"
 	// FailureDNS: the target's name could not be resolved.
 	FailureDNS Failure = "dns"
 	// FailureConnect: the target refused the connection or could not be reached.
 	FailureConnect Failure = "connect"
-	// FailureTLS: the TLS handshake was broken off.
+	// FailureTLS: the TLS handshake broke.
 	FailureTLS Failure = "tls"
-	// FailureConnection: the connection broke before the answer was there, or the answer was not HTTP.
+	// FailureConnection: the connection broke before the response was complete, or the response was not HTTP.
 	FailureConnection Failure = "connection"
 	// FailureInterrupted: the handler is stopping; the target is not to blame.
 	FailureInterrupted Failure = "interrupted"
-	// FailureRedirected: the target pointed elsewhere and the call must not follow.
+	// FailureRedirected: the target redirected the call in a way that must not be followed.
 	FailureRedirected Failure = "redirected"
 	// FailureCertificate: the target's certificate is not trusted.
 	FailureCertificate Failure = "certificate"
 	// FailureBadURL: the URL, or one that the target redirected to, cannot be called.
 	FailureBadURL Failure = "bad_url"
-	// FailureTargetRefused: the operator's rules or ours forbid calling the target, or one that it
-	// redirected to. The detail tells which rule.
+	// FailureTargetRefused: a rule forbids calling the target, or one that it redirected to. The detail names
+	// the rule.
 	FailureTargetRefused Failure = "target_refused"
 )
 
@@ -76,53 +110,46 @@ func Failures() []Failure {
 type verdict int
 
 const (
-	delivered verdict = iota
+	undecided verdict = iota
+	delivered
 	temporary
 	permanent
 	interrupted
 )
 
-// Delivered reports whether the target took the call: it answered 2xx.
-func (o Outcome) Delivered() bool { return o.Failure == "" && o.Status/100 == 2 }
-
-// judgement is what an outcome means, and which rule says so.
+// judgement is a verdict and the rule that led to it.
 type judgement struct {
 	verdict verdict
 	rule    string
-	// ignored names what the target said that makes no sense.
-	ignored string
+	// ignored names the retry signals in the response that are invalid.
+	ignored []string
 }
 
-// judge applies the rules: what the target says itself beats its status.
+// judge applies the rules to an outcome. A retry signal in the response overrides its status.
 func (r Rules) judge(o Outcome) judgement {
 	switch o.Failure {
 	case "":
-		return r.judgeAnswer(o)
-	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection:
-		return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
+		return r.judgeResponse(o)
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
 	case FailureRedirected, FailureCertificate, FailureBadURL, FailureTargetRefused:
-		return judgement{verdict: permanent, rule: "never another answer: " + string(o.Failure)}
+		return judgement{verdict: permanent, rule: "permanent failure: " + string(o.Failure)}
+	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection:
 	}
-	return judgement{verdict: temporary, rule: "unknown failure: trying again loses nothing"}
+	return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 }
 
-func (r Rules) judgeAnswer(o Outcome) judgement {
+func (r Rules) judgeResponse(o Outcome) judgement {
 	if o.Delivered() {
 		return judgement{verdict: delivered, rule: "status 2xx"}
 	}
-	retry, says, source, ignored := o.signal()
-	j := judgement{verdict: permanent, rule: source, ignored: ignored}
-	if !says {
-		retry = r.Statuses.Temporary(o.Status)
-		j.rule = "status " + strconv.Itoa(o.Status) + " is permanent"
-		if retry {
-			j.rule = "status " + strconv.Itoa(o.Status) + " is temporary"
-		}
-	}
-	if retry {
-		j.verdict = temporary
+	j := o.retrySignal()
+	switch {
+	case j.verdict != undecided:
+	case r.Statuses.Temporary(o.Status):
+		j.verdict, j.rule = temporary, "status "+strconv.Itoa(o.Status)+" is temporary"
+	default:
+		j.verdict, j.rule = permanent, "status "+strconv.Itoa(o.Status)+" is permanent"
 	}
 	return j
 }

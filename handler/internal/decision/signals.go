@@ -9,32 +9,29 @@ import (
 	"time"
 )
 
-// What a target can say about trying again, besides its status. A signal says whether; pressure says
-// when.
 const (
-	retryHeader        = "X-Async-Caller-Retry"
-	problemMediaType   = "application/problem+json" // RFC 9457
-	maxWait            = 366 * 24 * time.Hour       // a target that asks for more means something else
-	epochSeconds       = 1_000_000_000              // a number of seconds above it is a moment (2001), not a wait
-	epochMilliseconds  = 1_000_000_000_000
-	pressureJitter     = 0.2
-	statusUnmistakable = http.StatusTooManyRequests
+	retryHeader      = "X-Async-Caller-Retry"
+	problemMediaType = "application/problem+json" // RFC 9457
+
+	maxAskedWait      = 366 * 24 * time.Hour // a longer wait is a mistake
+	askedWaitJitter   = 0.2
+	epochSeconds      = 1_000_000_000 // a larger number of seconds is a time since 1970, not a wait
+	epochMilliseconds = 1_000_000_000_000
 )
 
-// signal is an answer's own word on whether to try again, and where it stood; says is false for an
-// answer that says nothing. Ignored names a signal that means nothing.
-//
-// The order of precedence: the header X-Async-Caller-Retry, an RFC 9457 problem with the member
-// retryable, a Nexus error.
-func (o Outcome) signal() (retry, says bool, source, ignored string) {
-	switch value := o.Header.Get(retryHeader); strings.ToLower(strings.TrimSpace(value)) {
+// retrySignal returns what the response itself says about retrying; the verdict is undecided if it says nothing.
+// The order of precedence is: the header X-Async-Caller-Retry, the member retryable of an RFC 9457 problem, a
+// Nexus error.
+func (o Outcome) retrySignal() judgement {
+	var j judgement
+	switch strings.ToLower(strings.TrimSpace(o.Header.Get(retryHeader))) {
 	case "yes":
-		return true, true, "header " + retryHeader + ": yes", ""
+		return judgement{verdict: temporary, rule: "header " + retryHeader + ": yes"}
 	case "no":
-		return false, true, "header " + retryHeader + ": no", ""
+		return judgement{verdict: permanent, rule: "header " + retryHeader + ": no"}
 	case "":
 	default:
-		ignored = "header " + retryHeader + " is neither yes nor no"
+		j.ignored = []string{"header " + retryHeader + " is neither yes nor no"}
 	}
 	var body struct {
 		Retryable         *bool
@@ -42,84 +39,95 @@ func (o Outcome) signal() (retry, says bool, source, ignored string) {
 		IsRetryMeaningful *bool
 	}
 	if len(o.Body) == 0 || o.Truncated || json.Unmarshal(o.Body, &body) != nil {
-		return false, false, "", ignored
+		return j
 	}
-	if body.Retryable != nil && o.Answer().MediaType() == problemMediaType {
-		return *body.Retryable, true, fmt.Sprintf("problem body, retryable: %v", *body.Retryable), ignored
+	retryable, format := body.Retryable, "problem body, retryable: %v"
+	if retryable == nil || o.Answer().MediaType() != problemMediaType {
+		retryable, format = body.IsRetryMeaningful, "Nexus error body, IsRetryMeaningful: %v"
+		if body.Type == nil {
+			return j
+		}
 	}
-	if body.Type != nil && body.IsRetryMeaningful != nil {
-		return *body.IsRetryMeaningful, true, fmt.Sprintf("Nexus error body, IsRetryMeaningful: %v", *body.IsRetryMeaningful), ignored
+	if retryable != nil {
+		j.verdict, j.rule = permanent, fmt.Sprintf(format, *retryable)
+		if *retryable {
+			j.verdict = temporary
+		}
 	}
-	return false, false, "", ignored
+	return j
 }
 
-// pressure is how long the target wants to be left alone, from which header, and which headers make no
-// sense; zero when it does not say.
-//
-// Retry-After counts on every temporary answer. The rate limit headers stand on ordinary answers too, so
-// they count only when the limit is reached: status 429, or nothing remaining.
-func (o Outcome) pressure(now time.Time) (wait time.Duration, source string, ignored []string) {
-	consider := func(name string, parse func(string, time.Time) (time.Duration, bool)) {
-		value := o.Header.Get(name)
+// askedWait is the wait that a target asks for; zero if it does not ask.
+type askedWait struct {
+	wait   time.Duration
+	header string
+	// ignored names the headers whose values are invalid.
+	ignored []string
+}
+
+// askedWait reads the wait from the response. Retry-After counts on every temporary response. Rate limit headers
+// occur on ordinary responses as well, so they count only if the limit is reached.
+func (o Outcome) askedWait(now time.Time) askedWait {
+	var a askedWait
+	a.read(o.Header, now, retryAfter, "Retry-After")
+	if a.wait == 0 && o.limitReached() {
+		a.read(o.Header, now, reset, "RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset")
+	}
+	return a
+}
+
+// read keeps the longest wait among the named headers.
+func (a *askedWait) read(header http.Header, now time.Time, parse func(string, time.Time) float64, names ...string) {
+	for _, name := range names {
+		value := strings.TrimSpace(header.Get(name))
 		if value == "" {
-			return
+			continue
 		}
-		d, ok := parse(strings.TrimSpace(value), now)
-		switch {
-		case !ok:
-			ignored = append(ignored, "header "+name+" is no time to come")
-		case d > wait:
-			wait, source = d, name
+		seconds := parse(value, now)
+		if !(seconds >= 0 && seconds <= maxAskedWait.Seconds()) { // also if it is NaN
+			a.ignored = append(a.ignored, "header "+name+" is not a future time")
+			continue
+		}
+		if wait := time.Duration(seconds * float64(time.Second)); wait > a.wait {
+			a.wait, a.header = wait, name
 		}
 	}
-	consider("Retry-After", retryAfter)
-	if wait > 0 || !o.limitReached() {
-		return wait, source, ignored
-	}
-	for _, name := range []string{"RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset"} {
-		consider(name, reset)
-	}
-	return wait, source, ignored
 }
 
+// limitReached reports whether the target's rate limit is reached: nothing remains or, if no header says how much
+// remains, the status is 429.
 func (o Outcome) limitReached() bool {
 	for _, name := range []string{"RateLimit-Remaining", "X-RateLimit-Remaining", "X-Rate-Limit-Remaining"} {
 		if value := o.Header.Get(name); value != "" {
 			return strings.TrimSpace(value) == "0"
 		}
 	}
-	return o.Status == statusUnmistakable
+	return o.Status == http.StatusTooManyRequests
 }
 
-// retryAfter reads RFC 9110's Retry-After: whole seconds, or a date.
-func retryAfter(value string, now time.Time) (time.Duration, bool) {
+// retryAfter reads RFC 9110's Retry-After, whole seconds or a date, as seconds from now. It returns -1 if the
+// value is invalid.
+func retryAfter(value string, now time.Time) float64 {
 	if seconds, err := strconv.ParseInt(value, 10, 64); err == nil {
-		return sensible(float64(seconds))
+		return float64(seconds)
 	}
 	if at, err := http.ParseTime(value); err == nil {
-		return sensible(at.Sub(now).Seconds())
+		return at.Sub(now).Seconds()
 	}
-	return 0, false
+	return -1
 }
 
-// reset reads what is in use for rate limits: seconds from now, with or without a fraction, or a moment
-// as Unix seconds or milliseconds.
-func reset(value string, now time.Time) (time.Duration, bool) {
+// reset reads the common forms of rate limit headers as seconds from now: seconds with or without a fraction, or a
+// time as Unix seconds or milliseconds. It returns -1 if the value is invalid.
+func reset(value string, now time.Time) float64 {
 	number, err := strconv.ParseFloat(value, 64)
 	switch {
 	case err != nil:
-		return 0, false
+		return -1
 	case number >= epochMilliseconds:
-		number = number/1000 - float64(now.UnixMilli())/1000
+		return number/1000 - float64(now.UnixMilli())/1000
 	case number >= epochSeconds:
-		number -= float64(now.UnixMilli()) / 1000
+		return number - float64(now.UnixMilli())/1000
 	}
-	return sensible(number)
-}
-
-func sensible(seconds float64) (time.Duration, bool) {
-	if !(seconds >= 0 && seconds <= maxWait.Seconds()) { // NaN too
-		return 0, false
-	}
-	return time.Duration(seconds * float64(time.Second)), true
+	return number
 }

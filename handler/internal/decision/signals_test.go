@@ -158,7 +158,7 @@ func TestDefaultStatuses(t *testing.T) {
 	temporary := []int{404, 408, 423, 425, 429}
 	for status := 100; status < 1000; status++ {
 		want := slices.Contains(temporary, status) || (status >= 500 && status != 510 && status != 526)
-		if parsed.Temporary(status) != want || (decision.Statuses{}).Temporary(status) != want {
+		if parsed.Temporary(status) != want || decision.Statuses(nil).Temporary(status) != want {
 			t.Errorf("%d: want %v", status, want)
 		}
 	}

@@ -3,46 +3,56 @@ package decision
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 )
 
-// DefaultStatuses are the answers that may be others later, as Nexus Async Caller has them.
+// DefaultStatuses are the temporary statuses of Nexus Async Caller.
 const DefaultStatuses = "404,408,423,425,429,500-999,!510,!526"
 
-// Statuses says which answers of a target are temporary. The zero value is [DefaultStatuses].
-type Statuses struct {
-	included, excluded []statusRange
+// defaultStatuses is the set of [DefaultStatuses].
+var defaultStatuses, _ = ParseStatuses(DefaultStatuses)
+
+// Statuses is the set of response statuses that are temporary. Nil means [DefaultStatuses].
+type Statuses map[int]bool
+
+// Temporary reports whether a response with this status is temporary: a later attempt may succeed.
+func (s Statuses) Temporary(status int) bool {
+	if s == nil {
+		s = defaultStatuses
+	}
+	return s[status]
 }
 
-type statusRange struct{ from, to int }
-
-func (r statusRange) has(status int) bool { return r.from <= status && status <= r.to }
-
-// ParseStatuses reads a list of statuses and ranges, separated by commas: "404,500-599,!510". What
-// stands behind an exclamation mark is taken out, wherever it stands. 2xx cannot be temporary.
+// ParseStatuses reads a list of statuses and ranges, separated by commas: "404,500-599,!510". An exclamation mark
+// excludes a status or a range, regardless of the order. 2xx cannot be temporary.
 func ParseStatuses(text string) (Statuses, error) {
-	var s Statuses
+	included, excluded := Statuses{}, Statuses{}
 	var problems []error
 	for part := range strings.SplitSeq(text, ",") {
-		part, excluded := strings.CutPrefix(strings.TrimSpace(part), "!")
-		r, err := parseRange(part)
-		switch {
-		case err != nil:
+		part, exclude := strings.CutPrefix(strings.TrimSpace(part), "!")
+		from, to, err := parseRange(part)
+		if err != nil {
 			problems = append(problems, err)
-		case excluded:
-			s.excluded = append(s.excluded, r)
-		default:
-			s.included = append(s.included, r)
+			continue
+		}
+		set := included
+		if exclude {
+			set = excluded
+		}
+		for status := from; status <= to; status++ {
+			set[status] = true
 		}
 	}
-	if len(problems) == 0 && len(s.included) == 0 {
-		problems = append(problems, errors.New("no status is left to be temporary: nothing would ever be tried again"))
+	if len(problems) == 0 && len(included) == 0 {
+		problems = append(problems, errors.New("no status is temporary: no call would be retried"))
 	}
-	return s, errors.Join(problems...)
+	maps.DeleteFunc(included, func(status int, _ bool) bool { return excluded[status] })
+	return included, errors.Join(problems...)
 }
 
-func parseRange(text string) (statusRange, error) {
+func parseRange(text string) (from, to int, err error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
 		last = first
@@ -51,34 +61,9 @@ func parseRange(text string) (statusRange, error) {
 	to, errTo := strconv.Atoi(last)
 	switch {
 	case errFrom != nil || errTo != nil || from < 100 || to > 999 || from > to:
-		return statusRange{}, fmt.Errorf("%.20q: want a status such as 404 or a range such as 500-599, from 100 to 999", text)
+		return 0, 0, fmt.Errorf("%.20q: want a status such as 404 or a range such as 500-599, from 100 to 999", text)
 	case from < 300 && to >= 200:
-		return statusRange{}, fmt.Errorf("%.20q: 2xx means delivered and is never tried again", text)
+		return 0, 0, fmt.Errorf("%.20q: 2xx means delivered and is never retried", text)
 	}
-	return statusRange{from, to}, nil
-}
-
-// Temporary reports whether a target that answers with this status may answer otherwise later.
-func (s Statuses) Temporary(status int) bool {
-	if s.included == nil {
-		s = defaultStatuses()
-	}
-	for _, r := range s.excluded {
-		if r.has(status) {
-			return false
-		}
-	}
-	for _, r := range s.included {
-		if r.has(status) {
-			return true
-		}
-	}
-	return false
-}
-
-func defaultStatuses() Statuses {
-	return Statuses{
-		included: []statusRange{{404, 404}, {408, 408}, {423, 423}, {425, 425}, {429, 429}, {500, 999}},
-		excluded: []statusRange{{510, 510}, {526, 526}},
-	}
+	return from, to, nil
 }

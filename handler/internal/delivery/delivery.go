@@ -97,7 +97,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		result.Decision = d.Rules.AfterCall(in, outcome, arrived, settled, d.Jitter())
 		result.Attempt, result.Took = in.Envelope.Attempts+1, outcome.Took
 	}
-	write := decision.Compose(in, result.Decision, m.Queue, settled)
+	write := d.Rules.Compose(in, result.Decision, m.Queue, settled)
 	result.LeftOut = write.LeftOut
 	result.Reschedule, result.Err = d.Settler.Settle(ctx, write, m.Lease)
 	d.log(&m, &result)

@@ -102,7 +102,7 @@ type Write struct {
 func About(rules decision.Rules, q Question) Explanation {
 	in := rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
 	arrival := rules.BeforeCall(in, q.Now)
-	explanation := Explanation{Arrival: q.step(in, []decision.Decision{arrival}, q.Now)}
+	explanation := Explanation{Arrival: q.step(rules, in, []decision.Decision{arrival}, q.Now)}
 	if in.Envelope != nil {
 		explanation.Envelope = describe(rules, in, q)
 	}
@@ -129,10 +129,10 @@ func (q Question) afterCall(rules decision.Rules, in decision.Intake, started ti
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
 	extremes := []decision.Decision{shortest, brink(decide, longest), longest}
 	if !sameEnd(shortest, longest) {
-		other := q.step(in, extremes[2:], ended)
+		other := q.step(rules, in, extremes[2:], ended)
 		otherwise, extremes = &other, extremes[:2]
 	}
-	both := q.step(in, extremes, ended)
+	both := q.step(rules, in, extremes, ended)
 	return &both, otherwise
 }
 
@@ -154,12 +154,12 @@ func brink(decide func(float64) decision.Decision, highest decision.Decision) de
 }
 
 // step reports decisions that differ in their wait at most.
-func (q Question) step(in decision.Intake, extremes []decision.Decision, at time.Time) Step {
+func (q Question) step(rules decision.Rules, in decision.Intake, extremes []decision.Decision, at time.Time) Step {
 	d := extremes[0]
 	s := Step{
 		At: at, Action: d.Action, Reason: d.Reason, Detail: Printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
-		Write: q.write(in, extremes[len(extremes)-1], at),
+		Write: q.write(rules, in, extremes[len(extremes)-1], at),
 	}
 	if d.Action == decision.Reschedule {
 		s.Next = next(extremes, at)
@@ -186,8 +186,8 @@ func next(extremes []decision.Decision, now time.Time) *Next {
 }
 
 // write returns the message that settling the decision would write, or nil if there is none.
-func (q Question) write(in decision.Intake, d decision.Decision, now time.Time) *Write {
-	composed := decision.Compose(in, d, q.Queue, now)
+func (q Question) write(rules decision.Rules, in decision.Intake, d decision.Decision, now time.Time) *Write {
+	composed := rules.Compose(in, d, q.Queue, now)
 	if composed.Queue == "" && composed.Problem == nil || d.Action == decision.Call {
 		return nil
 	}

@@ -345,7 +345,7 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 		in.Envelope = e
 		for _, action := range []decision.Action{decision.Reschedule, decision.DeadLetter} {
 			store := newStore(t)
-			_, err := settle.New(store, queue.Base64).Settle(t.Context(), decision.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
+			_, err := settle.New(store, queue.Base64).Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))
 			}

@@ -141,7 +141,7 @@ func open(t *testing.T, content string, encoding queue.Encoding) decision.Intake
 // write composes what settling a decision about the content writes.
 func write(t *testing.T, content string, encoding queue.Encoding, d decision.Decision) decision.Write {
 	t.Helper()
-	return decision.Compose(open(t, content, encoding), d, main, now)
+	return decision.Rules{}.Compose(open(t, content, encoding), d, main, now)
 }
 
 // all is what stands on every queue, decoded.

@@ -164,7 +164,7 @@ func TestMalformedByteForByte(t *testing.T) {
 			store := newStore(t)
 			rules := decision.Rules{}
 			in := rules.Open([]byte(test.content), "message-1", test.encoding.MaxContentBytes(), now)
-			w := decision.Compose(in, rules.BeforeCall(in, now), main, now)
+			w := decision.Rules{}.Compose(in, rules.BeforeCall(in, now), main, now)
 			if _, err := settle.New(store, test.encoding).Settle(t.Context(), w, settle.Lease{}); err != nil {
 				t.Fatal(err)
 			}
@@ -251,7 +251,7 @@ func TestMaxContentBytes(t *testing.T) {
 func TestNoPoisonQueue(t *testing.T) {
 	for _, name := range []string{poison, strings.Repeat("q", 60)} {
 		store := newStore(t)
-		w := decision.Compose(open(t, content, queue.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
+		w := decision.Rules{}.Compose(open(t, content, queue.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
 		_, err := settle.New(store, queue.Base64).Settle(t.Context(), w, settle.Lease{})
 		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
 			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
@@ -272,7 +272,7 @@ func TestManyAtOnce(t *testing.T) {
 			if n%2 == 0 {
 				d.Action = decision.DeadLetter
 			}
-			if _, err := settler.Settle(t.Context(), decision.Compose(in, d, main, now), settle.Lease{}); err != nil {
+			if _, err := settler.Settle(t.Context(), decision.Rules{}.Compose(in, d, main, now), settle.Lease{}); err != nil {
 				t.Error(err)
 			}
 		})

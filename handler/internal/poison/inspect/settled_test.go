@@ -22,7 +22,7 @@ func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	if d.Action != decision.DeadLetter {
 		t.Fatalf("%+v is no dead letter but %s", outcome, d.Action)
 	}
-	w := decision.Compose(in, d, "async-caller", givenUp)
+	w := rules().Decision.Compose(in, d, "async-caller", givenUp)
 	if w.Problem != nil {
 		t.Fatal(w.Problem)
 	}
