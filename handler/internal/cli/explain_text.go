@@ -123,8 +123,8 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 		printLine(out, "  next attempt", "%s at the earliest, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
 		printLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
 	}
-	if n.Latest.Sub(at) > n.Longest {
-		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
+	if longest := time.Duration(n.Longest); n.Latest.Sub(at) > longest {
+		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(longest))
 	}
 }
 

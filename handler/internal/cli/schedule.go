@@ -95,13 +95,13 @@ func (o scheduleOptions) run(env Env) error {
 	if o.deadline == 0 {
 		o.deadline = a.rules.Expiration
 	}
-	var tables []explain.Timetable
+	var tables []explain.Schedule
 	var problems []error
 	for _, text := range policies {
 		policy, err := choosePolicy(a.rules, flag, text)
 		problems = append(problems, err)
 		if err == nil {
-			tables = append(tables, explain.Schedule(a.rules, policy, o.deadline))
+			tables = append(tables, explain.Simulate(a.rules, policy, o.deadline))
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
@@ -138,7 +138,7 @@ func choosePolicy(rules decision.Rules, flag, text string) (retry.Policy, error)
 }
 
 // printSchedules prints timetables side by side, one row per attempt.
-func printSchedules(out io.Writer, tables []explain.Timetable, rows int) {
+func printSchedules(out io.Writer, tables []explain.Schedule, rows int) {
 	longest := 0
 	for _, t := range tables {
 		fmt.Fprintln(out, headline(t))
@@ -159,8 +159,8 @@ func printSchedules(out io.Writer, tables []explain.Timetable, rows int) {
 	}
 }
 
-func headline(t explain.Timetable) string {
-	text := fmt.Sprintf("policy %s, deadline %s after creation", t.Policy, exactly(t.Deadline))
+func headline(t explain.Schedule) string {
+	text := fmt.Sprintf("policy %s, deadline %s after creation", t.Policy, exactly(time.Duration(t.Deadline)))
 	if t.MaxAttempts > 0 {
 		text += fmt.Sprintf(", at most %d attempts", t.MaxAttempts)
 	}
@@ -176,7 +176,7 @@ const (
 	sideColumns = "  %-22.22s %-22s"
 )
 
-func columnTitles(tables []explain.Timetable) string {
+func columnTitles(tables []explain.Schedule) string {
 	if len(tables) == 1 {
 		return "     n" + fmt.Sprintf(oneColumns, "delay", "since the first call", "until the deadline")
 	}
@@ -188,7 +188,7 @@ func columnTitles(tables []explain.Timetable) string {
 }
 
 // attemptRow returns the row of attempt i, counted from 0.
-func attemptRow(tables []explain.Timetable, i int) string {
+func attemptRow(tables []explain.Schedule, i int) string {
 	row := fmt.Sprintf("%6d", i+1)
 	if len(tables) == 1 {
 		a, delay := tables[0].Attempts[i], "-"
@@ -208,17 +208,17 @@ func attemptRow(tables []explain.Timetable, i int) string {
 	return strings.TrimRight(row, " ")
 }
 
-func printTotals(out io.Writer, t explain.Timetable) {
+func printTotals(out io.Writer, t explain.Schedule) {
 	fmt.Fprintf(out, "%s: %s with the longest delays, %s with the shortest\n", t.Policy, attemptCount(t.Longest), attemptCount(t.Shortest))
 	last := func(kind string, r explain.Run) {
-		end := exactly(t.Deadline-r.Last) + " before the deadline"
+		end := exactly(time.Duration(t.Deadline-r.Last)) + " before the deadline"
 		switch r.Reason {
 		case decision.Exhausted:
 			end = "the policy allows no more"
 		case "":
 			end = "followed by more that are not counted"
 		}
-		fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(r.Last), end)
+		fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(time.Duration(r.Last)), end)
 	}
 	last("longest", t.Longest)
 	last("shortest", t.Shortest)
@@ -235,9 +235,9 @@ func attemptCount(r explain.Run) string {
 }
 
 // plot draws when an attempt may be made between the first call and the deadline, on a logarithmic scale.
-func plot(a explain.Attempt, deadline time.Duration, width int) string {
-	at := func(d time.Duration) int {
-		share := math.Log1p(d.Seconds()) / math.Log1p(deadline.Seconds())
+func plot(a explain.Attempt, deadline explain.Seconds, width int) string {
+	at := func(s explain.Seconds) int {
+		share := math.Log1p(time.Duration(s).Seconds()) / math.Log1p(time.Duration(deadline).Seconds())
 		return min(int(share*float64(width-1)+0.5), width-1)
 	}
 	from, to := at(a.Earliest), at(a.Latest)
@@ -249,8 +249,8 @@ func plot(a explain.Attempt, deadline time.Duration, width int) string {
 }
 
 // between formats a range of durations with their largest units.
-func between(from, to time.Duration, most int) string {
-	a, b := units(from, most), units(to, most)
+func between(from, to explain.Seconds, most int) string {
+	a, b := units(time.Duration(from), most), units(time.Duration(to), most)
 	if a == b {
 		return a
 	}

@@ -1,10 +1,11 @@
-// Package explain tells beforehand what the handler would do with a message, and when a policy would make
-// its attempts. It knows no rule itself: it runs the code that the handler runs (envelope, decision) with a
-// clock and random numbers of its own, and reports what that decided. It is pure, and what it reports is
-// fit to be shown: no query string, user info, header value, body or context is in it.
+// Package explain shows in advance what the handler would do with a message, and when a retry policy would make its
+// attempts. It states no rule of its own: it runs the code that the handler runs (envelope, decision) with a clock
+// and random numbers of its own, and reports the decisions. It is pure. The reports are safe to print: they contain
+// no query string, user info, header value, body or context.
 package explain
 
 import (
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"net/url"
@@ -18,131 +19,142 @@ import (
 	"asynccaller/handler/internal/guard"
 )
 
-// The ends of the range of random numbers that decision.Rules.AfterCall takes.
+// The ends of the range of random numbers that decision.Rules.AfterCall accepts.
 const (
 	lowestJitter  = 0.0
 	highestJitter = 1 - 1.0/(1<<53) // the last number below 1
 )
 
-// Question is a message, and what might come of its call.
+// Question is a message, and an assumption about the outcome of its call.
 type Question struct {
-	// Queue is where the message stands or would stand.
+	// Queue is the queue that the message is or would be on.
 	Queue string
-	// MessageID names the call when the envelope has no request id.
+	// MessageID identifies the call if the envelope has no request id.
 	MessageID string
 	Content   []byte
-	// Now is when the message would be handed over.
+	// Now is when the host would deliver the message.
 	Now time.Time
-	// MaxContentBytes is the size of the largest content that the queue takes; see queue.Encoding.
+	// MaxContentBytes is the size of the largest content that the queue accepts; see queue.Encoding.
 	MaxContentBytes int
-	// Targets say which targets may be called.
+	// Targets are the rules that say which targets may be called.
 	Targets guard.Rules
-	// Outcome is what would come of the call, or nil to leave that open.
+	// Outcome is the assumed outcome of the call, or nil.
 	Outcome *decision.Outcome
 }
 
 // Explanation is what the handler would do.
 type Explanation struct {
-	// Envelope is nil when the content is none.
+	// Envelope is nil if the content is not an envelope.
 	Envelope *Envelope `json:"envelope,omitempty"`
-	// Arrival is what happens when the message is handed over.
+	// Arrival is what happens when the message is delivered.
 	Arrival Step `json:"arrival"`
-	// AfterCall is what happens after a call with the outcome that the question supposes; nil when it
-	// supposes none, or no call is ever made. Where the random part of the wait changes more than the
-	// wait, it is for the shortest one, and Otherwise for the longest.
+	// AfterCall is what happens after a call with the assumed outcome; nil if none is assumed or no call is ever
+	// made. If the random part of the wait decides between two actions, AfterCall is for the shortest wait and
+	// Otherwise for the longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
 }
 
-// Step is a decision, and what it would write.
+// Step is a decision, and the message that settling it would write.
 type Step struct {
-	// At is the moment of the decision.
+	// At is the time of the decision.
 	At     time.Time       `json:"at"`
 	Action decision.Action `json:"action"`
 	Reason decision.Reason `json:"reason"`
 	Detail string          `json:"detail,omitempty"`
-	// Rule says which rule judged the outcome.
+	// Rule names the rule that judged the outcome.
 	Rule     string `json:"rule,omitempty"`
 	GivenUp  bool   `json:"givenUp"`
 	Callback bool   `json:"callback"`
-	// Next is when the message comes back; nil when it does not.
+	// Next is when the message is due again; nil if never.
 	Next *Next `json:"next,omitempty"`
-	// Limited says which of the operator's limits changed the envelope's own policy.
+	// Limited names the operator's limits that changed the envelope's own policy.
 	Limited string   `json:"limited,omitempty"`
 	Ignored []string `json:"ignored,omitempty"`
 	// Write is the message that is written, or nil.
 	Write *Write `json:"write,omitempty"`
 }
 
-// Next bounds the moment of the next attempt, and how long the message is invisible: shorter than the wait
-// when that is beyond what a queue can do at once.
+// Next bounds the time of the next attempt, and how long the message is invisible: less than the wait if the queue
+// does not accept a delay of that length.
 type Next struct {
-	Earliest time.Time     `json:"earliest"`
-	Latest   time.Time     `json:"latest"`
-	Shortest time.Duration `json:"-"`
-	Longest  time.Duration `json:"-"`
-
-	ShortestSeconds float64 `json:"shortestDelaySeconds"`
-	LongestSeconds  float64 `json:"longestDelaySeconds"`
+	Earliest time.Time `json:"earliest"`
+	Latest   time.Time `json:"latest"`
+	Shortest Seconds   `json:"shortestDelaySeconds"`
+	Longest  Seconds   `json:"longestDelaySeconds"`
 }
+
+// Seconds is a duration that is a number of seconds in JSON.
+type Seconds time.Duration
+
+// MarshalJSON writes a number of seconds.
+func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
 // Write is a message to be written.
 type Write struct {
 	Queue string `json:"queue"`
-	// Bytes of Max are used, before encoding.
+	// Bytes is the size of the content before encoding, Max the largest size.
 	Bytes int `json:"bytes"`
 	Max   int `json:"maxBytes"`
-	// LeftOut names what has no room.
+	// LeftOut names the parts that have no room.
 	LeftOut string `json:"leftOut,omitempty"`
-	// Problem says why it cannot be written at all; the host would then keep the message.
+	// Problem says why the message cannot be written; the host would then keep the original.
 	Problem string `json:"problem,omitempty"`
 }
 
 // About explains a message under the operator's rules.
 func About(rules decision.Rules, q Question) Explanation {
-	in := rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)
-	arrival := rules.BeforeCall(in, q.Now)
-	explanation := Explanation{Arrival: q.step(rules, in, []decision.Decision{arrival}, q.Now)}
-	if in.Envelope != nil {
-		explanation.Envelope = describe(rules, in, q)
+	m := message{Question: q, rules: rules, in: rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)}
+	arrival := rules.BeforeCall(m.in, q.Now)
+	explanation := Explanation{Arrival: m.step(q.Now, arrival)}
+	if m.in.Envelope != nil {
+		explanation.Envelope = m.describe()
 	}
-	if q.Outcome == nil || in.Malformed != nil {
+	if q.Outcome == nil || m.in.Malformed != nil {
 		return explanation
 	}
 	at := q.Now
-	if arrival.Action == decision.Reschedule { // several delays may make up the wait
+	if arrival.Action == decision.Reschedule { // one long wait, although several delays may make it up
 		at = arrival.State.NextAttemptAt
-		in.Envelope = in.Envelope.WithState(arrival.State)
-		arrival = rules.BeforeCall(in, at)
+		m.in.Envelope = m.in.Envelope.WithState(arrival.State)
+		arrival = rules.BeforeCall(m.in, at)
 	}
 	if arrival.Action == decision.Call {
-		explanation.AfterCall, explanation.Otherwise = q.afterCall(rules, in, at)
+		explanation.AfterCall, explanation.Otherwise = m.afterCall(at)
 	}
 	return explanation
 }
 
-func (q Question) afterCall(rules decision.Rules, in decision.Intake, started time.Time) (step, otherwise *Step) {
-	ended := started.Add(q.Outcome.Took)
+// message is a question whose message was opened.
+type message struct {
+	Question
+	rules decision.Rules
+	in    decision.Intake
+}
+
+func (m message) afterCall(started time.Time) (step, otherwise *Step) {
+	ended := started.Add(m.Outcome.Took)
 	decide := func(jitter float64) decision.Decision {
-		return rules.AfterCall(in, *q.Outcome, started, ended, jitter)
+		return m.rules.AfterCall(m.in, *m.Outcome, started, ended, jitter)
 	}
 	shortest, longest := decide(lowestJitter), decide(highestJitter)
-	extremes := []decision.Decision{shortest, brink(decide, longest), longest}
-	if !sameEnd(shortest, longest) {
-		other := q.step(rules, in, extremes[2:], ended)
-		otherwise, extremes = &other, extremes[:2]
+	// Between them, a wait that grows past the deadline is cut or ends the message.
+	last := lastBefore(decide, longest)
+	if sameEnd(shortest, longest) {
+		both := m.step(ended, shortest, last, longest)
+		return &both, nil
 	}
-	both := q.step(rules, in, extremes, ended)
-	return &both, otherwise
+	first, second := m.step(ended, shortest, last), m.step(ended, longest)
+	return &first, &second
 }
 
 func sameEnd(a, b decision.Decision) bool { return a.Action == b.Action && a.Reason == b.Reason }
 
-// brink is the decision for the largest random number that does not yet lead to the given one, which is
-// that of the highest: where a wait that grows past the deadline is cut, or ends it all.
-func brink(decide func(float64) decision.Decision, highest decision.Decision) decision.Decision {
+// lastBefore returns the decision for the largest random number that does not yet lead to the decision of the
+// highest.
+func lastBefore(decide func(float64) decision.Decision, highest decision.Decision) decision.Decision {
 	low, high := lowestJitter, highestJitter
-	for range 60 { // as many as the number has digits, and some
+	for range 60 { // more often than the number has bits
 		middle := (low + high) / 2
 		if d := decide(middle); sameEnd(d, highest) && d.State.NextAttemptAt.Equal(highest.State.NextAttemptAt) {
 			high = middle
@@ -153,56 +165,58 @@ func brink(decide func(float64) decision.Decision, highest decision.Decision) de
 	return decide(low)
 }
 
-// step reports decisions that differ in their wait at most.
-func (q Question) step(rules decision.Rules, in decision.Intake, extremes []decision.Decision, at time.Time) Step {
-	d := extremes[0]
+// step reports decisions that differ only in their waits.
+func (m message) step(at time.Time, decisions ...decision.Decision) Step {
+	d := decisions[0]
 	s := Step{
 		At: at, Action: d.Action, Reason: d.Reason, Detail: Printable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
-		Write: q.write(rules, in, extremes[len(extremes)-1], at),
+		Write: m.write(decisions[len(decisions)-1], at),
 	}
 	if d.Action == decision.Reschedule {
-		s.Next = next(extremes, at)
+		s.Next = next(decisions, at)
 	}
 	return s
 }
 
-func next(extremes []decision.Decision, now time.Time) *Next {
+func next(decisions []decision.Decision, now time.Time) *Next {
 	var n Next
-	for i, d := range extremes {
+	for i, d := range decisions {
 		at := d.State.NextAttemptAt
 		if at.IsZero() { // interrupted: at once
 			at = now.Add(d.Delay)
 		}
 		if i == 0 || at.Before(n.Earliest) {
-			n.Earliest, n.Shortest = at, d.Delay
+			n.Earliest, n.Shortest = at, Seconds(d.Delay)
 		}
 		if i == 0 || at.After(n.Latest) {
-			n.Latest, n.Longest = at, d.Delay
+			n.Latest, n.Longest = at, Seconds(d.Delay)
 		}
 	}
-	n.ShortestSeconds, n.LongestSeconds = n.Shortest.Seconds(), n.Longest.Seconds()
 	return &n
 }
 
 // write returns the message that settling the decision would write, or nil if there is none.
-func (q Question) write(rules decision.Rules, in decision.Intake, d decision.Decision, now time.Time) *Write {
-	composed := rules.Compose(in, d, q.Queue, now)
-	if composed.Queue == "" && composed.Problem == nil || d.Action == decision.Call {
+func (m message) write(d decision.Decision, now time.Time) *Write {
+	if d.Action == decision.Call {
 		return nil
 	}
-	w := &Write{Queue: composed.Queue, Bytes: len(composed.Content), Max: q.MaxContentBytes, LeftOut: composed.LeftOut}
-	if composed.Problem != nil {
+	composed := m.rules.Compose(m.in, d, m.Queue, now)
+	w := &Write{Queue: composed.Queue, Bytes: len(composed.Content), Max: m.MaxContentBytes, LeftOut: composed.LeftOut}
+	switch {
+	case composed.Problem != nil:
 		w.Problem = composed.Problem.Error()
+	case composed.Queue == "":
+		return nil
 	}
 	return w
 }
 
-// Envelope is what may be shown of an envelope.
+// Envelope is the part of an envelope that may be shown.
 type Envelope struct {
 	Format    envelope.Format `json:"format"`
 	RequestID string          `json:"requestId"`
-	// OriginalRequestID is, on a callback, the request that it reports about.
+	// OriginalRequestID is, on a callback, the id of the request that it reports about.
 	OriginalRequestID string `json:"originalRequestId,omitempty"`
 	Organization      string `json:"organization,omitempty"`
 	Environment       string `json:"environment,omitempty"`
@@ -211,8 +225,8 @@ type Envelope struct {
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
-	// Refused says why the target must not be called, as far as its host tells: what a name resolves to
-	// is judged when it is called.
+	// Refused says why the target must not be called, judged by its host alone; the addresses of a name are
+	// judged when it is called.
 	Refused string `json:"refused,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
@@ -220,9 +234,9 @@ type Envelope struct {
 	Bytes     int       `json:"bytes"`
 	Attempts  int       `json:"attempts"`
 	CreatedAt time.Time `json:"createdAt"`
-	// LatestStatus is the target's latest answer, or 0.
+	// LatestStatus is the status of the target's latest response, or 0.
 	LatestStatus int `json:"latestStatus,omitempty"`
-	// Due is false while no call may be made; DueAt is when that ends, nil where nothing was set.
+	// Due is false while no call may be made. DueAt is the end of that time, or nil if there is none.
 	Due         bool       `json:"due"`
 	DueAt       *time.Time `json:"dueAt,omitempty"`
 	Deadline    time.Time  `json:"deadline"`
@@ -231,29 +245,29 @@ type Envelope struct {
 	Limited     string     `json:"limited,omitempty"`
 	// IfExpired is what happens at the deadline.
 	IfExpired decision.Action `json:"ifExpired"`
-	// MovedBack is set for a dead letter: it starts again.
+	// MovedBack is the reason of a dead letter that was moved back; its envelope starts again.
 	MovedBack *DeadLetter `json:"movedBack,omitempty"`
 }
 
-// DeadLetter is why an envelope was given up before.
+// DeadLetter is the reason why an envelope was given up before.
 type DeadLetter struct {
 	Reason   string `json:"reason"`
 	Detail   string `json:"detail,omitempty"`
 	Attempts int    `json:"attempts"`
 }
 
-func describe(rules decision.Rules, in decision.Intake, q Question) *Envelope {
-	e := in.Envelope
-	deadline := e.GiveUpAt(rules.Expiration)
+func (m message) describe() *Envelope {
+	e := m.in.Envelope
+	deadline := e.GiveUpAt(m.rules.Expiration)
 	about := &Envelope{
 		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: Printable(e.OriginalRequestID),
 		Organization: Printable(e.Tenant.Organization), Environment: Printable(e.Tenant.Environment),
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.URL),
-		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(q.Content),
+		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
-		Policy: in.Policy.Name, MaxAttempts: in.Policy.MaxAttempts, Limited: in.Policy.Limited,
-		IfExpired: rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
-		Refused:   q.Targets.Judge(e.Call.Target.Hostname(), netip.Addr{}).Detail,
+		Policy: m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
+		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
+		Refused:   m.Targets.Judge(e.Call.Target.Hostname(), netip.Addr{}).Detail,
 	}
 	if e.Call.Host != "" {
 		about.Headers = append([]string{"Host"}, about.Headers...)
@@ -261,17 +275,17 @@ func describe(rules decision.Rules, in decision.Intake, q Question) *Envelope {
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)
 	}
-	if letter := in.Received.DeadLetter; letter != nil {
+	if letter := m.in.Received.DeadLetter; letter != nil {
 		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
 	}
 	due := e.DueAt()
-	if about.Due = !due.After(q.Now); !due.IsZero() {
+	if about.Due = !due.After(m.Now); !due.IsZero() {
 		about.DueAt = &due
 	}
 	return about
 }
 
-// Target is what may be shown of a URL: host and path.
+// Target returns the part of a URL that may be shown: host and path.
 func Target(rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
@@ -280,7 +294,7 @@ func Target(rawURL string) string {
 	return Printable(u.Host + u.EscapedPath())
 }
 
-// Printable takes out of a text what could do more to a terminal than be shown.
+// Printable replaces the characters of a text that could control a terminal.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -54,7 +54,7 @@ func TestAnswerToACallThatIsNotDue(t *testing.T) {
 	if got := x.AfterCall.Next.Earliest; !got.Equal(due.Add(o.Took + 4*time.Second)) {
 		t.Errorf("next attempt at %v", got)
 	}
-	if longest := x.Arrival.Next.Longest; longest != queue.MaxDelay {
+	if longest := x.Arrival.Next.Longest; longest != explain.Seconds(queue.MaxDelay) {
 		t.Errorf("a wait of a month is made of several, the first %v", longest)
 	}
 }
@@ -111,22 +111,22 @@ func TestSchedule(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			policy := mustPolicy(t, row.value)
-			table := explain.Schedule(rules(), policy, row.deadline)
-			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long, Last: row.last, Reason: row.reasonLongest}) {
+			table := explain.Simulate(rules(), policy, row.deadline)
+			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long, Last: explain.Seconds(row.last), Reason: row.reasonLongest}) {
 				t.Errorf("shortest %+v, longest %+v", table.Shortest, table.Longest)
 			}
 			if len(table.Attempts) != max(row.short, row.long) {
 				t.Fatalf("%d attempts", len(table.Attempts))
 			}
 			for i, a := range table.Attempts {
-				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait || a.Latest > row.deadline || a.Certain != (i < min(row.short, row.long)) {
+				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait || a.Latest > explain.Seconds(row.deadline) || a.Certain != (i < min(row.short, row.long)) {
 					t.Fatalf("attempt %d: %+v", i+1, a)
 				}
 				if i == 0 || i >= min(row.short, row.long)-1 {
 					continue // the first has no wait, the last ones' may be cut
 				}
 				shortest, longest := policy.Bounds(i)
-				if a.ShortestWait < shortest || a.LongestWait > longest || longest-a.LongestWait > time.Millisecond {
+				if a.ShortestWait < explain.Seconds(shortest) || a.LongestWait > explain.Seconds(longest) || longest-time.Duration(a.LongestWait) > time.Millisecond {
 					t.Fatalf("attempt %d waits %v to %v, the policy %v to %v", i+1, a.ShortestWait, a.LongestWait, shortest, longest)
 				}
 			}
@@ -142,8 +142,8 @@ func TestScheduleTellsLimits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	table := explain.Schedule(limited, policy, time.Hour)
-	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != time.Minute || !strings.Contains(table.Limited, "at most 3 attempts") {
+	table := explain.Simulate(limited, policy, time.Hour)
+	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != explain.Seconds(time.Minute) || !strings.Contains(table.Limited, "at most 3 attempts") {
 		t.Errorf("%+v", table)
 	}
 }

@@ -1,7 +1,6 @@
 package explain
 
 import (
-	"encoding/json"
 	"time"
 
 	"asynccaller/handler/internal/decision"
@@ -9,151 +8,97 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// maxAttempts bounds a timetable: one attempt a second for a week. Storage counts whole seconds, so a
-// queue can do no more in the time that an envelope has by default.
+// maxAttempts bounds a schedule: one attempt a second for a week. Storage counts whole seconds, so a queue cannot do
+// more in the time that an envelope has by default.
 const maxAttempts = 7 * 24 * 3600
 
-// Timetable tells when a policy makes its attempts at a target that never answers.
-type Timetable struct {
-	Policy string
+// Schedule is when a policy makes its attempts at a target that never responds.
+type Schedule struct {
+	Policy string `json:"policy"`
 	// MaxAttempts is the policy's; 0 means as many as fit.
-	MaxAttempts int
-	// Limited says which of the operator's limits changed the policy.
-	Limited string
+	MaxAttempts int `json:"maxAttempts,omitempty"`
+	// Limited names the operator's limits that changed the policy.
+	Limited string `json:"limited,omitempty"`
 	// Deadline counts from the first call.
-	Deadline time.Duration
-	Attempts []Attempt
-	// Shortest is what happens when every wait is as short as it can be, Longest when every wait is as
-	// long as it can be.
-	Shortest, Longest Run
+	Deadline Seconds `json:"deadlineSeconds"`
+	// Shortest is the result if every wait is as short as possible, Longest if every wait is as long as possible.
+	Shortest Run       `json:"withShortestWaits"`
+	Longest  Run       `json:"withLongestWaits"`
+	Attempts []Attempt `json:"attempts"`
 }
 
-// Attempt is one call of a timetable. Its number is its index and 1. Waits count from the attempt before,
-// moments from the first call. The wait before a last attempt is cut, so that it comes before the deadline.
+// Attempt is one call of a schedule. Waits count from the previous attempt, times from the first call. The wait
+// before a last attempt is cut, so that the attempt comes before the deadline.
 type Attempt struct {
-	ShortestWait, LongestWait time.Duration
-	Earliest, Latest          time.Duration
-	// Certain says that it is made even with the longest waits; otherwise Latest is the deadline.
-	Certain bool
+	N            int     `json:"n"`
+	ShortestWait Seconds `json:"shortestWaitSeconds"`
+	LongestWait  Seconds `json:"longestWaitSeconds"`
+	Earliest     Seconds `json:"earliestSeconds"`
+	Latest       Seconds `json:"latestSeconds"`
+	// Certain says that the attempt is made even with the longest waits. Otherwise Latest is the deadline.
+	Certain bool `json:"certain"`
 }
 
-// Run is how a timetable ends for one kind of waits.
+// Run is the end of a schedule with the shortest or with the longest waits.
 type Run struct {
-	Attempts int
-	// Last is the moment of the last attempt.
-	Last time.Duration
-	// Reason is why there are no more; empty when the timetable was cut because there are too many.
-	Reason decision.Reason
+	Attempts int `json:"attempts"`
+	// Last is the time of the last attempt.
+	Last Seconds `json:"lastSeconds"`
+	// Reason is why there are no more attempts; empty if the schedule was cut because there are too many.
+	Reason decision.Reason `json:"reason,omitempty"`
 }
 
-// Schedule makes the timetable of a policy under the rules, for an envelope that is first called when it is
-// created.
-func Schedule(rules decision.Rules, policy retry.Policy, deadline time.Duration) Timetable {
-	t := Timetable{Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited, Deadline: deadline}
-	short, long := run(rules, policy, deadline, lowestJitter), run(rules, policy, deadline, highestJitter)
-	t.Shortest, t.Longest = short.summary(), long.summary()
-	for i := range max(len(short.moments), len(long.moments)) {
-		t.Attempts = append(t.Attempts, attempt(policy, deadline, short.moments, long.moments, i))
+// Simulate returns the schedule of a policy under the rules, for an envelope that is first called when it is created.
+func Simulate(rules decision.Rules, policy retry.Policy, deadline time.Duration) Schedule {
+	s := Schedule{Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited, Deadline: Seconds(deadline)}
+	var short, long []Seconds
+	short, s.Shortest = run(rules, policy, deadline, lowestJitter)
+	long, s.Longest = run(rules, policy, deadline, highestJitter)
+	for i := range max(len(short), len(long)) {
+		s.Attempts = append(s.Attempts, attempt(policy, s.Deadline, i, short, long))
 	}
-	return t
+	return s
 }
 
-func attempt(policy retry.Policy, deadline time.Duration, short, long []time.Duration, i int) Attempt {
-	a := Attempt{Certain: i < len(short) && i < len(long)}
-	wait := func(moments []time.Duration) time.Duration {
-		if i == 0 {
-			return 0
+// attempt combines the attempt of that index from runs of which one at least made it.
+func attempt(policy retry.Policy, deadline Seconds, i int, runs ...[]Seconds) Attempt {
+	a := Attempt{N: i + 1, ShortestWait: deadline, Earliest: deadline, Certain: true}
+	for _, times := range runs {
+		if i >= len(times) {
+			a.Certain = false
+			continue
 		}
-		return moments[i] - moments[i-1]
-	}
-	switch {
-	case a.Certain: // where one of the two is a last attempt, its wait is cut and may be the shorter one
-		a.Earliest, a.Latest = min(short[i], long[i]), max(short[i], long[i])
-		a.ShortestWait, a.LongestWait = min(wait(short), wait(long)), max(wait(short), wait(long))
-	case i < len(short):
-		a.Earliest, a.ShortestWait = short[i], wait(short)
-	default:
-		a.Earliest, a.ShortestWait = long[i], wait(long)
+		at, wait := times[i], times[i]-times[max(i-1, 0)]
+		a.Earliest, a.Latest = min(a.Earliest, at), max(a.Latest, at)
+		a.ShortestWait, a.LongestWait = min(a.ShortestWait, wait), max(a.LongestWait, wait)
 	}
 	if !a.Certain {
 		_, longest := policy.Bounds(i)
-		a.Latest, a.LongestWait = deadline, max(a.ShortestWait, min(longest, deadline))
+		a.Latest, a.LongestWait = deadline, max(a.ShortestWait, min(Seconds(longest), deadline))
 	}
 	return a
 }
 
-// attempts is a run through virtual time.
-type attempts struct {
-	moments []time.Duration
-	reason  decision.Reason
-}
-
-func (a attempts) summary() Run {
-	r := Run{Attempts: len(a.moments), Reason: a.reason}
-	if r.Attempts > 0 {
-		r.Last = a.moments[r.Attempts-1]
-	}
-	return r
-}
-
-// run drives the rules from the first call to the end.
-func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitter float64) attempts {
+// run follows the rules through virtual time, from the first call to the end. It returns the time of each attempt.
+func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitter float64) (times []Seconds, end Run) {
 	begin := time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 	in := decision.Intake{Policy: policy}
 	in.Envelope = &envelope.Envelope{Deadline: begin.Add(deadline), State: envelope.State{CreatedAt: begin}}
-	unanswered := decision.Outcome{Failure: decision.FailureConnect} // temporary, whatever the settings say of statuses
-	var made attempts
-	for now := begin; len(made.moments) < maxAttempts; {
+	unanswered := decision.Outcome{Failure: decision.FailureConnect} // temporary, whatever statuses are configured
+	for now := begin; end.Attempts < maxAttempts; {
 		d := rules.BeforeCall(in, now)
 		if d.Action == decision.Call {
-			made.moments = append(made.moments, now.Sub(begin))
+			end.Attempts, end.Last = end.Attempts+1, Seconds(now.Sub(begin))
+			times = append(times, end.Last)
 			d = rules.AfterCall(in, unanswered, now, now, jitter)
 		}
 		if d.Action != decision.Reschedule {
-			made.reason = d.Reason
-			return made
+			end.Reason = d.Reason
+			break
 		}
 		now = now.Add(d.Delay)
-		d.State.Trail = nil // it costs time, and decides nothing
+		d.State.Trail = nil // it takes time and does not influence a decision
 		in.Envelope = in.Envelope.WithState(d.State)
 	}
-	return made
-}
-
-// MarshalJSON writes durations as seconds.
-func (t Timetable) MarshalJSON() ([]byte, error) {
-	type wireAttempt struct {
-		N        int     `json:"n"`
-		Shortest float64 `json:"shortestWaitSeconds"`
-		Longest  float64 `json:"longestWaitSeconds"`
-		Earliest float64 `json:"earliestSeconds"`
-		Latest   float64 `json:"latestSeconds"`
-		Certain  bool    `json:"certain"`
-	}
-	type wireRun struct {
-		Attempts int             `json:"attempts"`
-		Last     float64         `json:"lastSeconds"`
-		Reason   decision.Reason `json:"reason,omitempty"`
-	}
-	rows := make([]wireAttempt, len(t.Attempts))
-	for i, a := range t.Attempts {
-		rows[i] = wireAttempt{i + 1, a.ShortestWait.Seconds(), a.LongestWait.Seconds(), a.Earliest.Seconds(), a.Latest.Seconds(), a.Certain}
-	}
-	return json.Marshal(struct {
-		Policy      string        `json:"policy"`
-		MaxAttempts int           `json:"maxAttempts,omitempty"`
-		Limited     string        `json:"limited,omitempty"`
-		Deadline    float64       `json:"deadlineSeconds"`
-		Shortest    wireRun       `json:"withShortestWaits"`
-		Longest     wireRun       `json:"withLongestWaits"`
-		Attempts    []wireAttempt `json:"attempts"`
-	}{
-		t.Policy,
-		t.MaxAttempts,
-		t.Limited,
-		t.Deadline.Seconds(),
-		wireRun{t.Shortest.Attempts, t.Shortest.Last.Seconds(), t.Shortest.Reason},
-		wireRun{t.Longest.Attempts, t.Longest.Last.Seconds(), t.Longest.Reason},
-		rows,
-	})
+	return times, end
 }

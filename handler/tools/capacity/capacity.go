@@ -49,7 +49,7 @@ type Question struct {
 	StorageLatency time.Duration
 	Host           Host
 	// Timetable is when the retry policy makes its attempts.
-	Timetable explain.Timetable
+	Timetable explain.Schedule
 	// Outage is how long no target answers; 0 for no outage.
 	Outage time.Duration
 }
@@ -197,10 +197,10 @@ func newDemand(q Question) demand {
 }
 
 // moments are when the attempts of a call come on average, in seconds after the first.
-func moments(t explain.Timetable) []float64 {
+func moments(t explain.Schedule) []float64 {
 	all := make([]float64, len(t.Attempts))
 	for i, a := range t.Attempts {
-		all[i] = (a.Earliest.Seconds() + a.Latest.Seconds()) / 2
+		all[i] = time.Duration(a.Earliest+a.Latest).Seconds() / 2
 	}
 	return all
 }

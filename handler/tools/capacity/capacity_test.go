@@ -14,10 +14,10 @@ import (
 )
 
 // timetable makes a timetable of attempts at these seconds after the first.
-func timetable(moments ...float64) explain.Timetable {
-	t := explain.Timetable{Policy: "test"}
+func timetable(moments ...float64) explain.Schedule {
+	t := explain.Schedule{Policy: "test"}
 	for _, m := range moments {
-		at := time.Duration(m * float64(time.Second))
+		at := explain.Seconds(m * float64(time.Second))
 		t.Attempts = append(t.Attempts, explain.Attempt{Earliest: at, Latest: at})
 	}
 	return t
