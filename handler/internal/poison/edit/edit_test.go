@@ -14,7 +14,7 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// prepare prepares a message and returns what the handler will find in it.
+// prepare prepares a message and returns the envelope that the handler will receive.
 func prepare(tb testing.TB, content string, o edit.Options) *envelope.Envelope {
 	tb.Helper()
 	return mustParse(tb, prepareContent(tb, content, o))
@@ -33,9 +33,8 @@ func prepareContent(tb testing.TB, content string, o edit.Options) []byte {
 	return decoded
 }
 
-// TestFreshStart: whatever a message went through, it starts as if it had just been sent, and its call is the
-// same byte for byte.
-func TestFreshStart(t *testing.T) {
+// TestRestart checks that a message starts as if it had just been sent, with the same call.
+func TestRestart(t *testing.T) {
 	const deadline = `,"deadline":"2026-02-07T11:00:00Z"`
 	tests := map[string]string{
 		"dead_letter":               order + state + letter + `}`,
@@ -59,7 +58,7 @@ func TestFreshStart(t *testing.T) {
 			if diff := cmp.Diff(came.Call, got.Call); diff != "" || got.RequestID != "order-42" {
 				t.Errorf("call %s (-came +got):\n%s", got.RequestID, diff)
 			}
-			// The C# side would forget a message without a deadline.
+			// The C# side would drop a message without a deadline.
 			if got.Format() == envelope.FormatNexus && got.Deadline.IsZero() {
 				t.Error("DeadlineAt is not written")
 			}
@@ -78,7 +77,7 @@ func TestCallStaysByteForByte(t *testing.T) {
 	}
 }
 
-// TestKeepState: only the dead letter's reason goes.
+// TestKeepState checks that only the dead letter is removed.
 func TestKeepState(t *testing.T) {
 	for name, content := range map[string]string{
 		"native": order + state + `,"deadline":"2027-01-01T00:00:00Z"` + letter + `}`,
@@ -94,8 +93,8 @@ func TestKeepState(t *testing.T) {
 	}
 }
 
-// TestOwnDeadline: a deadline of the old life goes, one that a person gave stays.
-func TestOwnDeadline(t *testing.T) {
+// TestDeadline checks that the old deadline is removed, and that a deadline from an edit stays.
+func TestDeadline(t *testing.T) {
 	native := order + `,"deadline":"2026-12-31T00:00:00Z","notBefore":"2026-02-01T00:00:00Z"` + state + letter + `}`
 	nexus := strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00", "2026-12-31T00:00:00+00:00", 1)
 	old, later := time.Date(2026, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)
@@ -133,14 +132,14 @@ func TestOwnDeadline(t *testing.T) {
 	}
 }
 
-func TestNamedByItsMessage(t *testing.T) {
+func TestRequestIDFromMessage(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"http://h.example/"}}`
 	if got := prepare(t, content, edit.Options{}).RequestID; got != messageID {
 		t.Errorf("request id %q, want the message's", got)
 	}
 }
 
-func TestNamedByNobody(t *testing.T) {
+func TestRequestIDFromInvalidMessageID(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"http://h.example/"}}`
 	_, err := mustRules(t).Prepare(t.Context(), inBase64(content), "two words", edit.Options{}, now)
 	if err == nil || !strings.Contains(err.Error(), "would be malformed: requestId") {
@@ -148,9 +147,8 @@ func TestNamedByNobody(t *testing.T) {
 	}
 }
 
-// TestTargetsThatMayBeCalled: a host is only refused for what the rules say about itself; what its name resolves to
-// is judged when it is called.
-func TestTargetsThatMayBeCalled(t *testing.T) {
+// TestAllowedTargets checks that a host is judged by its name only. The handler judges its address when it calls.
+func TestAllowedTargets(t *testing.T) {
 	for _, call := range []string{
 		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost/"`, `"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
 		`"url":"http://[fd00::1]/","headers":{"Host":"other.example"}`,
@@ -198,8 +196,8 @@ func TestEncoding(t *testing.T) {
 	}
 }
 
-// TestOnlyToComeBack: what the handler would refuse is not sent, and the reason says what to do.
-func TestOnlyToComeBack(t *testing.T) {
+// TestPrepareRefuses checks that messages are refused that the handler would refuse, and that the error helps.
+func TestPrepareRefuses(t *testing.T) {
 	const secret = "hunter2"
 	at := func(url, more string) string {
 		return `{"asyncCaller":1,"call":{"url":"` + url + `"` + more + `},"context":"` + secret + `"` + letter + `}`
@@ -247,8 +245,8 @@ func TestOnlyToComeBack(t *testing.T) {
 	}
 }
 
-// TestTextThatNoQueueTakes: without base64, a body may hold what XML cannot carry.
-func TestTextThatNoQueueTakes(t *testing.T) {
+// TestInvalidXML checks that text is refused that a queue without base64 cannot carry.
+func TestInvalidXML(t *testing.T) {
 	rules := mustRules(t)
 	rules.Encoding = queue.None
 	content := order + `,"note":"` + "\uffff" + `"}`
@@ -257,7 +255,7 @@ func TestTextThatNoQueueTakes(t *testing.T) {
 	}
 }
 
-// TestFullMessage: a message that the handler accepted can be sent again however full it is.
+// TestFullMessage checks that a message of the largest size can be sent again.
 func TestFullMessage(t *testing.T) {
 	limit := queue.Base64.MaxContentBytes()
 	full := `{"asyncCaller":1,"call":{"url":"http://h.example/","body":""}}`

@@ -41,7 +41,7 @@ func TestEditable(t *testing.T) {
 	}
 }
 
-// TestEditableIsBounded: a message of nothing but brackets does not become one of nothing but white space.
+// TestEditableIsBounded checks that indentation does not blow up a message of brackets.
 func TestEditableIsBounded(t *testing.T) {
 	const depth = 5000
 	content := []byte(`{"asyncCaller":1,"a":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}`)
@@ -50,7 +50,7 @@ func TestEditableIsBounded(t *testing.T) {
 	}
 }
 
-// TestRestore: an edit in the editor changes what was edited, and nothing else.
+// TestRestore checks that an edit changes nothing else.
 func TestRestore(t *testing.T) {
 	native := ` ` + order + letter + `}`
 	nexus := nexusOf(callOut, nexusLetter)
@@ -94,7 +94,7 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// squeezed is an edited native envelope without the white space on the way to what was edited.
+// squeezed removes the white space around an edited member of a native envelope.
 func squeezed(content, old, replacement string) string {
 	content = strings.Replace(strings.TrimSpace(content), `1, "requestId"`, `1,"requestId"`, 1)
 	if !strings.Contains(old, "requestId") {
@@ -103,7 +103,7 @@ func squeezed(content, old, replacement string) string {
 	return strings.Replace(content, old, replacement, 1)
 }
 
-// TestRestoreRefuses: the person gets his text back with the place of the mistake.
+// TestRestoreRefuses checks that the error gives the position of the mistake.
 func TestRestoreRefuses(t *testing.T) {
 	const secret = "hunter2"
 	nexus := nexusOf(callOut, "")
@@ -131,8 +131,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// TestMendedByHand: from a malformed message by way of the editor to one that can be sent.
-func TestMendedByHand(t *testing.T) {
+// TestFixInEditor turns a malformed message into one that can be sent.
+func TestFixInEditor(t *testing.T) {
 	original := []byte(strings.Replace(nexusOf(callOut, ""), inBase64(callOut), inBase64("PUT /orders\r\nHost: old.example\r\n\r\n"), 1))
 	edited := bytes.Replace(edit.Editable(original), []byte(`PUT /orders"`), []byte(`PUT /orders HTTP/1.1"`), 1)
 	content, err := edit.Restore(original, edited)
@@ -144,7 +144,7 @@ func TestMendedByHand(t *testing.T) {
 	}
 }
 
-// checkLaidOut: what nobody edited is restored as it was, also from an editor that writes other line ends.
+// checkLaidOut checks that unedited content is restored, even if the editor writes other line ends.
 func checkLaidOut(tb testing.TB, content []byte) {
 	tb.Helper()
 	laid := edit.Editable(content)
@@ -155,7 +155,7 @@ func checkLaidOut(tb testing.TB, content []byte) {
 	for _, edited := range [][]byte{laid, append(bytes.ReplaceAll(laid, []byte("\n"), []byte("\n\t\r\n")), "\n\n"...)} {
 		got, err := edit.Restore(content, edited)
 		if problem != nil && err != nil {
-			continue // nobody has mended it
+			continue // it is still broken
 		}
 		if err != nil || !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(content)) {
 			tb.Errorf("%q was laid out as\n%s and restored as\n%q, %v", content, edited, got, err)

@@ -7,7 +7,7 @@ import (
 	"asynccaller/handler/internal/poison/edit"
 )
 
-// TestNativeEdits: each edit changes what it names and no other byte.
+// TestNativeEdits checks that each edit changes the member that it names and no other byte.
 func TestNativeEdits(t *testing.T) {
 	const content = " " + order + `, "retry":{"maxAttempts":3,"schedule":["5s", "1m"]},"mine":{"deep":[1, {"k":2}]}}`
 	const json = `"json":{"n":1.0, "k":"\u00e9"}`
@@ -75,12 +75,12 @@ func TestNativeEdits(t *testing.T) {
 	}
 }
 
-// squeeze takes the white space away that stands between the members on the way to an edited one.
+// squeeze removes the white space between the members around an edited one.
 func squeeze(content string) string {
 	return strings.NewReplacer(", \"requestId", ",\"requestId", "\" , \"method", "\",\"method", ", \"retry", ",\"retry", "\", \"1m", "\",\"1m").Replace(strings.TrimSpace(content))
 }
 
-// TestNexusEdits: each edit changes what it names in one of the members of RawRequest and no other byte.
+// TestNexusEdits checks that each edit changes one member of RawRequest and no other byte.
 func TestNexusEdits(t *testing.T) {
 	const value = "\r\n\r\nhello"
 	tests := map[string]struct{ flag, argument, member, old, new string }{
@@ -140,7 +140,7 @@ func TestNexusEdits(t *testing.T) {
 	}
 }
 
-// TestNexusStateEdits: what stands beside RawRequest, and what did not stand there.
+// TestNexusStateEdits edits members outside RawRequest, and missing members.
 func TestNexusStateEdits(t *testing.T) {
 	const bare = `{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCg0K"}}`
 	rest := func(more string) string { return strings.TrimSuffix(bare, "}}") + more }
@@ -166,7 +166,7 @@ func TestNexusStateEdits(t *testing.T) {
 	}
 }
 
-// TestEditsInOrder: jq first, then hosts, then values, then headers, each on what came of the one before.
+// TestEditsInOrder checks the order: jq, hosts, values, headers. Each edit sees the result of the one before.
 func TestEditsInOrder(t *testing.T) {
 	edits := flags(t,
 		"--set-header", "X-A: last", "--set", "call.headers.X-A=third", "--set", "call.url=http://b.example/set",
@@ -179,7 +179,7 @@ func TestEditsInOrder(t *testing.T) {
 	}
 }
 
-// TestMarkerCanBeSet: an object that only lacks the marker is mended as a native envelope.
+// TestMarkerCanBeSet checks that --set can add the missing marker of a native envelope.
 func TestMarkerCanBeSet(t *testing.T) {
 	got, err := flags(t, "--set", "asyncCaller=1").Apply(t.Context(), []byte(`{"call":{}}`))
 	if err != nil || string(got) != `{"call":{},"asyncCaller":1}` {
@@ -187,8 +187,7 @@ func TestMarkerCanBeSet(t *testing.T) {
 	}
 }
 
-// TestFlagsRefuse: what stands on the command line is refused before any message is touched, with the name
-// of the flag and without what may be secret.
+// TestFlagsRefuse checks that the error of an invalid argument names the flag and quotes no value.
 func TestFlagsRefuse(t *testing.T) {
 	const secret = "hunter2"
 	tests := map[string]struct{ flag, argument string }{
@@ -231,7 +230,7 @@ func TestFlagsRefuse(t *testing.T) {
 	}
 }
 
-// TestEditsRefuse: an edit that a message has no place for names the flag and the member.
+// TestEditsRefuse checks that the error of an impossible edit names the flag and the member.
 func TestEditsRefuse(t *testing.T) {
 	const secret = "hunter2"
 	nexus := nexusOf(callOut, "")

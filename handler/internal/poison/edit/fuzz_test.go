@@ -19,8 +19,8 @@ func seeds() []string {
 	}
 }
 
-// FuzzEdits: without edits the bytes stay; an edit that names nothing in the message changes nothing; and
-// what was set is there.
+// FuzzEdits checks that content without edits keeps its bytes, that an edit without a match changes nothing, and that an edit
+// has its effect.
 func FuzzEdits(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add(seed, "call.url", "https://new.example/", "X-A: 1")
@@ -51,8 +51,7 @@ func FuzzEdits(f *testing.F) {
 	})
 }
 
-// FuzzPrepare: whatever a message holds, what is prepared of it is an envelope that starts afresh, and
-// preparing that again changes nothing.
+// FuzzPrepare checks that a prepared message is a restarted envelope, and that preparing it again changes nothing.
 func FuzzPrepare(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add(seed, "call.method=POST", false, true)
@@ -77,7 +76,7 @@ func FuzzPrepare(f *testing.F) {
 	})
 }
 
-// prepareOrNot checks what is prepared of a text, if anything is.
+// prepareOrNot checks the prepared message, if the text is accepted.
 func prepareOrNot(tb testing.TB, rules edit.Rules, text string, o edit.Options) string {
 	tb.Helper()
 	prepared, err := rules.Prepare(tb.Context(), text, messageID, o, now)

@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/poison/edit"
 )
 
-// TestGolden: whole messages, as they stand on the poison queue and as they go back to the main queue. The
-// sections .http are CallOut, with their lines ended as HTTP wants it.
+// TestGolden compares whole messages, as they are on the poison queue and as they return to the main queue. The sections
+// .http are CallOut.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -38,7 +38,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// goldenContent is a message with its CallOut.
+// goldenContent returns a message with its CallOut.
 func goldenContent(tb testing.TB, archive *txtar.Archive, name string) string {
 	tb.Helper()
 	content := section(tb, archive, name+".json")
@@ -63,7 +63,7 @@ func section(tb testing.TB, archive *txtar.Archive, name string) string {
 	return ""
 }
 
-// compacted is JSON whose white space does not matter to a comparison; the bytes of values still do.
+// compacted removes the white space between JSON values. It keeps the bytes of the values.
 func compacted(tb testing.TB, content string) string {
 	tb.Helper()
 	var w bytes.Buffer

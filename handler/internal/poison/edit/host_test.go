@@ -47,8 +47,8 @@ func TestReplaceHost(t *testing.T) {
 	}
 }
 
-// TestReplaceHostEverywhere: a Host header of the envelope's own and the callback's URL change with it, each
-// only if it names the old host; what is no text is left to the handler.
+// TestReplaceHostEverywhere checks that the Host header and the URL of the callback change too, each only if it names the
+// old host.
 func TestReplaceHostEverywhere(t *testing.T) {
 	edits := flags(t, "--replace-host", "old.example=new.example")
 	tests := map[string]struct{ before, after string }{

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// TestJQ: what an expression leaves as it was keeps its bytes, its order and its digits.
+// TestJQ checks that unchanged parts keep their bytes, their order and their digits.
 func TestJQ(t *testing.T) {
 	const content = `{"z":1,"asyncCaller":1, "call":{"url":"http://h/","json":{"big":12345678901234567890,"b":1.0,"a":"\u00e9","e":1e400,"half":"\ud800"}},"list":[{"b":1.0, "a":2}, {"c":3}],"a":null}`
 	tests := map[string]struct{ expression, old, new string }{
@@ -47,8 +47,7 @@ func TestJQ(t *testing.T) {
 	}
 }
 
-// TestJQOnAmbiguousJSON: a name that stands twice in the sender's own JSON is decided as jq does, but only where the
-// expression changes something beside it.
+// TestJQOnAmbiguousJSON checks that jq resolves duplicate names only in objects that the expression changes.
 func TestJQOnAmbiguousJSON(t *testing.T) {
 	const content = `{"asyncCaller":1,"o":{"a":1,"a":2},"p":{"a":1,"a":2}}`
 	got, err := flags(t, "--jq", `.o.b = 3`).Apply(t.Context(), []byte(content))
@@ -97,7 +96,7 @@ func TestJQFails(t *testing.T) {
 	}
 }
 
-// TestJQEnds: an expression that does not end by itself is ended, be it before or behind its first result.
+// TestJQEnds checks that an endless expression is stopped, before or after its first result.
 func TestJQEnds(t *testing.T) {
 	for name, expression := range map[string]string{
 		"before": `last(repeat(.))`, "behind": `., (repeat(.) | select(false))`, "range": `first(range(1e18) | select(. < 0))`,
@@ -112,7 +111,7 @@ func TestJQEnds(t *testing.T) {
 	}
 }
 
-// TestJQCancelled: the caller's context ends it too, and is the reason.
+// TestJQCancelled checks that the caller's context stops an expression and is the reported reason.
 func TestJQCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

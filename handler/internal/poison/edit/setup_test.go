@@ -15,20 +15,20 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// now is long after every message here was made.
+// now is long after the creation of every message here.
 var now = time.Date(2026, time.November, 21, 12, 0, 0, 0, time.UTC)
 
 const (
 	messageID  = "0f8fad5b-d9cb-469f-a165-70867728950e"
 	expiration = 7 * 24 * time.Hour
-	// order is the head of a native envelope with white space and spellings that must not change.
+	// order is the beginning of a native envelope with white space and spellings that must not change.
 	order = `{"asyncCaller":1, "requestId":"order-42","call":{"url":"https://old.example/orders?code=s%2Fecret" , ` +
 		`"method":"PUT","headers":{"X-A":"1","x-b":["2","3"]},"json":{"n":1.0, "k":"\u00e9"}}`
-	// state is what the handler wrote behind it.
+	// state is delivery state that follows it.
 	state = `,"createdAt":"2026-01-31T11:00:00Z","attempts":7,"latestAttemptAt":"2026-02-01T11:00:00Z",` +
 		`"nextAttemptAt":"2026-02-01T12:00:00Z","trail":[{"at":"2026-02-01T11:00:00Z","status":503,"tookMs":20}]`
 	letter = `,"deadLetter":{"at":"2026-02-07T11:00:00Z","reason":"expired","queue":"async-caller","attempts":7}`
-	// callOut is the call of a Nexus envelope: header names and values as nobody would write them twice.
+	// callOut is the call of a Nexus envelope with unusual spellings of header names and values.
 	callOut = "PUT /orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example\r\nX-B: 2\r\nx-b: 3\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
 	// callBack is its callback.
 	callBack = "POST /done HTTP/1.1\r\nHost: old.example:8443\r\n\r\n"
@@ -36,7 +36,7 @@ const (
 
 func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// nexusOf is a Nexus envelope with this CallOut and more members behind RawRequest.
+// nexusOf returns a Nexus envelope with this CallOut and more members after RawRequest.
 func nexusOf(callOut, more string) string {
 	return `{"Organization":"acme","Environment":"prod","OriginalRequestId":"first","Attempts":7,` +
 		`"CreatedAt":"2026-01-31T12:00:00.1234567+01:00","LatestAttemptAt":"2026-02-01T11:00:00+00:00",` +
@@ -66,7 +66,7 @@ func mustRules(tb testing.TB) edit.Rules {
 	}
 }
 
-// flags are edits as they stand on a command line: pairs of a flag and its argument.
+// flags parses edits as on a command line: pairs of a flag and its argument.
 func flags(tb testing.TB, args ...string) edit.Edits {
 	tb.Helper()
 	var e edit.Edits
@@ -102,7 +102,7 @@ func addFlag(e *edit.Edits, flag, argument string) error {
 	return err
 }
 
-// rawMember is a member of RawRequest, decoded if it is base64.
+// rawMember returns a member of RawRequest, decoded if it is base64.
 func rawMember(tb testing.TB, content []byte, name string) string {
 	tb.Helper()
 	var e struct{ RawRequest map[string]any }

@@ -9,8 +9,7 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// FuzzRoute: a route is a key, so it is short and printable, and a route that somebody copies from a list
-// names the same group.
+// FuzzRoute checks that a route is short and printable, and that the route of a route is the same.
 func FuzzRoute(f *testing.F) {
 	for _, seed := range []string{
 		"", "/", "/orders/4711", "/a%20123/x", "/550e8400-e29b-41d4-a716-446655440000", "//", "/a@b.example",

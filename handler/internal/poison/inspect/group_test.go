@@ -17,7 +17,7 @@ import (
 //go:embed testdata/keys.golden
 var golden string
 
-// TestKeys holds the keys to what they were in every version before.
+// TestKeys checks that the keys are the same as in all earlier versions.
 func TestKeys(t *testing.T) {
 	seen := map[inspect.By]int{}
 	for line := range strings.Lines(golden) {
@@ -89,8 +89,7 @@ func TestRouteBounds(t *testing.T) {
 	}
 }
 
-// BenchmarkRoute shows that a path as long as a message takes no longer for each of its bytes: compare the
-// times of one byte.
+// BenchmarkRoute shows that the time for each byte does not grow with the length of the path.
 func BenchmarkRoute(b *testing.B) {
 	for _, n := range []int{1 << 10, 1 << 16} {
 		path := "/" + strings.Repeat("a-1b_", n/5)
@@ -153,7 +152,7 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestGroupsHostile: a sender who makes every message another group takes no more memory than 10,000 groups.
+// TestGroupsHostile checks that messages with ever new keys use no more memory than 10,000 groups.
 func TestGroupsHostile(t *testing.T) {
 	groups := inspect.NewGroups(inspect.ByReason)
 	for i := range 12_000 {

@@ -30,7 +30,7 @@ func rules() inspect.Rules {
 
 func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
 
-// native is an envelope with more members.
+// native returns an envelope with more members.
 func native(more string) string {
 	return `{"asyncCaller":1,"requestId":"order-42","createdAt":"2026-11-20T00:00:00Z",` +
 		`"call":{"url":"https://user:SECRET@Target.Example:8443/orders/4711/a%20b?code=SECRET","body":"SECRET"}` + more + `}`
@@ -42,7 +42,7 @@ func nexus(more string) string {
 		inBase64("PUT /orders/4711?code=SECRET HTTP/1.1\r\nHost: Target.Example\r\nContent-Type: text/plain\r\n\r\nSECRET") + `","CallOutUriScheme":"https"}}`
 }
 
-// deadLetter is what the handler writes when it gives an envelope up.
+// deadLetter returns the dead letter that the handler writes when it gives up.
 func deadLetter(t *testing.T, content string, d envelope.DeadLetter, attempts ...envelope.Attempt) string {
 	t.Helper()
 	e, err := envelope.Parse([]byte(content))
@@ -107,11 +107,11 @@ func TestReadDeadLetters(t *testing.T) {
 	}
 }
 
-// TestReadHostileDeadLetters: what a dead letter says of itself, anybody can have written.
+// TestReadHostileDeadLetters checks that impossible values in a dead letter are ignored.
 func TestReadHostileDeadLetters(t *testing.T) {
 	for name, test := range map[string]struct {
 		letter string
-		want   inspect.Message // the fields that a dead letter tells
+		want   inspect.Message // the fields from a dead letter
 	}{
 		"no_reason":        {`{}`, inspect.Message{Reason: "unknown"}},
 		"not_an_object":    {`"by hand"`, inspect.Message{Reason: "unknown"}},
@@ -203,7 +203,7 @@ func TestReadOperatorsRules(t *testing.T) {
 	}
 }
 
-// TestReadSenderOfMalformed: who wrote a message must be known just when nothing else is.
+// TestReadSenderOfMalformed checks that the sender of a malformed message is known.
 func TestReadSenderOfMalformed(t *testing.T) {
 	for name, test := range map[string]struct{ content, id, organization string }{
 		"native":       {`{"asyncCaller":1,"requestId":"order-42","call":{}}`, "order-42", ""},

@@ -11,7 +11,7 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// FuzzLayout shows whatever comes: it is printable, bounded, and JSON that is revealed still means the same.
+// FuzzLayout checks that shown content is printable and bounded, and that revealed JSON keeps its meaning.
 func FuzzLayout(f *testing.F) {
 	for _, seed := range []string{
 		"", nativeSecrets, nexusSecrets, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
@@ -40,7 +40,7 @@ func FuzzLayout(f *testing.F) {
 	})
 }
 
-// sameMeaning compares JSON that has none of the members that are decoded and is not cut.
+// sameMeaning compares JSON unless it is cut or has members that are decoded.
 func sameMeaning(t *testing.T, content, shown []byte) {
 	t.Helper()
 	var had, has any
@@ -68,8 +68,7 @@ func decode(text []byte, into *any) bool {
 	return decoder.Decode(into) == nil
 }
 
-// BenchmarkShowContent shows how long the worst messages take that people have thought of. None may take much
-// longer than any other.
+// BenchmarkShowContent measures the worst known messages. None may take much longer than the others.
 func BenchmarkShowContent(b *testing.B) {
 	for _, unit := range []string{"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@", "https://a:b", `"[",`} {
 		text := "x " + strings.Repeat(unit, (48<<10)/len(unit))

@@ -11,25 +11,6 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// TestSecretNames: the names that tell are found in every spelling, and Idempotency-Key, which every log has,
-// is no secret.
-func TestSecretNames(t *testing.T) {
-	for _, name := range []string{
-		"Authorization", "Proxy-Authorization", "Cookie", "Set-Cookie", "X-Api-Key", "x-functions-key", "Ocp-Apim-Subscription-Key",
-		"access_token", "clientSecret", "client_secret", "PASSWORD", "Passwd", "user-pwd", "X-Hub-Signature-256", "credentials", "SessionId",
-		"X-Auth", "connection.string", "sig", "id_token", "X-Session", "pin",
-	} {
-		if got := string(inspect.ShowContent([]byte(`{"`+name+`":"CANARY"}`), inspect.Masked)); strings.Contains(got, "CANARY") {
-			t.Errorf("%s is shown", name)
-		}
-	}
-	for _, name := range []string{"Idempotency-Key", "idempotencyKey", "Content-Type", "requestId", "design", "shipping", "compass", "X-Correlation-ID"} {
-		if got := string(inspect.ShowContent([]byte(`{"`+name+`":"value"}`), inspect.Masked)); !strings.Contains(got, "value") {
-			t.Errorf("%s is hidden", name)
-		}
-	}
-}
-
 func TestSchemes(t *testing.T) {
 	for value, want := range map[string]string{
 		"Bearer abc": "Bearer ***", "basic abc": "basic ***", "SharedKey a:b": "SharedKey ***", "AWS4-HMAC-SHA256 Credential=a": "AWS4-HMAC-SHA256 ***",
@@ -68,7 +49,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-// TestBrokenMessages: malformed messages are what people look at, and a message may break off anywhere.
+// TestBrokenMessages cuts messages at each byte. None may show a secret.
 func TestBrokenMessages(t *testing.T) {
 	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {
 		for n := range len(content) {
@@ -81,7 +62,7 @@ func TestBrokenMessages(t *testing.T) {
 	}
 }
 
-// FuzzSecrets plants secrets among whatever a sender may write.
+// FuzzSecrets checks that secrets are masked among any other text.
 func FuzzSecrets(f *testing.F) {
 	for _, seed := range []string{
 		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'", "Bearer ", "\xff\x00",
@@ -111,7 +92,7 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
-// planted are messages with two texts of a sender's, neither of which is secret, and secrets beside them.
+// planted returns messages with secrets beside two texts that are not secret.
 func planted(a, b string) []string {
 	a, b = strings.ReplaceAll(a, "CANARY", ""), strings.ReplaceAll(b, "CANARY", "")
 	inner := `{"x":` + quoted(a) + `,"password":"CANARY","y":[{"apiKey":{"z":"CANARY"}},` + quoted(b) + `]}`

@@ -11,7 +11,7 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// settled is the dead letter that the handler's own rules make of a call's outcome.
+// settled returns the dead letter that the handler writes for the outcome of a call.
 func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	t.Helper()
 	in := rules().Decision.Open([]byte(content), "m1", queue.Base64.MaxContentBytes(), givenUp)
@@ -29,8 +29,7 @@ func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	return inBase64(string(w.Content))
 }
 
-// TestReadSettled: what the handler writes on a dead letter comes out again, in both formats and for every
-// way to fail, and the groups by error tell the ways apart.
+// TestReadSettled reads the dead letters of all failures in both formats, and checks that each failure has its own group.
 func TestReadSettled(t *testing.T) {
 	last := `,"retry":{"maxAttempts":1}`
 	keys := map[string]bool{}
@@ -80,7 +79,7 @@ func TestReadHostileNexus(t *testing.T) {
 	}
 }
 
-// TestRulesContent: what is shown, searched and counted is the same.
+// TestRulesContent checks that all uses of a message see the same content.
 func TestRulesContent(t *testing.T) {
 	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "", "aGVsbG8": "aGVsbG8"} {
 		got := string(rules().Content(text))

@@ -9,8 +9,7 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// TestShowContentCallOut: the HTTP message within a Nexus message is shown in lines, also when it is one that
-// the handler cannot read.
+// TestShowContentCallOut checks that the HTTP message in a Nexus envelope is shown in lines, even if it is malformed.
 func TestShowContentCallOut(t *testing.T) {
 	for name, test := range map[string]struct{ message, want string }{
 		"no_body":         {"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a HTTP/1.1|Host: h"},
@@ -46,7 +45,7 @@ func TestShowContentCallOut(t *testing.T) {
 	}
 }
 
-// linesOf returns the strings of the innermost list or, where there is none, of the one value.
+// linesOf returns the strings of the innermost list or, if there is no list, the one value.
 func linesOf(content string) []string {
 	var lines []string
 	for line := range strings.Lines(content) {
@@ -59,7 +58,7 @@ func linesOf(content string) []string {
 	return lines
 }
 
-// TestShowContentText: in what is no JSON a value is hidden up to where it surely ends.
+// TestShowContentText checks that a value in text is hidden up to its certain end.
 func TestShowContentText(t *testing.T) {
 	for text, want := range map[string]string{
 		"password=a&b=c":                       "password=***&b=c",
@@ -98,7 +97,7 @@ func TestShowContentText(t *testing.T) {
 	}
 }
 
-// TestShowCallParts are those that few calls have.
+// TestShowCallParts covers parts that few calls have.
 func TestShowCallParts(t *testing.T) {
 	e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","method":"purge","headers":{"Host":"other.example:8080","X-B":["1","2"]}}}`)
 	want := inspect.Call{

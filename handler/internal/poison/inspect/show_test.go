@@ -29,7 +29,7 @@ func mustParse(t *testing.T, content string) *envelope.Envelope {
 	return e
 }
 
-// nativeSecrets is an envelope with secrets at all places that its format has.
+// nativeSecrets is an envelope with secrets in all members that can hold one.
 const nativeSecrets = `{"asyncCaller":1,"requestId":"order-42","call":{"url":"https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY",` +
 	`"headers":{"authorization":"Bearer CANARY","Accept":["a","b"],"Cookie":"CANARY","X-Link":"https://l.example/?x=CANARY"},` +
 	`"json":{"n":1.50,"big":12345678901234567890,"Password":"CANARY","list":[{"apiKey":["CANARY"],"link":"http://h/?sig=CANARY"}],"empty":{}}},` +
@@ -227,7 +227,7 @@ func TestShowContent(t *testing.T) {
   }
 }
 `},
-		"nexus_not_as_it_should_be": {`{"RawRequest":{"CallOut":"CANARY!","Context":"` + inBase64("no JSON, token=CANARY") + `","CallBack":"` +
+		"nexus_malformed": {`{"RawRequest":{"CallOut":"CANARY!","Context":"` + inBase64("no JSON, token=CANARY") + `","CallBack":"` +
 			inBase64("POST /\nX-A: 1\nAuthorization: a\n CANARY\nbearer CANARY") + `"},"LatestResponse":1}`, `{
   "RawRequest": {
     "CallOut": "***",
@@ -243,6 +243,7 @@ func TestShowContent(t *testing.T) {
   "LatestResponse": 1
 }
 `},
+		"invalid_base64":  {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`, "{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
 		"empty":           {"", ""},
 		"text":            {"hello\x00\r\nworld", "hello\ufffd\nworld\n"},
 		"broken_json":     {`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},"CallOut":"` + inBase64("CANARY"), `{"call":{"url":"https://h/?a=***&code=***","headers":{"Cookie" : ***}},"CallOut":***` + "\n"},
@@ -264,7 +265,7 @@ func TestShowContent(t *testing.T) {
 	}
 }
 
-// TestShowContentBounded: indentation must not make of a message what no terminal takes.
+// TestShowContentBounded checks that indentation does not blow up a message.
 func TestShowContentBounded(t *testing.T) {
 	for name, content := range map[string]string{
 		"deep":       strings.Repeat(`{"a":[`, 4_000) + strings.Repeat(`]}`, 4_000),
