@@ -13,8 +13,8 @@ import (
 	"asynccaller/handler/tools/azurite"
 )
 
-// TestExpiredMessagesBecomeDeadLetters: a target that is down for good costs the host nothing: no
-// message is ever delivered twice, and the host itself moves none to the poison queue.
+// TestExpiredMessagesBecomeDeadLetters checks that a target that stays down costs the host nothing: each message
+// is dequeued once, and the host itself moves none to the poison queue.
 func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 	t.Parallel()
 	const messages = 200
@@ -43,11 +43,11 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 	}
 	s := f.summary()
 	if s["max_dequeue_count"] != 1.0 || s["poisoned"] != 0.0 || s["failed"] != 0.0 {
-		t.Errorf("the host saw %v", s)
+		t.Errorf("the host counted %v", s)
 	}
 }
 
-// TestHandlerKilledDuringCalls: the host restarts a handler that dies, and every message is delivered.
+// TestHandlerKilledDuringCalls checks that the host restarts a killed handler, and every message is delivered.
 func TestHandlerKilledDuringCalls(t *testing.T) {
 	t.Parallel()
 	const messages = 16 // host.json's batchSize: all are called at the same time
@@ -79,13 +79,13 @@ func TestHandlerKilledDuringCalls(t *testing.T) {
 	}
 }
 
-// TestStorageAway: storage that is gone for ten seconds while messages are in flight loses none.
+// TestStorageAway checks that no message is lost if storage is away for ten seconds while messages are in flight.
 func TestStorageAway(t *testing.T) {
 	t.Parallel()
 	deliverWithStorageAway(t, 10*time.Second, nil)
 }
 
-// deliverWithStorageAway takes storage away for the given time while messages are in flight.
+// deliverWithStorageAway stops storage for the given time while messages are in flight.
 func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
 	t.Helper()
 	const messages = 40
@@ -108,8 +108,8 @@ func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
 	}
 }
 
-// TestTheLargestEnvelope: one that fills a message to the last byte goes through 50 reschedules, its call
-// unchanged.
+// TestTheLargestEnvelope checks that an envelope that fills a message to the last byte survives 50 reschedules with
+// its call unchanged.
 func TestTheLargestEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -128,7 +128,7 @@ func TestTheLargestEnvelope(t *testing.T) {
 	}
 }
 
-// TestHangingTarget: a call that gets no answer in its own time is rescheduled, and the log says why.
+// TestHangingTarget checks that a call without an answer within its timeout is rescheduled, and the log says why.
 func TestHangingTarget(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -145,13 +145,13 @@ func TestHangingTarget(t *testing.T) {
 	t.Errorf("no reschedule with reason timeout: %v", settled)
 }
 
-// TestCtrlCDuringASlowCall: the call counts as no attempt, and the message is back on the queue.
+// TestCtrlCDuringASlowCall checks that a stop during a call reschedules the message and counts no attempt.
 func TestCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
 	interruptSlowCall(t, nil)
 }
 
-// interruptSlowCall stops the host during a call, and returns the message that is on the queue then.
+// interruptSlowCall stops the host during a call, and returns the message that is then on the queue.
 func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
 	t.Helper()
 	f := newFixture(t, options{})
@@ -175,7 +175,7 @@ func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
 	return f, messages[0]
 }
 
-// TestMovedBackByHand: a dead letter that any tool puts on the main queue again, as it is, starts again.
+// TestMovedBackByHand checks that a dead letter that any tool moves back to the main queue starts again.
 func TestMovedBackByHand(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -193,7 +193,7 @@ func TestMovedBackByHand(t *testing.T) {
 	f.awaitEmpty()
 }
 
-// TestOtherModes: text-mode invocations, and messages that are not encoded, are delivered the same way.
+// TestOtherModes checks that text mode and unencoded messages work too.
 func TestOtherModes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -206,7 +206,7 @@ func TestOtherModes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{dataType: c.dataType})
-			// Members named like the host's metadata, which in text mode overwrite it.
+			// In text mode, members with the names of the host's metadata overwrite it.
 			content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r1","Id":"42","DequeueCount":"99","PopReceipt":"x","sys":{},"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`, f.target.URL("503,200"))
 			_, err := f.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
 			f.must(err)

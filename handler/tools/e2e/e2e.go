@@ -1,3 +1,3 @@
-// Package e2e holds the end-to-end tests: the real executable as the local host starts it, real Azurite,
-// real HTTP, real signals. Each test is a promise of the README.
+// Package e2e has the end-to-end tests, each for a guarantee of docs/architecture.md or the README. They run the
+// real executable under the local host, with a real Azurite, real HTTP and real signals.
 package e2e

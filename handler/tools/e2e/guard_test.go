@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestRefusedTargets: what a message must not have called becomes a dead letter that tells the rule, and
-// the target hears nothing, whether it is named or redirected to.
+// TestRefusedTargets checks that a message with a refused target becomes a dead letter that names the rule, and that
+// the target gets no call, neither directly nor by a redirect.
 func TestRefusedTargets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -37,9 +37,9 @@ func TestRefusedTargets(t *testing.T) {
 		}
 	}
 	if n := len(f.target.Calls("allowed")); n != 1 {
-		t.Errorf("the target that may be called got %d calls", n)
+		t.Errorf("the allowed target got %d calls", n)
 	}
 	if n := len(f.target.Calls("denied")); n != 0 {
-		t.Errorf("the target that is denied got %d calls", n)
+		t.Errorf("the denied target got %d calls", n)
 	}
 }

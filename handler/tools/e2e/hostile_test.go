@@ -12,8 +12,8 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// hostileContents are messages that mean no good. Those of letters become dead letters, byte for byte;
-// those of calls are called, each once, at the path of its name and nowhere else.
+// hostileContents returns messages of an attacker. Those of letters become dead letters, byte for byte. Those of
+// calls are called once each, at the path of their name and nowhere else.
 func hostileContents(host string) (letters, calls map[string]string) {
 	room := queue.Base64.MaxContentBytes()
 	native := func(name, members string) string {
@@ -66,8 +66,8 @@ func hostileContents(host string) (letters, calls map[string]string) {
 	return letters, calls
 }
 
-// TestHostileMessages: no message makes the handler exit, whatever is in it; each is called as it says,
-// or is a dead letter with the bytes that came, and then the same process delivers the next good one.
+// TestHostileMessages checks that no message makes the handler exit: each is called as it says, or becomes a dead
+// letter with unchanged bytes, and the same process delivers the next good message.
 func TestHostileMessages(t *testing.T) {
 	t.Parallel()
 	for _, dataType := range []string{"binary", "string"} {
@@ -91,7 +91,7 @@ func deliverHostile(t *testing.T, dataType string) {
 	var want []string
 	for _, content := range letters {
 		if dataType == "string" && !utf8.ValidString(content) {
-			continue // the host hands over no such message
+			continue // the host does not invoke the handler for it
 		}
 		want = append(want, content)
 		f.putContent([]byte(content))
@@ -116,8 +116,8 @@ func deliverHostile(t *testing.T, dataType string) {
 			t.Errorf("%s: %d calls", name, n)
 		}
 	}
-	if n := p.strangers(); n > 0 {
-		t.Errorf("%d calls to what no message names", n)
+	if n := p.unexpectedCalls(); n > 0 {
+		t.Errorf("%d calls that no message asked for", n)
 	}
 	var got []string
 	for _, content := range f.drain(poisonQueue) {
@@ -126,10 +126,10 @@ func deliverHostile(t *testing.T, dataType string) {
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
-		t.Errorf("%d dead letters, want %d with the bytes that came", len(got), len(want))
+		t.Errorf("%d dead letters, want %d with unchanged bytes", len(got), len(want))
 		for _, content := range got {
 			if !slices.Contains(want, content) {
-				t.Errorf("not as it came: %.200q", content)
+				t.Errorf("changed: %.200q", content)
 			}
 		}
 	}
@@ -139,6 +139,6 @@ func deliverHostile(t *testing.T, dataType string) {
 		}
 	}
 	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
-		t.Errorf("the host saw %v", summary)
+		t.Errorf("the host counted %v", summary)
 	}
 }

@@ -20,53 +20,52 @@ import (
 
 const (
 	parkingQueue = "parking"
-	// latestCut is the longest time after which a run is cut short.
+	// latestCut is the longest time after which a run is interrupted.
 	latestCut = 3 * time.Second
 )
 
-// TestInterruptedRuns: runs of move, requeue and undo are killed or told to stop at random moments, and
-// resumed, which is cut short as well. Every message is there in the end; those that are there twice are no
-// more than the runs said.
+// TestInterruptedRuns kills or interrupts runs of move, requeue and undo at random moments, and resumes them, which
+// is interrupted too. In the end every message exists, and no more messages exist twice than the runs said.
 func TestInterruptedRuns(t *testing.T) {
 	t.Run("move", func(t *testing.T) {
 		t.Parallel()
-		x := newInterrupter(t)
+		x := newInterruption(t)
 		for from, to := poisonQueue, parkingQueue; x.cuts < interruptions/2; from, to = to, from {
-			x.through("move", "--queue", from, "--to", to, "--all")
+			x.finish("move", "--queue", from, "--to", to, "--all")
 		}
 		x.judge()
 	})
 	t.Run("requeue", func(t *testing.T) {
 		t.Parallel()
-		x := newInterrupter(t)
+		x := newInterruption(t)
 		for x.cuts < interruptions/2 {
-			x.through("undo", x.through("requeue", "--queue", poisonQueue, "--all"))
+			x.finish("undo", x.finish("requeue", "--queue", poisonQueue, "--all"))
 		}
 		x.judge()
 	})
 }
 
-// interrupter runs commands and cuts them short.
-type interrupter struct {
+// interruption runs commands and interrupts them.
+type interruption struct {
 	*fixture
 	runs   string
 	random *rand.Rand
-	// cuts counts interruptions, kills those that were no request; twice is what the runs said.
+	// cuts counts interruptions, kills those by SIGKILL; twice is the number of duplicates that the runs said.
 	cuts, kills, twice int
 }
 
-func newInterrupter(t *testing.T) *interrupter {
+func newInterruption(t *testing.T) *interruption {
 	t.Helper()
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	x := &interrupter{fixture: newFixture(t, options{}), runs: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
+	x := &interruption{fixture: newFixture(t, options{}), runs: t.TempDir(), random: rand.New(rand.NewPCG(seed, 0))}
 	x.must(x.store.Create(t.Context(), parkingQueue))
 	x.fill(interruptedMessages)
 	return x
 }
 
 // fill puts dead letters on the poison queue.
-func (x *interrupter) fill(n int) {
+func (x *interruption) fill(n int) {
 	x.t.Helper()
 	texts := make([]string, n)
 	for i := range texts {
@@ -76,24 +75,24 @@ func (x *interrupter) fill(n int) {
 	x.putAll(poisonQueue, 0, texts)
 }
 
-// through brings a run to its end, cutting it short on the way. It returns the run's name.
-func (x *interrupter) through(args ...string) (run string) {
+// finish runs a command to its end, with interruptions. It returns the run's name.
+func (x *interruption) finish(args ...string) (run string) {
 	x.t.Helper()
 	known := x.journals()
 	for {
 		x.poison(args...)
 		news := slices.DeleteFunc(x.journals(), func(name string) bool { return slices.Contains(known, name) })
 		if len(news) == 0 {
-			continue // cut short before it had begun
+			continue // interrupted before it began
 		}
 		run = news[len(news)-1]
 		for {
 			result, code := x.poison("resume", run)
 			known = x.journals()
 			switch {
-			case code == 3: // nothing left: it is finished, or was never confirmed
+			case code == 3: // nothing left: it has ended, or was never confirmed
 				if x.agreed(run) {
-					x.twice += x.statedTwice(run)
+					x.twice += x.statedInJournal(run)
 					return run
 				}
 			case code == 0 && result.Left+result.Both == 0:
@@ -109,8 +108,8 @@ func (x *interrupter) through(args ...string) (run string) {
 
 type interruptedResult struct{ Total, Done, Skipped, Both, Left, Twice int }
 
-// poison runs a command and cuts it short at a random moment. The code is -1 if it was killed.
-func (x *interrupter) poison(args ...string) (result interruptedResult, code int) {
+// poison runs a command and interrupts it at a random moment. The code is -1 if it was killed.
+func (x *interruption) poison(args ...string) (result interruptedResult, code int) {
 	x.t.Helper()
 	args = append(slices.Clone(args), "--runs", x.runs, "--json")
 	if args[0] != "resume" {
@@ -120,7 +119,7 @@ func (x *interrupter) poison(args ...string) (result interruptedResult, code int
 	x.must(command.Start())
 	wait := time.Duration(x.random.Int64N(int64(latestCut)))
 	if x.cuts >= interruptions/2 {
-		wait = patience // enough
+		wait = patience // enough interruptions
 	}
 	cut := time.AfterFunc(wait, func() {
 		signal := os.Signal(syscall.SIGKILL)
@@ -156,7 +155,7 @@ func (x *interrupter) poison(args ...string) (result interruptedResult, code int
 }
 
 // journals lists the runs, the newest last.
-func (x *interrupter) journals() (names []string) {
+func (x *interruption) journals() (names []string) {
 	paths, err := filepath.Glob(filepath.Join(x.runs, "*.jsonl"))
 	x.must(err)
 	for _, path := range paths {
@@ -165,14 +164,14 @@ func (x *interrupter) journals() (names []string) {
 	return names
 }
 
-func (x *interrupter) agreed(run string) bool {
+func (x *interruption) agreed(run string) bool {
 	content, err := os.ReadFile(filepath.Join(x.runs, run+".jsonl"))
 	x.must(err)
 	return bytes.Contains(content, []byte(`{"is":"go"`))
 }
 
-// statedTwice counts what a journal says may have been written twice: begun more than once.
-func (x *interrupter) statedTwice(run string) (twice int) {
+// statedInJournal counts the messages that a journal begins more than once, so they may have been written twice.
+func (x *interruption) statedInJournal(run string) (twice int) {
 	content, err := os.ReadFile(filepath.Join(x.runs, run+".jsonl"))
 	x.must(err)
 	begun := map[int]int{}
@@ -193,9 +192,9 @@ func (x *interrupter) statedTwice(run string) (twice int) {
 	return twice
 }
 
-// judge takes everything from all queues and counts: no message may be missing, and no more be there twice
-// than the runs said. What a killed run had taken comes back when its leases end.
-func (x *interrupter) judge() {
+// judge receives all messages of all queues: none may be missing, and no more may exist twice than the runs said. The
+// messages that a killed run had received are visible again when their leases end.
+func (x *interruption) judge() {
 	x.t.Helper()
 	found, ids := map[string]bool{}, map[string]int{}
 	x.await("leases of killed runs to end", func() bool {
@@ -227,8 +226,8 @@ func (x *interrupter) judge() {
 			extra++
 		}
 	}
-	x.t.Logf("%d interruptions, %d of them kills: %d messages may be there twice, said the runs; %d are", x.cuts, x.kills, x.twice, extra)
+	x.t.Logf("%d interruptions, %d of them kills: the runs said that %d messages may exist twice; %d do", x.cuts, x.kills, x.twice, extra)
 	if extra > x.twice {
-		x.t.Errorf("%d messages are there twice, but the runs said at most %d", extra, x.twice)
+		x.t.Errorf("%d messages exist twice, but the runs said at most %d", extra, x.twice)
 	}
 }

@@ -20,58 +20,58 @@ import (
 	"time"
 )
 
-// fate is what is planned for a message: what its target does, and how it must end.
-type fate struct {
-	// column is where the report counts it.
+// plan is the answers of a message's target, and the end that they must lead to.
+type plan struct {
+	// column is that of the report.
 	column string
 	count  int
-	// answers are the target's, one for each call that is wanted.
+	// answers are the target's, one for each expected call.
 	answers []int
-	// callback: the sender asks for one. late: the deadline has passed. malformed: it is no envelope.
+	// callback: the message has one. late: the deadline has passed. malformed: it is not an envelope.
 	callback, late, malformed bool
-	// want is the end, as [mixedRun.seen] tells it; %s is the message's queue.
+	// want is the end, as [mixedRun.seen] describes it; %s is the message's queue.
 	want string
 }
 
-// fates are those of 1,000 messages; a third of them fail once.
-var fates = []fate{
+// plans are those of 1,000 messages; a third of the messages fail once.
+var plans = []plan{
 	{column: "at once", count: 290, answers: []int{200}, want: "call 1 200"},
 	{column: "retried", count: 84, answers: []int{503, 200}, want: "call 1 503, call 2 200"},
 	{column: "retried", count: 84, answers: []int{429, 200}, want: "call 1 429, call 2 200"},
 	{column: "retried", count: 84, answers: []int{404, 200}, want: "call 1 404, call 2 200"},
 	{column: "retried", count: 84, answers: []int{reset, 200}, want: "call 1 reset, call 2 200"},
-	{column: "told 200", count: 120, answers: []int{200}, callback: true, want: "call 1 200, told 200 with its answer"},
-	{column: "told 400", count: 90, answers: []int{400}, callback: true, want: "call 1 400, told 400 with its answer"},
-	{column: "told 504", count: 40, late: true, callback: true, want: "told 504"},
+	{column: "cb 200", count: 120, answers: []int{200}, callback: true, want: "call 1 200, callback 200 with its answer"},
+	{column: "cb 400", count: 90, answers: []int{400}, callback: true, want: "call 1 400, callback 400 with its answer"},
+	{column: "cb 504", count: 40, late: true, callback: true, want: "callback 504"},
 	{column: "rejected", count: 64, answers: []int{400}, want: "call 1 400, rejected after 1 on %s-poison"},
 	{column: "expired", count: 40, late: true, want: "expired after 0 on %s-poison"},
 	{column: "malformed", count: 20, malformed: true, want: "untouched on %s-poison"},
 }
 
-// columns are those of the report.
-var columns = []string{"at once", "retried", "told 200", "told 400", "told 504", "rejected", "expired", "malformed"}
+// columns are the report's.
+var columns = []string{"at once", "retried", "cb 200", "cb 400", "cb 504", "rejected", "expired", "malformed"}
 
-// wrong is counted instead when a message ended otherwise than planned.
+// wrong is the column of messages that did not end as planned.
 const wrong = "wrong"
 
-// mixedMessage is one of them.
+// mixedMessage is one of the messages.
 type mixedMessage struct {
-	fate
+	plan
 	id, queue, format string
 	content           []byte
-	// kept is the part of the content that its dead letter must hold byte for byte.
+	// kept is the part of the content that the dead letter must have byte for byte.
 	kept []byte
 }
 
-func (m mixedMessage) path() string     { return "/call/" + m.id }
-func (m mixedMessage) toldPath() string { return "/callback/" + m.id }
-func (m mixedMessage) body() string     { return "order å " + m.id }
+func (m mixedMessage) path() string         { return "/call/" + m.id }
+func (m mixedMessage) callbackPath() string { return "/callback/" + m.id }
+func (m mixedMessage) body() string         { return "order å " + m.id }
 
-// planMixed makes the messages: always the same, every queue and format with its share.
+// planMixed returns the messages, always the same, evenly over queues and formats.
 func planMixed(queues []string, host string) (messages []mixedMessage) {
-	for _, planned := range fates {
+	for _, planned := range plans {
 		for range planned.count {
-			messages = append(messages, mixedMessage{fate: planned})
+			messages = append(messages, mixedMessage{plan: planned})
 		}
 	}
 	random := rand.New(rand.NewPCG(2026, 11))
@@ -98,7 +98,7 @@ func (m *mixedMessage) makeNative(host string) {
 		version = "2"
 	}
 	if m.callback {
-		members += fmt.Sprintf(`,"callback":{"url":"http://%s%s"},"context":{"n":%q}`, host, m.toldPath(), m.id)
+		members += fmt.Sprintf(`,"callback":{"url":"http://%s%s"},"context":{"n":%q}`, host, m.callbackPath(), m.id)
 	}
 	if m.late {
 		members += fmt.Sprintf(`,"deadline":%q`, time.Now().Add(-time.Second).UTC().Format(time.RFC3339Nano))
@@ -116,7 +116,7 @@ func (m *mixedMessage) makeNexus(host string, priority int) {
 		n.callOut = "POST / HTTP/1.1\r\nX-Id: " + m.id + "\r\n\r\n" // it has no Host
 	}
 	if m.callback {
-		n.callBack = nexusCallBack(m.toldPath(), host)
+		n.callBack = nexusCallBack(m.callbackPath(), host)
 	}
 	if m.late {
 		n.deadline = time.Now().Add(-time.Second)
@@ -131,8 +131,8 @@ func (m mixedMessage) wanted() string {
 	return m.want
 }
 
-// TestMixedRun: of 1,000 messages in both formats on all queues, a third failing once, each ends as
-// planned, once.
+// TestMixedRun checks that each of 1,000 messages in both formats on all queues ends as planned, once. A third of
+// them fail once.
 func TestMixedRun(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -145,7 +145,7 @@ func TestMixedRun(t *testing.T) {
 			answers = append(answers, answer{status: status, mediaType: "text/plain", body: fmt.Sprintf("%s answered %d", m.id, status)})
 		}
 		p.script(m.path(), answers...)
-		p.script(m.toldPath(), answer{status: 204})
+		p.script(m.callbackPath(), answer{status: 204})
 	}
 	f.start(inAFewSeconds)
 	for _, m := range messages {
@@ -153,7 +153,7 @@ func TestMixedRun(t *testing.T) {
 	}
 	f.awaitAllEmpty(queues)
 	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
-		t.Errorf("the host saw %v", summary)
+		t.Errorf("the host counted %v", summary)
 	}
 
 	r := mixedRun{partner: p, letters: f.mixedLetters(queues, messages)}
@@ -169,8 +169,8 @@ func TestMixedRun(t *testing.T) {
 		}
 		report.count(m.queue, m.format, column)
 	}
-	if n := p.strangers(); n > 0 || len(r.letters[""]) > 0 {
-		t.Errorf("%d calls to nowhere, dead letters of nobody: %q", n, r.letters[""])
+	if n := p.unexpectedCalls(); n > 0 || len(r.letters[""]) > 0 {
+		t.Errorf("%d unexpected calls, unknown dead letters: %q", n, r.letters[""])
 	}
 	for _, name := range queues {
 		if n := f.count(name); n != 0 {
@@ -180,15 +180,15 @@ func TestMixedRun(t *testing.T) {
 	t.Logf("%d messages, %d of them wrong\n%s", len(messages), failures, report.table(queues))
 }
 
-// mixedRun is what was seen when all was over.
+// mixedRun is the state at the end.
 type mixedRun struct {
 	partner *partner
-	// letters says what was found on poison queues, by message; those of nobody under "".
+	// letters describes the dead letters by message id; unknown ones have the id "".
 	letters map[string][]string
 }
 
-// seen tells how a message ended: the calls with their attempts and answers, what the sender was told,
-// and what lies on a poison queue. Whatever is not as it should be is told as well.
+// seen describes how a message ended: the calls with their attempts and answers, the callback, and the dead letter. It
+// includes everything unexpected.
 func (r mixedRun) seen(m mixedMessage) string {
 	var events []string
 	for _, call := range r.partner.received(m.path()) {
@@ -201,23 +201,23 @@ func (r mixedRun) seen(m mixedMessage) string {
 		}
 		events = append(events, event)
 	}
-	for _, callback := range r.partner.received(m.toldPath()) {
-		events = append(events, told(m, callback))
+	for _, callback := range r.partner.received(m.callbackPath()) {
+		events = append(events, describeCallback(m, callback))
 	}
 	return strings.Join(append(events, r.letters[m.id]...), ", ")
 }
 
-// told tells what a callback says.
-func told(m mixedMessage, callback received) string {
+// describeCallback describes a callback.
+func describeCallback(m mixedMessage, callback received) string {
 	var body struct {
 		ID, Payload, PayloadMediaType string
 		Context                       struct{ N string }
 		StatusCode                    int
 	}
 	if err := json.Unmarshal([]byte(callback.body), &body); err != nil {
-		return "told " + err.Error()
+		return "callback " + err.Error()
 	}
-	event := fmt.Sprintf("told %d", body.StatusCode)
+	event := fmt.Sprintf("callback %d", body.StatusCode)
 	switch {
 	case body.ID != m.id || body.Context.N != m.id || callback.attempt != 1 || callback.method != http.MethodPost:
 		return event + fmt.Sprintf(" (%s, attempt %d, %s)", callback.method, callback.attempt, callback.body)
@@ -229,7 +229,7 @@ func told(m mixedMessage, callback received) string {
 	return event + fmt.Sprintf(" (%s)", callback.body)
 }
 
-// mixedLetters takes everything off the poison queues and tells whose it is and what it says.
+// mixedLetters receives all dead letters and describes them by message id.
 func (f *fixture) mixedLetters(queues []string, messages []mixedMessage) map[string][]string {
 	f.t.Helper()
 	byID, malformed := map[string]mixedMessage{}, map[string]string{}
@@ -246,15 +246,15 @@ func (f *fixture) mixedLetters(queues []string, messages []mixedMessage) map[str
 				letters[id] = append(letters[id], "untouched on "+name+"-poison")
 				continue
 			}
-			id, event := letterOf(content, byID)
+			id, event := describeLetter(content, byID)
 			letters[id] = append(letters[id], event+" on "+name+"-poison")
 		}
 	}
 	return letters
 }
 
-// letterOf tells whose dead letter it is, and what it says.
-func letterOf(content []byte, byID map[string]mixedMessage) (id, event string) {
+// describeLetter returns the message id of a dead letter and a description.
+func describeLetter(content []byte, byID map[string]mixedMessage) (id, event string) {
 	var letter struct {
 		RequestID  string
 		RawRequest struct{ ID string }
@@ -292,7 +292,7 @@ func (r mixedReport) count(queueName, format, column string) {
 	r[row][column]++
 }
 
-// table has at most 92 columns, to which a test's log adds eight.
+// table returns lines of at most 92 columns; a test's log adds eight.
 func (r mixedReport) table(queues []string) string {
 	var text strings.Builder
 	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight)
@@ -321,8 +321,8 @@ func (r mixedReport) table(queues []string) string {
 	return text.String()
 }
 
-// partner is an HTTP server that plays targets and senders at once: each path has answers of its own,
-// and all calls are remembered.
+// partner is an HTTP server that acts as the targets and the senders. Each path has its own answers, and all calls are
+// recorded.
 type partner struct {
 	*httptest.Server
 
@@ -331,13 +331,13 @@ type partner struct {
 	calls   map[string][]received
 }
 
-// answer is what a path answers to an attempt.
+// answer is the answer of a path to one attempt.
 type answer struct {
 	status          int // or reset
 	mediaType, body string
 }
 
-// reset is the answer of a target that closes the connection instead.
+// reset closes the connection without an answer.
 const reset = 0
 
 // received is a call and the status that it was answered with.
@@ -355,22 +355,22 @@ func newPartner(t *testing.T) *partner {
 	return p
 }
 
-// script sets a path's answers to the first attempt, the second and so on; the last one repeats.
+// script sets the answers of a path to the first attempt, the second and so on; the last one repeats.
 func (p *partner) script(path string, answers ...answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.scripts[path] = answers
 }
 
-// received are the calls of a path, in order.
+// received returns the calls of a path, in order.
 func (p *partner) received(path string) []received {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.calls[path])
 }
 
-// strangers is the number of calls that no script was made for.
-func (p *partner) strangers() (n int) {
+// unexpectedCalls returns the number of calls without a script.
+func (p *partner) unexpectedCalls() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for path, calls := range p.calls {
@@ -388,7 +388,7 @@ func (p *partner) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	a := p.record(r, string(body))
 	if a.status == reset {
-		panic(http.ErrAbortHandler) // the server's own way to drop a connection
+		panic(http.ErrAbortHandler) // net/http closes the connection
 	}
 	if a.mediaType != "" {
 		w.Header().Set("Content-Type", a.mediaType)
@@ -411,14 +411,13 @@ func (p *partner) record(r *http.Request, body string) answer {
 	return a
 }
 
-// inAFewSeconds makes the policy of the app's retry.json the one that all messages are retried by: a
-// Nexus message cannot ask for one.
+// inAFewSeconds makes the policy of the app's retry.json the default. A Nexus message cannot choose a policy.
 var inAFewSeconds = []string{"ASYNC_CALLER_RETRY=fast"}
 
 var queueNamePattern = regexp.MustCompile(`"queueName": "([^"]+)"`)
 
-// stageAll adds the project's other functions to the app folder, and a fast retry policy. It returns
-// the names of the functions' queues, which it creates: the standard one first, then by priority.
+// stageAll adds the project's other functions and a fast retry policy to the app folder, and creates the queues. It
+// returns their names: the standard one first, then by priority.
 func (f *fixture) stageAll() (queues []string) {
 	f.t.Helper()
 	const functions = "../../../functions"
@@ -444,8 +443,8 @@ func (f *fixture) stageAll() (queues []string) {
 	return queues
 }
 
-// awaitAllEmpty waits until no queue holds a message, visible or not: what is rescheduled or called back
-// is written before what it came of is deleted, so all is over then.
+// awaitAllEmpty waits until no queue has a message, visible or not. Successors and callbacks are written before the
+// original is deleted, so then everything has ended.
 func (f *fixture) awaitAllEmpty(queues []string) {
 	f.t.Helper()
 	f.await("all queues to be empty", func() bool {

@@ -17,21 +17,21 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// nexusNever is how the C# SDK writes a moment that was not set.
+// nexusNever is a time that is not set, as the C# SDK writes it.
 const nexusNever = "0001-01-01T00:00:00+00:00"
 
-// nexusMessage is a message as the C# SDK writes it, made here by hand: what the SDK expects of us must
-// not follow from what we make of it.
+// nexusMessage is a message as the C# SDK writes it. The tests do not use our own encoder, because they check what the
+// SDK expects.
 type nexusMessage struct {
 	id, originalRequestID string
-	// callOut, callBack and latestResponse are HTTP messages, context is JSON; empty is null.
+	// callOut, callBack and latestResponse are HTTP messages, context is JSON; empty means null.
 	callOut, callBack, latestResponse, context string
-	// priority 0 is none, a zero deadline in two days.
+	// priority 0 means none; a zero deadline means in two days.
 	priority, attempts int
 	deadline           time.Time
 }
 
-// content is the RawRequestEnvelope.
+// content returns the RawRequestEnvelope.
 func (m nexusMessage) content() []byte {
 	now := time.Now()
 	if m.deadline.IsZero() {
@@ -47,7 +47,7 @@ func (m nexusMessage) content() []byte {
 		latestAttemptAt, m.rawRequest())
 }
 
-// rawRequest is the part that nobody may change.
+// rawRequest returns the part that must not change.
 func (m nexusMessage) rawRequest() []byte {
 	method, _, _ := strings.Cut(m.callOut, " ")
 	priority, callBackScheme := "null", "null"
@@ -61,7 +61,7 @@ func (m nexusMessage) rawRequest() []byte {
 		m.id, method+" http://target/ ("+m.id+")", nexusBytes(m.context), nexusBytes(m.callOut), nexusBytes(m.callBack), callBackScheme, priority)
 }
 
-// nexusBytes is a byte[] as Newtonsoft.Json writes it.
+// nexusBytes returns a byte[] as Newtonsoft.Json writes it.
 func nexusBytes(content string) string {
 	if content == "" {
 		return "null"
@@ -69,48 +69,48 @@ func nexusBytes(content string) string {
 	return strconv.Quote(base64.StdEncoding.EncodeToString([]byte(content)))
 }
 
-// nexusTime is a DateTimeOffset as Newtonsoft.Json writes it, in a zone that is not ours.
+// nexusTime returns a DateTimeOffset as Newtonsoft.Json writes it, in another time zone.
 func nexusTime(t time.Time) string {
 	return t.In(time.FixedZone("CET", 60*60)).Format("2006-01-02T15:04:05.9999999-07:00")
 }
 
-// nexusContentType is what the SDK's JSON bodies have.
+// nexusContentType is that of the SDK's JSON bodies.
 const nexusContentType = "application/json; charset=utf-8"
 
 // nexusBody is the body of every request in the C# project's tests.
 const nexusBody = "{ 'foo': 'bar' }"
 
-// nexusCallOut is a request with a body as .NET's HttpMessageContent writes it: without Content-Length.
+// nexusCallOut returns a request with a body as .NET's HttpMessageContent writes it: without Content-Length.
 func nexusCallOut(method, path, host, body string) string {
 	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n\r\n%s", method, path, host, nexusContentType, body)
 }
 
-// nexusCallBack is the request of a callback, whose content is made when there is something to tell.
+// nexusCallBack returns the request of a callback; the handler adds the body.
 func nexusCallBack(path, host string) string {
 	return fmt.Sprintf("POST %s HTTP/1.1\r\nHost: %s\r\nX-Correlation-ID: corr-1\r\n\r\n", path, host)
 }
 
-// nexusScenario is one of the scenarios that the C# project's own tests have.
+// nexusScenario is a scenario of the C# project's own tests.
 type nexusScenario struct {
 	name     string
 	priority int
 	method   string
-	// answers are the target's, one for each call that is wanted.
+	// answers are the target's, one for each expected call.
 	answers []answer
-	// late: the deadline has passed; latestResponse is what the target answered before that.
+	// late: the deadline has passed; latestResponse is the target's last answer before it.
 	late           bool
 	latestResponse string
-	// wantTold is what the callback tells; nil when none is asked for.
-	wantTold map[string]any
+	// wantCallback is the content of the callback; nil if the message has none.
+	wantCallback map[string]any
 	// wantLetter is the reason on the dead letter; empty for none.
 	wantLetter string
 }
 
-func (s nexusScenario) id() string        { return "id-" + s.name }
-func (s nexusScenario) original() string  { return "original-" + s.name }
-func (s nexusScenario) path() string      { return "/call/" + s.name }
-func (s nexusScenario) told() string      { return "/callback/" + s.name }
-func (s nexusScenario) queueName() string { return queueOf(s.priority) }
+func (s nexusScenario) id() string           { return "id-" + s.name }
+func (s nexusScenario) original() string     { return "original-" + s.name }
+func (s nexusScenario) path() string         { return "/call/" + s.name }
+func (s nexusScenario) callbackPath() string { return "/callback/" + s.name }
+func (s nexusScenario) queueName() string    { return queueOf(s.priority) }
 
 func (s nexusScenario) message(host string) nexusMessage {
 	m := nexusMessage{
@@ -120,8 +120,8 @@ func (s nexusScenario) message(host string) nexusMessage {
 	if s.latestResponse != "" {
 		m.attempts = 3
 	}
-	if s.wantTold != nil {
-		m.callBack = nexusCallBack(s.told(), host)
+	if s.wantCallback != nil {
+		m.callBack = nexusCallBack(s.callbackPath(), host)
 	}
 	if s.late {
 		m.deadline = time.Now().Add(-time.Second)
@@ -129,7 +129,7 @@ func (s nexusScenario) message(host string) nexusMessage {
 	return m
 }
 
-// nexusScenarios is the table.
+// nexusScenarios returns the table.
 func nexusScenarios() (all []nexusScenario) {
 	ok := answer{status: 200, mediaType: "application/json", body: "{ 'Status': 'OK' }"}
 	add := func(name string, priorities []int, s nexusScenario) {
@@ -163,27 +163,27 @@ func nexusScenarios() (all []nexusScenario) {
 		answers: []answer{{503, "application/json", fmt.Sprintf(nexusError, false)}}, wantLetter: "rejected",
 	})
 
-	told := func(status int, payload, mediaType string) map[string]any {
+	callback := func(status int, payload, mediaType string) map[string]any {
 		return map[string]any{
 			"Context": map[string]any{"order": 42.0}, "StatusCode": float64(status), "Payload": payload, "PayloadMediaType": mediaType,
 		}
 	}
 	both := []int{0, 1}
-	add("callback_200", both, nexusScenario{answers: []answer{ok}, wantTold: told(200, ok.body, "application/json")})
-	add("callback_200_retried", both, nexusScenario{answers: []answer{{status: 503}, ok}, wantTold: told(200, ok.body, "application/json")})
+	add("callback_200", both, nexusScenario{answers: []answer{ok}, wantCallback: callback(200, ok.body, "application/json")})
+	add("callback_200_retried", both, nexusScenario{answers: []answer{{status: 503}, ok}, wantCallback: callback(200, ok.body, "application/json")})
 	add("callback_400", both, nexusScenario{
-		answers: []answer{{400, "text/plain; charset=utf-8", "no such å"}}, wantTold: told(400, "no such å", "text/plain"),
+		answers: []answer{{400, "text/plain; charset=utf-8", "no such å"}}, wantCallback: callback(400, "no such å", "text/plain"),
 	})
 	add("callback_expired_503", both, nexusScenario{
-		late: true, wantTold: told(503, "busy", "text/html"),
+		late: true, wantCallback: callback(503, "busy", "text/html"),
 		latestResponse: "HTTP/1.1 503 Service Unavailable\r\nServer: a, b\r\nContent-Type: text/html\r\nExpires: -1\r\n\r\nbusy",
 	})
-	add("callback_expired_504", both, nexusScenario{late: true, wantTold: told(504, "", "application/json")})
+	add("callback_expired_504", both, nexusScenario{late: true, wantCallback: callback(504, "", "application/json")})
 	return all
 }
 
-// TestNexusScenarios: the scenarios of the C# project's own tests end here as they do there; where the C#
-// side would only log and forget, there is a dead letter that the C# side can still read.
+// TestNexusScenarios checks that the scenarios of the C# project's own tests end as they do there. Where the C# side
+// only logs, we write a dead letter that the C# side can read.
 func TestNexusScenarios(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -194,7 +194,7 @@ func TestNexusScenarios(t *testing.T) {
 	sent := map[string]nexusMessage{}
 	for _, s := range scenarios {
 		p.script(s.path(), s.answers...)
-		p.script(s.told(), answer{status: 204})
+		p.script(s.callbackPath(), answer{status: 204})
 		m := s.message(host)
 		sent[s.name] = m
 		f.putOn(s.queueName(), m.content())
@@ -202,19 +202,19 @@ func TestNexusScenarios(t *testing.T) {
 	f.start(inAFewSeconds)
 	f.awaitAllEmpty(queues)
 	if summary := f.summary(); summary["max_dequeue_count"] != 1.0 || summary["failed"] != 0.0 || summary["poisoned"] != 0.0 {
-		t.Errorf("the host saw %v", summary)
+		t.Errorf("the host counted %v", summary)
 	}
 
 	letters := f.nexusLetters(queues)
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			s.checkCalls(t, p.received(s.path()))
-			s.checkTold(t, p.received(s.told()))
+			s.checkCallbacks(t, p.received(s.callbackPath()))
 			s.checkLetters(t, letters[s.id()], sent[s.name])
 		})
 	}
-	if n := p.strangers(); n > 0 {
-		t.Errorf("%d calls to nowhere", n)
+	if n := p.unexpectedCalls(); n > 0 {
+		t.Errorf("%d unexpected calls", n)
 	}
 }
 
@@ -236,11 +236,11 @@ func (s nexusScenario) checkCalls(t *testing.T, calls []received) {
 	}
 }
 
-func (s nexusScenario) checkTold(t *testing.T, callbacks []received) {
+func (s nexusScenario) checkCallbacks(t *testing.T, callbacks []received) {
 	t.Helper()
-	if s.wantTold == nil {
+	if s.wantCallback == nil {
 		if len(callbacks) > 0 {
-			t.Errorf("%d callbacks that nobody asked for", len(callbacks))
+			t.Errorf("%d callbacks, want none", len(callbacks))
 		}
 		return
 	}
@@ -251,8 +251,8 @@ func (s nexusScenario) checkTold(t *testing.T, callbacks []received) {
 	if err := json.Unmarshal([]byte(callbacks[0].body), &body); err != nil {
 		t.Fatal(err)
 	}
-	s.wantTold["Id"] = s.original()
-	if diff := cmp.Diff(s.wantTold, body); diff != "" {
+	s.wantCallback["Id"] = s.original()
+	if diff := cmp.Diff(s.wantCallback, body); diff != "" {
 		t.Errorf("the callback's body (-want +got):\n%s", diff)
 	}
 	header := callbacks[0].header
@@ -261,13 +261,13 @@ func (s nexusScenario) checkTold(t *testing.T, callbacks []received) {
 	}
 }
 
-// nexusLetter is a dead letter and where it was found.
+// nexusLetter is a dead letter and its queue.
 type nexusLetter struct {
 	queue   string
 	content []byte
 }
 
-// nexusLetters takes the dead letters of all queues, by the id of the request.
+// nexusLetters receives the dead letters of all queues, by request id.
 func (f *fixture) nexusLetters(queues []string) map[string][]nexusLetter {
 	f.t.Helper()
 	letters := map[string][]nexusLetter{}
@@ -323,7 +323,7 @@ func (s nexusScenario) checkLetters(t *testing.T, letters []nexusLetter, sent ne
 	}
 }
 
-// memberNames are the names of an object's members, in order.
+// memberNames returns the names of an object's members, in order.
 func memberNames(t *testing.T, object []byte) (names []string) {
 	t.Helper()
 	decoder := json.NewDecoder(bytes.NewReader(object))
@@ -344,7 +344,7 @@ func memberNames(t *testing.T, object []byte) (names []string) {
 	return names
 }
 
-// queueOf names the queue of a priority; 0 is none.
+// queueOf returns the queue of a priority; 0 means none.
 func queueOf(priority int) string {
 	if priority == 0 {
 		return mainQueue
@@ -352,7 +352,7 @@ func queueOf(priority int) string {
 	return fmt.Sprintf("%s-%d", mainQueue, priority)
 }
 
-// putOn puts any content on any queue.
+// putOn puts content on a queue.
 func (f *fixture) putOn(name string, content []byte) {
 	f.t.Helper()
 	_, err := f.store.Put(f.t.Context(), name, queue.Item{Text: queue.Base64.Encode(content)})

@@ -18,8 +18,7 @@ import (
 
 const otherPoisonQueue = "async-caller-1-poison"
 
-// poisonCommand is `async-caller poison` with arguments, as an operator in the app folder starts it, and what
-// it will have printed.
+// poisonCommand returns `async-caller poison` with arguments, as an operator runs it in the app folder, and its output.
 func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	command = exec.CommandContext(f.t.Context(), executable, append([]string{"poison"}, args...)...)
@@ -29,7 +28,7 @@ func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stde
 	return command, stdout, stderr
 }
 
-// poison runs that and returns what it printed and its exit code.
+// poison runs a poison command and returns its output and exit code.
 func (f *fixture) poison(args ...string) (stdout []byte, code int) {
 	f.t.Helper()
 	command, out, talk := f.poisonCommand(args...)
@@ -43,7 +42,7 @@ func (f *fixture) poison(args ...string) (stdout []byte, code int) {
 	return out.Bytes(), code
 }
 
-// mustPoison is poison for a command that must succeed, with --json; it returns what that printed.
+// mustPoison runs a poison command with --json that must succeed, and returns its output.
 func (f *fixture) mustPoison(args ...string) (values []map[string]any) {
 	f.t.Helper()
 	out, code := f.poison(append(args, "--json")...)
@@ -58,7 +57,7 @@ func (f *fixture) mustPoison(args ...string) (values []map[string]any) {
 	return values
 }
 
-// putAll puts texts on a queue, as they are or with a time-to-live.
+// putAll puts texts on a queue, unencoded. A time-to-live of 0 means none.
 func (f *fixture) putAll(name string, ttl time.Duration, texts []string) {
 	f.t.Helper()
 	f.must(f.store.Create(f.t.Context(), name))
@@ -115,8 +114,8 @@ func sixCauses(target string) []cause {
 	}
 }
 
-// TestPoisonAtScale: 10,000 messages of six causes (1,000 with the race detector) are counted, grouped, sent again and deleted, and each
-// command does exactly what it says.
+// TestPoisonAtScale counts, groups, requeues and deletes 10,000 messages of six causes (1,000 with the race detector),
+// and checks that each command changes exactly what it says.
 func TestPoisonAtScale(t *testing.T) {
 	f := newFixture(t, options{})
 	to := f.target.URL("200")
@@ -171,8 +170,8 @@ func TestPoisonAtScale(t *testing.T) {
 	}
 }
 
-// TestUndoAfterAnEditedRequeue: as long as no function app has read them, messages that were edited and sent
-// again go back as they were, byte for byte.
+// TestUndoAfterAnEditedRequeue checks that an undo restores requeued and edited messages byte for byte, as long as no
+// function app has received them.
 func TestUndoAfterAnEditedRequeue(t *testing.T) {
 	f := newFixture(t, options{})
 	before := map[string]bool{}
@@ -198,7 +197,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 		}
 		for _, m := range batch {
 			if !before[m.Text] {
-				t.Errorf("a message that was not there before: %s", m.Text)
+				t.Errorf("an unknown message: %s", m.Text)
 			}
 			delete(before, m.Text)
 		}
@@ -208,7 +207,8 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 	}
 }
 
-// TestHostMadePoison: what the Functions host itself moves to the poison queue is listed with what was wrong.
+// TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a
+// reason.
 func TestHostMadePoison(t *testing.T) {
 	f := newFixture(t, options{})
 	f.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
@@ -235,7 +235,7 @@ func TestHostMadePoison(t *testing.T) {
 		t.Errorf("not listed: %v", want)
 	}
 
-	// Kept, they say the same and never expire.
+	// After keep they have the same reasons and never expire.
 	if result := f.mustPoison("keep", "--yes")[0]; result["done"] != 3.0 {
 		t.Errorf("keep: %v", result)
 	}
@@ -248,8 +248,8 @@ func TestHostMadePoison(t *testing.T) {
 	f.await("the call that crashed", func() bool { return len(f.target.Calls("crashing")) == 2 })
 }
 
-// TestKeeper: the timer function writes anew what the host moved to the poison queue, so that it never
-// expires, with what is known of it.
+// TestKeeper checks that the timer function replaces the messages that the host moved to the poison queue by dead
+// letters that never expire.
 func TestKeeper(t *testing.T) {
 	f := newFixture(t, options{})
 	function, err := os.ReadFile("../../../functions/AC-poison-keeper/function.json")
@@ -280,7 +280,7 @@ func TestKeeper(t *testing.T) {
 	for _, m := range messages {
 		content, err := queue.Base64.Decode(m.Text)
 		if m.Text == own || m.Text == "not base64" {
-			continue // as it was
+			continue // unchanged
 		}
 		var e struct {
 			RequestID  string
@@ -291,7 +291,7 @@ func TestKeeper(t *testing.T) {
 			t.Errorf("kept as %s", content)
 		}
 	}
-	f.await("the host to have heard of it", func() bool { return len(f.host.Lines("task done")) > 0 })
+	f.await("the task to end", func() bool { return len(f.host.Lines("task done")) > 0 })
 	f.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, f.target.URL("200")))})
-	f.await("messages to be delivered beside it", func() bool { return len(f.target.Calls("r3")) == 1 })
+	f.await("another message to be delivered", func() bool { return len(f.target.Calls("r3")) == 1 })
 }

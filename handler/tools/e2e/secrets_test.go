@@ -26,34 +26,33 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// canaries are secrets, each with the name of the place where it is planted.
+// canaries are secrets by the names of their places.
 type canaries map[string]string
 
-// at plants a canary: the same place always gets the same one.
+// at returns the canary of a place.
 func (c canaries) at(place string) string {
 	c[place] = "C4nary@" + place
 	return c[place]
 }
 
-// escaped is the same for a URL.
+// escaped returns the canary of a place, escaped for a URL.
 func (c canaries) escaped(place string) string { return url.QueryEscape(c.at(place)) }
 
-// forms are the ways in which a text can be seen: as it is, escaped, and as base64 wherever it stands in
-// what was encoded.
+// forms returns the ways in which a text can leak: unchanged, escaped, and as base64 at any place of the encoded text.
 func forms(secret string) []string {
 	all := []string{secret, url.QueryEscape(secret), hex.EncodeToString([]byte(secret))}
 	for shift := range 3 {
 		padded := append(make([]byte, shift), secret...)
 		encoded := base64.StdEncoding.EncodeToString(padded[:len(padded)/3*3])
 		if shift > 0 {
-			encoded = encoded[4:] // its first characters hold what stood before
+			encoded = encoded[4:] // the first characters encode the preceding bytes
 		}
 		all = append(all, encoded, strings.NewReplacer("+", "-", "/", "_").Replace(encoded))
 	}
 	return all
 }
 
-// leaks tells which canaries are seen in a text.
+// leaks returns the canaries in a text.
 func (c canaries) leaks(text string) (seen []string) {
 	lower := strings.ToLower(text)
 	for _, place := range slices.Sorted(maps.Keys(c)) {
@@ -86,10 +85,10 @@ func TestCanariesAreFound(t *testing.T) {
 	}
 }
 
-// visible stands where the log is meant to show it.
+// visible is a value that the log must show.
 const visible = "visible-correlation-id"
 
-// native is an envelope with canaries wherever a secret can stand.
+// native returns an envelope with a canary in every place that can have a secret.
 func (c canaries) native(id, host, path, body, members string) string {
 	return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"http://%s:%s@%s%s?code=%s#%s","method":"POST","headers":{
 		"Authorization":"Bearer %s","Cookie":"session=%s","X-Api-Key":"%s","X-Custom":["%s"],"X-Correlation-ID":"%s","Referer":"http://r/?%s"},
@@ -99,7 +98,7 @@ func (c canaries) native(id, host, path, body, members string) string {
 		body, c.at("context"), c.at("unknown member"), members)
 }
 
-// bodies are the three kinds.
+// bodies returns the three kinds of bodies.
 func (c canaries) bodies() []string {
 	return []string{
 		fmt.Sprintf(`"body":%q`, c.at("body")),
@@ -113,7 +112,7 @@ func (c canaries) callback(host, path string) string {
 		c.escaped("callback user"), c.escaped("callback password"), host, path, c.escaped("callback query"), c.at("callback header"))
 }
 
-// nexus is the same as the C# SDK writes it.
+// nexus returns a message of the C# SDK with canaries.
 func (c canaries) nexus(id, host, path, callback string) string {
 	callOut := fmt.Sprintf("POST %s?code=%s HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nX-Correlation-ID: %s\r\nContent-Type: text/plain\r\n\r\n%s",
 		path, c.escaped("nexus query"), host, c.at("nexus header"), visible, c.at("nexus body"))
@@ -129,7 +128,7 @@ func (c canaries) nexus(id, host, path, callback string) string {
 		id, nexusBytes(response), id, c.at("title"), nexusBytes(fmt.Sprintf("{%q:1}", c.at("nexus context"))), nexusBytes(callOut), callBack)
 }
 
-// malformed are no envelopes.
+// malformed returns messages that are not envelopes.
 func (c canaries) malformed() []string {
 	secret := c.at("malformed")
 	callOut := func(text string) string { return `{"RawRequest":{"CallOut":` + nexusBytes(text) + `}}` }
@@ -151,7 +150,7 @@ func (c canaries) malformed() []string {
 	}
 }
 
-// target answers as the path says, with canaries wherever an answer can have a secret.
+// target starts a target that answers as the path says, with a canary in every place that can have a secret.
 func (c canaries) target(t *testing.T, elsewhere string) string {
 	t.Helper()
 	secret, realm := c.at("answer"), c.at("realm")
@@ -207,7 +206,7 @@ func (c canaries) target(t *testing.T, elsewhere string) string {
 	return server.Listener.Addr().String()
 }
 
-// raw writes an answer that net/http would not.
+// raw writes an answer that net/http would not write.
 func raw(w http.ResponseWriter, answer string) {
 	connection, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
@@ -217,8 +216,8 @@ func raw(w http.ResponseWriter, answer string) {
 	_ = connection.Close()
 }
 
-// nobody is an address that nobody listens on.
-func nobody(t *testing.T) string {
+// unusedAddress returns an address without a listener.
+func unusedAddress(t *testing.T) string {
 	t.Helper()
 	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -231,11 +230,10 @@ func nobody(t *testing.T) string {
 	return address
 }
 
-// secretive are messages for every way that a call can end, by their request ids; and those that are no
-// envelopes.
-func secretive(t *testing.T, c canaries) (envelopes map[string]string, malformed []string) {
+// secretMessages returns envelopes by request id, one for every way in which a call can end, and malformed messages.
+func secretMessages(t *testing.T, c canaries) (envelopes map[string]string, malformed []string) {
 	t.Helper()
-	refused := nobody(t)
+	refused := unusedAddress(t)
 	target := c.target(t, refused)
 	envelopes = map[string]string{}
 	bodies := c.bodies()
@@ -247,7 +245,7 @@ func secretive(t *testing.T, c canaries) (envelopes map[string]string, malformed
 		switch answer {
 		case "refused":
 			host = refused
-		case "metadata": // refused, or nobody there
+		case "metadata": // refused, or no listener
 			host = "169.254.169.254"
 		}
 		for _, callback := range []bool{false, true} {
@@ -265,14 +263,14 @@ func secretive(t *testing.T, c canaries) (envelopes map[string]string, malformed
 	return envelopes, c.malformed()
 }
 
-// TestSecrets: nothing that the product writes holds a secret, neither the log of the handler and of the
-// host, nor what is answered to the host, nor the command line.
+// TestSecrets checks that nothing that the product writes contains a secret: the logs of handler and host, the answers
+// to the host, the output of commands.
 func TestSecrets(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
 	f := newFixture(t, options{})
 	c["account key"] = accountKey(t, f.azurite.ConnectionString)
-	envelopes, malformed := secretive(t, c)
+	envelopes, malformed := secretMessages(t, c)
 	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`), 0o600))
 	f.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_LOG_LEVEL=debug"})
 	for _, content := range envelopes {
@@ -285,10 +283,10 @@ func TestSecrets(t *testing.T) {
 	f.must(f.host.Stop(30 * time.Second))
 	output := f.host.Output()
 	for _, leak := range c.leaks(output) {
-		t.Errorf("host and handler told %s", leak)
+		t.Errorf("host and handler printed %s", leak)
 	}
 
-	// What shows that something was looked at.
+	// The output was not empty.
 	ended := map[any]bool{}
 	for _, line := range f.host.Lines("settled") {
 		ended[line["request_id"]] = true
@@ -298,7 +296,7 @@ func TestSecrets(t *testing.T) {
 	}
 	for id := range envelopes {
 		if !ended[id] {
-			t.Errorf("nothing was logged of %s", id)
+			t.Errorf("nothing was logged about %s", id)
 		}
 	}
 	for _, shown := range []string{visible, "acme", "original-nexus-200-callback", "settled: "} {
@@ -309,13 +307,13 @@ func TestSecrets(t *testing.T) {
 	t.Logf("%d canaries, %d messages, %d lines", len(c), len(envelopes)+len(malformed), strings.Count(output, "\n"))
 
 	delete(c, "path") // the operator may see it
-	t.Run("command_line", func(t *testing.T) { f.wantSilentCommands(t, c, envelopes, malformed) })
+	t.Run("command_line", func(t *testing.T) { f.checkCommands(t, c, envelopes, malformed) })
 }
 
-// wantSilentCommands runs explain and send with the same messages.
-func (f *fixture) wantSilentCommands(t *testing.T, c canaries, envelopes map[string]string, malformed []string) {
+// checkCommands runs commands with the same messages.
+func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]string, malformed []string) {
 	t.Helper()
-	const other = "async-caller-9" // no function of the app's
+	const other = "async-caller-9" // the app has no function for it
 	f.must(f.store.Create(t.Context(), other))
 	outcomes := [][]string{
 		nil,
@@ -330,14 +328,14 @@ func (f *fixture) wantSilentCommands(t *testing.T, c canaries, envelopes map[str
 			t.Errorf("%q prints nothing", args)
 		}
 		for _, leak := range c.leaks(printed) {
-			t.Errorf("%.60q told %s", args, leak)
+			t.Errorf("%.60q printed %s", args, leak)
 		}
 	}
 	n := 0
 	all := slices.Concat(slices.Sorted(maps.Values(envelopes)), malformed)
 	for i, content := range all {
 		if i%3 != 0 && i < len(envelopes) {
-			continue // two formats times two callbacks times three bodies: a third has them all
+			continue // a third has every combination of format, callback and body
 		}
 		file := filepath.Join(t.TempDir(), "envelope.json")
 		f.must(os.WriteFile(file, []byte(content), 0o600))
@@ -368,7 +366,7 @@ func (f *fixture) wantSilentCommands(t *testing.T, c canaries, envelopes map[str
 	} {
 		run(append([]string{"send"}, args...)...)
 	}
-	delete(c, "trail") // what went wrong is what an operator looks for
+	delete(c, "trail") // an operator may see the errors of attempts
 	journals := t.TempDir()
 	for _, args := range [][]string{
 		{"queues"},
@@ -398,13 +396,13 @@ func accountKey(t *testing.T, connectionString string) string {
 	return found[1]
 }
 
-// TestSecretsOfTheConnection: an account that cannot be used is complained about without its key.
+// TestSecretsOfTheConnection checks that no error about a storage account contains its key.
 func TestSecretsOfTheConnection(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
 	f := newFixture(t, options{})
 	good := f.azurite.ConnectionString
-	// A wrong key, one that is none, a string that is cut within it, and one without names.
+	// A wrong key, an invalid key, a truncated connection string, one without names, and more.
 	wrongKey := base64.StdEncoding.EncodeToString([]byte(c.at("wrong key") + "............................."))
 	withKey := func(key string) string { return accountKeyPattern.ReplaceAllString(good, "AccountKey="+key) }
 	for name, connectionString := range map[string]string{
@@ -413,8 +411,8 @@ func TestSecretsOfTheConnection(t *testing.T) {
 		"two_keys":  withKey(wrongKey) + ";AccountKey=" + c.at("second key"),
 		"cut":       "AccountKey=" + c.at("cut"),
 		"no_names":  c.at("no names"),
-		"signature": "QueueEndpoint=http://" + nobody(t) + "/a;SharedAccessSignature=sv=1&sig=" + c.escaped("signature"),
-		"away":      regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(withKey(wrongKey), "QueueEndpoint=http://"+nobody(t)),
+		"signature": "QueueEndpoint=http://" + unusedAddress(t) + "/a;SharedAccessSignature=sv=1&sig=" + c.escaped("signature"),
+		"away":      regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(withKey(wrongKey), "QueueEndpoint=http://"+unusedAddress(t)),
 		"user_info": regexp.MustCompile(`QueueEndpoint=http://`).ReplaceAllString(good, "QueueEndpoint=http://u:"+c.escaped("endpoint")+"@"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -427,17 +425,17 @@ func TestSecretsOfTheConnection(t *testing.T) {
 			} {
 				printed, err := f.command(t, connectionString, args...)
 				for _, leak := range c.leaks(printed) {
-					t.Errorf("%s told %s", args[0], leak)
+					t.Errorf("%s printed %s", args[0], leak)
 				}
 				if err == nil && name != "user_info" {
-					t.Errorf("%s: no complaint: %s", args[0], printed)
+					t.Errorf("%s: no error: %s", args[0], printed)
 				}
 			}
 		})
 	}
 }
 
-// command runs async-caller in the app folder to its end, or for a few seconds, and returns all it prints.
+// command runs async-caller in the app folder until it ends, at most for a few seconds, and returns its output.
 func (f *fixture) command(t *testing.T, connectionString string, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)

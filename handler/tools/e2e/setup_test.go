@@ -24,7 +24,7 @@ import (
 const (
 	mainQueue   = "async-caller"
 	poisonQueue = "async-caller-poison"
-	// patience is generous: other packages are tested on the same two cores.
+	// patience is long, because other packages are tested on the same two cores.
 	patience = 3 * time.Minute
 )
 
@@ -51,7 +51,7 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// fixture is one test's storage, target and app folder. The host is started when the test wants it.
+// fixture is one test's storage, target and app folder, and the host once it is started.
 type fixture struct {
 	t       *testing.T
 	azurite *azurite.Server
@@ -63,7 +63,7 @@ type fixture struct {
 
 type options struct {
 	azurite azurite.Options
-	// dataType of the function; empty is binary.
+	// dataType is that of the function; empty means binary.
 	dataType string
 }
 
@@ -82,7 +82,7 @@ func newFixture(t *testing.T, o options) *fixture {
 	return f
 }
 
-// stage makes an app folder out of the project's own files, with the standard function only.
+// stage fills the app folder with the project's files and the standard function.
 func (f *fixture) stage(dataType string) {
 	f.t.Helper()
 	const project = "../../.."
@@ -99,7 +99,7 @@ func (f *fixture) stage(dataType string) {
 	f.must(os.Symlink(executable, filepath.Join(f.app, "async-caller")))
 }
 
-// start starts the local host. A failed message is visible again after a second, so that tests are short.
+// start starts the local host. A failed message is visible again after a second, to keep tests short.
 func (f *fixture) start(env []string, args ...string) {
 	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
@@ -118,7 +118,7 @@ func (f *fixture) start(env []string, args ...string) {
 	})
 }
 
-// put puts an envelope on the queue: a call to the given script, under the given id.
+// put puts an envelope with a request id on the queue; the target answers by the script.
 func (f *fixture) put(id, script, members string) {
 	f.t.Helper()
 	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}%s}`, id, f.target.URL(script), members))
@@ -130,7 +130,7 @@ func (f *fixture) putContent(content []byte) {
 	f.must(err)
 }
 
-// await waits until something is seen, and fails the test when the host ends or patience does.
+// await waits until the condition holds.
 func (f *fixture) await(what string, seen func() bool) {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -157,7 +157,7 @@ func (f *fixture) delivered(messages int) bool {
 	return true
 }
 
-// count is the number of messages on a queue; -1 when storage does not tell.
+// count returns the number of messages on a queue; -1 if storage does not answer.
 func (f *fixture) count(name string) int {
 	n, err := f.store.Count(f.t.Context(), name)
 	if err != nil {
@@ -166,10 +166,10 @@ func (f *fixture) count(name string) int {
 	return n
 }
 
-// deadLetters takes everything off the poison queue.
+// deadLetters receives all messages of the poison queue, which must exist.
 func (f *fixture) deadLetters() (contents []map[string]any) {
 	f.t.Helper()
-	_, err := f.store.Count(f.t.Context(), poisonQueue) // there must be one
+	_, err := f.store.Count(f.t.Context(), poisonQueue)
 	f.must(err)
 	for _, content := range f.drain(poisonQueue) {
 		var e map[string]any
@@ -179,7 +179,7 @@ func (f *fixture) deadLetters() (contents []map[string]any) {
 	return contents
 }
 
-// drain takes everything off a queue; a queue that does not exist holds nothing.
+// drain receives all messages of a queue; a queue that does not exist has none.
 func (f *fixture) drain(name string) (contents [][]byte) {
 	f.t.Helper()
 	for {
@@ -199,7 +199,7 @@ func (f *fixture) drain(name string) (contents [][]byte) {
 	}
 }
 
-// summary stops the host and returns what it says of its run.
+// summary stops the host and returns its last log line, with the counts.
 func (f *fixture) summary() map[string]any {
 	f.t.Helper()
 	f.must(f.host.Stop(30 * time.Second))

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// inUpdateMode makes the handler put messages back in place.
+// inUpdateMode makes the handler reschedule messages in place.
 var inUpdateMode = []string{"ASYNC_CALLER_RESCHEDULE=update"}
 
-// modes counts how messages were rescheduled, by what the log says.
+// modes counts, from the log, how messages were rescheduled.
 func (f *fixture) modes() map[any]int {
 	modes := map[any]int{}
 	for _, line := range f.host.Lines("settled") {
@@ -21,7 +21,7 @@ func (f *fixture) modes() map[any]int {
 	return modes
 }
 
-// TestUpdateTwelveFailures: a target that fails 12 times and then answers 200 gets exactly 13 calls.
+// TestUpdateTwelveFailures checks that a target that fails 12 times and then answers 200 gets exactly 13 calls.
 func TestUpdateTwelveFailures(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -39,14 +39,14 @@ func TestUpdateTwelveFailures(t *testing.T) {
 		t.Errorf("%d calls, %d messages in the poison queue", calls, poison)
 	}
 	if s["max_dequeue_count"] != 4.0 || s["failed"] != 0.0 || s["poisoned"] != 0.0 {
-		t.Errorf("the host saw %v, want dequeue counts below host.json's 5", s)
+		t.Errorf("the host counted %v, want dequeue counts below host.json's 5", s)
 	}
 	if modes := f.modes(); modes["update"] != 9 || modes["enqueue"] != 3 {
-		t.Errorf("reschedule by %v, want every fourth by a successor", modes)
+		t.Errorf("rescheduled by %v, want a successor every fourth time", modes)
 	}
 }
 
-// TestUpdateManyMessages: of many at a time, each is called as often as its script has answers.
+// TestUpdateManyMessages checks that each of many messages is called as often as its script has answers.
 func TestUpdateManyMessages(t *testing.T) {
 	t.Parallel()
 	const messages = 50
@@ -71,32 +71,33 @@ func TestUpdateManyMessages(t *testing.T) {
 		}
 	}
 	if s["failed"] != 0.0 || s["poisoned"] != 0.0 {
-		t.Errorf("the host saw %v", s)
+		t.Errorf("the host counted %v", s)
 	}
 	if modes := f.modes(); modes["update"] == 0 || modes[nil] > 0 {
-		t.Errorf("reschedule by %v", modes)
+		t.Errorf("rescheduled by %v", modes)
 	}
 }
 
-// TestUpdateStorageAway: storage that is gone for five seconds loses no message.
+// TestUpdateStorageAway checks that no message is lost if storage is away for five seconds.
 func TestUpdateStorageAway(t *testing.T) {
 	t.Parallel()
 	deliverWithStorageAway(t, 5*time.Second, inUpdateMode)
 }
 
-// TestUpdateCtrlCDuringASlowCall: the message is the one that was there.
+// TestUpdateCtrlCDuringASlowCall checks that a stop during a call reschedules the same message.
 func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
 	t.Parallel()
 	f, message := interruptSlowCall(t, inUpdateMode)
 	if message.DequeueCount != 1 {
-		t.Errorf("dequeue count %d, want that of the message that came", message.DequeueCount)
+		t.Errorf("dequeue count %d, want that of the original message", message.DequeueCount)
 	}
 	if modes := f.modes(); modes["update"] != 1 {
-		t.Errorf("reschedule by %v", modes)
+		t.Errorf("rescheduled by %v", modes)
 	}
 }
 
-// TestUpdateInTextMode: a sender's metadata is not used, so messages are rescheduled by successors.
+// TestUpdateInTextMode checks that metadata, which a sender can forge in text mode, is not used: messages are
+// rescheduled by successors.
 func TestUpdateInTextMode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{dataType: "string"})
@@ -105,6 +106,6 @@ func TestUpdateInTextMode(t *testing.T) {
 	f.await("the last call", func() bool { return f.delivered(1) })
 	f.awaitEmpty()
 	if modes := f.modes(); len(f.target.Calls("r0")) != 3 || modes["enqueue"] != 2 || len(modes) != 1 {
-		t.Errorf("%d calls, reschedule by %v", len(f.target.Calls("r0")), modes)
+		t.Errorf("%d calls, rescheduled by %v", len(f.target.Calls("r0")), modes)
 	}
 }

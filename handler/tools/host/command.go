@@ -30,9 +30,6 @@ func resolveCommand(app *functionapp.App, env []string) (command, error) {
 	if err != nil {
 		return command{}, fmt.Errorf("app folder %s: %w", app.Dir, err)
 	}
-	if app.Host.Handler.Executable == "" {
-		return command{}, fmt.Errorf("%s: customHandler.description.defaultExecutablePath is missing", filepath.Join(root, "host.json"))
-	}
 	path, err := findExecutable(expand(app.Host.Handler.Executable, variables), root)
 	if err != nil {
 		return command{}, err

@@ -15,11 +15,11 @@ import (
 	"time"
 )
 
-// fakeModeVariable makes the test's executable a custom handler.
+// fakeModeVariable turns the test's executable into a custom handler.
 const fakeModeVariable = "ASYNC_CALLER_TEST_FAKE_HANDLER"
 
-// runFakeHandler is the handler process. In mode "serve" it does what the message's content says; "deaf"
-// never listens and "stillborn" ends at once.
+// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages; in mode "deaf" it never
+// listens, in mode "stillborn" it ends at once.
 func runFakeHandler(mode, port string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -53,8 +53,8 @@ func runFakeHandler(mode, port string) int {
 	return 0
 }
 
-// fakeHandler obeys commands: `name`, `name:argument` or `first/later`, where first is for a message's
-// first delivery and later for the others. A timer's command is the name of its function.
+// fakeHandler obeys commands: `name`, `name:argument` or `first/later`, where first is for the first delivery of a
+// message and later for the others. The command of a timer is the name of its function.
 func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodGet {

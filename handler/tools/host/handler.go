@@ -48,7 +48,6 @@ type handler struct {
 	stdout, stderr io.Writer
 	readyTimeout   time.Duration
 	budget         restartBudget
-	started        func() // called at every start
 	log            zerolog.Logger
 
 	mu          sync.Mutex
@@ -65,7 +64,6 @@ func (h *handler) supervise(ctx context.Context, stopping, drained <-chan struct
 		if err != nil {
 			return err
 		}
-		h.started()
 		h.log.Info().Int("pid", proc.pid()).Msg("handler started")
 		wasReady := h.watch(ctx, proc, stopping)
 		if closed(stopping) {

@@ -108,10 +108,10 @@ func orDefault[T comparable](value *T, fallback T) {
 	}
 }
 
-// stats counts messages and handler starts. The end-to-end tests read them from the log line "host stopped".
+// stats counts messages. The end-to-end tests read them from the log line "host stopped".
 type stats struct {
-	handlerStarts, received, succeeded, failed, poisoned int
-	maxDequeueCount                                      int64
+	received, succeeded, failed, poisoned int
+	maxDequeueCount                       int64
 }
 
 // counters is stats for concurrent use.
@@ -141,8 +141,8 @@ func (c *counters) snapshot() stats {
 // The stop: polls and timers end; the handler gets a SIGINT, as from a terminal; messages and timer runs in
 // flight get 10 s to finish; then the handler is killed.
 func (h *Host) Run(ctx context.Context) error {
-	if err := h.check(); err != nil {
-		return err
+	if h.options.Lease < time.Second {
+		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
 	}
 	cmd, err := resolveCommand(h.options.App, h.options.Env)
 	if err != nil {
@@ -210,25 +210,6 @@ func (h *Host) waitFor(sources *sync.WaitGroup) {
 	}
 }
 
-func (h *Host) check() error {
-	switch {
-	case h.options.App == nil:
-		return errors.New("host options: App is missing")
-	case h.options.Store == nil:
-		return errors.New("host options: Store is missing")
-	case h.options.Lease < time.Second:
-		return fmt.Errorf("host options: Lease is %v: it must be at least 1s", h.options.Lease)
-	}
-	queues := h.options.App.Host.Queues
-	switch {
-	case queues.BatchSize < 1 || queues.BatchSize > queue.MaxBatch:
-		return fmt.Errorf("host.json extensions.queues.batchSize is %d: it must be 1 to %d", queues.BatchSize, queue.MaxBatch)
-	case queues.MaxDequeueCount < 1:
-		return fmt.Errorf("host.json extensions.queues.maxDequeueCount is %d: it must be at least 1", queues.MaxDequeueCount)
-	}
-	return nil
-}
-
 func (h *Host) newHandler(cmd command, port int) *handler {
 	return &handler{
 		command:      cmd,
@@ -239,7 +220,6 @@ func (h *Host) newHandler(cmd command, port int) *handler {
 		stderr:       h.options.Stderr,
 		readyTimeout: h.readyTimeout,
 		budget:       restartBudget{limit: h.options.MaxHandlerErrors},
-		started:      func() { h.counts.update(func(s *stats) { s.handlerStarts++ }) },
 		log:          h.options.Log,
 		becameReady:  make(chan struct{}),
 	}
@@ -260,8 +240,7 @@ func (h *Host) logStart(cmd command, port int) {
 func (h *Host) logSummary() {
 	s := h.counts.snapshot()
 	h.options.Log.Info().Int("received", s.received).Int("succeeded", s.succeeded).Int("failed", s.failed).
-		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).
-		Int("handler_starts", s.handlerStarts).Msg("host stopped")
+		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
 }
 
 // freePort finds a port for the handler. A restarted handler gets the same one.

@@ -16,7 +16,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// readyInvoker is an invoker whose handler is a server in this process.
+// readyInvoker returns an invoker whose handler is a server in this process.
 func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 	t.Helper()
 	server := httptest.NewServer(serve)
@@ -159,22 +159,22 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// Text mode cannot carry such a message: a failed attempt that the handler never hears of.
-func TestInvokeTextThatIsNone(t *testing.T) {
+// A message that text mode cannot carry fails without an invocation of the handler.
+func TestInvokeInvalidText(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
 	if out := i.try(t, t.Context(), functionapp.DataString, "\xff"); out != failed {
 		t.Errorf("outcome %d, want failure", out)
 	}
 }
 
-func TestInvokeTimeoutCondemnsTheHandler(t *testing.T) {
+func TestInvokeTimeoutReplacesTheHandler(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"empty":  func(http.ResponseWriter, *http.Request) {},
 		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body) // so that the server sees the connection break
+				_, _ = io.Copy(io.Discard, r.Body) // so that the server notices the end of the connection
 				serve(w, r)
 			})
 			i.timeout, i.grace = 20*time.Millisecond, 20*time.Millisecond
@@ -192,7 +192,7 @@ func TestInvokeTimeoutCondemnsTheHandler(t *testing.T) {
 	}
 }
 
-// Without a function timeout an answer that hangs does so until the host has stopped.
+// Without a function timeout, an answer without a result blocks the invocation until the host has stopped.
 func TestInvokeNoTimeout(t *testing.T) {
 	answered := make(chan struct{})
 	i, log := readyInvoker(t, func(http.ResponseWriter, *http.Request) { close(answered) })

@@ -17,7 +17,7 @@ import (
 
 var errDown = errors.New("storage is down")
 
-// faultyStore fails the operations that fault says.
+// faultyStore fails operations with the errors of fault.
 type faultyStore struct {
 	queue.Store
 	fault func(operation string) error

@@ -93,7 +93,7 @@ func TestListenerConcurrency(t *testing.T) {
 	})
 }
 
-// With maxDequeueCount N a message is invoked N times, visibilityTimeout apart, and then moved.
+// With maxDequeueCount N, a message is tried N times, visibilityTimeout apart, and then moved.
 func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
@@ -163,7 +163,7 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	}
 }
 
-// What fails on a poison queue stays there and is seen again when its lease ends, without limit.
+// A message of a poison queue that fails stays there and is received again when its lease ends, without limit.
 func TestListenerReadsPoisonQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newListenerTest(t, "work-poison", always(failed))
@@ -180,7 +180,7 @@ func TestListenerReadsPoisonQueue(t *testing.T) {
 	})
 }
 
-// Storage that is away for ten seconds, at any moment of a message's way, loses nothing.
+// If storage is away for ten seconds, at any time, no message is lost.
 func TestListenerOutage(t *testing.T) {
 	for name, from := range map[string]time.Duration{"before": 0, "while_invoked": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 	}
 }
 
-// A delete that comes too late is no problem: the handler has settled the message itself.
+// A stale receipt is no error: the handler has settled the message itself.
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *listenerTest
@@ -247,7 +247,7 @@ func TestListenerMessageIsGone(t *testing.T) {
 		pass(time.Minute)
 		b.stop()
 		if left := b.store.All("work"); len(left) != 1 || left[0].Text != "bmV4dA==" || b.refused != nil {
-			t.Errorf("queue holds %+v, fatal error %v, want the handler's update to stand", left, b.refused)
+			t.Errorf("queue holds %+v, fatal error %v, want the handler's update", left, b.refused)
 		}
 	})
 }
@@ -272,8 +272,8 @@ func TestListenerStop(t *testing.T) {
 	})
 }
 
-// What was received but not handed over when the host stops is visible again at once.
-func TestListenerGivesBack(t *testing.T) {
+// A message that was received but not invoked before the stop is visible again at once.
+func TestListenerReleasesUninvoked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newListenerTest(t, "work", always(notInvoked))
 		b.create()
@@ -350,7 +350,7 @@ func TestListenerRenewsLease(t *testing.T) {
 	}
 }
 
-func TestListenerStopsRenewingWhatIsGone(t *testing.T) {
+func TestListenerStopsRenewingGoneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewals atomic.Int32 // the message is received again when its lease ends
 		b := newListenerTest(t, "work", takes(24*time.Minute))
@@ -373,7 +373,7 @@ func TestListenerStopsRenewingWhatIsGone(t *testing.T) {
 	})
 }
 
-// completion is what a message's delivery leaves behind.
+// completion is the state after the delivery of a message.
 type completion struct {
 	left     bool
 	visible  time.Duration // from now, if left
@@ -476,7 +476,7 @@ func TestBackoff(t *testing.T) {
 	}
 }
 
-// Once at the longest wait it stays there, whatever the random number, and for ever.
+// Once at the longest wait it stays there, whatever the random number.
 func TestBackoffStaysCapped(t *testing.T) {
 	b := backoff{longest: 2 * time.Second}
 	for range 10 {

@@ -1,4 +1,3 @@
-// Package simulation holds tests only: weeks of retries in virtual time, by the code that decides in
-// production. There is no storage, no network and no waiting, so that thousands of envelopes can live
-// through an outage in less than a second.
+// Package simulation has tests only: weeks of retries in virtual time, decided by the product's code. There is no
+// storage, no network and no waiting, so thousands of envelopes pass through an outage in less than a second.
 package simulation

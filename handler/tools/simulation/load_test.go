@@ -9,19 +9,18 @@ import (
 	"asynccaller/handler/internal/decision"
 )
 
-// The outage: 100,000 envelopes, made evenly over its first minute, wait for a target that is down for
-// six hours.
+// In the outage, 100,000 envelopes, sent evenly over its first minute, wait for a target that is down for six hours.
 const (
 	waiting = 100_000 / slowdown
 	outage  = 6 * time.Hour
 )
 
-// load is what a target gets after an outage.
+// load is the load of a target after an outage.
 type load struct {
 	calls int
 	// peak is the largest number of calls in one second.
 	peak int
-	// over is how long it took from the outage's end until all was delivered.
+	// over is the time from the end of the outage to the last delivery.
 	over time.Duration
 }
 
@@ -33,8 +32,8 @@ func (l load) String() string {
 		l.calls, l.over.Round(time.Second), l.peak, l.mean(), l.peakToMean())
 }
 
-// TestLoadAfterAnOutage measures how evenly envelopes that waited come back, with the default policy.
-// docs/retry.md quotes the figures.
+// TestLoadAfterAnOutage measures how evenly the default policy spreads the calls of waiting envelopes. docs/retry.md
+// quotes the figures.
 func TestLoadAfterAnOutage(t *testing.T) {
 	var with, without load
 	t.Run("simulate", func(t *testing.T) {

@@ -10,14 +10,14 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// policies are what the simulated envelopes ask for, and how many calls an envelope of each gets within
-// a week from a target that never answers otherwise: jitter makes the number vary.
+// policies are the retry policies of the simulated envelopes, and how many calls an envelope makes within a week if
+// every call fails. Jitter makes the number vary.
 var policies = map[string]struct {
 	members      string
 	fewest, most int
 	envelopes    int
-	// mayShrink is true of nexus and cycles; jitterOverlaps of policies that reach their cap, where a
-	// wait that is drawn may be shorter than the one drawn before.
+	// mayShrink is true of nexus and cycles; jitterOverlaps of policies that reach their longest delay, where
+	// jitter can make a wait shorter than the one before.
 	mayShrink, jitterOverlaps bool
 }{
 	"default":      {``, 43, 45, 1000, false, true},
@@ -32,8 +32,7 @@ var policies = map[string]struct {
 	"near":         {`,"deadline":"2026-01-31T13:00:00Z"`, 11, 11, 500, false, false},
 }
 
-// TestWeekOfRetries follows thousands of envelopes, with each kind of policy, to a target that is down
-// for good.
+// TestWeekOfRetries follows thousands of envelopes of each policy whose target stays down.
 func TestWeekOfRetries(t *testing.T) {
 	for name, policy := range policies {
 		t.Run(name, func(t *testing.T) {
@@ -54,12 +53,12 @@ func TestWeekOfRetries(t *testing.T) {
 	}
 }
 
-// down is a world whose target never answers anything but 503.
+// down returns a world whose target answers every call with 503.
 func down(jitter func() float64) *world {
 	return newWorld(jitter, func(time.Time) int { return 503 })
 }
 
-// life is what has happened to one envelope so far.
+// life is the history of one envelope.
 type life struct {
 	calls    int
 	lastCall time.Time
@@ -92,7 +91,7 @@ func follow(t *testing.T, w *world, name string, envelopes int, mayShrink bool) 
 	}
 }
 
-// check holds one delivery to what docs/retry.md promises.
+// check compares one delivery with docs/retry.md.
 func (l *life) check(t *testing.T, d *delivery, mayShrink bool) {
 	t.Helper()
 	id, deadline := d.envelope.RequestID, d.envelope.GiveUpAt(week)
@@ -145,7 +144,7 @@ func (l *life) end(t *testing.T, d *delivery, deadline time.Time) {
 	}
 }
 
-// TestNotBeforeAMonthAhead: the queue keeps nothing invisible for longer than a week.
+// TestNotBeforeAMonthAhead checks that a notBefore beyond the longest delay of a queue works.
 func TestNotBeforeAMonthAhead(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(7, 8)).Float64, func(time.Time) int { return 200 })
 	notBefore := begin.Add(30 * 24 * time.Hour)
@@ -169,11 +168,11 @@ func TestNotBeforeAMonthAhead(t *testing.T) {
 	w.send("r1", begin.Add(123456*time.Microsecond), `,"notBefore":"`+notBefore.Format(time.RFC3339)+`"`)
 	w.run(t)
 	if reschedules != 5 || calls != 1 {
-		t.Errorf("reschedule %d times and called %d times, want 5 and 1", reschedules, calls)
+		t.Errorf("rescheduled %d times and called %d times, want 5 and 1", reschedules, calls)
 	}
 }
 
-// TestWaitsBeyondAWeek: a policy's wait that is longer than the queue's is made of several.
+// TestWaitsBeyondAWeek checks that a wait beyond the longest delay of a queue is made of several.
 func TestWaitsBeyondAWeek(t *testing.T) {
 	w := newWorld(rand.New(rand.NewPCG(9, 10)).Float64, func(time.Time) int { return 503 })
 	var calls []time.Time

@@ -14,28 +14,28 @@ import (
 
 const (
 	week = 7 * 24 * time.Hour
-	// lastAttemptLead is how long before the deadline the last attempt is due, as docs/retry.md says.
+	// lastAttemptLead is the time between the last attempt and the deadline, as docs/retry.md says.
 	lastAttemptLead = 10 * time.Second
 )
 
-// begin is when each simulation begins.
+// begin is the time at which each simulation begins.
 var begin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
 // message is an item of the simulated queue.
 type message struct {
 	visibleAt time.Time
 	content   []byte
-	// envelope is what content was read into, when the world does not write and read it each time.
+	// envelope is the parsed content, if the world keeps envelopes in memory.
 	envelope *envelope.Envelope
 }
 
-// event is the moment, in Unix nanoseconds, at which a message becomes visible.
+// event is a message and the time, in Unix nanoseconds, at which it becomes visible.
 type event struct {
 	at int64
 	*message
 }
 
-// events is a heap: the first one is the next.
+// events is a heap by time.
 type events []event
 
 func (e events) Len() int           { return len(e) }
@@ -49,7 +49,7 @@ func (e *events) Pop() any {
 	return x
 }
 
-// delivery is what happened to one message: the decision, and what it was made from.
+// delivery is one delivery of a message: the decision and its inputs.
 type delivery struct {
 	now      time.Time
 	envelope *envelope.Envelope
@@ -62,12 +62,12 @@ type delivery struct {
 type world struct {
 	rules  decision.Rules
 	jitter func() float64
-	// target is the status that a call made at that moment gets.
+	// target returns the status of a call at that time.
 	target func(now time.Time) int
-	// observe is told of every delivery.
+	// observe is called with every delivery.
 	observe func(*delivery)
-	// inMemory keeps envelopes as they are between deliveries, without their trails. Otherwise each
-	// is written as JSON and read again, as on a real queue, which takes fifty times as long.
+	// inMemory keeps parsed envelopes between deliveries, without their trails. Otherwise each is encoded
+	// and parsed again, as on a real queue, which takes fifty times as long.
 	inMemory bool
 
 	events events
@@ -81,14 +81,14 @@ func newWorld(jitter func() float64, target func(time.Time) int) *world {
 	}
 }
 
-// send puts a new envelope on the queue, with more members if there are any.
+// send puts a new envelope on the queue, with additional members.
 func (w *world) send(id string, created time.Time, members string) {
 	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"call":{"url":"https://target.example/"}%s}`,
 		id, created.Format(time.RFC3339Nano), members)
 	heap.Push(&w.events, event{created.UnixNano(), &message{visibleAt: created, content: content}})
 }
 
-// run delivers messages until there are none.
+// run delivers messages until none is left.
 func (w *world) run(t *testing.T) {
 	t.Helper()
 	for len(w.events) > 0 {
@@ -107,7 +107,7 @@ func (w *world) run(t *testing.T) {
 	}
 }
 
-// deliver takes a message through the handler's own steps.
+// deliver processes a message like the handler.
 func (w *world) deliver(t *testing.T, m *message) *delivery {
 	now := m.visibleAt
 	var in decision.Intake
@@ -128,7 +128,7 @@ func (w *world) deliver(t *testing.T, m *message) *delivery {
 	return d
 }
 
-// reschedule makes the message its own successor. Like the queue it counts whole seconds and rounds up.
+// reschedule makes the message its own successor. Like the queue it rounds up to whole seconds.
 func (w *world) reschedule(t *testing.T, m *message, d *delivery) {
 	if d.Delay < 0 || d.Delay > queue.MaxDelay {
 		t.Fatalf("%s: a delay of %v, which no queue takes", d.envelope.RequestID, d.Delay)

@@ -20,10 +20,10 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// projectRoot is this project, which is what gets staged.
+// projectRoot is this project's folder.
 const projectRoot = "../../.."
 
-// The Functions host's rules for names (host-contract E.1).
+// The Functions host's rules for names (section E.1 of the Functions host contract).
 var (
 	functionName = regexp.MustCompile(`(?i)^[a-z][a-z0-9_-]{0,127}$`)
 	bindingName  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]{0,127}$`)
@@ -43,7 +43,7 @@ func mustWrite(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
-// tree lists the files below a folder with what they hold.
+// tree returns the files below a folder with their content.
 func tree(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	files := map[string]string{}
@@ -65,8 +65,8 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// newDist is a dist folder as the Go tool leaves it: with the executable. On Windows, or on a disk
-// without permissions, it has no run bit.
+// newDist returns a dist folder with the executable that the Go tool builds. Like on Windows, or on a disk without
+// permissions, the executable has no run bit.
 func newDist(t *testing.T) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
@@ -88,7 +88,7 @@ func mustPack(t *testing.T, project, dist string) {
 	}
 }
 
-// newProject is a small project with functions of these names.
+// newProject returns the folder of a small project with functions of these names.
 func newProject(t *testing.T, functions ...string) string {
 	t.Helper()
 	project := t.TempDir()
@@ -118,7 +118,7 @@ func TestStagedProject(t *testing.T) {
 	}
 }
 
-// The host only sees what obeys its rules.
+// The host ignores what breaks its rules.
 func TestStagedProjectObeysTheHost(t *testing.T) {
 	dist := newDist(t)
 	mustStage(t, projectRoot, dist)
@@ -126,12 +126,12 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 		name, isFunction := strings.CutSuffix(path, "/function.json")
 		if !isFunction {
 			if strings.Contains(path, "/") {
-				t.Errorf("%s lies in a folder that is no function", path)
+				t.Errorf("%s is in a folder without function.json", path)
 			}
 			continue
 		}
 		if !functionName.MatchString(name) || strings.EqualFold(name, "host") {
-			t.Errorf("%s: the folder is no function one level below host.json", path)
+			t.Errorf("%s: the folder's name is no function name", path)
 		}
 		var file struct {
 			ScriptFile string `json:"scriptFile"`
@@ -147,7 +147,7 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 		for _, b := range file.Bindings {
 			isQueue, isTimer := b.Type == "queueTrigger" && b.DataType == "binary", b.Type == "timerTrigger" && b.Schedule != ""
 			if !bindingName.MatchString(b.Name) || b.Direction != "in" || !isQueue && !isTimer {
-				t.Errorf("%s: the host does not take the binding %+v as we need it", path, b)
+				t.Errorf("%s: binding %+v", path, b)
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func mustUnzip(t *testing.T, path string) map[string]packedFile {
 	return files
 }
 
-// What is deployed is the app and nothing else, whatever lies about in dist.
+// The zip has the app and no other file of dist.
 func TestZip(t *testing.T) {
 	dist := newDist(t)
 	mustWrite(t, dist, map[string]string{
@@ -237,31 +237,31 @@ func TestZip(t *testing.T) {
 	}
 	for name, file := range packed {
 		if file.mode.Perm()&0o111 != 0 != (name == executablePath) {
-			t.Errorf("%s has mode %v: the executable is run, and nothing else", name, file.mode)
+			t.Errorf("%s has mode %v: want only the executable to be executable", name, file.mode)
 		}
 		if !file.mode.IsRegular() || file.mode.Perm()&0o444 != 0o444 {
-			t.Errorf("%s has mode %v: want a file that everybody may read", name, file.mode)
+			t.Errorf("%s has mode %v: want a file that everyone can read", name, file.mode)
 		}
 	}
 }
 
-// The same app is the same zip, so that a deployment can be compared with what was tested.
+// The same app makes the same zip, so that a deployment can be compared with what was tested.
 func TestZipIsRepeatable(t *testing.T) {
 	dist := newDist(t)
 	mustPack(t, projectRoot, dist)
 	first := mustRead(t, filepath.Join(dist, archive))
 	mustPack(t, projectRoot, dist)
 	if second := mustRead(t, filepath.Join(dist, archive)); !bytes.Equal([]byte(first), []byte(second)) {
-		t.Errorf("packed again, the zip has %d bytes instead of %d, or other ones", len(second), len(first))
+		t.Errorf("packed again, the zip differs: %d bytes, before %d", len(second), len(first))
 	}
 }
 
-// `func azure functionapp publish` in dist zips all but what .funcignore names.
+// `func azure functionapp publish` in dist zips every file that .funcignore does not name.
 func TestPublishFromDistLeavesTheZipOut(t *testing.T) {
 	dist := newDist(t)
 	mustPack(t, projectRoot, dist)
 	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip"}) {
-		t.Errorf(".funcignore names %q, want the zip only", ignored)
+		t.Errorf(".funcignore names %q, want only the zip", ignored)
 	}
 }
 
@@ -280,7 +280,7 @@ func TestStagingAgain(t *testing.T) {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
 	if _, err := os.Stat(filepath.Join(dist, "Old")); err == nil {
-		t.Error("the folder of a function that is gone is still there")
+		t.Error("the folder of a removed function still exists")
 	}
 }
 
@@ -304,7 +304,7 @@ func TestOnlyFunctionJSONIsStaged(t *testing.T) {
 
 func TestProblems(t *testing.T) {
 	tests := map[string]struct {
-		remove string // below the project, or of dist
+		remove string // below the project, or below dist
 		want   []string
 	}{
 		"no_executable":     {"dist/async-caller", []string{"async-caller is not built", "make package"}},

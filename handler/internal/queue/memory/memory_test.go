@@ -70,7 +70,7 @@ func TestOrder(t *testing.T) {
 	})
 }
 
-func TestTimeIsTheBubbles(t *testing.T) {
+func TestBubbleTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newQueue(t)
 		mustPut(t, s, queue.Item{Text: "x", Delay: queue.MaxDelay})
@@ -121,7 +121,7 @@ func TestExpiry(t *testing.T) {
 		mustPut(t, s, queue.Item{Text: "x", TTL: time.Minute})
 		msg := mustReceive(t, s, time.Second)[0]
 		wait(t, 30*time.Second)
-		// The service's rule, which Azurite does not know.
+		// Azurite does not have this rule of the service.
 		if _, err := s.Update(t.Context(), name, msg.ID, msg.PopReceipt, "y", time.Minute); !errors.Is(err, queue.ErrRefused) {
 			t.Errorf("update beyond the expiry: %v, want ErrRefused", err)
 		}
@@ -135,7 +135,7 @@ func TestExpiry(t *testing.T) {
 	})
 }
 
-// wait lets the bubble's time pass.
+// wait advances the bubble's clock.
 func wait(t *testing.T, d time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(d)
