@@ -136,5 +136,5 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
   dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,5s
 
-The path of the URL is the target's answer: a status, or a list such as 503,503,200, one for each call.
+The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.
 `

@@ -29,7 +29,7 @@ const (
 // scenario is one message and its expected end.
 type scenario struct {
 	name string
-	// script is what the target answers, args are flags of send. A scenario without script sends malformed.
+	// script has the answers of the target, args are flags of send. A scenario without script sends malformed.
 	script string
 	args   []string
 	// answers and outcome are the expected answers of the target and the expected outcome.
@@ -47,7 +47,7 @@ func (s system) scenarios() []scenario {
 	}
 }
 
-// row is what happened to the message of a scenario.
+// row is a scenario and its result.
 type row struct {
 	scenario
 	requestID string
@@ -107,7 +107,7 @@ func (s system) send(ctx context.Context, scenario scenario) (requestID string, 
 // deadLetters returns the reasons of the dead letters by request id; a malformed message is its own id.
 func (s system) deadLetters(ctx context.Context) map[string]string {
 	reasons := map[string]string{}
-	messages, _ := s.store.Peek(ctx, poisonQueue, queue.MaxBatch) // at first there is no such queue
+	messages, _ := s.store.Peek(ctx, poisonQueue, queue.MaxBatch) // at first the queue does not exist
 	for _, m := range messages {
 		content, err := queue.Base64.Decode(m.Text)
 		if err != nil {

@@ -181,7 +181,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 		before[texts[n]] = true
 	}
 	f.putAll(poisonQueue, 0, texts)
-	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Mended: yes", "--yes")[0]
+	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Edited: yes", "--yes")[0]
 	if result["done"] != 500.0 || f.count(poisonQueue) != 0 || f.count(mainQueue) != 500 {
 		t.Fatalf("requeue: %v, %d left, %d sent", result, f.count(poisonQueue), f.count(mainQueue))
 	}

@@ -79,7 +79,7 @@ func messageInvocation(fn functionapp.Function, msg queue.Message, content []byt
 	return inv
 }
 
-// scheduleStatus is what the real host remembers of a timer.
+// scheduleStatus is the state that the real host stores for a timer.
 type scheduleStatus struct {
 	last time.Time // when the latest run began; zero before the first
 	next time.Time // when the next run is due, or the current one was

@@ -81,8 +81,8 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	}
 }
 
-// withDefaults fills in the host's defaults. Those of the polling interval cannot be told from the same value
-// in host.json, and a Development host shortens both.
+// withDefaults fills in the host's defaults. A Development host also shortens a polling interval in host.json that
+// equals the default.
 func withDefaults(o functionapp.QueueOptions, env []string) functionapp.QueueOptions {
 	if o.NewBatchThreshold < 0 {
 		processors := runtime.NumCPU()

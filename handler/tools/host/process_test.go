@@ -86,7 +86,7 @@ func TestRunStopsAtThirdError(t *testing.T) {
 	err := h.ended()
 	if err == nil || !strings.Contains(err.Error(), "Exceeded http worker restart retry count: 3 errors") ||
 		!strings.Contains(err.Error(), "exit status 1: fake: last words") {
-		t.Errorf("Run: %v, want the retry count and the last words", err)
+		t.Errorf("Run: %v, want the retry count and the end of stderr", err)
 	}
 	h.mustHaveStarted(3)
 }

@@ -1,13 +1,12 @@
-// Package tail keeps the end of what a child process prints: enough to say why it ended, however much it was.
+// Package tail keeps the end of a child process's output, which explains why the process ended.
 package tail
 
 import "sync"
 
-// Max is how much is kept, in bytes: enough for the stack trace of a Node program.
+// Max is the number of bytes kept: enough for the stack trace of a Node program.
 const Max = 8 << 10
 
-// Writer keeps the last [Max] bytes of what is written to it. The zero value is ready; it is safe for
-// concurrent use.
+// Writer keeps the last [Max] bytes of its input. The zero value is ready to use; it is safe for concurrent use.
 type Writer struct {
 	mu   sync.Mutex
 	text []byte
@@ -24,7 +23,7 @@ func (w *Writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what is kept.
+// String returns the kept bytes.
 func (w *Writer) String() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
