@@ -129,29 +129,37 @@ func (o object) merge(content []byte) {
 	}
 }
 
-// metadataValue converts the value of a property by the rules of .NET; nulls and arrays become nil.
+// metadataValue converts the value of a property by the rules of .NET; nulls and arrays become nil. In an object,
+// the last of several members with the same name counts.
 func metadataValue(value json.RawMessage) json.RawMessage {
-	switch value[0] {
-	case '{':
-		return value
-	case '[', 'n':
+	decoder := json.NewDecoder(bytes.NewReader(value))
+	decoder.UseNumber()
+	var parsed any
+	if err := decoder.Decode(&parsed); err != nil {
 		return nil
-	case 't':
-		return doubleQuote("True")
-	case 'f':
-		return doubleQuote("False")
 	}
-	var text string
-	if json.Unmarshal(value, &text) != nil {
-		return doubleQuote(string(value)) // a number
+	switch parsed := parsed.(type) {
+	case map[string]any:
+		return encode(parsed)
+	case bool:
+		return doubleQuote(map[bool]string{true: "True", false: "False"}[parsed])
+	case json.Number:
+		return doubleQuote(parsed.String())
+	case string:
+		return doubleQuote(convertDate(parsed))
 	}
-	// Newtonsoft.Json parses a string that is an ISO date; the offset becomes local time, UTC in Azure.
+	return nil
+}
+
+// convertDate prints an ISO date like .NET, because Newtonsoft.Json parses it. The offset becomes local time, which
+// is UTC in Azure.
+func convertDate(text string) string {
 	for _, layout := range []string{time.RFC3339, "2006-01-02T15:04:05"} {
 		if t, err := time.Parse(layout, text); err == nil {
-			return doubleQuote(t.UTC().Format(invariantTime))
+			return t.UTC().Format(invariantTime)
 		}
 	}
-	return doubleQuote(text)
+	return text
 }
 
 // depth returns how deeply objects and arrays are nested in valid JSON.
