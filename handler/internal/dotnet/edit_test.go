@@ -37,8 +37,10 @@ func TestEdit(t *testing.T) {
 	}{
 		"method":      {edited, method("DELETE"), "put ", "DELETE "},
 		"same_method": {edited, method("put"), "", ""},
-		"url": {edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n",
-			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n"},
+		"url": {
+			edited, to("new.example:8443", "/a?b"), "put /orders?x=1 HTTP/1.0\r\nX-A:1\r\nhost: old.example\r\n",
+			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n",
+		},
 		"same_url":              {edited, to("old.example", "/orders?x=1"), "", ""},
 		"header_of_two":         {edited, header("x-A", "9"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n", "x-A: 9\r\nhost: old.example\r\n"},
 		"header_that_is_so":     {edited, header("x-b", "folded over lines"), "", ""},
