@@ -18,7 +18,7 @@ func Example() {
 	_ = store.Create(ctx, poisonQueue)
 	_, _ = store.Put(ctx, poisonQueue, queue.Item{Text: deadLetter("order-4711", mainQueue)})
 	runs, _ := os.MkdirTemp("", "runs-*")
-	defer os.RemoveAll(runs)
+	defer func() { _ = os.RemoveAll(runs) }()
 	account := accountIn(store, runs)
 
 	source := poison.Source{Filter: inspect.Filter{Reasons: []string{"rejected"}}}

@@ -162,7 +162,7 @@ func (r *run) sendCanaries(ctx context.Context, steps []int) error {
 // all carries out steps, several at once. It completes the steps that it has begun even when ctx ends.
 func (r *run) all(ctx context.Context, steps []int) error {
 	var turns <-chan time.Time
-	if rate := r.journal.Run.Pace.Rate; rate > 0 {
+	if rate := r.journal.Run.Rate; rate > 0 {
 		ticker := time.NewTicker(max(time.Duration(float64(time.Second)/rate), 1))
 		defer ticker.Stop()
 		turns = ticker.C

@@ -91,7 +91,7 @@ func (a *Account) isUndone(j *journal.Journal) bool {
 	if err != nil {
 		return true // it may have been confirmed
 	}
-	defer by.Close()
+	defer func() { _ = by.Close() }() // nothing was written
 	return by.Agreed
 }
 
@@ -219,7 +219,7 @@ func (a *Account) summary(id string) (RunSummary, error) {
 	if err != nil {
 		return RunSummary{}, err
 	}
-	defer j.Close()
+	defer func() { _ = j.Close() }() // nothing was written
 	result := resultOf(j)
 	s := RunSummary{
 		Run: id, Command: j.Run.Command, At: j.Run.At, Account: j.Run.Account, Total: result.Total,

@@ -55,7 +55,7 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 	}
 	j.Run = run
 	err = j.write(line{Is: kindRun}, struct {
-		Is State `json:"is"`
+		Is string `json:"is"`
 		Run
 	}{kindRun, run})
 	if err != nil {

@@ -111,17 +111,17 @@ func (p Progress) Unfinished() bool { return p.State != Done && p.State != Skipp
 
 // The other kinds of lines.
 const (
-	kindRun     State = "run"
-	kindGo      State = "go"
-	kindRenewed State = "renewed"
-	kindCanary  State = "canary"
-	kindUndone  State = "undone"
-	kindEnd     State = "end"
+	kindRun     = "run"
+	kindGo      = "go"
+	kindRenewed = "renewed"
+	kindCanary  = "canary"
+	kindUndone  = "undone"
+	kindEnd     = "end"
 )
 
 // line holds the members of every kind of line, except for those that only a run or a step has.
 type line struct {
-	Is         State     `json:"is"`
+	Is         string    `json:"is"`
 	At         time.Time `json:"at,omitzero"`
 	N          *int      `json:"n,omitempty"`
 	ID         string    `json:"id,omitempty"`
@@ -202,7 +202,7 @@ func (j *Journal) apply(l line) {
 		j.UndoneBy = l.By
 	case kindEnd:
 		j.Ended = true
-	case Planned:
+	case string(Planned):
 		if l.N != nil && *l.N == len(j.steps) {
 			j.steps = append(j.steps, Progress{State: Planned, PopReceipt: l.PopReceipt})
 			j.offsets = append(j.offsets, j.size)
@@ -215,7 +215,7 @@ func (j *Journal) apply(l line) {
 }
 
 func (p *Progress) apply(l line) {
-	switch l.Is {
+	switch State(l.Is) {
 	case kindRenewed:
 		p.PopReceipt = l.PopReceipt
 		return
@@ -227,10 +227,12 @@ func (p *Progress) apply(l line) {
 	case Skipped:
 		p.Why = l.Why
 	case Deleting, Done:
+	case Planned:
+		return // a repeated line
 	default:
-		return
+		return // a later version's line
 	}
-	p.State = l.Is
+	p.State = State(l.Is)
 }
 
 // Steps returns the progress of all steps.
@@ -265,10 +267,10 @@ func (j *Journal) Progress(n int) Progress {
 
 // Plan adds a step.
 func (j *Journal) Plan(s Step) error {
-	return j.write(line{Is: Planned, N: &s.N, PopReceipt: s.PopReceipt}, struct {
-		Is State `json:"is"`
+	return j.write(line{Is: string(Planned), N: &s.N, PopReceipt: s.PopReceipt}, struct {
+		Is string `json:"is"`
 		Step
-	}{Planned, s})
+	}{string(Planned), s})
 }
 
 // Go records that the plan is complete and confirmed. It returns when the plan is on disk: before that,
@@ -282,17 +284,17 @@ func (j *Journal) Renewed(n int, popReceipt string) error {
 
 // Enter records that a step enters a state without further details: Begun and Deleting before the message is written
 // or deleted, Done afterwards.
-func (j *Journal) Enter(n int, state State) error { return j.record(line{Is: state, N: &n}) }
+func (j *Journal) Enter(n int, state State) error { return j.record(line{Is: string(state), N: &n}) }
 
 // Written records the message that a step has written, the time by storage's clock, and the number of tries:
 // a try without an answer may have written another copy.
 func (j *Journal) Written(n int, id, popReceipt string, at time.Time, tries int) error {
-	return j.record(line{Is: Written, N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
+	return j.record(line{Is: string(Written), N: &n, ID: id, PopReceipt: popReceipt, At: at, Tries: tries})
 }
 
 // Skipped records that a step ends without being carried out, and why.
 func (j *Journal) Skipped(n int, why string) error {
-	return j.record(line{Is: Skipped, N: &n, Why: why})
+	return j.record(line{Is: string(Skipped), N: &n, Why: why})
 }
 
 // Canary records that the first messages were delivered.
