@@ -98,7 +98,7 @@ func (a *Account) PlanMove(ctx context.Context, s Source, to string) (*Plan, err
 	}
 	all, err := a.reach(ctx)
 	if err == nil && !s.Force {
-		err = a.refuseAppQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
+		err = a.checkQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
 	}
 	if err != nil {
 		return nil, err
@@ -180,7 +180,7 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
 		if !o.Force {
-			if err := a.refuseAppQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+			if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
 				return err
 			}
 		}
@@ -214,11 +214,11 @@ func (a *Account) deadLettered(f Found) string {
 		return f.Text
 	}
 	limit := a.Rules.Encoding.MaxContentBytes()
-	e, err := envelope.Parse(f.Content)
-	if err != nil || e.Accept(f.InsertedAt, f.ID, limit) != nil {
+	in := a.Rules.Decision.Open(f.Content, f.ID, limit, f.InsertedAt)
+	if in.Envelope == nil {
 		return f.Text
 	}
-	content, err := e.DeadLettered(envelope.DeadLetter{
+	content, err := in.Envelope.DeadLettered(envelope.DeadLetter{
 		At: f.InsertedAt, Reason: f.Reason, Detail: f.Detail, Queue: f.Main, Attempts: f.Attempts,
 	}, limit)
 	if err != nil {
@@ -238,29 +238,24 @@ func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err erro
 	account := *a
 	account.Runs = journal.Folder(dir)
 	for _, name := range queues {
-		result, err := account.keep(ctx, name)
+		batch, err := a.peek(ctx, name)
+		if err == nil && len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
+			continue // the queue need not be read
+		}
+		var p *Plan
+		if err == nil {
+			p, err = account.PlanKeep(ctx, Source{Queues: []string{name}})
+		}
+		if err != nil {
+			return kept, err
+		}
+		result, err := p.Execute(ctx)
 		kept += result.Done
 		if err != nil {
 			return kept, err
 		}
 	}
 	return kept, nil
-}
-
-func (a *Account) keep(ctx context.Context, name string) (Result, error) {
-	batch, err := a.peek(ctx, name)
-	if err != nil || len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
-		return Result{}, err // do not receive messages if peeking shows that nothing expires
-	}
-	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}})
-	if err != nil {
-		return Result{}, err
-	}
-	if p.Total == 0 {
-		p.Discard(ctx)
-		return Result{}, nil
-	}
-	return p.Execute(ctx)
 }
 
 // expires reports whether storage will delete the message. The expiry of any other message is in the year 9999.

@@ -83,19 +83,14 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Plan{
-		account: a, journal: j, Command: run.Command, Run: j.Run.ID,
-		From: map[string]int{}, To: map[string]int{}, matches: map[string][]string{}, stopRenewing: func() {},
-	}
-	if p.leases, err = newHolder(a, j); err != nil {
-		_ = j.Discard()
-		return nil, err
-	}
-	return p, nil
+	return &Plan{
+		account: a, journal: j, leases: newHolder(a, j), stopRenewing: func() {}, matches: map[string][]string{},
+		Command: run.Command, Run: j.Run.ID, From: map[string]int{}, To: map[string]int{},
+	}, nil
 }
 
 // newHolder returns a holder that records new receipts in the journal. If that fails, so does the next record.
-func newHolder(a *Account, j *journal.Journal) (*lease.Holder, error) {
+func newHolder(a *Account, j *journal.Journal) *lease.Holder {
 	return lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) })
 }
 
@@ -231,9 +226,7 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 
 // close releases the remaining messages and closes the journals.
 func (p *Plan) close(ctx context.Context) (err error) {
-	if p.leases != nil {
-		p.leases.Close(ctx) // before the journal, which records the receipts
-	}
+	p.leases.Close(ctx) // before the journal, which records the receipts
 	if p.undoes != nil {
 		err = p.undoes.Close()
 	}

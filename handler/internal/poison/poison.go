@@ -112,7 +112,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 		return nil, err
 	}
 	if len(s.Queues) == 0 {
-		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.whyAppQueue(all, name) != "" }), nil
+		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.checkQueue(all, name, "") != nil }), nil
 	}
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
@@ -123,7 +123,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 			continue
 		}
 		advice := "its poison queue is " + name + queue.PoisonSuffix + "; use --force to take messages from it nevertheless"
-		if err := a.refuseAppQueue(all, name, advice); err != nil {
+		if err := a.checkQueue(all, name, advice); err != nil {
 			return nil, err
 		}
 	}
@@ -149,22 +149,14 @@ func (a *Account) names(ctx context.Context) ([]string, error) {
 	return lease.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
 }
 
-// whyAppQueue returns why a function app seems to read the queue, or nothing.
-func (a *Account) whyAppQueue(all []string, name string) string {
-	switch {
-	case slices.Contains(a.AppQueues, name):
-		return "a function of the app has it as its queue"
-	case slices.Contains(all, name+queue.PoisonSuffix):
-		return "it has a poison queue"
-	}
-	return ""
-}
-
-// refuseAppQueue returns an [ErrAppQueue] with advice for a queue that a function app reads.
-func (a *Account) refuseAppQueue(all []string, name, advice string) error {
-	why := a.whyAppQueue(all, name)
-	if why == "" {
-		return nil
+// checkQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
+func (a *Account) checkQueue(all []string, name, advice string) error {
+	why := "a function of the app has it as its queue"
+	if !slices.Contains(a.AppQueues, name) {
+		if !slices.Contains(all, name+queue.PoisonSuffix) {
+			return nil
+		}
+		why = "it has a poison queue"
 	}
 	return fmt.Errorf("queue %s: %w (%s); %s", name, ErrAppQueue, why, advice)
 }

@@ -67,22 +67,23 @@ type run struct {
 	*Plan
 	watch *watch
 
+	// before is the progress of the steps when this process began.
+	before []journal.Progress
+
 	mu sync.Mutex
-	// wrote are the steps that this process has written.
-	wrote map[int]bool
 	// lost are the steps whose message is not leased any more.
 	lost []int
-	// over is the number of finished steps, of a total.
-	over, total int
-	stopped     string
-	fatal       error
+	// over is the number of finished steps.
+	over    int
+	stopped string
+	fatal   error
 	// twice corrects Result.Twice for what the journal does not say.
 	twice int
 }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{Plan: p, watch: newWatch(p.account), wrote: map[int]bool{}}
+	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
 	result.Stopped = r.stopped
@@ -105,15 +106,14 @@ func (r *run) performAll(ctx context.Context) error {
 // send carries out the steps: first the canaries, if there are any, and the others once these are delivered.
 func (r *run) send(ctx context.Context) error {
 	var steps []int
-	all := r.journal.Steps()
-	for n, p := range all {
+	for n, p := range r.before {
 		if p.Unfinished() {
 			steps = append(steps, n)
 		}
 	}
-	r.over, r.total = len(all)-len(steps), len(all)
+	r.over = len(r.before) - len(steps)
 	pace := r.journal.Run.Pace
-	if pace.Canary > 0 && pace.Canary < len(all) && !r.journal.CanaryPassed {
+	if pace.Canary > 0 && pace.Canary < len(r.before) && !r.journal.CanaryPassed {
 		first, _ := slices.BinarySearch(steps, pace.Canary)
 		if err := r.sendCanaries(ctx, steps[:first]); err != nil || r.mustStop(ctx) {
 			return err
@@ -141,7 +141,7 @@ func (r *run) sendCanaries(ctx context.Context, steps []int) error {
 		if err != nil {
 			return err
 		}
-		if p := r.journal.Progress(n); p.State == journal.Written || p.State == journal.Done { // by an earlier process
+		if p := r.before[n]; p.State == journal.Written || p.State == journal.Done { // by an earlier process
 			r.watch.sent(s, p)
 		}
 	}
@@ -211,7 +211,7 @@ func (r *run) one(ctx context.Context, n int) {
 	switch {
 	case err == nil:
 		r.over++
-		r.account.observer().Advanced(r.over, r.total)
+		r.account.observer().Advanced(r.over, len(r.before))
 	case errors.Is(err, lease.ErrLost):
 		r.lost = append(r.lost, n)
 	case r.fatal == nil:
@@ -279,9 +279,6 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	if err != nil {
 		return err
 	}
-	r.mu.Lock()
-	r.wrote[n] = true
-	r.mu.Unlock()
 	err = r.journal.Written(n, put.ID, put.PopReceipt, put.InsertedAt, tries)
 	r.watch.sent(s, r.journal.Progress(n))
 	return err
@@ -293,5 +290,5 @@ func (r *run) delay(n int) time.Duration {
 	if n < pace.Canary {
 		return 0
 	}
-	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(r.total))
+	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(len(r.before)))
 }

@@ -86,7 +86,7 @@ func (r *run) find(ctx context.Context, name string, ids map[string]int) (wherea
 	if err != nil {
 		return hidden, err
 	}
-	if r.account.whyAppQueue(all, name) != "" {
+	if r.account.checkQueue(all, name, "") != nil {
 		return taken, nil
 	}
 	before, err := r.account.count(ctx, name)
@@ -122,7 +122,7 @@ func (r *run) abandon(ctx context.Context, n int, id, from string, where whereab
 	case where == hidden:
 		r.lost = append(r.lost, n)
 		return nil
-	case p.State == journal.Written && r.undoes() && r.wrote[n]: // so we have not deleted the original
+	case p.State == journal.Written && r.undoes() && r.before[n].State != journal.Written: // this process wrote it, and has not deleted the original
 		return r.retract(ctx, n, fmt.Sprintf("%s was taken from %s before", id, from))
 	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
 		return r.journal.Enter(n, journal.Done) // by us or by somebody else

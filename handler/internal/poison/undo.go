@@ -26,7 +26,7 @@ func (a *Account) Resume(ctx context.Context, id string) (result Result, err err
 	if err != nil {
 		return Result{}, err
 	}
-	p := &Plan{account: a, journal: j}
+	p := &Plan{account: a, journal: j, leases: newHolder(a, j)}
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	if j.Ended {
 		return Result{}, fmt.Errorf("%s: %w: it is finished", id, ErrNothingLeft)
@@ -38,9 +38,6 @@ func (a *Account) Resume(ctx context.Context, id string) (result Result, err err
 		if p.undoes, err = a.Runs.Reopen(j.Run.Of); err != nil {
 			return Result{}, err
 		}
-	}
-	if p.leases, err = newHolder(a, j); err != nil {
-		return Result{}, err
 	}
 	for n, progress := range j.Steps() {
 		if !progress.Unfinished() {
@@ -166,10 +163,7 @@ func (p *Plan) reverse(ctx context.Context, j *journal.Journal, n int) error {
 
 // stillThere reports whether the message of a step is still on its old queue.
 func (p *Plan) stillThere(ctx context.Context, s journal.Step, popReceipt string) (bool, error) {
-	leases, err := lease.New(p.account.Store, nil)
-	if err != nil {
-		return false, err
-	}
+	leases := lease.New(p.account.Store, nil)
 	defer leases.Close(ctx)
 	m, err := leases.Adopt(0, s.From, s.ID, popReceipt, s.Before)
 	if err == nil {

@@ -3,8 +3,6 @@ package poison
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +32,6 @@ type watch struct {
 	// out are the messages that were sent and have not come back, by request ID; total counts all.
 	out   map[string]sentMessage
 	total int
-	// since is when the first message was sent to each queue, by storage's clock.
-	since map[string]time.Time
 	// counts is the length of each poison queue at the last look, plus the messages that the run has deleted.
 	counts, deleted map[string]int
 	// before is the length of each main queue before any message was sent.
@@ -43,11 +39,14 @@ type watch struct {
 	back   []inspect.Message
 }
 
-type sentMessage struct{ queue, id string }
+type sentMessage struct {
+	queue, id string
+	at        time.Time // by storage's clock
+}
 
 func newWatch(a *Account) *watch {
 	return &watch{
-		account: a, out: map[string]sentMessage{}, since: map[string]time.Time{},
+		account: a, out: map[string]sentMessage{},
 		counts: map[string]int{}, deleted: map[string]int{}, before: map[string]int{},
 	}
 }
@@ -65,10 +64,7 @@ func (w *watch) sent(s journal.Step, p journal.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.total++
-	w.out[s.RequestID] = sentMessage{s.To, p.NewID}
-	if first, ok := w.since[s.To]; !ok || p.WrittenAt.Before(first) {
-		w.since[s.To] = p.WrittenAt
-	}
+	w.out[s.RequestID] = sentMessage{s.To, p.NewID, p.WrittenAt}
 }
 
 // deletedFrom notes a message that was deleted.
@@ -78,11 +74,15 @@ func (w *watch) deletedFrom(queueName string) {
 	w.deleted[queueName]++
 }
 
-// mains returns the queues to which messages were sent.
-func (w *watch) mains() []string {
+// outByQueue counts the messages that were sent to each queue and have not come back.
+func (w *watch) outByQueue() map[string]int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return slices.Sorted(maps.Keys(w.since))
+	counts := map[string]int{}
+	for _, m := range w.out {
+		counts[m.queue]++
+	}
+	return counts
 }
 
 // failures watches until ctx ends or more than a share of the sent messages has come back. It returns the problem.
@@ -95,7 +95,7 @@ func (w *watch) failures(ctx context.Context, share float64) (problem string) {
 			return ""
 		case <-ticker.C:
 		}
-		for _, main := range w.mains() {
+		for main := range w.outByQueue() {
 			if err := w.checkPoison(ctx, main); err != nil && ctx.Err() == nil {
 				return fmt.Sprintf("cannot watch for messages that come back: %v", err)
 			}
@@ -134,26 +134,12 @@ func (w *watch) checkPoison(ctx context.Context, main string) error {
 	if known && count <= last {
 		return nil
 	}
-	return w.readPoison(ctx, main)
-}
-
-// readPoison looks for messages that came back to the poison queue of a main queue.
-func (w *watch) readPoison(ctx context.Context, main string) error {
-	name, ok := queue.PoisonName(main)
-	if !ok {
-		return nil
-	}
-	w.mu.Lock()
-	since := w.since[main]
-	w.mu.Unlock()
-	_, err := w.account.scan(ctx, name, silent{}, func(m queue.Message) {
-		if m.InsertedAt.Before(since) {
-			return
-		}
+	_, err = w.account.scan(ctx, name, silent{}, func(m queue.Message) {
 		message := inspect.Read(w.account.inspectRules(), name, m)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.out[message.RequestID].queue == main {
+		sent, ok := w.out[message.RequestID]
+		if ok && sent.queue == main && !m.InsertedAt.Before(sent.at) {
 			delete(w.out, message.RequestID)
 			w.back = append(w.back, message)
 		}
@@ -165,8 +151,8 @@ func (w *watch) readPoison(ctx context.Context, main string) error {
 func (w *watch) canaries(ctx context.Context, pace journal.Pace) (problem string, err error) {
 	w.account.observer().Note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", pace.Canary, pace.CanaryWait))
 	deadline := time.Now().Add(pace.CanaryWait)
-	for _, main := range w.mains() {
-		if problem, err := w.delivered(ctx, main, deadline); problem != "" || err != nil {
+	for main, n := range w.outByQueue() {
+		if problem, err := w.delivered(ctx, main, n, deadline); problem != "" || err != nil {
 			return problem, err
 		}
 	}
@@ -178,10 +164,9 @@ func (w *watch) canaries(ctx context.Context, pace journal.Pace) (problem string
 
 // delivered waits until the sent messages are neither on the main queue nor on its poison queue. A moment at which
 // the main queue is empty proves that. For a queue that is never empty, a quiet period has to do.
-func (w *watch) delivered(ctx context.Context, main string, deadline time.Time) (problem string, err error) {
+func (w *watch) delivered(ctx context.Context, main string, canaries int, deadline time.Time) (problem string, err error) {
 	ticker := time.NewTicker(peekInterval)
 	defer ticker.Stop()
-	canaries := w.outOn(main)
 	lastSeen, lastCount, left := time.Now(), time.Time{}, canaries
 	for {
 		select {
@@ -211,7 +196,8 @@ func (w *watch) delivered(ctx context.Context, main string, deadline time.Time) 
 		isQuiet := (growth <= 0 || growth > canaries) && now.Sub(lastSeen) >= quietPeriod
 		switch {
 		case left == 0 || isQuiet || len(w.back) > 0:
-			if err := w.readPoison(ctx, main); err != nil || len(w.back) == 0 {
+			w.counts = map[string]int{} // read the poison queue even if it has not grown
+			if err := w.checkPoison(ctx, main); err != nil || len(w.back) == 0 {
 				return "", err
 			}
 			return "a first message failed again: " + w.firstBack(), nil
@@ -221,16 +207,6 @@ func (w *watch) delivered(ctx context.Context, main string, deadline time.Time) 
 			return fmt.Sprintf("the first messages were taken from %s, but whether they are delivered does not show yet", main), nil
 		}
 	}
-}
-
-// outOn returns how many of the sent messages were sent to a queue and have not come back.
-func (w *watch) outOn(main string) (n int) {
-	for _, m := range w.out {
-		if m.queue == main {
-			n++
-		}
-	}
-	return n
 }
 
 // visible reports whether a sent message is visible on the main queue, or may be. It returns the problem if one was

@@ -36,10 +36,7 @@ func newQueue(t *testing.T, n int) *memory.Store {
 
 func newHolder(t *testing.T, store queue.Store, renewed func(*lease.Message, string)) *lease.Holder {
 	t.Helper()
-	h, err := lease.New(store, renewed)
-	if err != nil {
-		t.Fatal(err)
-	}
+	h := lease.New(store, renewed)
 	t.Cleanup(func() { h.Close(context.Background()) })
 	return h
 }

@@ -58,7 +58,7 @@ var ErrLost = errors.New("the message was taken by somebody else")
 type Holder struct {
 	store   queue.Store
 	renewed func(m *Message, popReceipt string)
-	texts   *spool
+	texts   spool
 
 	mu   sync.Mutex
 	held map[key]*Message
@@ -89,15 +89,11 @@ type Message struct {
 
 // New returns an empty Holder. It calls renewed with each new pop receipt of a selected message, unless renewed is
 // nil. The caller must close it.
-func New(store queue.Store, renewed func(m *Message, popReceipt string)) (*Holder, error) {
-	texts, err := newSpool()
-	if err != nil {
-		return nil, err
-	}
+func New(store queue.Store, renewed func(m *Message, popReceipt string)) *Holder {
 	if renewed == nil {
 		renewed = func(*Message, string) {}
 	}
-	return &Holder{store: store, renewed: renewed, texts: texts, held: make(map[key]*Message)}, nil
+	return &Holder{store: store, renewed: renewed, held: make(map[key]*Message)}
 }
 
 // Adopt adds a message that an earlier run received or wrote, by the receipt that it recorded. Ensure and Delete

@@ -273,7 +273,7 @@ func TestSpool(t *testing.T) {
 		}
 	}
 	t.Setenv("TMPDIR", folder+"/not there")
-	if _, err := lease.New(store, nil); err == nil || !strings.Contains(err.Error(), "temporary file") {
+	if _, err := newHolder(t, store, nil).Adopt(0, poisonQueue, "id", "receipt", "text"); err == nil || !strings.Contains(err.Error(), "temporary file") {
 		t.Errorf("no folder for the texts: %v", err)
 	}
 }

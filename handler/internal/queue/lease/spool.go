@@ -7,7 +7,7 @@ import (
 )
 
 // spool keeps texts on disk, so that a queue of any length needs little memory. Nobody else can read its file,
-// which is gone when the process ends.
+// which is gone when the process ends. The zero value is an empty spool.
 type spool struct {
 	file *os.File
 
@@ -21,19 +21,18 @@ type span struct {
 	length int
 }
 
-func newSpool() (*spool, error) {
-	file, err := os.CreateTemp("", "async-caller-*")
-	if err != nil {
-		return nil, fmt.Errorf("temporary file for messages: %w", err)
-	}
-	// Unix keeps an open file without a name until it is closed. Elsewhere close removes it.
-	_ = os.Remove(file.Name())
-	return &spool{file: file}, nil
-}
-
 func (s *spool) append(text string) (span, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.file == nil {
+		file, err := os.CreateTemp("", "async-caller-*")
+		if err != nil {
+			return span{}, fmt.Errorf("temporary file for messages: %w", err)
+		}
+		// Unix keeps an open file without a name until it is closed. Elsewhere close removes it.
+		_ = os.Remove(file.Name())
+		s.file = file
+	}
 	where := span{at: s.size, length: len(text)}
 	if _, err := s.file.WriteAt([]byte(text), where.at); err != nil {
 		return span{}, fmt.Errorf("temporary file for messages: %w", err)
@@ -51,6 +50,9 @@ func (s *spool) text(where span) (string, error) {
 }
 
 func (s *spool) close() {
+	if s.file == nil {
+		return
+	}
 	_ = s.file.Close()
 	_ = os.Remove(s.file.Name())
 }

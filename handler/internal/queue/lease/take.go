@@ -113,10 +113,7 @@ func Scan(ctx context.Context, store queue.Store, queueName string, total int, s
 		}
 		return nil
 	}
-	h, err := New(store, nil)
-	if err != nil {
-		return err
-	}
+	h := New(store, nil)
 	defer h.Close(ctx)
 	return h.Take(ctx, queueName, total, Selection{Select: func(m queue.Message) (int, bool) {
 		see(m)
