@@ -98,13 +98,10 @@ func Run(ctx context.Context, args []string, env Env) int {
 
 	started := false
 	root := newRoot(env) //nolint:contextcheck // ExecuteContextC passes it to the commands
-	for _, command := range withSubcommands(root) {
-		if run := command.RunE; run != nil {
-			command.RunE = func(command *cobra.Command, args []string) error {
-				started = true
-				return run(command, args)
-			}
-		}
+	root.PersistentPreRunE = func(command *cobra.Command, _ []string) error {
+		err := errors.Join(command.ValidateRequiredFlags(), command.ValidateFlagGroups()) // cobra does it too late
+		started = err == nil
+		return err
 	}
 	root.SetArgs(args)
 	command, err := root.ExecuteContextC(ctx)
@@ -146,13 +143,4 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newHost(env), newVersion(env))
 	return root
-}
-
-// withSubcommands returns a command and all commands below it.
-func withSubcommands(command *cobra.Command) []*cobra.Command {
-	all := []*cobra.Command{command}
-	for _, child := range command.Commands() {
-		all = append(all, withSubcommands(child)...)
-	}
-	return all
 }

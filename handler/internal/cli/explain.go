@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -22,13 +20,10 @@ import (
 
 // explainOptions are the flags of explain.
 type explainOptions struct {
-	queue, requestID, app string
-	at                    time.Time
-	status                int
-	failure               decision.Failure
-	headers               []header
-	body, bodyFile        string
-	json                  bool
+	explain.Question
+	outcome                  decision.Outcome
+	requestID, bodyFile, app string
+	json                     bool
 }
 
 func newExplain(env Env) *cobra.Command {
@@ -56,7 +51,7 @@ folder. Query strings, user info, header values, bodies and the context are not 
 	command.MarkFlagsMutuallyExclusive("body", "body-file")
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := o.check(flags, args); err != nil {
-			return usageError(err)
+			return err
 		}
 		return o.run(cmd.Context(), env, args)
 	}
@@ -64,32 +59,27 @@ folder. Query strings, user info, header values, bodies and the context are not 
 }
 
 func (o *explainOptions) addTo(flags *flagSet) {
-	flags.StringVar(&o.queue, "queue", "", "`queue` of the envelope")
+	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope")
 	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
-	parsed(flags, &o.status, "status", "assume that the target answers with this `status`", parseFinalStatus)
-	parsedList(flags, &o.headers, "header", "with --status: `header` of the answer as 'Name: value'; may be repeated", parseHeader)
-	flags.StringVar(&o.body, "body", "", "with --status: body of the answer as `text`")
+	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
+	headerFlag(flags, &o.outcome.Header, "with --status: `header` of the answer as 'Name: value'; may be repeated")
+	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`", func(text string) ([]byte, error) { return []byte(text), nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
-	parsed(flags, &o.failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)
-	parsed(flags, &o.at, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
+	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)
+	parsed(flags, &o.Now, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json and local.settings.json")
 }
 
 func failureNames() string {
-	var names []string
-	for _, failure := range decision.Failures() {
-		names = append(names, string(failure))
-	}
-	return strings.Join(names, ", ")
+	return strings.Trim(strings.ReplaceAll(fmt.Sprint(decision.Failures()), " ", ", "), "[]")
 }
 
 func parseFailure(text string) (decision.Failure, error) {
-	failure := decision.Failure(text)
-	if !slices.Contains(decision.Failures(), failure) {
+	if !slices.Contains(decision.Failures(), decision.Failure(text)) {
 		return "", errors.New("want " + failureNames())
 	}
-	return failure, nil
+	return decision.Failure(text), nil
 }
 
 // parseFinalStatus reads the status of an answer that is not a redirect.
@@ -102,111 +92,75 @@ func parseFinalStatus(text string) (int, error) {
 }
 
 func (o *explainOptions) check(flags *flagSet, args []string) error {
-	problems := flags.problems
-	answer := flags.Changed("header") || flags.Changed("body") || flags.Changed("body-file")
-	switch {
-	case len(args) == 1 && o.requestID != "":
-		problems = append(problems, errors.New("FILE and --request-id exclude each other"))
-	case len(args) == 0 && (o.requestID == "" || o.queue == ""):
-		problems = append(problems, errors.New(`give a FILE ("-" is standard input), or --queue and --request-id`))
-	case answer && !flags.Changed("status"):
-		problems = append(problems, errors.New("--header, --body and --body-file require --status"))
-	}
-	if o.queue != "" && len(args) == 0 {
-		if _, err := parseQueue(o.queue); err != nil {
-			problems = append(problems, fmt.Errorf("--queue: %w", err))
-		}
-	}
-	return errors.Join(problems...)
+	flags.refuse(len(args) == 1 && o.requestID != "", "FILE and --request-id exclude each other")
+	flags.refuse(len(args) == 0 && (o.requestID == "" || o.Queue == ""), `give a FILE ("-" is standard input), or --queue and --request-id`)
+	flags.refuse(o.outcome.Status == 0 && (o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""), "--header, --body and --body-file require --status")
+	return flags.err()
 }
 
 func (o *explainOptions) run(ctx context.Context, env Env, args []string) error {
-	outcome, err := o.outcome(env)
-	if err != nil {
-		return usageError(fmt.Errorf("--body-file: %w", err))
+	if o.bodyFile != "" {
+		var err error
+		if o.outcome.Body, err = readFile(env, o.bodyFile); err != nil {
+			return usageError(fmt.Errorf("--body-file: %w", err))
+		}
+	}
+	if o.outcome.Status != 0 || o.outcome.Failure != "" {
+		o.Outcome = &o.outcome
 	}
 	a, err := readApp(env, o.app)
 	if err != nil {
 		return err
 	}
-	question := explain.Question{Queue: o.queue, Now: o.at, MaxContentBytes: a.encoding.MaxContentBytes(), Targets: a.targets, Outcome: outcome}
-	if o.at.IsZero() {
-		question.Now = time.Now()
+	o.MaxContentBytes, o.Targets = a.encoding.MaxContentBytes(), a.targets
+	if o.Now.IsZero() {
+		o.Now = time.Now()
 	}
 	var source string
 	if len(args) == 1 {
-		err = o.readFile(a, args[0], &question)
+		err = o.readFile(a, args[0])
 	} else {
-		source, err = o.peek(ctx, a, &question)
+		source, err = o.peek(ctx, a)
 	}
 	if err != nil {
 		return err
 	}
-	explanation := explain.About(a.rules, question)
+	explanation := explain.About(a.rules, o.Question)
 	if o.json {
 		return printJSON(env.Stdout, explanation)
 	}
 	printField(env.Stdout, "found", source)
-	printExplanation(env.Stdout, question.Now, explanation, o.assumption())
+	printExplanation(env.Stdout, o.Question, explanation)
 	return nil
-}
-
-// outcome returns the result of the call that the flags assume, or nil.
-func (o *explainOptions) outcome(env Env) (*decision.Outcome, error) {
-	switch {
-	case o.failure != "":
-		return &decision.Outcome{Failure: o.failure}, nil
-	case o.status == 0:
-		return nil, nil
-	}
-	outcome := &decision.Outcome{Status: o.status, Header: http.Header{}, Body: []byte(o.body)}
-	for _, h := range o.headers {
-		outcome.Header.Add(h.name, h.value)
-	}
-	var err error
-	if o.bodyFile != "" {
-		outcome.Body, err = readFile(env, o.bodyFile, maxBodyBytes)
-	}
-	return outcome, err
-}
-
-// assumption describes the result of the call that the flags assume.
-func (o *explainOptions) assumption() string {
-	switch {
-	case o.failure != "":
-		return fmt.Sprintf("there is no answer (%s)", o.failure)
-	case o.status != 0:
-		return fmt.Sprintf("the answer is %d", o.status)
-	}
-	return ""
 }
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue.
-func (o *explainOptions) readFile(a app, path string, q *explain.Question) error {
-	content, err := readFile(a.env, path, maxBodyBytes)
-	if _, named := errors.AsType[*fs.PathError](err); err != nil && !named {
-		err = fmt.Errorf("%s: %w", path, err)
-	}
-	if err != nil {
+func (o *explainOptions) readFile(a app, path string) (err error) {
+	o.MessageID = uuid.NewString()
+	if o.Content, err = readFile(a.env, path); err != nil {
 		return usageError(err)
 	}
-	if trimmed := bytes.TrimSpace(content); !bytes.HasPrefix(trimmed, []byte("{")) {
-		if decoded, err := a.encoding.Decode(string(trimmed)); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
-			content = decoded
-		}
+	if decoded, err := a.encoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+		o.Content = decoded
 	}
-	q.Content, q.MessageID = content, uuid.NewString()
-	if q.Queue == "" {
-		q.Queue = send.QueueFor(0)
-		if received := a.rules.Open(content, q.MessageID, q.MaxContentBytes, q.Now).Received; received != nil {
-			q.Queue = send.QueueFor(received.Priority)
+	if o.Queue == "" {
+		o.Queue = send.QueueFor(0)
+		if e := o.open(a).Received; e != nil {
+			o.Queue = send.QueueFor(e.Priority)
 		}
 	}
 	return nil
 }
 
+func (o *explainOptions) open(a app) decision.Intake {
+	return a.rules.Open(o.Content, o.MessageID, o.MaxContentBytes, o.Now)
+}
+
 // peek finds the envelope on the queue or its poison queue, and describes where.
-func (o *explainOptions) peek(ctx context.Context, a app, q *explain.Question) (source string, err error) {
+func (o *explainOptions) peek(ctx context.Context, a app) (source string, err error) {
+	if _, err := parseQueue(o.Queue); err != nil {
+		return "", usageError(fmt.Errorf("--queue: %w", err))
+	}
 	store, _, err := openStore(a.env)
 	if err != nil {
 		return "", err
@@ -214,41 +168,36 @@ func (o *explainOptions) peek(ctx context.Context, a app, q *explain.Question) (
 	defer store.Close()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	return o.find(ctx, store, a, q)
+	return o.find(ctx, store, a)
 }
 
-func (o *explainOptions) find(ctx context.Context, store queue.Store, a app, q *explain.Question) (source string, err error) {
-	names := []string{o.queue}
-	if poison, ok := queue.PoisonName(o.queue); ok {
+func (o *explainOptions) find(ctx context.Context, store queue.Store, a app) (source string, err error) {
+	names := []string{o.Queue}
+	if poison, ok := queue.PoisonName(o.Queue); ok {
 		names = append(names, poison)
 	}
-	var searched []string
-	for _, name := range names {
+	for i, name := range names {
 		messages, err := store.Peek(ctx, name, queue.MaxBatch)
 		if errors.Is(err, queue.ErrNoQueue) {
-			searched = append(searched, name+" (does not exist)")
-			continue
-		}
-		if err != nil {
+			names[i] += " (does not exist)"
+		} else if err != nil {
 			return "", err
 		}
-		searched = append(searched, fmt.Sprintf("%s (%d read)", name, len(messages)))
 		for _, m := range messages {
-			content, err := a.encoding.Decode(m.Text)
-			if err != nil { // a malformed message
-				content = []byte(m.Text)
+			o.MessageID = m.ID
+			if o.Content, err = a.encoding.Decode(m.Text); err != nil {
+				o.Content = []byte(m.Text) // a malformed message
 			}
-			if o.requestID != m.ID && o.requestID != a.rules.Open(content, m.ID, q.MaxContentBytes, q.Now).RequestID {
+			if o.requestID != m.ID && o.requestID != o.open(a).RequestID {
 				continue
 			}
-			q.Content, q.MessageID = content, m.ID
 			source = fmt.Sprintf("message %s on %s, dequeue count %d", m.ID, name, m.DequeueCount)
-			if name != o.queue {
-				source += "; the explanation applies once it is moved back to " + o.queue
+			if name != o.Queue {
+				source += "; the explanation applies once it is moved back to " + o.Queue
 			}
 			return source, nil
 		}
 	}
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
-		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(searched, " and "), queue.MaxBatch)}
+		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(names, " and "), queue.MaxBatch)}
 }

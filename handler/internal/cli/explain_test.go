@@ -34,13 +34,13 @@ func TestFind(t *testing.T) {
 		"dead":    {dead, "on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
 		malformed: {"*", "on async-caller, dequeue count 0"},
 	} {
-		q := explain.Question{MaxContentBytes: queue.Base64.MaxContentBytes()}
-		source, err := (&explainOptions{queue: "async-caller", requestID: id}).find(t.Context(), store, a, &q)
-		if err != nil || string(q.Content) != want.content || !strings.HasSuffix(source, want.source) {
-			t.Errorf("%s: %q, %q, %v", id, source, q.Content, err)
+		o := explainOptions{Question: explain.Question{Queue: "async-caller", MaxContentBytes: queue.Base64.MaxContentBytes()}, requestID: id}
+		source, err := o.find(t.Context(), store, a)
+		if err != nil || string(o.Content) != want.content || !strings.HasSuffix(source, want.source) {
+			t.Errorf("%s: %q, %q, %v", id, source, o.Content, err)
 		}
 	}
-	_, err := (&explainOptions{queue: "async-caller", requestID: "nobody"}).find(t.Context(), store, a, &explain.Question{})
+	_, err := (&explainOptions{Question: explain.Question{Queue: "async-caller"}, requestID: "nobody"}).find(t.Context(), store, a)
 	if codeOf(err) != exitNothing {
 		t.Errorf("not found: %v", err)
 	}

@@ -10,24 +10,28 @@ import (
 	"asynccaller/handler/internal/explain"
 )
 
-// printExplanation prints an explanation as text. Assumption describes the assumed result of the call, if
-// there is one.
-func printExplanation(out io.Writer, now time.Time, x explain.Explanation, assumption string) {
+// printExplanation prints an explanation as text.
+func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) {
 	if x.Envelope == nil {
 		printLine(out, "envelope", "no: %s", x.Arrival.Detail)
 	} else {
-		printEnvelope(out, x.Envelope, now)
+		printEnvelope(out, x.Envelope, q.Now)
 	}
-	fmt.Fprintf(out, "\nnow, %s\n", moment(now))
+	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
 	printStep(out, x.Arrival)
-	switch {
-	case assumption == "":
-	case x.AfterCall == nil:
-		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption)
-	default:
-		fmt.Fprintf(out, "\nif %s, %s\n", assumption, moment(x.AfterCall.At))
-		printAfterCall(out, *x.AfterCall, x.Envelope)
+	if q.Outcome == nil {
+		return
 	}
+	assumption := fmt.Sprintf("the answer is %d", q.Outcome.Status)
+	if q.Outcome.Failure != "" {
+		assumption = fmt.Sprintf("there is no answer (%s)", q.Outcome.Failure)
+	}
+	if x.AfterCall == nil {
+		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption)
+		return
+	}
+	fmt.Fprintf(out, "\nif %s, %s\n", assumption, moment(x.AfterCall.At))
+	printAfterCall(out, *x.AfterCall, x.Envelope)
 	if x.Otherwise != nil {
 		fmt.Fprint(out, "\nor, if the random part of the delay is too long\n")
 		printAfterCall(out, *x.Otherwise, x.Envelope)
@@ -72,7 +76,7 @@ func policyText(name string, maxAttempts int, limited string) string {
 		name += fmt.Sprintf(", at most %d attempts", maxAttempts)
 	}
 	if limited != "" {
-		name += "; limited by the operator: " + limited
+		name += " (limited by the operator: " + limited + ")"
 	}
 	return name
 }
@@ -123,8 +127,8 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 		printLine(out, "  next attempt", "%s at the earliest, in %s", moment(n.Earliest), exactly(n.Earliest.Sub(at)))
 		printLine(out, "", "%s at the latest, in %s", moment(n.Latest), exactly(n.Latest.Sub(at)))
 	}
-	if longest := time.Duration(n.Longest); n.Latest.Sub(at) > longest {
-		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(longest))
+	if n.Latest.Sub(at) > time.Duration(n.Longest) {
+		printLine(out, "", "the message is rescheduled several times, by at most %s", exactly(n.Longest))
 	}
 }
 

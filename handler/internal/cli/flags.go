@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -31,6 +32,13 @@ func flagsOf(command *cobra.Command) *flagSet {
 
 // err returns an error that joins the problems of all parsed flags, or nil.
 func (f *flagSet) err() error { return usageError(errors.Join(f.problems...)) }
+
+// refuse adds a problem if a condition is true.
+func (f *flagSet) refuse(wrong bool, problem string) {
+	if wrong {
+		f.problems = append(f.problems, errors.New(problem))
+	}
+}
 
 // parsed declares a flag whose argument parse reads into target.
 func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string) (T, error)) {
@@ -70,33 +78,24 @@ func (f *flagSet) suggest(flag string, values ...string) {
 	_ = f.command.RegisterFlagCompletionFunc(flag, completion) // the flag exists
 }
 
-const timeExample = "want a time such as 2026-01-31T12:00:00Z, or a duration"
-
 // parseMoment reads a time, or a duration from now. An empty text is the zero time.
 func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(text); err == nil {
-		return time.Now().Add(d).UTC(), nil
-	}
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: %s from now such as 2h", text, timeExample)
-	}
-	return at, nil
+	return parseTime(text, 1, "a duration from now")
 }
 
 // parseAgo reads a time, or how long ago it was.
-func parseAgo(text string) (time.Time, error) {
-	if ago, err := time.ParseDuration(text); err == nil && ago < 0 {
-		return time.Time{}, fmt.Errorf("%.40q is in the future: %s such as 2h for 2 hours ago", text, timeExample)
-	} else if err == nil {
-		return time.Now().Add(-ago), nil
+func parseAgo(text string) (time.Time, error) { return parseTime(text, -1, "how long ago it was") }
+
+func parseTime(text string, sign time.Duration, duration string) (time.Time, error) {
+	if d, err := time.ParseDuration(text); err == nil && (d >= 0 || sign > 0) {
+		return time.Now().Add(sign * d).UTC(), nil
 	}
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: %s such as 2h for 2 hours ago", text, timeExample)
+		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h", text, duration)
 	}
 	return at, nil
 }
@@ -124,16 +123,20 @@ func parseRetry(text string) (json.RawMessage, error) {
 	return json.Marshal(map[string][]string{"schedule": delays})
 }
 
-// header is one header of a call or an answer.
-type header struct{ name, value string }
-
-// parseHeader reads "Name: value".
-func parseHeader(text string) (header, error) {
-	name, value, ok := strings.Cut(text, ":")
-	if !ok {
-		return header{}, errors.New("want 'Name: value'")
-	}
-	return header{name, strings.TrimSpace(value)}, nil
+// headerFlag declares a flag --header that adds "Name: value" to target.
+func headerFlag(f *flagSet, target *http.Header, usage string) {
+	parsed(f, target, "header", usage, func(text string) (http.Header, error) {
+		headers := *target
+		name, value, ok := strings.Cut(text, ":")
+		if !ok {
+			return headers, errors.New("want 'Name: value'")
+		}
+		if headers == nil {
+			headers = http.Header{}
+		}
+		headers.Add(name, strings.TrimSpace(value))
+		return headers, nil
+	})
 }
 
 func parseQueue(name string) (string, error) {

@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/spf13/cobra"
 )
 
 // TestHelp checks that every command has a short and a long help text and examples, and that they fit a
@@ -36,4 +38,13 @@ func TestHelp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withSubcommands returns a command and all commands below it.
+func withSubcommands(command *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{command}
+	for _, child := range command.Commands() {
+		all = append(all, withSubcommands(child)...)
+	}
+	return all
 }

@@ -70,10 +70,10 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, confirm confir
 
 func (s *session) announce(plan *poison.Plan) {
 	if plan.Total > 0 {
-		s.printWrapped("", planText(plan))
-	}
-	if plan.Backup != "" && plan.Total > 0 {
-		s.status.printf("backup: %s", plan.Backup)
+		s.status.printf("%s", planText(plan))
+		if plan.Backup != "" {
+			s.status.printf("backup: %s", plan.Backup)
+		}
 	}
 	if plan.Refused > 0 {
 		s.status.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
@@ -81,16 +81,6 @@ func (s *session) announce(plan *poison.Plan) {
 	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.status.printf("%s", hiddenText(plan.Hidden))
-	}
-}
-
-// printWrapped writes a message, with an indentation that grows by two from the second line on.
-func (s *session) printWrapped(indent, text string) {
-	for i, line := range wrap(text, textColumns-len(indent)-2) {
-		if i == 1 {
-			indent += "  "
-		}
-		s.status.printf("%s%s", indent, line)
 	}
 }
 
@@ -102,17 +92,16 @@ func (s *session) printRefusals(plan *poison.Plan) {
 		if ids[r.Why] == nil {
 			reasons = append(reasons, r.Why)
 		}
-		ids[r.Why] = append(ids[r.Why], beginning(r.Message.ID))
+		ids[r.Why] = append(ids[r.Why], shortID(r.Message.ID))
 	}
 	printed := 0
 	for _, reason := range reasons[:min(len(reasons), mostReports)] {
-		const most = 3
-		names := strings.Join(ids[reason][:min(len(ids[reason]), most)], ", ")
-		if len(ids[reason]) > most {
-			names += ", …"
+		names := ids[reason]
+		printed += len(names)
+		if len(names) > 3 {
+			names = append(names[:3], "…")
 		}
-		printed += len(ids[reason])
-		s.printWrapped("  ", names+": "+reason)
+		s.status.printf("  %s: %s", strings.Join(names, ", "), reason)
 	}
 	s.printMore(plan.Refused - printed)
 }
@@ -127,27 +116,23 @@ func (s *session) printMore(n int) {
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
 	if plan.Command == "keep" {
-		return text + " on " + queuesText(plan.From) + ", so that storage does not delete them"
+		return text + queuesText(" on ", plan.From) + ", so that storage does not delete them"
 	}
-	if len(plan.From) > 0 {
-		text += " from " + queuesText(plan.From)
-	}
-	if len(plan.To) > 0 {
-		text += " to " + queuesText(plan.To)
-	}
-	return text
+	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To)
 }
 
 // queuesText lists queues, with the number of messages on each if there are several queues.
-func queuesText(counts map[string]int) string {
+func queuesText(preposition string, counts map[string]int) string {
 	names := slices.Sorted(maps.Keys(counts))
-	if len(names) == 1 {
-		return names[0]
+	if len(names) == 0 {
+		return ""
 	}
 	for i, name := range names {
-		names[i] = fmt.Sprintf("%s (%s)", name, thousands(counts[name]))
+		if len(names) > 1 {
+			names[i] = fmt.Sprintf("%s (%s)", name, thousands(counts[name]))
+		}
 	}
-	return strings.Join(names, ", ")
+	return preposition + strings.Join(names, ", ")
 }
 
 // nothingToDo returns the error of a plan without messages.

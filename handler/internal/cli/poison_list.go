@@ -44,67 +44,39 @@ malformed message. With --group-by, count similar messages instead.`,
 
 // list prints messages, one per line.
 func (s *session) list(ctx context.Context, source poison.Source) error {
-	rows := s.newRows(source)
-	listed, err := s.account.List(ctx, source, func(f poison.Found) { rows.add(f.Message) })
-	rows.flush()
+	listed, err := s.account.List(ctx, source, s.messagePrinter(source))
 	if err != nil {
 		return err
 	}
 	return s.summarize(listed)
 }
 
-// rowsAtOnce is how many rows are collected before they are printed: few enough for a prompt first row, and
-// enough to find ids that begin alike.
-const rowsAtOnce = 50
-
-// messageRows prints messages as JSON lines or as a table with a heading for each queue.
-type messageRows struct {
-	*session
-	headings bool
-	pending  []inspect.Message
-	// queue is that of the latest table.
-	queue string
-}
-
-func (s *session) newRows(source poison.Source) *messageRows {
-	return &messageRows{session: s, headings: len(source.Queues) != 1}
-}
-
-func (r *messageRows) add(m inspect.Message) {
-	if r.json {
-		_ = printJSON(r.out, m) // output keeps the error
-		return
-	}
-	if len(r.pending) == rowsAtOnce || len(r.pending) > 0 && r.pending[0].Queue != m.Queue {
-		r.flush()
-	}
-	r.pending = append(r.pending, m)
-}
-
 const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
 
-// flush prints the pending messages, which are all on one queue.
-func (r *messageRows) flush() {
-	if len(r.pending) == 0 {
-		return
-	}
-	if name := r.pending[0].Queue; name != r.queue {
-		if r.headings {
-			if r.queue != "" {
-				fmt.Fprintln(r.out)
-			}
-			fmt.Fprintln(r.out, name)
+// messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins
+// when the queue changes; it has a heading unless the source is a single queue.
+func (s *session) messagePrinter(source poison.Source) func(poison.Found) {
+	latest := ""
+	return func(f poison.Found) {
+		if s.json {
+			_ = printJSON(s.out, f.Message) // output keeps the error
+			return
 		}
-		r.queue = name
-		printRow(r.out, messageRow, "ID", "AGE", "REASON", "STATUS", "ATT", "CALL")
+		if f.Queue != latest {
+			if latest != "" {
+				fmt.Fprintln(s.out)
+			}
+			if len(source.Queues) != 1 {
+				fmt.Fprintln(s.out, f.Queue)
+			}
+			latest = f.Queue
+			printRow(s.out, messageRow, "ID", "AGE", "REASON", "STATUS", "ATT", "CALL")
+		}
+		printMessage(s.out, f.Message)
 	}
-	for i, id := range shortIDs(r.pending) {
-		printMessage(r.out, id, r.pending[i])
-	}
-	r.pending = r.pending[:0]
 }
 
-func printMessage(out io.Writer, id string, m inspect.Message) {
+func printMessage(out io.Writer, m inspect.Message) {
 	status, call := "-", m.Detail
 	if m.Status != 0 {
 		status = strconv.Itoa(m.Status)
@@ -112,29 +84,11 @@ func printMessage(out io.Writer, id string, m inspect.Message) {
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
 	}
-	printRow(out, messageRow, id, age(time.Since(m.Since)), cut(m.Reason, 14), status, cut(strconv.Itoa(m.Attempts), 4), call)
+	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), status, cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
-// shortID is the length of an id in a table.
-const shortID = 8
-
-// shortIDs returns the beginnings of ids, and the whole id where several begin alike.
-func shortIDs(batch []inspect.Message) []string {
-	count := map[string]int{}
-	for _, m := range batch {
-		count[beginning(m.ID)]++
-	}
-	short := make([]string, len(batch))
-	for i, m := range batch {
-		short[i] = beginning(m.ID)
-		if count[short[i]] > 1 {
-			short[i] = m.ID
-		}
-	}
-	return short
-}
-
-func beginning(id string) string { return strings.ToLower(id[:min(len(id), shortID)]) }
+// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match.
+func shortID(id string) string { return strings.ToLower(id[:min(len(id), 8)]) }
 
 // listGroups counts messages by a property.
 func (s *session) listGroups(ctx context.Context, source poison.Source, by inspect.By) error {
@@ -156,7 +110,7 @@ func printGroups(out io.Writer, groups []inspect.Row) {
 	const format = "%7s  %5s  %4s  %-8s  "
 	fmt.Fprintf(out, format+"KEY\n", "COUNT", "FIRST", "LAST", "SAMPLE")
 	for _, g := range groups { // the whole key, for --group
-		fmt.Fprintf(out, format+"%s\n", thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), beginning(g.Sample.ID), g.Key)
+		fmt.Fprintf(out, format+"%s\n", thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
 	}
 }
 
@@ -276,7 +230,7 @@ until --limit messages have arrived.`,
 func (s *session) watch(ctx context.Context, source poison.Source, interval time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	rows := s.newRows(source)
+	show := s.messagePrinter(source)
 	count := 0
 	ready := func() { s.status.printf("watching; press Ctrl-C to stop") }
 	return s.account.Follow(ctx, source, interval, ready, func(f poison.Found) {
@@ -286,7 +240,6 @@ func (s *session) watch(ctx context.Context, source poison.Source, interval time
 		if count++; count == source.Limit {
 			stop()
 		}
-		rows.add(f.Message)
-		rows.flush()
+		show(f)
 	})
 }

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,31 +13,18 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-func TestShortIDs(t *testing.T) {
-	batch := []inspect.Message{{ID: "AAAAAAAA-1"}, {ID: "bbbbbbbb-1"}, {ID: "aaaaaaaa-2"}, {ID: "short"}}
-	if got, want := shortIDs(batch), []string{"AAAAAAAA-1", "bbbbbbbb", "aaaaaaaa-2", "short"}; !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
-}
-
-// TestMessageRows checks that rows are printed in batches, with titles for each queue.
-func TestMessageRows(t *testing.T) {
+// TestMessagePrinter checks that each queue has a heading and titles.
+func TestMessagePrinter(t *testing.T) {
 	s := newTestSession(t)
-	r := s.newRows(poison.Source{})
-	for i := range rowsAtOnce + 1 {
-		r.add(inspect.Message{Queue: "a-poison", ID: fmt.Sprintf("%08d", i), Since: atNoon})
+	show := s.messagePrinter(poison.Source{})
+	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
+		show(poison.Found{Message: inspect.Message{Queue: name, ID: "AAAAAAAA-1"}})
 	}
-	if n := strings.Count(s.stdout.String(), "\n"); n != rowsAtOnce+2 {
-		t.Errorf("%d lines, want the name of the queue, the titles and %d rows", n, rowsAtOnce)
-	}
-	r.add(inspect.Message{Queue: "b-poison", ID: "last", Since: atNoon})
-	r.flush()
-	out := s.stdout.String()
-	if got := strings.Count(out, "ID "); got != 2 {
-		t.Errorf("%d times titles, want 2", got)
-	}
-	if !strings.HasPrefix(out, "a-poison\nID ") || !strings.Contains(out, "\n\nb-poison\nID ") {
-		t.Error(out)
+	lines := strings.Split(s.stdout.String(), "\n")
+	for i, want := range []string{"a-poison", "ID ", "aaaaaaaa ", "aaaaaaaa ", "", "b-poison", "ID ", "aaaaaaaa ", ""} {
+		if !strings.HasPrefix(lines[i], want) {
+			t.Errorf("line %d is %q, want %q", i, lines[i], want)
+		}
 	}
 }
 
@@ -64,8 +50,8 @@ func TestPrintMessage(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			test.message.Since = time.Now().Add(-3 * time.Hour)
-			printMessage(&out, "id", test.message)
+			test.message.ID, test.message.Since = "id", time.Now().Add(-3*time.Hour)
+			printMessage(&out, test.message)
 			got := strings.TrimSuffix(out.String(), "\n")
 			if got != test.want {
 				t.Errorf("\n%s, want\n%s", got, test.want)

@@ -50,7 +50,7 @@ when too many messages return.`,
 	flags := flagsOf(command)
 	o.addTo(flags)
 	selected := requireSelection(flags)
-	selected.check = o.check
+	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
 		o.Edit.Edits.Headers = append(o.setHeader, o.delHeader...) // flags of one kind stay in their order
 		return s.requeue(ctx, source, o)
@@ -81,22 +81,15 @@ func (o *requeueOptions) addTo(flags *flagSet) {
 	flags.DurationVar(&pace.Spread, "spread", 0, "spread the deliveries evenly over this time")
 }
 
-// check reports problems that concern several flags.
-func (o *requeueOptions) check(ids []string) error {
+// check refuses flags that do not fit together.
+func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	pace := o.Pace
-	var problems []error
-	refuse := func(wrong bool, problem string) {
-		if wrong {
-			problems = append(problems, errors.New(problem))
-		}
-	}
-	refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
-	refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
-	refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
-	refuse(!(pace.StopAt >= 0 && pace.StopAt <= 1), "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1") // NaN is neither
-	refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
+	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
+	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
+	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
+	flags.refuse(!(pace.StopAt >= 0 && pace.StopAt <= 1), "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1") // NaN is neither
+	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
 		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", queue.MaxDelay))
-	return errors.Join(problems...)
 }
 
 // parseRate reads a number per second.
@@ -179,8 +172,7 @@ func (r dryRunResult) print(out io.Writer) {
 		fmt.Fprintf(out, "%s from %s to %s\n%s\n", r.Message.ID, r.Message.Queue, r.To, r.Diff)
 		return
 	}
-	refusal := strings.Join(wrap(r.Refused, textColumns-2), "\n  ")
-	fmt.Fprintf(out, "%s on %s would be refused\n  %s\n\n", r.Message.ID, r.Message.Queue, refusal)
+	fmt.Fprintf(out, "%s on %s would be refused\n  %s\n\n", r.Message.ID, r.Message.Queue, r.Refused)
 }
 
 // edit lets a person edit a message until requeue accepts it, and stores the edited content in the options.
@@ -215,8 +207,7 @@ func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Option
 
 // readEdited reads the edited message and checks that requeue accepts it.
 func (s *session) readEdited(ctx context.Context, path string, f poison.Found, options *edit.Options) (changed bool, err error) {
-	const limit = 16 * queue.MaxTextBytes // leaves room for indentation
-	edited, err := readFile(s.env, path, limit)
+	edited, err := readFile(s.env, path)
 	if err != nil {
 		return false, err
 	}

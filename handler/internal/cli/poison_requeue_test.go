@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -43,7 +42,8 @@ func TestRequeueFlags(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(flags.err(), o.check(nil)); err != nil {
+	o.check(flags, nil)
+	if err := flags.err(); err != nil {
 		t.Fatal(err)
 	}
 	want := journal.Pace{Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute, Spread: time.Hour}
@@ -94,7 +94,7 @@ func TestReadFile(t *testing.T) {
 	if err := os.WriteFile(path, bytes.Repeat([]byte(" "), 2<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := readFile(Env{}, path, 1<<20); err == nil || !strings.Contains(err.Error(), "larger than any message") {
+	if _, err := readFile(Env{}, path); err == nil || !strings.Contains(err.Error(), "larger than any message") {
 		t.Errorf("%v", err)
 	}
 }

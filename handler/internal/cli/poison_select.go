@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,8 +18,8 @@ type selection struct {
 	selected poison.Source
 	// required refuses to select all messages unless the user gives --all.
 	required, all bool
-	// check, unless nil, reports further problems.
-	check func(ids []string) error
+	// check, unless nil, refuses further flags.
+	check func(ids []string)
 }
 
 // selectQueues declares the flags that select messages by queue.
@@ -73,36 +72,27 @@ func requireSelection(flags *flagSet) *selection {
 
 // source returns the selected messages. The error names every problem with the flags.
 func (s *selection) source(ids []string) (poison.Source, error) {
-	problems := s.flags.problems
-	if slices.Contains(ids, "") {
-		problems = append(problems, errors.New("an id is empty"))
-	}
+	flags := s.flags
+	flags.refuse(slices.Contains(ids, ""), "an id is empty")
 	given := len(ids) > 0
 	for _, name := range []string{
 		"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group", "limit",
 	} {
-		if !s.flags.Changed(name) {
-			continue
-		}
-		given = true
-		// A script with an unset variable must not select all messages.
-		value := s.flags.Lookup(name).Value
-		if strings.HasPrefix(value.Type(), "string") && strings.Trim(value.String(), "[],") == "" {
-			problems = append(problems, fmt.Errorf("--%s is empty", name))
+		if flags.Changed(name) {
+			given = true
+			value := flags.Lookup(name).Value
+			empty := strings.HasPrefix(value.Type(), "string") && strings.Trim(value.String(), "[],") == ""
+			flags.refuse(empty, "--"+name+" is empty") // a script with an unset variable must not select all messages
 		}
 	}
-	switch {
-	case s.all && len(ids) > 0:
-		problems = append(problems, errors.New("--all and ids exclude each other"))
-	case s.required && !s.all && !given:
-		problems = append(problems, errors.New("select messages by ids or filters, or give --all"))
-	}
+	flags.refuse(s.all && len(ids) > 0, "--all and ids exclude each other")
+	flags.refuse(s.required && !s.all && !given, "select messages by ids or filters, or give --all")
 	if s.check != nil {
-		problems = append(problems, s.check(ids))
+		s.check(ids)
 	}
 	source := s.selected
 	source.IDs = ids
-	return source, usageError(errors.Join(problems...))
+	return source, flags.err()
 }
 
 // parseStatusOrNone reads the status of an answer; none is 0.

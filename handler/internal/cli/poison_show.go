@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -138,17 +139,10 @@ func (d messageDetails) print(out io.Writer) {
 }
 
 func (a attempt) result() string {
-	var parts []string
-	if a.Status != 0 {
-		parts = append(parts, fmt.Sprintf("answered %d", a.Status))
+	if a.Status == 0 {
+		return cmp.Or(a.Error, "no answer")
 	}
-	if a.Error != "" {
-		parts = append(parts, a.Error)
-	}
-	if parts == nil {
-		return "no answer"
-	}
-	return strings.Join(parts, ", ")
+	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
 }
 
 func printMessageFields(out io.Writer, m inspect.Message) {

@@ -61,12 +61,8 @@ The operator's limits apply.`,
 	flags.StringVar(&o.app, "app", ".", "app folder with local.settings.json and retry.json")
 	command.MarkFlagsMutuallyExclusive("policy", "compare")
 	command.RunE = func(*cobra.Command, []string) error {
-		if o.rows < fewestRows {
-			flags.problems = append(flags.problems, fmt.Errorf("--rows: want at least %d", fewestRows))
-		}
-		if o.compare != nil && len(o.compare) != 2 {
-			flags.problems = append(flags.problems, errors.New("--compare: want two policy names, such as exponential,nexus"))
-		}
+		flags.refuse(o.rows < fewestRows, fmt.Sprintf("--rows: want at least %d", fewestRows))
+		flags.refuse(o.compare != nil && len(o.compare) != 2, "--compare: want two policy names, such as exponential,nexus")
 		if err := flags.err(); err != nil {
 			return err
 		}
@@ -95,23 +91,23 @@ func (o scheduleOptions) run(env Env) error {
 	if o.deadline == 0 {
 		o.deadline = a.rules.Expiration
 	}
-	var tables []explain.Schedule
+	var schedules []explain.Schedule
 	var problems []error
 	for _, text := range policies {
 		policy, err := choosePolicy(a.rules, flag, text)
 		problems = append(problems, err)
 		if err == nil {
-			tables = append(tables, explain.Simulate(a.rules, policy, o.deadline))
+			schedules = append(schedules, explain.Simulate(a.rules, policy, o.deadline))
 		}
 	}
 	if err := errors.Join(problems...); err != nil {
 		return usageError(err)
 	}
 	if !o.json {
-		printSchedules(env.Stdout, tables, o.rows)
+		printSchedules(env.Stdout, schedules, o.rows)
 		return nil
 	}
-	for _, table := range tables {
+	for _, table := range schedules {
 		if err := printJSON(env.Stdout, table); err != nil {
 			return err
 		}
@@ -137,101 +133,71 @@ func choosePolicy(rules decision.Rules, flag, text string) (retry.Policy, error)
 	return policy, nil
 }
 
-// printSchedules prints timetables side by side, one row per attempt.
-func printSchedules(out io.Writer, tables []explain.Schedule, rows int) {
-	longest := 0
-	for _, t := range tables {
-		fmt.Fprintln(out, headline(t))
+// printSchedules prints schedules side by side, one row per attempt.
+func printSchedules(out io.Writer, schedules []explain.Schedule, rows int) {
+	longest, row := 0, attemptRow
+	titles := fmt.Sprintf("%6s  %-21s  %-23s  %s", "n", "delay", "since the first call", "until the deadline")
+	if len(schedules) > 1 {
+		titles, row = fmt.Sprintf("%6s  %-45.22s  %.22s", "n", schedules[0].Policy, schedules[1].Policy), comparisonRow
+	}
+	for _, t := range schedules {
+		fmt.Fprintf(out, "policy %s, deadline %s after creation\n", policyText(t.Policy, t.MaxAttempts, t.Limited), exactly(t.Deadline))
 		longest = max(longest, len(t.Attempts))
 	}
-	fmt.Fprintf(out, "\n%s\n", columnTitles(tables))
+	fmt.Fprintf(out, "\n%s\n", titles)
 	for i := 0; i < longest; i++ {
 		if hidden := longest - rows + 1; hidden > 1 && i == rows-1-lastRows {
 			fmt.Fprintf(out, "%6s  %d more\n", "…", hidden)
 			i += hidden - 1
 			continue
 		}
-		fmt.Fprintln(out, attemptRow(tables, i))
+		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("%6d", i+1)+row(schedules, i), " "))
 	}
 	fmt.Fprintln(out)
-	for _, t := range tables {
-		printTotals(out, t)
+	for _, t := range schedules {
+		fmt.Fprintf(out, "%s: %s with the longest delays, %s with the shortest\n", t.Policy, attemptCount(t.Longest), attemptCount(t.Shortest))
+		printLastAttempt(out, "longest", t.Longest, t.Deadline)
+		printLastAttempt(out, "shortest", t.Shortest, t.Deadline)
 	}
 }
 
-func headline(t explain.Schedule) string {
-	text := fmt.Sprintf("policy %s, deadline %s after creation", t.Policy, exactly(time.Duration(t.Deadline)))
-	if t.MaxAttempts > 0 {
-		text += fmt.Sprintf(", at most %d attempts", t.MaxAttempts)
+// attemptRow describes attempt i, counted from 0, of one schedule.
+func attemptRow(schedules []explain.Schedule, i int) string {
+	a, delay := schedules[0].Attempts[i], "-"
+	if i > 0 {
+		delay = between(a.ShortestWait, a.LongestWait, 2)
 	}
-	if t.Limited != "" {
-		text += "\nlimited by the operator: " + t.Limited
-	}
-	return text
+	return fmt.Sprintf("  %-21s  %-23s  %s", delay, between(a.Earliest, a.Latest, 3), plot(a, schedules[0].Deadline, 43))
 }
 
-// The layout of one timetable, and of one of several side by side.
-const (
-	oneColumns  = "  %-21s  %-23s  %s"
-	sideColumns = "  %-22.22s %-22s"
-)
-
-func columnTitles(tables []explain.Schedule) string {
-	if len(tables) == 1 {
-		return "     n" + fmt.Sprintf(oneColumns, "delay", "since the first call", "until the deadline")
-	}
-	titles := "     n"
-	for _, t := range tables {
-		titles += fmt.Sprintf(sideColumns, t.Policy, "")
-	}
-	return strings.TrimRight(titles, " ")
-}
-
-// attemptRow returns the row of attempt i, counted from 0.
-func attemptRow(tables []explain.Schedule, i int) string {
-	row := fmt.Sprintf("%6d", i+1)
-	if len(tables) == 1 {
-		a, delay := tables[0].Attempts[i], "-"
-		if i > 0 {
-			delay = between(a.ShortestWait, a.LongestWait, 2)
-		}
-		return row + fmt.Sprintf(oneColumns, delay, between(a.Earliest, a.Latest, 3), plot(a, tables[0].Deadline, 43))
-	}
-	for _, t := range tables {
+// comparisonRow describes attempt i of several schedules.
+func comparisonRow(schedules []explain.Schedule, i int) (row string) {
+	for _, t := range schedules {
 		since, position := "", ""
 		if i < len(t.Attempts) {
-			a := t.Attempts[i]
-			since, position = between(a.Earliest, a.Latest, 3), plot(a, t.Deadline, 22)
+			since, position = between(t.Attempts[i].Earliest, t.Attempts[i].Latest, 3), plot(t.Attempts[i], t.Deadline, 22)
 		}
-		row += fmt.Sprintf(sideColumns, since, position)
+		row += fmt.Sprintf("  %-22s %-22s", since, position)
 	}
-	return strings.TrimRight(row, " ")
+	return row
 }
 
-func printTotals(out io.Writer, t explain.Schedule) {
-	fmt.Fprintf(out, "%s: %s with the longest delays, %s with the shortest\n", t.Policy, attemptCount(t.Longest), attemptCount(t.Shortest))
-	last := func(kind string, r explain.Run) {
-		end := exactly(time.Duration(t.Deadline-r.Last)) + " before the deadline"
-		switch r.Reason {
-		case decision.Exhausted:
-			end = "the policy allows no more"
-		case "":
-			end = "followed by more that are not counted"
-		}
-		fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(time.Duration(r.Last)), end)
+func printLastAttempt(out io.Writer, kind string, r explain.Run, deadline explain.Seconds) {
+	end := exactly(deadline-r.Last) + " before the deadline"
+	if r.Reason == decision.Exhausted {
+		end = "the policy allows no more"
+	} else if r.Reason == "" {
+		end = "followed by more that are not counted"
 	}
-	last("longest", t.Longest)
-	last("shortest", t.Shortest)
+	fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(r.Last), end)
 }
 
 func attemptCount(r explain.Run) string {
-	switch {
-	case r.Reason == "":
-		return fmt.Sprintf("more than %d attempts", r.Attempts)
-	case r.Attempts == 1:
-		return "1 attempt"
+	count := plural(r.Attempts, "attempt")
+	if r.Reason == "" {
+		return "more than " + count
 	}
-	return fmt.Sprintf("%d attempts", r.Attempts)
+	return count
 }
 
 // plot draws when an attempt may be made between the first call and the deadline, on a logarithmic scale.

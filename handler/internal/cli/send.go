@@ -15,14 +15,13 @@ import (
 	"asynccaller/handler/internal/send"
 )
 
-// maxBodyBytes limits a body that is read from a file: more than any queue accepts.
-const maxBodyBytes = 1 << 20
+// maxFileBytes limits a file with one envelope or body: more than any queue accepts, with room for indentation.
+const maxFileBytes = 1 << 20
 
 // sendOptions are the flags of send.
 type sendOptions struct {
 	draft               send.Draft
-	headers             []header
-	body, bodyFile      string
+	bodyFile            string
 	tenant              envelope.Tenant
 	nexus, dryRun, json bool
 	app                 string
@@ -56,7 +55,7 @@ The storage account is AzureWebJobsStorage, from the environment or local.settin
 		if err := o.check(flags, envelopeFlags, args); err != nil {
 			return err
 		}
-		return o.run(cmd.Context(), env, flags, args)
+		return o.run(cmd.Context(), env, args)
 	}
 	return command
 }
@@ -66,8 +65,8 @@ func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
 	d := &o.draft
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
-	parsedList(flags, &o.headers, "header", "`header` as 'Name: value'; may be repeated", parseHeader)
-	flags.StringVar(&o.body, "body", "", "body as `text`")
+	headerFlag(flags, &d.Call.Headers, "`header` as 'Name: value'; may be repeated")
+	parsed(flags, &d.Call.Body, "body", "body as `text`", func(text string) (*string, error) { return &text, nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
 	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
@@ -92,34 +91,21 @@ func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
 }
 
 func (o *sendOptions) check(flags *flagSet, envelopeFlags, args []string) error {
-	problems := flags.problems
-	refuse := func(wrong bool, problem string) {
-		if wrong {
-			problems = append(problems, errors.New(problem))
-		}
-	}
-	refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
-	refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
+	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
+	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
 	for _, name := range envelopeFlags {
-		refuse(len(args) == 1 && flags.Changed(name), "--"+name+" cannot be combined with FILE")
+		flags.refuse(len(args) == 1 && flags.Changed(name), "--"+name+" cannot be combined with FILE")
 	}
-	return usageError(errors.Join(problems...))
+	return flags.err()
 }
 
-func (o *sendOptions) run(ctx context.Context, env Env, flags *flagSet, args []string) error {
-	if flags.Changed("body") {
-		o.draft.Call.SetBody([]byte(o.body))
-	}
-	if flags.Changed("body-file") {
-		content, err := readFile(env, o.bodyFile, maxBodyBytes)
+func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
+	if o.bodyFile != "" {
+		content, err := readFile(env, o.bodyFile)
 		if err != nil {
 			return usageError(fmt.Errorf("--body-file: %w", err))
 		}
 		o.draft.Call.SetBody(content)
-	}
-	o.draft.Call.Headers = map[string][]string{}
-	for _, h := range o.headers {
-		o.draft.Call.Headers[h.name] = append(o.draft.Call.Headers[h.name], h.value)
 	}
 	a, err := readApp(env, o.app)
 	if err != nil {
@@ -181,7 +167,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 			continue
 		}
 		sent++
-		status.count("", "sent", sent, 0, "")
+		status.count("", "sent", sent, 0)
 	}
 	if ctx.Err() != nil {
 		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
@@ -215,15 +201,15 @@ func (o *sendOptions) send(ctx context.Context, out io.Writer, sender *send.Send
 	return err
 }
 
-// readFile reads a file, or standard input for "-", that is not larger than a limit.
-func readFile(env Env, path string, limit int64) ([]byte, error) {
+// readFile reads a file of at most maxFileBytes, or standard input for "-".
+func readFile(env Env, path string) ([]byte, error) {
 	file, err := env.open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer file.Close()
-	content, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if int64(len(content)) > limit {
+	content, err := io.ReadAll(io.LimitReader(file, maxFileBytes+1))
+	if len(content) > maxFileBytes {
 		return nil, errors.New("larger than any message")
 	}
 	return content, err

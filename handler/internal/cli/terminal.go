@@ -39,11 +39,11 @@ func newStatus(env Env) *status {
 
 // Scanned shows how many messages of a queue were read.
 func (s *status) Scanned(queueName string, seen, total int) {
-	s.count(queueName, "read", seen, total, "about ")
+	s.count(queueName, "read", seen, total)
 }
 
 // Advanced shows how many messages of a run are done.
-func (s *status) Advanced(done, total int) { s.count("", "done", done, total, "") }
+func (s *status) Advanced(done, total int) { s.count("", "done", done, total) }
 
 // Note writes a message.
 func (s *status) Note(text string) { s.printf("%s", text) }
@@ -64,7 +64,7 @@ func (s *status) clear() {
 }
 
 // count shows that n of total are done. A total of 0 is unknown.
-func (s *status) count(subject, verb string, n, total int, about string) {
+func (s *status) count(subject, verb string, n, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -75,18 +75,18 @@ func (s *status) count(subject, verb string, n, total int, about string) {
 	if !s.terminal || now.Sub(s.started) < statusAfter || now.Sub(s.shown) < statusEvery {
 		return
 	}
-	line := progressLine(verb, about, n, total, float64(n-s.before)/now.Sub(s.started).Seconds())
+	line := progressLine(verb, n, total, float64(n-s.before)/now.Sub(s.started).Seconds())
 	s.erase()
 	fmt.Fprint(s.out, line)
 	s.shown, s.width = now, len(line)
 }
 
-// progressLine formats progress: "read 3,200 of about 10,000, 450/s, 15s left".
-func progressLine(verb, about string, n, total int, rate float64) string {
+// progressLine formats progress: "read 3,200 of 10,000, 450/s, 15s left". A total may be approximate.
+func progressLine(verb string, n, total int, rate float64) string {
 	if total <= 0 {
 		return fmt.Sprintf("%s %s, %.0f/s", verb, thousands(n), rate)
 	}
-	line := fmt.Sprintf("%s %s of %s%s, %.0f/s", verb, thousands(n), about, thousands(max(total, n)), rate)
+	line := fmt.Sprintf("%s %s of %s, %.0f/s", verb, thousands(n), thousands(max(total, n)), rate)
 	if rate > 0 {
 		left := time.Duration(float64(max(total-n, 0)) / rate * float64(time.Second))
 		line += fmt.Sprintf(", %v left", left.Round(time.Second))

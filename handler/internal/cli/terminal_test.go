@@ -72,19 +72,17 @@ func TestCanAsk(t *testing.T) {
 
 func TestProgressLine(t *testing.T) {
 	for name, test := range map[string]struct {
-		about        string
-		count, total int
-		rate         float64
-		want         string
+		n, total int
+		rate     float64
+		want     string
 	}{
-		"unknown_total":     {"", 1200, 0, 60, "sent 1,200, 60/s"},
-		"known_total":       {"", 3200, 10000, 450, "sent 3,200 of 10,000, 450/s, 15s left"},
-		"about":             {"about ", 3200, 10000, 450, "sent 3,200 of about 10,000, 450/s, 15s left"},
-		"more_than_thought": {"about ", 12, 10, 5, "sent 12 of about 12, 5/s, 0s left"},
-		"nothing_yet":       {"", 0, 10, 0, "sent 0 of 10, 0/s"},
+		"unknown_total":      {1200, 0, 60, "sent 1,200, 60/s"},
+		"known_total":        {3200, 10000, 450, "sent 3,200 of 10,000, 450/s, 15s left"},
+		"more_than_expected": {12, 10, 5, "sent 12 of 12, 5/s, 0s left"},
+		"none_yet":           {0, 10, 0, "sent 0 of 10, 0/s"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := progressLine("sent", test.about, test.count, test.total, test.rate); got != test.want {
+			if got := progressLine("sent", test.n, test.total, test.rate); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
@@ -121,8 +119,8 @@ func TestStatus(t *testing.T) {
 		shows("", s.clear)
 		shows("", func() { s.Scanned("a-poison", 1, 10) })
 		s.started, s.shown = s.started.Add(-8*time.Second), s.shown.Add(-8*time.Second)
-		shows("read 2 of about 10, 0/s, 32s left", func() { s.Scanned("a-poison", 2, 10) })
-		shows("\r"+strings.Repeat(" ", 33)+"\r", func() { s.Scanned("b-poison", 1, 10) })
+		shows("read 2 of 10, 0/s, 32s left", func() { s.Scanned("a-poison", 2, 10) })
+		shows("\r"+strings.Repeat(" ", 27)+"\r", func() { s.Scanned("b-poison", 1, 10) })
 	})
 }
 

@@ -66,7 +66,7 @@ func moment(t time.Time) string {
 }
 
 // exactly formats a duration to the second.
-func exactly(d time.Duration) string { return units(d, 4) }
+func exactly[D ~int64](d D) string { return units(time.Duration(d), 4) }
 
 // age formats a duration in its largest unit.
 func age(d time.Duration) string { return units(max(d, 0).Truncate(time.Second), 1) }
@@ -109,10 +109,12 @@ func thousands(n int) string {
 	return digits
 }
 
-// messages formats a number of messages.
-func messages(n int) string {
-	if n == 1 {
-		return "1 message"
+// plural formats a number of things.
+func plural(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
 	}
-	return thousands(n) + " messages"
+	return thousands(n) + " " + thing
 }
+
+func messages(n int) string { return plural(n, "message") }

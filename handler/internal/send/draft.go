@@ -3,6 +3,7 @@ package send
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"time"
 	"unicode/utf8"
 )
@@ -23,13 +24,13 @@ type Draft struct {
 
 // Call is the request to the target. At most one of the bodies is set.
 type Call struct {
-	URL        string              `json:"url"`
-	Method     string              `json:"method,omitempty"`
-	Headers    map[string][]string `json:"headers,omitempty"`
-	Body       *string             `json:"body,omitempty"`
-	BodyBase64 []byte              `json:"bodyBase64,omitempty"`
-	JSON       json.RawMessage     `json:"json,omitempty"`
-	Timeout    string              `json:"timeout,omitempty"`
+	URL        string          `json:"url"`
+	Method     string          `json:"method,omitempty"`
+	Headers    http.Header     `json:"headers,omitempty"`
+	Body       *string         `json:"body,omitempty"`
+	BodyBase64 []byte          `json:"bodyBase64,omitempty"`
+	JSON       json.RawMessage `json:"json,omitempty"`
+	Timeout    string          `json:"timeout,omitempty"`
 }
 
 // Callback is the call that reports the outcome.
