@@ -73,7 +73,7 @@ func (n *native) changeHeader(content []byte, of part, name string, value *strin
 		if err != nil {
 			return nil, err
 		}
-		before := strictjson.Pack(headers)
+		before := strictjson.Pack('{', headers)
 		if value != nil && indexHeader(headers, name) < 0 {
 			headers = append(headers, strictjson.Member{Name: name})
 		}
@@ -85,7 +85,7 @@ func (n *native) changeHeader(content []byte, of part, name string, value *strin
 				}
 			}
 		}
-		if after := strictjson.Pack(headers); !bytes.Equal(before, after) {
+		if after := strictjson.Pack('{', headers); !bytes.Equal(before, after) {
 			return after, nil
 		}
 		return old, nil

@@ -239,7 +239,7 @@ func (n *nexus) unpack(content []byte) ([]byte, error) {
 				members[i] = strictjson.Member{Name: m.Name + textSuffix, Value: lines}
 			}
 		}
-		return strictjson.Pack(members), nil
+		return strictjson.Pack('{', members), nil
 	})
 }
 
@@ -272,7 +272,7 @@ func (n *nexus) repack(original, edited []byte) ([]byte, error) {
 				return nil, strictjson.In(m.Name, err)
 			}
 		}
-		packed := strictjson.Pack(members)
+		packed := strictjson.Pack('{', members)
 		_, err = strictjson.Object(packed) // the person may have left both CallOut and CallOut.text
 		return packed, err
 	})

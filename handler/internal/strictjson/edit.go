@@ -53,7 +53,7 @@ func (n Names) Change(value json.RawMessage, path []string, change Change) (json
 		return value, nil
 	}
 	members[i].Value = changed
-	return pack(kind, members), nil
+	return Pack(kind, members), nil
 }
 
 // Set changes the value at a path to another one. A nil value removes the member.
@@ -70,12 +70,9 @@ func (n Names) Get(value json.RawMessage, path ...string) (found json.RawMessage
 	return found
 }
 
-// Pack writes an object. It leaves out members without a value.
-func Pack(members []Member) json.RawMessage { return pack('{', members) }
-
 // PackArray writes an array. It leaves out nil elements.
 func PackArray(elements []json.RawMessage) json.RawMessage {
-	return pack('[', numbered(elements))
+	return Pack('[', numbered(elements))
 }
 
 // Merge returns edited JSON with the bytes of the original for each value that is the same. A program that rewrites an
@@ -123,7 +120,7 @@ func (m Merge) values(original, edited json.RawMessage, depth int) (json.RawMess
 	if m.KeepOrder {
 		slices.SortStableFunc(after, func(a, b Member) int { return places[a.Name] - places[b.Name] })
 	}
-	return pack(kind, after), nil
+	return Pack(kind, after), nil
 }
 
 // Compact returns JSON without the white space between its values. It returns other text as it is.
@@ -159,7 +156,8 @@ func numbered(elements []json.RawMessage) []Member {
 	return members
 }
 
-func pack(kind byte, members []Member) json.RawMessage {
+// Pack writes an object or, if kind is '[', an array. It leaves out members without a value.
+func Pack(kind byte, members []Member) json.RawMessage {
 	packed := []byte{kind}
 	for _, m := range members {
 		if m.Value == nil {

@@ -201,7 +201,8 @@ func isMixed(text string) bool {
 	for i := 1; i < len(text); i++ {
 		before, now := text[i-1], text[i]
 		same := isDigit(before) == isDigit(now) && isUpper(before) == isUpper(now)
-		if isAlnum(before) && isAlnum(now) && !same && !(isUpper(before) && isLower(now)) {
+		capital := isUpper(before) && isLower(now)
+		if isAlnum(before) && isAlnum(now) && !same && !capital {
 			changes++
 		}
 	}

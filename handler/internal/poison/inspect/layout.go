@@ -17,67 +17,47 @@ import (
 // maxDepth is deeper than any JSON that people read. It limits the indentation.
 const maxDepth = 100
 
-// printer writes JSON with its secrets masked. It keeps the order of members, members that appear twice, and the
-// spelling of numbers. It stops soon after the limit, in bytes.
-type printer struct {
-	strings.Builder
-	*masker
-	limit  int
-	indent string // empty for one line
-	root   json.RawMessage
+// layOut returns valid JSON in lines with its secrets masked. It keeps the order of members, members that appear twice, and
+// the spelling of numbers.
+func (m *masker) layOut(where string, value []byte) string {
+	var w bytes.Buffer
+	_ = json.Indent(&w, []byte(m.compact(where, value)), "", "  ") // of valid JSON
+	return w.String()
 }
 
-// layOut returns valid JSON in lines, and compact returns it in one line.
-func (m *masker) layOut(where string, value []byte, limit int) string {
-	p := &printer{masker: m, limit: limit, indent: "  ", root: value}
-	p.value(where, bytes.TrimSpace(value), 0)
-	return p.String()
-}
-
+// compact is layOut in one line.
 func (m *masker) compact(where string, value []byte) string {
-	p := &printer{masker: m, limit: maxContent, root: value}
-	p.value(where, bytes.TrimSpace(value), 0)
-	return p.String()
+	return string(strictjson.EscapeUnprintable(m.value(where, bytes.TrimSpace(value), 0)))
 }
 
-func (p *printer) value(where string, value json.RawMessage, depth int) {
+func (m *masker) value(where string, value json.RawMessage, depth int) json.RawMessage {
 	switch value[0] {
 	case '"':
-		p.quote(p.text(where, unquote(string(value))))
+		return quote(m.text(where, unquote(string(value))))
 	case '{', '[':
-		p.members(where, value, depth)
-	default:
-		p.Write(value)
+		members := membersOf(value)
+		if depth >= maxDepth && len(members) > 0 {
+			return quote("… (nested deeper)")
+		}
+		pair := pairName(members)
+		for i, member := range members {
+			if value[0] == '[' {
+				members[i].Value = m.value(where+"["+strconv.Itoa(i)+"]", member.Value, depth+1)
+				continue
+			}
+			name := member.Name
+			if strings.EqualFold(name, "value") && pair != "" {
+				name = pair
+			}
+			members[i].Name = m.text(where+".", member.Name) // "Authorization: Bearer ..." as a name is a mistake
+			members[i].Value = m.member(where+"."+member.Name, name, member.Value, depth+1)
+		}
+		return strictjson.Pack(value[0], members)
 	}
+	return value
 }
 
-func (p *printer) members(where string, value json.RawMessage, depth int) {
-	members := membersOf(value)
-	if depth >= maxDepth && len(members) > 0 {
-		p.quote("… (nested deeper)")
-		return
-	}
-	pair := pairName(members)
-	p.list(string(value[0]), string(value[len(value)-1]), len(members), depth, func(i int) {
-		member := members[i]
-		if value[0] == '[' {
-			p.value(where+"["+strconv.Itoa(i)+"]", member.Value, depth+1)
-			return
-		}
-		p.quote(p.text(where+".", member.Name)) // a name such as "Authorization: Bearer ..." holds a secret by mistake
-		p.WriteByte(':')
-		if p.indent != "" {
-			p.WriteByte(' ')
-		}
-		name := member.Name
-		if strings.EqualFold(name, "value") && secret.Is(pair) {
-			name = pair
-		}
-		p.member(where+"."+member.Name, name, member.Value, depth+1)
-	})
-}
-
-// pairName returns the name that an object with the members "name" or "key", and "value", is about.
+// pairName returns the secret name in an object with the members "name" or "key", and "value".
 func pairName(members []strictjson.Member) string {
 	for _, m := range members {
 		if (strings.EqualFold(m.Name, "name") || strings.EqualFold(m.Name, "key")) && m.Value[0] == '"' {
@@ -106,87 +86,57 @@ func membersOf(value json.RawMessage) (members []strictjson.Member) {
 	return members
 }
 
-// member writes the value of a member, masked if the name is secret.
-func (p *printer) member(where, name string, value json.RawMessage, depth int) {
-	embedded, found := p.embedded[strings.ToLower(where)]
+// member returns the value of a member, masked if the name is secret.
+func (m *masker) member(where, name string, value json.RawMessage, depth int) json.RawMessage {
+	embedded, found := m.embedded[strings.ToLower(where)]
 	switch {
 	case found && value[0] == '"' && len(value) > len(`""`):
-		p.decoded(where, embedded, unquote(string(value)), depth)
-	case p.secrets == Revealed || !secret.Is(name):
-		p.value(where, value, depth)
+		return m.decoded(where, embedded, unquote(string(value)), depth)
+	case m.secrets == Revealed || !secret.Is(name):
+		return m.value(where, value, depth)
 	case value[0] == '"':
-		p.quote(p.credential(where, unquote(string(value))))
-	default:
-		compact := string(strictjson.Compact(value))
-		if slices.Contains([]string{"null", "true", "false", "{}", "[]"}, compact) { // nothing to hide, and worth knowing
-			p.WriteString(compact)
-			return
-		}
-		p.quote(p.hide(where, compact))
+		return quote(m.credential(where, unquote(string(value))))
 	}
+	compact := strictjson.Compact(value)
+	if slices.Contains([]string{"null", "true", "false", "{}", "[]"}, string(compact)) { // nothing to hide, and worth knowing
+		return compact
+	}
+	return quote(m.hide(where, string(compact)))
 }
 
-// decoded writes embedded content as one string for each line. It hides invalid base64, because a single wrong
+// decoded returns embedded content as one string for each line. It hides invalid base64, because a single wrong
 // character may be all that is wrong with it.
-func (p *printer) decoded(where string, e envelope.Embedded, text string, depth int) {
+func (m *masker) decoded(where string, e envelope.Embedded, text string, depth int) json.RawMessage {
 	content := []byte(text)
 	if e.Base64 {
 		var err error
 		if content, err = base64.StdEncoding.DecodeString(text); err != nil {
-			p.quote(p.hide(where, text))
-			return
+			return quote(m.hide(where, text))
 		}
 	}
 	var lines []string
 	switch {
 	case e.Kind == envelope.EmbeddedHTTP:
-		lines = p.http(where, content)
+		lines = m.http(where, content)
 	case e.Kind == envelope.EmbeddedJSON && json.Valid(content):
-		p.value(where, bytes.TrimSpace(content), depth)
-		return
+		return m.value(where, bytes.TrimSpace(content), depth)
 	case e.Kind == envelope.EmbeddedJSON:
-		lines = []string{p.shownBody(where, "", content)}
+		lines = []string{m.shownBody(where, "", content)}
 	default:
-		contentType, _ := strictjson.String(strictjson.FoldNames.Get(p.root, e.ContentType...))
-		lines = strings.Split(p.shownBody(where, contentType, content), "\n")
+		contentType, _ := strictjson.String(strictjson.FoldNames.Get(m.root, e.ContentType...))
+		lines = strings.Split(m.shownBody(where, contentType, content), "\n")
 	}
 	if len(lines) == 1 {
-		p.quote(lines[0])
-		return
+		return quote(lines[0])
 	}
-	p.list("[", "]", len(lines), depth, func(i int) { p.quote(lines[i]) })
+	quoted := make([]json.RawMessage, len(lines))
+	for i, line := range lines {
+		quoted[i] = quote(line)
+	}
+	return strictjson.PackArray(quoted)
 }
 
-// list writes n items between brackets.
-func (p *printer) list(open, end string, n, depth int, item func(i int)) {
-	newline := func(depth int) {
-		if p.indent != "" {
-			p.WriteString("\n" + strings.Repeat(p.indent, depth))
-		}
-	}
-	p.WriteString(open)
-	for i := range n {
-		if p.Len() > p.limit {
-			return
-		}
-		if i > 0 {
-			p.WriteByte(',')
-		}
-		newline(depth + 1)
-		item(i)
-	}
-	if n > 0 {
-		newline(depth)
-	}
-	p.WriteString(end)
-}
-
-func (p *printer) quote(text string) { p.WriteString(quote(text)) }
-
-// quote returns a JSON string with an escape for each character that cannot be printed, and for no other.
-func quote(text string) string {
-	return string(strictjson.EscapeUnprintable(strictjson.AppendString(nil, text)))
-}
+func quote(text string) json.RawMessage { return strictjson.AppendString(nil, text) }
 
 // unquote returns the text of a JSON string. It returns a string that has no end, or escapes that JSON does not know, as
 // it is.

@@ -29,6 +29,8 @@ type masker struct {
 	// base64.
 	embedded map[string]envelope.Embedded
 	opaque   map[string]bool
+	// root is the content of the whole message, if that is shown.
+	root []byte
 }
 
 func newMasker(secrets Secrets) *masker {

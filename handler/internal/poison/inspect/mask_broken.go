@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // broken masks text that begins like JSON and is not. Its strings are still strings, and are masked without their
@@ -20,7 +21,7 @@ func (m *masker) broken(where, text string) string {
 		at += len(literal)
 		name := unquote(literal)
 		if shown := m.text(where, name); shown != name {
-			literal = quote(shown) // otherwise the string keeps its spelling
+			literal = string(strictjson.EscapeUnprintable(quote(shown))) // otherwise the string keeps its spelling
 		}
 		b.WriteString(literal)
 		colon := skipSpace(text, at)

@@ -61,7 +61,9 @@ func (m *masker) scan(where, text string, urls bool) string {
 	return b.String()
 }
 
-func inName(c byte) bool { return isAlnum(c) || c == '-' || c == '_' || c == '.' }
+const nameChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
+
+func inName(c byte) bool { return strings.IndexByte(nameChars, c) >= 0 }
 
 var (
 	// assignment matches the text between a name and a value. In JSON within JSON, backslashes come before the quote that
@@ -74,7 +76,7 @@ var (
 // headers, connection strings and XML, complete or broken.
 func valueOf(text string, start, end int) (from, to int) {
 	const longestPrefix = 63
-	prefix := strings.TrimRightFunc(text[max(0, start-longestPrefix):start], func(r rune) bool { return r == ':' || r < 0x80 && inName(byte(r)) })
+	prefix := strings.TrimRightFunc(text[max(0, start-longestPrefix):start], func(r rune) bool { return r == ':' || strings.ContainsRune(nameChars, r) })
 	if strings.HasSuffix(prefix, "<") { // the name of an XML element
 		open := strings.IndexAny(text[end:], "<>")
 		if open < 0 || text[end+open] == '<' {

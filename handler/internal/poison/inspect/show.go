@@ -105,10 +105,11 @@ func (m *masker) content(content []byte) []byte {
 	if len(content) == 0 {
 		return nil
 	}
+	m.root = content
 	var text string
 	switch {
 	case json.Valid(content):
-		text = m.layOut("", content, maxContent)
+		text = m.layOut("", content)
 	case isBinary(content):
 		text = dump(content, m.secrets)
 	case m.secrets == Masked && looksEncoded(content):
@@ -133,7 +134,7 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 		mediaType = strings.ToLower(contentType)
 	}
 	if (strings.Contains(mediaType, "json") || looksLikeJSON(body)) && json.Valid(body) {
-		return m.layOut(where, body, maxBody+1), BodyJSON // one byte more shows that it was cut
+		return m.layOut(where, body), BodyJSON
 	}
 	switch {
 	case isBinary(body) && m.secrets == Revealed:
