@@ -79,12 +79,12 @@ type Message struct {
 	mu         sync.Mutex
 	text       span
 	popReceipt string
-	// ends and endsAtLatest bound the end of the lease. The latter is zero after a renewal, both are zero for
-	// an adopted message.
-	ends, endsAtLatest time.Time
-	expires            time.Time // zero if unknown
-	adopted            bool      // and not received since
-	over               bool      // deleted, released or lost
+	// ends is when the lease ends: at the earliest for a selected message, at the latest for another one. It is
+	// zero for an adopted message.
+	ends    time.Time
+	expires time.Time // zero if unknown
+	adopted bool      // and not received since
+	over    bool      // deleted, released or lost
 }
 
 // New returns an empty Holder. It calls renewed with each new pop receipt of a selected message, unless renewed is
@@ -177,7 +177,7 @@ func (h *Holder) ensure(ctx context.Context, m *Message, left time.Duration) err
 	if err != nil {
 		return err
 	}
-	m.popReceipt, m.ends, m.endsAtLatest = receipt, ends, time.Time{}
+	m.popReceipt, m.ends = receipt, ends
 	h.renewed(m, receipt)
 	return nil
 }
@@ -248,8 +248,8 @@ func (h *Holder) Release(ctx context.Context, messages ...*Message) {
 		} else {
 			mu.Lock()
 			defer mu.Unlock()
-			if m.endsAtLatest.After(last) {
-				last = m.endsAtLatest
+			if m.ends.After(last) {
+				last = m.ends
 			}
 		}
 		h.forget(m)

@@ -38,9 +38,11 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 	h.mu.Lock()
 	h.largest = max(h.largest, total)
 	h.mu.Unlock()
-	pace := pace{began: time.Now(), total: total, long: h.Lease(), most: s.Most}
+	lease, began, batches, seen := h.Lease(), time.Now(), 0, 0
 	for idle := 0; idle < maxIdle && (s.Enough == nil || !s.Enough()); {
-		lease := pace.next(time.Now())
+		if !s.Most && batches >= probes {
+			lease = min(estimate(time.Since(began)/time.Duration(batches), total-seen), h.Lease())
+		}
 		var ends time.Time
 		batch, err := Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
 			ends = time.Now().Add(lease)
@@ -54,7 +56,7 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 		}
 		idle++
 		for _, received := range batch {
-			isNew, err := h.take(queueName, received, ends, time.Now().Add(lease), s)
+			isNew, err := h.take(queueName, received, ends, lease, s)
 			if err != nil {
 				return err
 			}
@@ -62,17 +64,18 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 				idle = 0
 			}
 		}
-		pace.batches++
-		pace.seen += len(batch)
+		batches++
+		seen += len(batch)
 	}
 	h.RenewDue(ctx)
 	h.Release(ctx, slices.DeleteFunc(h.All(), func(m *Message) bool { return m.selected })...)
 	return nil
 }
 
-// take adds a received message. A message that is held already was received again after its lease had ended. A
-// new message is added only after its selection, because others renew it from then on.
-func (h *Holder) take(queueName string, received queue.Message, ends, endsAtLatest time.Time, s Selection) (isNew bool, err error) {
+// take adds a received message, whose lease ends at the given time at the earliest. A message that is held already was
+// received again after its lease had ended. A new message is added only after its selection, because others renew it
+// from then on.
+func (h *Holder) take(queueName string, received queue.Message, ends time.Time, lease time.Duration, s Selection) (isNew bool, err error) {
 	m := h.Find(queueName, received.ID)
 	if m == nil {
 		m, isNew = &Message{Queue: queueName, ID: received.ID}, true
@@ -84,13 +87,17 @@ func (h *Holder) take(queueName string, received queue.Message, ends, endsAtLate
 			return false, err
 		}
 	}
-	m.popReceipt, m.ends, m.endsAtLatest, m.expires, m.adopted = received.PopReceipt, ends, endsAtLatest, received.ExpiresAt, false
+	m.popReceipt, m.ends, m.expires, m.adopted = received.PopReceipt, ends, received.ExpiresAt, false
+	endsAtLatest := time.Now().Add(lease)
 	switch {
 	case isNew:
 		m.Number, m.selected = s.Select(received)
 		h.add(m)
 	case m.selected:
 		h.renewed(m, received.PopReceipt)
+	}
+	if !m.selected {
+		m.ends = endsAtLatest
 	}
 	return isNew, nil
 }
@@ -121,24 +128,10 @@ func Scan(ctx context.Context, store queue.Store, queueName string, total int, s
 	}})
 }
 
-// pace estimates how long it takes to read a queue. The lease of a message that is not selected should last just
-// until then: a shorter one shows the message twice, and releasing it costs as much as deleting it.
-type pace struct {
-	began   time.Time
-	total   int
-	long    time.Duration // the lease of selected messages
-	most    bool
-	batches int
-	seen    int
-}
-
-// next returns the lease of the next batch.
-func (p *pace) next(now time.Time) time.Duration {
-	if p.most || p.batches < probes {
-		return p.long
-	}
-	left := max(p.total-p.seen, 0)/queue.MaxBatch + 2
-	each := now.Sub(p.began) / time.Duration(p.batches)
-	lease := time.Duration(left)*each*11/10 + slack
-	return min(lease.Truncate(time.Second)+time.Second, p.long)
+// estimate returns a lease that lasts until the rest of a queue is read. That is best for messages that are not
+// selected: a shorter lease shows them twice, and releasing them costs as much as deleting them.
+func estimate(perBatch time.Duration, rest int) time.Duration {
+	batches := max(rest, 0)/queue.MaxBatch + 2
+	lease := time.Duration(batches)*perBatch*11/10 + slack
+	return lease.Truncate(time.Second) + time.Second
 }
