@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -92,31 +91,20 @@ func lookPath(program string) (string, error) {
 	return path, nil
 }
 
-// folder returns this package's source folder, which has package.json.
+// folder returns this package's source folder, which has package-lock.json: the process runs in the repository.
 func folder() (string, error) {
-	if _, file, _, ok := runtime.Caller(0); ok && hasPackage(filepath.Dir(file)) {
-		return filepath.Dir(file), nil
-	}
-	// A binary built with -trimpath does not know the source folder, but may run inside the repository.
 	dir, err := os.Getwd()
 	if err != nil {
 		return "", err
 	}
-	return folderAbove(dir)
-}
-
-func folderAbove(dir string) (string, error) {
-	for ; ; dir = filepath.Dir(dir) {
-		if found := filepath.Join(dir, "handler", "tools", "azurite"); hasPackage(found) {
+	for {
+		found := filepath.Join(dir, "handler", "tools", "azurite")
+		if _, err := os.Stat(filepath.Join(found, lockFile)); err == nil {
 			return found, nil
 		}
 		if dir == filepath.Dir(dir) {
 			return "", errors.New("its package.json is not found: run this from a checkout of the repository")
 		}
+		dir = filepath.Dir(dir)
 	}
-}
-
-func hasPackage(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, lockFile))
-	return err == nil && filepath.IsAbs(dir)
 }

@@ -137,8 +137,4 @@ func TestFolder(t *testing.T) {
 	if here != wd {
 		t.Errorf("folder = %q, want %q", here, wd)
 	}
-	// A binary built with -trimpath looks above the working directory.
-	if above, err := folderAbove(wd); err != nil || above != wd {
-		t.Errorf("folder above %q = %q, %v", wd, above, err)
-	}
 }

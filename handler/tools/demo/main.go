@@ -51,17 +51,40 @@ type system struct {
 }
 
 func run(ctx context.Context, stay bool) (err error) {
-	work, err := os.MkdirTemp("", "async-caller-demo-")
+	var s system
+	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
+	fmt.Fprintln(os.Stderr, "Installing Azurite if needed (npm; the first time takes about half a minute) ...")
+	if err := azurite.Install(ctx, os.Stderr); err != nil {
+		return err
+	}
+	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
+	if s.azurite, err = azurite.Start(ctx, azurite.Options{}); err != nil {
+		return err
+	}
+	defer stopping(s.azurite.Stop)
+	if s.store, err = testbed.OpenStore(s.azurite.ConnectionString); err != nil {
+		return err
+	}
+	defer s.store.Close()
+	if s.target, err = target.Start(ctx); err != nil {
+		return err
+	}
+	defer s.target.Close()
+	var log io.Writer
+	if stay {
+		log = logs.Readable(os.Stderr)
+	}
+	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
+		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,
+	})
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(work)) }()
+	defer stopping(func() error {
+		fmt.Fprintln(os.Stderr, "Stopping everything ...")
+		return s.host.Stop(stopGrace)
+	})
 
-	s, err := start(ctx, filepath.Join(work, "azurite"), stay)
-	defer func() { err = errors.Join(err, s.stop()) }()
-	if err != nil {
-		return err
-	}
 	fmt.Fprintln(os.Stderr, "Sending six messages that end in different ways ...")
 	rows, err := s.play(ctx)
 	if err != nil {
@@ -71,53 +94,10 @@ func run(ctx context.Context, stay bool) (err error) {
 		return errors.Join(fmt.Errorf("%d of %d messages did not end as expected", unexpected, len(rows)), s.saveLog())
 	}
 	if stay {
-		fmt.Printf(invitation, s.azurite.ConnectionString, s.target.URL("200"), s.target.URL("503,503,200")) //nolint:forbidigo // the output
+		fmt.Fprintf(os.Stdout, invitation, s.azurite.ConnectionString, s.target.URL("200"), s.target.URL("503,503,200"))
 		<-ctx.Done()
 	}
 	return nil
-}
-
-// start starts the parts one after the other. If one fails, the result has those that run.
-func start(ctx context.Context, data string, stay bool) (s system, err error) {
-	fmt.Fprintln(os.Stderr, "Installing Azurite if needed (npm; the first time takes about half a minute) ...")
-	if err := azurite.Install(ctx, os.Stderr); err != nil {
-		return s, err
-	}
-	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
-	if s.azurite, err = azurite.Start(ctx, azurite.Options{Data: data}); err != nil {
-		return s, err
-	}
-	if s.store, err = testbed.OpenStore(s.azurite.ConnectionString); err != nil {
-		return s, err
-	}
-	if s.target, err = target.Start(ctx); err != nil {
-		return s, err
-	}
-	var log io.Writer
-	if stay {
-		log = logs.Readable(os.Stderr)
-	}
-	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
-		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,
-	})
-	return s, err
-}
-
-func (s system) stop() (err error) {
-	fmt.Fprintln(os.Stderr, "Stopping everything ...")
-	if s.host != nil {
-		err = s.host.Stop(stopGrace)
-	}
-	if s.target != nil {
-		s.target.Close()
-	}
-	if s.store != nil {
-		s.store.Close()
-	}
-	if s.azurite != nil {
-		err = errors.Join(err, s.azurite.Stop())
-	}
-	return err
 }
 
 // saveLog writes the log of host and handler to a file, and returns an error that names it.

@@ -105,7 +105,8 @@ func (h *handler) watch(ctx context.Context, proc *process, stopping <-chan stru
 		return true
 	}
 	if errors.Is(starting.Err(), context.DeadlineExceeded) {
-		proc.kill(neverReady)
+		proc.fault = fmt.Sprintf("no answer to GET / within %v", h.readyTimeout)
+		proc.kill()
 		<-proc.done
 	}
 	return false
@@ -144,17 +145,15 @@ func (h *handler) windDown(proc *process, drained <-chan struct{}, interrupt boo
 	if interrupt {
 		pause(exitDelay, proc.done)
 	}
-	proc.kill(hostStopped)
+	proc.kill()
 	<-proc.done
 }
 
-// judgeEnding logs how the process ended. It returns an error if the handler must not be restarted.
+// judgeEnding logs how the process ended. It returns an error if the handler must not be restarted: section C.3 of
+// the Functions host contract, newest host.
 func (h *handler) judgeEnding(proc *process) error {
-	reason, text := proc.killReason(), proc.exitText()
-	if reason == neverReady {
-		text = fmt.Sprintf("no answer to GET / within %v", h.readyTimeout)
-	}
-	if !isError(reason, proc.cmd.ProcessState.ExitCode()) {
+	text, exitCode := proc.exitText(), proc.cmd.ProcessState.ExitCode() // -1 after a signal
+	if exitCode == 0 || exitCode == intentionalRestart || proc.replaced.Load() {
 		h.log.Warn().Int("pid", proc.pid()).Str("exit", text).Msg("handler ended, restarting")
 		return nil
 	}
@@ -166,19 +165,6 @@ func (h *handler) judgeEnding(proc *process) error {
 			h.command.path, h.budget.errors, text)
 	}
 	return nil
-}
-
-// isError reports whether the end of a process counts as an error of the handler: section C.3 of the
-// Functions host contract, newest host. The exit code is -1 after a signal.
-func isError(reason killReason, exitCode int) bool {
-	switch reason {
-	case neverReady:
-		return true
-	case functionTimeout, hostStopped:
-		return false
-	case notKilled:
-	}
-	return exitCode != 0 && exitCode != intentionalRestart
 }
 
 // restartBudget counts handler errors. It forgets them when the next error comes more than errorWindow later.
@@ -240,27 +226,19 @@ func (h *handler) retire(proc *process) {
 
 // replace kills the process after a function timeout. All its invocations fail, and a new process starts.
 func (h *handler) replace(proc *process) {
+	proc.replaced.Store(true)
 	h.retire(proc)
-	proc.kill(functionTimeout)
+	proc.kill()
 }
-
-// killReason is why the host killed a process.
-type killReason int32
-
-const (
-	notKilled killReason = iota
-	neverReady
-	functionTimeout
-	hostStopped
-)
 
 // process is one run of the handler.
 type process struct {
 	cmd *exec.Cmd
 	// done is closed when the process has ended and its output was passed on.
-	done   chan struct{}
-	killed atomic.Int32
-	stderr *lineWriter // read it after done is closed
+	done     chan struct{}
+	replaced atomic.Bool // killed after a function timeout, which is no error of the handler
+	fault    string      // why the supervisor killed it, if it did
+	stderr   *lineWriter // read it after done is closed
 }
 
 // startProcess starts the handler in its own process group: the terminal's signals reach it only through the
@@ -288,10 +266,11 @@ func (h *handler) startProcess(ctx context.Context) (*process, error) {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-func (p *process) killReason() killReason { return killReason(p.killed.Load()) }
-
 // exitText describes how the process ended, with the last lines of its stderr. Call it after done is closed.
 func (p *process) exitText() string {
+	if p.fault != "" {
+		return p.fault
+	}
 	text := p.cmd.ProcessState.String()
 	if len(p.stderr.last) > 0 {
 		text += ": " + strings.Join(p.stderr.last, "; ")
@@ -306,9 +285,8 @@ func (p *process) interrupt() {
 	}
 }
 
-// kill ends the process and its children at once. The first reason counts.
-func (p *process) kill(reason killReason) {
-	p.killed.CompareAndSwap(int32(notKilled), int32(reason))
+// kill ends the process and its children at once.
+func (p *process) kill() {
 	if !closed(p.done) {
 		killGroup(p.cmd.Process)
 	}

@@ -5,27 +5,6 @@ import (
 	"time"
 )
 
-func TestIsError(t *testing.T) {
-	for _, test := range []struct {
-		how  killReason
-		code int
-		want bool
-	}{
-		{notKilled, 0, false},
-		{notKilled, 200, false},
-		{notKilled, 1, true},
-		{notKilled, -1, true}, // a signal
-		{neverReady, -1, true},
-		{functionTimeout, -1, false},
-		{functionTimeout, 1, false},
-		{hostStopped, 1, false},
-	} {
-		if got := isError(test.how, test.code); got != test.want {
-			t.Errorf("end %d with code %d is an error: %v, want %v", test.how, test.code, got, test.want)
-		}
-	}
-}
-
 func TestRestartBudget(t *testing.T) {
 	for name, test := range map[string]struct {
 		limit int

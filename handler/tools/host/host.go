@@ -37,6 +37,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -94,18 +95,11 @@ type Host struct {
 
 // New returns a host that is not running yet.
 func New(options Options) *Host {
-	orDefault(&options.Lease, defaultLease)
-	orDefault(&options.MaxHandlerErrors, defaultMaxHandlerErrors)
-	orDefault(&options.Stdout, io.Discard)
-	orDefault(&options.Stderr, io.Discard)
+	options.Lease = cmp.Or(options.Lease, defaultLease)
+	options.MaxHandlerErrors = cmp.Or(options.MaxHandlerErrors, defaultMaxHandlerErrors)
+	options.Stdout = cmp.Or(options.Stdout, io.Discard)
+	options.Stderr = cmp.Or(options.Stderr, io.Discard)
 	return &Host{options: options, grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout}
-}
-
-func orDefault[T comparable](value *T, fallback T) {
-	var zero T
-	if *value == zero {
-		*value = fallback
-	}
 }
 
 // stats counts messages. The end-to-end tests read them from the log line "host stopped".
@@ -124,12 +118,6 @@ func (c *counters) update(change func(*stats)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.stats)
-}
-
-func (c *counters) snapshot() stats {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.stats
 }
 
 // Run starts the handler, listens to the queues and runs the timers. It returns nil when ctx has ended and
@@ -238,7 +226,7 @@ func (h *Host) logStart(cmd command, port int) {
 }
 
 func (h *Host) logSummary() {
-	s := h.counts.snapshot()
+	s := h.counts.stats // nothing counts any more
 	h.options.Log.Info().Int("received", s.received).Int("succeeded", s.succeeded).Int("failed", s.failed).
 		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
 }

@@ -130,7 +130,7 @@ func (r *runningHost) summary() stats {
 	if err := r.ended(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}
-	return r.counts.snapshot()
+	return r.counts.stats
 }
 
 // mustHaveStarted checks how often the handler was started. Call it after the host has ended.

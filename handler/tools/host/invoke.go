@@ -21,8 +21,6 @@ import (
 const (
 	// idleConnTimeout is when .NET closes an unused connection.
 	idleConnTimeout = time.Minute
-	// maxRedirects is how many redirects .NET's HttpClient follows.
-	maxRedirects = 50
 	// maxAnswerBytes bounds what is read of an answer. The real host reads up to 2 GiB.
 	maxAnswerBytes = 16 << 20
 )
@@ -41,21 +39,11 @@ const (
 var errNoResult = errors.New("handler answered with success and no JSON object")
 
 // newClient returns a client that behaves like .NET's in the real host: HTTP/1.1, no proxy, no cookies, no
-// compression, redirects followed, no limit on connections.
+// compression, no limit on connections, redirects followed (here at most 10).
 func newClient() *http.Client {
-	return &http.Client{
-		Transport: &http.Transport{
-			DisableCompression:  true,
-			MaxIdleConnsPerHost: queue.MaxBatch,
-			IdleConnTimeout:     idleConnTimeout,
-		},
-		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
-			if len(via) > maxRedirects {
-				return http.ErrUseLastResponse
-			}
-			return nil
-		},
-	}
+	return &http.Client{Transport: &http.Transport{
+		DisableCompression: true, MaxIdleConnsPerHost: queue.MaxBatch, IdleConnTimeout: idleConnTimeout,
+	}}
 }
 
 // invoker sends invocations to the handler.

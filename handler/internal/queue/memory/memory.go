@@ -60,12 +60,22 @@ func (s *Store) All(name string) (all []queue.Message) {
 	return all
 }
 
-// Create implements [queue.Store].
-func (s *Store) Create(ctx context.Context, name string) error {
+// locked locks the store. The function that it returns unlocks the store and adds the operation to the error.
+func (s *Store) locked(operation string, err *error) (unlock func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	return func() {
+		s.mu.Unlock()
+		if *err != nil {
+			*err = fmt.Errorf("%s: %w", operation, *err)
+		}
+	}
+}
+
+// Create implements [queue.Store].
+func (s *Store) Create(ctx context.Context, name string) (err error) {
+	defer s.locked("create queue "+name, &err)()
 	if err := check(ctx, name); err != nil {
-		return fmt.Errorf("create queue %s: %w", name, err)
+		return err
 	}
 	if _, ok := s.queues[name]; !ok {
 		s.queues[name] = nil
@@ -74,18 +84,8 @@ func (s *Store) Create(ctx context.Context, name string) error {
 }
 
 // Put implements [queue.Store].
-func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m, err := s.put(ctx, name, item)
-	if err != nil {
-		return queue.Message{}, fmt.Errorf("put on queue %s: %w", name, err)
-	}
-	m.Text = ""
-	return m, nil
-}
-
-func (s *Store) put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (s *Store) Put(ctx context.Context, name string, item queue.Item) (_ queue.Message, err error) {
+	defer s.locked("put on queue "+name, &err)()
 	if err := queue.CheckText(item.Text); err != nil {
 		return queue.Message{}, err
 	}
@@ -102,30 +102,22 @@ func (s *Store) put(ctx context.Context, name string, item queue.Item) (queue.Me
 		expires = now.Add(ttl)
 	}
 	s.serial++
-	m := &message{serial: s.serial, Message: queue.Message{
+	m := queue.Message{
 		ID:            fmt.Sprintf("00000000-0000-4000-8000-%012x", s.serial),
 		PopReceipt:    s.receipt(),
-		Text:          item.Text,
 		InsertedAt:    now,
 		ExpiresAt:     expires,
 		NextVisibleAt: now.Add(delay),
-	}}
-	s.queues[name] = append(s.queues[name], m)
-	return m.Message, nil
+	}
+	stored := &message{serial: s.serial, Message: m}
+	stored.Text = item.Text
+	s.queues[name] = append(s.queues[name], stored)
+	return m, nil
 }
 
 // Update implements [queue.Store].
-func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	receipt, err := s.update(ctx, name, id, popReceipt, text, delay)
-	if err != nil {
-		return "", fmt.Errorf("update message on queue %s: %w", name, err)
-	}
-	return receipt, nil
-}
-
-func (s *Store) update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
+func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (_ string, err error) {
+	defer s.locked("update message on queue "+name, &err)()
 	if err := queue.CheckText(text); err != nil {
 		return "", err
 	}
@@ -142,12 +134,11 @@ func (s *Store) update(ctx context.Context, name, id, popReceipt, text string, d
 }
 
 // Delete implements [queue.Store].
-func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) (err error) {
+	defer s.locked("delete message from queue "+name, &err)()
 	at, err := s.find(ctx, name, id, popReceipt)
 	if err != nil {
-		return fmt.Errorf("delete message from queue %s: %w", name, err)
+		return err
 	}
 	s.queues[name] = slices.Delete(s.queues[name], at, at+1)
 	return nil
@@ -155,15 +146,14 @@ func (s *Store) Delete(ctx context.Context, name, id, popReceipt string) error {
 
 // Receive implements [queue.Store].
 func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.Duration) (received []queue.Message, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked("receive from queue "+name, &err)()
 	visible, err := s.visible(ctx, name, limit)
-	lease = roundUp(lease)
-	if err == nil && (lease < minLease || lease > maxLease) {
-		err = fmt.Errorf("lease of %s is not within %s and %s: %w", lease, minLease, maxLease, queue.ErrRefused)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("receive from queue %s: %w", name, err)
+		return nil, err
+	}
+	lease = roundUp(lease)
+	if lease < minLease || lease > maxLease {
+		return nil, fmt.Errorf("lease of %s is not within %s and %s: %w", lease, minLease, maxLease, queue.ErrRefused)
 	}
 	for _, m := range visible {
 		m.DequeueCount++
@@ -176,39 +166,28 @@ func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.
 
 // Peek implements [queue.Store].
 func (s *Store) Peek(ctx context.Context, name string, limit int) (peeked []queue.Message, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.locked("peek at queue "+name, &err)()
 	visible, err := s.visible(ctx, name, limit)
-	if err != nil {
-		return nil, fmt.Errorf("peek at queue %s: %w", name, err)
-	}
 	for _, m := range visible {
 		copied := m.Message
 		copied.PopReceipt, copied.NextVisibleAt = "", time.Time{}
 		peeked = append(peeked, copied)
 	}
-	return peeked, nil
+	return peeked, err
 }
 
 // Count implements [queue.Store].
-func (s *Store) Count(ctx context.Context, name string) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.enter(ctx, name); err != nil {
-		return 0, fmt.Errorf("count queue %s: %w", name, err)
-	}
-	return len(s.queues[name]), nil
+func (s *Store) Count(ctx context.Context, name string) (_ int, err error) {
+	defer s.locked("count queue "+name, &err)()
+	err = s.enter(ctx, name)
+	return len(s.queues[name]), err
 }
 
 // Names implements [queue.Store].
-func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
-	}
+func (s *Store) Names(ctx context.Context, prefix string) (_ []string, err error) {
+	defer s.locked("list queues", &err)()
 	names := slices.Sorted(maps.Keys(s.queues))
-	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
+	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), ctx.Err()
 }
 
 // enter checks what every operation on a queue needs, and drops expired messages.
