@@ -1,11 +1,10 @@
-// Package delivery is the way of one message through the handler: parse, decide, call, decide, settle.
-// Each step is a package of its own; here is only their order, and the log line that tells what happened.
+// Package delivery takes one message through the handler: open, decide, call, decide, settle. Each step is a package
+// of its own. This package contains their order and the log line about the result.
 package delivery
 
 import (
 	"context"
-	"strconv"
-	"strings"
+	"fmt"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -16,22 +15,103 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// Message is what the host handed over.
+// Message is a message that the host delivers.
 type Message struct {
-	// Function took it, in the invocation of that id.
+	// Function is the name of the function that got the message, InvocationID the id of its invocation.
 	Function, InvocationID string
 	Queue                  string
-	// ID names the call when the envelope has no request id: 1 to 128 visible ASCII characters.
+	// ID identifies the call if the envelope has no request id: 1 to 128 visible ASCII characters.
 	ID string
-	// DequeueCount is how often the host has got it, as far as that is known, or 0.
+	// DequeueCount is how often the host has received the message, or 0 if that is not known.
 	DequeueCount int64
-	// Content is the message's decoded body.
+	// Content is the decoded content.
 	Content []byte
-	// Lease is the host's hold on the message; the zero value where its word cannot be taken for it.
+	// Lease is the host's lease on the message; zero if it is not known or not trusted.
 	Lease settle.Lease
 }
 
-// MarshalZerologObject adds the fields that every log line about the message has.
+// Result is the outcome of a delivery.
+type Result struct {
+	decision.Decision
+	// Envelope is the message's envelope, or nil if the message is malformed. Tenant is the sender, as far as it
+	// could be read.
+	Envelope *envelope.Envelope
+	Tenant   envelope.Tenant
+	// Attempt is the number of the call that was made, or 0 if none was.
+	Attempt int
+	// Took is how long the call lasted.
+	Took time.Duration
+	// LeftOut names the parts of the envelope that had no room; empty if it was written in full.
+	LeftOut string
+	// Reschedule is how the message was rescheduled in mode update; otherwise empty.
+	Reschedule settle.RescheduleMode
+	// Err says why the message could not be settled: nothing was written, and the host must keep the message.
+	Err error
+}
+
+// Caller makes the call of an envelope. If ctx ends, the call is interrupted.
+type Caller interface {
+	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
+}
+
+// Deliverer delivers messages. It has no state and is safe for concurrent use.
+type Deliverer struct {
+	Rules   decision.Rules
+	Caller  Caller
+	Settler *settle.Settler
+	// Log receives the lines about messages.
+	Log zerolog.Logger
+	// Stopping ends when the handler is told to stop, which interrupts the calls. Calls run in it and not in the
+	// context of the invocation, because a host that hangs up must not end them.
+	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
+	// Now is the clock. Jitter returns random numbers from 0 up to, not including, 1.
+	Now    func() time.Time
+	Jitter func() float64
+}
+
+// Deliver takes a message from its arrival to the point where the host may delete it, and logs one line about it. It
+// does not stop when ctx is cancelled: otherwise a host that hangs up could lose the result of a call.
+func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
+	arrived := d.Now()
+	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
+	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
+	decided := arrived
+	if r.Action == decision.Call {
+		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
+		decided = d.Now()
+		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
+		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
+	}
+	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
+	r.LeftOut = w.LeftOut
+	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
+	d.log(&m, &r)
+	return r
+}
+
+// log writes one line about every message, and further lines if the envelope is given up or the response has invalid
+// retry signals.
+func (d *Deliverer) log(m *Message, r *Result) {
+	log := d.Log.With().EmbedObject(common{m, r}).Logger()
+	if r.Err != nil {
+		log.Error().Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
+		return
+	}
+	if r.GivenUp {
+		log.Error().Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
+			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
+	}
+	if len(r.Ignored) > 0 {
+		log.Warn().Strs(logs.Ignored, r.Ignored).Msg("ignored invalid retry signals in the response")
+	}
+	level := zerolog.InfoLevel
+	if r.Reason == decision.Malformed {
+		level = zerolog.ErrorLevel // a person must look at it, and no other line says so
+	}
+	log.WithLevel(level).EmbedObject(r).Msg("settled")
+}
+
+// MarshalZerologObject adds the fields that identify the message.
 func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 	event.Str(logs.Function, m.Function).Str(logs.Queue, m.Queue).Str(logs.InvocationID, m.InvocationID)
 	if m.ID != "" {
@@ -39,96 +119,26 @@ func (m *Message) MarshalZerologObject(event *zerolog.Event) {
 	}
 }
 
-// Result is what became of a message.
-type Result struct {
-	decision.Decision
-	// Envelope is the message's envelope, or nil if the message is malformed. Tenant is the sender, as far as
-	// it could be read.
-	Envelope *envelope.Envelope
-	Tenant   envelope.Tenant
-	// TargetHost is the host and port of the call's URL; empty when the message is malformed.
-	TargetHost string
-	// Attempt is the number of the call that was made, or 0 when none was.
-	Attempt int
-	// Took is how long the call lasted.
-	Took time.Duration
-	// LeftOut names what of the envelope had no room; empty when all of it had.
-	LeftOut string
-	// Reschedule is how the message was rescheduled in mode update; empty in mode new, or when it was not.
-	Reschedule settle.RescheduleMode
-	// Err says why the message could not be settled: nothing was written and the host must keep it.
-	Err error
+// common has the fields of every log line about a message.
+type common struct {
+	message *Message
+	result  *Result
 }
 
-// Caller makes the call of an envelope. A call whose context ends is interrupted.
-type Caller interface {
-	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
+// MarshalZerologObject adds the fields.
+func (c common) MarshalZerologObject(event *zerolog.Event) {
+	event.EmbedObject(c.message)
+	if e := c.result.Envelope; e != nil {
+		event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, e.Call.Target.Host)
+		logText(event, logs.OriginalID, cut(e.OriginalRequestID))
+		logText(event, logs.CorrelationID, cut(e.CorrelationID()))
+	}
+	logText(event, logs.Organization, cut(c.result.Tenant.Organization))
+	logText(event, logs.Environment, cut(c.result.Tenant.Environment))
 }
 
-// Deliverer delivers messages. It keeps nothing between them and is safe for concurrent use.
-type Deliverer struct {
-	Rules   decision.Rules
-	Caller  Caller
-	Settler *settle.Settler
-	// Log gets the lines about messages.
-	Log zerolog.Logger
-	// Stopping ends when the handler is told to stop; calls under way are then interrupted. Calls run in it and
-	// not in the context of the invocation: a host that hangs up must not end them.
-	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
-	// Now and Jitter are the clock and the random numbers, from 0 up to, not including, 1.
-	Now    func() time.Time
-	Jitter func() float64
-}
-
-// Deliver takes a message from its arrival to the point where the host may delete it, and logs one line
-// about it. It does not stop when ctx is cancelled: a host that hangs up must not cause a call to be forgotten
-// that was made.
-func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
-	arrived := d.Now()
-	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
-	result := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
-	if in.Envelope != nil {
-		result.TargetHost = in.Envelope.Call.Target.Host
-	}
-	settled := arrived
-	if result.Action == decision.Call {
-		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
-		settled = d.Now()
-		result.Decision = d.Rules.AfterCall(in, outcome, arrived, settled, d.Jitter())
-		result.Attempt, result.Took = in.Envelope.Attempts+1, outcome.Took
-	}
-	write := d.Rules.Compose(in, result.Decision, m.Queue, settled)
-	result.LeftOut = write.LeftOut
-	result.Reschedule, result.Err = d.Settler.Settle(ctx, write, m.Lease)
-	d.log(&m, &result)
-	return result
-}
-
-// log writes the one line that every message gets, and a line before it when we gave up.
-func (d *Deliverer) log(m *Message, r *Result) {
-	if r.Err != nil {
-		d.Log.Error().EmbedObject(m).Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
-		return
-	}
-	if r.GivenUp {
-		d.Log.Error().EmbedObject(m).EmbedObject((*subject)(r)).
-			Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
-			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
-	}
-	if len(r.Ignored) > 0 {
-		d.Log.Warn().EmbedObject(m).EmbedObject((*subject)(r)).Strs(logs.Ignored, r.Ignored).
-			Msg("the target says when or whether to try again in a way that makes no sense: ignored")
-	}
-	level := zerolog.InfoLevel
-	if r.Reason == decision.Malformed {
-		level = zerolog.ErrorLevel // a person has to look at it, and no line before this one says so
-	}
-	d.Log.WithLevel(level).EmbedObject(m).EmbedObject(r).Msg("settled")
-}
-
-// MarshalZerologObject adds the fields of the log line.
+// MarshalZerologObject adds the fields of the line `settled` that the other lines do not have.
 func (r *Result) MarshalZerologObject(event *zerolog.Event) {
-	event.EmbedObject((*subject)(r))
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
 		event.Int(logs.Attempt, r.Attempt).Int64(logs.Took, r.Took.Round(time.Millisecond).Milliseconds())
@@ -139,73 +149,41 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Action == decision.Reschedule {
 		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
 	}
-	if r.Reschedule != "" {
-		event.Str(logs.Reschedule, string(r.Reschedule))
-	}
-	if r.Detail != "" {
-		event.Str(logs.Detail, r.Detail)
-	}
-	if r.Limited != "" {
-		event.Str(logs.RetryLimited, r.Limited)
-	}
-	if r.LeftOut != "" {
-		event.Str(logs.LeftOut, r.LeftOut)
-	}
-}
-
-// subject is what every log line says about the envelope, if there is one.
-type subject Result
-
-// maxText is how much is logged, in bytes, of what may be whatever the sender wrote.
-const maxText = 128
-
-// MarshalZerologObject adds the fields.
-func (s *subject) MarshalZerologObject(event *zerolog.Event) {
-	if e := s.Envelope; e != nil {
-		event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, s.TargetHost)
-		logText(event, logs.OriginalID, e.OriginalRequestID)
-		logText(event, logs.CorrelationID, e.CorrelationID())
-	}
-	logText(event, logs.Organization, s.Tenant.Organization)
-	logText(event, logs.Environment, s.Tenant.Environment)
+	logText(event, logs.Reschedule, string(r.Reschedule))
+	logText(event, logs.Detail, r.Detail)
+	logText(event, logs.RetryLimited, r.Limited)
+	logText(event, logs.LeftOut, r.LeftOut)
 }
 
 func logText(event *zerolog.Event, name, value string) {
 	if value != "" {
-		event.Str(name, value[:min(len(value), maxText)])
+		event.Str(name, value)
 	}
 }
 
-// usualSummary is how long a summary is, or nearly so.
-const usualSummary = 160
+// cut bounds a text that the sender can choose freely, for the log.
+func cut(text string) string { return text[:min(len(text), 128)] }
 
-// Summary is the log line in short, for a person who looks at one invocation.
+// Summary returns the log line in short, for a person who looks at one invocation.
 func (r *Result) Summary() string {
-	var text strings.Builder
-	text.Grow(usualSummary)
-	add := func(parts ...string) {
-		for _, part := range parts {
-			text.WriteString(part)
-		}
-	}
+	text := fmt.Sprintf("settled: %s (%s)", r.Action, r.Reason)
 	if r.Err != nil {
-		add("not ")
+		text = "not " + text
 	}
-	add("settled: ", string(r.Action), " (", string(r.Reason), ")")
-	if r.Envelope != nil {
-		add(", request ", r.Envelope.RequestID, " to ", r.TargetHost)
+	if e := r.Envelope; e != nil {
+		text += fmt.Sprintf(", request %s to %s", e.RequestID, e.Call.Target.Host)
 	}
 	if r.Attempt > 0 {
-		add(", attempt ", strconv.Itoa(r.Attempt), " took ", r.Took.Round(time.Millisecond).String())
+		text += fmt.Sprintf(", attempt %d took %v", r.Attempt, r.Took.Round(time.Millisecond))
 	}
 	if r.Status > 0 {
-		add(", status ", strconv.Itoa(r.Status))
+		text += fmt.Sprintf(", status %d", r.Status)
 	}
 	if r.Action == decision.Reschedule {
-		add(", next in ", r.Delay.Round(time.Second).String())
+		text += fmt.Sprintf(", next in %v", r.Delay.Round(time.Second))
 	}
 	if r.Detail != "" {
-		add(": ", r.Detail)
+		text += ": " + r.Detail
 	}
-	return text.String()
+	return text
 }

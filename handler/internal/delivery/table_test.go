@@ -442,11 +442,11 @@ func TestSummary(t *testing.T) {
 		want   string
 	}{
 		"delivered": {
-			delivery.Result{Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200}, Envelope: e, TargetHost: "t.example", Attempt: 2, Took: 1234567 * time.Microsecond},
+			delivery.Result{Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200}, Envelope: e, Attempt: 2, Took: 1234567 * time.Microsecond},
 			"settled: finish (delivered), request r1 to t.example, attempt 2 took 1.235s, status 200",
 		},
 		"reschedule": {
-			delivery.Result{Decision: put, Envelope: e, TargetHost: "t.example", Attempt: 1, Took: time.Second},
+			delivery.Result{Decision: put, Envelope: e, Attempt: 1, Took: time.Second},
 			"settled: reschedule (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
 		},
 		"malformed":   {delivery.Result{Decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Malformed, Detail: "not JSON"}}, "settled: dead_letter (malformed): not JSON"},
