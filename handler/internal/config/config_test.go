@@ -197,10 +197,10 @@ func TestTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for host, want := range map[string]guard.Ruling{
+	for host, want := range map[string]guard.Verdict{
 		"t.example": guard.AddressDecides, "127.0.0.1": guard.Allowed, "127.0.0.9": guard.Refused, "::1": guard.Refused, "a.denied.example": guard.Refused, "u.example": guard.AddressDecides,
 	} {
-		if got := loaded.Targets.Judge(host, netip.Addr{}); got.Ruling != want {
+		if got := loaded.Targets.Judge(host, netip.Addr{}); got.Verdict != want {
 			t.Errorf("%s: %+v, want %v", host, got, want)
 		}
 	}
@@ -219,10 +219,10 @@ func TestLocalSettingsAllowLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for addr, want := range map[string]guard.Ruling{
+	for addr, want := range map[string]guard.Verdict{
 		"127.0.0.1": guard.Allowed, "::1": guard.Allowed, "8.8.8.8": guard.Allowed, "169.254.169.254": guard.Refused, "168.63.129.16": guard.Refused,
 	} {
-		if got := loaded.Targets.Judge("localhost", netip.MustParseAddr(addr)); got.Ruling != want {
+		if got := loaded.Targets.Judge("localhost", netip.MustParseAddr(addr)); got.Verdict != want {
 			t.Errorf("%s: %+v, want %v", addr, got, want)
 		}
 	}

@@ -58,27 +58,27 @@ func FuzzJudge(f *testing.F) {
 		v4 := [4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}
 		byName := rules.Judge(host, netip.Addr{})
 		plain := rules.Judge(host, netip.AddrFrom4(v4))
-		for _, v := range []guard.Verdict{byName, plain, rules.Denied(host)} {
-			if (v.Ruling == guard.Refused) != (v.Detail != "") {
+		for _, v := range []guard.Judgement{byName, plain, rules.Denied(host)} {
+			if (v.Verdict == guard.Refused) != (v.Detail != "") {
 				t.Fatalf("%+v", v)
 			}
 		}
-		if plain.Ruling == guard.AddressDecides {
+		if plain.Verdict == guard.AddressDecides {
 			t.Fatal("undecided with an address")
 		}
-		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil && byName.Ruling == guard.AddressDecides {
+		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil && byName.Verdict == guard.AddressDecides {
 			t.Fatal("undecided on a literal address")
-		} else if err != nil && byName.Ruling == guard.Refused && plain.Ruling != guard.Refused {
+		} else if err != nil && byName.Verdict == guard.Refused && plain.Verdict != guard.Refused {
 			t.Fatal("an address overrides a refusal by name")
 		}
-		if rules.Denied(host).Ruling == guard.Refused && byName.Ruling != guard.Refused {
+		if rules.Denied(host).Verdict == guard.Refused && byName.Verdict != guard.Refused {
 			t.Fatal("a denied host is not refused")
 		}
-		if plain.Ruling != guard.Refused || strings.Contains(allow, ":") {
+		if plain.Verdict != guard.Refused || strings.Contains(allow, ":") {
 			return // an entry of ALLOW may name one form and not the other
 		}
 		for name, form := range embeddings(v4) {
-			if v := rules.Judge(host, form); v.Ruling != guard.Refused {
+			if v := rules.Judge(host, form); v.Verdict != guard.Refused {
 				t.Errorf("%v is refused (%s), but as %s, %v, it is not: %+v", netip.AddrFrom4(v4), plain.Detail, name, form, v)
 			}
 		}

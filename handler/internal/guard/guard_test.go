@@ -26,12 +26,12 @@ func mustRules(tb testing.TB, allow, deny string) guard.Rules {
 }
 
 // check compares a verdict: want is empty for an allowed target, else a part of the detail.
-func check(t *testing.T, v guard.Verdict, want string) {
+func check(t *testing.T, v guard.Judgement, want string) {
 	t.Helper()
 	switch {
-	case want == "" && (v.Ruling != guard.Allowed || v.Detail != ""):
+	case want == "" && (v.Verdict != guard.Allowed || v.Detail != ""):
 		t.Errorf("got %+v, want it allowed", v)
-	case want != "" && (v.Ruling != guard.Refused || !strings.Contains(v.Detail, want)):
+	case want != "" && (v.Verdict != guard.Refused || !strings.Contains(v.Detail, want)):
 		t.Errorf("got %+v, want it refused: %s", v, want)
 	}
 }
@@ -101,7 +101,7 @@ func TestAddresses(t *testing.T) {
 
 func TestDetail(t *testing.T) {
 	rules := mustRules(t, "", "10.0.0.0/8,*.corp.example")
-	for detail, v := range map[string]guard.Verdict{
+	for detail, v := range map[string]guard.Judgement{
 		"169.254.169.254 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)":               rules.Judge("x.example", netip.MustParseAddr("::ffff:169.254.169.254")),
 		"64:ff9b::7f00:1 (which stands for 127.0.0.1) is refused: loopback addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)": rules.Judge("64:ff9b::127.0.0.1", netip.Addr{}),
 		"2002:a01:203:: (which stands for 10.1.2.3) is refused: ASYNC_CALLER_TARGETS_DENY has 10.0.0.0/8":                                 rules.Judge("2002:a01:203::", netip.Addr{}),
@@ -110,7 +110,7 @@ func TestDetail(t *testing.T) {
 		"8.8.8.8 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name":                                               mustRules(t, "a.example", "").Judge("8.8.8.8", netip.Addr{}),
 		"fe80::1 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)":                       rules.Judge("fe80::1%eth0.C4nary", netip.Addr{}),
 	} {
-		if v.Ruling != guard.Refused || v.Detail != detail {
+		if v.Verdict != guard.Refused || v.Detail != detail {
 			t.Errorf("got %+v\nwant %s", v, detail)
 		}
 	}
@@ -209,7 +209,7 @@ func TestRules(t *testing.T) {
 			v := mustRules(t, test.allow, test.deny).Judge(test.host, addr)
 			if test.want != decides {
 				check(t, v, test.want)
-			} else if v != (guard.Verdict{Ruling: guard.AddressDecides}) {
+			} else if v != (guard.Judgement{Verdict: guard.AddressDecides}) {
 				t.Errorf("got %+v, want the address to decide", v)
 			}
 		})

@@ -4,114 +4,96 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
-	"golang.org/x/net/idna"
 )
 
-// everything is the entry of ALLOW that stands for what no other entry names.
-const everything = "*"
+// star is the entry of Allow that allows everything that no entry names.
+const star = "*"
 
-// List is what a setting names: networks, addresses, host names and suffixes of such. The zero value
-// names nothing.
+// List is the value of a setting: networks, addresses, host names and suffixes of host names. The zero value is empty.
 type List struct {
-	prefixes []listedPrefix
-	names    []listedName
-	all      bool
+	entries []entry
+	star    bool
 }
 
-type listedPrefix struct {
+// entry is a network, or a host name.
+type entry struct {
+	text string
+	// prefix is zero for a name.
 	prefix netip.Prefix
-	text   string
+	// name is a host name or, with a leading dot, the end of its sub-domains' names; empty for a network.
+	name string
 }
 
-// listedName is a host name, or with a dot in front what sub-domains of one end with.
-type listedName struct{ name, text string }
+// ParseAllow reads the value of [AllowSetting]: entries separated by commas. The error names every invalid entry.
+func ParseAllow(value string) (List, error) { return parse(AllowSetting, value) }
 
-// ParseAllow reads the value of [AllowSetting]: entries with commas between. The error tells of every
-// entry that is none.
-func ParseAllow(value string) (List, error) { return parse(value, true) }
+// ParseDeny reads the value of [DenySetting] in the same way.
+func ParseDeny(value string) (List, error) { return parse(DenySetting, value) }
 
-// ParseDeny reads the value of [DenySetting] likewise.
-func ParseDeny(value string) (List, error) { return parse(value, false) }
-
-func parse(value string, allow bool) (List, error) {
+func parse(setting, value string) (List, error) {
 	var list List
 	var problems []string
-	count := 0
-	for entry := range strings.SplitSeq(value, ",") {
-		if entry = strings.TrimSpace(entry); entry == "" {
+	for text := range strings.SplitSeq(value, ",") {
+		text = strings.TrimSpace(text)
+		if text == "" {
 			continue
 		}
-		count++
-		if entry == everything && allow {
-			list.all = true
-		} else if err := list.add(entry); err != nil {
-			problems = append(problems, fmt.Sprintf("entry %q: %v", entry, err))
+		if text == star && setting == AllowSetting {
+			list.star = true
+			continue
 		}
+		e, err := parseEntry(text)
+		if err != nil {
+			problems = append(problems, fmt.Sprintf("entry %q: %v", text, err))
+		}
+		list.entries = append(list.entries, e)
 	}
-	if count == 0 {
+	if len(list.entries) == 0 && !list.star {
 		problems = append(problems, "it names nothing")
 	}
 	if problems != nil {
-		// One line: the settings loader writes one for each setting.
-		return List{}, errors.New(strings.Join(problems, "; "))
+		return List{}, errors.New(strings.Join(problems, "; ")) // one line per setting
 	}
 	return list, nil
 }
 
-func (l *List) add(entry string) error {
+func parseEntry(text string) (entry, error) {
+	invalid := errors.New("want a network (10.1.0.0/16), an address, a host name or *.suffix")
 	switch {
-	case entry == everything:
-		return fmt.Errorf("only %s takes it", AllowSetting)
-	case strings.Contains(entry, "/"):
-		return l.addPrefix(entry)
-	case strings.Contains(entry, ":") || endsInNumber(strings.ToLower(strings.TrimSuffix(entry, "."))):
-		addr, err := netip.ParseAddr(entry)
+	case text == star:
+		return entry{}, fmt.Errorf("only %s accepts it", AllowSetting)
+	case strings.Contains(text, "/"):
+		prefix, err := netip.ParsePrefix(text)
+		switch {
+		case err != nil:
+			return entry{}, invalid
+		case prefix != prefix.Masked():
+			return entry{}, fmt.Errorf("the network is %v", prefix.Masked())
+		case prefix.Addr().Is4In6() && prefix.Bits() >= 96:
+			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
+		}
+		return entry{text: text, prefix: prefix}, nil
+	case strings.Contains(text, ":") || endsInNumber(canonical(text)):
+		addr, err := netip.ParseAddr(text)
 		if err != nil || addr.Zone() != "" {
-			return wantEntry()
+			return entry{}, invalid
 		}
 		addr = addr.Unmap()
-		l.prefixes = append(l.prefixes, listedPrefix{netip.PrefixFrom(addr, addr.BitLen()), entry})
-		return nil
+		return entry{text: text, prefix: netip.PrefixFrom(addr, addr.BitLen())}, nil
 	}
-	return l.addName(entry)
-}
-
-func (l *List) addPrefix(entry string) error {
-	prefix, err := netip.ParsePrefix(entry)
-	switch {
-	case err != nil:
-		return wantEntry()
-	case prefix != prefix.Masked():
-		return fmt.Errorf("the network is %v", prefix.Masked())
-	case prefix.Addr().Is4In6() && prefix.Bits() >= 96:
-		prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
-	}
-	l.prefixes = append(l.prefixes, listedPrefix{prefix, entry})
-	return nil
-}
-
-func (l *List) addName(entry string) error {
-	bare, isSuffix := strings.CutPrefix(entry, "*.")
-	name, err := idna.Lookup.ToASCII(bare)
-	if err != nil {
-		name = bare // a name with an underscore, which is no international one but resolves
-	}
-	name = canonical(name)
+	bare, isSuffix := strings.CutPrefix(text, "*.")
+	name := canonical(bare)
 	if !validName(name) {
-		return wantEntry()
+		return entry{}, invalid
 	}
 	if isSuffix {
 		name = "." + name
 	}
-	l.names = append(l.names, listedName{name, entry})
-	return nil
-}
-
-func wantEntry() error {
-	return errors.New("want a network (10.1.0.0/16), an address, a host name or *.suffix")
+	return entry{text: text, name: name}, nil
 }
 
 func validName(name string) bool {
@@ -126,29 +108,40 @@ func validName(name string) bool {
 	return true
 }
 
-// open reports whether what the list does not name is allowed.
-func (l List) open() bool { return l.all || len(l.names) == 0 && len(l.prefixes) == 0 }
-
-func (l List) hasAddrs() bool { return len(l.prefixes) > 0 }
-
-// hasName returns the entry that names a host; the host is canonical, or empty for a literal address.
-func (l List) hasName(host string) (entry string, ok bool) {
-	if host == "" {
-		return "", false
+// endsInNumber reports whether the last label of a name is a number. That is the case for every IPv4 address, also in
+// octal, hexadecimal and with a single number, and for no host name.
+func endsInNumber(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	digits := "0123456789"
+	if hex, ok := strings.CutPrefix(last, "0x"); ok {
+		last, digits = hex, "0123456789abcdef"
 	}
-	for _, listed := range l.names {
-		if host == listed.name || listed.name[0] == '.' && strings.HasSuffix(host, listed.name) {
-			return listed.text, true
-		}
-	}
-	return "", false
+	return last != "" && strings.Trim(last, digits) == ""
 }
 
-func (l List) hasAddr(addr netip.Addr) (entry string, ok bool) {
-	for _, listed := range l.prefixes {
-		if listed.prefix.Contains(addr) {
-			return listed.text, true
+// open reports whether a target that the list does not name is allowed.
+func (l List) open() bool { return l.star || len(l.entries) == 0 }
+
+func (l List) hasAddrs() bool {
+	return slices.ContainsFunc(l.entries, func(e entry) bool { return e.prefix.IsValid() })
+}
+
+// findName returns the entry that names a host. The host is canonical, or empty for a literal address.
+func (l List) findName(host string) (entry, bool) {
+	for _, e := range l.entries {
+		if e.name != "" && (host == e.name || e.name[0] == '.' && strings.HasSuffix(host, e.name)) {
+			return e, true
 		}
 	}
-	return "", false
+	return entry{}, false
+}
+
+// find returns the entry whose network contains the address.
+func find(entries []entry, addr netip.Addr) (entry, bool) {
+	for _, e := range entries {
+		if e.prefix.Contains(addr) {
+			return e, true
+		}
+	}
+	return entry{}, false
 }

@@ -95,13 +95,13 @@ func describeRedirect(request *http.Request, err error) error {
 // the address when it connects; if a proxy makes the connection, judge checks the addresses too.
 func (t *guardedTransport) judge(request *http.Request) error {
 	if request.Host != request.URL.Host { // the envelope's own Host header, by which a server may choose the site
-		if v := t.rules.Denied(withoutPort(request.Host)); v.Ruling == guard.Refused {
+		if v := t.rules.Denied(withoutPort(request.Host)); v.Verdict == guard.Refused {
 			return &refusedError{v.Detail}
 		}
 	}
 	host := request.URL.Hostname()
 	v := t.rules.Judge(host, netip.Addr{})
-	switch v.Ruling {
+	switch v.Verdict {
 	case guard.Refused:
 		return &refusedError{v.Detail}
 	case guard.AddressDecides:
@@ -122,7 +122,7 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 		return err
 	}
 	for _, addr := range addrs {
-		if v := t.rules.Judge(host, addr); v.Ruling != guard.Allowed {
+		if v := t.rules.Judge(host, addr); v.Verdict != guard.Allowed {
 			return &refusedError{v.Detail}
 		}
 	}
@@ -146,7 +146,7 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 		if err != nil {
 			return err
 		}
-		if v := t.rules.Judge(host, target.Addr()); v.Ruling != guard.Allowed {
+		if v := t.rules.Judge(host, target.Addr()); v.Verdict != guard.Allowed {
 			return &refusedError{v.Detail}
 		}
 		tried.Store(true)

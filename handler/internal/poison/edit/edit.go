@@ -110,13 +110,13 @@ func (r Rules) check(content []byte, messageID string, keepState bool, now time.
 
 // checkTarget refuses targets that the operator's rules refuse by name. The handler judges addresses when it calls.
 func (r Rules) checkTarget(call envelope.Call) error {
-	if v := r.Targets.Judge(call.Target.Hostname(), netip.Addr{}); v.Ruling == guard.Refused {
+	if v := r.Targets.Judge(call.Target.Hostname(), netip.Addr{}); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called: %s", v.Detail)
 	}
 	if call.Host == "" {
 		return nil
 	}
-	if v := r.Targets.Denied((&url.URL{Host: call.Host}).Hostname()); v.Ruling == guard.Refused {
+	if v := r.Targets.Denied((&url.URL{Host: call.Host}).Hostname()); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called by its Host header: %s", v.Detail)
 	}
 	return nil
