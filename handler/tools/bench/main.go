@@ -9,7 +9,7 @@
 // to the same target, which is part of this process. A run in which a call is missing or has other bytes ends with
 // an error. Only ratios within a run are comparable, not rates of two machines or two days.
 //
-// `make bench` and `make bench-short` run it. Memory and CPU time are measured on Linux only.
+// `make bench` and `make bench-short` run it. Memory is measured on Linux only.
 package main
 
 import (

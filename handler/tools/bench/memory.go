@@ -26,15 +26,14 @@ func (b *bench) measureStart(ctx context.Context, r *report) error {
 	b.say("start to first answer")
 	var took, idle []float64
 	for range freshProcesses {
-		p, err := b.startHandler(ctx, b.azurite.ConnectionString)
+		err := b.withHandler(ctx, b.azurite.ConnectionString, func(p *process) error {
+			took = append(took, float64(p.started)/float64(time.Millisecond))
+			if bytes, err := memory(p.pid(), "VmRSS"); err == nil {
+				idle = append(idle, bytes/(1<<20))
+			}
+			return nil
+		})
 		if err != nil {
-			return err
-		}
-		took = append(took, float64(p.started)/float64(time.Millisecond))
-		if bytes, err := memory(p.cmd.Process.Pid, "VmRSS"); err == nil {
-			idle = append(idle, bytes/(1<<20))
-		}
-		if err := p.stop(); err != nil {
 			return err
 		}
 	}
@@ -134,34 +133,32 @@ const holdLimit = 90 * time.Second
 // hold returns the memory of one call in KiB while so many hang: the peak of a fresh process until then, less its memory
 // when idle.
 func (b *bench) hold(ctx context.Context, calls int, m message, how behavior) (perCall float64, err error) {
-	p, err := b.startHandler(ctx, b.azurite.ConnectionString)
-	if err != nil {
-		return 0, err
-	}
-	idle, err := memory(p.cmd.Process.Pid, "VmRSS")
-	if err != nil {
-		return 0, errors.Join(err, p.stop())
-	}
 	b.target.behave(how)
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()
 	posted := make(chan error, 1)
-	load := b.load(p, m, calls)
-	go func() {
-		_, _, err := load.run(ctx, times(int64(calls)))
-		posted <- err
-		cancel() // calls that do not hang end the wait
-	}()
-	waited := testbed.Await(ctx, func() bool { return b.target.hanging.Load() == int64(calls) && allRead(b.target.Addr) })
-	peak, memoryErr := memory(p.cmd.Process.Pid, "VmHWM")
-	stopped := p.stop() // which ends the calls
-	postErr := <-posted
-	if err := errors.Join(waited, memoryErr, stopped); err != nil {
-		return 0, fmt.Errorf("%d calls in flight, %v: %w", calls, m, errors.Join(err, postErr))
+	err = b.withHandler(ctx, b.azurite.ConnectionString, func(p *process) error {
+		idle, err := memory(p.pid(), "VmRSS")
+		if err != nil {
+			return err
+		}
+		load := b.load(p, m, calls)
+		go func() {
+			_, _, err := load.run(ctx, times(int64(calls)))
+			posted <- err
+			cancel() // calls that do not hang end the wait
+		}()
+		waited := testbed.Await(ctx, func() bool { return b.target.hanging.Load() == int64(calls) && allRead(b.target.Addr) })
+		peak, err := memory(p.pid(), "VmHWM")
+		perCall = (peak - idle) / float64(calls) / (1 << 10)
+		return errors.Join(waited, err)
+	})
+	if err != nil {
+		cancel()
+		return 0, fmt.Errorf("%d calls in flight, %v: %w", calls, m, err)
 	}
-	gone, cancelGone := context.WithTimeout(context.WithoutCancel(ctx), startLimit)
-	defer cancelGone()
-	return (peak - idle) / float64(calls) / (1 << 10), testbed.Await(gone, func() bool { return b.target.hanging.Load() == 0 })
+	<-posted // the calls ended with the handler
+	return perCall, testbed.Await(context.WithoutCancel(ctx), func() bool { return b.target.hanging.Load() == 0 })
 }
 
 // allRead reports whether the callers of a server have read all that it has sent so far. What is in a socket's buffer is

@@ -96,3 +96,5 @@ func (p *process) stop() error {
 	<-p.ended
 	return nil
 }
+
+func (p *process) pid() int { return p.cmd.Process.Pid }

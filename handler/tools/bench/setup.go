@@ -51,7 +51,10 @@ func (b *bench) setUp(ctx context.Context, project string) (err error) {
 	if b.processors, err = processors(); err != nil {
 		return err
 	}
-	b.azurite, err = onProcessors(b.processors[:1], b.processors, func() (*azurite.Server, error) { return azurite.Start(ctx, azurite.Options{}) })
+	err = onProcessors(b.processors[:1], b.processors, func() (err error) {
+		b.azurite, err = azurite.Start(ctx, azurite.Options{})
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -100,13 +103,14 @@ func (b *bench) stage(project string) error {
 	return errors.Join(err, os.WriteFile(filepath.Join(b.work, "host.json"), host, 0o600))
 }
 
-func (b *bench) startFloor(ctx context.Context) (*process, error) {
-	return start(ctx, filepath.Join(b.work, "floor"), nil, "TARGET="+b.target.url())
-}
-
-func (b *bench) startHandler(ctx context.Context, connectionString string) (*process, error) {
-	return start(ctx, filepath.Join(b.work, "handler"), []string{"serve"},
+// withHandler starts the handler with a storage account, calls do and stops the handler.
+func (b *bench) withHandler(ctx context.Context, connectionString string, do func(p *process) error) error {
+	p, err := start(ctx, filepath.Join(b.work, "handler"), []string{"serve"},
 		"AzureWebJobsStorage="+connectionString, "FUNCTIONS_APP_ROOT_PATH="+b.work, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(p), p.stop())
 }
 
 // behavior is how the target answers calls.

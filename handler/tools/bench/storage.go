@@ -49,21 +49,17 @@ func (s *requests) After(_ storageproxy.Request, a storageproxy.Answer) storagep
 // measureStorage counts storage transactions and connections at a proxy before Azurite, and measures the rate of
 // reschedules without the proxy.
 func (b *bench) measureStorage(ctx context.Context, r *report) error {
-	p, err := b.startHandler(ctx, b.proxy.Through(b.azurite.ConnectionString))
+	err := b.withHandler(ctx, b.proxy.Through(b.azurite.ConnectionString), func(p *process) error { return b.countTransactions(ctx, r, p) })
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(b.countTransactions(ctx, r, p), p.stop()); err != nil {
-		return err
+	rest := b.processors
+	if len(rest) > 1 {
+		rest = rest[1:]
 	}
-	var rest []int
-	if len(b.processors) > 1 {
-		rest = b.processors[1:]
-	} else {
-		rest = b.processors
-	}
-	_, err = onProcessors(rest, b.processors, func() (any, error) { return nil, b.compareWithSDK(ctx, r) })
-	return err
+	return onProcessors(rest, b.processors, func() error {
+		return b.withHandler(ctx, b.azurite.ConnectionString, func(p *process) error { return b.compareWithSDK(ctx, r, p) })
+	})
 }
 
 func (b *bench) countTransactions(ctx context.Context, r *report, p *process) error {
@@ -101,13 +97,8 @@ func (b *bench) countTransactions(ctx context.Context, r *report, p *process) er
 
 // compareWithSDK compares the rate of reschedules with that of the SDK's EnqueueMessage, called by this process with the
 // same message and without the handler.
-func (b *bench) compareWithSDK(ctx context.Context, r *report) (err error) {
+func (b *bench) compareWithSDK(ctx context.Context, r *report, p *process) error {
 	b.say("reschedules compared with the SDK")
-	p, err := b.startHandler(ctx, b.azurite.ConnectionString)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, p.stop()) }()
 	// The SDK's own client would keep ten connections and open the others again and again.
 	transport := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: parallel}}
 	defer transport.CloseIdleConnections()

@@ -7,20 +7,9 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
-
-// cpuTime returns the CPU time that a process has used so far.
-func cpuTime(pid int) (time.Duration, error) {
-	clock := int32(^pid<<3 | 2) // clock_getcpuclockid(3): the user and system time of all threads
-	var used unix.Timespec
-	if err := unix.ClockGettime(clock, &used); err != nil {
-		return 0, fmt.Errorf("reading the CPU time of process %d: %w", pid, err)
-	}
-	return time.Duration(used.Nano()), nil
-}
 
 // memory returns a line of a process's memory in bytes: VmRSS is what is resident now, VmHWM its peak.
 func memory(pid int, line string) (bytes float64, err error) {
@@ -100,11 +89,7 @@ func keepTo(some []int) error {
 }
 
 // onProcessors calls do while this process, and what it starts, is restricted to some of its processors.
-func onProcessors[T any](some, all []int, do func() (T, error)) (result T, err error) {
+func onProcessors(some, all []int, do func() error) error {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(len(some)))
-	if err := keepTo(some); err != nil {
-		return result, err
-	}
-	result, err = do()
-	return result, errors.Join(err, keepTo(all))
+	return errors.Join(keepTo(some), do(), keepTo(all))
 }

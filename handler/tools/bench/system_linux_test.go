@@ -13,11 +13,12 @@ func TestKeepTo(t *testing.T) {
 	if err != nil || len(all) == 0 {
 		t.Fatalf("processors %v, %v", all, err)
 	}
-	count, err := onProcessors(all[:1], all, func() (string, error) {
-		count, err := exec.CommandContext(t.Context(), "nproc").Output()
-		return strings.TrimSpace(string(count)), err
+	var count []byte
+	err = onProcessors(all[:1], all, func() (err error) {
+		count, err = exec.CommandContext(t.Context(), "nproc").Output()
+		return err
 	})
-	if err != nil || count != "1" {
+	if err != nil || strings.TrimSpace(string(count)) != "1" {
 		t.Errorf("a process that is started has %q processors, %v", count, err)
 	}
 	if now, err := processors(); err != nil || !slices.Equal(now, all) {

@@ -16,7 +16,7 @@ import (
 // inject injects a fault and returns what happens to the request at which it is injected. A fault that takes time continues
 // in the background.
 func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
-	s.record.inject(f.Action)
+	s.result.inject(f.Action)
 	switch f.Action {
 	case schedule.KillHandler:
 		s.killHandler()
@@ -42,7 +42,7 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 	case schedule.RefuseCalls:
 		s.injecting.Go(func() {
 			if err := s.target.Refuse(s.ctx, f.Length); err != nil {
-				s.record.fail(err)
+				s.result.fail(err)
 			}
 		})
 	case schedule.Answer500:
@@ -113,7 +113,7 @@ func (s *system) signalHost(how schedule.Action) {
 		select {
 		case <-host.Done():
 		case <-timer.C:
-			s.record.fail(fmt.Errorf("the host did not stop within %v of a signal", stopGrace))
+			s.result.fail(fmt.Errorf("the host did not stop within %v of a signal", stopGrace))
 			_ = host.Kill()
 			<-host.Done()
 		}
@@ -130,7 +130,7 @@ func (s *system) restartStorage() {
 		s.storageMu.Lock()
 		defer s.storageMu.Unlock()
 		if err := s.storage.Restart(s.ctx); err != nil {
-			s.record.fail(fmt.Errorf("restarting Azurite: %w", err))
+			s.result.fail(fmt.Errorf("restarting Azurite: %w", err))
 		}
 	})
 }

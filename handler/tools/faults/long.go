@@ -23,26 +23,22 @@ const (
 	longIdleLimit = 5 * time.Minute
 )
 
-// runLong sends many messages through one system. Its processes are killed every few seconds, unless the run is calm.
+// runLong sends many messages through one system. Its processes are killed every few seconds.
 func runLong(ctx context.Context, o options, dir string, r *result) {
-	r.fail(withSystem(ctx, filepath.Join(dir, "long"), o.executable, "ASYNC_CALLER_LOG_LEVEL=warn", func(s *system) error {
+	r.fail(withSystem(ctx, filepath.Join(dir, "long"), o.executable, "ASYNC_CALLER_LOG_LEVEL=warn", r, func(s *system) error {
 		s.script.reset()
 		messages := planLong(o.seed, o.long)
-		background, stop := context.WithCancel(ctx)
+		killing, stop := context.WithCancel(ctx)
 		var running sync.WaitGroup
-		if o.calm {
-			running.Go(func() { r.memory = s.watchMemory(background) })
-		} else {
-			running.Go(func() { s.killAtRandom(background, o.seed) })
-		}
-		err := s.feed(ctx, messages, r)
+		running.Go(func() { s.killAtRandom(killing, o.seed) })
+		err := s.feed(ctx, messages)
 		s.awaitIdle(ctx, longIdleLimit)
 		stop()
 		running.Wait()
 		if err != nil {
 			return err
 		}
-		return s.conclude(ctx, messages, r)
+		return s.conclude(ctx, messages)
 	}))
 }
 
@@ -66,7 +62,7 @@ func planLong(seed uint64, n int) []schedule.Message {
 }
 
 // feed sends messages as fast as they are delivered.
-func (s *system) feed(ctx context.Context, messages []schedule.Message, r *result) error {
+func (s *system) feed(ctx context.Context, messages []schedule.Message) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var next atomic.Int64
@@ -75,9 +71,6 @@ func (s *system) feed(ctx context.Context, messages []schedule.Message, r *resul
 		sending.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(messages)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				if i%100 == 0 {
-					r.mu.Lock()
-					r.progress("%d of %d messages sent", i, len(messages))
-					r.mu.Unlock()
 					for s.left(ctx) > backlog && pause(ctx, 100*time.Millisecond) {
 					}
 				}
@@ -103,18 +96,4 @@ func (s *system) killAtRandom(ctx context.Context, seed uint64) {
 	for pause(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
 		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]}) //nolint:contextcheck // faults belong to the life of the system
 	}
-}
-
-// watchMemory returns the largest memory of the handler in each minute until ctx ends.
-func (s *system) watchMemory(ctx context.Context) (largest []int64) {
-	for begin := time.Now(); pause(ctx, time.Second); {
-		minute := int(time.Since(begin) / time.Minute)
-		for len(largest) <= minute {
-			largest = append(largest, 0)
-		}
-		if id, alive := s.processes.current(); alive {
-			largest[minute] = max(largest[minute], residentBytes(id))
-		}
-	}
-	return largest
 }

@@ -16,25 +16,21 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"runtime/pprof"
-	"strings"
 	"syscall"
 	"time"
 
 	"asynccaller/handler/tools/azurite"
-	"asynccaller/handler/tools/testbed"
 )
 
 // options are the flags.
 type options struct {
-	seed         uint64
-	schedules    int
-	time         time.Duration
-	systems      int
-	outage, calm bool
-	long         int
-	executable   string
+	seed       uint64
+	schedules  int
+	time       time.Duration
+	systems    int
+	outage     bool
+	long       int
+	executable string
 }
 
 func main() {
@@ -45,7 +41,6 @@ func main() {
 	flag.IntVar(&o.systems, "systems", 10, "number of systems that run in parallel")
 	flag.BoolVar(&o.outage, "outage", true, "in one schedule, storage is down for longer than the handler retries a settle write")
 	flag.IntVar(&o.long, "long", 0, "instead of schedules: send this many messages through one system and kill its processes every few seconds")
-	flag.BoolVar(&o.calm, "calm", false, "with -long: kill nothing, and show the memory of the handler")
 	flag.StringVar(&o.executable, "executable", "", "async-caller to test; empty builds it")
 	flag.Parse()
 	if o.seed == 0 {
@@ -78,14 +73,13 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 	if err := azurite.Install(ctx, messages); err != nil {
 		return err
 	}
-	goroutines, begin := runtime.NumGoroutine(), time.Now()
+	begin := time.Now()
 	r := &result{messages: messages, begin: begin, shown: begin}
 	if o.long > 0 {
 		runLong(ctx, o, work, r)
 	} else {
 		runSchedules(ctx, o, work, r)
 	}
-	r.fail(awaitGoroutines(ctx, goroutines))
 	fmt.Fprintf(out, "seed        %d\nschedules   %d in %v\n", o.seed, r.schedules, time.Since(begin).Round(time.Second))
 	r.print(out)
 	switch {
@@ -109,16 +103,4 @@ func executable(ctx context.Context, given, work string, messages io.Writer) (st
 		return "", fmt.Errorf("building async-caller: %w", err)
 	}
 	return filepath.EvalSymlinks(path) // /proc shows a path without links
-}
-
-// awaitGoroutines waits until no more goroutines run than before.
-func awaitGoroutines(ctx context.Context, before int) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leakLimit)
-	defer cancel()
-	if testbed.Await(ctx, func() bool { return runtime.NumGoroutine() <= before }) == nil {
-		return nil
-	}
-	var dump strings.Builder
-	_ = pprof.Lookup("goroutine").WriteTo(&dump, 1) // into memory
-	return fmt.Errorf("%d goroutines are left, %d ran before:\n%s", runtime.NumGoroutine(), before, &dump)
 }

@@ -81,15 +81,6 @@ func (p *processes) awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// residentBytes returns the memory of a process; 0 if /proc does not have it.
-func residentBytes(id int) int64 {
-	content, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", id))
-	_, line, _ := strings.Cut(string(content), "VmRSS:")
-	var kib int64
-	_, _ = fmt.Sscanf(line, "%d kB", &kib)
-	return kib << 10
-}
-
 // pause waits for a while and returns true, or returns false as soon as ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)

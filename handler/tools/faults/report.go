@@ -25,25 +25,27 @@ type result struct {
 	schedules int
 	verdict   judge.Verdict
 	faults    map[schedule.Action]int
-	// memory is the largest resident memory of the handler in each minute of a calm run, in bytes.
-	memory []int64
 	// errs are errors of the run itself.
 	errs []error
 }
 
-// add adds what a schedule has proved.
-func (r *result) add(v judge.Verdict, faults map[schedule.Action]int) {
+// add adds the verdict on a schedule.
+func (r *result) add(v judge.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.schedules++
 	r.verdict.Add(v)
+	r.progress("%d schedules, %d messages, %d lost, %d unexplained", r.schedules, r.verdict.Messages, len(r.verdict.Lost), len(r.verdict.Unexplained))
+}
+
+// inject counts a fault.
+func (r *result) inject(a schedule.Action) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if r.faults == nil {
 		r.faults = map[schedule.Action]int{}
 	}
-	for action, n := range faults {
-		r.faults[action] += n
-	}
-	r.progress("%d schedules, %d messages, %d lost, %d unexplained", r.schedules, r.verdict.Messages, len(r.verdict.Lost), len(r.verdict.Unexplained))
+	r.faults[a]++
 }
 
 // fail adds an error of the run itself, if there is one.
@@ -76,13 +78,6 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "redelivered %s\n", list(v.Redelivered))
 	fmt.Fprintf(out, "by the host %d messages moved to a poison queue after %d failed deliveries\n", v.MovedByHost, maxDequeueCount)
 	fmt.Fprintf(out, "faults      %s\n", list(r.faults))
-	if r.memory != nil {
-		fmt.Fprint(out, "memory      of the handler in MiB, largest by minute:")
-		for _, bytes := range r.memory {
-			fmt.Fprintf(out, " %d", bytes>>20)
-		}
-		fmt.Fprintln(out)
-	}
 	for i, f := range slices.Concat(v.Lost, v.Unexplained) {
 		kind := "UNEXPLAINED"
 		if i < len(v.Lost) {

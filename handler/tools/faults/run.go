@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -30,7 +31,7 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range min(o.systems, o.schedules) {
 		running.Go(func() {
 			name := fmt.Sprintf("system%d-%s", i, modes[i%len(modes)])
-			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], func(s *system) error {
+			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], r, func(s *system) error {
 				for ctx.Err() == nil && time.Now().Before(deadline) {
 					number := int(next.Add(1)) - 1
 					if number >= o.schedules {
@@ -40,7 +41,7 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 					if number == 0 && o.outage {
 						plan = schedule.Outage(o.seed, number)
 					}
-					if err := s.runSchedule(ctx, plan, r); err != nil {
+					if err := s.runSchedule(ctx, plan); err != nil {
 						return err
 					}
 				}
@@ -52,8 +53,8 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 }
 
 // withSystem starts a system, runs do, and stops the system. The error says which processes and connections were left.
-func withSystem(ctx context.Context, dir, executable, setting string, do func(*system) error) error {
-	s, err := startSystem(ctx, dir, executable, setting)
+func withSystem(ctx context.Context, dir, executable, setting string, r *result, do func(*system) error) error {
+	s, err := startSystem(ctx, dir, executable, setting, r)
 	if err == nil {
 		stop := s.watchForStalls(ctx)
 		err = do(s)
@@ -69,7 +70,7 @@ func withSystem(ctx context.Context, dir, executable, setting string, do func(*s
 const headStart = time.Second
 
 // runSchedule runs a schedule and judges it.
-func (s *system) runSchedule(ctx context.Context, plan schedule.Schedule, r *result) error {
+func (s *system) runSchedule(ctx context.Context, plan schedule.Schedule) error {
 	s.script.reset()
 	for _, m := range plan.Messages {
 		if err := s.send(ctx, m, headStart); err != nil {
@@ -77,11 +78,11 @@ func (s *system) runSchedule(ctx context.Context, plan schedule.Schedule, r *res
 		}
 	}
 	s.script.arm(plan.Faults)
-	return s.conclude(ctx, plan.Messages, r)
+	return s.conclude(ctx, plan.Messages)
 }
 
 // conclude waits until the system is idle and judges what was recorded.
-func (s *system) conclude(ctx context.Context, messages []schedule.Message, r *result) error {
+func (s *system) conclude(ctx context.Context, messages []schedule.Message) error {
 	left := s.awaitIdle(ctx, idleLimit)
 	s.script.arm(nil)
 	s.injecting.Wait()
@@ -95,12 +96,9 @@ func (s *system) conclude(ctx context.Context, messages []schedule.Message, r *r
 	if err != nil {
 		return fmt.Errorf("reading dead letters: %w", err)
 	}
-	events, faults, err := s.record.take()
-	if err != nil {
-		return err
-	}
+	events := s.takeEvents()
 	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0), MaxDequeueCount: maxDequeueCount})
-	r.add(v, faults)
+	s.result.add(v)
 	if !v.OK() {
 		err = s.keepEvents(v, events)
 	}
@@ -110,24 +108,16 @@ func (s *system) conclude(ctx context.Context, messages []schedule.Message, r *r
 	return err
 }
 
-// keepEvents writes the events of the messages with findings next to the log.
+// keepEvents writes the findings and all events of a schedule next to the log.
 func (s *system) keepEvents(v judge.Verdict, events []judge.Event) error {
-	file, err := os.OpenFile(filepath.Join(s.dir, "findings.txt"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	about := map[string]bool{"": true}
+	var text bytes.Buffer
 	for _, f := range append(v.Lost, v.Unexplained...) {
-		about[f.ID], about[f.ID+schedule.CallbackSuffix] = true, true
-		fmt.Fprintf(file, "%s: %s\n", f.ID, f.Text)
+		fmt.Fprintf(&text, "%s: %s\n", f.ID, f.Text)
 	}
 	for _, e := range events {
-		if about[e.ID] {
-			fmt.Fprintf(file, "%v\n", e)
-		}
+		fmt.Fprintf(&text, "%v\n", e)
 	}
-	return nil
+	return os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("findings%d.txt", s.now().Milliseconds())), text.Bytes(), 0o600)
 }
 
 // stallLimit is well below the time that is left of a lease when it is renewed.

@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
-	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
 	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
@@ -72,16 +71,18 @@ type system struct {
 	injecting sync.WaitGroup
 	script    script
 	unsettled unsettled
-	record    record
 	outage    outage
+	result    *result
+
+	eventsMu sync.Mutex
+	events   []judge.Event
 }
 
 // startSystem starts a system. Even after an error the caller stops the result.
-func startSystem(ctx context.Context, dir, executable, setting string) (*system, error) {
-	s := &system{dir: dir, setting: setting, started: time.Now(), ctx: ctx}
+func startSystem(ctx context.Context, dir, executable, setting string, r *result) (*system, error) {
+	s := &system{dir: dir, setting: setting, started: time.Now(), ctx: ctx, result: r}
 	for _, start := range []func() error{
-		func() error { return s.stage(executable) },
-		s.startStorage, s.startProxies, s.startHandlerScript, s.startHost,
+		s.startStorage, s.startProxies, func() error { return s.stage(executable) }, s.startHost,
 	} {
 		if err := start(); err != nil {
 			return s, err
@@ -102,37 +103,36 @@ func (s *system) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// stage makes the app folder: the project's own files for two queues, and a fast retry policy.
-func (s *system) stage(executable string) (err error) {
+// stage makes the app folder: the project's own files for two queues, a fast retry policy, and a script in the handler's
+// place. The script records its process id and gives the handler a proxy of its own. The handler takes over the script's
+// process by exec, so the host is its parent as always.
+func (s *system) stage(executable string) error {
 	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: executable}
-	for _, name := range []string{"AC-standard", "AC-priority01"} {
-		if err := os.MkdirAll(filepath.Join(s.app(), name), 0o700); err != nil {
-			return err
-		}
-		from := filepath.Join("functions", name, "function.json")
-		if err := copyFile(from, filepath.Join(s.app(), name, "function.json")); err != nil {
-			return err
-		}
-	}
-	if s.log, err = os.Create(filepath.Join(s.dir, "host.log")); err != nil {
-		return err
-	}
-	s.stops = append(s.stops, func(context.Context) error { return s.log.Close() })
-	return errors.Join(
-		copyFile("host.json", filepath.Join(s.app(), "host.json")),
+	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\nexec '%s' \"$@\"\n",
+		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), executable)
+	err := errors.Join(
+		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
+		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),
 		os.WriteFile(filepath.Join(s.app(), "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600),
+		os.WriteFile(filepath.Join(s.app(), "async-caller"), []byte(script), 0o700),
 	)
+	for from, to := range map[string]string{
+		"host.json":                             "host.json",
+		"functions/AC-standard/function.json":   "AC-standard/function.json",
+		"functions/AC-priority01/function.json": "AC-priority01/function.json",
+	} {
+		content, readErr := os.ReadFile(from)
+		err = errors.Join(err, readErr, os.WriteFile(filepath.Join(s.app(), to), content, 0o600))
+	}
+	if err != nil {
+		return fmt.Errorf("staging the app, which works in the project's folder only: %w", err)
+	}
+	s.log, err = os.Create(filepath.Join(s.dir, "host.log"))
+	s.stops = append(s.stops, func(context.Context) error { return s.log.Close() })
+	return err
 }
 
 func (s *system) app() string { return filepath.Join(s.dir, "app") }
-
-func copyFile(from, to string) error {
-	content, err := os.ReadFile(from)
-	if err != nil {
-		return fmt.Errorf("run this in the project's folder: %w", err)
-	}
-	return os.WriteFile(to, content, 0o600)
-}
 
 func (s *system) startStorage() (err error) {
 	if s.storage, err = azurite.Start(s.ctx, azurite.Options{Data: filepath.Join(s.dir, "azurite")}); err != nil {
@@ -182,14 +182,6 @@ func (s *system) stopServer(name string, server interface {
 	})
 }
 
-// startHandlerScript puts a script in the handler's place. It records its process id, and gives the handler a proxy of its
-// own. The handler takes over the script's process by exec, so the host is its parent as always.
-func (s *system) startHandlerScript() error {
-	text := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\nexec '%s' \"$@\"\n",
-		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), s.processes.executable)
-	return os.WriteFile(filepath.Join(s.app(), "async-caller"), []byte(text), 0o700)
-}
-
 func (s *system) startHost() (err error) {
 	s.hostMu.Lock()
 	defer s.hostMu.Unlock()
@@ -216,7 +208,7 @@ func (s *system) tend() {
 		}
 		<-host.Done()
 		if err := s.startHost(); err != nil {
-			s.record.fail(fmt.Errorf("starting the host again: %w", err))
+			s.result.fail(fmt.Errorf("starting the host again: %w", err))
 			return
 		}
 	}
@@ -248,53 +240,29 @@ func (s *system) stopHost(ctx context.Context) error {
 // now returns the time for an event.
 func (s *system) now() time.Duration { return time.Since(s.started) }
 
+// note records an event at this time.
 func (s *system) note(e judge.Event) {
 	e.At = s.now()
-	s.record.add(e)
+	s.record(e)
 }
 
 // disturbed records a fault that began at a moment and has ended now.
 func (s *system) disturbed(cause judge.Cause, began time.Duration) {
-	s.record.add(judge.Event{Kind: judge.Disturbed, At: began, Until: s.now(), Cause: cause})
+	s.record(judge.Event{Kind: judge.Disturbed, At: began, Until: s.now(), Cause: cause})
 }
 
-// record is what was observed since it was last taken.
-type record struct {
-	mu     sync.Mutex
-	events []judge.Event
-	faults map[schedule.Action]int
-	errs   []error
+func (s *system) record(e judge.Event) {
+	s.eventsMu.Lock()
+	defer s.eventsMu.Unlock()
+	s.events = append(s.events, e)
 }
 
-func (r *record) add(e judge.Event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-}
-
-// inject counts a fault.
-func (r *record) inject(a schedule.Action) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.faults == nil {
-		r.faults = map[schedule.Action]int{}
-	}
-	r.faults[a]++
-}
-
-// fail adds an error of the run itself.
-func (r *record) fail(err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.errs = append(r.errs, err)
-}
-
-func (r *record) take() (events []judge.Event, faults map[schedule.Action]int, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	events, faults, err = r.events, r.faults, errors.Join(r.errs...)
-	r.events, r.faults, r.errs = nil, nil, nil
-	return events, faults, err
+// takeEvents returns the events since the last call.
+func (s *system) takeEvents() (events []judge.Event) {
+	s.eventsMu.Lock()
+	defer s.eventsMu.Unlock()
+	events, s.events = s.events, nil
+	return events
 }
 
 // outage is a time during which storage does not work for anybody.
