@@ -253,16 +253,8 @@ func TestBadEntries(t *testing.T) {
 			t.Errorf("%q was accepted", value)
 		}
 	}
-	if _, err := guard.ParseDeny("*"); err == nil || !strings.Contains(err.Error(), `entry "*": only ASYNC_CALLER_TARGETS_ALLOW takes it`) {
+	if _, err := guard.ParseDeny("*"); err == nil || !strings.Contains(err.Error(), `entry "*": only ASYNC_CALLER_TARGETS_ALLOW accepts it`) {
 		t.Errorf("* in DENY: %v", err)
-	}
-}
-
-// Every request is judged by its name: that costs no memory.
-func TestNamesCostNothing(t *testing.T) {
-	rules := mustRules(t, "*.example.com,10.0.0.0/8,*", "*.internal,a.example,192.168.0.0/16")
-	if n := testing.AllocsPerRun(100, func() { rules.Judge("orders.example.org", netip.Addr{}) }); n != 0 {
-		t.Errorf("%v allocations", n)
 	}
 }
 
