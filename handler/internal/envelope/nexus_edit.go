@@ -118,14 +118,26 @@ func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
 	if u.User != nil {
 		return nil, errors.New("the Nexus format has no place for user information")
 	}
-	if content, err = n.setScheme(content, of, strings.ToLower(u.Scheme)); err != nil {
+	return n.setTarget(content, of, strings.ToLower(u.Scheme), u.Host, u.RequestURI())
+}
+
+// setTarget sets what makes up the URL of a call. It adds a missing callback.
+func (n *nexus) setTarget(content []byte, of part, scheme, host, target string) ([]byte, error) {
+	_, path := n.paths(of)
+	content, err := n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
+		if schemeOf(old) == scheme {
+			return old, nil
+		}
+		return quote(scheme), nil
+	})
+	if err != nil {
 		return nil, err
 	}
 	return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
 		if message == nil && of == partCallback {
-			return dotnet.FormatRequest(dotnet.Request{Method: http.MethodPost, Target: u.RequestURI(), Host: u.Host}), nil
+			return dotnet.FormatRequest(dotnet.Request{Method: http.MethodPost, Target: target, Host: host}), nil
 		}
-		return dotnet.ReplaceURL(message, u.Host, u.RequestURI())
+		return dotnet.ReplaceURL(message, host, target)
 	})
 }
 
@@ -135,16 +147,6 @@ func (*nexus) paths(of part) (message, scheme []string) {
 		return []string{nexusRawRequest, rawCallBack}, []string{nexusRawRequest, rawCallBackURIScheme}
 	}
 	return []string{nexusRawRequest, rawCallOut}, []string{nexusRawRequest, rawCallOutURIScheme}
-}
-
-func (n *nexus) setScheme(content []byte, of part, scheme string) ([]byte, error) {
-	_, path := n.paths(of)
-	return n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
-		if schemeOf(old) == scheme {
-			return old, nil
-		}
-		return quote(scheme), nil
-	})
 }
 
 // schemeOf returns the scheme that a member means, or "" for an invalid one. A missing scheme means http.
@@ -193,25 +195,18 @@ func (n *nexus) changeHeader(content []byte, of part, name string, value *string
 }
 
 func (n *nexus) replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error) {
-	_, path := n.paths(of)
-	scheme := schemeOf(n.names().Get(content, path...))
-	newScheme := scheme
-	content, err := n.changeMessage(content, of, func(message []byte) ([]byte, error) {
-		request, err := dotnet.ParseRequest(message)
-		if err != nil {
-			return message, nil //nolint:nilerr // it calls no host; parsing the envelope reports it
-		}
-		var host string
-		newScheme, host = replace(scheme, request.Host)
-		if host == request.Host {
-			return message, nil
-		}
-		return dotnet.ReplaceURL(message, host, request.Target)
-	})
-	if err != nil || newScheme == scheme {
-		return content, err
+	path, schemePath := n.paths(of)
+	message, _ := parseBase64(orNull(n.names().Get(content, path...)))
+	request, err := dotnet.ParseRequest(message)
+	if err != nil {
+		return content, nil //nolint:nilerr // it calls no host; parsing the envelope reports it
 	}
-	return n.setScheme(content, of, newScheme)
+	scheme := schemeOf(n.names().Get(content, schemePath...))
+	newScheme, host := replace(scheme, request.Host)
+	if newScheme == scheme && host == request.Host {
+		return content, nil
+	}
+	return n.setTarget(content, of, newScheme, host, request.Target)
 }
 
 func inBase64(content []byte) json.RawMessage {

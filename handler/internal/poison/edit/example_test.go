@@ -10,7 +10,7 @@ import (
 func ExampleEdits_Apply() {
 	host, _ := edit.ParseReplaceHost("old.example=https://new.example:8443")
 	limit, _ := edit.ParseSet("retry.maxAttempts=5")
-	edits := edit.Edits{ReplaceHosts: []edit.HostChange{host}, Set: []edit.Setting{limit}}
+	edits := edit.Edits{host, limit}
 	content, err := edits.Apply(context.Background(), []byte(`{"asyncCaller":1,"call":{"url":"http://old.example/a?b=%2F"},"retry":{"factor":2.0}}`))
 	fmt.Println(string(content), err)
 	// Output:

@@ -27,36 +27,35 @@ const (
 
 var errEndless = fmt.Errorf("the expression has not come to an end within %v", jqTime)
 
-// JQ is an expression in the language of jq that turns an envelope into another one.
-type JQ struct{ code *gojq.Code }
-
-// ParseJQ reads the argument of --jq. The input of the expression is the whole envelope in the JSON of its own format, and
+// ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole envelope in the JSON of its own format, and
 // its result must be exactly one object. It cannot read files, the environment or other input. Unchanged parts keep
 // their bytes and their position. An expression has two seconds for each message; only that limits the memory it uses.
-func ParseJQ(expression string) (JQ, error) {
+func ParseJQ(expression string) (Edit, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
 		// The error does not quote the token: it may be a secret.
-		return JQ{}, fmt.Errorf("--jq: not a jq expression: error at byte %d", syntax.Offset)
+		return Edit{}, fmt.Errorf("--jq: not a jq expression: error at byte %d", syntax.Offset)
 	}
 	if err != nil {
-		return JQ{}, errors.New("--jq: not a jq expression")
+		return Edit{}, errors.New("--jq: not a jq expression")
 	}
 	code, err := gojq.Compile(query)
 	if err != nil {
-		return JQ{}, fmt.Errorf("--jq: %s", withoutValues(err))
+		return Edit{}, fmt.Errorf("--jq: %s", withoutValues(err))
 	}
-	return JQ{code: code}, nil
+	return Edit{flag: "--jq", order: orderJQ, apply: func(ctx context.Context, content []byte) ([]byte, error) {
+		return applyJQ(ctx, code, content)
+	}}, nil
 }
 
-func (f JQ) apply(ctx context.Context, content []byte) ([]byte, error) {
+func applyJQ(ctx context.Context, code *gojq.Code, content []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, jqTime, errEndless)
 	defer cancel()
 	input, err := decodeNumbers(content)
 	if err != nil {
 		return nil, err
 	}
-	result, err := onlyResult(ctx, f.code.RunWithContext(ctx, input))
+	result, err := onlyResult(ctx, code.RunWithContext(ctx, input))
 	if err != nil {
 		return nil, err
 	}

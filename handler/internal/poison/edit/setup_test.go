@@ -79,26 +79,12 @@ func flags(tb testing.TB, args ...string) edit.Edits {
 }
 
 func addFlag(e *edit.Edits, flag, argument string) error {
-	switch flag {
-	case "--set":
-		setting, err := edit.ParseSet(argument)
-		e.Set = append(e.Set, setting)
-		return err
-	case "--set-header":
-		change, err := edit.ParseHeader(argument)
-		e.Headers = append(e.Headers, change)
-		return err
-	case "--delete-header":
-		change, err := edit.ParseDeleteHeader(argument)
-		e.Headers = append(e.Headers, change)
-		return err
-	case "--replace-host":
-		change, err := edit.ParseReplaceHost(argument)
-		e.ReplaceHosts = append(e.ReplaceHosts, change)
-		return err
-	}
-	filter, err := edit.ParseJQ(argument)
-	e.JQ = append(e.JQ, filter)
+	parse := map[string]func(string) (edit.Edit, error){
+		"--set": edit.ParseSet, "--set-header": edit.ParseHeader, "--delete-header": edit.ParseDeleteHeader,
+		"--replace-host": edit.ParseReplaceHost, "--jq": edit.ParseJQ,
+	}[flag]
+	parsed, err := parse(argument)
+	*e = append(*e, parsed)
 	return err
 }
 
