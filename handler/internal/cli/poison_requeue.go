@@ -25,7 +25,6 @@ import (
 type requeueOptions struct {
 	poison.Requeue
 	confirm              confirmation
-	setHeader, delHeader []edit.HeaderChange
 	edit, dryRun, reveal bool
 }
 
@@ -52,7 +51,6 @@ when too many messages return.`,
 	selected := requireSelection(flags)
 	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
-		o.Edit.Edits.Headers = append(o.setHeader, o.delHeader...) // flags of one kind stay in their order
 		return s.requeue(ctx, source, o)
 	})
 	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
@@ -60,16 +58,16 @@ when too many messages return.`,
 }
 
 func (o *requeueOptions) addTo(flags *flagSet) {
-	edits, pace := &o.Edit.Edits, &o.Pace
+	edits, pace := (*[]edit.Edit)(&o.Edit.Edits), &o.Pace
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	o.confirm.addTo(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
-	parsedList(flags, &edits.Set, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
-	parsedList(flags, &o.setHeader, "set-header", "set a `header` of the call, as 'Name: value'; may be repeated", edit.ParseHeader)
-	parsedList(flags, &o.delHeader, "delete-header", "remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
-	parsedList(flags, &edits.ReplaceHosts, "replace-host", "replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
-	parsedList(flags, &edits.JQ, "jq", "edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
+	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
+	parsedList(flags, edits, "set-header", "set a `header` of the call, as 'Name: value'; may be repeated", edit.ParseHeader)
+	parsedList(flags, edits, "delete-header", "remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
+	parsedList(flags, edits, "replace-host", "replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
+	parsedList(flags, edits, "jq", "edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")

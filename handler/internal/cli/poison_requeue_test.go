@@ -50,9 +50,8 @@ func TestRequeueFlags(t *testing.T) {
 	if o.Pace != want {
 		t.Errorf("%+v, want %+v", o.Pace, want)
 	}
-	edits := o.Edit.Edits
 	if o.To != "other" || !o.Edit.KeepState || !o.Edit.FixEncoding ||
-		len(edits.Set) != 1 || len(o.setHeader) != 1 || len(o.delHeader) != 1 || len(edits.JQ) != 1 || len(edits.ReplaceHosts) != 1 {
+		len(o.Edit.Edits) != 5 {
 		t.Errorf("%+v", o)
 	}
 }
@@ -65,7 +64,7 @@ func TestDryRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := poison.Requeue{Edit: edit.Options{Edits: edit.Edits{Set: []edit.Setting{set}}}}
+		request := poison.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}
 		if err := d.dryRun(t.Context(), poison.Source{}, request, false); err != nil {
 			t.Fatal(err)
 		}

@@ -32,10 +32,11 @@ const (
 	orderHost
 	orderSet
 	orderHeader
+	orderDelete
 )
 
-// Edits are changes to an envelope. First jq changes it, then hosts, then values, then headers. Edits of one kind are applied
-// in the order of the list.
+// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind apply in
+// the order of the list.
 type Edits []Edit
 
 // Apply returns the edited content. Members that no edit names keep their bytes and their order, and unchanged content
@@ -75,14 +76,14 @@ const maxSegments = 32
 func ParseSet(argument string) (Edit, error) {
 	name, text, found := strings.Cut(argument, "=")
 	if !found {
-		return Edit{}, errors.New("--set: want PATH=VALUE, such as call.method=PUT")
+		return Edit{}, errors.New("want PATH=VALUE, such as call.method=PUT")
 	}
 	path, err := parsePath(name)
 	if err != nil {
-		return Edit{}, fmt.Errorf("--set: %w", err)
+		return Edit{}, err
 	}
 	if !utf8.ValidString(text) {
-		return Edit{}, fmt.Errorf("--set %s: the value is not UTF-8", strictjson.Printable(name))
+		return Edit{}, errors.New("the value is not UTF-8")
 	}
 	return Edit{flag: "--set " + strictjson.Printable(name), order: orderSet, path: path, apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.Set(content, path, text)
@@ -120,9 +121,9 @@ func ParseHeader(argument string) (Edit, error) {
 	value = strings.Trim(value, " \t")
 	switch {
 	case !found || !httpguts.ValidHeaderFieldName(name):
-		return Edit{}, errors.New(`--set-header: want "Name: value"`)
+		return Edit{}, errors.New(`want "Name: value"`)
 	case !utf8.ValidString(value) || !httpguts.ValidHeaderFieldValue(value):
-		return Edit{}, fmt.Errorf("--set-header %s: the value is not UTF-8, or has a line break or another control character", strictjson.Printable(name))
+		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
 	}
 	return Edit{flag: "--set-header " + strictjson.Printable(name), order: orderHeader, apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.SetHeader(content, name, value)
@@ -133,9 +134,9 @@ func ParseHeader(argument string) (Edit, error) {
 // case. It is not an error if there are none.
 func ParseDeleteHeader(argument string) (Edit, error) {
 	if !httpguts.ValidHeaderFieldName(argument) {
-		return Edit{}, errors.New("--delete-header: want the name of a header")
+		return Edit{}, errors.New("want the name of a header")
 	}
-	return Edit{flag: "--delete-header " + strictjson.Printable(argument), order: orderHeader, apply: func(_ context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--delete-header " + strictjson.Printable(argument), order: orderDelete, apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.RemoveHeader(content, argument)
 	}}, nil
 }

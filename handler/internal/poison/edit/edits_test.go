@@ -187,7 +187,7 @@ func TestMarkerCanBeSet(t *testing.T) {
 	}
 }
 
-// TestFlagsRefuse checks that the error of an invalid argument names the flag and quotes no value.
+// TestFlagsRefuse checks that the error of an invalid argument quotes no value.
 func TestFlagsRefuse(t *testing.T) {
 	const secret = "hunter2"
 	tests := map[string]struct{ flag, argument string }{
@@ -223,8 +223,8 @@ func TestFlagsRefuse(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if !strings.HasPrefix(err.Error(), test.flag) || strings.Contains(err.Error(), secret) {
-				t.Errorf("%q: want %s, and no value", err, test.flag)
+			if strings.Contains(err.Error(), secret) {
+				t.Errorf("%q quotes the value", err)
 			}
 		})
 	}

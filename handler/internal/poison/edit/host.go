@@ -33,7 +33,7 @@ func ParseReplaceHost(argument string) (Edit, error) {
 		found = found && (change.scheme == "http" || change.scheme == "https")
 	}
 	if !found || !isAuthority(from) || !isAuthority(to) {
-		return Edit{}, errors.New("--replace-host: want OLD=NEW, such as old.example=https://new.example:8443")
+		return Edit{}, errors.New("want OLD=NEW, such as old.example=https://new.example:8443")
 	}
 	change.old, change.replacement = splitAuthority(from), splitAuthority(to)
 	return Edit{flag: "--replace-host", order: orderHost, apply: func(_ context.Context, content []byte) ([]byte, error) {

@@ -34,14 +34,14 @@ func ParseJQ(expression string) (Edit, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
 		// The error does not quote the token: it may be a secret.
-		return Edit{}, fmt.Errorf("--jq: not a jq expression: error at byte %d", syntax.Offset)
+		return Edit{}, fmt.Errorf("not a jq expression: error at byte %d", syntax.Offset)
 	}
 	if err != nil {
-		return Edit{}, errors.New("--jq: not a jq expression")
+		return Edit{}, errors.New("not a jq expression")
 	}
 	code, err := gojq.Compile(query)
 	if err != nil {
-		return Edit{}, fmt.Errorf("--jq: %s", withoutValues(err))
+		return Edit{}, errors.New(withoutValues(err))
 	}
 	return Edit{flag: "--jq", order: orderJQ, apply: func(ctx context.Context, content []byte) ([]byte, error) {
 		return applyJQ(ctx, code, content)
