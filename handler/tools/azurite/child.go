@@ -1,7 +1,6 @@
 package azurite
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -43,22 +42,20 @@ func (c *child) run(started chan<- error) {
 	close(c.ended)
 }
 
-// stop asks the process to end and waits for the end. It kills a process that takes longer than the grace.
-func (c *child) stop(grace time.Duration) error {
-	err := c.cmd.Process.Signal(stopSignal)
-	if err == nil || errors.Is(err, os.ErrProcessDone) {
+// stop interrupts the process and waits for its end. It kills a process that takes longer than the grace or, as on
+// Windows, that cannot be interrupted: then Azurite loses the data of the last seconds.
+func (c *child) stop(grace time.Duration) (err error) {
+	if c.cmd.Process.Signal(os.Interrupt) == nil {
 		timer := time.NewTimer(grace)
 		defer timer.Stop()
 		select {
 		case <-c.ended:
 			return nil
 		case <-timer.C:
-			err = fmt.Errorf("still running after %s", grace)
+			err = fmt.Errorf("killed it: still running after %s", grace)
 		}
 	}
-	if killErr := c.cmd.Process.Kill(); killErr != nil && !errors.Is(killErr, os.ErrProcessDone) {
-		return errors.Join(err, killErr)
-	}
+	_ = c.cmd.Process.Kill() // it may have ended
 	<-c.ended
-	return fmt.Errorf("killed it: %w", err)
+	return err
 }

@@ -1,13 +1,7 @@
-//go:build !unix
+//go:build !linux
 
 package azurite
 
-import (
-	"os"
-	"syscall"
-)
-
-// stopSignal is the only signal that every system can send. Azurite then loses the data of the last seconds.
-var stopSignal = os.Kill
+import "syscall"
 
 func childAttributes() *syscall.SysProcAttr { return nil }

@@ -40,7 +40,7 @@ func mustRun(t *testing.T, script string) *child {
 }
 
 func TestChildStop(t *testing.T) {
-	c := mustRun(t, `trap 'echo saved; exit 0' TERM; echo ready; while :; do sleep 0.05; done`)
+	c := mustRun(t, `trap 'echo saved; exit 0' INT; echo ready; while :; do sleep 0.05; done`)
 	if err := c.stop(patience); err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestChildStop(t *testing.T) {
 }
 
 func TestChildKilledAfterTheGrace(t *testing.T) {
-	c := mustRun(t, `trap '' TERM; echo ready; exec sleep 60`)
+	c := mustRun(t, `trap '' INT; echo ready; exec sleep 60`)
 	err := c.stop(50 * time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "killed it: still running after 50ms") {
 		t.Errorf("error %v, want it to say that it was killed", err)

@@ -91,8 +91,7 @@ func testPutDelayWithinTTL(a *account) {
 		{Text: "x", Delay: 6 * time.Second, TTL: 5 * time.Second},
 		{Text: "x", TTL: -time.Second},
 	} {
-		_, err := a.Put(a.t.Context(), name, item)
-		a.mustBe(queue.ErrRefused, err, fmt.Sprintf("put with delay %s, time-to-live %s", item.Delay, item.TTL))
+		a.mustBe(queue.ErrRefused, errorOf(a.Put(a.t.Context(), name, item)), fmt.Sprintf("put with delay %s, time-to-live %s", item.Delay, item.TTL))
 	}
 	a.put(name, queue.Item{Text: "x", Delay: 5 * time.Second, TTL: 6 * time.Second})
 	a.put(name, queue.Item{Text: "x", Delay: queue.MaxDelay}) // never expires
@@ -122,10 +121,8 @@ func testTextKept(a *account) {
 // mustRefuse checks that neither Put nor Update accepts the text.
 func (a *account) mustRefuse(name string, msg queue.Message, text string) {
 	a.t.Helper()
-	_, err := a.Put(a.t.Context(), name, queue.Item{Text: text})
-	a.mustBe(queue.ErrRefused, err, fmt.Sprintf("put of %.20q", text))
-	_, err = a.Update(a.t.Context(), name, msg.ID, msg.PopReceipt, text, 0)
-	a.mustBe(queue.ErrRefused, err, fmt.Sprintf("update to %.20q", text))
+	a.mustBe(queue.ErrRefused, errorOf(a.Put(a.t.Context(), name, queue.Item{Text: text})), fmt.Sprintf("put of %.20q", text))
+	a.mustBe(queue.ErrRefused, errorOf(a.Update(a.t.Context(), name, msg.ID, msg.PopReceipt, text, 0)), fmt.Sprintf("update to %.20q", text))
 }
 
 func testTextLimit(a *account) {
@@ -154,16 +151,12 @@ func testTextBeyondXML(a *account) {
 func testTextNotInErrors(a *account) {
 	const canary = "canary-in-the-text"
 	name := a.create("canary")
-	put := func(name, text string) error {
-		_, err := a.Put(a.t.Context(), name, queue.Item{Text: text})
-		return err
-	}
-	_, stale := a.Update(a.t.Context(), name, unknownID, unknownReceipt, canary, 0)
+	put := func(name, text string) error { return errorOf(a.Put(a.t.Context(), name, queue.Item{Text: text})) }
 	for what, err := range map[string]error{
 		"missing queue": put(a.prefix+"nowhere", canary),
 		"too large":     put(name, canary+strings.Repeat("x", queue.MaxTextBytes)),
 		"beyond XML":    put(name, canary+"\x01"),
-		"stale":         stale,
+		"stale":         errorOf(a.Update(a.t.Context(), name, unknownID, unknownReceipt, canary, 0)),
 	} {
 		if err == nil || strings.Contains(err.Error(), canary) || strings.Contains(err.Error(), "\n") {
 			a.t.Errorf("%s: error %q, want one line without the text", what, err)

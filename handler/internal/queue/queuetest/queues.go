@@ -63,10 +63,7 @@ func testContextEnded(a *account) {
 	name := a.create("cancelled")
 	operations := a.operations()
 	operations["create"] = a.Create
-	operations["list"] = func(ctx context.Context, name string) error {
-		_, err := a.Names(ctx, name)
-		return err
-	}
+	operations["list"] = func(ctx context.Context, name string) error { return errorOf(a.Names(ctx, name)) }
 	ctx, cancel := context.WithCancel(a.t.Context())
 	cancel()
 	for op, do := range operations {

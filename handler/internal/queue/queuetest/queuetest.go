@@ -191,8 +191,7 @@ func (a *account) mustShowNothing(name string) {
 func (a *account) mustBeStale(name, id, receipt string) {
 	a.t.Helper()
 	a.mustBe(queue.ErrStale, a.Delete(a.t.Context(), name, id, receipt), "delete of "+id+" with receipt "+receipt)
-	_, err := a.Update(a.t.Context(), name, id, receipt, "stale", 0)
-	a.mustBe(queue.ErrStale, err, "update of "+id+" with receipt "+receipt)
+	a.mustBe(queue.ErrStale, errorOf(a.Update(a.t.Context(), name, id, receipt, "stale", 0)), "update of "+id+" with receipt "+receipt)
 }
 
 // eventually waits until the condition holds.
@@ -217,28 +216,16 @@ type operation func(ctx context.Context, name string) error
 // operations returns the operations on a queue that must exist.
 func (a *account) operations() map[string]operation {
 	return map[string]operation{
-		"put": func(ctx context.Context, name string) error {
-			_, err := a.Put(ctx, name, queue.Item{Text: "x"})
-			return err
-		},
+		"put": func(ctx context.Context, name string) error { return errorOf(a.Put(ctx, name, queue.Item{Text: "x"})) },
 		"update": func(ctx context.Context, name string) error {
-			_, err := a.Update(ctx, name, unknownID, unknownReceipt, "x", 0)
-			return err
+			return errorOf(a.Update(ctx, name, unknownID, unknownReceipt, "x", 0))
 		},
-		"delete": func(ctx context.Context, name string) error {
-			return a.Delete(ctx, name, unknownID, unknownReceipt)
-		},
-		"receive": func(ctx context.Context, name string) error {
-			_, err := a.Receive(ctx, name, 1, hour)
-			return err
-		},
-		"peek": func(ctx context.Context, name string) error {
-			_, err := a.Peek(ctx, name, 1)
-			return err
-		},
-		"count": func(ctx context.Context, name string) error {
-			_, err := a.Count(ctx, name)
-			return err
-		},
+		"delete":  func(ctx context.Context, name string) error { return a.Delete(ctx, name, unknownID, unknownReceipt) },
+		"receive": func(ctx context.Context, name string) error { return errorOf(a.Receive(ctx, name, 1, hour)) },
+		"peek":    func(ctx context.Context, name string) error { return errorOf(a.Peek(ctx, name, 1)) },
+		"count":   func(ctx context.Context, name string) error { return errorOf(a.Count(ctx, name)) },
 	}
 }
+
+// errorOf returns the error of a method's results.
+func errorOf(_ any, err error) error { return err }

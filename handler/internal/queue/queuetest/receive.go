@@ -3,6 +3,7 @@ package queuetest
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"asynccaller/handler/internal/queue"
@@ -40,10 +41,8 @@ func testReceiveLimit(a *account) {
 		a.put(name, queue.Item{Text: fmt.Sprint(i)})
 	}
 	for _, limit := range []int{-1, 0, queue.MaxBatch + 1, 1 << 40} {
-		_, err := a.Receive(a.t.Context(), name, limit, hour)
-		a.mustBe(queue.ErrRefused, err, fmt.Sprintf("receive of %d", limit))
-		_, err = a.Peek(a.t.Context(), name, limit)
-		a.mustBe(queue.ErrRefused, err, fmt.Sprintf("peek of %d", limit))
+		a.mustBe(queue.ErrRefused, errorOf(a.Receive(a.t.Context(), name, limit, hour)), fmt.Sprintf("receive of %d", limit))
+		a.mustBe(queue.ErrRefused, errorOf(a.Peek(a.t.Context(), name, limit)), fmt.Sprintf("peek of %d", limit))
 	}
 	seen := make(map[string]bool)
 	for _, limit := range []int{1, 2, queue.MaxBatch} {
@@ -72,8 +71,7 @@ func testLeaseBounds(a *account) {
 	name := a.create("lease")
 	a.put(name, queue.Item{Text: "x"})
 	for _, lease := range []time.Duration{-time.Second, 0, longestLease + time.Second, 1<<63 - 1} {
-		_, err := a.Receive(a.t.Context(), name, 1, lease)
-		a.mustBe(queue.ErrRefused, err, fmt.Sprintf("lease of %s", lease))
+		a.mustBe(queue.ErrRefused, errorOf(a.Receive(a.t.Context(), name, 1, lease)), fmt.Sprintf("lease of %s", lease))
 	}
 	msg := a.receive(name, longestLease)
 	if msg.DequeueCount != 1 {
@@ -96,11 +94,9 @@ func testReceiveConcurrently(a *account) {
 	for range total {
 		a.put(name, queue.Item{Text: "x"})
 	}
-	var (
-		mu   sync.Mutex
-		seen = make(map[string]int)
-		wg   sync.WaitGroup
-	)
+	var wg sync.WaitGroup
+	var received atomic.Int64
+	var seen sync.Map
 	for range receivers {
 		wg.Go(func() {
 			for {
@@ -111,22 +107,18 @@ func testReceiveConcurrently(a *account) {
 				if len(messages) == 0 {
 					return
 				}
-				mu.Lock()
 				for _, m := range messages {
-					seen[m.ID]++
+					received.Add(1)
+					if _, again := seen.LoadOrStore(m.ID, true); again {
+						a.t.Errorf("message %s was received twice", m.ID)
+					}
 				}
-				mu.Unlock()
 			}
 		})
 	}
 	wg.Wait()
-	for id, times := range seen {
-		if times != 1 {
-			a.t.Errorf("message %s was received %d times", id, times)
-		}
-	}
-	if len(seen) != total {
-		a.t.Errorf("%d messages were received, want %d", len(seen), total)
+	if received.Load() != total {
+		a.t.Errorf("%d messages were received, want %d", received.Load(), total)
 	}
 }
 
