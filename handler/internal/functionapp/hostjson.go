@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -50,11 +49,8 @@ type hostJSON struct {
 func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%s: %w: start in the app folder (`make build` stages it as dist) or set FUNCTIONS_APP_ROOT_PATH", path, fs.ErrNotExist)
-	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set FUNCTIONS_APP_ROOT_PATH", err)
 	}
 	var root map[string]any
 	if err := decodeRelaxed(data, &root); err != nil {

@@ -96,7 +96,7 @@ func TestLoadWithoutHostJSON(t *testing.T) {
 		files files
 		want  []string
 	}{
-		"missing":     {app(files{"host.json": ""}), []string{"host.json", "not exist", "FUNCTIONS_APP_ROOT_PATH"}},
+		"missing":     {app(files{"host.json": ""}), []string{"host.json", "FUNCTIONS_APP_ROOT_PATH"}},
 		"not_json":    {app(files{"host.json": `{"version":}`}), []string{"host.json: not JSON"}},
 		"empty":       {app(files{"host.json": " "}), []string{"host.json: not JSON"}},
 		"second_text": {app(files{"host.json": validHost + `{}`}), []string{"host.json: not JSON", "after the end"}},

@@ -41,7 +41,7 @@ func BenchmarkReadMessage(b *testing.B) {
 				b.ReportAllocs()
 				b.SetBytes(int64(len(body)))
 				for b.Loop() {
-					if err := readMessage(new(delivery.Message), body, "message"); err != nil {
+					if err := readMessage(new(delivery.Message), bytes.NewReader(body), "message"); err != nil {
 						b.Fatal(err)
 					}
 				}

@@ -63,7 +63,7 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: r.Header.Get(invocationHeader)}
 		i := invocation{w, r, messageKept, func() *zerolog.Event { return log.Error().EmbedObject(&m) }}
-		i.serve(func(body []byte) (answer, error) {
+		i.serve(func(body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
@@ -91,10 +91,10 @@ type invocation struct {
 	logError func() *zerolog.Event
 }
 
-// serve checks and reads the invocation, and answers as work says. An error of work means that the host does not
-// send a body like this. A panic makes one invocation fail, not the handler; the host moves a message that always
-// panics to the poison queue.
-func (i invocation) serve(work func(body []byte) (answer, error)) {
+// serve checks the invocation, and answers as work says. An error of work means that the host does not send a body
+// like this. A panic makes one invocation fail, not the handler; the host moves a message that always panics to the
+// poison queue.
+func (i invocation) serve(work func(body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			i.logError().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + i.onFailure)
@@ -105,20 +105,16 @@ func (i invocation) serve(work func(body []byte) (answer, error)) {
 		i.refuse(http.StatusForbidden, err)
 		return
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(i.w, i.r.Body, maxInvocationBytes))
-	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
-		i.refuse(http.StatusRequestEntityTooLarge, fmt.Errorf("read the invocation: %w", err))
-		return
-	}
-	var done answer
+	done, err := work(http.MaxBytesReader(i.w, i.r.Body, maxInvocationBytes))
 	if err == nil {
-		done, err = work(body)
-	}
-	if err != nil {
-		i.refuse(http.StatusBadRequest, fmt.Errorf("read the invocation: %w", err))
+		done.write(i.w)
 		return
 	}
-	done.write(i.w)
+	code := http.StatusBadRequest
+	if _, tooLarge := errors.AsType[*http.MaxBytesError](err); tooLarge {
+		code = http.StatusRequestEntityTooLarge
+	}
+	i.refuse(code, fmt.Errorf("read the invocation: %w", err))
 }
 
 // refuse answers a request that the host does not send. The host decides what happens next.

@@ -65,7 +65,7 @@ func FuzzReadMessage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte, binding string) {
 		want, id, ok := reference(body, binding)
 		var got delivery.Message
-		err := readMessage(&got, body, binding)
+		err := readMessage(&got, bytes.NewReader(body), binding)
 		switch {
 		case err != nil && ok && jsontext.Value(body).IsValid():
 			t.Fatalf("refused: %v", err)

@@ -3,6 +3,7 @@ package ingress
 import (
 	"cmp"
 	"context"
+	"io"
 	"net/http"
 	"sync"
 	"time"
@@ -30,7 +31,10 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
 		log := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name).Logger()
-		invocation{w, r, runMissed, log.Error}.serve(func([]byte) (answer, error) {
+		invocation{w, r, runMissed, log.Error}.serve(func(body io.Reader) (answer, error) {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return answer{}, err
+			}
 			if !running.TryLock() {
 				// This is no failure: the work is in progress.
 				log.Warn().Msg("task not started: a run is in progress")

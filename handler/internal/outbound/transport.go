@@ -6,7 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"strings"
+	"net/url"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -95,20 +95,18 @@ func describeRedirect(request *http.Request, err error) error {
 // the address when it connects; if a proxy makes the connection, judge checks the addresses too.
 func (t *guardedTransport) judge(request *http.Request) error {
 	if request.Host != request.URL.Host { // the envelope's own Host header, by which a server may choose the site
-		if v := t.rules.Denied(withoutPort(request.Host)); v.Verdict == guard.Refused {
+		host := (&url.URL{Host: request.Host}).Hostname()
+		if v := t.rules.Denied(host); v.Verdict == guard.Refused {
 			return &refusedError{v.Detail}
 		}
 	}
 	host := request.URL.Hostname()
 	v := t.rules.Judge(host, netip.Addr{})
-	switch v.Verdict {
-	case guard.Refused:
+	switch {
+	case v.Verdict == guard.Refused:
 		return &refusedError{v.Detail}
-	case guard.AddressDecides:
-		if t.proxied {
-			return t.judgeAddresses(request.Context(), host)
-		}
-	case guard.Allowed:
+	case v.Verdict == guard.AddressDecides && t.proxied:
+		return t.judgeAddresses(request.Context(), host)
 	}
 	return nil
 }
@@ -122,9 +120,16 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 		return err
 	}
 	for _, addr := range addrs {
-		if v := t.rules.Judge(host, addr); v.Verdict != guard.Allowed {
-			return &refusedError{v.Detail}
+		if err := t.judgeAddress(host, addr); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+func (t *guardedTransport) judgeAddress(host string, addr netip.Addr) error {
+	if v := t.rules.Judge(host, addr); v.Verdict != guard.Allowed {
+		return &refusedError{v.Detail}
 	}
 	return nil
 }
@@ -143,14 +148,13 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	dialer := t.dialer
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
-		if err != nil {
-			return err
+		if err == nil {
+			err = t.judgeAddress(host, target.Addr())
 		}
-		if v := t.rules.Judge(host, target.Addr()); v.Verdict != guard.Allowed {
-			return &refusedError{v.Detail}
+		if err == nil {
+			tried.Store(true)
 		}
-		tried.Store(true)
-		return nil
+		return err
 	}
 	connection, err := dialer.DialContext(ctx, network, address)
 	if is[*refusedError](err) && tried.Load() {
@@ -158,11 +162,4 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no allowed address can be reached")}
 	}
 	return connection, err
-}
-
-func withoutPort(hostport string) string {
-	if host, _, err := net.SplitHostPort(hostport); err == nil {
-		return host
-	}
-	return strings.Trim(hostport, "[]")
 }

@@ -90,13 +90,7 @@ func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Me
 		return queue.Message{}, err
 	}
 	m := resp.Messages[0]
-	return queue.Message{
-		ID:            value(m.MessageID),
-		PopReceipt:    value(m.PopReceipt),
-		InsertedAt:    value(m.InsertionTime).UTC(),
-		ExpiresAt:     value(m.ExpirationTime).UTC(),
-		NextVisibleAt: value(m.TimeNextVisible).UTC(),
-	}, nil
+	return message(m.MessageID, m.PopReceipt, nil, nil, m.InsertionTime, m.ExpirationTime, m.TimeNextVisible), nil
 }
 
 // Update implements [queue.Store].
@@ -124,15 +118,7 @@ func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.
 	err = s.do("receive from", name, func(q *azqueue.QueueClient) error {
 		resp, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: &count, VisibilityTimeout: &seconds})
 		for _, m := range resp.Messages {
-			messages = append(messages, queue.Message{
-				ID:            value(m.MessageID),
-				PopReceipt:    value(m.PopReceipt),
-				Text:          value(m.MessageText),
-				DequeueCount:  value(m.DequeueCount),
-				InsertedAt:    value(m.InsertionTime).UTC(),
-				ExpiresAt:     value(m.ExpirationTime).UTC(),
-				NextVisibleAt: value(m.TimeNextVisible).UTC(),
-			})
+			messages = append(messages, message(m.MessageID, m.PopReceipt, m.MessageText, m.DequeueCount, m.InsertionTime, m.ExpirationTime, m.TimeNextVisible))
 		}
 		return err
 	})
@@ -145,13 +131,7 @@ func (s *Store) Peek(ctx context.Context, name string, limit int) (messages []qu
 	err = s.do("peek at", name, func(q *azqueue.QueueClient) error {
 		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: &count})
 		for _, m := range resp.Messages {
-			messages = append(messages, queue.Message{
-				ID:           value(m.MessageID),
-				Text:         value(m.MessageText),
-				DequeueCount: value(m.DequeueCount),
-				InsertedAt:   value(m.InsertionTime).UTC(),
-				ExpiresAt:    value(m.ExpirationTime).UTC(),
-			})
+			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount, m.InsertionTime, m.ExpirationTime, nil))
 		}
 		return err
 	})
@@ -195,6 +175,19 @@ func wholeSeconds(d time.Duration) int32 { return saturate(math.Ceil(d.Seconds()
 
 // saturate converts a number. The service refuses one that is far too large, which must not wrap around.
 func saturate(n float64) int32 { return int32(min(max(n, 0), math.MaxInt32)) }
+
+// message returns a message of the service's answer; nil is a member that the operation does not return.
+func message(id, receipt, text *string, count *int64, inserted, expires, nextVisible *time.Time) queue.Message {
+	return queue.Message{
+		ID:            value(id),
+		PopReceipt:    value(receipt),
+		Text:          value(text),
+		DequeueCount:  value(count),
+		InsertedAt:    value(inserted).UTC(),
+		ExpiresAt:     value(expires).UTC(),
+		NextVisibleAt: value(nextVisible).UTC(),
+	}
+}
 
 func value[T any](p *T) T {
 	if p == nil {

@@ -67,19 +67,14 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// clientOptions returns the SDK's options. They turn off the SDK's retries: settling retries within the time that is
-// left, and two layers of retries multiply.
-func clientOptions(transport policy.Transporter) *azqueue.ClientOptions {
-	return &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
+func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
+	options := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+		// Settling retries within the time that is left, and two layers of retries multiply.
 		Retry:     policy.RetryOptions{MaxRetries: -1},
 		Telemetry: policy.TelemetryOptions{ApplicationID: applicationID},
 		Transport: transport,
 	}}
-}
-
-// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
-func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
-	options := clientOptions(transport)
 	switch {
 	case conn.AccountKey != "":
 		key, err := azqueue.NewSharedKeyCredential(conn.AccountName, string(conn.AccountKey))
