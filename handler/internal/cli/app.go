@@ -34,7 +34,7 @@ func readApp(env Env, folder string) (app, error) {
 	policies, policiesErr := config.LoadPolicies(folder)
 	settings, settingsErr := config.Load(environ, policies)
 	host, hostErr := functionapp.LoadHost(folder, environ)
-	a := app{env: env, rules: settings.Rules(policies), targets: settings.Targets, encoding: queue.Base64}
+	a := app{env: env, rules: settings.Rules, targets: settings.Targets, encoding: queue.Base64}
 	switch {
 	case hostErr == nil:
 		a.encoding = host.Queues.MessageEncoding

@@ -109,7 +109,7 @@ func runServe(ctx context.Context, env Env) error {
 
 	queues := c.app.Host.Queues
 	deliverer := &delivery.Deliverer{
-		Rules:    c.settings.Rules(c.policies),
+		Rules:    c.settings.Rules,
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
 		Log:      log,
@@ -140,7 +140,7 @@ func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingres
 		Store: store,
 		Rules: edit.Rules{
 			Encoding: c.app.Host.Queues.MessageEncoding,
-			Decision: c.settings.Rules(c.policies),
+			Decision: c.settings.Rules,
 			Targets:  c.settings.Targets,
 		},
 	}

@@ -22,234 +22,183 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// Prefix is what the names of all our settings begin with.
+// Prefix is the beginning of the name of each setting.
 const Prefix = "ASYNC_CALLER_"
-
-// retrySetting names a policy, which may be one of the operator's own.
-const retrySetting = Prefix + "RETRY"
-
-// proxySetting may hold a password, so its value is never shown.
-const proxySetting = Prefix + "PROXY"
 
 // none is the value of a setting that is not set.
 const none = "none"
 
-// Settings is what the operator decided.
+// Settings are the operator's settings.
 type Settings struct {
-	// CallTimeout is how long one call may last.
+	// CallTimeout is the longest duration of a call.
 	CallTimeout time.Duration
-	// Expiration is how long an envelope without a deadline is tried.
-	Expiration time.Duration
-	// Retry is the policy of envelopes that ask for none.
-	Retry retry.Policy
-	// RetryStatuses are the answers that are tried again.
-	RetryStatuses decision.Statuses
-	// RetryLimits is how much an envelope may ask for.
-	RetryLimits retry.Limits
-	GiveUp      envelope.GiveUp
-	LogLevel    zerolog.Level
-	// Proxy is the way that calls take.
+	// Rules are the rules for messages.
+	Rules      decision.Rules
+	LogLevel   zerolog.Level
 	Proxy      outbound.Proxy
 	Reschedule settle.RescheduleMode
-	// Targets are what may be called.
+	// Targets are the rules that say which targets may be called.
 	Targets guard.Rules
 }
 
-// Setting describes one setting for a person.
+// Setting describes one setting.
 type Setting struct {
 	Name, Default, Meaning string
 }
 
+// setting is a setting and the function that parses its value into a field.
 type setting struct {
 	Setting
-	set func(*Settings, string) error
+	set func(value string) error
 }
 
-func settings() []setting {
+// proxySetting may contain a password, so its value is never shown.
+const proxySetting = Prefix + "PROXY"
+
+// table returns the settings by name. Their values go to s.
+func table(s *Settings) []setting {
+	const week, decade = 7 * 24 * time.Hour, 10 * 365 * 24 * time.Hour
+	r := &s.Rules
 	return []setting{
-		{Setting{Prefix + "CALL_TIMEOUT", "120s", "how long one call may last; an envelope may ask for less"}, (*Settings).setCallTimeout},
-		{Setting{Prefix + "EXPIRATION", "168h", "how long an envelope without a deadline is tried"}, (*Settings).setExpiration},
-		{Setting{Prefix + "GIVE_UP", "dead-letter", "what happens to an envelope without a callback that is given up: dead-letter, drop or fault"}, (*Settings).setGiveUp},
-		{Setting{Prefix + "LOG_LEVEL", "info", "what is logged: debug, info, warn or error"}, (*Settings).setLogLevel},
-		{Setting{proxySetting, none, "proxy for the calls: an http, https or socks5 URL; HTTP_PROXY and the like are ignored"}, (*Settings).setProxy},
-		{Setting{Prefix + "RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place"}, (*Settings).setReschedule},
-		{Setting{retrySetting, "exponential", "retry policy of envelopes that ask for none: a built-in one, or one of retry.json"}, nil},
-		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "how many calls an envelope may ask for; 0 for no limit"}, (*Settings).setRetryMaxAttempts},
-		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "the longest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMaxDelay},
-		{Setting{Prefix + "RETRY_MIN_DELAY", "0s", "the shortest wait between attempts that an envelope may ask for"}, (*Settings).setRetryMinDelay},
-		{Setting{Prefix + "RETRY_STATUSES", decision.DefaultStatuses, "answers that are tried again: statuses and ranges, ! takes out"}, (*Settings).setRetryStatuses},
-		{Setting{guard.AllowSetting, "*", "targets allowed: networks, addresses, names, *.suffix; * is all but loopback and the like"}, (*Settings).setTargetsAllow},
-		{Setting{guard.DenySetting, none, "targets refused, whatever is allowed: networks, addresses, names, *.suffix"}, (*Settings).setTargetsDeny},
+		{Setting{Prefix + "CALL_TIMEOUT", "120s", "longest duration of a call; an envelope may ask for less"},
+			into(&s.CallTimeout, duration(time.Second, 24*time.Hour))},
+		{Setting{Prefix + "EXPIRATION", "168h", "how long an envelope without a deadline is tried"},
+			into(&r.Expiration, duration(time.Second, decade))},
+		{Setting{Prefix + "GIVE_UP", "dead-letter", "what giving up means for an envelope without a callback: dead-letter, drop or fault"},
+			into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault))},
+		{Setting{Prefix + "LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error"},
+			into(&s.LogLevel, logLevel)},
+		{Setting{proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored"},
+			into(&s.Proxy, unlessNone(outbound.ParseProxy))},
+		{Setting{Prefix + "RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place"},
+			into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate))},
+		{Setting{Prefix + "RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json"},
+			into(&r.Retry, r.Policies.Named)},
+		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit"},
+			into(&r.Limits.MaxAttempts, count)},
+		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for"},
+			into(&r.Limits.MaxDelay, duration(time.Second, decade))},
+		{Setting{Prefix + "RETRY_MIN_DELAY", "0s", "shortest wait between attempts that an envelope may ask for"},
+			into(&r.Limits.MinDelay, duration(0, week))},
+		{Setting{Prefix + "RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes"},
+			into(&r.Statuses, decision.ParseStatuses)},
+		{Setting{guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like"},
+			into(&s.Targets.Allow, guard.ParseAllow)},
+		{Setting{guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix"},
+			into(&s.Targets.Deny, unlessNone(guard.ParseDeny))},
 	}
 }
 
 // Table lists the settings that [Load] knows, by name.
 func Table() []Setting {
-	var table []Setting
-	for _, s := range settings() {
-		table = append(table, s.Setting)
+	var all []Setting
+	for _, s := range table(&Settings{}) {
+		all = append(all, s.Setting)
 	}
-	return table
+	return all
 }
 
-// Load reads the settings from an environment as os.Environ gives it; own are the operator's own retry
-// policies, which a setting may name. The error joins every problem,
-// each naming the setting and what is wanted; names with our prefix that are no setting are among them.
+// Load reads the settings from an environment in the form of os.Environ. The retry policies are the operator's own,
+// which a setting may name. The error joins all problems; each names the setting and the values that it accepts. An
+// unknown name with our prefix is a problem.
 func Load(environ []string, own retry.Policies) (Settings, error) {
+	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: queue.MaxDelay}}
+	known := table(&loaded)
+	var names []string
+	for _, s := range known {
+		names = append(names, s.Name)
+	}
 	values := map[string]string{}
 	var problems []error
-	known := settings()
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if !strings.HasPrefix(strings.ToUpper(name), Prefix) {
-			continue
-		}
-		if !slices.ContainsFunc(known, func(s setting) bool { return s.Name == name }) {
-			problems = append(problems, fmt.Errorf("%s: no such setting: there are %s", name, strings.Join(names(known), ", ")))
+		if strings.HasPrefix(strings.ToUpper(name), Prefix) && !slices.Contains(names, name) {
+			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s", name, strings.Join(names, ", ")))
 		}
 		values[name] = strings.TrimSpace(value)
 	}
-	var loaded Settings
 	for _, s := range known {
 		value := cmp.Or(values[s.Name], s.Default)
-		if s.Name == retrySetting {
-			s.set = func(into *Settings, value string) (err error) {
-				into.Retry, err = own.Named(value)
-				return err
-			}
-		}
-		if err := s.set(&loaded, value); err != nil {
+		if err := s.set(value); err != nil {
 			if s.Name == proxySetting {
 				value = "***"
 			}
 			problems = append(problems, fmt.Errorf("%s: %q: %w", s.Name, value, err))
 		}
 	}
-	if err := loaded.RetryLimits.Check(); err != nil {
+	if err := loaded.Rules.Limits.Check(); err != nil {
 		problems = append(problems, fmt.Errorf("%sRETRY_MIN_DELAY, %sRETRY_MAX_DELAY: %w", Prefix, Prefix, err))
 	}
 	return loaded, errors.Join(problems...)
 }
 
-func names(list []setting) []string {
-	var names []string
-	for _, s := range list {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
-// Rules are the rules for messages that the settings make, with the operator's own retry policies.
-func (s Settings) Rules(own retry.Policies) decision.Rules {
-	return decision.Rules{
-		Expiration: s.Expiration,
-		GiveUp:     s.GiveUp,
-		Retry:      s.Retry,
-		Policies:   own,
-		Limits:     s.RetryLimits,
-		Statuses:   s.RetryStatuses,
-		MaxDelay:   queue.MaxDelay,
-	}
-}
-
-// CheckTimeouts makes sure that the host does not end an invocation before it can be settled: the call
-// and then the settle write must fit into host.json's functionTimeout.
+// CheckTimeouts reports a functionTimeout in host.json that is too short: the host would end an invocation before the
+// call and then the settle write are done.
 func (s Settings) CheckTimeouts(host functionapp.Host) error {
 	needed := s.CallTimeout + settle.Timeout
 	if host.FunctionTimeout < 0 || host.FunctionTimeout > needed {
 		return nil
 	}
-	return fmt.Errorf("host.json: functionTimeout is %v: set it above %v, which is the call's time (%sCALL_TIMEOUT, %v) and %v to settle; at functionTimeout the host kills the handler and every call in it",
+	return fmt.Errorf("host.json: functionTimeout is %v: set it above %v, the sum of %sCALL_TIMEOUT, %v, and %v to settle; "+
+		"at functionTimeout the host kills the handler and all its calls",
 		host.FunctionTimeout, needed, Prefix, s.CallTimeout, settle.Timeout)
 }
 
-func (s *Settings) setCallTimeout(value string) (err error) {
-	s.CallTimeout, err = duration(value, time.Second, 24*time.Hour)
-	return err
-}
-
-func (s *Settings) setExpiration(value string) (err error) {
-	s.Expiration, err = duration(value, time.Second, 10*365*24*time.Hour)
-	return err
-}
-
-func duration(value string, shortest, longest time.Duration) (time.Duration, error) {
-	d, err := time.ParseDuration(value)
-	if err != nil || d < shortest || d > longest {
-		return 0, fmt.Errorf("give a duration such as 90s or 6h, from %v to %v", shortest, longest)
-	}
-	return d, nil
-}
-
-func (s *Settings) setGiveUp(value string) error {
-	giveUp, ok := envelope.ParseGiveUp(value)
-	if !ok {
-		return errors.New("give dead-letter, drop or fault")
-	}
-	s.GiveUp = giveUp
-	return nil
-}
-
-func (s *Settings) setLogLevel(value string) error {
-	switch value {
-	case "debug", "info", "warn", "error":
-		level, err := zerolog.ParseLevel(value)
-		s.LogLevel = level
+// into returns a function that parses a value into a field. An invalid value does not change the field.
+func into[T any](field *T, parse func(string) (T, error)) func(string) error {
+	return func(value string) error {
+		parsed, err := parse(value)
+		if err == nil {
+			*field = parsed
+		}
 		return err
 	}
-	return errors.New("give debug, info, warn or error")
 }
 
-func (s *Settings) setReschedule(value string) error {
-	mode, ok := settle.ParseRescheduleMode(value)
-	if !ok {
-		return errors.New("give enqueue or update")
+func unlessNone[T any](parse func(string) (T, error)) func(string) (T, error) {
+	return func(value string) (unset T, err error) {
+		if value == none {
+			return unset, nil
+		}
+		return parse(value)
 	}
-	s.Reschedule = mode
-	return nil
 }
 
-func (s *Settings) setProxy(value string) (err error) {
-	if value == none {
-		return nil
+func duration(shortest, longest time.Duration) func(string) (time.Duration, error) {
+	return func(value string) (time.Duration, error) {
+		d, err := time.ParseDuration(value)
+		if err != nil || d < shortest || d > longest {
+			return 0, fmt.Errorf("give a duration such as 90s or 6h, from %v to %v", shortest, longest)
+		}
+		return d, nil
 	}
-	s.Proxy, err = outbound.ParseProxy(value)
-	return err
 }
 
-func (s *Settings) setTargetsAllow(value string) (err error) {
-	s.Targets.Allow, err = guard.ParseAllow(value)
-	return err
-}
-
-func (s *Settings) setTargetsDeny(value string) (err error) {
-	if value == none {
-		return nil
-	}
-	s.Targets.Deny, err = guard.ParseDeny(value)
-	return err
-}
-
-func (s *Settings) setRetryStatuses(value string) (err error) {
-	s.RetryStatuses, err = decision.ParseStatuses(value)
-	return err
-}
-
-func (s *Settings) setRetryMinDelay(value string) (err error) {
-	s.RetryLimits.MinDelay, err = duration(value, 0, 7*24*time.Hour)
-	return err
-}
-
-func (s *Settings) setRetryMaxDelay(value string) (err error) {
-	s.RetryLimits.MaxDelay, err = duration(value, time.Second, 10*365*24*time.Hour)
-	return err
-}
-
-func (s *Settings) setRetryMaxAttempts(value string) error {
+func count(value string) (int, error) {
 	n, err := strconv.Atoi(value)
 	if err != nil || n < 0 || n > 1_000_000 {
-		return errors.New("give a whole number from 0 to 1000000")
+		return 0, errors.New("give a whole number from 0 to 1000000")
 	}
-	s.RetryLimits.MaxAttempts = n
-	return nil
+	return n, nil
+}
+
+func oneOf[T ~string](allowed ...T) func(string) (T, error) {
+	return func(value string) (T, error) {
+		if slices.Contains(allowed, T(value)) {
+			return T(value), nil
+		}
+		names := string(allowed[0])
+		for _, name := range allowed[1 : len(allowed)-1] {
+			names += ", " + string(name)
+		}
+		return "", fmt.Errorf("give %s or %s", names, allowed[len(allowed)-1])
+	}
+}
+
+func logLevel(value string) (zerolog.Level, error) {
+	name, err := oneOf("debug", "info", "warn", "error")(value)
+	if err != nil {
+		return zerolog.NoLevel, err
+	}
+	return zerolog.ParseLevel(name)
 }

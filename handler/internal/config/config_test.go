@@ -30,9 +30,9 @@ type settings struct {
 }
 
 func flat(s config.Settings) settings {
-	_, first := s.Retry.Bounds(1)
-	_, last := s.Retry.Bounds(1000)
-	return settings{s.CallTimeout, s.Expiration, s.Retry.Name, first, last, s.GiveUp, s.LogLevel, s.Reschedule}
+	_, first := s.Rules.Retry.Bounds(1)
+	_, last := s.Rules.Retry.Bounds(1000)
+	return settings{s.CallTimeout, s.Rules.Expiration, s.Rules.Retry.Name, first, last, s.Rules.GiveUp, s.LogLevel, s.Reschedule}
 }
 
 // defaults are those of design.md, section 6.
@@ -91,7 +91,7 @@ func TestDefaultPolicyIsTheDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	for attempt := range 20 {
-		shortest, longest := loaded.Retry.Bounds(attempt)
+		shortest, longest := loaded.Rules.Retry.Bounds(attempt)
 		wantShortest, wantLongest := retry.Default().Bounds(attempt)
 		if shortest != wantShortest || longest != wantLongest {
 			t.Errorf("after attempt %d: %v to %v, want %v to %v", attempt, shortest, longest, wantShortest, wantLongest)

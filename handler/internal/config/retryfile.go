@@ -2,19 +2,19 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"asynccaller/handler/internal/retry"
 )
 
-// RetryFile is the name of the file in the app folder that holds the operator's own retry policies.
+// RetryFile is the name of the file in the app folder with the operator's own retry policies.
 const RetryFile = "retry.json"
 
-// LoadPolicies reads the operator's own retry policies from the app folder; without the file there are
-// none. The error joins every problem, each naming the policy and the parameter.
+// LoadPolicies reads the operator's own retry policies from the app folder. The file is optional. The error has one
+// line per problem; each names the file, the policy and the parameter.
 func LoadPolicies(dir string) (retry.Policies, error) {
 	content, err := os.ReadFile(filepath.Join(dir, RetryFile)) //nolint:gosec // the app folder is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,20 +25,8 @@ func LoadPolicies(dir string) (retry.Policies, error) {
 	}
 	policies, err := retry.ParsePolicies(content)
 	if err != nil {
-		return nil, inFile(err)
+		const file = RetryFile + ": "
+		return nil, errors.New(file + strings.ReplaceAll(err.Error(), "\n", "\n"+file))
 	}
 	return policies, nil
-}
-
-// inFile names the file before each of the joined problems.
-func inFile(err error) error {
-	joined, ok := err.(interface{ Unwrap() []error })
-	if !ok {
-		return fmt.Errorf("%s: %w", RetryFile, err)
-	}
-	var problems []error
-	for _, problem := range joined.Unwrap() {
-		problems = append(problems, fmt.Errorf("%s: %w", RetryFile, problem))
-	}
-	return errors.Join(problems...)
 }

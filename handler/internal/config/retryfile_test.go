@@ -20,10 +20,10 @@ func TestOwnPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := loaded.Retry.Delay(1, 0); loaded.Retry.Name != "patient" || d != time.Minute || loaded.Retry.MaxAttempts != 4 {
-		t.Errorf("policy %s waits %v, %d attempts", loaded.Retry.Name, d, loaded.Retry.MaxAttempts)
+	if d := loaded.Rules.Retry.Delay(1, 0); loaded.Rules.Retry.Name != "patient" || d != time.Minute || loaded.Rules.Retry.MaxAttempts != 4 {
+		t.Errorf("policy %s waits %v, %d attempts", loaded.Rules.Retry.Name, d, loaded.Rules.Retry.MaxAttempts)
 	}
-	if _, err := loaded.Rules(own).Policies.Named("patient"); err != nil {
+	if _, err := loaded.Rules.Policies.Named("patient"); err != nil {
 		t.Errorf("an envelope cannot ask for it: %v", err)
 	}
 }
@@ -56,8 +56,8 @@ func TestRetryFileProblems(t *testing.T) {
 
 func TestRetryLimits(t *testing.T) {
 	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h", "ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9"}, nil)
-	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil || loaded.RetryLimits != want {
-		t.Errorf("got %+v, %v", loaded.RetryLimits, err)
+	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil || loaded.Rules.Limits != want {
+		t.Errorf("got %+v, %v", loaded.Rules.Limits, err)
 	}
 	_, err = config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2h", "ASYNC_CALLER_RETRY_MAX_DELAY=1h"}, nil)
 	if err == nil || !strings.Contains(err.Error(), "ASYNC_CALLER_RETRY_MIN_DELAY") {

@@ -22,12 +22,6 @@ const (
 	RescheduleUpdate RescheduleMode = "update"
 )
 
-// ParseRescheduleMode returns the mode of that name, if there is one.
-func ParseRescheduleMode(name string) (RescheduleMode, bool) {
-	mode := RescheduleMode(name)
-	return mode, mode == RescheduleEnqueue || mode == RescheduleUpdate
-}
-
 // Lease is the host's hold on a message, as it was when the message was handed over. The zero value is
 // none. Only what the host itself says belongs in it: whoever can forge one can overwrite messages.
 type Lease struct {

@@ -64,14 +64,6 @@ func TestUpdatable(t *testing.T) {
 	}
 }
 
-func TestParseRescheduleMode(t *testing.T) {
-	for name, want := range map[string]bool{"enqueue": true, "update": true, "": false, "Update": false, "new": false} {
-		if mode, ok := settle.ParseRescheduleMode(name); ok != want || string(mode) != name {
-			t.Errorf("%q: got %q, %v", name, mode, ok)
-		}
-	}
-}
-
 // hosted is a message that the host has received from the main queue, and the host's part in its end.
 type hosted struct {
 	*faulty
