@@ -91,7 +91,7 @@ func (a *App) readFunctions(environ []string) (found problems) {
 }
 
 // addFunction reads one function.json. It ignores a function that is disabled or has another kind of trigger.
-func (a *App) addFunction(root fs.FS, file string, environ []string) problems {
+func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
 		return problems{err}
@@ -99,25 +99,23 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) problems {
 	name := path.Dir(file)
 	switch strings.ToLower(trigger.Type) {
 	case "queuetrigger":
-		function, found := newFunction(name, trigger, environ)
-		if content.Retry != nil {
-			found.add("retry: %s", noHostRetry)
-		}
-		if len(found) == 0 {
+		function := found.newFunction(name, trigger, environ)
+		if found.checkRetry(content, noHostRetry); len(found) == 0 {
 			a.Functions = append(a.Functions, function)
 		}
-		return found
 	case "timertrigger":
-		timer, found := newTimer(name, trigger, environ)
-		if content.Retry != nil {
-			found.add("retry: %s", noTimerRetry)
-		}
-		if len(found) == 0 {
+		timer := found.newTimer(name, trigger, environ)
+		if found.checkRetry(content, noTimerRetry); len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
-		return found
 	}
-	return nil
+	return found
+}
+
+func (p *problems) checkRetry(content functionJSON, why string) {
+	if content.Retry != nil {
+		p.add("retry: %s", why)
+	}
 }
 
 // readTrigger reads a function.json and returns its one trigger; a disabled function has none.
@@ -149,75 +147,69 @@ func (p *problems) checkNames(name, bindingName, example string) {
 	}
 }
 
-func newFunction(name string, b binding, environ []string) (Function, problems) {
-	var found problems
-	found.checkNames(name, b.Name, "message")
+func (p *problems) newFunction(name string, b binding, environ []string) Function {
+	p.checkNames(name, b.Name, "message")
 	if b.Connection != "" && b.Connection != ConnectionName {
-		found.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
+		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
 	_, hasPoison := queue.PoisonName(queueName)
 	switch {
 	case err != nil:
-		found.add("queueName %q: %w", b.QueueName, err)
+		p.add("queueName %q: %w", b.QueueName, err)
 	case !queue.ValidName(queueName):
-		found.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
+		p.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
 	case !hasPoison:
-		found.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
+		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
 			b.QueueName, queue.PoisonSuffix)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))
 	switch dataType {
 	case DataBinary, DataString:
 	case "":
-		found.add(`dataType is missing: set "binary", otherwise a message's body can overwrite its own metadata`)
+		p.add(`dataType is missing: set "binary", otherwise a message's body can overwrite its own metadata`)
 	default:
-		found.add(`dataType is %q: set "binary"`, b.DataType)
+		p.add(`dataType is %q: set "binary"`, b.DataType)
 	}
-	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}, found
+	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}
 }
 
-func newTimer(name string, b binding, environ []string) (Timer, problems) {
-	var found problems
-	found.checkNames(name, b.Name, "timer")
+func (p *problems) newTimer(name string, b binding, environ []string) Timer {
+	p.checkNames(name, b.Name, "timer")
 	timer := Timer{Name: name, Binding: b.Name}
 	text, err := resolveSettings(b.Schedule, environ)
 	if err == nil {
 		timer.Schedule, err = ParseSchedule(text)
 	}
 	if err != nil {
-		found.add("schedule %q: %w", b.Schedule, err)
+		p.add("schedule %q: %w", b.Schedule, err)
 	}
 	switch atStart := b.RunOnStartup.(type) {
 	case nil:
 	case bool:
 		timer.RunOnStartup = atStart
 	default:
-		found.add("runOnStartup is %q: give true or false", fmt.Sprint(atStart))
+		p.add("runOnStartup is %q: give true or false", fmt.Sprint(atStart))
 	}
-	return timer, found
+	return timer
 }
 
 func (a *App) checkUnique() (found problems) {
-	var names []string
-	queues := map[string]string{}
-	for _, f := range a.Functions {
-		names = append(names, f.Name)
-		if other, taken := queues[f.Queue]; taken {
-			found.add("functions %s and %s both read queue %s: remove one", other, f.Name, f.Queue)
+	seen := map[string]string{}
+	check := func(key, name, format string) {
+		if other, taken := seen[key]; taken {
+			found.add(format, other, name)
 		}
-		queues[f.Queue] = f.Name
+		seen[key] = name
+	}
+	const sameName = "functions %s and %s differ only in case: rename one"
+	for _, f := range a.Functions {
+		check("name "+strings.ToLower(f.Name), f.Name, sameName)
+		check("queue "+f.Queue, f.Name, "functions %s and %s both read queue "+f.Queue+": remove one")
 	}
 	for _, t := range a.Timers {
-		names = append(names, t.Name)
-	}
-	for i, name := range names {
-		for _, other := range names[:i] {
-			if strings.EqualFold(name, other) {
-				found.add("functions %s and %s differ only in case: rename one", other, name)
-			}
-		}
+		check("name "+strings.ToLower(t.Name), t.Name, sameName)
 	}
 	return found
 }

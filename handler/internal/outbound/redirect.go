@@ -1,6 +1,7 @@
 package outbound
 
 import (
+	"cmp"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,12 +35,11 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 // leavesHost reports whether any redirect so far led to another host. A later redirect back changes nothing: the
 // other host may know where to send the call to obtain its credentials.
 func leavesHost(next *http.Request, via []*http.Request) bool {
-	from := via[0].URL
-	for _, request := range append(slices.Clone(via[1:]), next) {
-		if !sameHost(from, request.URL) {
+	chain := append(slices.Clone(via), next)
+	for i := range via {
+		if !sameHost(chain[i].URL, chain[i+1].URL) {
 			return true
 		}
-		from = request.URL
 	}
 	return false
 }
@@ -55,13 +55,7 @@ func sameHost(from, to *url.URL) bool {
 }
 
 func port(u *url.URL) string {
-	switch port := u.Port(); {
-	case port != "":
-		return port
-	case u.Scheme == "https":
-		return "443"
-	}
-	return "80"
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
 func keepsMethod(status int) bool {

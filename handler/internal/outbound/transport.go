@@ -71,8 +71,8 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		_ = response.Body.Close()
 		response.Body = http.NoBody
 	}
-	if location := response.Header.Get("Location"); location != "" {
-		next, err := request.URL.Parse(location)
+	if isRedirect(response.StatusCode) {
+		next, err := response.Location()
 		if err == nil {
 			_, err = envelope.ParseURL(next.String())
 		}

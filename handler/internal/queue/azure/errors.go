@@ -31,10 +31,15 @@ func clean(err error) error {
 	if response, ok := errors.AsType[*azcore.ResponseError](err); ok {
 		return answer(response)
 	}
-	if transport, ok := errors.AsType[*url.Error](err); ok {
-		return unreachable(transport)
+	text := err.Error()
+	if transport, ok := errors.AsType[*url.Error](err); ok { // no response: show the host and the cause, not the URL
+		host := "storage"
+		if u, parseErr := url.Parse(transport.URL); parseErr == nil && u.Host != "" {
+			host = u.Host
+		}
+		text, err = transport.Op+" "+host+": "+transport.Err.Error(), transport.Err
 	}
-	return &terseError{text: oneLine(err.Error()), cause: err}
+	return &terseError{text: oneLine(text), cause: err}
 }
 
 // wellFormedCode matches storage error codes. A proxy may have put anything into the header.
@@ -55,29 +60,15 @@ func answer(response *azcore.ResponseError) error {
 
 // kindOf returns the error of package queue that a response means, nil for a temporary failure.
 func kindOf(response *azcore.ResponseError) error {
-	switch response.ErrorCode {
-	case string(queueerror.QueueNotFound), string(queueerror.QueueBeingDeleted):
+	switch code, status := queueerror.Code(response.ErrorCode), response.StatusCode; {
+	case code == queueerror.QueueNotFound, code == queueerror.QueueBeingDeleted:
 		return queue.ErrNoQueue
-	case string(queueerror.MessageNotFound), string(queueerror.PopReceiptMismatch):
+	case code == queueerror.MessageNotFound, code == queueerror.PopReceiptMismatch:
 		return queue.ErrStale
-	}
-	switch status := response.StatusCode; {
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
-		return nil
-	case status >= 400 && status < 500:
-		return queue.ErrRefused
-	default:
+	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return nil
 	}
-}
-
-// unreachable describes a request without a response, by the host and the cause, without the URL.
-func unreachable(err *url.Error) error {
-	host := "storage"
-	if u, parseErr := url.Parse(err.URL); parseErr == nil && u.Host != "" {
-		host = u.Host
-	}
-	return &terseError{text: err.Op + " " + host + ": " + oneLine(err.Err.Error()), cause: err.Err}
+	return queue.ErrRefused
 }
 
 // terseError replaces the text of its cause.
