@@ -9,7 +9,7 @@ type Embedded struct {
 	ContentType []string
 }
 
-// EmbeddedKind is what a member embeds.
+// EmbeddedKind is the kind of embedded content.
 type EmbeddedKind int
 
 // The kinds of embedded content.

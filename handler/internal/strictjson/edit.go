@@ -171,7 +171,7 @@ func Pack(kind byte, members []Member) json.RawMessage {
 		}
 		packed = append(packed, m.Value...)
 	}
-	return append(packed, kind+2) // in ASCII, the closing bracket is two places behind the opening one
+	return append(packed, kind+2) // in ASCII, the closing bracket is two places after the opening one
 }
 
 // EscapeUnprintable writes the characters of a JSON text that a terminal would obey, or that a person cannot see, as

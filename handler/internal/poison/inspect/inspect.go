@@ -100,28 +100,22 @@ func (r Rules) Content(text string) []byte {
 // Read describes a message on the named poison queue, whatever it contains. It trusts the name of the queue and the
 // properties that storage gives.
 func Read(r Rules, queueName string, m queue.Message) Message {
-	main := strings.TrimSuffix(queueName, queue.PoisonSuffix)
+	content := r.Content(m.Text)
+	// The delivery is judged at the time of insertion, because its own time is unknown.
+	in := r.Decision.Open(content, m.ID, r.Encoding.MaxContentBytes(), m.InsertedAt)
 	about := Message{
-		Queue: queueName, ID: m.ID, Main: main, DequeueCount: m.DequeueCount,
-		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(),
+		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, queue.PoisonSuffix), DequeueCount: m.DequeueCount,
+		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), RequestID: shown(in.RequestID, maxTenant),
+		Organization: shown(in.Tenant.Organization, maxTenant), Environment: shown(in.Tenant.Environment, maxTenant),
 	}
 	if m.ExpiresAt.Year() < never {
 		about.ExpiresAt = m.ExpiresAt.UTC()
 	}
-	content, undecodable := r.Encoding.Decode(m.Text)
-	if undecodable != nil {
-		content = []byte(m.Text)
-	}
-	about.Bytes = len(content)
-	// The time of insertion stands in for the time of the delivery, which is unknown.
-	in := r.Decision.Open(content, m.ID, r.Encoding.MaxContentBytes(), m.InsertedAt)
 	e := in.Received
 	if e != nil {
 		about.describe(e)
-	} else {
-		about.guess(in)
 	}
-	switch {
+	switch _, undecodable := r.Encoding.Decode(m.Text); {
 	case undecodable != nil:
 		about.because(Undecodable, whyUndecodable(undecodable, e))
 	case e == nil:
@@ -139,22 +133,13 @@ const never = 9999
 
 // describe adds the fields that come from the envelope.
 func (m *Message) describe(e *envelope.Envelope) {
-	m.Format, m.RequestID = e.Format(), shown(e.RequestID, maxTenant)
-	m.Organization, m.Environment = shown(e.Tenant.Organization, maxTenant), shown(e.Tenant.Environment, maxTenant)
-	m.Attempts, m.Status = e.Attempts, e.LatestStatus()
+	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, e.LatestStatus()
 	if n := len(e.Trail); n > 0 {
 		m.Error = shown(e.Trail[n-1].Error, maxError)
 	}
 	m.Method = shown(e.Call.Method, maxMethod)
-	u := e.Call.Target
-	path := cmp.Or(u.EscapedPath(), "/")
-	m.Host, m.Path, m.Route = shown(strings.ToLower(u.Host), maxHost), shown(path, maxPath), Route(path)
-}
-
-// guess adds the sender of content that is not an envelope, as far as it can be read.
-func (m *Message) guess(in decision.Intake) {
-	m.Organization, m.Environment = shown(in.Tenant.Organization, maxTenant), shown(in.Tenant.Environment, maxTenant)
-	m.RequestID = in.RequestID
+	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
+	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
 }
 
 // believe adds the fields that come from the dead letter. Anybody can have written it, so it ignores impossible values.

@@ -9,7 +9,7 @@ import (
 	"asynccaller/handler/internal/secret"
 )
 
-// text returns what may be shown of any text. It masks JSON within it as JSON, URLs, and values behind secret names. It
+// text returns what may be shown of a text. It masks JSON in it as JSON, URLs, and the values of secret names. It
 // hides a value up to where it certainly ends, and so sometimes too much.
 func (m *masker) text(where, text string) string {
 	if m.secrets == Revealed {
@@ -31,7 +31,7 @@ func (m *masker) text(where, text string) string {
 	return m.scan(where, text, true)
 }
 
-// pairs hides values behind secret names.
+// pairs hides the values of secret names.
 func (m *masker) pairs(where, text string) string { return m.scan(where, text, false) }
 
 // scan looks at each name in a text. It may be the scheme of a URL, or the name of a secret.
@@ -160,7 +160,7 @@ func bracketLength(text string) int {
 }
 
 // wordLength returns the length of a value in a form or a connection string, or of an authorization scheme and the
-// credential behind it.
+// credential after it.
 func wordLength(text string) int {
 	const ends = " \t\r\n&;\"'<>"
 	length := untilAny(text, ends)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-
 	"unicode"
 	"unicode/utf8"
 
