@@ -210,6 +210,14 @@ func (f *fixture) summary() map[string]any {
 	return lines[0]
 }
 
+// mustDeliverOnce stops the host and checks that it dequeued every message once and no invocation failed.
+func (f *fixture) mustDeliverOnce() {
+	f.t.Helper()
+	if s := f.summary(); s["max_dequeue_count"] != 1.0 || s["failed"] != 0.0 || s["poisoned"] != 0.0 {
+		f.t.Errorf("the host counted %v", s)
+	}
+}
+
 func (f *fixture) must(err error) {
 	f.t.Helper()
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// clock runs one timer function on its schedule, one run at a time. A time that passes during a run is
-// skipped, and so is a time that passes while the machine is suspended.
+// clock runs one timer function on its schedule, one run at a time. A time that passes during a run is skipped. After
+// the machine was suspended, the next run is late.
 type clock struct {
 	timer  functionapp.Timer
 	invoke func(context.Context, invocation) outcome
