@@ -13,7 +13,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -29,7 +28,8 @@ import (
 // options are the flags.
 type options struct {
 	short, json, strict bool
-
+	// rounds is the number of rounds of each measurement. Rates have rateRounds times as many, in which floor and handler
+	// take time each.
 	rounds int
 	time   time.Duration
 }
@@ -39,9 +39,11 @@ func main() {
 	flag.BoolVar(&o.short, "short", false, "fewer rounds and no 10,000 calls in flight: less than two minutes")
 	flag.BoolVar(&o.json, "json", false, "report as JSON")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit is not met")
-	flag.IntVar(&o.rounds, "rounds", 0, "rounds of each measurement; rates get three times as many; 0 is 15, or 5 with -short")
-	flag.DurationVar(&o.time, "time", 500*time.Millisecond, "time of floor and of handler in each round of a rate")
 	flag.Parse()
+	o.rounds, o.time = 15, 500*time.Millisecond
+	if o.short {
+		o.rounds = 5
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, ".", o, os.Stdout, os.Stderr)
 	stop()
@@ -54,11 +56,6 @@ func main() {
 // run measures in the project's folder and writes the report. Rounds are short and many because the speed of a machine
 // changes, and floor and handler should meet the same speed.
 func run(ctx context.Context, project string, o options, out, messages io.Writer) (err error) {
-	rounds := 15
-	if o.short {
-		rounds = 5
-	}
-	o.rounds = cmp.Or(o.rounds, rounds)
 	b := &bench{options: o, messages: messages, begin: time.Now()}
 	r := report{System: fmt.Sprintf("%s/%s, %d processors, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
 	b.say("building")

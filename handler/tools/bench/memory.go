@@ -136,7 +136,7 @@ func (b *bench) hold(ctx context.Context, calls int, m message, how behavior) (p
 	b.target.behave(how)
 	ctx, cancel := context.WithTimeout(ctx, holdLimit)
 	defer cancel()
-	posted := make(chan error, 1)
+	posted := make(chan struct{})
 	err = b.withHandler(ctx, b.azurite.ConnectionString, func(p *process) error {
 		idle, err := memory(p.pid(), "VmRSS")
 		if err != nil {
@@ -144,9 +144,9 @@ func (b *bench) hold(ctx context.Context, calls int, m message, how behavior) (p
 		}
 		load := b.load(p, m, calls)
 		go func() {
-			_, _, err := load.run(ctx, times(int64(calls)))
-			posted <- err
-			cancel() // calls that do not hang end the wait
+			defer close(posted)
+			defer cancel() // calls that do not hang end the wait
+			_, _, _ = load.run(ctx, times(int64(calls)))
 		}()
 		waited := testbed.Await(ctx, func() bool { return b.target.hanging.Load() == int64(calls) && allRead(b.target.Addr) })
 		peak, err := memory(p.pid(), "VmHWM")

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +18,7 @@ import (
 )
 
 // startLimit is how long a process may take to answer.
-const startLimit = 30 * time.Second
+const startLimit = 20 * time.Second
 
 // process is a running floor or handler.
 type process struct {
@@ -28,7 +27,6 @@ type process struct {
 	started time.Duration
 
 	cmd    *exec.Cmd
-	ended  chan struct{}
 	errors tail.Writer
 }
 
@@ -38,21 +36,16 @@ func start(ctx context.Context, executable string, args []string, env ...string)
 	if err != nil {
 		return nil, err
 	}
-	port := listener.Addr().(*net.TCPAddr).Port
 	_ = listener.Close()
-	p := &process{address: listener.Addr().String(), ended: make(chan struct{})}
-	p.cmd = exec.CommandContext(ctx, executable, args...)
+	p := &process{address: listener.Addr().String(), cmd: exec.CommandContext(ctx, executable, args...)}
+	_, port, _ := net.SplitHostPort(p.address)
 	// Nothing else of the environment, so that all runs measure the same.
-	p.cmd.Env = append(env, "FUNCTIONS_CUSTOMHANDLER_PORT="+strconv.Itoa(port), "HOME="+os.TempDir())
+	p.cmd.Env = append(env, "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "HOME="+os.TempDir())
 	p.cmd.Stderr = &p.errors // stdout, to which the handler logs, is the null device
 	begin := time.Now()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() {
-		defer close(p.ended)
-		_ = p.cmd.Wait() // it is always killed
-	}()
 	if err := p.awaitAnswer(ctx); err != nil {
 		return nil, errors.Join(err, p.stop())
 	}
@@ -72,12 +65,9 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	defer ticker.Stop()
 	for {
 		if response, err := transport.RoundTrip(request); err == nil {
-			_ = response.Body.Close()
-			return nil
+			return response.Body.Close()
 		}
 		select {
-		case <-p.ended:
-			return errors.New("no answer after the start")
 		case <-ctx.Done():
 			return fmt.Errorf("no answer after the start: %w", ctx.Err())
 		case <-ticker.C:
@@ -85,15 +75,13 @@ func (p *process) awaitAnswer(ctx context.Context) error {
 	}
 }
 
-// stop kills the process. If the process had ended already, that is an error with what it printed.
+// stop kills the process. If the process had exited already, that is an error with what it printed.
 func (p *process) stop() error {
-	select {
-	case <-p.ended:
-		return fmt.Errorf("%s ended by itself: %s", filepath.Base(p.cmd.Path), strings.TrimSpace(p.errors.String()))
-	default:
-	}
 	_ = p.cmd.Process.Kill()
-	<-p.ended
+	_ = p.cmd.Wait() // a process that was killed has not exited
+	if p.cmd.ProcessState.Exited() {
+		return fmt.Errorf("%s exited: %s", filepath.Base(p.cmd.Path), strings.TrimSpace(p.errors.String()))
+	}
 	return nil
 }
 

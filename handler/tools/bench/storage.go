@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2" //nolint:depguard // the SDK alone is what the handler is compared with
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
 	"asynccaller/handler/tools/storageproxy"
 )

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"sync"
 	"time"
@@ -92,9 +91,8 @@ func (s *system) killHost() {
 
 func (s *system) disturbedUntilReplaced(cause judge.Cause, began time.Duration, before int) {
 	s.injecting.Go(func() {
-		ctx, cancel := context.WithTimeout(s.ctx, replaceLimit)
-		defer cancel()
-		for len(s.processes.ids()) <= before && pause(ctx, replaceTick) {
+		limit := time.Now().Add(replaceLimit)
+		for len(s.processes.ids()) <= before && time.Now().Before(limit) && pause(s.ctx, replaceTick) {
 		}
 		s.disturbed(cause, began)
 	})

@@ -94,6 +94,6 @@ func (s *system) killAtRandom(ctx context.Context, seed uint64) {
 		schedule.KillHandler, schedule.KillHandler, schedule.KillHandler, schedule.KillHost, schedule.KillBoth, schedule.InterruptHost,
 	}
 	for pause(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
-		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]}) //nolint:contextcheck // faults belong to the life of the system
+		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]})
 	}
 }

@@ -25,14 +25,13 @@ var modes = [...]string{"enqueue", "enqueue", "update"}
 
 // runSchedules runs schedules on several systems in parallel.
 func runSchedules(ctx context.Context, o options, dir string, r *result) {
-	deadline := time.Now().Add(o.time)
 	var next atomic.Int64
 	var running sync.WaitGroup
 	for i := range min(o.systems, o.schedules) {
 		running.Go(func() {
 			name := fmt.Sprintf("system%d-%s", i, modes[i%len(modes)])
 			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], r, func(s *system) error {
-				for ctx.Err() == nil && time.Now().Before(deadline) {
+				for deadline := time.Now().Add(o.time); ctx.Err() == nil && time.Now().Before(deadline); {
 					number := int(next.Add(1)) - 1
 					if number >= o.schedules {
 						break

@@ -133,15 +133,16 @@ func (s *system) url(kind, id string) string {
 
 func (s *system) targetHandler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("/call/{id}", func(w http.ResponseWriter, r *http.Request) { s.serveCall(w, r, r.PathValue("id")) })
-	mux.HandleFunc("/callback/{id}", func(w http.ResponseWriter, r *http.Request) {
-		s.serveCall(w, r, r.PathValue("id")+schedule.CallbackSuffix)
-	})
+	mux.HandleFunc("/{kind}/{id}", s.serveCall)
 	return mux
 }
 
-// serveCall answers a call as planned and injects its faults.
-func (s *system) serveCall(w http.ResponseWriter, r *http.Request, id string) {
+// serveCall answers a call or callback as planned and injects its faults.
+func (s *system) serveCall(w http.ResponseWriter, r *http.Request) {
+	id := r.PathValue("id")
+	if r.PathValue("kind") == "callback" {
+		id += schedule.CallbackSuffix
+	}
 	if s.killedAt(schedule.BeforeCall, id) {
 		target.ResetConnection(w)
 		return

@@ -5,6 +5,7 @@ package schedule
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"asynccaller/handler/tools/target"
@@ -188,15 +189,15 @@ var actions = map[Point][]choice[Action]{
 	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, RefuseCalls}},
 	DuringCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost}, {1, StorageDown}},
 	AfterCall:  {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, StorageDown}, {1, StorageBusy}, {2, RefuseCalls}},
-	BeforeWrite: {
-		{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, Answer500}, {2, Answer503},
-		{1, HangRequest}, {2, ResetRequest}, {2, SlowRequest}, {2, StorageDown}, {2, StorageBusy}, {2, RestartStorage},
-	},
+	BeforeWrite: slices.Concat(
+		[]choice[Action]{{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, StorageDown}, {2, StorageBusy}},
+		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest}, {2, RestartStorage}},
+	),
 	AfterWrite: {{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {3, LoseAnswer}, {1, WithholdAnswer}, {1, RestartStorage}},
-	BeforeDelete: {
-		{3, KillHandler}, {3, KillHost}, {3, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {1, Answer500}, {1, Answer503},
-		{2, ResetRequest}, {1, SlowRequest}, {1, StorageDown}, {1, StorageBusy}, {1, RestartStorage},
-	},
+	BeforeDelete: slices.Concat(
+		[]choice[Action]{{3, KillHandler}, {3, KillHost}, {3, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {1, StorageDown}, {1, StorageBusy}},
+		[]choice[Action]{{1, Answer500}, {1, Answer503}, {2, ResetRequest}, {1, SlowRequest}, {1, RestartStorage}},
+	),
 	AfterDelete: {{2, KillHost}, {2, KillBoth}, {2, LoseAnswer}},
 }
 
