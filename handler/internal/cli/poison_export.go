@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"context"
+	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
@@ -67,12 +68,13 @@ func (s *session) export(ctx context.Context, source poison.Source, format expor
 	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
 	flush := out.Flush
 	if format == csvTable {
-		table, err := poison.NewCSVWriter(out)
-		if err != nil {
-			return err
+		table := csv.NewWriter(out)
+		_ = table.Write(poison.CSVHeader) // table keeps the error
+		write = func(f poison.Found) error { return table.Write(poison.CSVRow(f)) }
+		flush = func() error {
+			table.Flush()
+			return errors.Join(table.Error(), out.Flush())
 		}
-		write = table.Write
-		flush = func() error { return errors.Join(table.Flush(), out.Flush()) }
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

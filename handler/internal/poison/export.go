@@ -2,7 +2,6 @@ package poison
 
 import (
 	"bufio"
-	"encoding/csv"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -65,22 +64,13 @@ func ReadRecords(in io.Reader, see func(Record) error) error {
 	return lines.Err()
 }
 
-// csvHeader names the columns of [CSVWriter].
-var csvHeader = []string{
+// CSVHeader names the columns of [CSVRow].
+var CSVHeader = []string{
 	"queue", "id", "since", "reason", "status", "attempts", "method", "host", "path", "request id", "expires", "detail", "text",
 }
 
-// CSVWriter writes messages as CSV for a spreadsheet. PlanImport reads only JSON lines.
-type CSVWriter struct{ out *csv.Writer }
-
-// NewCSVWriter writes the header row.
-func NewCSVWriter(out io.Writer) (*CSVWriter, error) {
-	w := &CSVWriter{csv.NewWriter(out)}
-	return w, w.out.Write(csvHeader)
-}
-
-// Write writes one message.
-func (w *CSVWriter) Write(f Found) error {
+// CSVRow returns a message as a row for a spreadsheet. PlanImport reads only JSON lines.
+func CSVRow(f Found) []string {
 	status, expires := "", ""
 	if f.Status != 0 {
 		status = strconv.Itoa(f.Status)
@@ -98,11 +88,5 @@ func (w *CSVWriter) Write(f Found) error {
 			row[i] = "'" + cell
 		}
 	}
-	return w.out.Write(row)
-}
-
-// Flush writes any buffered rows to the underlying writer.
-func (w *CSVWriter) Flush() error {
-	w.out.Flush()
-	return w.out.Error()
+	return row
 }

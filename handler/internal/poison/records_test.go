@@ -2,7 +2,6 @@ package poison_test
 
 import (
 	"bytes"
-	"encoding/csv"
 	"errors"
 	"os"
 	"path/filepath"
@@ -97,23 +96,13 @@ func TestImportRefused(t *testing.T) {
 
 // TestCSV checks that no text of a message can be a formula in a spreadsheet.
 func TestCSV(t *testing.T) {
-	var out bytes.Buffer
-	file := must(poison.NewCSVWriter(&out))
 	m := inspect.Message{
 		Queue: poisonQueue, ID: "i", InsertedAt: time.Unix(0, 0).UTC(), Since: time.Unix(0, 0).UTC(), ExpiresAt: time.Unix(60, 0).UTC(), Status: 400,
 		Reason: "=1+1", Method: "+1", Host: "-1", Path: "@SUM(1)", RequestID: "\t=1", Detail: "a,\"b\"\n=1",
 	}
+	rows := [][]string{poison.CSVHeader}
 	for _, text := range []string{"\r=1", "eyJ9", "å", ""} {
-		if err := file.Write(poison.Found{Message: m, Text: text}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := file.Flush(); err != nil {
-		t.Fatal(err)
-	}
-	rows, err := csv.NewReader(&out).ReadAll()
-	if err != nil || len(rows) != 5 {
-		t.Fatalf("%q, %v", rows, err)
+		rows = append(rows, poison.CSVRow(poison.Found{Message: m, Text: text}))
 	}
 	for _, row := range rows[1:] {
 		for i, cell := range row {

@@ -104,28 +104,36 @@ func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 		return nil, errors.Join(err, undone.Close())
 	}
 	p.undoes = undone
-	err = a.checkRun(ctx, undone)
-	for n := 0; n < len(undone.Steps()) && err == nil; n++ {
-		err = p.reverse(ctx, undone, n)
-	}
-	if err == nil && p.Total == 0 {
-		err = fmt.Errorf("%s: %w: it has changed nothing that could be restored", id, ErrNothingLeft)
-	}
-	if err != nil {
+	if err := p.reverse(ctx, undone); err != nil {
 		p.Discard(ctx)
 		return nil, err
 	}
 	return p, nil
 }
 
-// reverse plans the opposite of a step, as far as the step was carried out.
-func (p *Plan) reverse(ctx context.Context, j *journal.Journal, n int) error {
-	s, err := j.Step(n)
-	if err != nil {
+// reverse plans the opposite of a run.
+func (p *Plan) reverse(ctx context.Context, j *journal.Journal) error {
+	if err := p.account.checkRun(ctx, j); err != nil {
 		return err
 	}
+	for n, progress := range j.Steps() {
+		s, err := j.Step(n)
+		if err == nil {
+			err = p.reverseStep(ctx, s, progress)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if p.Total == 0 {
+		return fmt.Errorf("%s: %w: it has changed nothing that could be restored", j.Run.ID, ErrNothingLeft)
+	}
+	return nil
+}
+
+// reverseStep plans the opposite of a step, as far as the step was carried out.
+func (p *Plan) reverseStep(ctx context.Context, s journal.Step, progress journal.Progress) error {
 	original := inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}
-	progress := j.Progress(n)
 	switch {
 	case progress.State == journal.Planned, progress.State == journal.Skipped:
 		return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -77,9 +76,7 @@ func (f Folder) Reopen(id string) (*Journal, error) {
 	torn, err := j.load()
 	if torn { // complete the line, so that the next one starts a line of its own
 		_, err = j.file.WriteString("\n")
-	}
-	if err == nil {
-		j.size, err = j.file.Seek(0, io.SeekEnd)
+		j.size++
 	}
 	if err != nil {
 		_ = j.Close()

@@ -169,6 +169,7 @@ func (j *Journal) load() (torn bool, err error) {
 		text, err := reader.ReadSlice('\n')
 		if errors.Is(err, io.EOF) {
 			torn = len(text) > 0
+			j.size += int64(len(text))
 			break
 		}
 		if err != nil {
