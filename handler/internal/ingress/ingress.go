@@ -62,12 +62,11 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: r.Header.Get(invocationHeader)}
-		i := invocation{w, r, messageKept, func() *zerolog.Event { return log.Error().EmbedObject(&m) }}
-		i.serve(func(body io.Reader) (answer, error) {
+		invocation{w, r, log, &m, messageKept}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
-			result := deliverer.Deliver(r.Context(), m)
+			result := deliverer.Deliver(ctx, m)
 			return answer{code: status(&result), Logs: []string{result.Summary()}}, nil
 		})
 	}
@@ -83,21 +82,22 @@ func status(r *delivery.Result) int {
 
 // invocation is one POST of the host.
 type invocation struct {
-	w http.ResponseWriter
-	r *http.Request
+	w   http.ResponseWriter
+	r   *http.Request
+	log zerolog.Logger
+	// subject adds fields to log lines about a failure; nil adds none.
+	subject zerolog.LogObjectMarshaler
 	// onFailure says what the host does after a failure.
 	onFailure string
-	// logError begins a log line about the invocation.
-	logError func() *zerolog.Event
 }
 
 // serve checks the invocation, and answers as work says. An error of work means that the host does not send a body
 // like this. A panic makes one invocation fail, not the handler; the host moves a message that always panics to the
 // poison queue.
-func (i invocation) serve(work func(body io.Reader) (answer, error)) {
+func (i invocation) serve(ctx context.Context, work func(ctx context.Context, body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			i.logError().Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + i.onFailure)
+			i.log.Error().EmbedObject(i.subject).Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + i.onFailure)
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
 	}()
@@ -105,7 +105,7 @@ func (i invocation) serve(work func(body io.Reader) (answer, error)) {
 		i.refuse(http.StatusForbidden, err)
 		return
 	}
-	done, err := work(http.MaxBytesReader(i.w, i.r.Body, maxInvocationBytes))
+	done, err := work(ctx, http.MaxBytesReader(i.w, i.r.Body, maxInvocationBytes))
 	if err == nil {
 		done.write(i.w)
 		return
@@ -119,7 +119,7 @@ func (i invocation) serve(work func(body io.Reader) (answer, error)) {
 
 // refuse answers a request that the host does not send. The host decides what happens next.
 func (i invocation) refuse(code int, err error) {
-	i.logError().Err(err).Int(logs.Status, code).Msg("invocation refused: " + i.onFailure)
+	i.log.Error().EmbedObject(i.subject).Err(err).Int(logs.Status, code).Msg("invocation refused: " + i.onFailure)
 	answer{code: code, Error: err.Error()}.write(i.w)
 }
 

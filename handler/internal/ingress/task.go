@@ -31,7 +31,7 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
 		log := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name).Logger()
-		invocation{w, r, runMissed, log.Error}.serve(func(body io.Reader) (answer, error) {
+		invocation{w, r, log, nil, runMissed}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return answer{}, err
 			}
@@ -41,7 +41,7 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 				return answer{code: http.StatusOK, Logs: []string{"not started: a run is in progress"}}, nil
 			}
 			defer running.Unlock()
-			return runTask(log.WithContext(r.Context()), task, &log), nil
+			return runTask(log.WithContext(ctx), task, &log), nil
 		})
 	}
 }

@@ -50,8 +50,8 @@ func TestTaskAnswers(t *testing.T) {
 		logs   []string
 		line   map[string]any
 	}{
-		"done":       {says("kept 3 messages", nil), 200, []string{"kept 3 messages"}, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
-		"no_summary": {says("", nil), 200, []string{"done"}, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
+		"done":         {says("kept 3 messages", nil), 200, []string{"kept 3 messages"}, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
+		"no_summary":   {says("", nil), 200, []string{"done"}, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
 		"invalid_utf8": {says("caf\xe9", nil), 200, []string{"caf\ufffd"}, map[string]any{"level": "info", "detail": "caf\ufffd"}},
 		"failed": {
 			says("half of it", errors.New("list queue x: storage refused")), 500, nil,
