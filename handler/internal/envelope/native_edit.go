@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -113,19 +114,17 @@ func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]b
 	})
 }
 
+// urlHost matches the scheme and the host of a URL, with user info between them.
+var urlHost = regexp.MustCompile(`^([^:]*)://(?:[^/?#]*@)?([^/?#]*)`)
+
 // replaceInURL keeps everything but the scheme and the host byte for byte: the target may insist on an unusual spelling.
 func replaceInURL(text string, replace HostReplacer) string {
-	scheme, rest, found := strings.Cut(text, "://")
-	if !found {
+	at := urlHost.FindStringSubmatchIndex(text)
+	if at == nil {
 		return text
 	}
-	end := len(rest)
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		end = i
-	}
-	start := strings.LastIndexByte(rest[:end], '@') + 1
-	scheme, host := replace(scheme, rest[start:end])
-	return scheme + "://" + rest[:start] + host + rest[end:]
+	scheme, host := replace(text[:at[3]], text[at[4]:at[5]])
+	return scheme + text[at[3]:at[4]] + host + text[at[5]:]
 }
 
 // mapStrings changes a string, or the strings in an array. It returns any other value as it is.

@@ -77,7 +77,7 @@ func TestRestore(t *testing.T) {
 		"name_was_taken":     {`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1}}`, `1`, `["a"]`, `{"RawRequest":{"CallOut":"aGk=","callout.TEXT":["a"]}}`},
 		"no_raw_request":     {`{"RawRequest":{"CallOut":"aGk="}}`, "{\n  \"RawRequest\": {\n    \"CallOut.text\": [\n      \"hi\"\n    ]\n  }\n}", `{"asyncCaller":1}`, `{"asyncCaller":1}`},
 		"raw_request_null":   {`{"RawRequest":{"CallOut":"aGk="}}`, "{\n    \"CallOut.text\": [\n      \"hi\"\n    ]\n  }", `null`, `{"RawRequest":null}`},
-		"not_json_fixed":    {`{"asyncCaller":1,,}`, ",,", "", `{"asyncCaller":1}`},
+		"not_json_fixed":     {`{"asyncCaller":1,,}`, ",,", "", `{"asyncCaller":1}`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
