@@ -16,10 +16,10 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-func parseCall(value json.RawMessage) (Call, error) {
+func parseCall(object strictjson.Member) (Call, error) {
 	var call Call
 	var body string
-	err := eachMember(value, func(m strictjson.Member) error {
+	err := eachMember(object, func(m strictjson.Member) error {
 		if strictjson.IsNull(m.Value) && m.Name != "json" {
 			return nil
 		}
@@ -129,33 +129,26 @@ func checkMethod(method string) (string, error) {
 }
 
 func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
-	members, err := strictjson.Object(value)
-	if err != nil {
-		return nil, "", err
-	}
-	header = make(http.Header, len(members))
-	for _, m := range members {
+	header = http.Header{}
+	err = eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) error {
 		if !httpguts.ValidHeaderFieldName(m.Name) {
-			return nil, "", fmt.Errorf("%q is not a header name", strictjson.Printable(m.Name))
+			return errors.New("not a header name")
 		}
 		values, err := parseHeaderValues(m.Value)
-		if err != nil {
-			return nil, "", strictjson.In(m.Name, err)
-		}
 		name := http.CanonicalHeaderKey(m.Name)
-		if name != "Host" {
-			if earlier, ok := header[name]; ok { // in another letter case
-				values = append(earlier, values...)
-			}
-			header[name] = values
-			continue
+		switch {
+		case err != nil:
+			return err
+		case name != "Host":
+			header[name] = append(header[name], values...) // a name can appear in several letter cases
+		case len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "":
+			return errors.New("want one host name, with or without a port")
+		default:
+			host = values[0]
 		}
-		if len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "" {
-			return nil, "", strictjson.In(m.Name, errors.New("want one host name, with or without a port"))
-		}
-		host = values[0]
-	}
-	return header, host, nil
+		return nil
+	})
+	return header, host, err
 }
 
 func parseHeaderValues(value json.RawMessage) ([]string, error) {

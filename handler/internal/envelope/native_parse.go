@@ -60,9 +60,9 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	case "requestId":
 		e.RequestID, err = parseRequestID(m.Value)
 	case "call":
-		e.Call, err = parseCall(m.Value)
+		e.Call, err = parseCall(m)
 	case "callback":
-		err = n.setCallback(e, m.Value)
+		err = n.setCallback(e, m)
 	case "context":
 		e.Context = m.Value
 		if depth, _ := strictjson.Depth(m.Value); depth > maxContextDepth {
@@ -96,9 +96,9 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	return err
 }
 
-func (n *native) setCallback(e *Envelope, value json.RawMessage) error {
+func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
 	n.callback.Method = http.MethodPost
-	err := eachMember(value, func(m strictjson.Member) error {
+	err := eachMember(object, func(m strictjson.Member) error {
 		if strictjson.IsNull(m.Value) || (m.Name != "url" && m.Name != "method" && m.Name != "headers") {
 			return nil
 		}

@@ -125,7 +125,7 @@ func TestParseNamesTheMember(t *testing.T) {
 		"url_control":          {`{"asyncCaller":1,"call":{"url":"http://a/\nSECRET"}}`, "call.url: not a URL"},
 		"method":               {inCall(`"method":"GET /SECRET"`), "call.method: not an HTTP method"},
 		"connect":              {inCall(`"method":"connect"`), "call.method: CONNECT"},
-		"header_name":          {inCall(`"headers":{"a b":"SECRET"}`), `call.headers: "a…" is not a header name`},
+		"header_name":          {inCall(`"headers":{"a b":"SECRET"}`), `call.headers.a…: not a header name`},
 		"header_injection":     {inCall(`"headers":{"a":"x\r\nSECRET: 1"}`), "call.headers.a: holds a line break"},
 		"header_in_list":       {inCall(`"headers":{"a":["x","SECRET\u0000"]}`), "call.headers.a[1]: holds a line break"},
 		"header_number":        {inCall(`"headers":{"a":1}`), "call.headers.a: want a string or an array of strings"},

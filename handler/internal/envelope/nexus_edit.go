@@ -209,7 +209,11 @@ func (n *nexus) replaceHost(content []byte, of part, replace HostReplacer) ([]by
 	return n.setTarget(content, of, newScheme, host, request.Target)
 }
 
+// inBase64 returns null for nil.
 func inBase64(content []byte) json.RawMessage {
+	if content == nil {
+		return null
+	}
 	return quote(base64.StdEncoding.EncodeToString(content))
 }
 

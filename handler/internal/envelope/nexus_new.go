@@ -30,10 +30,10 @@ func (r nexusRequest) encode() []byte {
 	raw := newObject()
 	raw.text(rawID, r.id)
 	raw.text(rawTitle, r.title)
-	raw.raw(rawContext, base64OrNull(r.context))
-	raw.raw(rawCallOut, base64OrNull(r.callOut))
+	raw.raw(rawContext, inBase64(r.context))
+	raw.raw(rawCallOut, inBase64(r.callOut))
 	raw.raw(rawCallOutURIScheme, textOrNull(r.callOutScheme))
-	raw.raw(rawCallBack, base64OrNull(r.callBack))
+	raw.raw(rawCallBack, inBase64(r.callBack))
 	raw.raw(rawCallBackURIScheme, textOrNull(r.callBackScheme))
 	if r.priority == 0 {
 		raw.raw(rawPriority, null)
@@ -53,13 +53,6 @@ func (r nexusRequest) encode() []byte {
 	w.text(nexusNextAttemptAt, dotnet.FormatTime(r.nextAttemptAt))
 	w.raw(nexusRawRequest, raw.end())
 	return w.end()
-}
-
-func base64OrNull(content []byte) json.RawMessage {
-	if content == nil {
-		return null
-	}
-	return inBase64(content)
 }
 
 func textOrNull(text string) json.RawMessage {
@@ -111,7 +104,7 @@ func (n *native) checkPlaces() error {
 		if !nativeMembers[m.Name].nexus {
 			err = errNotInNexus
 		} else if names := inner[m.Name]; names != nil && !strictjson.IsNull(m.Value) {
-			err = eachMember(m.Value, func(m strictjson.Member) error {
+			err = eachMember(m, func(m strictjson.Member) error {
 				if !slices.Contains(names, m.Name) {
 					return errNotInNexus
 				}

@@ -159,7 +159,7 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 	case nexusNextAttemptAt:
 		e.NextAttemptAt, err = parseDate(m.Value)
 	case nexusRawRequest:
-		err = n.setRawRequest(e, m.Value)
+		err = n.setRawRequest(e, m.Member)
 	case nexusTrailMember:
 		e.Trail, err = pascalCase.parseTrail(m.Value)
 	case nexusDeadLetter:
@@ -170,8 +170,8 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 	return err
 }
 
-func (n *nexus) setRawRequest(e *Envelope, value json.RawMessage) error {
-	members, err := strictjson.Object(value)
+func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
+	members, err := raw.Object()
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package envelope
 import (
 	"cmp"
 	"encoding/json"
+	"sort"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -69,21 +70,6 @@ func queueSafe(text string) string {
 
 // cut returns the longest prefix of a text that takes at most room bytes as JSON.
 func cut(text string, room int) string {
-	for at, r := range text {
-		if room -= escapedSize(r); room < 0 {
-			return text[:at]
-		}
-	}
-	return text
-}
-
-// escapedSize returns at least the number of bytes that a character takes inside a JSON string.
-func escapedSize(r rune) int {
-	switch {
-	case r == '"', r == '\\':
-		return 2
-	case r < ' ':
-		return 6
-	}
-	return utf8.RuneLen(r)
+	longer := sort.Search(room+1, func(n int) bool { return len(quote(clip(text, n))) > room+len(`""`) })
+	return clip(text, longer-1)
 }

@@ -132,7 +132,7 @@ func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {
 }
 
 func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err error) {
-	err = eachMember(value, func(m strictjson.Member) (err error) {
+	err = eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) (err error) {
 		switch {
 		case s.names(m.Name, "at"):
 			attempt.At, err = strictjson.Time(m.Value)
@@ -152,8 +152,8 @@ func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err erro
 }
 
 // eachMember calls read for each member of an object, and puts the member's name before its error.
-func eachMember(value json.RawMessage, read func(strictjson.Member) error) error {
-	members, err := strictjson.Object(value)
+func eachMember(object strictjson.Member, read func(strictjson.Member) error) error {
+	members, err := object.Object()
 	if err != nil {
 		return err
 	}

@@ -181,7 +181,7 @@ func TestHostileJSON(t *testing.T) {
 		"half_pair_context":  {content: nativeWith(`"context":"\ud800"`)},
 		"long_name":          {content: filled(`{"asyncCaller":1,"call":{"url":"http://t.example/","headers":{"X`, `x%d`, `":1}}}`), malformed: "call.headers.Xx"},
 		"long_names_nested":  {content: nativeWith(`"retry":{"` + strings.Repeat("Bearer-", 50) + `":1}`), malformed: "retry.Bearer-", annotated: true},
-		"secret_as_name":     {content: nativeCall(`,"headers":{"Authorization: Bearer C4nary":"x"}`), malformed: `call.headers: "Authorization…" is not a header name`},
+		"secret_as_name":     {content: nativeCall(`,"headers":{"Authorization: Bearer C4nary":"x"}`), malformed: "call.headers.Authorization…: not a header name"},
 	})
 }
 
@@ -294,11 +294,11 @@ func TestHostileCalls(t *testing.T) {
 		"value_separators":  {content: nativeCall(`,"headers":{"X-A":"a\u2028b\u2029c\u0085d"}`), check: wantHeader("X-A", "a\u2028b\u2029c\u0085d")},
 		"value_long":        {content: nativeCall(`,"headers":{"X-A":"` + strings.Repeat("v", 44000) + `"}`), check: wantHeader("X-A", strings.Repeat("v", 44000))},
 		"value_of_commas":   {content: nativeCall(`,"headers":{"Connection":"` + strings.Repeat(",", 44000) + `"}`), check: wantHeader("Connection", strings.Repeat(",", 44000))},
-		"name_line_break":   {content: nativeCall(`,"headers":{"X-A: a\r\nX-B":"b"}`), malformed: `call.headers: "X-A…" is not a header name`},
-		"name_separator":    {content: nativeCall(`,"headers":{"X\u2028A":"b"}`), malformed: `call.headers: "X…" is not a header name`},
-		"name_nul":          {content: nativeCall(`,"headers":{"\u0000":"b"}`), malformed: `call.headers: "…" is not a header name`},
-		"name_empty":        {content: nativeCall(`,"headers":{"":"b"}`), malformed: `call.headers: "" is not a header name`},
-		"name_colon":        {content: nativeCall(`,"headers":{"X-A:":"b"}`), malformed: `call.headers: "X-A…" is not a header name`},
+		"name_line_break":   {content: nativeCall(`,"headers":{"X-A: a\r\nX-B":"b"}`), malformed: "call.headers.X-A…: not a header name"},
+		"name_separator":    {content: nativeCall(`,"headers":{"X\u2028A":"b"}`), malformed: "call.headers.X…: not a header name"},
+		"name_nul":          {content: nativeCall(`,"headers":{"\u0000":"b"}`), malformed: "call.headers.…: not a header name"},
+		"name_empty":        {content: nativeCall(`,"headers":{"":"b"}`), malformed: "call.headers.: not a header name"},
+		"name_colon":        {content: nativeCall(`,"headers":{"X-A:":"b"}`), malformed: "call.headers.X-A…: not a header name"},
 		"host_injected":     {content: nativeCall(`,"headers":{"Host":"a\r\nX-B: b"}`), malformed: "call.headers.Host: " + noBreak},
 		"host_with_path":    {content: nativeCall(`,"headers":{"Host":"a/b c"}`), malformed: "call.headers.Host: want one host name"},
 		"many_headers":      {content: filled(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/","headers":{`, `"h%d":"",`, `}}}`), check: wantHeaders(4000)},

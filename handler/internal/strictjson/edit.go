@@ -151,7 +151,7 @@ func open(value json.RawMessage) (kind byte, members []Member, err error) {
 func numbered(elements []json.RawMessage) []Member {
 	members := make([]Member, len(elements))
 	for i, element := range elements {
-		members[i] = Member{strconv.Itoa(i), element}
+		members[i] = Member{Name: strconv.Itoa(i), Value: element}
 	}
 	return members
 }
