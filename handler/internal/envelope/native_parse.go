@@ -132,12 +132,9 @@ func parseRequestID(value json.RawMessage) (string, error) {
 
 func parseGiveUp(value json.RawMessage) (GiveUp, error) {
 	text, err := strictjson.String(value)
-	if err != nil {
-		return "", err
-	}
 	giveUp, ok := ParseGiveUp(text)
-	if !ok {
-		return "", errors.New(`want "dead-letter", "drop" or "fault"`)
+	if err == nil && !ok {
+		err = errors.New(`want "dead-letter", "drop" or "fault"`)
 	}
-	return giveUp, nil
+	return giveUp, err
 }

@@ -246,14 +246,11 @@ const defaultScheme = "http"
 
 func parseScheme(value json.RawMessage) (string, error) {
 	text, err := strictjson.String(value)
-	if err != nil {
-		return "", err
+	scheme := strings.ToLower(strings.TrimSpace(text))
+	if err == nil && scheme != "" && scheme != "http" && scheme != "https" {
+		err = errors.New(`want "http" or "https"`)
 	}
-	switch scheme := strings.ToLower(strings.TrimSpace(text)); scheme {
-	case "", "http", "https":
-		return scheme, nil
-	}
-	return "", errors.New(`want "http" or "https"`)
+	return scheme, err
 }
 
 // parseNexusContext reads base64 of any JSON. Other text becomes a JSON string, because the context must not prevent the
