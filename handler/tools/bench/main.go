@@ -60,7 +60,7 @@ func run(ctx context.Context, project string, o options, out, messages io.Writer
 	r := report{System: fmt.Sprintf("%s/%s, %d processors, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
 	b.say("building")
 	err = b.setUp(ctx, project)
-	for _, measure := range []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureStart, b.measureStorage} {
+	for _, measure := range []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureStorage, b.measureStart} {
 		if err == nil {
 			err = measure(ctx, &r)
 		}

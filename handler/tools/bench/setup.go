@@ -34,6 +34,8 @@ type bench struct {
 	processors []int
 	proxy      *storageproxy.Proxy
 	requests   requests
+	// starts are the times to the first answer of all handlers in milliseconds, idle is the memory of some of them in MiB.
+	starts, idle []float64
 }
 
 // setUp builds both programs and starts target and storage.
@@ -110,6 +112,7 @@ func (b *bench) withHandler(ctx context.Context, connectionString string, do fun
 	if err != nil {
 		return err
 	}
+	b.starts = append(b.starts, float64(p.started)/float64(time.Millisecond))
 	return errors.Join(do(p), p.stop())
 }
 
