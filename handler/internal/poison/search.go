@@ -86,7 +86,7 @@ func (r *run) find(ctx context.Context, name string, ids map[string]int) (wherea
 	if err != nil {
 		return hidden, err
 	}
-	if r.account.checkQueue(all, name, "") != nil {
+	if errors.Is(r.account.checkQueue(all, name, ""), ErrAppQueue) {
 		return taken, nil
 	}
 	before, err := r.account.count(ctx, name)
