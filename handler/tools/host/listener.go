@@ -30,8 +30,8 @@ const (
 	pollSpread = 0.2
 	// renewalFloor is the shortest wait between two renewals of a lease of 10 minutes or more.
 	renewalFloor = time.Minute
-	// storageTimeout bounds one storage operation. The host's stop does not end the completion of a message,
-	// so a stop can take this much longer.
+	// storageTimeout bounds a poll, a renewal or the completion of a message. The host's stop does not end a
+	// completion, so a stop can take this much longer.
 	storageTimeout = 15 * time.Second
 	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
 	// no time-to-live.
@@ -237,7 +237,7 @@ func (l *listener) tryMessage(ctx context.Context, msg queue.Message, content []
 func (l *listener) renew(ctx context.Context, msg queue.Message, done <-chan struct{}, log zerolog.Logger) (receipt string) {
 	wait := l.lease / 2
 	for pause(wait, done) {
-		newest, err := l.update(ctx, msg, l.lease)
+		newest, err := l.renewOnce(ctx, msg)
 		switch {
 		case err == nil:
 			msg.PopReceipt = newest
@@ -253,30 +253,32 @@ func (l *listener) renew(ctx context.Context, msg queue.Message, done <-chan str
 	return msg.PopReceipt
 }
 
-// update sets how long the message stays invisible. The end of an invocation or of the host does not
-// interrupt it: if storage carries it out and the new receipt is lost, the message cannot be deleted.
-func (l *listener) update(ctx context.Context, msg queue.Message, delay time.Duration) (receipt string, err error) {
+// renewOnce is not interrupted by the end of the invocation or of the host: if storage renews the lease and the new
+// receipt is lost, the message cannot be deleted.
+func (l *listener) renewOnce(ctx context.Context, msg queue.Message) (receipt string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
-	return l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, delay)
+	return l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.lease)
 }
 
 // complete ends the delivery of a message: sections D.5 and D.7 of the Functions host contract. The host's
 // stop does not interrupt it.
 func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message, log zerolog.Logger) (err error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
+	defer cancel()
 	switch {
 	case out == succeeded:
-		err = l.remove(ctx, msg)
+		err = l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
 	case out == notInvoked:
 		log.Info().Msg("the host is stopping: message is visible again")
-		_, err = l.update(ctx, msg, 0)
+		_, err = l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, 0)
 	case l.poison == "":
 		log.Warn().Dur("lease", l.lease).Msg("message stays invisible until its lease ends: the queue has no poison queue")
 	case out == undecodable || msg.DequeueCount >= l.queues.MaxDequeueCount:
 		log.Warn().Msgf("Message has reached MaxDequeueCount of %d. Moving message to queue '%s'.", l.queues.MaxDequeueCount, l.poison)
 		err = l.moveToPoison(ctx, msg)
 	default:
-		_, err = l.update(ctx, msg, l.queues.VisibilityTimeout)
+		_, err = l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.queues.VisibilityTimeout)
 	}
 	if isGone(err) {
 		log.Debug().Err(err).Msg("message is gone: nothing to complete")
@@ -285,29 +287,21 @@ func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message,
 	return err
 }
 
-func (l *listener) remove(ctx context.Context, msg queue.Message) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
-	defer cancel()
-	return l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
-}
-
 // moveToPoison writes the message's text to the poison queue and deletes the message: section D.6 of the
 // Functions host contract. If the delete fails, both exist.
 func (l *listener) moveToPoison(ctx context.Context, msg queue.Message) error {
-	putCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
-	defer cancel()
 	item := queue.Item{Text: msg.Text, TTL: poisonTTL}
-	_, err := l.store.Put(putCtx, l.poison, item)
+	_, err := l.store.Put(ctx, l.poison, item)
 	if errors.Is(err, queue.ErrNoQueue) {
-		if err = l.store.Create(putCtx, l.poison); err == nil {
-			_, err = l.store.Put(putCtx, l.poison, item)
+		if err = l.store.Create(ctx, l.poison); err == nil {
+			_, err = l.store.Put(ctx, l.poison, item)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("move message to %s: %w", l.poison, err)
 	}
 	l.count(func(s *stats) { s.poisoned++ })
-	return l.remove(ctx, msg)
+	return l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
 }
 
 // isGone reports whether the error says that another receiver has the message or that it was deleted.
