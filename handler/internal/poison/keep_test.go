@@ -134,7 +134,8 @@ func TestFollow(t *testing.T) {
 		var got []string
 		ended := make(chan error)
 		go func() {
-			ended <- a.Follow(ctx, poison.Source{Filter: inspect.Filter{Text: "orders"}}, time.Second, func() {}, func(f poison.Found) { got = append(got, found(f.Message)) })
+			source := poison.Source{Filter: inspect.Filter{Text: "orders"}}
+			ended <- a.Follow(ctx, source, time.Second, func() {}, func(f poison.Found) { got = append(got, found(f.Message)) })
 		}()
 		advance(5 * time.Second)
 		put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
