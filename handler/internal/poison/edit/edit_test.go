@@ -198,9 +198,9 @@ func TestEncoding(t *testing.T) {
 
 // TestPrepareRefuses checks that messages are refused that the handler would refuse, and that the error helps.
 func TestPrepareRefuses(t *testing.T) {
-	const secret = "hunter2"
+	const password = "hunter2"
 	at := func(url, more string) string {
-		return `{"asyncCaller":1,"call":{"url":"` + url + `"` + more + `},"context":"` + secret + `"` + letter + `}`
+		return `{"asyncCaller":1,"call":{"url":"` + url + `"` + more + `},"context":"` + password + `"` + letter + `}`
 	}
 	set := func(argument string) edit.Options { return edit.Options{Edits: flags(t, "--set", argument)} }
 	tests := map[string]struct {
@@ -208,14 +208,14 @@ func TestPrepareRefuses(t *testing.T) {
 		options edit.Options
 		want    string
 	}{
-		"not_json":             {`{"asyncCaller":1,` + secret, edit.Options{}, "malformed: not JSON: line 1"},
-		"no_envelope":          {`{"a":"` + secret + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
-		"bad_url":              {at("ftp://h/"+secret, ""), edit.Options{}, "malformed: call.url: want an absolute http or https URL"},
-		"edit_makes_it_worse":  {at("http://h.example/", ""), set("priority=" + secret), "malformed: priority: want a whole number"},
+		"not_json":             {`{"asyncCaller":1,` + password, edit.Options{}, "malformed: not JSON: line 1"},
+		"no_envelope":          {`{"a":"` + password + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
+		"bad_url":              {at("ftp://h/"+password, ""), edit.Options{}, "malformed: call.url: want an absolute http or https URL"},
+		"edit_makes_it_worse":  {at("http://h.example/", ""), set("priority=" + password), "malformed: priority: want a whole number"},
 		"edit_fails":           {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression has no result"},
-		"refused_by_built_in":  {at("http://127.0.0.1/"+secret, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
+		"refused_by_built_in":  {at("http://127.0.0.1/"+password, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
 		"refused_address_v6":   {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
-		"denied":               {at("http://u:"+secret+"@denied.example:8443/?"+secret, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},
+		"denied":               {at("http://u:"+password+"@denied.example:8443/?"+password, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},
 		"denied_host_header":   {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{}, "by its Host header: the host name is refused"},
 		"denied_after_edit":    {at("http://h.example/", ""), set("call.url=http://denied.example/"), "ASYNC_CALLER_TARGETS_DENY"},
 		"retry_unknown":        {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
@@ -229,8 +229,8 @@ func TestPrepareRefuses(t *testing.T) {
 		"edited_is_malformed":  {at("http://h.example/", ""), edit.Options{Edited: []byte(`{}`)}, "malformed: asyncCaller"},
 		"edited_then_refused":  {`no JSON`, edit.Options{Edited: []byte(at("http://denied.example/", ""))}, "ASYNC_CALLER_TARGETS_DENY"},
 		"fixed_is_not_enough":  {at("http://h.example/", ""), edit.Options{FixEncoding: true, Edited: []byte(`[`)}, "malformed: not JSON"},
-		"callback_is_no_url":   {strings.Replace(at("http://h.example/", ""), `"context"`, `"callback":{"url":"`+secret+`"},"context"`, 1), edit.Options{}, "callback.url"},
-		"nexus_call_is_broken": {nexusOf("GET "+secret, ""), edit.Options{}, "RawRequest.CallOut: request line"},
+		"callback_is_no_url":   {strings.Replace(at("http://h.example/", ""), `"context"`, `"callback":{"url":"`+password+`"},"context"`, 1), edit.Options{}, "callback.url"},
+		"nexus_call_is_broken": {nexusOf("GET "+password, ""), edit.Options{}, "RawRequest.CallOut: request line"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestPrepareRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("prepared %q", text)
 			}
-			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) || text != "" {
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) || text != "" {
 				t.Errorf("got %q, %q, want %q", text, err, test.want)
 			}
 		})

@@ -105,17 +105,17 @@ func squeezed(content, old, replacement string) string {
 
 // TestRestoreRefuses checks that the error gives the position of the mistake.
 func TestRestoreRefuses(t *testing.T) {
-	const secret = "hunter2"
+	const password = "hunter2"
 	nexus := nexusOf(callOut, "")
 	tests := map[string]struct{ original, old, new, want string }{
-		"not_json":       {order + `}`, `"asyncCaller"`, secret, "not JSON: line 2, column 3"},
-		"no_object":      {`x`, `x`, `["` + secret + `"]`, "want an object"},
+		"not_json":       {order + `}`, `"asyncCaller"`, password, "not JSON: line 2, column 3"},
+		"no_object":      {`x`, `x`, `["` + password + `"]`, "want an object"},
 		"twice":          {order + `}`, `"call"`, `"requestId"`, "requestId: appears twice"},
-		"inner_twice":    {order + `}`, `"method"`, `"url": "` + secret + `", "method"`, "call.url: appears twice"},
+		"inner_twice":    {order + `}`, `"method"`, `"url": "` + password + `", "method"`, "call.url: appears twice"},
 		"lines_no_array": {nexus, `"CallBack.text": [`, `"CallBack.text": 1, "a": [`, "RawRequest.CallBack.text: want an array of strings"},
 		"line_no_string": {nexus, `"POST /done HTTP/1.1"`, `1`, "RawRequest.CallBack.text[0]: want a string"},
-		"both":           {nexus, `"CallBack.text"`, `"CallBack":"` + secret + `","CallBack.text"`, "RawRequest.CallBack: appears twice"},
-		"still_not_json": {`{,`, `{`, `{"` + secret + `"`, "not JSON: line 1, column 11"},
+		"both":           {nexus, `"CallBack.text"`, `"CallBack":"` + password + `","CallBack.text"`, "RawRequest.CallBack: appears twice"},
+		"still_not_json": {`{,`, `{`, `{"` + password + `"`, "not JSON: line 1, column 11"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -124,7 +124,7 @@ func TestRestoreRefuses(t *testing.T) {
 			if err == nil {
 				t.Fatalf("restored %s", got)
 			}
-			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) {
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) {
 				t.Errorf("got %q, want %q", err, test.want)
 			}
 		})

@@ -189,33 +189,33 @@ func TestMarkerCanBeSet(t *testing.T) {
 
 // TestFlagsRefuse checks that the error of an invalid argument quotes no value.
 func TestFlagsRefuse(t *testing.T) {
-	const secret = "hunter2"
+	const password = "hunter2"
 	tests := map[string]struct{ flag, argument string }{
-		"set_no_value":        {"--set", secret},
-		"set_no_path":         {"--set", "=" + secret},
-		"set_empty_name":      {"--set", "call..url=" + secret},
-		"set_no_header":       {"--set", "call.headers.=" + secret},
-		"set_bad_header":      {"--set", "call.headers.a b=" + secret},
-		"set_path_not_utf8":   {"--set", "a\xff=" + secret},
-		"set_value_not_utf8":  {"--set", "call.body=\xff" + secret},
-		"set_too_deep":        {"--set", strings.Repeat("a.", 40) + "a=" + secret},
-		"header_no_colon":     {"--set-header", "Authorization " + secret},
-		"header_two_lines":    {"--set-header", "X-A: 1\r\nX-B: " + secret},
-		"header_no_name":      {"--set-header", ": " + secret},
-		"header_not_utf8":     {"--set-header", "X-A: \xff" + secret},
-		"delete_with_value":   {"--delete-header", "X-A: " + secret},
+		"set_no_value":        {"--set", password},
+		"set_no_path":         {"--set", "=" + password},
+		"set_empty_name":      {"--set", "call..url=" + password},
+		"set_no_header":       {"--set", "call.headers.=" + password},
+		"set_bad_header":      {"--set", "call.headers.a b=" + password},
+		"set_path_not_utf8":   {"--set", "a\xff=" + password},
+		"set_value_not_utf8":  {"--set", "call.body=\xff" + password},
+		"set_too_deep":        {"--set", strings.Repeat("a.", 40) + "a=" + password},
+		"header_no_colon":     {"--set-header", "Authorization " + password},
+		"header_two_lines":    {"--set-header", "X-A: 1\r\nX-B: " + password},
+		"header_no_name":      {"--set-header", ": " + password},
+		"header_not_utf8":     {"--set-header", "X-A: \xff" + password},
+		"delete_with_value":   {"--delete-header", "X-A: " + password},
 		"host_no_new":         {"--replace-host", "old.example"},
 		"host_empty":          {"--replace-host", "=new.example"},
 		"host_empty_new":      {"--replace-host", "old.example="},
-		"host_with_path":      {"--replace-host", "old.example=new.example/" + secret},
-		"host_with_user":      {"--replace-host", "old.example=" + secret + "@new.example"},
+		"host_with_path":      {"--replace-host", "old.example=new.example/" + password},
+		"host_with_user":      {"--replace-host", "old.example=" + password + "@new.example"},
 		"host_with_scheme":    {"--replace-host", "https://old.example=new.example"},
 		"host_other_scheme":   {"--replace-host", "old.example=ftp://new.example"},
 		"host_bad_port":       {"--replace-host", "old.example=new.example:99999"},
-		"jq_not_jq":           {"--jq", `.a = "` + secret + `" )`},
-		"jq_unknown_function": {"--jq", `frobnicate("` + secret + `")`},
-		"jq_module":           {"--jq", `import "` + secret + `" as a; .`},
-		"jq_input":            {"--jq", `input | "` + secret + `"`},
+		"jq_not_jq":           {"--jq", `.a = "` + password + `" )`},
+		"jq_unknown_function": {"--jq", `frobnicate("` + password + `")`},
+		"jq_module":           {"--jq", `import "` + password + `" as a; .`},
+		"jq_input":            {"--jq", `input | "` + password + `"`},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -223,7 +223,7 @@ func TestFlagsRefuse(t *testing.T) {
 			if err == nil {
 				t.Fatal("no error")
 			}
-			if strings.Contains(err.Error(), secret) {
+			if strings.Contains(err.Error(), password) {
 				t.Errorf("%q quotes the value", err)
 			}
 		})
@@ -232,40 +232,40 @@ func TestFlagsRefuse(t *testing.T) {
 
 // TestEditsRefuse checks that the error of an impossible edit names the flag and the member.
 func TestEditsRefuse(t *testing.T) {
-	const secret = "hunter2"
+	const password = "hunter2"
 	nexus := nexusOf(callOut, "")
 	tests := map[string]struct{ content, flag, argument, want string }{
 		"nexus_retry":         {nexus, "--set", "retry=nexus", "--set retry: the Nexus format has no place for it"},
 		"nexus_give_up":       {nexus, "--set", "giveUp=drop", "--set giveUp: the Nexus format has no place for it"},
 		"nexus_not_before":    {nexus, "--set", "notBefore=2027-01-31T12:00:00Z", "--set notBefore: the Nexus format has no place for it"},
 		"nexus_timeout":       {nexus, "--set", "call.timeout=1m", "--set call.timeout: the Nexus format has no place for it"},
-		"nexus_callback_body": {nexus, "--set", "callback.body=" + secret, "--set callback.body: the Nexus format has no place for it"},
+		"nexus_callback_body": {nexus, "--set", "callback.body=" + password, "--set callback.body: the Nexus format has no place for it"},
 		"nexus_marker":        {nexus, "--set", "asyncCaller=1", "--set asyncCaller: the Nexus format has no place for it"},
-		"nexus_deadline":      {nexus, "--set", "deadline=" + secret, `--set deadline: want a time`},
-		"nexus_url":           {nexus, "--set", "call.url=/" + secret, "--set call.url: want an absolute http or https URL"},
+		"nexus_deadline":      {nexus, "--set", "deadline=" + password, `--set deadline: want a time`},
+		"nexus_url":           {nexus, "--set", "call.url=/" + password, "--set call.url: want an absolute http or https URL"},
 		"nexus_url_null":      {nexus, "--set", "call.url=null", "--set call.url: want a string"},
-		"nexus_user":          {nexus, "--set", "call.url=https://u:" + secret + "@h/", "--set call.url: the Nexus format has no place for user information"},
-		"nexus_method":        {nexus, "--set", "call.method=GET " + secret, "--set call.method: RawRequest.CallOut: request line"},
-		"nexus_base64":        {nexus, "--set", "call.bodyBase64=" + secret, "--set call.bodyBase64: not base64"},
+		"nexus_user":          {nexus, "--set", "call.url=https://u:" + password + "@h/", "--set call.url: the Nexus format has no place for user information"},
+		"nexus_method":        {nexus, "--set", "call.method=GET " + password, "--set call.method: RawRequest.CallOut: request line"},
+		"nexus_base64":        {nexus, "--set", "call.bodyBase64=" + password, "--set call.bodyBase64: not base64"},
 		"nexus_no_host":       {nexus, "--delete-header", "Host", "--delete-header Host: RawRequest.CallOut: header Host: missing"},
 		"nexus_no_call":       {`{"RawRequest":{}}`, "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: missing"},
 		"nexus_no_callback":   {`{"RawRequest":{}}`, "--set", "callback.method=PUT", "--set callback.method: RawRequest.CallBack: missing"},
-		"nexus_call_no_http":  {nexusOf(secret, ""), "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: request line"},
+		"nexus_call_no_http":  {nexusOf(password, ""), "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: request line"},
 		"nexus_call_no_text":  {`{"RawRequest":{"CallOut":1}}`, "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: want a string"},
-		"headers_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--set-header", "X-A: 1", "--set-header X-A: call.headers: want an object"},
-		"within_a_string":     {`{"asyncCaller":1,"call":"` + secret + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: is inside a value that is neither"},
+		"headers_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--set-header", "X-A: 1", "--set-header X-A: call.headers: want an object"},
+		"within_a_string":     {`{"asyncCaller":1,"call":"` + password + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: is inside a value that is neither"},
 		"no_such_element":     {`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1", "--set a[2]: a.2: want the number of an element"},
-		"within_an_element":   {`{"asyncCaller":1,"a":["` + secret + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
-		"name_twice":          {`{"asyncCaller":1,"call":{"url":"` + secret + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: appears twice"},
-		"body_of_no_object":   {`{"asyncCaller":1,"call":{"json":1,"headers":["` + secret + `"]}}`, "--set", "call.body=1", "--set call.body: call.headers: want an object"},
-		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + secret + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers.Host: want the number of an element"},
-		"nexus_bad_scheme":    {`{"RawRequest":"` + secret + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is inside a value that is neither"},
+		"within_an_element":   {`{"asyncCaller":1,"a":["` + password + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
+		"name_twice":          {`{"asyncCaller":1,"call":{"url":"` + password + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: appears twice"},
+		"body_of_no_object":   {`{"asyncCaller":1,"call":{"json":1,"headers":["` + password + `"]}}`, "--set", "call.body=1", "--set call.body: call.headers: want an object"},
+		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers.Host: want the number of an element"},
+		"nexus_bad_scheme":    {`{"RawRequest":"` + password + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is inside a value that is neither"},
 		"nexus_method_null":   {nexus, "--set", "call.method=null", "--set call.method: want a string"},
 		"nexus_body_null":     {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},
 		"no_number":           {`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1", "--set a.b: a.b: want the number of an element"},
-		"no_json":             {`{"asyncCaller":1,` + secret + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
-		"no_object":           {`["` + secret + `"]`, "--set", "a=1", "want an object"},
-		"no_json_jq":          {secret, "--jq", ".", "fix it with --edit"},
+		"no_json":             {`{"asyncCaller":1,` + password + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
+		"no_object":           {`["` + password + `"]`, "--set", "a=1", "want an object"},
+		"no_json_jq":          {password, "--jq", ".", "fix it with --edit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestEditsRefuse(t *testing.T) {
 			if err == nil {
 				t.Fatalf("made %s", got)
 			}
-			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) {
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) {
 				t.Errorf("got %q, want %q", err, test.want)
 			}
 		})

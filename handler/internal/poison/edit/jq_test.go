@@ -57,8 +57,8 @@ func TestJQOnAmbiguousJSON(t *testing.T) {
 }
 
 func TestJQFails(t *testing.T) {
-	const secret = "hunter2"
-	content := `{"asyncCaller":1,"a":"` + secret + `","o":{"` + secret + `":1}}`
+	const password = "hunter2"
+	content := `{"asyncCaller":1,"a":"` + password + `","o":{"` + password + `":1}}`
 	tests := map[string]struct{ expression, want string }{
 		"nothing":        {`empty`, "has no result"},
 		"two":            {`., .`, "more than one result"},
@@ -81,7 +81,7 @@ func TestJQFails(t *testing.T) {
 		"too_large":      {`.b = reduce range(24) as $i (2; . * .)`, "larger than any message"},
 		"too_deep":       {`.b = reduce range(20000) as $i (0; [.])`, "larger than any message"},
 		"format_unknown": {`.b = ([.o]|@csv)`, "@csv cannot format an array including"},
-		"path":           {`getpath(["a","` + secret + `"])`, "fails on this message: getpath"},
+		"path":           {`getpath(["a","` + password + `"])`, "fails on this message: getpath"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestJQFails(t *testing.T) {
 			if err == nil {
 				t.Fatalf("made %.300s", got)
 			}
-			if !strings.HasPrefix(err.Error(), "--jq: ") || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), secret) {
+			if !strings.HasPrefix(err.Error(), "--jq: ") || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) {
 				t.Errorf("got %q, want %q", err, test.want)
 			}
 		})
