@@ -61,23 +61,18 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 	return order
 }
 
-// during records a disturbance from now until wait returns, in the background.
-func (s *system) during(cause judge.Cause, wait func()) {
-	began := s.now()
+// during records a disturbance that began at a moment and lasts until wait returns, in the background.
+func (s *system) during(cause judge.Cause, began time.Duration, wait func()) {
 	s.injecting.Go(func() {
 		wait()
 		s.disturbed(cause, began)
 	})
 }
 
-// A process that was killed is missed until a new handler runs: until then the host may pass messages to a dead handler, and
-// storage may still receive what the dead host had sent. replaceLimit is how long that may take.
-const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
-
 func (s *system) killHandler() {
 	began, before := s.now(), len(s.processes.ids())
 	if s.processes.kill(s.ctx) {
-		s.disturbedUntilReplaced(judge.HandlerKilled, began, before)
+		s.during(judge.HandlerKilled, began, func() { s.awaitHandler(before) })
 	}
 }
 
@@ -86,16 +81,18 @@ func (s *system) killHost() {
 	host, _ := s.currentHost()
 	_ = host.Kill() // it may have ended
 	<-host.Done()
-	s.disturbedUntilReplaced(judge.HostKilled, began, before)
+	s.during(judge.HostKilled, began, func() { s.awaitHandler(before) })
 }
 
-func (s *system) disturbedUntilReplaced(cause judge.Cause, began time.Duration, before int) {
-	s.injecting.Go(func() {
-		limit := time.Now().Add(replaceLimit)
-		for len(s.processes.ids()) <= before && time.Now().Before(limit) && pause(s.ctx, replaceTick) {
-		}
-		s.disturbed(cause, began)
-	})
+// replaceLimit is how long it may take until a new handler runs.
+const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
+
+// awaitHandler waits until a new handler runs. Until then the host may pass messages to a dead handler, and storage may still
+// receive what a dead host had sent.
+func (s *system) awaitHandler(before int) {
+	limit := time.Now().Add(replaceLimit)
+	for len(s.processes.ids()) <= before && time.Now().Before(limit) && pause(s.ctx, replaceTick) {
+	}
 }
 
 func (s *system) signalHost(how schedule.Action) {
@@ -104,8 +101,9 @@ func (s *system) signalHost(how schedule.Action) {
 	if how == schedule.TerminateHost {
 		signal = host.Terminate
 	}
+	began := s.now()
 	_ = signal() // it may have ended
-	s.during(judge.HostStopped, func() {
+	s.during(judge.HostStopped, began, func() {
 		timer := time.NewTimer(stopGrace)
 		defer timer.Stop()
 		select {
@@ -120,11 +118,11 @@ func (s *system) signalHost(how schedule.Action) {
 
 func (s *system) beginOutage(length time.Duration, order storageproxy.Order) {
 	s.outage.begin(length, order)
-	s.during(judge.StorageDown, func() { pause(s.ctx, length) })
+	s.during(judge.StorageDown, s.now(), func() { pause(s.ctx, length) })
 }
 
 func (s *system) restartStorage() {
-	s.during(judge.StorageDown, func() {
+	s.during(judge.StorageDown, s.now(), func() {
 		s.storageMu.Lock()
 		defer s.storageMu.Unlock()
 		if err := s.storage.Restart(s.ctx); err != nil {

@@ -62,13 +62,13 @@ func TestJudge(t *testing.T) {
 	twice := []string{"leased 1", "called 1 503", "wrote 2", "killed", "leased 1", "called 1 503", "wrote 3", "deleted 1"}
 	ends := []string{"leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3"}
 	for name, test := range map[string]struct {
-		message  schedule.Message
-		events   []judge.Event
-		letters  []judge.DeadLetter
-		left     int
-		lost     bool
-		violated string // a part of what is said; empty: nothing is
-		repeated int
+		message     schedule.Message
+		events      []judge.Event
+		deadLetters []judge.DeadLetter
+		left        int
+		lost        bool
+		unexplained string // a part of the finding; empty if there is none
+		repeated    int
 	}{
 		"as_planned": {
 			message: delivered,
@@ -80,52 +80,52 @@ func TestJudge(t *testing.T) {
 		},
 		"not_called_at_all":         {message: delivered, lost: true},
 		"cut_call_is_no_end":        {message: delivered, lost: true, events: story("leased 1", "called 2")},
-		"unfinished_is_not_lost":    {message: delivered, left: 1, violated: "still on the queues", events: story("leased 1")},
+		"unfinished_is_not_lost":    {message: delivered, left: 1, unexplained: "still on the queues", events: story("leased 1")},
 		"callback_lost":             {message: callback, lost: true, events: story("leased 1", "called 1 200", "wrote callback")},
 		"dead_letter_is_missing":    {message: rejected, lost: true, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"deleted_before_settled":    {message: delivered, violated: "before anything was settled", events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2")},
-		"deleted_before_callback":   {message: callback, violated: "before anything was settled", events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback")},
-		"unknown_message":           {message: rejected, violated: "nobody sent this message", events: story("stranger"), letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}},
-		"repeated_with_no_cause":    {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
+		"deleted_before_settled":    {message: delivered, unexplained: "before anything was settled", events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2")},
+		"deleted_before_callback":   {message: callback, unexplained: "before anything was settled", events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback")},
+		"unknown_message":           {message: rejected, unexplained: "nobody sent this message", events: story("stranger"), deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}},
+		"repeated_with_no_cause":    {message: delivered, unexplained: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
 		"repeated_after_a_kill":     {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_early":          {message: delivered, violated: "with no cause", repeated: 1, events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_late":           {message: delivered, violated: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed")},
+		"killed_too_early":          {message: delivered, unexplained: "with no cause", repeated: 1, events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
+		"killed_too_late":           {message: delivered, unexplained: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed")},
 		"delete_failed":             {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "undeleted", "leased 1", "called 2 200", "deleted 1")},
 		"two_copies_after_a_kill":   {message: delivered, repeated: 2, events: story(slices.Concat(twice, ends)...)},
-		"attempt_not_counted":       {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"attempt_not_counted":       {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
 		"interrupted_by_a_stop":     {message: delivered, repeated: 1, events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"reset_and_made_again":      {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"a_status_is_not_silent":    {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"reset_and_made_again":      {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
+		"a_status_is_not_silent":    {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
 		"updated":                   {message: delivered, events: story("leased 1", "called 1 503", "updated 1", "leased 1", "called 2 200", "deleted 1")},
-		"written_twice_unexplained": {message: delivered, violated: "was made 2 times", repeated: 1, events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
+		"written_twice_unexplained": {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
 		"written_twice_explained":   {message: delivered, repeated: 1, events: story("leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
 		"callback":                  {message: callback, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
-		"callback_reports_other":    {message: callback, violated: "reported 400", events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback")},
-		"callback_and_dead_letter":  {message: callback, violated: "dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
-		"dead_letter":               {message: rejected, letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_dead_letters":          {message: rejected, violated: "has ended 2 times", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_explained":             {message: rejected, repeated: 1, letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1")},
-		"dead_for_another_reason":   {message: rejected, violated: `"expired"`, letters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
-		"malformed_unchanged":       {message: malformed, letters: []judge.DeadLetter{{ID: "m", Unchanged: true}}, events: story("leased 1", "wrote d", "deleted 1")},
-		"moved_by_host_too_soon":    {message: delivered, violated: `""`, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "moved", "deleted 1")},
-		"moved_by_host_explained":   {message: delivered, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1")},
-		"moved_by_host_exhausted":   {message: callback, letters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1", "called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1")},
-		"delivered_and_dead":        {message: delivered, violated: "dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}, events: story("leased 1", "called 2 200", "deleted 1")},
-		"unknown_dead_letter":       {message: rejected, violated: "nobody sent this dead letter", letters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
+		"callback_reports_other":    {message: callback, unexplained: "reported 400", events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback")},
+		"callback_and_dead_letter":  {message: callback, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
+		"dead_letter":               {message: rejected, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
+		"two_dead_letters":          {message: rejected, unexplained: "has ended 2 times", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
+		"two_explained":             {message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1")},
+		"dead_for_another_reason":   {message: rejected, unexplained: `"expired"`, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
+		"malformed_unchanged":       {message: malformed, deadLetters: []judge.DeadLetter{{ID: "m", Unchanged: true}}, events: story("leased 1", "wrote d", "deleted 1")},
+		"moved_by_host_too_soon":    {message: delivered, unexplained: `""`, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "moved", "deleted 1")},
+		"moved_by_host_explained":   {message: delivered, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1")},
+		"moved_by_host_exhausted":   {message: callback, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1", "called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1")},
+		"delivered_and_dead":        {message: delivered, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}, events: story("leased 1", "called 2 200", "deleted 1")},
+		"unknown_dead_letter":       {message: rejected, unexplained: "nobody sent this dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
 		"events_in_another_order":   {message: delivered, repeated: 1, events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1"))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := judge.Judge([]schedule.Message{test.message}, judge.Record{
-				Events: test.events, DeadLetters: test.letters, Left: test.left, MaxDequeueCount: 5,
+				Events: test.events, DeadLetters: test.deadLetters, Left: test.left, MaxDequeueCount: 5,
 			})
 			if got := len(v.Lost) == 1; got != test.lost {
 				t.Errorf("lost %v, want %v", v.Lost, test.lost)
 			}
-			if (len(v.Unexplained) > 0) != (test.violated != "") {
-				t.Errorf("violations %v, want %q", v.Unexplained, test.violated)
+			if (len(v.Unexplained) > 0) != (test.unexplained != "") {
+				t.Errorf("unexplained %v, want %q", v.Unexplained, test.unexplained)
 			}
-			if test.violated != "" && !slices.ContainsFunc(v.Unexplained, func(f judge.Finding) bool { return strings.Contains(f.Text, test.violated) }) {
-				t.Errorf("violations %v, want one that says %q", v.Unexplained, test.violated)
+			if test.unexplained != "" && !slices.ContainsFunc(v.Unexplained, func(f judge.Finding) bool { return strings.Contains(f.Text, test.unexplained) }) {
+				t.Errorf("unexplained %v, want one that says %q", v.Unexplained, test.unexplained)
 			}
 			if v.Calls.Repeated+v.Callbacks.Repeated != test.repeated {
 				t.Errorf("%d calls and %d callbacks repeated, want %d", v.Calls.Repeated, v.Callbacks.Repeated, test.repeated)
