@@ -22,8 +22,8 @@ func newHost(env Env) *cobra.Command {
 host.json, function.json and local.settings.json, starts the handler as a process, polls the queues,
 runs the timers in UTC, and speaks the same HTTP.
 
-It does not create queues; "async-caller send" does. Ctrl-C stops it: calls in progress are
-interrupted and rescheduled. The output of the handler is passed through.`,
+It does not create queues; "async-caller send" does. Ctrl-C interrupts and reschedules the calls in
+progress. The output of the handler is passed through.`,
 		Example: `  make build && dist/async-caller host --app dist
   AzureWebJobsStorage='...' async-caller host --app dist --lease 30s`,
 		Args: cobra.NoArgs,

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -30,20 +29,16 @@ func newPoison(env Env) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "poison",
 		Short: "Show, fix and resend messages that could not be delivered",
-		Long: `Work with the messages on the poison queues, <queue>-poison. These are dead letters with a reason,
-malformed messages, and messages that the Functions host moved there because the handler crashed or
-timed out. Storage deletes the latter after 7 days; "keep" prevents that.
-
-Start with "queues" and "list", look at one message with "show", and send messages again with
-"requeue", which can edit them.
+		Long: `Work with the messages on the poison queues, <queue>-poison: dead letters, malformed messages, and
+messages that the Functions host moved there because the handler crashed or timed out.
 
 A command that changes messages shows its plan and asks for confirmation; without a terminal it
-requires --yes. Each change is recorded in a journal: "runs" lists them, "undo" reverts one, and
-"resume" continues one that was interrupted. Messages are written before they are deleted, so an
-interruption can leave a message in two places, but never in none.
+requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
+continues one that was interrupted. Messages are written before they are deleted, so an interruption
+can leave a message in two places, but never in none.
 
-Secrets are masked unless you give --reveal. Journals and exports contain whole messages; only
-their owner can read these files.`,
+Secrets are masked unless you give --reveal. Journals and exports contain whole messages; only their
+owner can read these files.`,
 		Example: `  async-caller poison queues
   async-caller poison list --group-by error
   async-caller poison show 4f1c2a9e
@@ -87,37 +82,31 @@ func (p *poisonFlags) newSession() *session {
 	return &session{poisonFlags: p, out: &output{Writer: p.env.Stdout, status: status}, status: status}
 }
 
-// open returns a session with the account of the app, and a function that closes it.
-func (p *poisonFlags) open() (*session, func(), error) {
-	a, err := readApp(p.env, p.app)
-	if err != nil {
-		return nil, nil, err
-	}
-	appQueues, err := appQueues(p.app, a.env.Environ)
-	if err != nil {
-		return nil, nil, usageError(err)
-	}
-	store, account, err := openStore(a.env)
-	if err != nil {
-		return nil, nil, err
-	}
-	s := p.newSession()
-	s.account = &poison.Account{
-		Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
-		Rules: edit.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
-	}
-	return s, store.Close, nil
-}
+// runFunc is the RunE of a command.
+type runFunc = func(*cobra.Command, []string) error
 
-// withSession returns the RunE of a command that works on the account.
-func (p *poisonFlags) withSession(work func(context.Context, *session, []string) error) func(*cobra.Command, []string) error {
+// withSession returns the RunE of a command that works on the account of the app.
+func (p *poisonFlags) withSession(work func(context.Context, *session, []string) error) runFunc {
 	return func(cmd *cobra.Command, args []string) error {
-		s, closeStore, err := p.open()
+		a, err := readApp(p.env, p.app)
 		if err != nil {
 			return err
 		}
-		defer closeStore()
+		appQueues, err := appQueues(p.app, a.env.Environ)
+		if err != nil {
+			return usageError(err)
+		}
+		store, account, err := openStore(a.env)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		s := p.newSession()
 		defer s.status.clear()
+		s.account = &poison.Account{
+			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
+			Rules: edit.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
 		}
@@ -126,7 +115,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
-func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, poison.Source) error) func(*cobra.Command, []string) error {
+func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, poison.Source) error) runFunc {
 	return func(cmd *cobra.Command, ids []string) error {
 		source, err := selected.source(ids)
 		if err != nil {
@@ -153,16 +142,14 @@ func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
 func appQueues(folder string, environ []string) ([]string, error) {
 	names := send.Queues()
 	app, err := functionapp.Load(folder, environ)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
+	if errors.Is(err, fs.ErrNotExist) {
 		return names, nil
-	case app == nil:
-		return names, err
+	}
+	if app == nil {
+		return nil, err
 	}
 	for _, f := range app.Functions { // serve reports the problems of the others
-		if !slices.Contains(names, f.Queue) {
-			names = append(names, f.Queue)
-		}
+		names = append(names, f.Queue)
 	}
 	return names, nil
 }
@@ -172,15 +159,15 @@ func withExitCode(ctx context.Context, err error) error {
 	if _, coded := errors.AsType[*codeError](err); coded {
 		return err
 	}
-	is := func(targets ...error) bool {
-		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	for _, usage := range []error{poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist} {
+		if errors.Is(err, usage) {
+			return usageError(err)
+		}
 	}
-	switch {
-	case is(poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist):
-		return usageError(err)
-	case is(poison.ErrNothing, poison.ErrNothingLeft, journal.ErrNoRun):
+	if errors.Is(err, poison.ErrNothing) || errors.Is(err, poison.ErrNothingLeft) || errors.Is(err, journal.ErrNoRun) {
 		return &codeError{exitNothing, err}
-	case ctx.Err() != nil: // a run that was interrupted has an exit code
+	}
+	if ctx.Err() != nil { // the error of a run has an exit code
 		return errors.New("interrupted: nothing was changed")
 	}
 	return err

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/poison"
 )
@@ -42,7 +41,7 @@ type changeResult struct {
 // change returns the RunE of a command that plans a change of the selected messages and executes it.
 func (p *poisonFlags) change(selected *selection, confirm *confirmation,
 	plan func(context.Context, *session, poison.Source) (*poison.Plan, error),
-) func(*cobra.Command, []string) error {
+) runFunc {
 	return p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
 		planned, err := plan(ctx, s, source)
 		if err != nil {
@@ -55,16 +54,25 @@ func (p *poisonFlags) change(selected *selection, confirm *confirmation,
 // execute shows a plan, asks for confirmation, executes the plan and reports the result.
 func (s *session) execute(ctx context.Context, plan *poison.Plan, confirm confirmation) error {
 	s.announce(plan)
-	if plan.Total == 0 {
-		plan.Discard(ctx)
-		return s.nothingToDo(plan)
+	r := changeResult{
+		Result:  poison.Result{Command: plan.Command},
+		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched), NoUndo: confirm.typeCount,
 	}
-	if err := s.confirm(ctx, plan, confirm); err != nil {
+	err := s.confirm(ctx, plan, confirm)
+	switch {
+	case plan.Total == 0 && plan.Refused == 0:
+		err = nothingMatched(plan.Hidden)
+	case plan.Total == 0:
+		err = fmt.Errorf("nothing to %s: all matching messages were refused", plan.Command)
+		if s.json {
+			_ = printJSON(s.out, r)
+		}
+	}
+	if err != nil {
 		plan.Discard(ctx)
 		return err
 	}
-	result, err := plan.Execute(ctx)
-	r := changeResult{Result: result, Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched), NoUndo: confirm.typeCount}
+	r.Result, err = plan.Execute(ctx)
 	return s.report(ctx, r, err)
 }
 
@@ -135,37 +143,29 @@ func queuesText(preposition string, counts map[string]int) string {
 	return preposition + strings.Join(names, ", ")
 }
 
-// nothingToDo returns the error of a plan without messages.
-func (s *session) nothingToDo(plan *poison.Plan) error {
-	if plan.Refused == 0 {
-		return nothingMatched(plan.Hidden)
-	}
-	if s.json {
-		_ = printJSON(s.out, changeResult{Result: poison.Result{Command: plan.Command}, Refused: plan.Refused, Refusals: plan.Refusals})
-	}
-	return fmt.Errorf("nothing to %s: all matching messages were refused", plan.Command)
-}
-
-// confirm asks for confirmation of a plan. Meanwhile the messages stay leased.
+// confirm asks for confirmation of a plan that changes something. Meanwhile the messages stay leased.
 func (s *session) confirm(ctx context.Context, plan *poison.Plan, how confirmation) error {
-	if how.yes {
+	if how.yes || plan.Total == 0 {
 		return nil
 	}
 	if !s.env.canAsk() {
 		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
 	plan.RenewLeases(ctx)
-	question, confirmed := fmt.Sprintf("%s %s? [y/N]", plan.Command, messages(plan.Total)), isYes
+	question := fmt.Sprintf("%s %s?", plan.Command, messages(plan.Total))
+	confirmed := isYes
 	if how.typeCount {
 		count := strconv.Itoa(plan.Total)
-		question = fmt.Sprintf("%s %s? This cannot be undone. Type %s to confirm:", plan.Command, messages(plan.Total), count)
+		question += " This cannot be undone. Type " + count + " to confirm:"
 		confirmed = func(answer string) bool { return answer == count }
+	} else {
+		question += " [y/N]"
 	}
 	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question)
-	switch {
-	case err != nil:
+	if err != nil {
 		return errors.New("interrupted: nothing was changed")
-	case !confirmed(answer):
+	}
+	if !confirmed(answer) {
 		return errors.New("not confirmed: nothing was changed")
 	}
 	return nil
@@ -192,11 +192,9 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 		s.status.printf("undo: `async-caller poison undo %s`", r.Run)
 	}
 	if s.json {
-		if failed := printJSON(s.out, r); err == nil {
-			err = failed
-		}
+		_ = printJSON(s.out, r) // output keeps the error
 	}
-	return r.error(ctx, err)
+	return cmp.Or(r.error(ctx, err), s.out.err)
 }
 
 // error returns the error of a run that did not do everything.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"errors"
@@ -22,8 +23,7 @@ func newPoisonExport(p *poisonFlags) *cobra.Command {
 content on the queue byte for byte. "import" writes them to a queue again. --csv writes a table for
 a spreadsheet, which cannot be imported. The messages stay on their queues.`,
 		Example: `  async-caller poison export --output poison.jsonl
-  async-caller poison export --reason expired | jq -r .host | sort | uniq -c
-  async-caller poison export --csv --since 24h --output poison.csv`,
+  async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
 	}
 	var format exportFormat
 	var path string
@@ -53,10 +53,7 @@ func (s *session) exportFile(ctx context.Context, source poison.Source, format e
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
 	}
-	err = s.export(ctx, source, format, file)
-	if closed := file.Close(); err == nil {
-		err = closed
-	}
+	err = cmp.Or(s.export(ctx, source, format, file), file.Close())
 	if err != nil {
 		_ = os.Remove(path)
 	}
@@ -66,15 +63,10 @@ func (s *session) exportFile(ctx context.Context, source poison.Source, format e
 func (s *session) export(ctx context.Context, source poison.Source, format exportFormat, to io.Writer) error {
 	out := bufio.NewWriter(to)
 	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
-	flush := out.Flush
 	if format == csvTable {
-		table := csv.NewWriter(out)
-		_ = table.Write(poison.CSVHeader) // table keeps the error
+		table := csv.NewWriter(out) // shares the buffer of out
+		_ = table.Write(poison.CSVHeader)
 		write = func(f poison.Found) error { return table.Write(poison.CSVRow(f)) }
-		flush = func() error {
-			table.Flush()
-			return errors.Join(table.Error(), out.Flush())
-		}
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -87,7 +79,7 @@ func (s *session) export(ctx context.Context, source poison.Source, format expor
 		err = cause
 	}
 	if err == nil && listed.Matched > 0 {
-		err = flush()
+		err = out.Flush() // returns the first error
 	}
 	if err != nil {
 		return err
@@ -102,8 +94,7 @@ func newPoisonImport(p *poisonFlags) *cobra.Command {
 		Long: `Write the messages of an export, JSON lines from FILE or from standard input for "-", to their
 original queues or to one queue, which is created if necessary. Imported messages never expire. To
 send them again, import them to a poison queue and requeue them.`,
-		Example: `  async-caller poison import poison.jsonl
-  async-caller poison import poison.jsonl --to parking --yes
+		Example: `  async-caller poison import poison.jsonl --to parking --yes
   grep order-4711 poison.jsonl | async-caller poison import - --yes`,
 		Args: cobra.ExactArgs(1),
 	}

@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -20,11 +19,9 @@ func newPoisonList(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List messages and why they are on a poison queue",
-		Long: `List the messages on the poison queues: the beginning of the message id, the time since the handler
-gave up, the reason, the latest status, the number of attempts, and the call, or the problem with a
-malformed message. With --group-by, count similar messages instead.`,
-		Example: `  async-caller poison list
-  async-caller poison list --group-by error --since 24h
+		Long: `List messages with the beginning of the id, the time since the handler gave up, the reason, the
+latest status, the number of attempts, and the call or the problem. --group-by counts them instead.`,
+		Example: `  async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
   async-caller poison list --group 'route=/orders/{n}' --json`,
 		Args: cobra.NoArgs,
@@ -128,10 +125,9 @@ func newPoisonQueues(p *poisonFlags) *cobra.Command {
 		Short: "Show which queues have poison messages, by reason",
 		Long: `Show the number, age and reasons of the messages on each poison queue. EXPIRES is the time until
 storage deletes the first message that the Functions host moved there; "keep" prevents that.`,
-		Example: `  async-caller poison queues
-  async-caller poison queues --json`,
-		Args: cobra.NoArgs,
-		RunE: p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
+		Example: `  async-caller poison queues`,
+		Args:    cobra.NoArgs,
+		RunE:    p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
 	}
 }
 
@@ -157,29 +153,24 @@ func (s *session) queues(ctx context.Context) error {
 }
 
 func printQueues(out io.Writer, summaries []poison.QueueSummary) {
-	const widest = 36 // a longer name is on a line of its own, because people copy names
 	width := len("QUEUE")
 	for _, q := range summaries {
-		width = min(max(width, utf8.RuneCountInString(q.Queue)), widest)
+		width = max(width, len(q.Queue))
 	}
-	row := func(name, messages, oldest, newest, expires, reasons string) {
-		printRow(out, "%-*s  %8s  %6s  %6s  %-7s  %s", width, name, messages, oldest, newest, expires, reasons)
+	row := func(cells ...any) {
+		fmt.Fprintf(out, "%-*s  %8s  %6s  %6s  %-7s  %s\n", append([]any{width}, cells...)...)
 	}
 	row("QUEUE", "MESSAGES", "OLDEST", "NEWEST", "EXPIRES", "REASONS")
 	for _, q := range summaries {
-		name, oldest, newest, expires := q.Queue, "-", "-", "-"
-		if len(name) > width {
-			fmt.Fprintln(out, name)
-			name = ""
-		}
+		oldest, newest, expires := "-", "-", "-"
 		if !q.Oldest.IsZero() {
 			oldest, newest = age(time.Since(q.Oldest)), age(time.Since(q.Newest))
 		}
 		if q.Expiring > 0 {
 			expires = "in " + age(time.Until(q.NextExpiry))
 		}
-		lines := wrap(reasonsText(q.Reasons), textColumns-width-len("  MESSAGES  OLDEST  NEWEST  EXPIRES  "))
-		row(name, thousands(q.Messages), oldest, newest, expires, lines[0])
+		lines := wrap(reasonsText(q.Reasons), max(textColumns-width-37, 25))
+		row(q.Queue, thousands(q.Messages), oldest, newest, expires, lines[0])
 		for _, line := range lines[1:] {
 			row("", "", "", "", "", line)
 		}
@@ -208,8 +199,7 @@ func newPoisonWatch(p *poisonFlags) *cobra.Command {
 		Long: `Show messages that arrive on the poison queues from now on, in the format of "list", until Ctrl-C or
 until --limit messages have arrived.`,
 		Example: `  async-caller poison watch
-  async-caller poison watch --queue async-caller-poison --interval 30s --json
-  async-caller poison watch --reason expired --limit 1`,
+  async-caller poison watch --queue async-caller-poison --interval 30s --json`,
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)

@@ -14,8 +14,7 @@ func newPoisonMove(p *poisonFlags) *cobra.Command {
 		Short: "Move messages unchanged to another queue",
 		Long: `Move messages byte for byte to another queue, which is created if necessary. Use "requeue" to send
 messages again: a moved message would arrive as a dead letter.`,
-		Example: `  async-caller poison move --to parking --reason malformed
-  async-caller poison move --to parking 4f1c2a9e 0b7d3c55 --yes`,
+		Example: `  async-caller poison move --to parking --reason malformed`,
 	}
 	var to string
 	var confirm confirmation
@@ -35,8 +34,7 @@ func newPoisonDelete(p *poisonFlags) *cobra.Command {
 		Short: "Delete messages and keep a backup",
 		Long: `Delete messages after exporting them to a file next to the journal, or to --backup FILE. "undo" and
 "import" restore them. With --no-backup, deleted messages cannot be restored.`,
-		Example: `  async-caller poison delete 4f1c2a9e
-  async-caller poison delete --reason rejected --status 410 --backup gone.jsonl
+		Example: `  async-caller poison delete --reason rejected --status 410 --backup gone.jsonl
   async-caller poison delete --queue old-poison --no-backup --yes`,
 	}
 	var backup poison.Backup
@@ -60,9 +58,8 @@ func newPoisonKeep(p *poisonFlags) *cobra.Command {
 		Long: `Rewrite the messages that the Functions host moved to the poison queues, so that storage does not
 delete them after 7 days. Envelopes become dead letters; other content stays unchanged. The
 handler's dead letters never expire and are not touched.`,
-		Example: `  async-caller poison keep
-  async-caller poison keep --queue async-caller-poison --yes`,
-		Args: cobra.NoArgs,
+		Example: `  async-caller poison keep`,
+		Args:    cobra.NoArgs,
 	}
 	var confirm confirmation
 	flags := flagsOf(command)

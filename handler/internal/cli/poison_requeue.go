@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strconv"
@@ -33,17 +32,14 @@ func newPoisonRequeue(p *poisonFlags) *cobra.Command {
 		Use:   "requeue [ID]...",
 		Short: "Send messages again, edited if you like",
 		Long: `Move messages back to their main queue with no attempts and a new deadline. Messages that would fail
-again at once are refused and stay where they are.
+again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
+in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked.
 
-You can edit messages with flags, or one message in $VISUAL or $EDITOR. --dry-run shows the changes
-as a diff, with secrets masked. For many messages, --canary sends a few first and waits until they
-are delivered, --rate and --spread limit the load on the target, and --stop-at-failure-ratio stops
-when too many messages return.`,
+For many messages, --canary sends a few first and waits until they are delivered, --rate and
+--spread limit the load on the target, and --stop-at-failure-ratio stops if too many return.`,
 		Example: `  async-caller poison requeue 4f1c2a9e
-  async-caller poison requeue --host old.example.com --replace-host old.example.com=new.example \
-      --dry-run
-  async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1
-  async-caller poison requeue 4f1c2a9e --set call.headers.X-Tenant=acme`,
+  async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
+  async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
 	}
 	var o requeueOptions
 	flags := flagsOf(command)
@@ -108,12 +104,10 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 		if err != nil {
 			return err
 		}
-		s.status.clear()
-		changed, err := s.edit(ctx, found, &o.Edit)
-		if err != nil {
+		if err := s.edit(ctx, found, &o.Edit); err != nil {
 			return err
 		}
-		if !changed {
+		if o.Edit.Edited == nil {
 			s.status.printf("no changes: nothing was done")
 			return nil
 		}
@@ -136,20 +130,22 @@ type dryRunResult struct {
 
 // dryRun shows what requeue would change.
 func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets inspect.Secrets) error {
-	accepted, refused := 0, 0
+	refused := 0
 	listed, err := s.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, reason error) {
 		r := dryRunResult{Message: f.Message, To: to}
 		if reason != nil {
 			refused++
 			r.Refused = reason.Error()
 		} else {
-			accepted++
 			r.Diff = string(inspect.Diff(f.Content, after, secrets))
 		}
-		if s.json {
+		switch {
+		case s.json:
 			_ = printJSON(s.out, r) // output keeps the error
-		} else {
-			r.print(s.out)
+		case reason != nil:
+			fmt.Fprintf(s.out, "%s on %s would be refused\n  %s\n\n", f.ID, f.Queue, r.Refused)
+		default:
+			fmt.Fprintf(s.out, "%s from %s to %s\n%s\n", f.ID, f.Queue, to, r.Diff)
 		}
 	})
 	if err != nil {
@@ -158,64 +154,58 @@ func (s *session) dryRun(ctx context.Context, source poison.Source, request pois
 	if listed.Matched == 0 {
 		return nothingMatched(listed.Hidden)
 	}
-	s.status.printf("would requeue %s and refuse %s; nothing was changed", messages(accepted), thousands(refused))
+	s.status.printf("would requeue %s and refuse %s; nothing was changed", messages(listed.Matched-refused), thousands(refused))
 	if listed.Hidden > 0 {
 		s.status.printf("%s", hiddenText(listed.Hidden))
 	}
 	return nil
 }
 
-func (r dryRunResult) print(out io.Writer) {
-	if r.Refused == "" {
-		fmt.Fprintf(out, "%s from %s to %s\n%s\n", r.Message.ID, r.Message.Queue, r.To, r.Diff)
-		return
-	}
-	fmt.Fprintf(out, "%s on %s would be refused\n  %s\n\n", r.Message.ID, r.Message.Queue, r.Refused)
-}
-
-// edit lets a person edit a message until requeue accepts it, and stores the edited content in the options.
-// It reports whether the message was changed.
-func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Options) (changed bool, err error) {
+// edit lets a person edit a message until requeue accepts it. It stores the content in options.Edited if it
+// was changed.
+func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Options) error {
 	if _, err := s.account.Rules.Encoding.Decode(f.Text); err != nil {
 		options.FixEncoding = true // the person edits the text itself
 	}
 	path, err := tempFile(edit.Editable(f.Content))
 	if err != nil {
-		return false, fmt.Errorf("edit: %w", err)
+		return fmt.Errorf("edit: %w", err)
 	}
 	defer func() { _ = os.Remove(path) }()
 	for {
 		if err := s.runEditor(ctx, path); err != nil {
-			return false, err
+			return err
 		}
-		changed, err := s.readEdited(ctx, path, f, options)
+		err := s.readEdited(ctx, path, f, options)
 		if err == nil {
-			return changed, nil
+			return nil
 		}
+		err = fmt.Errorf("the edited message cannot be sent: %w", err)
 		if !s.env.canAsk() {
-			return false, fmt.Errorf("the edited message cannot be sent: %w; nothing was changed", err)
+			return fmt.Errorf("%w; nothing was changed", err)
 		}
-		s.status.printf("the edited message cannot be sent: %v", err)
+		s.status.printf("%v", err)
 		answer, asked := ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
 		if asked != nil || answer != "" && !isYes(answer) {
-			return false, errors.New("not confirmed: nothing was changed")
+			return errors.New("not confirmed: nothing was changed")
 		}
 	}
 }
 
 // readEdited reads the edited message and checks that requeue accepts it.
-func (s *session) readEdited(ctx context.Context, path string, f poison.Found, options *edit.Options) (changed bool, err error) {
+func (s *session) readEdited(ctx context.Context, path string, f poison.Found, options *edit.Options) error {
+	options.Edited = nil
 	edited, err := readFile(s.env, path)
 	if err != nil {
-		return false, err
+		return err
 	}
 	restored, err := edit.Restore(f.Content, edited)
 	if err != nil || bytes.Equal(restored, f.Content) {
-		return false, err
+		return err
 	}
 	options.Edited = restored
 	_, err = s.account.Rules.Prepare(ctx, f.Text, f.ID, *options, time.Now())
-	return true, err
+	return err
 }
 
 // tempFile writes a file that only its owner can read.
@@ -235,10 +225,8 @@ func tempFile(content []byte) (path string, err error) {
 // runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor
 // only.
 func (s *session) runEditor(ctx context.Context, path string) error {
-	words := strings.Fields(cmp.Or(s.env.getenv("VISUAL"), s.env.getenv("EDITOR"), "vi"))
-	if len(words) == 0 {
-		return usageError(errors.New("VISUAL and EDITOR are blank: set one to an editor"))
-	}
+	s.status.clear()
+	words := strings.Fields(cmp.Or(strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR")), "vi"))
 	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], append(words[1:], path)...) //nolint:gosec // the operator's editor
 	command.Stdin, command.Stdout, command.Stderr, command.Env = s.env.Stdin, s.env.Stdout, s.env.Stderr, s.env.Environ
 	if err := command.Run(); err != nil {

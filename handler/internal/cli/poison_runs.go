@@ -18,9 +18,8 @@ func newPoisonRuns(p *poisonFlags) *cobra.Command {
 		Short: "List the changes made from this machine",
 		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
 of each run. An interrupted run can be resumed or undone.`,
-		Example: `  async-caller poison runs
-  async-caller poison runs --json`,
-		Args: cobra.NoArgs,
+		Example: `  async-caller poison runs`,
+		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s := p.newSession()
 			account := poison.Account{Runs: p.folder()}
@@ -52,10 +51,9 @@ func printRuns(out io.Writer, summaries []poison.RunSummary) {
 			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
 		}
 		state := r.State
-		switch {
-		case r.UndoneBy != "":
+		if r.UndoneBy != "" {
 			state += " by " + r.UndoneBy
-		case r.Of != "":
+		} else if r.Of != "" {
 			state += ", undo of " + r.Of
 		}
 		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
@@ -68,8 +66,7 @@ func newPoisonUndo(p *poisonFlags) *cobra.Command {
 		Short: "Undo a run",
 		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
 put them. Messages that were delivered since are skipped.`,
-		Example: `  async-caller poison undo 20261121-091500-requeue-k3xw
-  async-caller poison undo 20261121-091500-requeue-k3xw --yes --json`,
+		Example:           `  async-caller poison undo 20261121-091500-requeue-k3xw`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 	}
@@ -91,8 +88,7 @@ func newPoisonResume(p *poisonFlags) *cobra.Command {
 		Short: "Continue an interrupted run",
 		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
 because too many messages returned.`,
-		Example: `  async-caller poison resume 20261121-091500-requeue-k3xw
-  async-caller poison resume 20261121-091500-requeue-k3xw --json`,
+		Example:           `  async-caller poison resume 20261121-091500-requeue-k3xw`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {

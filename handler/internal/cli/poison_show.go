@@ -24,15 +24,13 @@ func newPoisonShow(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one message in detail",
-		Long: `Show why and since when a message is on the queue, its recorded attempts, the call, and what would
-happen if you requeued it now. ID is the message id, its first 8 or more characters, or the request
-id.
+		Long: `Show why a message is on the queue, its attempts, the call, and what would happen if you requeued it
+now. ID is the message id, its first 8 or more characters, or the request id.
 
 Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
-other places, such as in a sentence, are not recognized: check the output before you share it.`,
+other places are not recognized: check the output before you share it.`,
 		Example: `  async-caller poison show 4f1c2a9e
-  async-caller poison show order-4711 --queue async-caller-poison --reveal
-  async-caller poison show 4f1c2a9e --json`,
+  async-caller poison show order-4711 --queue async-caller-poison --reveal`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := flagsOf(command)
@@ -230,12 +228,11 @@ func (r requeuePreview) print(out io.Writer) {
 // next suggests commands. They name the queue, which saves reading the others.
 func (d messageDetails) next() []string {
 	target := d.Message.ID + " --queue " + d.Message.Queue
-	option := ""
-	switch {
-	case d.Message.Reason == inspect.Undecodable && d.Message.Format != "":
-		option = " --fix-encoding"
-	case d.Requeue.Refused != "":
-		option = " --edit"
+	requeue := "requeue " + target
+	if d.Message.Reason == inspect.Undecodable && d.Message.Format != "" {
+		requeue += " --fix-encoding"
+	} else if d.Requeue.Refused != "" {
+		requeue += " --edit"
 	}
-	return []string{"requeue " + target + option, "delete " + target}
+	return []string{requeue, "delete " + target}
 }

@@ -42,7 +42,7 @@ func TestAppQueues(t *testing.T) {
 		t.Errorf("%v, %v", names, err)
 	}
 	names, err = appQueues("../../..", nil) // the shipped app
-	if err != nil || len(names) != 11 {
+	if err != nil || !slices.Contains(names, "async-caller-10") {
 		t.Errorf("%v, %v", names, err)
 	}
 }

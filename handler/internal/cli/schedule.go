@@ -38,10 +38,8 @@ func newSchedule(env Env) *cobra.Command {
 		Use:   "schedule",
 		Short: "Show the attempts of a retry policy",
 		Long: `Simulate the handler's rules against a target that never answers, with the shortest and the longest
-delays that the jitter allows, and show each attempt: the delay before it, its time after the first
-call, and its position before the deadline on a logarithmic scale. The last delay is shortened so
-that the last attempt is before the deadline. The duration of calls and the host's polling are not
-included.
+delays that the jitter allows. Each row shows the delay before an attempt, its time after the first
+call, and its position before the deadline on a logarithmic scale, without the duration of calls.
 
 Settings come from the environment and, in the app folder, from local.settings.json and retry.json.
 The operator's limits apply.`,

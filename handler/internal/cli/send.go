@@ -7,9 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/send"
@@ -41,18 +41,16 @@ That format does not support --timeout, --retry and --give-up.
 The storage account is AzureWebJobsStorage, from the environment or local.settings.json.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
-  async-caller send --url https://example.com/orders --body-file order.xml \
-      --header 'Content-Type: application/xml' --callback https://example.com/done
-  async-caller send --dry-run --url https://example.com/ping --not-before 2026-12-24T18:00:00Z
+  async-caller send --url https://example.com/ --body-file order.xml --callback https://s.example/done
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
 	}
 	var o sendOptions
 	flags := flagsOf(command)
-	envelopeFlags := o.addTo(flags)
+	o.addTo(flags)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
-		if err := o.check(flags, envelopeFlags, args); err != nil {
+		if err := o.check(flags, args); err != nil {
 			return err
 		}
 		return o.run(cmd.Context(), env, args)
@@ -60,8 +58,7 @@ The storage account is AzureWebJobsStorage, from the environment or local.settin
 	return command
 }
 
-// addTo declares the flags. It returns the names of those that describe an envelope.
-func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
+func (o *sendOptions) addTo(flags *flagSet) {
 	d := &o.draft
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
@@ -78,7 +75,6 @@ func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
 	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
 	flags.StringVar(&d.GiveUp, "give-up", "", "`action` on giving up: dead-letter, drop or fault (default as configured)")
 	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
-	flags.VisitAll(func(flag *pflag.Flag) { envelopeFlags = append(envelopeFlags, flag.Name) })
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
@@ -87,15 +83,13 @@ func (o *sendOptions) addTo(flags *flagSet) (envelopeFlags []string) {
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
-	return envelopeFlags
 }
 
-func (o *sendOptions) check(flags *flagSet, envelopeFlags, args []string) error {
+func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
-	for _, name := range envelopeFlags {
-		flags.refuse(len(args) == 1 && flags.Changed(name), "--"+name+" cannot be combined with FILE")
-	}
+	flags.refuse(len(args) == 1 && (o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})), "FILE excludes --url and other flags that describe an envelope")
+	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
 	return flags.err()
 }
 

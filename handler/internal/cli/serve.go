@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -37,9 +38,8 @@ host.json and the function.json files in FUNCTIONS_APP_ROOT_PATH or the working 
 which function serves which queue. The settings are environment variables: AzureWebJobsStorage and
 
 ` + settingsHelp() + `
-At start-up the handler validates the settings, host.json and every function.json, reports all
-problems at once and exits with code 2. Later it never exits with code 0, because the host would not
-restart it.`,
+At start-up the handler validates the settings, host.json and every function.json, and reports all
+problems at once. Later it never exits with code 0, because the host would not restart it.`,
 		Example: `  func start                            # in dist: the host starts serve
   async-caller host --app dist          # the same with the local stand-in for the host`,
 		Args: cobra.NoArgs,
@@ -150,15 +150,14 @@ func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingres
 			queues = append(queues, name)
 		}
 	}
+	limit := c.app.Host.FunctionTimeout
+	if limit <= 0 { // unlimited
+		limit = math.MaxInt64
+	}
 	return func(ctx context.Context) (string, error) {
-		ctx, cancel := context.WithCancel(ctx)
+		ctx, cancel := context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
 		defer cancel()
 		defer context.AfterFunc(stopping, cancel)()
-		if limit := c.app.Host.FunctionTimeout; limit > 0 {
-			var end context.CancelFunc
-			ctx, end = context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
-			defer end()
-		}
 		kept, err := account.Keep(ctx, queues)
 		text := fmt.Sprintf("kept %d messages on poison queues from expiring", kept)
 		if err != nil {
