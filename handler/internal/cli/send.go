@@ -41,7 +41,7 @@ That format does not support --timeout, --retry and --give-up.
 The storage account is AzureWebJobsStorage, from the environment or local.settings.json.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
-  async-caller send --url https://example.com/ --body-file order.xml --callback https://s.example/done
+  async-caller send --url https://example.com/ --body-file order.xml
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
