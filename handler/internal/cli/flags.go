@@ -83,19 +83,26 @@ func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	return parseTime(text, 1, "a duration from now")
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return parseTime(text, "a duration from now")
+	}
+	return time.Now().Add(d).UTC(), nil
 }
 
 // parseAgo reads a time, or how long ago it was.
-func parseAgo(text string) (time.Time, error) { return parseTime(text, -1, "how long ago it was") }
-
-func parseTime(text string, sign time.Duration, duration string) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && (d >= 0 || sign > 0) {
-		return time.Now().Add(sign * d).UTC(), nil
+func parseAgo(text string) (time.Time, error) {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return parseTime(text, "how long ago it was")
 	}
+	return time.Now().Add(-d), nil
+}
+
+func parseTime(text, alternative string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h", text, duration)
+		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h", text, alternative)
 	}
 	return at, nil
 }

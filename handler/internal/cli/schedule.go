@@ -182,10 +182,11 @@ func comparisonRow(schedules []explain.Schedule, i int) (row string) {
 
 func printLastAttempt(out io.Writer, kind string, r explain.Run, deadline explain.Seconds) {
 	end := exactly(deadline-r.Last) + " before the deadline"
+	if r.Reason == "" {
+		end = "followed by more that are not counted"
+	}
 	if r.Reason == decision.Exhausted {
 		end = "the policy allows no more"
-	} else if r.Reason == "" {
-		end = "followed by more that are not counted"
 	}
 	fmt.Fprintf(out, "  last attempt with the %s delays: %s after the first call, %s\n", kind, exactly(r.Last), end)
 }

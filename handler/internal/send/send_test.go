@@ -45,7 +45,7 @@ func TestSend(t *testing.T) {
 			if len(sent) != 1 || receipt != (send.Receipt{RequestID: message.RequestID, Queue: "async-caller-3", MessageID: sent[0].ID}) {
 				t.Fatalf("%+v, %+v", receipt, sent)
 			}
-			if got := sent[0].NextVisibleAt.Sub(time.Now()); got != 10*time.Minute {
+			if got := time.Until(sent[0].NextVisibleAt); got != 10*time.Minute {
 				t.Errorf("delay %v", got)
 			}
 			decoded, err := encoding.Decode(sent[0].Text)
