@@ -308,7 +308,7 @@ func TestTimeSpans(t *testing.T) {
 
 // The host's configuration reader accepts comments, a byte order mark and any letter case.
 func TestRelaxedJSON(t *testing.T) {
-	withComments := "// what the host reads\n" + mustReplace(t, validHost, `"functionTimeout"`, "/* five\nminutes */ \"functionTimeout\"")
+	withComments := "// host.json\n" + mustReplace(t, validHost, `"functionTimeout"`, "/* five\nminutes */ \"functionTimeout\"")
 	tests := map[string]files{
 		"comments":              app(files{"host.json": withComments}),
 		"byte_order_mark":       app(files{"host.json": "\ufeff" + validHost}),

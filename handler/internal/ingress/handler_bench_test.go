@@ -14,7 +14,7 @@ import (
 	"asynccaller/handler/internal/ingress"
 )
 
-// silent is an answer that nobody reads.
+// silent is an answer that is discarded.
 type silent struct{ header http.Header }
 
 func (s silent) Header() http.Header         { return s.header }

@@ -14,7 +14,7 @@ import (
 )
 
 // Task is the work of one timer function. Its context is that of the host's request: it ends when the host hangs
-// up, but not when the handler is told to stop. It carries the invocation's logger. The summary is one printable
+// up, but not when the handler stops. It carries the invocation's logger. The summary is one printable
 // line for the invocation's log; it is ignored if there is an error. The handler logs both, so neither may hold a
 // secret.
 //

@@ -24,7 +24,7 @@ type readable struct {
 	pending []byte
 }
 
-// Write ignores errors of out: there is nobody to report them to.
+// Write ignores errors of out: the reader sees that output is missing.
 func (r *readable) Write(p []byte) (int, error) {
 	r.pending = append(r.pending, p...)
 	for {

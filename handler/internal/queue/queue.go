@@ -30,7 +30,7 @@ var (
 	// ErrNoQueue means that the queue does not exist (or is being deleted).
 	ErrNoQueue = errors.New("queue does not exist")
 	// ErrStale means that the message is gone, or that the pop receipt is not its newest one.
-	ErrStale = errors.New("message is gone or was received by somebody else")
+	ErrStale = errors.New("message is gone or another client received it")
 	// ErrRefused means that the service never accepts the request: no permission, a bad name, a text that is
 	// too large.
 	ErrRefused = errors.New("storage refused")

@@ -59,7 +59,7 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
 // EndWith makes Run end when the parent process ends; parent returns its id. A host that crashes or is killed does not
-// stop its handler, and an orphaned handler would settle messages that nobody deletes. The next host receives these
+// stop its handler, and an orphaned handler would settle messages that no host deletes. The next host receives these
 // messages again, and would retry each beside its successor.
 func (s *Server) EndWith(parent func() int) { s.parent = parent }
 
@@ -91,7 +91,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return ErrStopped
 }
 
-// unexpected returns the error of a server that was told to end.
+// unexpected returns the error of a server that was shut down.
 func unexpected(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil

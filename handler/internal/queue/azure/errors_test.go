@@ -91,8 +91,8 @@ func TestAnswers(t *testing.T) {
 	}{
 		{404, "QueueNotFound", queue.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
 		{409, "QueueBeingDeleted", queue.ErrNoQueue, "409 QueueBeingDeleted: queue does not exist"},
-		{404, "MessageNotFound", queue.ErrStale, "404 MessageNotFound: message is gone or was received by somebody else"},
-		{400, "PopReceiptMismatch", queue.ErrStale, "400 PopReceiptMismatch: message is gone or was received by somebody else"},
+		{404, "MessageNotFound", queue.ErrStale, "404 MessageNotFound: message is gone or another client received it"},
+		{400, "PopReceiptMismatch", queue.ErrStale, "400 PopReceiptMismatch: message is gone or another client received it"},
 		{403, "AuthorizationFailure", queue.ErrRefused, "403 AuthorizationFailure: storage refused"},
 		{403, "AuthenticationFailed", queue.ErrRefused, "403 AuthenticationFailed: storage refused"},
 		{401, "NoAuthenticationInformation", queue.ErrRefused, "401 NoAuthenticationInformation: storage refused"},
