@@ -54,7 +54,7 @@ func TestAnswers(t *testing.T) {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				a := newApp(t, row.target, func() error { return row.fault })
 
-				reply := post(t, a.serve(t), body)
+				reply := post(t, a.start(t), body)
 
 				reply.wantStatus(t, row.status)
 				if row.status == http.StatusOK && !strings.Contains(reply.logs(t)[0], row.logs) {
@@ -101,7 +101,7 @@ func TestRefusedInvocations(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
 
-			reply := post(t, a.serve(t), row.body)
+			reply := post(t, a.start(t), row.body)
 
 			if reply.status < 400 || reply.status > 599 {
 				t.Errorf("answered %d", reply.status)
@@ -127,7 +127,7 @@ func TestFraming(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			do(t, a.serve(t), http.MethodPost, "/"+function, body).wantStatus(t, http.StatusOK)
+			do(t, a.start(t), http.MethodPost, "/"+function, body).wantStatus(t, http.StatusOK)
 			a.wantContents(t, poisonQueue, forging)
 		})
 	}
@@ -151,7 +151,7 @@ func TestLargeInvocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			post(t, a.serve(t), row.body).wantStatus(t, http.StatusOK)
+			post(t, a.start(t), row.body).wantStatus(t, http.StatusOK)
 			if got := a.contents(t, poisonQueue); len(got) != 1 || got[0] != row.content {
 				t.Errorf("%d dead letters, not the message as it came", len(got))
 			}
@@ -172,7 +172,7 @@ func TestBodySize(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			if reply := post(t, a.serve(t), padded(row.size)); reply.status != row.status {
+			if reply := post(t, a.start(t), padded(row.size)); reply.status != row.status {
 				t.Errorf("answered %d, want %d", reply.status, row.status)
 			}
 			if got := len(a.contents(t, poisonQueue)); got != row.poison {
@@ -185,7 +185,7 @@ func TestBodySize(t *testing.T) {
 // TestBrokenConnection: a body that breaks off is refused.
 func TestBrokenConnection(t *testing.T) {
 	a := newApp(t, nil)
-	server := a.serve(t)
+	server := a.start(t)
 	body, host := io.Pipe()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+"/"+function, body)
 	if err != nil {
@@ -222,7 +222,7 @@ func TestRoutes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			reply := do(t, a.serve(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
+			reply := do(t, a.start(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
 			if reply.status != row.status {
 				t.Errorf("answered %d, want %d", reply.status, row.status)
 			}
@@ -240,7 +240,7 @@ func TestReadyWhileBusy(t *testing.T) {
 		<-release
 		return decision.Outcome{Status: 503}
 	}))
-	server := a.serve(t)
+	server := a.start(t)
 	var replies sync.WaitGroup
 	for i := range invocations {
 		replies.Go(func() {
@@ -280,7 +280,7 @@ func TestPanic(t *testing.T) {
 		}
 		return decision.Outcome{Status: 200}
 	}))
-	server := a.serve(t)
+	server := a.start(t)
 
 	post(t, server, binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusInternalServerError)
 
@@ -300,7 +300,7 @@ func TestPanic(t *testing.T) {
 func TestLogLine(t *testing.T) {
 	a := newApp(t, answers(400))
 
-	post(t, a.serve(t), binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK)
+	post(t, a.start(t), binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK)
 
 	lines := a.lines(t)
 	if len(lines) != 2 || lines[0]["message"] != "Giving up on envelope r1: answered 400" || lines[1]["message"] != "settled" {

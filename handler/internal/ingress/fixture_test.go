@@ -118,8 +118,8 @@ func (b *lockedBuffer) String() string {
 	return b.Buffer.String()
 }
 
-// serve starts an HTTP server around the handler.
-func (a *app) serve(t *testing.T) *httptest.Server {
+// start starts an HTTP server with the handler.
+func (a *app) start(t *testing.T) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(a)
 	t.Cleanup(server.Close)

@@ -68,7 +68,7 @@ func TestSecretsInOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }), func() error { return row.fault })
 
-			reply := post(t, a.serve(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
+			reply := post(t, a.start(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
 
 			a.wantNoSecret(t, reply)
 			if line := a.lines(t)[0]; line["target_host"] != "t.example" {
@@ -106,7 +106,7 @@ func TestSecretsInMalformed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
 
-			reply := post(t, a.serve(t), binary(content, goodMetadata))
+			reply := post(t, a.start(t), binary(content, goodMetadata))
 
 			reply.wantStatus(t, http.StatusOK)
 			a.wantContents(t, poisonQueue, content)
@@ -129,7 +129,7 @@ func TestSecretsInRefusedInvocations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
-			reply := post(t, a.serve(t), body)
+			reply := post(t, a.start(t), body)
 			if reply.status < 400 {
 				t.Errorf("answered %d", reply.status)
 			}
@@ -191,7 +191,7 @@ func TestSecretsInRealCalls(t *testing.T) {
 			t.Cleanup(client.Close)
 			a := newApp(t, delivery.Caller(client))
 
-			reply := post(t, a.serve(t), binary(secretEnvelope(row.scheme, row.host, row.path, ""), goodMetadata))
+			reply := post(t, a.start(t), binary(secretEnvelope(row.scheme, row.host, row.path, ""), goodMetadata))
 
 			reply.wantStatus(t, http.StatusOK)
 			a.wantNoSecret(t, reply)

@@ -61,7 +61,7 @@ func TestTaskAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newTaskApp(t, row.task)
 
-			reply := runTask(t, a.serve(t))
+			reply := runTask(t, a.start(t))
 
 			if reply.status != row.status {
 				t.Fatalf("answered %d %s, want %d", reply.status, reply.body, row.status)
@@ -103,7 +103,7 @@ func TestTaskBodies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
 			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
-			reply := do(t, a.serve(t), http.MethodPost, "/"+taskName, struct{ io.Reader }{strings.NewReader(row.body)})
+			reply := do(t, a.start(t), http.MethodPost, "/"+taskName, struct{ io.Reader }{strings.NewReader(row.body)})
 			if reply.status != row.status || (runs == 1) != (row.status == 200) {
 				t.Errorf("answered %d after %d runs, want %d", reply.status, runs, row.status)
 			}
@@ -160,7 +160,7 @@ func TestTaskRoutes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
 			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
-			reply := do(t, a.serve(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
+			reply := do(t, a.start(t), row.method, row.path, strings.NewReader(binary("hello", goodMetadata)))
 			if reply.status != row.status {
 				t.Errorf("answered %d, want %d", reply.status, row.status)
 			}
@@ -180,7 +180,7 @@ func TestTaskPanic(t *testing.T) {
 		}
 		return "recovered", nil
 	})
-	server := a.serve(t)
+	server := a.start(t)
 
 	if reply := runTask(t, server); reply.status != http.StatusInternalServerError {
 		t.Fatalf("answered %d %s, want 500", reply.status, reply.body)
@@ -206,7 +206,7 @@ func TestTaskInProgress(t *testing.T) {
 		<-release
 		return "at last", nil
 	})
-	server := a.serve(t)
+	server := a.start(t)
 	end := sync.OnceFunc(func() { close(release) })
 	defer end() // otherwise the server waits after a failure
 	var first sync.WaitGroup
@@ -243,7 +243,7 @@ func TestTaskContext(t *testing.T) {
 		ended <- ctx.Err()
 		return "", ctx.Err()
 	})
-	server := a.serve(t)
+	server := a.start(t)
 	ctx, hangUp := context.WithCancel(t.Context())
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/"+taskName, strings.NewReader(timerBody))
 	if err != nil {
@@ -272,7 +272,7 @@ func TestTaskContext(t *testing.T) {
 // TestNoTask: a timer without a task is answered like an unknown function.
 func TestNoTask(t *testing.T) {
 	a := newApp(t, nil)
-	if reply := runTask(t, a.serve(t)); reply.status != http.StatusNotFound {
+	if reply := runTask(t, a.start(t)); reply.status != http.StatusNotFound {
 		t.Errorf("answered %d %s, want 404", reply.status, reply.body)
 	}
 }

@@ -68,7 +68,7 @@ func TestUpdateNeedsTheHostsWord(t *testing.T) {
 			a := newApp(t, answers(503)).inUpdateMode()
 			m := a.received(t, anEnvelope(""))
 
-			post(t, a.serve(t), row.body(t, anEnvelope(""), row.metadata(m))).wantStatus(t, http.StatusOK)
+			post(t, a.start(t), row.body(t, anEnvelope(""), row.metadata(m))).wantStatus(t, http.StatusOK)
 
 			if line := a.mustOneLine(t); line["reschedule"] != row.mode {
 				t.Errorf("reschedule by %v, want %s", line["reschedule"], row.mode)
@@ -105,7 +105,7 @@ func TestForgedReceipt(t *testing.T) {
 				body = text(t, forged, metadataOf(victim))
 			}
 
-			post(t, a.serve(t), body).wantStatus(t, http.StatusOK)
+			post(t, a.start(t), body).wantStatus(t, http.StatusOK)
 
 			if err := a.store.Delete(t.Context(), mainQueue, victim.ID, victim.PopReceipt); err != nil {
 				t.Errorf("the victim's message was changed: %v", err)
@@ -126,7 +126,7 @@ func TestForgedReceipt(t *testing.T) {
 func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 	a := newApp(t, answers(503)).inUpdateMode()
 	m := a.received(t, anEnvelope(""))
-	server := a.serve(t)
+	server := a.start(t)
 	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Store: a.store}}, queue.Base64).WithReschedule(settle.RescheduleUpdate, 5)
 
 	post(t, server, binary(anEnvelope(""), metadataOf(m))).wantStatus(t, http.StatusInternalServerError)

@@ -22,7 +22,7 @@ func TestWorkedBodies(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)
 
-			reply := post(t, a.serve(t), mustRead(t, name+".json"))
+			reply := post(t, a.start(t), mustRead(t, name+".json"))
 
 			reply.wantStatus(t, http.StatusOK)
 			a.wantContents(t, poisonQueue, row.content)
@@ -57,7 +57,7 @@ func TestForgedMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, answers(503))
 
-			post(t, a.serve(t), row.body).wantStatus(t, http.StatusOK)
+			post(t, a.start(t), row.body).wantStatus(t, http.StatusOK)
 
 			successor := a.mustEnvelope(t, mainQueue)
 			if successor.RequestID != row.requestID || successor.Attempts != 1 {
@@ -101,7 +101,7 @@ func TestMetadata(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, answers(503))
 
-			post(t, a.serve(t), binary(content, row.metadata)).wantStatus(t, http.StatusOK)
+			post(t, a.start(t), binary(content, row.metadata)).wantStatus(t, http.StatusOK)
 
 			if got := a.mustEnvelope(t, mainQueue).RequestID; got != row.requestID {
 				t.Errorf("request %q, want %q", got, row.requestID)

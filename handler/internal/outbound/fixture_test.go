@@ -218,9 +218,9 @@ func wantAnswer(tb testing.TB, o decision.Outcome, status int) {
 
 func wantNoSecret(tb testing.TB, o decision.Outcome) {
 	tb.Helper()
-	for _, secret := range []string{canary, "://", "127.0.0.1", "?"} {
-		if strings.Contains(o.Detail, secret) {
-			tb.Errorf("the detail contains %q: %s", secret, o.Detail)
+	for _, hidden := range []string{canary, "://", "127.0.0.1", "?"} {
+		if strings.Contains(o.Detail, hidden) {
+			tb.Errorf("the detail contains %q: %s", hidden, o.Detail)
 		}
 	}
 }

@@ -58,9 +58,9 @@ func mustHideSecrets(t *testing.T, err error) {
 	t.Helper()
 	for ; err != nil; err = errors.Unwrap(err) {
 		for _, text := range []string{err.Error(), fmt.Sprintf("%v %+v %#v %q", err, err, err, err)} {
-			for _, secret := range []string{"canary", canaryKey, "sig=", "SharedKey"} {
-				if strings.Contains(text, secret) {
-					t.Errorf("%q shows in %s", secret, text)
+			for _, hidden := range []string{"canary", canaryKey, "sig=", "SharedKey"} {
+				if strings.Contains(text, hidden) {
+					t.Errorf("%q shows in %s", hidden, text)
 				}
 			}
 		}
