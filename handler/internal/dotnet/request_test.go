@@ -107,7 +107,7 @@ func TestParseRequest(t *testing.T) {
 				Method: "GET", Target: "/", Host: "a", Header: http.Header{"Content-Type": {"b"}}, Body: []byte("c"),
 			},
 		},
-		"target_as_it_stands": {
+		"target_unchanged": {
 			message("GET //a/%2F/../é?q=%20&r=http://b/@c#d HTTP/1.1", "Host: a"),
 			dotnet.Request{Method: "GET", Target: "//a/%2F/../é?q=%20&r=http://b/@c#d", Host: "a", Header: http.Header{}},
 		},
@@ -142,7 +142,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"space_in_target":       {line("GET /" + secret + " b HTTP/1.1"), "request line: not a method"},
 		"two_spaces":            {line("GET  / HTTP/1.1"), "request line: not a method"},
 		"space_before_version":  {line("GET /  HTTP/1.1"), "request line: not a method"},
-		"space_behind_version":  {line("GET / HTTP/1.1 "), "request line: not a method"},
+		"space_after_version":   {line("GET / HTTP/1.1 "), "request line: not a method"},
 		"no_method":             {line(" / HTTP/1.1"), "request line: the method"},
 		"no_token":              {line(secret + "(x) / HTTP/1.1"), "request line: the method"},
 		"method_not_ascii":      {line("GÉT / HTTP/1.1"), "request line: the method"},
@@ -163,7 +163,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"version_letters":       {line("GET / HTTP/x.y"), "request line: the version"},
 		"version_lone_LF":       {line("GET / HTTP/1.1\n"), "request line: the version"},
 		"version_lone_CR":       {start + "\r" + message("", host), "request line: the version"},
-		"nothing_behind":        {start + "\r\n", "headers: no blank line"},
+		"nothing_after":         {start + "\r\n", "headers: no blank line"},
 		"no_blank_line":         {start + "\r\n" + host + "\r\n", "headers: no blank line"},
 		"header_cut":            {start + "\r\n" + host, "headers: no blank line"},
 		"fold_cut":              {start + "\r\n" + host + "\r\n b", "headers: no blank line"},
@@ -199,7 +199,7 @@ func TestParseRequestRefuses(t *testing.T) {
 		"host_escaped":          {message(start, host+"%2fb"), "header Host: not one"},
 		"host_not_utf8":         {message(start, "Host: \xff"), "header Host: not one"},
 		"half_bracket":          {message(start, "Host: [::1"), "header Host: not one"},
-		"more_behind_bracket":   {message(start, "Host: [::1]"+secret), "header Host: not one"},
+		"more_after_bracket":    {message(start, "Host: [::1]"+secret), "header Host: not one"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

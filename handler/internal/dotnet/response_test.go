@@ -87,7 +87,7 @@ func TestParseResponseRefuses(t *testing.T) {
 		"no_colon":              {message(start, secret), "header line 1: no colon"},
 		"no_token":              {message(start, "A: b", secret+" c: d"), "header line 2: the name"},
 		"control_character":     {message(start, "A: "+secret+"\x1b"), "header line 1: the value"},
-		"fold_directly_behind":  {message(start, " A: b"), "header line 1: begins with a space"},
+		"fold_directly_after":   {message(start, " A: b"), "header line 1: begins with a space"},
 		"unix_end_of_one_value": {message(start, "A: "+secret+"\nB: c"), "header line 1: the value"},
 	}
 	for name, test := range tests {

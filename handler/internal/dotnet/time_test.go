@@ -74,7 +74,7 @@ func TestParseTimeRefuses(t *testing.T) {
 		"half_offset":      "2021-01-28T14:34:50+1:00",
 		"zone_name":        "2021-01-28T14:34:50 CET",
 		"space_before":     " 2021-01-28T14:34:50Z",
-		"space_behind":     "2021-01-28T14:34:50Z ",
+		"space_after":      "2021-01-28T14:34:50Z ",
 		"quoted":           `"2021-01-28T14:34:50Z"`,
 		"year_0":           "0000-12-31T23:59:59Z",
 		"year_0_west":      "0000-12-31T23:59:59-01:00",

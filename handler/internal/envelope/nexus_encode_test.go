@@ -184,11 +184,11 @@ func longReport() envelope.Report {
 // memberOf returns the text of a top-level member.
 func memberOf(t *testing.T, content, name string) string {
 	t.Helper()
-	_, behind, found := strings.Cut(content, `"`+name+`":`)
+	_, rest, found := strings.Cut(content, `"`+name+`":`)
 	if !found {
 		t.Fatalf("there is no %s", name)
 	}
-	return behind[:strings.Index(behind, "}")+1]
+	return rest[:strings.Index(rest, "}")+1]
 }
 
 func TestNexusTooLargeSaysByHowMuch(t *testing.T) {
