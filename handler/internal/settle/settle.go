@@ -1,6 +1,5 @@
-// Package settle writes what must exist before the host may delete a message: the successor, the
-// callback or the dead letter that a decision asks for. It is the one place that writes to queues on
-// the way of a message.
+// Package settle writes the message that must exist before the host may delete the original: the successor, the
+// callback or the dead letter. No other package of the message flow writes to queues.
 package settle
 
 import (
@@ -13,11 +12,11 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// Timeout is how long one settle write is tried in all: storage fails over within a minute. With the call's
-// 120 s it stays below the host's functionTimeout, which start-up checks.
+// Timeout is how long a settle write is tried in all: storage fails over within a minute. Together with the call's
+// 120 s it is shorter than the host's functionTimeout, which start-up checks.
 const Timeout = time.Minute
 
-// tryTimeout lets a write that hangs be tried again.
+// tryTimeout limits each try, so that a write that hangs is tried again.
 const tryTimeout = 10 * time.Second
 
 // Store is the part of a queue account that settling needs.
@@ -36,13 +35,12 @@ type Settler struct {
 	maxDequeueCount int64
 }
 
-// New returns a settler that encodes what it writes as the host will decode it, and puts messages back
-// by writing a successor.
+// New returns a settler that encodes messages as the host will decode them and reschedules by a successor.
 func New(store Store, encoding queue.Encoding) *Settler {
 	return &Settler{store: store, encoding: encoding, mode: RescheduleEnqueue}
 }
 
-// WithReschedule returns a settler that puts messages back in the given mode, for a host with the given
+// WithReschedule returns a settler that reschedules messages in the given mode, for a host with the given
 // maxDequeueCount.
 func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Settler {
 	changed := *s
@@ -50,17 +48,16 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 	return &changed
 }
 
-// MaxContentBytes is the size of the largest content that it can write.
+// MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
-// NeedsLease reports whether it looks at the lease of a message.
+// NeedsLease reports whether the settler uses the lease of a message.
 func (s *Settler) NeedsLease() bool { return s.mode == RescheduleUpdate }
 
-// Settle writes what a decision asks for and returns when storage has acknowledged it. The lease may be zero
-// unless [Settler.NeedsLease]. The mode says how the message was rescheduled; it is empty unless the settler's
-// mode is update. Settle does not stop when ctx is cancelled, but after [Timeout]: otherwise the host would
-// repeat a call that was made. After an error nothing is known to have been written, and the host must keep
-// the message.
+// Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless
+// [Settler.NeedsLease] reports true. The mode says how the message was rescheduled; it is empty unless the settler's
+// mode is update. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call
+// that was made. After an error, no write is known to have succeeded, and the host must keep the message.
 func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
 	if w.Problem != nil {
 		return "", fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
@@ -79,9 +76,9 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Re
 	return "", fmt.Errorf("action %q does not end a message", w.Action)
 }
 
-// put writes a message that is visible when it is due. A write whose acknowledgement got lost is written
-// again: twice is the price of never being lost. What the write takes is not added to the delay, or a last
-// attempt would come after the deadline.
+// put writes a message that becomes visible when it is due. If the acknowledgement of a write is lost, put writes the
+// message again: it prefers a duplicate to a loss. The time that the write takes is not added to the delay; otherwise
+// a last attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, w decision.Write) error {
 	item := queue.Item{Text: s.encoding.Encode(w.Content)}
 	due := time.Now().Add(w.Delay)
