@@ -146,7 +146,7 @@ func TestMalformedPolicy(t *testing.T) {
 		`{"factr":2}`:                "retry.factr: unknown parameter",
 		`{"schedule":["1s","x"]}`:    "retry.schedule[1]: want a duration",
 		`3`:                          "retry: want a policy's name",
-		`{"policy":"io","factor":2}`: "retry.factor: has no meaning for policy io",
+		`{"policy":"io","factor":2}`: "retry.factor: unknown parameter of policy io",
 	} {
 		in := rules().Open(fmt.Appendf(nil, plain, `,"attempts":2,"retry":`+value), "m1", limit, now)
 		d := rules().BeforeCall(in, now)

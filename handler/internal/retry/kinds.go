@@ -13,38 +13,32 @@ import (
 
 // kind is a kind of policy.
 type kind struct {
-	// name is the value of the parameter policy.
-	name string
-	// parameters are the names of the kind's other parameters.
+	// parameters are the names of its parameters.
 	parameters []string
-	// build returns the policy without its name. It reads each of its parameters.
+	// build reads its parameters and returns the policy.
 	build func(*parameters) Policy
-	// unnamed says that the kind cannot be chosen by its name alone.
-	unnamed bool
 }
 
-// kinds are the kinds of policies. To add a kind, add it here.
-var kinds = []kind{
-	{name: "exponential", parameters: []string{"baseDelay", "factor", "maxDelay", "maxAttempts"}, build: exponential},
-	{name: "nexus", parameters: []string{"maxAttempts"}, build: nexus},
-	{name: "io", parameters: []string{"maxAttempts"}, build: ioFunctions},
-	{name: "fixed", parameters: []string{"baseDelay", "maxAttempts"}, build: fixed},
-	{name: "list", parameters: []string{"schedule", "maxDelay", "maxAttempts"}, build: list, unnamed: true},
-	{name: "cycles", parameters: []string{"receiveRetryCount", "maxRetryCycles", "retryCycleDelay", "receiveErrorHandling"}, build: cycles},
+// kinds are the kinds of policies by name: the value of the parameter policy. To add a kind, add it here.
+var kinds = map[string]kind{
+	"exponential": {[]string{"baseDelay", "factor", "maxDelay", "maxAttempts"}, exponential},
+	"nexus":       {[]string{"maxAttempts"}, nexus},
+	"io":          {[]string{"maxAttempts"}, ioFunctions},
+	"fixed":       {[]string{"baseDelay", "maxAttempts"}, fixed},
+	"list":        {[]string{"schedule", "maxDelay", "maxAttempts"}, list},
+	"cycles":      {[]string{"receiveRetryCount", "maxRetryCycles", "retryCycleDelay", "receiveErrorHandling"}, cycles},
 }
 
-// unspecified is the kind of a policy that does not state its kind.
-var unspecified = kind{parameters: []string{"schedule", "baseDelay", "factor", "maxDelay", "maxAttempts"}, build: listOrExponential}
+// unstated is the kind of parameters without a policy: a list if there is a schedule, otherwise exponential.
+var unstated = kind{[]string{"schedule", "baseDelay", "factor", "maxDelay", "maxAttempts"}, listOrExponential}
 
-// listOrExponential returns a list if there is a schedule. It then checks the parameters of exponential, but
-// they have no effect.
 func listOrExponential(p *parameters) Policy {
 	if _, ok := p.values["schedule"]; !ok {
-		return named("exponential", exponential(p))
+		return exponential(p)
 	}
-	p.duration("baseDelay", 0)
+	p.duration("baseDelay", 0) // checked, but without effect
 	p.factor()
-	return named("list", list(p))
+	return list(p)
 }
 
 const (
@@ -74,7 +68,7 @@ func exponential(p *parameters) Policy {
 		}
 		return low + min(time.Duration(jitter*float64(high-low)), high-low)
 	}
-	return Policy{MaxAttempts: p.maxAttempts(), wait: wait, longest: longest}
+	return Policy{Name: "exponential", MaxAttempts: p.maxAttempts(), wait: wait, longest: longest}
 }
 
 // nexus is the formula of Nexus Async Caller: evenly from factor^attempt up to, not including, factor times
@@ -93,7 +87,7 @@ func nexus(p *parameters) Policy {
 		lower := math.Pow(factor, float64(min(attempt, maxExponent)))
 		return min(seconds(lower+jitter*(lower*factor-lower)), longestDelay)
 	}
-	return Policy{MaxAttempts: p.maxAttempts(), wait: wait, longest: longestDelay}
+	return Policy{Name: "nexus", MaxAttempts: p.maxAttempts(), wait: wait, longest: longestDelay}
 }
 
 // ioFunctions waits as pagopa's io-functions do: 285 ms · 2^attempt, rounded up to whole seconds. It makes the
@@ -107,14 +101,14 @@ func ioFunctions(p *parameters) Policy {
 	wait := func(attempt int, _ float64) time.Duration {
 		return min(seconds(math.Ceil(base*math.Pow(2, float64(attempt)))), longestDelay)
 	}
-	return Policy{MaxAttempts: calls, wait: wait, longest: longestDelay}
+	return Policy{Name: "io", MaxAttempts: calls, wait: wait, longest: longestDelay}
 }
 
 // fixed waits the same time after each attempt.
 func fixed(p *parameters) Policy {
 	delay := p.duration("baseDelay", time.Minute)
 	wait := func(int, float64) time.Duration { return delay }
-	return Policy{MaxAttempts: p.maxAttempts(), wait: wait, longest: delay}
+	return Policy{Name: "fixed", MaxAttempts: p.maxAttempts(), wait: wait, longest: delay}
 }
 
 // list waits as its schedule says, without jitter. The last wait repeats.
@@ -122,13 +116,13 @@ func list(p *parameters) Policy {
 	longest := p.duration("maxDelay", math.MaxInt64)
 	schedule := read(p, "schedule", []time.Duration{}, parseSchedule)
 	if len(schedule) == 0 {
-		p.fail("schedule", errors.New("the list is empty"))
+		p.fail("schedule", errors.New("the list is empty: give at least one delay"))
 		return Policy{}
 	}
 	wait := func(attempt int, _ float64) time.Duration {
 		return min(schedule[min(attempt, len(schedule))-1], longest)
 	}
-	return Policy{MaxAttempts: p.maxAttempts(), wait: wait, longest: wait(len(schedule), 0)}
+	return Policy{Name: "list", MaxAttempts: p.maxAttempts(), wait: wait, longest: wait(len(schedule), 0)}
 }
 
 // cycles makes receiveRetryCount + 1 calls without a wait, waits for retryCycleDelay, and starts again. The
@@ -147,9 +141,8 @@ func cycles(p *parameters) Policy {
 		}
 		return pause
 	}
-	return Policy{
-		MaxAttempts: perCycle * cycles, GiveUp: read(p, "receiveErrorHandling", "", parseErrorHandling), wait: wait, longest: pause,
-	}
+	giveUp := read(p, "receiveErrorHandling", "", parseErrorHandling)
+	return Policy{Name: "cycles", MaxAttempts: perCycle * cycles, GiveUp: giveUp, wait: wait, longest: pause}
 }
 
 // parseErrorHandling reads WCF's ReceiveErrorHandling.
@@ -158,15 +151,16 @@ func parseErrorHandling(value json.RawMessage) (envelope.GiveUp, error) {
 	if err != nil {
 		return "", err
 	}
-	switch text {
-	case "Fault": // the host's own poison handling takes the message
-		return envelope.GiveUpFault, nil
-	case "Drop":
-		return envelope.GiveUpDrop, nil
-	case "Reject", "Move": // Reject informs the sender, which a callback does in any case
-		return envelope.GiveUpDeadLetter, nil
+	giveUp, ok := map[string]envelope.GiveUp{
+		"Fault":  envelope.GiveUpFault,
+		"Drop":   envelope.GiveUpDrop,
+		"Reject": envelope.GiveUpDeadLetter, // Reject informs the sender, which a callback does in any case
+		"Move":   envelope.GiveUpDeadLetter,
+	}[text]
+	if !ok {
+		return "", errors.New(`want "Fault", "Drop", "Reject" or "Move"`)
 	}
-	return "", errors.New(`want "Fault", "Drop", "Reject" or "Move"`)
+	return giveUp, nil
 }
 
 func parseSchedule(value json.RawMessage) ([]time.Duration, error) {

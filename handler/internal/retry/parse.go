@@ -18,12 +18,25 @@ type Policies map[string]Policy
 
 // Default returns the policy exponential with its default parameters: 5 s doubling to 6 h, each varied by 20 %
 // either way but never beyond 6 h.
-func Default() Policy {
-	return named("exponential", exponential(&parameters{}))
+func Default() Policy { return exponential(&parameters{}) }
+
+// Named returns the policy of that name: one of the operator's own, or a built-in kind with its default parameters.
+func (own Policies) Named(name string) (Policy, error) {
+	if policy, ok := own[name]; ok {
+		return policy, nil
+	}
+	k, ok := kinds[name]
+	if !ok {
+		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
+		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, strings.Join(names, ", "))
+	}
+	var p parameters
+	policy := k.build(&p)
+	return policy, p.err
 }
 
-// Parse reads the member `retry` of an envelope: a policy's name, or an object with parameters. Its errors
-// name the parameter.
+// Parse reads the member `retry` of an envelope: a policy's name, or an object with parameters. Its errors name the
+// parameter.
 func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 	if value[0] == '"' {
 		name, err := strictjson.String(value)
@@ -36,26 +49,31 @@ func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 	if err != nil {
 		return Policy{}, errors.New("want a policy's name or an object with its parameters")
 	}
-	return parseParameters(members)
-}
-
-// Named returns the policy of that name.
-func (own Policies) Named(name string) (Policy, error) {
-	if policy, ok := own[name]; ok {
-		return policy, nil
+	p := &parameters{values: map[string]json.RawMessage{}}
+	for _, m := range members {
+		p.values[m.Name] = m.Value
 	}
-	if k, ok := kindOf(name); ok && !k.unnamed {
-		return named(name, k.build(&parameters{})), nil
+	k, title := unstated, "exponential or list"
+	if name := read(p, "policy", "", strictjson.String); name != "" {
+		stated, ok := kinds[name]
+		if !ok {
+			p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`, strings.Join(kindNames(), ", ")))
+		}
+		k, title = stated, name
 	}
-	var builtIn []string
-	for _, k := range kinds {
-		if !k.unnamed {
-			builtIn = append(builtIn, k.name)
+	for _, m := range members {
+		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
+			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"`, title, strings.Join(k.parameters, ", ")))
 		}
 	}
-	names := slices.Concat(slices.Sorted(maps.Keys(own)), slices.Sorted(slices.Values(builtIn)))
-	return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, strings.Join(names, ", "))
+	if p.err != nil {
+		return Policy{}, p.err
+	}
+	policy := k.build(p)
+	return policy, p.err
 }
+
+func kindNames() []string { return slices.Sorted(maps.Keys(kinds)) }
 
 // validName matches the names that the operator may give to a policy.
 var validName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
@@ -71,7 +89,7 @@ func ParsePolicies(content []byte) (Policies, error) {
 	var problems []error
 	for _, m := range members {
 		policy, err := Policies{}.Parse(m.Value)
-		switch _, builtIn := kindOf(m.Name); {
+		switch _, builtIn := kinds[m.Name]; {
 		case !validName.MatchString(m.Name):
 			err = errors.New("not a policy's name: use a letter, then letters, digits, - and _, at most 64 in all")
 		case builtIn:
@@ -81,74 +99,10 @@ func ParsePolicies(content []byte) (Policies, error) {
 			problems = append(problems, strictjson.In(m.Name, err))
 			continue
 		}
-		own[m.Name] = named(m.Name, policy)
+		policy.Name = m.Name
+		own[m.Name] = policy
 	}
 	return own, errors.Join(problems...)
-}
-
-func named(name string, p Policy) Policy {
-	p.Name = name
-	return p
-}
-
-func kindOf(name string) (kind, bool) {
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.name == name })
-	if i < 0 {
-		return unspecified, false
-	}
-	return kinds[i], true
-}
-
-// parseParameters builds the policy that an object with parameters describes.
-func parseParameters(members []strictjson.Member) (Policy, error) {
-	p := &parameters{values: map[string]json.RawMessage{}}
-	for _, m := range members {
-		p.values[m.Name] = m.Value
-	}
-	name := read(p, "policy", "", strictjson.String)
-	k, ok := kindOf(name)
-	if name != "" && !ok {
-		p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`, strings.Join(kindNames(), ", ")))
-	}
-	for _, m := range members {
-		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
-			p.fail(m.Name, k.unknown(m.Name))
-		}
-	}
-	policy := k.build(p)
-	if name != "" {
-		policy.Name = name
-	}
-	if p.err != nil {
-		return Policy{}, p.err
-	}
-	return policy, nil
-}
-
-func kindNames() []string {
-	var names []string
-	for _, k := range kinds {
-		names = append(names, k.name)
-	}
-	return names
-}
-
-// unknown returns the error for a parameter that the kind does not have.
-func (k kind) unknown(parameter string) error {
-	known := unspecified.parameters
-	for _, other := range kinds {
-		if has := slices.Contains(other.parameters, parameter); has && k.name == "" {
-			return fmt.Errorf(`is a parameter of %s: state "policy":%q as well`, other.name, other.name)
-		} else if has {
-			return fmt.Errorf("has no meaning for policy %s", k.name)
-		}
-		for _, name := range other.parameters {
-			if !slices.Contains(known, name) {
-				known = append(slices.Clip(known), name)
-			}
-		}
-	}
-	return fmt.Errorf("unknown parameter: use policy, %s", strings.Join(known, ", "))
 }
 
 // parameters are the members of a policy's JSON object. The methods return a default for a missing member, and

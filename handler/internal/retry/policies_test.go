@@ -128,7 +128,7 @@ func TestPoliciesNamed(t *testing.T) {
 		t.Errorf("the built-in one: %q, %v", policy.Name, err)
 	}
 	_, err := own.Named("linear")
-	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, nexus`; err == nil || err.Error() != want {
+	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, list, nexus`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := (retry.Policies{}).Named("slow"); err == nil {
