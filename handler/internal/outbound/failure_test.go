@@ -8,6 +8,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"errors"
 	"io"
 	"math/big"
 	"net"
@@ -54,9 +55,24 @@ func TestConnectionRefused(t *testing.T) {
 	}
 }
 
-func TestUnknownHost(t *testing.T) {
-	o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "http", canary+".invalid"))
-	wantFailure(t, o, decision.FailureDNS)
+func TestUnresolvedHost(t *testing.T) {
+	for detail, err := range map[string]error{
+		"the host name cannot be resolved":       errors.New("no name server"),
+		"the name server did not answer in time": context.DeadlineExceeded,
+		"the host name does not exist":           nil,
+	} {
+		client := newClient(t, longTimeout)
+		if err != nil {
+			client.Resolve(&net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err }})
+		} else {
+			client.Resolve(newNames(t, nil).resolver())
+		}
+		o := client.Do(t.Context(), secretCall(t, "http", canary+".example"))
+		wantFailure(t, o, decision.FailureDNS)
+		if o.Detail != detail {
+			t.Errorf("the detail is %q, want %q", o.Detail, detail)
+		}
+	}
 }
 
 func TestBrokenConnections(t *testing.T) {
