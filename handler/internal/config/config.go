@@ -59,34 +59,37 @@ const proxySetting = Prefix + "PROXY"
 func table(s *Settings) []setting {
 	const week, decade = 7 * 24 * time.Hour, 10 * 365 * 24 * time.Hour
 	r := &s.Rules
-	return []setting{
-		{Setting{Prefix + "CALL_TIMEOUT", "120s", "longest duration of a call; an envelope may ask for less"},
-			into(&s.CallTimeout, duration(time.Second, 24*time.Hour))},
-		{Setting{Prefix + "EXPIRATION", "168h", "how long an envelope without a deadline is tried"},
-			into(&r.Expiration, duration(time.Second, decade))},
-		{Setting{Prefix + "GIVE_UP", "dead-letter", "what giving up means for an envelope without a callback: dead-letter, drop or fault"},
-			into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault))},
-		{Setting{Prefix + "LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error"},
-			into(&s.LogLevel, logLevel)},
-		{Setting{proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored"},
-			into(&s.Proxy, unlessNone(outbound.ParseProxy))},
-		{Setting{Prefix + "RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place"},
-			into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate))},
-		{Setting{Prefix + "RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json"},
-			into(&r.Retry, r.Policies.Named)},
-		{Setting{Prefix + "RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit"},
-			into(&r.Limits.MaxAttempts, count)},
-		{Setting{Prefix + "RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for"},
-			into(&r.Limits.MaxDelay, duration(time.Second, decade))},
-		{Setting{Prefix + "RETRY_MIN_DELAY", "0s", "shortest wait between attempts that an envelope may ask for"},
-			into(&r.Limits.MinDelay, duration(0, week))},
-		{Setting{Prefix + "RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes"},
-			into(&r.Statuses, decision.ParseStatuses)},
-		{Setting{guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like"},
-			into(&s.Targets.Allow, guard.ParseAllow)},
-		{Setting{guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix"},
-			into(&s.Targets.Deny, unlessNone(guard.ParseDeny))},
+	var all []setting
+	add := func(name, byDefault, meaning string, set func(string) error) {
+		all = append(all, setting{Setting{name, byDefault, meaning}, set})
 	}
+	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call; an envelope may ask for less",
+		into(&s.CallTimeout, duration(time.Second, 24*time.Hour)))
+	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
+		into(&r.Expiration, duration(time.Second, decade)))
+	add(Prefix+"GIVE_UP", "dead-letter", "what giving up means for an envelope without a callback: dead-letter, drop or fault",
+		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
+	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
+		into(&s.LogLevel, logLevel))
+	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
+		into(&s.Proxy, unlessNone(outbound.ParseProxy)))
+	add(Prefix+"RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place",
+		into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate)))
+	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json",
+		into(&r.Retry, r.Policies.Named))
+	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
+		into(&r.Limits.MaxAttempts, count))
+	add(Prefix+"RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for",
+		into(&r.Limits.MaxDelay, duration(time.Second, decade)))
+	add(Prefix+"RETRY_MIN_DELAY", "0s", "shortest wait between attempts that an envelope may ask for",
+		into(&r.Limits.MinDelay, duration(0, week)))
+	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
+		into(&r.Statuses, decision.ParseStatuses))
+	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like",
+		into(&s.Targets.Allow, guard.ParseAllow))
+	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
+		into(&s.Targets.Deny, unlessNone(guard.ParseDeny)))
+	return all
 }
 
 // Table lists the settings that [Load] knows, by name.
@@ -187,11 +190,12 @@ func oneOf[T ~string](allowed ...T) func(string) (T, error) {
 		if slices.Contains(allowed, T(value)) {
 			return T(value), nil
 		}
-		names := string(allowed[0])
-		for _, name := range allowed[1 : len(allowed)-1] {
-			names += ", " + string(name)
+		var names []string
+		for _, name := range allowed {
+			names = append(names, string(name))
 		}
-		return "", fmt.Errorf("give %s or %s", names, allowed[len(allowed)-1])
+		last := len(names) - 1
+		return "", fmt.Errorf("give %s or %s", strings.Join(names[:last], ", "), names[last])
 	}
 }
 

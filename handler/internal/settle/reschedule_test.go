@@ -108,9 +108,9 @@ func (h *hosted) complete(t *testing.T, failed error) {
 	t.Helper()
 	var err error
 	if failed == nil {
-		err = h.Delete(t.Context(), main, h.Lease.ID, h.receipt)
+		err = h.Delete(t.Context(), main, h.ID, h.receipt)
 	} else {
-		_, err = h.Store.Update(t.Context(), main, h.Lease.ID, h.receipt, h.text, 30*time.Second)
+		_, err = h.Store.Update(t.Context(), main, h.ID, h.receipt, h.text, 30*time.Second)
 	}
 	if err != nil && !errors.Is(err, queue.ErrStale) {
 		t.Fatal(err)
@@ -121,7 +121,7 @@ func (h *hosted) complete(t *testing.T, failed error) {
 func (h *hosted) renew(ctx context.Context, t *testing.T) {
 	t.Helper()
 	var err error
-	if h.receipt, err = h.Store.Update(ctx, main, h.Lease.ID, h.receipt, h.text, hostLease); err != nil {
+	if h.receipt, err = h.Store.Update(ctx, main, h.ID, h.receipt, h.text, hostLease); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -235,19 +235,19 @@ func TestRescheduleInPlace(t *testing.T) {
 			err:      queue.ErrRefused, content: original, delay: hosts,
 		},
 		"malformed_receipt": {
-			before: func(_ *testing.T, h *hosted) { h.Lease.PopReceipt = "not a receipt" },
+			before: func(_ *testing.T, h *hosted) { h.PopReceipt = "not a receipt" },
 			mode:   settle.RescheduleEnqueue, content: successor, delay: ours,
 		},
 		"delivered_too_often": {
-			before: func(_ *testing.T, h *hosted) { h.Lease.DequeueCount = maxDequeueCount - 1 },
+			before: func(_ *testing.T, h *hosted) { h.DequeueCount = maxDequeueCount - 1 },
 			mode:   settle.RescheduleEnqueue, content: successor, delay: ours,
 		},
 		"expires_soon": {
-			before: func(_ *testing.T, h *hosted) { h.Lease.ExpiresAt = time.Now().Add(24 * time.Hour) },
+			before: func(_ *testing.T, h *hosted) { h.ExpiresAt = time.Now().Add(24 * time.Hour) },
 			mode:   settle.RescheduleEnqueue, content: successor, delay: ours,
 		},
 		"no_lease": {
-			before: func(_ *testing.T, h *hosted) { h.Lease.PopReceipt = "" },
+			before: func(_ *testing.T, h *hosted) { h.PopReceipt = "" },
 			mode:   settle.RescheduleEnqueue, content: successor, delay: ours,
 		},
 	}
