@@ -12,11 +12,10 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 )
 
-// hostile is text that does more to a terminal than be read: it clears it, writes backwards, begins a row of
-// its own.
+// hostile is text that manipulates a terminal: it clears it, writes backwards and begins a new line.
 const hostile = `\u001b[2J\u202e\r\nx\u0007\u009b`
 
-// hostileMessages have it wherever a sender can put something, and secrets where those stand.
+// hostileMessages contain hostile text wherever a sender can put text, and secrets in the usual places.
 func hostileMessages() []string {
 	return []string{
 		`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://u:CANARY@t.example/` + "%1b" + `?key=CANARY","headers":{"Authorization":"CANARY","X":"a\tb"},` +
@@ -29,8 +28,8 @@ func hostileMessages() []string {
 	}
 }
 
-// TestHostileMessagesAreShownHarmless: whatever stands on a queue, what is printed of it can only be read,
-// keeps to the terminal's width where it is a table, and has no secrets.
+// TestHostileMessagesAreShownHarmless checks that the output for any message is printable and has no secrets,
+// and that tables fit a terminal.
 func TestHostileMessagesAreShownHarmless(t *testing.T) {
 	for name, show := range map[string]func(*testSession, context.Context) error{
 		"queues": func(d *testSession, ctx context.Context) error { return d.queues(ctx) },

@@ -37,24 +37,24 @@ func TestMain(m *testing.M) {
 	})
 }
 
-// TestScripts runs the scripts in testdata/script: the command line as a person at a shell sees it. Beside
-// testscript's own commands they know:
+// TestScripts runs the scripts in testdata/script, which use the command line as in a shell. Besides
+// testscript's own commands they can use:
 //
-//   - exits CODE COMMAND ARGS... runs a command that must end with that code.
-//   - azurite starts a storage account of the script's own and sets AzureWebJobsStorage.
-//   - unreachable sets AzureWebJobsStorage to an account that nobody serves, with a planted key.
-//   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE puts each line of a file on a queue, which is made: in
-//     base64, or raw as it is; with -hex the line is the bytes' hex digits.
-//   - queue NAME prints what stands on a queue: how many messages, then the visible ones, one a line.
-//   - writes prints the requests that changed something on the account, in order, and forgets them.
-//   - steady [-ages] FILE prints a file with what differs from run to run replaced by words; with -ages
-//     also times, ages, the names of runs and the beginnings of ids.
-//   - freeport NAME sets a variable to a port that nobody listens on.
-//   - ready PORT waits for the handler on that port and prints its answer to GET /.
-//   - until FILE TEXT waits until the file that a background command writes holds a text.
-//   - fill FILE replaces $NAME in a file by the environment's variables.
+//   - exits CODE COMMAND ARGS... runs a command that must end with this exit code.
+//   - azurite starts a storage account for the script and sets AzureWebJobsStorage.
+//   - unreachable sets AzureWebJobsStorage to an account that does not respond, with a planted key.
+//   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
+//     base64 unless -raw is given; with -hex the line contains hex digits.
+//   - queue NAME prints the number of messages on a queue, then the visible ones, one per line.
+//   - writes prints the requests that changed the account since the last time, in order.
+//   - steady [-ages] FILE prints a file and replaces everything that differs between runs by words; with
+//     -ages also times, ages, the names of runs and the beginnings of ids.
+//   - freeport NAME sets a variable to an unused port.
+//   - ready PORT waits for the handler on a port and prints its answer to GET /.
+//   - until FILE TEXT waits until the output file of a background command contains a text.
+//   - fill FILE replaces $NAME in a file by environment variables.
 //
-// $PROGRAM is the program's path, for where the PATH must not lead to it.
+// $PROGRAM is the path of the executable, for scripts that change PATH.
 func TestScripts(t *testing.T) {
 	if err := azurite.Install(t.Context(), t.Output()); err != nil {
 		t.Fatal(err)
@@ -95,7 +95,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// account is a script's storage account; its store is nil until the script starts it.
+// account is the storage account of a script. Its store is nil until the script starts it.
 type account struct {
 	store *azure.Store
 
@@ -103,7 +103,7 @@ type account struct {
 	writes []string
 }
 
-// accountKey is where a script's account is kept.
+// accountKey is the key of the account in the script's values.
 type accountKey struct{}
 
 func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
@@ -152,7 +152,7 @@ func mustAccount(ts *testscript.TestScript) *account {
 
 func unreachable(ts *testscript.TestScript, _ bool, _ []string) {
 	server := httptest.NewServer(http.NotFoundHandler())
-	server.Close() // its port was free a moment ago
+	server.Close() // the port stays unused
 	ts.Setenv("AzureWebJobsStorage", "DefaultEndpointsProtocol=http;AccountName=away;AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint="+server.URL+"/away;")
 }
 
@@ -204,26 +204,26 @@ func printWrites(ts *testscript.TestScript, _ bool, _ []string) {
 	a := mustAccount(ts)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	out := ts.Stdout() // also where there is nothing to print: it replaces what was there
+	out := ts.Stdout() // replaces the previous output even if there is nothing to print
 	for _, write := range a.writes {
 		fmt.Fprintln(out, write)
 	}
 	a.writes = nil
 }
 
-// unsteady is what differs from run to run, and the words that stand for it.
-type unsteady []struct {
-	found *regexp.Regexp
-	word  string
+// replacements replace everything that differs between runs by words.
+type replacements []struct {
+	pattern *regexp.Regexp
+	word    string
 }
 
-// always is what no script expects, nowAndThen what a script may have chosen itself.
+// The -ages replacements concern values that a script may have chosen itself.
 var (
-	always = unsteady{
+	alwaysReplaced = replacements{
 		{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
 		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
 	}
-	nowAndThen = unsteady{
+	agesReplaced = replacements{
 		{regexp.MustCompile(`\b[0-9]{8}-[0-9]{6}-([a-z]+)-[a-z0-9]{4}\b`), `RUN-$1`},
 		{regexp.MustCompile(`\b[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.]+Z`), `TIME`},
 		{regexp.MustCompile(`\b[0-9a-f]{8}\b`), `ID`},
@@ -232,16 +232,16 @@ var (
 )
 
 func steady(ts *testscript.TestScript, _ bool, args []string) {
-	differs := always
+	replaced := alwaysReplaced
 	if len(args) == 2 && args[0] == "-ages" {
-		differs, args = slices.Concat(always, nowAndThen), args[1:]
+		replaced, args = slices.Concat(alwaysReplaced, agesReplaced), args[1:]
 	}
 	if len(args) != 1 {
 		ts.Fatalf("usage: steady [-ages] FILE")
 	}
 	text := ts.ReadFile(args[0])
-	for _, u := range differs {
-		text = u.found.ReplaceAllString(text, u.word)
+	for _, r := range replaced {
+		text = r.pattern.ReplaceAllString(text, r.word)
 	}
 	fmt.Fprint(ts.Stdout(), text)
 }
