@@ -126,7 +126,7 @@ func TestCapacityOfOutages(t *testing.T) {
 			at += wait.Seconds()
 		}
 		rows = append(rows, []string{
-			strings.Replace(strings.Replace(outage.String(), "h0m0s", "h", 1), "m0s", "m", 1), fmt.Sprintf("%.1f", mean), fmt.Sprintf("%d × calls/s", attempts), wait.String(),
+			strings.NewReplacer("h0m0s", "h", "m0s", "m").Replace(outage.String()), fmt.Sprintf("%.1f", mean), fmt.Sprintf("%d × calls/s", attempts), wait.String(),
 		})
 	}
 	expectTable(t, rows)

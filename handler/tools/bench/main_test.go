@@ -151,7 +151,8 @@ func TestInvocation(t *testing.T) {
 			if copied := got.Metadata.Call.Body == envelope.Call.Body; copied != (m.mode == text) || got.Metadata.DequeueCount != "1" {
 				t.Errorf("metadata %+v", got.Metadata)
 			}
-			if r.Header.Get("X-Azure-Functions-InvocationId") != strings.Repeat("f", idLength) || r.Header.Get("X-Bench-Call-Bytes") != fmt.Sprint(len(envelope.Call.Body)) {
+			if r.Header.Get("X-Azure-Functions-InvocationId") != strings.Repeat("f", idLength) ||
+				r.Header.Get("X-Bench-Call-Bytes") != fmt.Sprint(len(envelope.Call.Body)) {
 				t.Errorf("header %v", r.Header)
 			}
 		})

@@ -62,7 +62,9 @@ func (m message) invocation(target string, now time.Time) []byte {
 		"DequeueCount": "1", "Id": quoted("ac42afd5-35e5-4258-928c-16de063c24b1"), "PopReceipt": quoted("AgAAAAMAAAAAAAAAAgtnj8x+1QE="),
 		"ExpirationTime": now.AddDate(0, 0, 7).Format(hostTime), "InsertionTime": now.Format(hostTime),
 		"NextVisibleTime": now.Add(10 * time.Minute).Format(hostTime),
-		"sys":             map[string]string{"MethodName": m.mode.function(), "UtcNow": now.Format(time.RFC3339Nano), "RandGuid": "24ad4c06-24ad-4e5b-8294-3da9714877e9"},
+		"sys": map[string]string{
+			"MethodName": m.mode.function(), "UtcNow": now.Format(time.RFC3339Nano), "RandGuid": "24ad4c06-24ad-4e5b-8294-3da9714877e9",
+		},
 	}
 	data := base64.StdEncoding.EncodeToString([]byte(content(call)))
 	if m.mode == text {

@@ -64,7 +64,11 @@ func TestServeCall(t *testing.T) {
 		url, attempt string
 		want         int
 	}{
-		{s.url("call", "m"), "1", 503}, {s.url("call", "m"), "2", 200}, {s.url("call", "m"), "9", 200}, {s.url("callback", "m"), "1", 204}, {s.url("call", "x"), "1", 410},
+		{s.url("call", "m"), "1", 503},
+		{s.url("call", "m"), "2", 200},
+		{s.url("call", "m"), "9", 200},
+		{s.url("callback", "m"), "1", 204},
+		{s.url("call", "x"), "1", 410},
 	} {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, test.url, strings.NewReader(`{"StatusCode":400}`))
 		if err != nil {

@@ -78,41 +78,137 @@ func TestJudge(t *testing.T) {
 			message: delivered, lost: true,
 			events: story("leased 1", "called 1 503", "wrote 2", "deleted 1"),
 		},
-		"not_called_at_all":         {message: delivered, lost: true},
-		"cut_call_is_no_end":        {message: delivered, lost: true, events: story("leased 1", "called 2")},
-		"unfinished_is_not_lost":    {message: delivered, left: 1, unexplained: "still on the queues", events: story("leased 1")},
-		"callback_lost":             {message: callback, lost: true, events: story("leased 1", "called 1 200", "wrote callback")},
-		"dead_letter_is_missing":    {message: rejected, lost: true, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"deleted_before_settled":    {message: delivered, unexplained: "before anything was settled", events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2")},
-		"deleted_before_callback":   {message: callback, unexplained: "before anything was settled", events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback")},
-		"unknown_message":           {message: rejected, unexplained: "nobody sent this message", events: story("stranger"), deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}},
-		"repeated_with_no_cause":    {message: delivered, unexplained: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
-		"repeated_after_a_kill":     {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_early":          {message: delivered, unexplained: "with no cause", repeated: 1, events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1")},
-		"killed_too_late":           {message: delivered, unexplained: "with no cause", repeated: 1, events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed")},
-		"delete_failed":             {message: delivered, repeated: 1, events: story("leased 1", "called 2 200", "undeleted", "leased 1", "called 2 200", "deleted 1")},
-		"two_copies_after_a_kill":   {message: delivered, repeated: 2, events: story(slices.Concat(twice, ends)...)},
-		"attempt_not_counted":       {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"interrupted_by_a_stop":     {message: delivered, repeated: 1, events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"reset_and_made_again":      {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"a_status_is_not_silent":    {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2")},
-		"updated":                   {message: delivered, events: story("leased 1", "called 1 503", "updated 1", "leased 1", "called 2 200", "deleted 1")},
-		"written_twice_unexplained": {message: delivered, unexplained: "was made 2 times", repeated: 1, events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
-		"written_twice_explained":   {message: delivered, repeated: 1, events: story("leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3")},
-		"callback":                  {message: callback, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
-		"callback_reports_other":    {message: callback, unexplained: "reported 400", events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback")},
-		"callback_and_dead_letter":  {message: callback, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback")},
-		"dead_letter":               {message: rejected, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_dead_letters":          {message: rejected, unexplained: "has ended 2 times", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "deleted 1")},
-		"two_explained":             {message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}}, events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1")},
-		"dead_for_another_reason":   {message: rejected, unexplained: `"expired"`, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
-		"malformed_unchanged":       {message: malformed, deadLetters: []judge.DeadLetter{{ID: "m", Unchanged: true}}, events: story("leased 1", "wrote d", "deleted 1")},
-		"moved_by_host_too_soon":    {message: delivered, unexplained: `""`, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "moved", "deleted 1")},
-		"moved_by_host_explained":   {message: delivered, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1")},
-		"moved_by_host_exhausted":   {message: callback, deadLetters: []judge.DeadLetter{{ID: "m"}}, events: story("leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1", "called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1")},
-		"delivered_and_dead":        {message: delivered, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}, events: story("leased 1", "called 2 200", "deleted 1")},
-		"unknown_dead_letter":       {message: rejected, unexplained: "nobody sent this dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
-		"events_in_another_order":   {message: delivered, repeated: 1, events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1"))},
+		"not_called_at_all":  {message: delivered, lost: true},
+		"cut_call_is_no_end": {message: delivered, lost: true, events: story("leased 1", "called 2")},
+		"unfinished_is_not_lost": {
+			message: delivered, left: 1, unexplained: "still on the queues",
+			events: story("leased 1"),
+		},
+		"callback_lost": {
+			message: callback, lost: true,
+			events: story("leased 1", "called 1 200", "wrote callback"),
+		},
+		"dead_letter_is_missing": {
+			message: rejected, lost: true,
+			events: story("leased 1", "called 1 400", "wrote d", "deleted 1"),
+		},
+		"deleted_before_settled": {
+			message: delivered, unexplained: "before anything was settled",
+			events: story("leased 1", "called 1 503", "deleted 1", "wrote 2", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"deleted_before_callback": {
+			message: callback, unexplained: "before anything was settled",
+			events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback"),
+		},
+		"unknown_message": {
+			message: rejected, unexplained: "nobody sent this message",
+			events: story("stranger"), deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
+		},
+		"repeated_with_no_cause": {
+			message: delivered, unexplained: "with no cause", repeated: 1,
+			events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"repeated_after_a_kill": {
+			message: delivered, repeated: 1,
+			events: story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"killed_too_early": {
+			message: delivered, unexplained: "with no cause", repeated: 1,
+			events: story("killed", "leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"killed_too_late": {
+			message: delivered, unexplained: "with no cause", repeated: 1,
+			events: story("leased 1", "called 2 200", "leased 1", "called 2 200", "deleted 1", "killed"),
+		},
+		"delete_failed": {
+			message: delivered, repeated: 1,
+			events: story("leased 1", "called 2 200", "undeleted", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"two_copies_after_a_kill": {message: delivered, repeated: 2, events: story(slices.Concat(twice, ends)...)},
+		"attempt_not_counted": {
+			message: delivered, unexplained: "was made 2 times", repeated: 1,
+			events: story("leased 1", "called 2 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"interrupted_by_a_stop": {
+			message: delivered, repeated: 1,
+			events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"reset_and_made_again": {
+			message: delivered, unexplained: "was made 2 times", repeated: 1,
+			events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"a_status_is_not_silent": {
+			message: delivered, unexplained: "was made 2 times", repeated: 1,
+			events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"updated": {
+			message: delivered,
+			events:  story("leased 1", "called 1 503", "updated 1", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"written_twice_unexplained": {
+			message: delivered, unexplained: "was made 2 times", repeated: 1,
+			events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3"),
+		},
+		"written_twice_explained": {
+			message: delivered, repeated: 1,
+			events: story(
+				"leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1",
+				"leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3",
+			),
+		},
+		"callback": {
+			message: callback,
+			events:  story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback"),
+		},
+		"callback_reports_other": {
+			message: callback, unexplained: "reported 400",
+			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback"),
+		},
+		"callback_and_dead_letter": {
+			message: callback, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback"),
+		},
+		"dead_letter": {
+			message: rejected, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 400", "wrote d", "deleted 1"),
+		},
+		"two_dead_letters": {
+			message: rejected, unexplained: "has ended 2 times", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 400", "wrote d", "deleted 1"),
+		},
+		"two_explained": {
+			message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1"),
+		},
+		"dead_for_another_reason": {message: rejected, unexplained: `"expired"`, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
+		"malformed_unchanged": {
+			message: malformed, deadLetters: []judge.DeadLetter{{ID: "m", Unchanged: true}},
+			events: story("leased 1", "wrote d", "deleted 1"),
+		},
+		"moved_by_host_too_soon": {
+			message: delivered, unexplained: `""`, deadLetters: []judge.DeadLetter{{ID: "m"}},
+			events: story("leased 1", "moved", "deleted 1"),
+		},
+		"moved_by_host_explained": {
+			message: delivered, deadLetters: []judge.DeadLetter{{ID: "m"}},
+			events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1"),
+		},
+		"moved_by_host_exhausted": {
+			message: callback, deadLetters: []judge.DeadLetter{{ID: "m"}},
+			events: story(
+				"leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1",
+				"called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1",
+			),
+		},
+		"delivered_and_dead": {
+			message: delivered, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}},
+			events: story("leased 1", "called 2 200", "deleted 1"),
+		},
+		"unknown_dead_letter": {message: rejected, unexplained: "nobody sent this dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
+		"events_in_another_order": {
+			message: delivered, repeated: 1,
+			events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			v := judge.Judge([]schedule.Message{test.message}, judge.Record{

@@ -176,9 +176,10 @@ func newMessage(r *rand.Rand, id string) Message {
 // failures draws none to three answers after which the handler retries.
 func failures(r *rand.Rand) (answers []string) {
 	for range draw(r, []choice[int]{{4, 0}, {4, 1}, {2, 2}, {1, 3}}) {
-		answers = append(answers, draw(r, []choice[string]{
-			{6, "503"}, {2, "429"}, {2, "404"}, {2, "reset"}, {2, "close"}, {1, "hang"}, {2, "half-head"}, {2, "half-body-503"}, {2, "garbage"}, {1, "drip-head"},
-		}))
+		answers = append(answers, draw(r, slices.Concat(
+			[]choice[string]{{6, "503"}, {2, "429"}, {2, "404"}, {2, "reset"}, {2, "close"}, {1, "hang"}},
+			[]choice[string]{{2, "half-head"}, {2, "half-body-503"}, {2, "garbage"}, {1, "drip-head"}},
+		)))
 	}
 	return answers
 }
