@@ -21,7 +21,7 @@ import (
 // invocationBody is the part of the host's POST that is read (host-contract A).
 type invocationBody struct {
 	// Data has one member, named after the function's binding.
-	Data map[string]jsontext.Value
+	Data map[string]messageData
 	// Metadata is a hint: with dataType "string" a message's body can overwrite it. Any member may be missing, as
 	// in a manual run.
 	Metadata struct {
@@ -54,13 +54,12 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	if !ok {
 		return fmt.Errorf("no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
 	}
-	content, forgeable, err := decodeContent(data)
-	if err != nil {
-		return fmt.Errorf("member Data.%s: %w", binding, err)
+	if data.err != nil {
+		return fmt.Errorf("member Data.%s: %w", binding, data.err)
 	}
-	m.Content = content
+	m.Content = data.content
 	m.ID, m.DequeueCount = hintText(in.Metadata.ID), hintNumber(in.Metadata.DequeueCount)
-	if !forgeable {
+	if !data.forgeable {
 		expires, _ := time.Parse(time.RFC3339, hintText(in.Metadata.ExpirationTime))
 		m.Lease = settle.Lease{
 			ID: m.ID, PopReceipt: hintText(in.Metadata.PopReceipt), DequeueCount: m.DequeueCount, ExpiresAt: expires,
@@ -72,13 +71,31 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	return nil
 }
 
+// messageData is the decoded content of a message, or why it cannot be decoded.
+type messageData struct {
+	content []byte
+	// forgeable is true if the message's body can overwrite the metadata.
+	forgeable bool
+	err       error
+}
+
+// UnmarshalJSONFrom decodes a member of Data in the decoder's buffer, because a copy of 64 KiB counts for the limits
+// of calls of 48 KiB (docs/performance.md).
+func (d *messageData) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
+	value, err := decoder.ReadValue()
+	if err == nil {
+		d.content, d.forgeable, d.err = decodeContent(value)
+	}
+	return err
+}
+
 // decodeContent returns the message's content. With dataType "binary" the host encodes it as base64. With dataType
-// "string" the host writes JSON text, which begins with a quote as base64 never does; then metadata can be forged.
+// "string" the host writes JSON text, which begins with a quote as base64 never does.
 func decodeContent(data jsontext.Value) (content []byte, forgeable bool, err error) {
 	if data.Kind() != '"' {
 		return nil, false, errors.New("want a string")
 	}
-	text := []byte(data[1 : len(data)-1])
+	text := data[1 : len(data)-1]
 	if bytes.IndexByte(text, '\\') >= 0 { // base64 has no escapes, and unquoting it would cost as much as decoding it
 		text, _ = jsontext.AppendUnquote(nil, data) // data is valid
 	}
