@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -143,4 +145,26 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newHost(env), newVersion(env))
 	return root
+}
+
+func newVersion(env Env) *cobra.Command {
+	return &cobra.Command{
+		Use:     "version",
+		Short:   "Print the version",
+		Long:    "Print the version and the platform of the executable.",
+		Example: `  async-caller version`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			_, err := fmt.Fprintf(env.Stdout, "%s %s %s/%s\n", programName, version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}
+
+// version returns the version that the Go tool recorded: a tag or a commit.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
+	}
+	return "unknown"
 }
