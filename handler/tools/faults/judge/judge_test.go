@@ -204,7 +204,10 @@ func TestJudge(t *testing.T) {
 			message: delivered, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}},
 			events: story("leased 1", "called 2 200", "deleted 1"),
 		},
-		"unknown_dead_letter": {message: rejected, unexplained: "nobody sent this dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}}},
+		"unknown_dead_letter": {
+			message: rejected, unexplained: "nobody sent this dead letter",
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "x"}},
+		},
 		"events_in_another_order": {
 			message: delivered, repeated: 1,
 			events: reversed(story("leased 1", "called 2 200", "killed", "leased 1", "called 2 200", "deleted 1")),
