@@ -30,8 +30,8 @@ const (
 	answered503  = `,"attempts":3,"trail":[{"at":"2026-01-31T11:30:00Z","status":503,"tookMs":12}]`
 )
 
-// TestSettlementTable is the settlement table: what arrives and what comes of its call on the left,
-// what becomes of the message on the right. The policy is the default one, without jitter.
+// TestSettlementTable is the settlement table: the message and the outcome of its call on the left, the
+// decision on the right. The policy is the default one, without jitter.
 func TestSettlementTable(t *testing.T) {
 	type row struct {
 		envelope string           // beyond a plain call
@@ -208,7 +208,7 @@ func TestReportTellsTheSender(t *testing.T) {
 	}
 }
 
-// TestLatestAnswer: the sender is told the latest answer, also when the last calls got none.
+// TestLatestAnswer: the report has the latest response, also if the last calls got none.
 func TestLatestAnswer(t *testing.T) {
 	in := accepted(t, rules(), fmt.Sprintf(plain, withCallback))
 	first := rules().AfterCall(in, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
@@ -240,7 +240,7 @@ func TestNoReasonIsTooLong(t *testing.T) {
 	}
 }
 
-// FuzzDecide holds every decision to what the rest of the program relies on.
+// FuzzDecide checks the properties of decisions that the rest of the program relies on.
 func FuzzDecide(f *testing.F) {
 	f.Add(0, 500, 0, "", int64(0), int64(3600), 0.5)
 	f.Add(7, 200, 0, "", int64(-10), int64(20), 0.0)

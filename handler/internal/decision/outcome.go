@@ -30,9 +30,6 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// Delivered reports whether the target accepted the call: it responded with 2xx.
-func (o Outcome) Delivered() bool { return o.Failure == "" && o.Status/100 == 2 }
-
 // Answer returns the target's response, or nil if there was none.
 func (o Outcome) Answer() *envelope.Answer {
 	if o.Status == 0 {
@@ -140,7 +137,7 @@ func (r Rules) judge(o Outcome) judgement {
 }
 
 func (r Rules) judgeResponse(o Outcome) judgement {
-	if o.Delivered() {
+	if o.Status/100 == 2 {
 		return judgement{verdict: delivered, rule: "status 2xx"}
 	}
 	j := o.retrySignal()

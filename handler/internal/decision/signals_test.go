@@ -11,8 +11,8 @@ import (
 	"asynccaller/handler/internal/decision"
 )
 
-// TestBackPressure: a target that says when to come again is not called before, and what it says that
-// makes no sense changes nothing. The policy's own first delay is 4 s here, the deadline a week away.
+// TestBackPressure: a target is not called before the time that it asks for, and an invalid value changes
+// nothing. The policy's own first delay is 4 s here, the deadline a week away.
 func TestBackPressure(t *testing.T) {
 	const policy = 4 * time.Second
 	epoch := func(d time.Duration) string { return fmt.Sprint(now.Add(d).Unix()) }
@@ -88,7 +88,7 @@ func TestBackPressureBeyondVisibility(t *testing.T) {
 	}
 }
 
-// TestSignals is the order of precedence: header, problem, Nexus error, status.
+// TestSignals tests the order of precedence: header, problem, Nexus error, status.
 func TestSignals(t *testing.T) {
 	const (
 		problemYes = `{"type":"about:blank","retryable":true}`

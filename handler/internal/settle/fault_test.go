@@ -16,7 +16,7 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
-// reschedule settles a message by putting it back for 10 s.
+// reschedule settles a message by rescheduling it by 10 s.
 func reschedule(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()}

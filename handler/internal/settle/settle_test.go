@@ -43,7 +43,7 @@ const (
 		`"trail":[{"at":"2026-03-01T11:59:00.123Z","error":"connect: connection refused","tookMs":3},{"at":"2026-03-01T11:59:59.123Z","status":503,"tookMs":40}]`
 )
 
-// Each action writes what it should, where it should, and nothing else.
+// Each action writes the expected message to the expected queue, and nothing else.
 func TestActions(t *testing.T) {
 	answered := state()
 	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`), Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
@@ -143,7 +143,7 @@ func TestCallIsNoEnd(t *testing.T) {
 	}
 }
 
-// A message that we cannot read is left to a person as it came.
+// A malformed message is dead-lettered unchanged.
 func TestMalformedByteForByte(t *testing.T) {
 	tests := map[string]struct {
 		content  string
