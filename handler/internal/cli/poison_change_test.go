@@ -80,11 +80,11 @@ func (d *testSession) mustPlan(t *testing.T) *poison.Plan {
 // TestExecute checks the exit code and the messages for each result of a run.
 func TestExecute(t *testing.T) {
 	for name, test := range map[string]struct {
-		contents   []string
-		yes        bool
-		code       int
-		told, left string
-		moved      int
+		contents         []string
+		yes              bool
+		code             int
+		printed, failure string
+		moved            int
 	}{
 		"done":         {dead(2), true, exitDone, "requeued 2 of 2\nundo: `async-caller poison undo ", "", 2},
 		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller\n", "nothing was changed", 0},
@@ -99,11 +99,11 @@ func TestExecute(t *testing.T) {
 				if got := codeOf(err); got != test.code {
 					t.Errorf("exit code %d, want %d: %v", got, test.code, err)
 				}
-				if !strings.Contains(d.err.String(), test.told) {
-					t.Errorf("told %q, want %q", d.err.String(), test.told)
+				if !strings.Contains(d.err.String(), test.printed) {
+					t.Errorf("printed %q, want %q", d.err.String(), test.printed)
 				}
-				if err != nil && !strings.Contains(err.Error(), test.left) {
-					t.Errorf("%v, want %q", err, test.left)
+				if err != nil && !strings.Contains(err.Error(), test.failure) {
+					t.Errorf("%v, want %q", err, test.failure)
 				}
 				if got := len(d.store.All("async-caller")); got != test.moved {
 					t.Errorf("%d messages were sent, want %d", got, test.moved)
