@@ -287,7 +287,7 @@ func (k *killing) deleted(t *testing.T, runs string) {
 			t.Fatal(err)
 		}
 		defer file.Close()
-		err = poison.ReadRecords(file, func(r poison.Record) error { exported[requestID(r.Text)] = true; return nil })
+		err = poison.ReadRecords(file, func(r poison.Found) error { exported[requestID(r.Text)] = true; return nil })
 		if err != nil {
 			t.Error(err)
 		}

@@ -4,13 +4,13 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -146,14 +146,13 @@ func (a *Account) PlanDelete(ctx context.Context, s Source, b Backup) (*Plan, er
 }
 
 func (a *Account) createBackup(path string) (*os.File, error) {
-	if path == "" {
-		if err := os.MkdirAll(string(a.Runs), 0o700); err != nil {
-			return nil, err
-		}
-		name := time.Now().UTC().Format("20060102-150405") + "-deleted-" + strings.ToLower(rand.Text()[:8]) + ".export"
-		path = filepath.Join(string(a.Runs), name)
+	if path != "" {
+		return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 	}
-	return os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
+	if err := os.MkdirAll(string(a.Runs), 0o700); err != nil {
+		return nil, err
+	}
+	return os.CreateTemp(string(a.Runs), time.Now().UTC().Format("20060102-150405")+"-deleted-*.export")
 }
 
 // Import says where exported messages are written.
@@ -174,15 +173,13 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 	if err != nil {
 		return nil, err
 	}
-	err = ReadRecords(in, func(r Record) error {
+	err = ReadRecords(in, func(r Found) error {
 		to := cmp.Or(o.To, r.Queue)
 		if !queue.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
-		if !o.Force {
-			if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
-				return err
-			}
+		if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil && !o.Force {
+			return err
 		}
 		if err := queue.CheckText(r.Text); err != nil {
 			return fmt.Errorf("text: %w", err)
@@ -238,19 +235,8 @@ func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err erro
 	account := *a
 	account.Runs = journal.Folder(dir)
 	for _, name := range queues {
-		batch, err := a.peek(ctx, name)
-		if err == nil && len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
-			continue // the queue need not be read
-		}
-		var p *Plan
-		if err == nil {
-			p, err = account.PlanKeep(ctx, Source{Queues: []string{name}})
-		}
-		if err != nil {
-			return kept, err
-		}
-		result, err := p.Execute(ctx)
-		kept += result.Done
+		n, err := account.keep(ctx, name)
+		kept += n
 		if err != nil {
 			return kept, err
 		}
@@ -258,5 +244,89 @@ func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err erro
 	return kept, nil
 }
 
+func (a *Account) keep(ctx context.Context, name string) (kept int, err error) {
+	batch, err := a.peek(ctx, name)
+	if err != nil || len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
+		return 0, err // the queue need not be read
+	}
+	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}})
+	if err != nil {
+		return 0, err
+	}
+	result, err := p.Execute(ctx)
+	return result.Done, err
+}
+
 // expires reports whether storage will delete the message. The expiry of any other message is in the year 9999.
 func expires(m queue.Message) bool { return m.ExpiresAt.Year() < 9999 }
+
+// maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
+const maxRecord = 1 << 20
+
+// WriteRecord writes a message as one line of JSON. Content that is not UTF-8 is base64 in the text, so nothing is lost.
+func WriteRecord(out io.Writer, f Found) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(f)
+}
+
+// ReadRecords reads the lines that WriteRecord wrote. Its error names the line.
+func ReadRecords(in io.Reader, see func(Found) error) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)
+	n := 0
+	for lines.Scan() {
+		n++
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		var r struct {
+			Found
+			Text *string `json:"text"`
+		}
+		err := json.Unmarshal(lines.Bytes(), &r)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("not a line of an export: %w", err)
+		case r.Text == nil:
+			err = errors.New("text: missing: this is not a line of an export")
+		default:
+			r.Found.Text = *r.Text
+			err = see(r.Found)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d: longer than %d bytes: this is not a line of an export", n+1, maxRecord)
+	}
+	return lines.Err()
+}
+
+// CSVHeader names the columns of [CSVRow].
+var CSVHeader = []string{
+	"queue", "id", "since", "reason", "status", "attempts", "method", "host", "path", "request id", "expires", "detail", "text",
+}
+
+// CSVRow returns a message as a row for a spreadsheet. PlanImport reads only JSON lines.
+func CSVRow(f Found) []string {
+	status, expires := "", ""
+	if f.Status != 0 {
+		status = strconv.Itoa(f.Status)
+	}
+	if !f.ExpiresAt.IsZero() {
+		expires = f.ExpiresAt.Format(time.RFC3339)
+	}
+	row := []string{
+		f.Queue, f.ID, f.Since.Format(time.RFC3339), f.Reason, status, strconv.Itoa(f.Attempts), f.Method, f.Host, f.Path,
+		f.RequestID, expires, f.Detail, f.Text,
+	}
+	for i, cell := range row {
+		// Keep spreadsheets from evaluating a formula (https://owasp.org/www-community/attacks/CSV_Injection).
+		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
+			row[i] = "'" + cell
+		}
+	}
+	return row
+}

@@ -83,15 +83,16 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Plan{
-		account: a, journal: j, leases: newHolder(a, j), stopRenewing: func() {}, matches: map[string][]string{},
-		Command: run.Command, Run: j.Run.ID, From: map[string]int{}, To: map[string]int{},
-	}, nil
+	return a.planOf(j), nil
 }
 
-// newHolder returns a holder that records new receipts in the journal. If that fails, so does the next record.
-func newHolder(a *Account, j *journal.Journal) *lease.Holder {
-	return lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) })
+// planOf returns a plan with a journal. It records new receipts there; if that fails, so does the next record.
+func (a *Account) planOf(j *journal.Journal) *Plan {
+	return &Plan{
+		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{},
+		leases:  lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) }),
+		Command: j.Run.Command, Run: j.Run.ID, From: map[string]int{}, To: map[string]int{},
+	}
 }
 
 // take leases the selected messages of one queue.
@@ -214,11 +215,12 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	p.stopRenewing()
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	if p.undoes != nil {
-		if err := p.undoes.Undone(p.Run); err != nil { // takes effect with Go
-			return Result{}, err
-		}
+		err = p.undoes.Undone(p.Run) // takes effect with Go
 	}
-	if err := p.journal.Go(); err != nil {
+	if err == nil {
+		err = p.journal.Go()
+	}
+	if err != nil {
 		return Result{}, err
 	}
 	return p.perform(ctx)
@@ -231,4 +233,50 @@ func (p *Plan) close(ctx context.Context) (err error) {
 		err = p.undoes.Close()
 	}
 	return errors.Join(p.journal.Close(), err)
+}
+
+// Result is the result of a run so far, including its earlier parts.
+type Result struct {
+	Run     string `json:"run"`
+	Command string `json:"command"`
+	Total   int    `json:"total"`
+	// Done messages are where they should be. Skipped ones were left alone; Why has the first reasons.
+	Done    int      `json:"done"`
+	Skipped int      `json:"skipped,omitempty"`
+	Why     []string `json:"why,omitempty"`
+	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
+	Both int `json:"both,omitempty"`
+	Left int `json:"left,omitempty"`
+	// Twice is how many messages may have been written twice, because of a kill or a lost answer.
+	Twice int `json:"twice,omitempty"`
+	// Stopped is why the run stopped by itself before its end.
+	Stopped string `json:"stopped,omitempty"`
+}
+
+// Finished reports whether nothing is left to resume.
+func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
+
+// resultOf sums up the progress of a run.
+func resultOf(j *journal.Journal) Result {
+	steps := j.Steps()
+	result := Result{Run: j.Run.ID, Command: j.Run.Command, Total: len(steps)}
+	for _, p := range steps {
+		switch p.State {
+		case journal.Done:
+			result.Done++
+		case journal.Skipped:
+			result.Skipped++
+			if len(result.Why) < maxRefusals {
+				result.Why = append(result.Why, p.Why)
+			}
+		case journal.Written:
+			result.Both++
+		case journal.Planned, journal.Begun, journal.Deleting:
+			result.Left++
+		}
+		if p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0 {
+			result.Twice++
+		}
+	}
+	return result
 }

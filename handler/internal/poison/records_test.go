@@ -146,7 +146,7 @@ func TestBackup(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got []string
-		if err := poison.ReadRecords(bytes.NewReader(content), func(r poison.Record) error { got = append(got, r.Text); return nil }); err != nil {
+		if err := poison.ReadRecords(bytes.NewReader(content), func(r poison.Found) error { got = append(got, r.Text); return nil }); err != nil {
 			t.Error(err)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
@@ -180,7 +180,7 @@ func FuzzReadRecords(f *testing.F) {
 	f.Fuzz(func(t *testing.T, file []byte) {
 		var again bytes.Buffer
 		var want []string
-		err := poison.ReadRecords(bytes.NewReader(file), func(r poison.Record) error {
+		err := poison.ReadRecords(bytes.NewReader(file), func(r poison.Found) error {
 			want = append(want, r.Text)
 			return poison.WriteRecord(&again, poison.Found{Message: r.Message, Text: r.Text})
 		})
@@ -188,7 +188,7 @@ func FuzzReadRecords(f *testing.F) {
 			t.Errorf("cannot be shown: %q", err)
 		}
 		var got []string
-		if err := poison.ReadRecords(&again, func(r poison.Record) error { got = append(got, r.Text); return nil }); err != nil || !slices.Equal(got, want) {
+		if err := poison.ReadRecords(&again, func(r poison.Found) error { got = append(got, r.Text); return nil }); err != nil || !slices.Equal(got, want) {
 			t.Errorf("wrote %q, read %q, %v", want, got, err)
 		}
 	})

@@ -3,9 +3,12 @@ package poison
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
@@ -15,52 +18,6 @@ import (
 // parallel is how many messages a run handles at once. It limits how many messages can be written twice when a
 // run is killed and resumed.
 const parallel = 8
-
-// Result is the result of a run so far, including its earlier parts.
-type Result struct {
-	Run     string `json:"run"`
-	Command string `json:"command"`
-	Total   int    `json:"total"`
-	// Done messages are where they should be. Skipped ones were left alone; Why has the first reasons.
-	Done    int      `json:"done"`
-	Skipped int      `json:"skipped,omitempty"`
-	Why     []string `json:"why,omitempty"`
-	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
-	Both int `json:"both,omitempty"`
-	Left int `json:"left,omitempty"`
-	// Twice is how many messages may have been written twice, because of a kill or a lost answer.
-	Twice int `json:"twice,omitempty"`
-	// Stopped is why the run stopped by itself before its end.
-	Stopped string `json:"stopped,omitempty"`
-}
-
-// Finished reports whether nothing is left to resume.
-func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
-
-// resultOf sums up the progress of a run.
-func resultOf(j *journal.Journal) Result {
-	steps := j.Steps()
-	result := Result{Run: j.Run.ID, Command: j.Run.Command, Total: len(steps)}
-	for _, p := range steps {
-		switch p.State {
-		case journal.Done:
-			result.Done++
-		case journal.Skipped:
-			result.Skipped++
-			if len(result.Why) < maxRefusals {
-				result.Why = append(result.Why, p.Why)
-			}
-		case journal.Written:
-			result.Both++
-		case journal.Planned, journal.Begun, journal.Deleting:
-			result.Left++
-		}
-		if p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0 {
-			result.Twice++
-		}
-	}
-	return result
-}
 
 // run carries out a plan.
 type run struct {
@@ -74,27 +31,32 @@ type run struct {
 	// lost are the steps whose message is not leased any more.
 	lost []int
 	// over is the number of finished steps.
-	over    int
-	stopped string
-	fatal   error
+	over int
 	// twice corrects Result.Twice for what the journal does not say.
 	twice int
 }
+
+// stopError is why a run stops by itself.
+type stopError string
+
+func (e stopError) Error() string { return string(e) }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
 	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
-	result.Stopped = r.stopped
 	result.Twice += r.twice
+	if stopped, ok := errors.AsType[stopError](err); ok {
+		result.Stopped, err = stopped.Error(), nil
+	}
 	return result, err
 }
 
-// performAll returns no error if ctx ends or if the run stops itself.
+// performAll returns no error if ctx ends.
 func (r *run) performAll(ctx context.Context) error {
 	defer r.leases.Renew(ctx)()
-	if err := r.send(ctx); err != nil || r.mustStop(ctx) {
+	if err := r.send(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if err := r.findLost(ctx); err != nil || !resultOf(r.journal).Finished() || ctx.Err() != nil {
@@ -115,19 +77,22 @@ func (r *run) send(ctx context.Context) error {
 	pace := r.journal.Run.Pace
 	if pace.Canary > 0 && pace.Canary < len(r.before) && !r.journal.CanaryPassed {
 		first, _ := slices.BinarySearch(steps, pace.Canary)
-		if err := r.sendCanaries(ctx, steps[:first]); err != nil || r.mustStop(ctx) {
+		if err := r.sendCanaries(ctx, steps[:first]); err != nil || ctx.Err() != nil {
 			return err
 		}
 		steps = steps[first:]
 	}
-	if pace.StopAt > 0 {
-		watching, end := context.WithCancel(ctx)
-		var watcher sync.WaitGroup
-		watcher.Go(func() { r.stop(r.watch.failures(watching, pace.StopAt)) })
-		defer watcher.Wait()
-		defer end()
+	if pace.StopAt <= 0 {
+		return r.all(ctx, steps)
 	}
-	return r.all(ctx, steps)
+	both, ctx := errgroup.WithContext(ctx)
+	watching, end := context.WithCancel(ctx)
+	both.Go(func() error { return r.watch.failures(watching, pace.StopAt) })
+	both.Go(func() error {
+		defer end()
+		return r.all(ctx, steps)
+	})
+	return both.Wait()
 }
 
 // sendCanaries carries out the steps of the canaries that are not finished, and waits for the delivery of all.
@@ -148,18 +113,13 @@ func (r *run) sendCanaries(ctx context.Context, steps []int) error {
 	if err := r.all(ctx, steps); err != nil || ctx.Err() != nil {
 		return err
 	}
-	problem, err := r.watch.canaries(ctx, pace)
-	if err != nil || ctx.Err() != nil {
+	if err := r.watch.canaries(ctx, pace); err != nil || ctx.Err() != nil {
 		return err
-	}
-	if problem != "" {
-		r.stop(problem)
-		return nil
 	}
 	return r.journal.Canary()
 }
 
-// all carries out steps, several at once. It completes the steps that it has begun even when ctx ends.
+// all carries out steps, several at once. It completes the steps that it has begun even when ctx ends or a step fails.
 func (r *run) all(ctx context.Context, steps []int) error {
 	var turns <-chan time.Time
 	if rate := r.journal.Run.Rate; rate > 0 {
@@ -167,8 +127,8 @@ func (r *run) all(ctx context.Context, steps []int) error {
 		defer ticker.Stop()
 		turns = ticker.C
 	}
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	workers, ctx := errgroup.WithContext(ctx)
+	workers.SetLimit(parallel)
 	for i, n := range steps {
 		if i > 0 && turns != nil {
 			select {
@@ -176,47 +136,30 @@ func (r *run) all(ctx context.Context, steps []int) error {
 			case <-turns:
 			}
 		}
-		slots <- struct{}{}
-		if r.mustStop(ctx) {
-			break
-		}
-		workers.Go(func() {
-			r.one(context.WithoutCancel(ctx), n)
-			<-slots
+		workers.Go(func() error {
+			if ctx.Err() != nil { // while it waited for a free worker
+				return nil
+			}
+			return r.one(context.WithoutCancel(ctx), n)
 		})
 	}
-	workers.Wait()
-	return r.fatal
+	return workers.Wait()
 }
 
-func (r *run) mustStop(ctx context.Context) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return ctx.Err() != nil || r.stopped != "" || r.fatal != nil
-}
-
-func (r *run) stop(why string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stopped == "" {
-		r.stopped = why
-	}
-}
-
-// one carries out a step and notes how it ended.
-func (r *run) one(ctx context.Context, n int) {
+// one carries out a step, or adds it to the lost ones.
+func (r *run) one(ctx context.Context, n int) error {
 	err := r.step(ctx, n)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
+	case errors.Is(err, lease.ErrLost):
+		r.lost = append(r.lost, n)
+		return nil
 	case err == nil:
 		r.over++
 		r.account.observer().Advanced(r.over, len(r.before))
-	case errors.Is(err, lease.ErrLost):
-		r.lost = append(r.lost, n)
-	case r.fatal == nil:
-		r.fatal = err
 	}
+	return err
 }
 
 // step carries out a step: it writes the message, then deletes the original. It returns [lease.ErrLost] if the
@@ -291,4 +234,148 @@ func (r *run) delay(n int) time.Duration {
 		return 0
 	}
 	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(len(r.before)))
+}
+
+// searchInterval is how often the run searches for invisible messages.
+const searchInterval = 10 * time.Second
+
+// findLost handles the steps whose message is not leased any more. It searches the queues for the messages, because
+// a stale receipt does not mean that somebody else has received one: a kill or a lost answer may have kept us from
+// recording the newest receipt. Then the message is invisible until our own lease ends.
+func (r *run) findLost(ctx context.Context) error {
+	for began, noted := time.Now(), false; len(r.lost) > 0; noted = true {
+		if err := r.findOnce(ctx); err != nil {
+			return err
+		}
+		if len(r.lost) == 0 || time.Since(began) > r.leases.Lease() {
+			return nil
+		}
+		if !noted {
+			r.account.observer().Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most %v",
+				len(r.lost), r.leases.Lease().Round(time.Second)))
+		}
+		if !sleep(ctx, searchInterval) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// findOnce searches the queues once. Messages that are still invisible stay lost.
+func (r *run) findOnce(ctx context.Context) error {
+	byQueue := map[string]map[string]journal.Step{}
+	for _, n := range r.lost {
+		s, err := r.journal.Step(n)
+		if err != nil {
+			return err
+		}
+		s.Before, s.After = "", "" // nobody needs the texts here, and there may be many
+		if byQueue[s.From] == nil {
+			byQueue[s.From] = map[string]journal.Step{}
+		}
+		byQueue[s.From][s.ID] = s
+	}
+	r.lost = nil
+	for name, lost := range byQueue {
+		where, err := r.find(ctx, name, lost)
+		if err != nil {
+			return err
+		}
+		for _, s := range lost {
+			if r.leases.Find(name, s.ID) != nil {
+				err = r.one(context.WithoutCancel(ctx), s.N)
+			} else {
+				err = r.abandon(ctx, s, where)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// whereabouts says what is known of the messages that were not found on a queue.
+type whereabouts int
+
+const (
+	gone whereabouts = iota
+	// hidden: messages of the queue are invisible, perhaps these.
+	hidden
+	// taken: a function app reads the queue and has received them.
+	taken
+)
+
+// find leases messages of a queue, and says where the others are. It takes none from a function app's queue.
+func (r *run) find(ctx context.Context, name string, lost map[string]journal.Step) (whereabouts, error) {
+	all, err := r.account.names(ctx)
+	if err != nil {
+		return hidden, err
+	}
+	if errors.Is(r.account.checkQueue(all, name, ""), ErrAppQueue) {
+		return taken, nil
+	}
+	before, err := r.account.count(ctx, name)
+	if err != nil {
+		return hidden, err
+	}
+	seen, found := 0, 0
+	err = r.leases.Take(ctx, name, before, lease.Selection{
+		Select: func(m queue.Message) (int, bool) {
+			seen++
+			s, ok := lost[m.ID]
+			if ok {
+				found++
+			}
+			return s.N, ok
+		},
+		Enough: func() bool { return found == len(lost) },
+	})
+	if err != nil || found == len(lost) {
+		return gone, err
+	}
+	after, err := r.account.count(ctx, name)
+	if err != nil || seen < max(before, after) {
+		return hidden, err
+	}
+	return gone, nil
+}
+
+// abandon ends a step whose message was not found. A message that may only be invisible stays lost.
+func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) error {
+	p := r.journal.Progress(s.N)
+	switch {
+	case where == hidden:
+		r.lost = append(r.lost, s.N)
+		return nil
+	case p.State == journal.Written && r.undoes() && r.before[s.N].State != journal.Written: // this process wrote it, and has not deleted the original
+		return r.retract(ctx, s, p)
+	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
+		return r.journal.Enter(s.N, journal.Done) // by us or by somebody else
+	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
+		if p.Writes == 1 {
+			r.twice++
+		}
+		r.account.observer().Note(fmt.Sprintf("%s is not on %s any more: this run has deleted it, or somebody has taken it and it exists twice", s.ID, s.From))
+		return r.journal.Enter(s.N, journal.Done)
+	}
+	return r.journal.Skipped(s.N, fmt.Sprintf("%s was taken from %s by somebody else", s.ID, s.From))
+}
+
+// retract deletes what a step has written, because somebody had taken the original before.
+func (r *run) retract(ctx context.Context, s journal.Step, p journal.Progress) error {
+	why := fmt.Sprintf("%s was taken from %s before", s.ID, s.From)
+	written, err := r.leases.Adopt(s.N, s.To, p.NewID, p.NewPopReceipt, "")
+	if err == nil {
+		err = r.leases.Delete(context.WithoutCancel(ctx), written)
+	}
+	switch {
+	case errors.Is(err, lease.ErrLost):
+		why += "; it is on " + s.To + " too"
+	case err != nil:
+		return err
+	case p.Writes == 1:
+		r.twice--
+	}
+	return r.journal.Skipped(s.N, why)
 }

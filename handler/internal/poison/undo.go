@@ -26,7 +26,7 @@ func (a *Account) Resume(ctx context.Context, id string) (result Result, err err
 	if err != nil {
 		return Result{}, err
 	}
-	p := &Plan{account: a, journal: j, leases: newHolder(a, j)}
+	p := a.planOf(j)
 	defer func() { err = errors.Join(err, p.close(ctx)) }()
 	if j.Ended {
 		return Result{}, fmt.Errorf("%s: %w: it is finished", id, ErrNothingLeft)

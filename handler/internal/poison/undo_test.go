@@ -129,6 +129,31 @@ func TestUndoTaken(t *testing.T) {
 	})
 }
 
+// TestUndoTakenAnswerLost checks that an undo reports a possible duplicate if it retracts a message that it may have
+// written twice.
+func TestUndoTakenAnswerLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, 1)
+		a := newAccount(t, store)
+		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}))).Run
+		must(store.Receive(ctx, mainQueue, 1, time.Hour))
+		puts := 0
+		a.Store = &tap{Store: store, after: func(operation string) error {
+			if operation == "put" {
+				if puts++; puts == 1 {
+					return errNoAnswer
+				}
+			}
+			return nil
+		}}
+		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
+		if left := len(store.All(poisonQueue)); left != 1 || r.Skipped != 1 || r.Twice != 1 {
+			t.Errorf("%d left on %s, %+v", left, poisonQueue, r)
+		}
+	})
+}
+
 func TestUndoRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

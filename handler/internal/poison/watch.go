@@ -28,15 +28,18 @@ const (
 type watch struct {
 	account *Account
 
-	mu sync.Mutex
-	// out are the messages that were sent and have not come back, by request ID; total counts all.
-	out   map[string]sentMessage
-	total int
-	// counts is the length of each poison queue at the last look, plus the messages that the run has deleted.
-	counts, deleted map[string]int
 	// before is the length of each main queue before any message was sent.
 	before map[string]int
+	// counts is the length of each poison queue at the last look, plus the messages that the run has deleted.
+	counts map[string]int
 	back   []inspect.Message
+
+	// mu guards the members that the workers of the run change.
+	mu sync.Mutex
+	// out are the messages that were sent and have not come back, by request ID; total counts all.
+	out     map[string]sentMessage
+	total   int
+	deleted map[string]int
 }
 
 type sentMessage struct {
@@ -85,33 +88,25 @@ func (w *watch) outByQueue() map[string]int {
 	return counts
 }
 
-// failures watches until ctx ends or more than a share of the sent messages has come back. It returns the problem.
-func (w *watch) failures(ctx context.Context, share float64) (problem string) {
-	ticker := time.NewTicker(countInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ""
-		case <-ticker.C:
-		}
+// failures watches until ctx ends or more than a share of the sent messages has come back, which is a [stopError].
+func (w *watch) failures(ctx context.Context, share float64) error {
+	for sleep(ctx, countInterval) {
 		for main := range w.outByQueue() {
 			if err := w.checkPoison(ctx, main); err != nil && ctx.Err() == nil {
-				return fmt.Sprintf("cannot watch for messages that come back: %v", err)
+				return stopError("cannot watch for messages that come back: " + err.Error())
 			}
 		}
 		w.mu.Lock()
-		back, total := len(w.back), w.total
+		total := w.total
 		w.mu.Unlock()
-		if total >= minSent && float64(back) > share*float64(total) {
-			return fmt.Sprintf("%d of %d came back: %s", back, total, w.firstBack())
+		if total >= minSent && float64(len(w.back)) > share*float64(total) {
+			return stopError(fmt.Sprintf("%d of %d came back: %s", len(w.back), total, w.firstBack()))
 		}
 	}
+	return nil
 }
 
 func (w *watch) firstBack() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	m := w.back[0]
 	return fmt.Sprintf("%s on %s: %s: %s", m.RequestID, m.Queue, m.Reason, m.Detail)
 }
@@ -127,10 +122,10 @@ func (w *watch) checkPoison(ctx context.Context, main string) error {
 		return err
 	}
 	w.mu.Lock()
-	last, known := w.counts[name]
 	count += w.deleted[name]
-	w.counts[name] = count
 	w.mu.Unlock()
+	last, known := w.counts[name]
+	w.counts[name] = count
 	if known && count <= last {
 		return nil
 	}
@@ -147,37 +142,30 @@ func (w *watch) checkPoison(ctx context.Context, main string) error {
 	return err
 }
 
-// canaries watches the messages that were sent until they are delivered. It returns the problem, or nothing.
-func (w *watch) canaries(ctx context.Context, pace journal.Pace) (problem string, err error) {
+// canaries watches the messages that were sent until they are delivered. A [stopError] means that they are not.
+func (w *watch) canaries(ctx context.Context, pace journal.Pace) error {
 	w.account.observer().Note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", pace.Canary, pace.CanaryWait))
 	deadline := time.Now().Add(pace.CanaryWait)
 	for main, n := range w.outByQueue() {
-		if problem, err := w.delivered(ctx, main, n, deadline); problem != "" || err != nil {
-			return problem, err
+		if err := w.delivered(ctx, main, n, deadline); err != nil {
+			return err
 		}
 	}
 	if ctx.Err() == nil {
 		w.account.observer().Note(fmt.Sprintf("%d delivered", pace.Canary))
 	}
-	return "", nil
+	return nil
 }
 
 // delivered waits until the sent messages are neither on the main queue nor on its poison queue. A moment at which
 // the main queue is empty proves that. For a queue that is never empty, a quiet period has to do.
-func (w *watch) delivered(ctx context.Context, main string, canaries int, deadline time.Time) (problem string, err error) {
-	ticker := time.NewTicker(peekInterval)
-	defer ticker.Stop()
+func (w *watch) delivered(ctx context.Context, main string, canaries int, deadline time.Time) error {
 	lastSeen, lastCount, left := time.Now(), time.Time{}, canaries
-	for {
-		select {
-		case <-ctx.Done():
-			return "", nil
-		case <-ticker.C:
-		}
+	for sleep(ctx, peekInterval) {
 		now := time.Now()
-		seen, problem, err := w.visible(ctx, main)
-		if problem != "" || err != nil {
-			return problem, err
+		seen, err := w.visible(ctx, main)
+		if err != nil {
+			return err
 		}
 		if seen {
 			lastSeen = now
@@ -185,10 +173,10 @@ func (w *watch) delivered(ctx context.Context, main string, canaries int, deadli
 		if now.Sub(lastCount) >= countInterval {
 			lastCount = now
 			if err := w.checkPoison(ctx, main); err != nil {
-				return "", err
+				return err
 			}
 			if left, err = w.account.count(ctx, main); err != nil {
-				return "", err
+				return err
 			}
 		}
 		// If the queue has grown by no more than the number of canaries, these may be invisible during their calls.
@@ -198,23 +186,24 @@ func (w *watch) delivered(ctx context.Context, main string, canaries int, deadli
 		case left == 0 || isQuiet || len(w.back) > 0:
 			w.counts = map[string]int{} // read the poison queue even if it has not grown
 			if err := w.checkPoison(ctx, main); err != nil || len(w.back) == 0 {
-				return "", err
+				return err
 			}
-			return "a first message failed again: " + w.firstBack(), nil
+			return stopError("a first message failed again: " + w.firstBack())
 		case now.After(deadline) && seen:
-			return fmt.Sprintf("the first messages still wait on %s: does the function app run?", main), nil
+			return stopError("the first messages still wait on " + main + ": does the function app run?")
 		case now.After(deadline):
-			return fmt.Sprintf("the first messages were taken from %s, but whether they are delivered does not show yet", main), nil
+			return stopError("the first messages were taken from " + main + ", but whether they are delivered does not show yet")
 		}
 	}
+	return nil
 }
 
-// visible reports whether a sent message is visible on the main queue, or may be. It returns the problem if one was
+// visible reports whether a sent message is visible on the main queue, or may be. It returns a [stopError] if one was
 // rescheduled.
-func (w *watch) visible(ctx context.Context, main string) (seen bool, problem string, err error) {
+func (w *watch) visible(ctx context.Context, main string) (seen bool, err error) {
 	batch, err := w.account.peek(ctx, main)
 	if err != nil {
-		return false, "", err
+		return false, err
 	}
 	for _, m := range batch {
 		message := inspect.Read(w.account.inspectRules(), main, m)
@@ -224,9 +213,9 @@ func (w *watch) visible(ctx context.Context, main string) (seen bool, problem st
 		}
 		isOriginal := m.ID == canary.id && m.DequeueCount == 0
 		if !isOriginal && message.Attempts > 0 {
-			return true, fmt.Sprintf("a first message, %s, is not delivered: it waits for attempt %d", message.RequestID, message.Attempts+1), nil
+			return true, stopError(fmt.Sprintf("a first message, %s, is not delivered: it waits for attempt %d", message.RequestID, message.Attempts+1))
 		}
 		seen = true
 	}
-	return seen || len(batch) == queue.MaxBatch, "", nil
+	return seen || len(batch) == queue.MaxBatch, nil
 }

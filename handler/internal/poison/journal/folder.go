@@ -50,7 +50,7 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
 	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("journal %s: %w", run.ID, err)
 	}
 	j.Run = run
 	err = j.write(line{Is: kindRun}, struct {
@@ -66,37 +66,30 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 
 // Reopen opens the journal of a run to continue it. It fails with [ErrBusy] while another process does.
 func (f Folder) Reopen(id string) (*Journal, error) {
-	if err := f.find(id); err != nil {
-		return nil, err
-	}
-	j, err := f.lock(id, 0)
-	if err != nil {
-		return nil, err
-	}
-	torn, err := j.load()
-	if torn { // complete the line, so that the next one starts a line of its own
-		_, err = j.file.WriteString("\n")
-		j.size++
-	}
-	if err != nil {
-		_ = j.Close()
-		return nil, err
-	}
-	return j, nil
+	return f.load(id, func() (*Journal, error) { return f.lock(id, 0) })
 }
 
 // Read reads the journal of a run. The caller must close it.
 func (f Folder) Read(id string) (*Journal, error) {
-	if err := f.find(id); err != nil {
-		return nil, err
+	return f.load(id, func() (*Journal, error) {
+		file, err := os.Open(f.path(id))
+		return &Journal{file: file}, err
+	})
+}
+
+func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error) {
+	if !validID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %.80q is not the name of a run; `async-caller poison runs` lists them", ErrNoRun, id)
 	}
-	file, err := os.Open(f.path(id))
+	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
+	}
+	j, err := open()
 	if err != nil {
-		return nil, fmt.Errorf("journal: %w", err)
+		return nil, fmt.Errorf("journal %s: %w", id, err)
 	}
-	j := &Journal{file: file}
-	if _, err := j.load(); err != nil {
-		_ = file.Close()
+	if err := j.load(); err != nil {
+		_ = j.Close()
 		return nil, err
 	}
 	return j, nil
@@ -122,17 +115,6 @@ var validID = regexp.MustCompile(`^\d{8}-\d{6}-[a-z]+-[a-z0-9]{4}$`)
 
 func (f Folder) path(id string) string { return filepath.Join(string(f), id+extension) }
 
-// find returns an [ErrNoRun] if there is no journal of that name.
-func (f Folder) find(id string) error {
-	if !validID.MatchString(id) {
-		return fmt.Errorf("%w: %.80q is not the name of a run; `async-caller poison runs` lists them", ErrNoRun, id)
-	}
-	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
-	}
-	return nil
-}
-
 // lock opens a journal for writing, and keeps other processes from doing the same.
 func (f Folder) lock(id string, flags int) (*Journal, error) {
 	lock := flock.New(f.path(id) + ".lock")
@@ -147,5 +129,5 @@ func (f Folder) lock(id string, flags int) (*Journal, error) {
 		}
 	}
 	_ = lock.Close()
-	return nil, fmt.Errorf("journal %s: %w", id, err)
+	return nil, err
 }

@@ -161,20 +161,12 @@ const (
 	syncEvery = time.Second
 )
 
-// load reads the file, and reports whether its last line was cut off by a kill. It ignores lines that it
-// cannot read: they were cut off as well, before the run was resumed.
-func (j *Journal) load() (torn bool, err error) {
+// load reads the file. It ignores lines that it cannot read: they were cut off by a kill before the run was resumed.
+// If the last line was cut off as well, it completes the line in a journal that is opened for writing.
+func (j *Journal) load() error {
 	reader := bufio.NewReaderSize(j.file, maxLine)
-	for {
-		text, err := reader.ReadSlice('\n')
-		if errors.Is(err, io.EOF) {
-			torn = len(text) > 0
-			j.size += int64(len(text))
-			break
-		}
-		if err != nil {
-			return false, j.failed(err)
-		}
+	text, err := reader.ReadSlice('\n')
+	for ; err == nil; text, err = reader.ReadSlice('\n') {
 		var l line
 		if json.Unmarshal(text, &l) == nil {
 			if l.Is == kindRun && json.Unmarshal(text, &j.Run) != nil {
@@ -184,10 +176,18 @@ func (j *Journal) load() (torn bool, err error) {
 		}
 		j.size += int64(len(text))
 	}
-	if j.Run.ID == "" {
-		return false, j.failed(errors.New("not the journal of a run"))
+	j.size += int64(len(text))
+	switch {
+	case !errors.Is(err, io.EOF):
+		return j.failed(err)
+	case j.Run.ID == "":
+		return j.failed(errors.New("not the journal of a run"))
+	case len(text) > 0 && j.lock != nil: // the next line starts a line of its own
+		n, err := j.file.WriteString("\n")
+		j.size += int64(n)
+		return err
 	}
-	return torn, nil
+	return nil
 }
 
 func (j *Journal) failed(err error) error { return fmt.Errorf("journal %s: %w", j.file.Name(), err) }

@@ -12,9 +12,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/queue"
 )
@@ -90,9 +93,6 @@ type Message struct {
 // New returns an empty Holder. It calls renewed with each new pop receipt of a selected message, unless renewed is
 // nil. The caller must close it.
 func New(store queue.Store, renewed func(m *Message, popReceipt string)) *Holder {
-	if renewed == nil {
-		renewed = func(*Message, string) {}
-	}
 	return &Holder{store: store, renewed: renewed, held: make(map[key]*Message)}
 }
 
@@ -127,11 +127,7 @@ func (h *Holder) Find(queueName, id string) *Message {
 func (h *Holder) All() []*Message {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := make([]*Message, 0, len(h.held))
-	for _, m := range h.held {
-		all = append(all, m)
-	}
-	return all
+	return slices.Collect(maps.Values(h.held))
 }
 
 // Lease returns the lease of selected messages. It is renewed when half of it is over. No operation starts in its
@@ -157,42 +153,51 @@ func (h *Holder) ensure(ctx context.Context, m *Message, left time.Duration) err
 	if time.Until(m.ends) > left {
 		return nil
 	}
-	text, err := h.texts.text(m.text)
-	if err != nil {
-		return err
-	}
-	if m.adopted && text == "" {
-		return fmt.Errorf("message %s on %s: cannot renew its lease, because its text is unknown", m.ID, m.Queue)
-	}
 	lease := h.Lease()
 	if !m.expires.IsZero() { // storage refuses a lease beyond the message's expiry
 		lease = max(min(lease, time.Until(m.expires).Truncate(time.Second)-time.Second), 0)
 	}
 	ends := time.Now().Add(lease)
-	receipt, err := h.update(ctx, m, text, lease)
+	err := h.update(ctx, m, lease)
 	if errors.Is(err, queue.ErrRefused) && m.expires.IsZero() {
 		h.forget(m) // the message may expire soon, which shows when it is received
 		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
+	if err == nil {
+		m.ends = ends
+	}
+	return err
+}
+
+// update changes the lease; 0 makes the message visible. A try without an answer may have changed the receipt. Then
+// the message is out of reach until the lease ends. The caller holds m.mu.
+func (h *Holder) update(ctx context.Context, m *Message, lease time.Duration) error {
+	text, err := h.texts.text(m.text)
 	if err != nil {
 		return err
 	}
-	m.popReceipt, m.ends = receipt, ends
-	h.renewed(m, receipt)
-	return nil
-}
-
-// update changes the lease. A try without an answer may have changed the receipt. Then the message is out of
-// reach until the lease ends.
-func (h *Holder) update(ctx context.Context, m *Message, text string, lease time.Duration) (string, error) {
+	if m.adopted && text == "" {
+		return fmt.Errorf("message %s on %s: cannot change its lease, because its text is unknown", m.ID, m.Queue)
+	}
 	receipt, err := Retry(ctx, func(ctx context.Context) (string, error) {
 		return h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
 	})
 	if errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue) {
 		h.forget(m)
-		return "", fmt.Errorf("%w: %w", ErrLost, err)
+		return fmt.Errorf("%w: %w", ErrLost, err)
 	}
-	return receipt, err
+	if err == nil {
+		h.setReceipt(m, receipt)
+	}
+	return err
+}
+
+// setReceipt stores a new receipt and reports that of a selected message. The caller holds m.mu.
+func (h *Holder) setReceipt(m *Message, receipt string) {
+	m.popReceipt = receipt
+	if m.selected && h.renewed != nil {
+		h.renewed(m, receipt)
+	}
 }
 
 // Delete deletes a message. It returns [ErrLost] if the message is not ours any more: somebody else may have
@@ -244,7 +249,7 @@ func (h *Holder) Release(ctx context.Context, messages ...*Message) {
 			return
 		}
 		if m.ends.IsZero() || time.Until(m.ends) > soon {
-			h.show(ctx, m)
+			_ = h.update(ctx, m, 0)
 		} else {
 			mu.Lock()
 			defer mu.Unlock()
@@ -264,17 +269,6 @@ func (m *Message) leaseEnds() time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.ends
-}
-
-// show makes one message visible. The caller holds m.mu.
-func (h *Holder) show(ctx context.Context, m *Message) {
-	text, err := h.texts.text(m.text)
-	if err != nil || m.adopted && text == "" {
-		return
-	}
-	if receipt, err := h.update(ctx, m, text, 0); err == nil && m.selected {
-		h.renewed(m, receipt)
-	}
 }
 
 // Close releases all messages, for at most three minutes, even if ctx has ended. It leaves adopted messages alone
@@ -324,17 +318,15 @@ func (h *Holder) RenewDue(ctx context.Context) {
 
 // each calls do for every message, concurrently, until ctx ends.
 func each(ctx context.Context, messages []*Message, do func(*Message)) {
-	var workers sync.WaitGroup
-	slots := make(chan struct{}, parallel)
+	var workers errgroup.Group
+	workers.SetLimit(parallel)
 	for _, m := range messages {
-		slots <- struct{}{}
-		if ctx.Err() != nil {
-			break
-		}
-		workers.Go(func() {
-			do(m)
-			<-slots
+		workers.Go(func() error {
+			if ctx.Err() == nil {
+				do(m)
+			}
+			return nil
 		})
 	}
-	workers.Wait()
+	_ = workers.Wait() // no worker returns an error
 }

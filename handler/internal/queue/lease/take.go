@@ -2,7 +2,10 @@ package lease
 
 import (
 	"context"
+	"fmt"
+	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"asynccaller/handler/internal/queue"
@@ -87,14 +90,12 @@ func (h *Holder) take(queueName string, received queue.Message, ends time.Time, 
 			return false, err
 		}
 	}
-	m.popReceipt, m.ends, m.expires, m.adopted = received.PopReceipt, ends, received.ExpiresAt, false
+	m.ends, m.expires, m.adopted = ends, received.ExpiresAt, false
 	endsAtLatest := time.Now().Add(lease)
-	switch {
-	case isNew:
+	h.setReceipt(m, received.PopReceipt) // not reported for a new message, which Select gets
+	if isNew {
 		m.Number, m.selected = s.Select(received)
 		h.add(m)
-	case m.selected:
-		h.renewed(m, received.PopReceipt)
 	}
 	if !m.selected {
 		m.ends = endsAtLatest
@@ -134,4 +135,55 @@ func estimate(perBatch time.Duration, rest int) time.Duration {
 	batches := max(rest, 0)/queue.MaxBatch + 2
 	lease := time.Duration(batches)*perBatch*11/10 + slack
 	return lease.Truncate(time.Second) + time.Second
+}
+
+// spool keeps texts on disk, so that a queue of any length needs little memory. Nobody else can read its file,
+// which is gone when the process ends. The zero value is an empty spool.
+type spool struct {
+	file *os.File
+
+	mu   sync.Mutex
+	size int64
+}
+
+// span locates a text in the file.
+type span struct {
+	at     int64
+	length int
+}
+
+func (s *spool) append(text string) (span, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.file == nil {
+		file, err := os.CreateTemp("", "async-caller-*")
+		if err != nil {
+			return span{}, fmt.Errorf("temporary file for messages: %w", err)
+		}
+		// Unix keeps an open file without a name until it is closed. Elsewhere close removes it.
+		_ = os.Remove(file.Name())
+		s.file = file
+	}
+	where := span{at: s.size, length: len(text)}
+	if _, err := s.file.WriteAt([]byte(text), where.at); err != nil {
+		return span{}, fmt.Errorf("temporary file for messages: %w", err)
+	}
+	s.size += int64(len(text))
+	return where, nil
+}
+
+func (s *spool) text(where span) (string, error) {
+	text := make([]byte, where.length)
+	if n, err := s.file.ReadAt(text, where.at); n < len(text) {
+		return "", fmt.Errorf("temporary file for messages: %w", err)
+	}
+	return string(text), nil
+}
+
+func (s *spool) close() {
+	if s.file == nil {
+		return
+	}
+	_ = s.file.Close()
+	_ = os.Remove(s.file.Name())
 }
