@@ -339,10 +339,10 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 	for err == nil && sleep(ctx, interval) {
 		err = a.readNew(ctx, s, queues, see)
 	}
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // sleep waits, and reports false if ctx ends before.

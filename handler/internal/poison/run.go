@@ -136,11 +136,11 @@ func (r *run) all(ctx context.Context, steps []int) error {
 			case <-turns:
 			}
 		}
-		workers.Go(func() error {
-			if ctx.Err() != nil { // while it waited for a free worker
-				return nil
+		workers.Go(func() (err error) {
+			if ctx.Err() == nil { // it may have ended while all workers were busy
+				err = r.one(context.WithoutCancel(ctx), n)
 			}
-			return r.one(context.WithoutCancel(ctx), n)
+			return err
 		})
 	}
 	return workers.Wait()
