@@ -5,10 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/poison"
 )
@@ -233,4 +237,161 @@ func pastTense(command string) string {
 		return "undone"
 	}
 	return strings.TrimSuffix(command, "e") + "ed"
+}
+
+func newPoisonMove(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "move [ID]... --to QUEUE",
+		Short: "Move messages unchanged to another queue",
+		Long: `Move messages byte for byte to another queue, which is created if necessary. Use "requeue" to send
+messages again: a moved message would arrive as a dead letter.`,
+		Example: `  async-caller poison move --to parking --reason malformed`,
+	}
+	var to string
+	var confirm confirmation
+	flags := flagsOf(command)
+	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
+	_ = command.MarkFlagRequired("to") // the flag exists
+	confirm.addTo(flags)
+	command.RunE = p.change(requireSelection(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
+		return s.account.PlanMove(ctx, source, to)
+	})
+	return command
+}
+
+func newPoisonDelete(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "delete [ID]...",
+		Short: "Delete messages and keep a backup",
+		Long: `Delete messages after exporting them to a file next to the journal, or to --backup FILE. "undo" and
+"import" restore them. With --no-backup, deleted messages cannot be restored.`,
+		Example: `  async-caller poison delete --reason rejected --status 410 --backup gone.jsonl
+  async-caller poison delete --queue old-poison --no-backup --yes`,
+	}
+	var backup poison.Backup
+	var confirm confirmation
+	flags := flagsOf(command)
+	flags.StringVar(&backup.Path, "backup", "", "`file` to export the messages to; it must not exist")
+	flags.BoolVar(&backup.None, "no-backup", false, "do not keep a copy")
+	command.MarkFlagsMutuallyExclusive("backup", "no-backup")
+	confirm.addTo(flags)
+	command.RunE = p.change(requireSelection(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
+		confirm.typeCount = backup.None
+		return s.account.PlanDelete(ctx, source, backup)
+	})
+	return command
+}
+
+func newPoisonKeep(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "keep",
+		Short: "Keep messages that storage would delete",
+		Long: `Rewrite the messages that the Functions host moved to the poison queues, so that storage does not
+delete them after 7 days. Envelopes become dead letters; other content stays unchanged. The
+handler's dead letters never expire and are not touched.`,
+		Example: `  async-caller poison keep`,
+		Args:    cobra.NoArgs,
+	}
+	var confirm confirmation
+	flags := flagsOf(command)
+	confirm.addTo(flags)
+	command.RunE = p.change(selectQueues(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
+		return s.account.PlanKeep(ctx, source)
+	})
+	return command
+}
+
+func newPoisonRuns(p *poisonFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "runs",
+		Short: "List the changes made from this machine",
+		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
+of each run. An interrupted run can be resumed or undone.`,
+		Example: `  async-caller poison runs`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s := p.newSession()
+			account := poison.Account{Runs: p.folder()}
+			summaries, err := account.Summaries()
+			if err != nil {
+				return err
+			}
+			if len(summaries) == 0 {
+				s.status.printf("no runs in %s", account.Runs)
+			}
+			printAll(s, summaries, printRuns)
+			return s.out.err
+		},
+	}
+}
+
+func printRuns(out io.Writer, summaries []poison.RunSummary) {
+	row := func(run, command, at, done, state string) {
+		fmt.Fprintf(out, "%-28s  %-7s  %8s  %11s  %s\n", run, command, at, done, state)
+	}
+	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
+	for _, r := range summaries {
+		if r.Problem != "" {
+			row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, 38))
+			continue
+		}
+		done := thousands(r.Done)
+		if r.Done != r.Total {
+			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
+		}
+		state := r.State
+		if r.UndoneBy != "" {
+			state += " by " + r.UndoneBy
+		} else if r.Of != "" {
+			state += ", undo of " + r.Of
+		}
+		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
+	}
+}
+
+func newPoisonUndo(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "undo RUN",
+		Short: "Undo a run",
+		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
+put them. Messages that were delivered since are skipped.`,
+		Example:           `  async-caller poison undo 20261121-091500-requeue-k3xw`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeRuns,
+	}
+	var confirm confirmation
+	confirm.addTo(flagsOf(command))
+	command.RunE = p.withSession(func(ctx context.Context, s *session, args []string) error {
+		plan, err := s.account.PlanUndo(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return s.execute(ctx, plan, confirm)
+	})
+	return command
+}
+
+func newPoisonResume(p *poisonFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume RUN",
+		Short: "Continue an interrupted run",
+		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
+because too many messages returned.`,
+		Example:           `  async-caller poison resume 20261121-091500-requeue-k3xw`,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: p.completeRuns,
+		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {
+			result, err := s.account.Resume(ctx, args[0])
+			return s.report(ctx, changeResult{Result: result}, err)
+		}),
+	}
+}
+
+// completeRuns completes the name of a run.
+func (p *poisonFlags) completeRuns(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	runs, _ := p.folder().List()
+	return runs, cobra.ShellCompDirectiveNoFileComp
 }

@@ -6,9 +6,16 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
@@ -74,6 +81,117 @@ func TestWithExitCode(t *testing.T) {
 			err := withExitCode(test.ctx, fmt.Errorf("wrapped: %w", test.err))
 			if got := codeOf(err); got != test.want {
 				t.Errorf("%d, want %d: %v", got, test.want, err)
+			}
+		})
+	}
+}
+
+var atNoon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+// parsedSelection returns a selection after it parsed its flags.
+func parsedSelection(t *testing.T, declare func(*flagSet) *selection, args ...string) *selection {
+	t.Helper()
+	command := &cobra.Command{}
+	s := declare(flagsOf(command))
+	if err := command.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestSelection(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		want poison.Source
+	}{
+		"nothing": {nil, poison.Source{}},
+		"queues": {
+			[]string{"--queue", "a-poison,b-poison", "--queue", "c-poison"},
+			poison.Source{Queues: []string{"a-poison", "b-poison", "c-poison"}},
+		},
+		"statuses": {
+			[]string{"--status", "503,none", "--status", "429"},
+			poison.Source{Filter: inspect.Filter{Statuses: []int{503, 0, 429}}},
+		},
+		"words": {
+			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text", "a,b"},
+			poison.Source{Filter: inspect.Filter{
+				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1", Text: "a,b",
+			}},
+		},
+		"times": {
+			[]string{"--since", "2h", "--until", "2026-11-21T12:00:00Z"},
+			poison.Source{Filter: inspect.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
+		},
+		"just_now":           {[]string{"--until", "0s"}, poison.Source{Filter: inspect.Filter{Until: time.Now()}}},
+		"attempts_over_zero": {[]string{"--attempts-over", "0"}, poison.Source{Filter: inspect.Filter{MinAttempts: 1}}},
+		"attempts_over":      {[]string{"--attempts-over", "5"}, poison.Source{Filter: inspect.Filter{MinAttempts: 6}}},
+		"group": {
+			[]string{"--group", "error=a=b"},
+			poison.Source{Filter: inspect.Filter{Group: &inspect.Group{By: inspect.ByError, Key: "a=b"}}},
+		},
+		"bounds": {[]string{"--limit", "3", "--force"}, poison.Source{Limit: 3, Force: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := parsedSelection(t, selectMessages, test.args...).source(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreUnexported(poison.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
+func TestSelectionRefused(t *testing.T) {
+	_, err := parsedSelection(t, selectMessages, "--status", "5xx,99", "--since", "soon", "--until", "-1h", "--limit", "-1", "--attempts-over", "-1",
+		"--group", "x", "--queue", "UP", "--host", "").source([]string{""})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, part := range []string{
+		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host is empty", "an id is empty",
+	} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %v", part, err)
+		}
+	}
+	if codeOf(err) != exitUsage {
+		t.Errorf("%#v", err)
+	}
+}
+
+// TestSelectQueues checks that a command without filters selects every message, those without an attempt
+// included.
+func TestSelectQueues(t *testing.T) {
+	source, err := parsedSelection(t, selectQueues).source(nil)
+	if err != nil || !source.Filter.Match(inspect.Message{}, nil) {
+		t.Errorf("%+v, %v", source, err)
+	}
+}
+
+// TestRequireSelection checks that a command without ids and filters requires --all.
+func TestRequireSelection(t *testing.T) {
+	for name, test := range map[string]struct {
+		args, ids []string
+		ok        bool
+	}{
+		"nothing":        {nil, nil, false},
+		"only_force":     {[]string{"--force"}, nil, false},
+		"id":             {nil, []string{"r1"}, true},
+		"filter":         {[]string{"--reason", "expired"}, nil, true},
+		"queue":          {[]string{"--queue", "a-poison"}, nil, true},
+		"limit":          {[]string{"--limit", "1"}, nil, true},
+		"attempts":       {[]string{"--attempts-over", "0"}, nil, true},
+		"all":            {[]string{"--all"}, nil, true},
+		"all_and_filter": {[]string{"--all", "--reason", "expired"}, nil, true},
+		"all_and_id":     {[]string{"--all"}, []string{"r1"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := parsedSelection(t, requireSelection, test.args...).source(test.ids); (err == nil) != test.ok {
+				t.Errorf("%v", err)
 			}
 		})
 	}
