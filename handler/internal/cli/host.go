@@ -44,7 +44,7 @@ func runHost(ctx context.Context, env Env, folder string, options host.Options) 
 	}
 	app, appErr := functionapp.Load(folder, env.Environ)
 	store, _, err := openStore(env)
-	if err = usageError(errors.Join(appErr, err)); err != nil {
+	if err = usageError(errors.Join(appErr, host.CheckTimers(app), err)); err != nil {
 		return err
 	}
 	defer store.Close()

@@ -80,8 +80,11 @@ type Timer struct {
 	// Name is the folder's name, and the path of the host's POST.
 	Name string
 	// Binding is the trigger's binding name: the member of Data that holds the timer's state.
-	Binding  string
-	Schedule Schedule
+	Binding string
+	// Schedule is an NCRONTAB expression or an interval, with its %NAME% resolved. Only the host validates it.
+	Schedule string
+	// ScheduleAsWritten still has its %NAME%. Errors show it, because a setting may be secret.
+	ScheduleAsWritten string
 	// RunOnStartup makes the host also run it whenever the host starts.
 	RunOnStartup bool
 }

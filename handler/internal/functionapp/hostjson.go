@@ -119,7 +119,7 @@ func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration
 	if text == "" {
 		return fallback
 	}
-	d, err := parseTimeSpan(text)
+	d, err := ParseTimeSpan(text)
 	if err != nil || d < lowest || d > highest {
 		h.add("host.json: %s is %q: give a time as hh:mm:ss from %v to %v", path, text, lowest, highest)
 		return fallback
@@ -214,7 +214,8 @@ func (h *hostJSON) executable() string {
 // timeSpan matches .NET's TimeSpan as host.json uses it: [d.]hh:mm[:ss[.fff]].
 var timeSpan = regexp.MustCompile(`^(?:(\d{1,4})\.)?([01]?\d|2[0-3]):([0-5]?\d)(?::([0-5]?\d(?:\.\d*)?))?$`)
 
-func parseTimeSpan(text string) (time.Duration, error) {
+// ParseTimeSpan reads a time as .NET writes it in host.json and function.json, such as 00:05:00.
+func ParseTimeSpan(text string) (time.Duration, error) {
 	match := timeSpan.FindStringSubmatch(text)
 	if match == nil {
 		return 0, fmt.Errorf("%q is not a time such as 00:05:00", text)

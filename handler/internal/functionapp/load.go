@@ -177,14 +177,14 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 
 func (p *problems) newTimer(name string, b binding, environ []string) Timer {
 	p.checkNames(name, b.Name, "timer")
-	timer := Timer{Name: name, Binding: b.Name}
-	text, err := resolveSettings(b.Schedule, environ)
-	if err == nil {
-		timer.Schedule, err = ParseSchedule(text)
+	schedule, err := resolveSettings(b.Schedule, environ)
+	if err == nil && strings.TrimSpace(schedule) == "" {
+		err = errors.New(`it is empty: give 5 or 6 fields, such as "0 0 * * * *", or an interval as hh:mm:ss`)
 	}
 	if err != nil {
 		p.add("schedule %q: %w", b.Schedule, err)
 	}
+	timer := Timer{Name: name, Binding: b.Name, Schedule: schedule, ScheduleAsWritten: b.Schedule}
 	switch atStart := b.RunOnStartup.(type) {
 	case nil:
 	case bool:

@@ -2,7 +2,6 @@ package functionapp_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -26,7 +25,7 @@ type described struct {
 
 func describe(timers []functionapp.Timer) (all []described) {
 	for _, timer := range timers {
-		all = append(all, described{timer.Name, timer.Binding, timer.Schedule.String(), timer.RunOnStartup})
+		all = append(all, described{timer.Name, timer.Binding, timer.Schedule, timer.RunOnStartup})
 	}
 	return all
 }
@@ -75,11 +74,9 @@ func TestTimerProblems(t *testing.T) {
 		want  []string
 	}{
 		"schedule_missing":  {timer(t, `,"schedule":"0 0 * * * *"`, ``), []string{"Clock/function.json: ", `schedule ""`, "5 or 6"}},
-		"schedule_bad":      {timer(t, "0 0 * * * *", "0 0 25 * * *"), []string{"Clock/function.json: ", `schedule "0 0 25 * * *"`, "its hour (field 3)"}},
-		"schedule_escape":   {timer(t, "0 0 * * * *", `\u001b[2J`), []string{"Clock/function.json: ", `schedule "\x1b[2J"`}},
+		"schedule_blank":    {timer(t, "0 0 * * * *", "  "), []string{"Clock/function.json: ", `schedule "  "`, "5 or 6"}},
 		"setting_unset":     {timer(t, "0 0 * * * *", "%EVERY%"), []string{"Clock/function.json: ", `schedule "%EVERY%"`, "EVERY is not set"}},
 		"setting_open":      {timer(t, "0 0 * * * *", "%EVERY"), []string{"Clock/function.json: ", "no closing %"}},
-		"setting_secret":    {timer(t, "0 0 * * * *", "%AzureWebJobsStorage%"), []string{"Clock/function.json: ", `schedule "%AzureWebJobsStorage%"`}},
 		"startup_text":      {timer(t, `"name"`, `"runOnStartup":"yes","name"`), []string{"Clock/function.json: ", `runOnStartup is "yes"`, "true or false"}},
 		"startup_number":    {timer(t, `"name"`, `"runOnStartup":1,"name"`), []string{"Clock/function.json: ", `runOnStartup is "1"`}},
 		"binding_missing":   {timer(t, `"name":"timer",`, ``), []string{"Clock/function.json: ", `binding name ""`, `"timer"`}},
@@ -93,7 +90,7 @@ func TestTimerProblems(t *testing.T) {
 		"name_of_a_queues":  {app(files{"WORK/function.json": function(validTimer)}), []string{"functions Work and WORK differ only in case"}},
 		"name_of_a_timers":  {app(files{"Clock/function.json": function(validTimer), "clock/function.json": function(validTimer)}), []string{"functions Clock and clock differ only in case"}},
 		"timers_only":       {app(files{"Work/function.json": "", "Clock/function.json": function(validTimer)}), []string{"queueTrigger", "exactly one level below host.json"}},
-		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"x","runOnStartup":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
+		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"","runOnStartup":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := functionapp.Load(test.files.write(t), []string{setting("AzureWebJobsStorage", "AccountKey="+canary)})
@@ -104,7 +101,7 @@ func TestTimerProblems(t *testing.T) {
 
 // An invalid timer does not hide the queue functions.
 func TestTimerProblemLeavesTheRest(t *testing.T) {
-	loaded, err := functionapp.Load(timer(t, "0 0 * * * *", "hourly").write(t), nil)
+	loaded, err := functionapp.Load(timer(t, "0 0 * * * *", "").write(t), nil)
 	wantProblem(t, err, "Clock/function.json: ")
 	if loaded == nil || len(loaded.Functions) != 1 || len(loaded.Timers) != 0 {
 		t.Errorf("got %+v, want Work alone", loaded)
@@ -118,8 +115,5 @@ func TestProjectsOwnTimer(t *testing.T) {
 	want := []described{{"AC-poison-keeper", "timer", "0 0 * * * *", false}}
 	if diff := cmp.Diff(want, describe(loaded.Timers)); diff != "" {
 		t.Fatalf("timers (-want +got):\n%s", diff)
-	}
-	if got, want := loaded.Timers[0].Schedule.Next(friday), time.Date(2026, 11, 20, 23, 0, 0, 0, time.UTC); !got.Equal(want) {
-		t.Errorf("next is %v, want %v", got, want)
 	}
 }

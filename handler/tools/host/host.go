@@ -136,6 +136,10 @@ func (h *Host) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	clocks, err := clocks(h.options.App.Timers)
+	if err != nil {
+		return err
+	}
 	port, err := freePort(ctx)
 	if err != nil {
 		return err
@@ -164,11 +168,11 @@ func (h *Host) Run(ctx context.Context) error {
 		l := h.newListener(fn, invoker, stop)
 		sources.Go(func() { l.run(inFlight, running.Done()) })
 	}
-	for _, timer := range h.options.App.Timers {
-		c := &clock{timer: timer, invoke: invoker.invoke, log: h.options.Log.With().Str("function", timer.Name).Logger()}
+	for _, c := range clocks {
+		c.invoke, c.log = invoker.invoke, h.options.Log.With().Str("function", c.timer.Name).Logger()
 		sources.Go(func() { c.run(inFlight, running.Done()) })
 	}
-	h.logStart(cmd, port)
+	h.logStart(cmd, port, clocks)
 
 	<-running.Done()
 	h.options.Log.Info().Msg("host stopping")
@@ -213,13 +217,13 @@ func (h *Host) newHandler(cmd command, port int) *handler {
 	}
 }
 
-func (h *Host) logStart(cmd command, port int) {
+func (h *Host) logStart(cmd command, port int, clocks []*clock) {
 	var listening, timers []string
 	for _, fn := range h.options.App.Functions {
 		listening = append(listening, fn.Name+" <- "+fn.Queue)
 	}
-	for _, timer := range h.options.App.Timers {
-		timers = append(timers, timer.Name+" <- "+timer.Schedule.String())
+	for _, c := range clocks {
+		timers = append(timers, c.timer.Name+" <- "+c.schedule.text)
 	}
 	h.options.Log.Info().Str("app", h.options.App.Dir).Str("handler", cmd.path).Int("port", port).
 		Strs("listening", listening).Strs("timers", timers).Msg("host started")

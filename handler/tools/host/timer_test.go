@@ -20,15 +20,6 @@ import (
 
 const hourly = "0 0 * * * *"
 
-func mustSchedule(t *testing.T, text string) functionapp.Schedule {
-	t.Helper()
-	schedule, err := functionapp.ParseSchedule(text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return schedule
-}
-
 // The golden files have the shape of invocations by host 4.24, with a schedule's status.
 func TestTimerInvocation(t *testing.T) {
 	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer"}
@@ -94,9 +85,10 @@ func newClockTest(t *testing.T, schedule string, do work) *clockTest {
 	t.Helper()
 	c := &clockTest{begin: time.Now(), stopping: make(chan struct{}), log: newRecorder(), do: do}
 	c.clock = &clock{
-		timer:  functionapp.Timer{Name: "TimerFn", Binding: "timer", Schedule: mustSchedule(t, schedule)},
-		invoke: func(ctx context.Context, inv invocation) outcome { return c.invoked(ctx, t, inv) },
-		log:    zerolog.New(c.log),
+		timer:    functionapp.Timer{Name: "TimerFn", Binding: "timer"},
+		schedule: mustSchedule(t, schedule),
+		invoke:   func(ctx context.Context, inv invocation) outcome { return c.invoked(ctx, t, inv) },
+		log:      zerolog.New(c.log),
 	}
 	return c
 }
@@ -271,11 +263,11 @@ func TestClockStop(t *testing.T) {
 	})
 }
 
-// A timer without a schedule never runs; functionapp never makes one.
+// A clock without a schedule never runs; clocks never returns one.
 func TestClockNever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newClockTest(t, hourly, takes(0))
-		c.timer.Schedule = functionapp.Schedule{}
+		c.schedule = schedule{}
 		c.start()
 		pass(1000 * time.Hour)
 		c.stop()
@@ -288,8 +280,34 @@ func TestClockNever(t *testing.T) {
 // withTimer adds a timer that runs at the start of the host and then on 29 February.
 func withTimer(t *testing.T, name string) func(*Host) {
 	t.Helper()
-	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: mustSchedule(t, "0 0 0 29 2 *"), RunOnStartup: true}
+	timer := functionapp.Timer{Name: name, Binding: "timer", Schedule: "0 0 0 29 2 *", RunOnStartup: true}
 	return func(h *Host) { h.options.App.Timers = []functionapp.Timer{timer} }
+}
+
+// Each problem names the file of the function and shows the schedule as written, never the value of a setting.
+func TestCheckTimers(t *testing.T) {
+	for name, test := range map[string]struct{ schedule, written, want string }{
+		"field":   {"0 0 25 * * *", "0 0 25 * * *", `Clock/function.json: schedule "0 0 25 * * *": its hour (field 3)`},
+		"escape":  {"\x1b[2J", "\x1b[2J", `Clock/function.json: schedule "\x1b[2J": it has 1 fields`},
+		"setting": {"AccountKey=C4nary", "%AzureWebJobsStorage%", `Clock/function.json: schedule "%AzureWebJobsStorage%": it has 1 fields`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			timer := functionapp.Timer{Name: "Clock", Schedule: test.schedule, ScheduleAsWritten: test.written}
+			other := functionapp.Timer{Name: "Other", Schedule: "hourly", ScheduleAsWritten: "hourly"}
+			err := CheckTimers(&functionapp.App{Timers: []functionapp.Timer{timer, other}})
+			if err == nil {
+				t.Fatal("no problem was reported")
+			}
+			for _, text := range []string{test.want, `Other/function.json: schedule "hourly"`} {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%q is missing in:\n%v", text, err)
+				}
+			}
+			if strings.Contains(err.Error(), "C4nary") {
+				t.Errorf("the error contains a secret:\n%v", err)
+			}
+		})
+	}
 }
 
 func TestRunTimer(t *testing.T) {

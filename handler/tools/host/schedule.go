@@ -1,4 +1,4 @@
-package functionapp
+package host
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/robfig/cron/v3"
+
+	"asynccaller/handler/internal/functionapp"
 )
 
 const (
@@ -16,64 +18,62 @@ const (
 	longestInterval  = 3650 * 24 * time.Hour
 )
 
-// Schedule is when a timer function runs. [ParseSchedule] returns one; the zero value is never.
+// schedule is when a timer function runs. parseSchedule returns one; the zero value is never.
 //
 // Its times are in UTC, as the host's are unless WEBSITE_TIME_ZONE is set, which is ignored here.
-type Schedule struct {
+type schedule struct {
+	// text is the schedule as written, with single spaces.
 	text string
 	next cron.Schedule
 }
 
-// ParseSchedule reads a schedule as the host does: NCRONTAB of five fields (minute, hour, day of month, month, day
+// parseSchedule reads a schedule as the host does: NCRONTAB of five fields (minute, hour, day of month, month, day
 // of week) or of six (with seconds in front), or an interval as hh:mm:ss, which the host supports on App Service
 // plans only. Settings in percent signs must be resolved.
 //
 // A day must match both the day of month and the day of week, unlike in classic cron. Months and days may be English
 // names, or their beginnings of three letters or more. The error does not repeat the schedule, which may come from a
 // setting.
-func ParseSchedule(text string) (Schedule, error) {
+func parseSchedule(text string) (schedule, error) {
 	fields := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' }) // the host does not split at tabs
-	schedule := Schedule{text: strings.Join(fields, " ")}
+	parsed := schedule{text: strings.Join(fields, " ")}
 	var err error
 	switch count := len(fields); {
 	case count == 1 && strings.Contains(fields[0], ":"):
-		schedule.next, err = parseInterval(fields[0])
+		parsed.next, err = parseInterval(fields[0])
 	case count == 5 || count == 6:
-		schedule.next, err = parseCron(fields)
+		parsed.next, err = parseCron(fields)
 	default:
 		err = fmt.Errorf(`it has %d fields: give 5 or 6, such as "0 0 * * * *", or an interval as hh:mm:ss`, count)
 	}
-	if err == nil && schedule.Next(time.Unix(0, 0)).IsZero() {
+	if err == nil && parsed.after(time.Unix(0, 0)).IsZero() {
 		err = errors.New("it never comes: no month that it names has a day that it names")
 	}
 	if err != nil {
-		return Schedule{}, err
+		return schedule{}, err
 	}
-	return schedule, nil
+	return parsed, nil
 }
 
-// Next returns the schedule's first time after the given one, in UTC. The zero time means never.
-func (s Schedule) Next(after time.Time) time.Time {
+// after returns the schedule's first time after the given one, in UTC. The zero time means never.
+func (s schedule) after(begin time.Time) time.Time {
 	if s.next == nil {
 		return time.Time{}
 	}
 	// The library looks five years ahead, but 29 February may be on a Monday only after 40 years.
 	const years, tries = 5, 9
-	after = after.UTC()
+	begin = begin.UTC()
 	for range tries {
-		if next := s.next.Next(after); !next.IsZero() {
+		if next := s.next.Next(begin); !next.IsZero() {
 			return next
 		}
-		after = after.AddDate(years, 0, 0)
+		begin = begin.AddDate(years, 0, 0)
 	}
 	return time.Time{}
 }
 
-// String returns the schedule as written, with single spaces.
-func (s Schedule) String() string { return s.text }
-
 func parseInterval(text string) (cron.Schedule, error) {
-	interval, err := parseTimeSpan(text)
+	interval, err := functionapp.ParseTimeSpan(text)
 	if err != nil || interval < shortestInterval || interval > longestInterval {
 		return nil, errors.New("it is not a usable interval: give hh:mm:ss from 00:00:01 to 23:59:59, with days as d.hh:mm:ss")
 	}

@@ -1,4 +1,4 @@
-package functionapp_test
+package host
 
 import (
 	"strings"
@@ -6,20 +6,18 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"asynccaller/handler/internal/functionapp"
 )
 
 // friday is a time between two full hours.
 var friday = time.Date(2026, 11, 20, 22, 18, 5, 123456700, time.UTC)
 
-func mustParse(t *testing.T, text string) functionapp.Schedule {
+func mustSchedule(t *testing.T, text string) schedule {
 	t.Helper()
-	schedule, err := functionapp.ParseSchedule(text)
+	parsed, err := parseSchedule(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return schedule
+	return parsed
 }
 
 func TestScheduleNext(t *testing.T) {
@@ -48,11 +46,11 @@ func TestScheduleNext(t *testing.T) {
 		"shortest_interval":   {"00:00:01", []string{"2026-11-20 22:18:06"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			schedule := mustParse(t, test.text)
+			parsed := mustSchedule(t, test.text)
 			var got []string
 			next := friday
 			for range test.want {
-				next = schedule.Next(next)
+				next = parsed.after(next)
 				got = append(got, next.Format(time.DateTime))
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -69,18 +67,18 @@ func TestScheduleNext(t *testing.T) {
 func TestScheduleIsUTC(t *testing.T) {
 	zone := time.FixedZone("", 5*60*60+30*60)
 	for text, want := range map[string]string{"0 0 0 * * *": "2026-11-21T00:00:00Z", "01:00:00": "2026-11-20T23:18:05Z"} {
-		if got := mustParse(t, text).Next(friday.In(zone)).Format(time.RFC3339); got != want {
+		if got := mustSchedule(t, text).after(friday.In(zone)).Format(time.RFC3339); got != want {
 			t.Errorf("%s: next is %s, want %s", text, got, want)
 		}
 	}
 }
 
 func TestScheduleText(t *testing.T) {
-	if got := mustParse(t, "  0 0  * * * MON ").String(); got != "0 0 * * * MON" {
+	if got := mustSchedule(t, "  0 0  * * * MON ").text; got != "0 0 * * * MON" {
 		t.Errorf("got %q", got)
 	}
-	var never functionapp.Schedule
-	if got := never.Next(friday); !got.IsZero() || never.String() != "" {
+	var never schedule
+	if got := never.after(friday); !got.IsZero() || never.text != "" {
 		t.Errorf("the zero schedule runs at %v", got)
 	}
 }
@@ -141,11 +139,11 @@ var badSchedules = map[string]struct{ text, want string }{
 func TestBadSchedules(t *testing.T) {
 	for name, test := range badSchedules {
 		t.Run(name, func(t *testing.T) {
-			got, err := functionapp.ParseSchedule(test.text)
+			got, err := parseSchedule(test.text)
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Fatalf("%q: got %v, %v; want an error with %q", test.text, got, err, test.want)
 			}
-			if got != (functionapp.Schedule{}) {
+			if got != (schedule{}) {
 				t.Errorf("%q: got a schedule with the error", test.text)
 			}
 		})
@@ -162,20 +160,20 @@ func FuzzParseSchedule(f *testing.F) {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		schedule, err := functionapp.ParseSchedule(text)
+		parsed, err := parseSchedule(text)
 		if err != nil {
 			if len(text) > 20 && strings.Contains(err.Error(), text) {
 				t.Errorf("the error repeats the schedule: %v", err)
 			}
 			return
 		}
-		next := schedule.Next(friday)
+		next := parsed.after(friday)
 		if !next.After(friday) {
 			t.Errorf("%q: next is %v", text, next)
 		}
-		again, err := functionapp.ParseSchedule(schedule.String())
-		if err != nil || !again.Next(friday).Equal(next) {
-			t.Errorf("%q: %q is another schedule: %v", text, schedule, err)
+		again, err := parseSchedule(parsed.text)
+		if err != nil || !again.after(friday).Equal(next) {
+			t.Errorf("%q: %q is another schedule: %v", text, parsed.text, err)
 		}
 	})
 }
