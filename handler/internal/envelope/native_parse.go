@@ -1,10 +1,17 @@
 package envelope
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/strictjson"
 )
@@ -137,4 +144,180 @@ func parseGiveUp(value json.RawMessage) (GiveUp, error) {
 		err = errors.New(`want "dead-letter", "drop" or "fault"`)
 	}
 	return giveUp, err
+}
+
+func parseCall(object strictjson.Member) (Call, error) {
+	var call Call
+	var body string
+	err := eachMember(object, func(m strictjson.Member) error {
+		if strictjson.IsNull(m.Value) && m.Name != "json" {
+			return nil
+		}
+		if slices.Contains(bodyMembers, m.Name) {
+			if body != "" {
+				return fmt.Errorf("appears together with %s: a call has one body", body)
+			}
+			body = m.Name
+		}
+		return call.set(m)
+	})
+	if err == nil && call.URL == "" {
+		err = strictjson.In("url", errMissing)
+	}
+	if err != nil {
+		return Call{}, err
+	}
+	call.setDefaults(body)
+	return call, nil
+}
+
+func (c *Call) set(m strictjson.Member) (err error) {
+	switch m.Name {
+	case "url":
+		if c.URL, err = strictjson.String(m.Value); err == nil {
+			c.Target, err = ParseURL(c.URL)
+		}
+	case "method":
+		if c.Method, err = strictjson.String(m.Value); err == nil {
+			c.Method, err = checkMethod(c.Method)
+		}
+	case "headers":
+		c.Header, c.Host, err = parseHeaders(m.Value)
+	case "body":
+		c.Body, err = strictjson.Bytes(m.Value)
+	case "bodyBase64":
+		c.Body, err = parseBase64(m.Value)
+	case "json":
+		c.Body = m.Value
+	case "timeout":
+		if c.Timeout, err = strictjson.Duration(m.Value); err == nil && c.Timeout == 0 {
+			err = errors.New("want a duration above zero")
+		}
+	}
+	return err
+}
+
+// setDefaults sets the method and headers that the sender left out. They depend on the name of the body's member.
+func (c *Call) setDefaults(body string) {
+	if c.Method == "" {
+		c.Method = http.MethodGet
+		if body != "" {
+			c.Method = http.MethodPost
+		}
+	}
+	if c.Header == nil {
+		c.Header = http.Header{}
+	}
+	if body == "json" && c.Header.Get("Content-Type") == "" {
+		c.Header.Set("Content-Type", "application/json")
+	}
+}
+
+// maxHostPort is the length of the longest DNS name, with its last dot, a colon and a port. Hosts are logged, so they must
+// not be as long as a message.
+const maxHostPort = len(".") + 253 + len(":65535")
+
+// ParseURL reads the URL of a call. Its error says what is wrong with the URL, but does not quote it.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, errors.New("not a URL")
+	case strings.Contains(text, " "):
+		return nil, errors.New("the URL holds a space: write it as %20")
+	case !strings.EqualFold(u.Scheme, "http") && !strings.EqualFold(u.Scheme, "https"):
+		return nil, errors.New("want an absolute http or https URL")
+	case u.Hostname() == "":
+		return nil, errors.New("the URL has no host")
+	}
+	if ascii, err := httpguts.PunycodeHostPort(u.Host); err != nil || len(ascii) > maxHostPort {
+		return nil, errors.New("the URL's host is not a valid name")
+	}
+	if port := u.Port(); port != "" {
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return nil, errors.New("the URL's port is not from 1 to 65535")
+		}
+	}
+	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port means the default one
+	return u, nil
+}
+
+// checkMethod returns a method in the letter case of net/http.
+func checkMethod(method string) (string, error) {
+	if !httpguts.ValidHeaderFieldName(method) || len(method) > 32 {
+		return "", errors.New("not an HTTP method")
+	}
+	if strings.EqualFold(method, http.MethodConnect) {
+		return "", errors.New("CONNECT opens a tunnel and is not a call")
+	}
+	switch upper := strings.ToUpper(method); upper {
+	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch,
+		http.MethodDelete, http.MethodOptions, http.MethodTrace:
+		return upper, nil
+	}
+	return method, nil
+}
+
+func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
+	header = http.Header{}
+	err = eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) error {
+		if !httpguts.ValidHeaderFieldName(m.Name) {
+			return errors.New("not a header name")
+		}
+		values, err := parseHeaderValues(m.Value)
+		name := http.CanonicalHeaderKey(m.Name)
+		switch {
+		case err != nil:
+			return err
+		case name != "Host":
+			header[name] = append(header[name], values...) // a name can appear in several letter cases
+		case len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "":
+			return errors.New("want one host name, with or without a port")
+		default:
+			host = values[0]
+		}
+		return nil
+	})
+	return header, host, err
+}
+
+func parseHeaderValues(value json.RawMessage) ([]string, error) {
+	if value[0] != '[' {
+		text, err := parseHeaderValue(value)
+		return []string{text}, err
+	}
+	elements, err := strictjson.Elements(value)
+	if err != nil {
+		return nil, err
+	}
+	values := make([]string, len(elements))
+	for i, element := range elements {
+		if values[i], err = parseHeaderValue(element); err != nil {
+			return nil, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	return values, nil
+}
+
+func parseHeaderValue(value json.RawMessage) (string, error) {
+	if value[0] != '"' {
+		return "", errors.New("want a string or an array of strings")
+	}
+	text, err := strictjson.String(value)
+	if err == nil && !httpguts.ValidHeaderFieldValue(text) {
+		err = errors.New("holds a line break or another control character")
+	}
+	return text, err
+}
+
+func parseBase64(value json.RawMessage) ([]byte, error) {
+	text, err := strictjson.Bytes(value)
+	if err != nil {
+		return nil, err
+	}
+	content, err := base64.StdEncoding.AppendDecode([]byte{}, text)
+	if err != nil {
+		return nil, errors.New("not base64 (standard alphabet, with padding)")
+	}
+	return content, nil
 }

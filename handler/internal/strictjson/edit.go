@@ -11,6 +11,8 @@ import (
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Names reports whether two names mean the same member. It says how a format compares names.
@@ -192,4 +194,11 @@ func EscapeUnprintable(text []byte) []byte {
 		}
 	}
 	return escaped
+}
+
+// AppendString appends a text as a JSON string, without the escapes that only HTML needs. It replaces each byte
+// that is not UTF-8 by U+FFFD, as encoding/json does.
+func AppendString(to []byte, text string) []byte {
+	to, _ = jsontext.AppendQuote(to, text) // the error says that a byte was replaced
+	return to
 }
