@@ -109,11 +109,8 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change) e
 		Select: func(m queue.Message) (number int, hold bool) {
 			seen++
 			p.account.observer().Scanned(name, seen, total)
-			if failed != nil || full() {
-				return 0, false
-			}
 			found, ok := p.account.read(s, name, m)
-			if !ok {
+			if !ok || failed != nil || full() {
 				return 0, false
 			}
 			p.match(s.IDs, found.Message)

@@ -38,8 +38,19 @@ type Account struct {
 	Observer Observer
 }
 
-// ErrAppQueue means that a function app reads the queue. Taking messages from it would disturb the app.
-var ErrAppQueue = errors.New("a function app reads it")
+// Errors of the methods of [Account].
+var (
+	// ErrAppQueue means that a function app reads the queue. Taking messages from it would disturb the app.
+	ErrAppQueue = errors.New("a function app reads it")
+	// ErrNothing means that no message matches.
+	ErrNothing = errors.New("no message matches")
+	// ErrAmbiguous means that an ID names several messages.
+	ErrAmbiguous = errors.New("names several messages")
+	// ErrNothingLeft means that there is nothing to resume or to undo.
+	ErrNothingLeft = errors.New("nothing is left to be done")
+	// ErrOtherAccount means that the run belongs to another account.
+	ErrOtherAccount = errors.New("the run was on another account")
+)
 
 // Observer follows the progress of an operation. Its methods may be called from several goroutines.
 type Observer interface {
@@ -58,12 +69,7 @@ func (silent) Scanned(string, int, int) {}
 func (silent) Advanced(int, int)        {}
 func (silent) Note(string)              {}
 
-func (a *Account) observer() Observer {
-	if a.Observer == nil {
-		return silent{}
-	}
-	return a.Observer
-}
+func (a *Account) observer() Observer { return cmp.Or[Observer](a.Observer, silent{}) }
 
 // Source selects messages.
 type Source struct {
@@ -299,14 +305,6 @@ func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed L
 	}
 	return listed, nil
 }
-
-// Errors of Find and of plans.
-var (
-	// ErrNothing means that no message matches.
-	ErrNothing = errors.New("no message matches")
-	// ErrAmbiguous means that an ID names several messages.
-	ErrAmbiguous = errors.New("names several messages")
-)
 
 // Find returns the one message with the given ID: its own, the beginning of its own, or its request ID.
 func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) {

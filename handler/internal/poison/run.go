@@ -1,6 +1,7 @@
 package poison
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,14 +86,17 @@ func (r *run) send(ctx context.Context) error {
 	if pace.StopAt <= 0 {
 		return r.all(ctx, steps)
 	}
+	var failed error
 	both, ctx := errgroup.WithContext(ctx)
 	watching, end := context.WithCancel(ctx)
 	both.Go(func() error { return r.watch.failures(watching, pace.StopAt) })
 	both.Go(func() error {
 		defer end()
-		return r.all(ctx, steps)
+		failed = r.all(ctx, steps)
+		return failed
 	})
-	return both.Wait()
+	stopped := both.Wait()
+	return cmp.Or(failed, stopped) // a step that fails says more than the stop
 }
 
 // sendCanaries carries out the steps of the canaries that are not finished, and waits for the delivery of all.
@@ -123,9 +127,7 @@ func (r *run) sendCanaries(ctx context.Context, steps []int) error {
 func (r *run) all(ctx context.Context, steps []int) error {
 	var turns <-chan time.Time
 	if rate := r.journal.Run.Rate; rate > 0 {
-		ticker := time.NewTicker(max(time.Duration(float64(time.Second)/rate), 1))
-		defer ticker.Stop()
-		turns = ticker.C
+		turns = time.Tick(max(time.Duration(float64(time.Second)/rate), 1))
 	}
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(parallel)

@@ -11,14 +11,6 @@ import (
 	"asynccaller/handler/internal/queue/lease"
 )
 
-// Errors of Resume and PlanUndo.
-var (
-	// ErrNothingLeft means that there is nothing to resume or to undo.
-	ErrNothingLeft = errors.New("nothing is left to be done")
-	// ErrOtherAccount means that the run belongs to another account.
-	ErrOtherAccount = errors.New("the run was on another account")
-)
-
 // Resume continues an interrupted run. It takes its messages by the recorded receipts or, if these are stale, by
 // searching their queues. It releases the messages of a run that was never confirmed.
 func (a *Account) Resume(ctx context.Context, id string) (result Result, err error) {

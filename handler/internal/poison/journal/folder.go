@@ -122,12 +122,12 @@ func (f Folder) lock(id string, flags int) (*Journal, error) {
 	if err == nil && !ok {
 		err = ErrBusy
 	}
+	j := &Journal{lock: lock, synced: time.Now()}
 	if err == nil {
-		var file *os.File
-		if file, err = os.OpenFile(f.path(id), flags|os.O_RDWR|os.O_APPEND, 0o600); err == nil {
-			return &Journal{lock: lock, file: file, synced: time.Now()}, nil
-		}
+		j.file, err = os.OpenFile(f.path(id), flags|os.O_RDWR|os.O_APPEND, 0o600)
 	}
-	_ = lock.Close()
-	return nil, err
+	if err != nil {
+		_ = lock.Close()
+	}
+	return j, err
 }

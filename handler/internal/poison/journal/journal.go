@@ -8,6 +8,7 @@ package journal
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,12 +68,7 @@ type Step struct {
 }
 
 // Text returns the text to write to To.
-func (s Step) Text() string {
-	if s.After == "" {
-		return s.Before
-	}
-	return s.After
-}
+func (s Step) Text() string { return cmp.Or(s.After, s.Before) }
 
 // State is how far a step has come. It is also the kind of the line that records it.
 type State string

@@ -214,10 +214,8 @@ func (h *Holder) Delete(ctx context.Context, m *Message) error {
 		return struct{}{}, h.store.Delete(ctx, m.Queue, m.ID, m.popReceipt)
 	})
 	switch {
-	case errors.Is(err, queue.ErrNoQueue):
-		err = nil // deleted with its queue
-	case errors.Is(err, queue.ErrStale) && tries > 1:
-		err = nil // deleted by a try without an answer
+	case errors.Is(err, queue.ErrNoQueue), errors.Is(err, queue.ErrStale) && tries > 1:
+		err = nil // deleted with its queue, or by a try without an answer
 	case errors.Is(err, queue.ErrStale):
 		err = fmt.Errorf("%w: %w", ErrLost, err)
 	case err != nil:
