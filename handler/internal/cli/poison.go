@@ -26,6 +26,8 @@ type poisonFlags struct {
 	env       Env
 	app, runs string
 	json      bool
+	// yes is a flag of the commands that change messages.
+	yes bool
 }
 
 func newPoison(env Env) *cobra.Command {
@@ -62,6 +64,11 @@ owner can read these files.`,
 		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
 	)
 	return command
+}
+
+// addYes declares --yes.
+func (p *poisonFlags) addYes(flags *flagSet) {
+	flags.BoolVar(&p.yes, "yes", false, "do not ask for confirmation; required without a terminal")
 }
 
 func (p *poisonFlags) folder() journal.Folder {

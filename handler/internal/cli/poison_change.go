@@ -5,12 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -19,17 +17,6 @@ import (
 
 // mostReports is how many refusals, or reasons for skipping a message, are printed.
 const mostReports = 5
-
-// confirmation is how a person agrees to a change.
-type confirmation struct {
-	yes bool
-	// typeCount asks for the number of messages instead of a yes, for a change that cannot be undone.
-	typeCount bool
-}
-
-func (c *confirmation) addTo(flags *flagSet) {
-	flags.BoolVar(&c.yes, "yes", false, "do not ask for confirmation; required without a terminal")
-}
 
 // changeResult is what a command that changes messages prints as JSON.
 type changeResult struct {
@@ -42,27 +29,18 @@ type changeResult struct {
 	NoUndo bool `json:"-"`
 }
 
-// change returns the RunE of a command that plans a change of the selected messages and executes it.
-func (p *poisonFlags) change(selected *selection, confirm *confirmation,
-	plan func(context.Context, *session, poison.Source) (*poison.Plan, error),
-) runFunc {
-	return p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
-		planned, err := plan(ctx, s, source)
-		if err != nil {
-			return err
-		}
-		return s.execute(ctx, planned, *confirm)
-	})
-}
-
-// execute shows a plan, asks for confirmation, executes the plan and reports the result.
-func (s *session) execute(ctx context.Context, plan *poison.Plan, confirm confirmation) error {
+// execute shows a plan, asks for confirmation, executes the plan and reports the result. The arguments are the
+// results of the function that made the plan.
+func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) error {
+	if err != nil {
+		return err
+	}
 	s.announce(plan)
 	r := changeResult{
-		Result:  poison.Result{Command: plan.Command},
-		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched), NoUndo: confirm.typeCount,
+		Result: poison.Result{Command: plan.Command}, NoUndo: plan.Command == "delete" && plan.Backup == "",
+		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched),
 	}
-	err := s.confirm(ctx, plan, confirm)
+	err = s.confirm(ctx, plan, r.NoUndo)
 	switch {
 	case plan.Total == 0 && plan.Refused == 0:
 		err = nothingMatched(plan.Hidden)
@@ -147,9 +125,10 @@ func queuesText(preposition string, counts map[string]int) string {
 	return preposition + strings.Join(names, ", ")
 }
 
-// confirm asks for confirmation of a plan that changes something. Meanwhile the messages stay leased.
-func (s *session) confirm(ctx context.Context, plan *poison.Plan, how confirmation) error {
-	if how.yes || plan.Total == 0 {
+// confirm asks for confirmation of a plan that changes something. Meanwhile the messages stay leased. The answer
+// to a plan that cannot be undone is the number of messages instead of a yes.
+func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) error {
+	if s.yes || plan.Total == 0 {
 		return nil
 	}
 	if !s.env.canAsk() {
@@ -158,7 +137,7 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, how confirmati
 	plan.RenewLeases(ctx)
 	question := fmt.Sprintf("%s %s?", plan.Command, messages(plan.Total))
 	confirmed := isYes
-	if how.typeCount {
+	if final {
 		count := strconv.Itoa(plan.Total)
 		question += " This cannot be undone. Type " + count + " to confirm:"
 		confirmed = func(answer string) bool { return answer == count }
@@ -248,13 +227,13 @@ messages again: a moved message would arrive as a dead letter.`,
 		Example: `  async-caller poison move --to parking --reason malformed`,
 	}
 	var to string
-	var confirm confirmation
 	flags := flagsOf(command)
 	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
-	confirm.addTo(flags)
-	command.RunE = p.change(requireSelection(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
-		return s.account.PlanMove(ctx, source, to)
+	p.addYes(flags)
+	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		plan, err := s.account.PlanMove(ctx, source, to)
+		return s.execute(ctx, plan, err)
 	})
 	return command
 }
@@ -269,15 +248,14 @@ func newPoisonDelete(p *poisonFlags) *cobra.Command {
   async-caller poison delete --queue old-poison --no-backup --yes`,
 	}
 	var backup poison.Backup
-	var confirm confirmation
 	flags := flagsOf(command)
 	flags.StringVar(&backup.Path, "backup", "", "`file` to export the messages to; it must not exist")
 	flags.BoolVar(&backup.None, "no-backup", false, "do not keep a copy")
 	command.MarkFlagsMutuallyExclusive("backup", "no-backup")
-	confirm.addTo(flags)
-	command.RunE = p.change(requireSelection(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
-		confirm.typeCount = backup.None
-		return s.account.PlanDelete(ctx, source, backup)
+	p.addYes(flags)
+	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		plan, err := s.account.PlanDelete(ctx, source, backup)
+		return s.execute(ctx, plan, err)
 	})
 	return command
 }
@@ -292,61 +270,46 @@ handler's dead letters never expire and are not touched.`,
 		Example: `  async-caller poison keep`,
 		Args:    cobra.NoArgs,
 	}
-	var confirm confirmation
 	flags := flagsOf(command)
-	confirm.addTo(flags)
-	command.RunE = p.change(selectQueues(flags), &confirm, func(ctx context.Context, s *session, source poison.Source) (*poison.Plan, error) {
-		return s.account.PlanKeep(ctx, source)
+	p.addYes(flags)
+	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		plan, err := s.account.PlanKeep(ctx, source)
+		return s.execute(ctx, plan, err)
 	})
 	return command
 }
 
-func newPoisonRuns(p *poisonFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "runs",
-		Short: "List the changes made from this machine",
-		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
-of each run. An interrupted run can be resumed or undone.`,
-		Example: `  async-caller poison runs`,
-		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			s := p.newSession()
-			account := poison.Account{Runs: p.folder()}
-			summaries, err := account.Summaries()
-			if err != nil {
-				return err
-			}
-			if len(summaries) == 0 {
-				s.status.printf("no runs in %s", account.Runs)
-			}
-			printAll(s, summaries, printRuns)
-			return s.out.err
-		},
+func newPoisonImport(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Write exported messages to a queue again",
+		Long: `Write the messages of an export, JSON lines from FILE or from standard input for "-", to their
+original queues or to one queue, which is created if necessary. Imported messages never expire. To
+send them again, import them to a poison queue and requeue them.`,
+		Example: `  async-caller poison import poison.jsonl --to parking --yes
+  grep order-4711 poison.jsonl | async-caller poison import - --yes`,
+		Args: cobra.ExactArgs(1),
 	}
-}
-
-func printRuns(out io.Writer, summaries []poison.RunSummary) {
-	row := func(run, command, at, done, state string) {
-		fmt.Fprintf(out, "%-28s  %-7s  %8s  %11s  %s\n", run, command, at, done, state)
+	var to poison.Import
+	flags := flagsOf(command)
+	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
+	flags.BoolVar(&to.Force, "force", false, "also write to queues that a function app reads")
+	p.addYes(flags)
+	command.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := flags.err(); err != nil {
+			return err
+		}
+		input, err := p.env.open(args[0])
+		if err != nil {
+			return usageError(err)
+		}
+		defer input.Close()
+		return p.withSession(func(ctx context.Context, s *session, _ []string) error {
+			plan, err := s.account.PlanImport(ctx, input, to)
+			return s.execute(ctx, plan, err)
+		})(cmd, args)
 	}
-	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
-	for _, r := range summaries {
-		if r.Problem != "" {
-			row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, 38))
-			continue
-		}
-		done := thousands(r.Done)
-		if r.Done != r.Total {
-			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
-		}
-		state := r.State
-		if r.UndoneBy != "" {
-			state += " by " + r.UndoneBy
-		} else if r.Of != "" {
-			state += ", undo of " + r.Of
-		}
-		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
-	}
+	return command
 }
 
 func newPoisonUndo(p *poisonFlags) *cobra.Command {
@@ -359,14 +322,10 @@ put them. Messages that were delivered since are skipped.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 	}
-	var confirm confirmation
-	confirm.addTo(flagsOf(command))
+	p.addYes(flagsOf(command))
 	command.RunE = p.withSession(func(ctx context.Context, s *session, args []string) error {
 		plan, err := s.account.PlanUndo(ctx, args[0])
-		if err != nil {
-			return err
-		}
-		return s.execute(ctx, plan, confirm)
+		return s.execute(ctx, plan, err)
 	})
 	return command
 }

@@ -42,7 +42,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 			t.Fatal(err)
 		}
 	}
-	p := &poisonFlags{env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs")}
+	p := &poisonFlags{env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
 	d.session = p.newSession()
 	d.account = &poison.Account{
 		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
@@ -96,7 +96,8 @@ func TestExecute(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newTestSession(t, test.contents...)
-				err := d.execute(t.Context(), d.mustPlan(t), confirmation{yes: test.yes})
+				d.yes = test.yes
+				err := d.execute(t.Context(), d.mustPlan(t), nil)
 				if got := codeOf(err); got != test.code {
 					t.Errorf("exit code %d, want %d: %v", got, test.code, err)
 				}
@@ -124,7 +125,7 @@ func TestExecuteInterrupted(t *testing.T) {
 		plan := d.mustPlan(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		err := d.execute(ctx, plan, confirmation{yes: true})
+		err := d.execute(ctx, plan, nil)
 		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
 			t.Errorf("%d: %v", codeOf(err), err)
 		}
@@ -136,7 +137,7 @@ func TestResultJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, append(dead(2), "no envelope")...)
 		d.json = true
-		_ = d.execute(t.Context(), d.mustPlan(t), confirmation{yes: true})
+		_ = d.execute(t.Context(), d.mustPlan(t), nil)
 		var got struct {
 			Command              string
 			Total, Done, Refused int
@@ -276,7 +277,7 @@ func TestCompleteRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(1)...)
 		plan := d.mustPlan(t)
-		if err := d.execute(t.Context(), plan, confirmation{yes: true}); err != nil {
+		if err := d.execute(t.Context(), plan, nil); err != nil {
 			t.Fatal(err)
 		}
 		complete := d.completeRuns

@@ -54,7 +54,8 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_ = d.execute(ctx, plan, confirmation{})
+			d.yes = false
+			_ = d.execute(ctx, plan, nil)
 			return nil
 		},
 	} {

@@ -1,10 +1,13 @@
 package cli
 
 import (
+	"bufio"
 	"cmp"
 	"context"
+	"encoding/csv"
 	"fmt"
 	"io"
+	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -232,4 +235,119 @@ func (s *session) watch(ctx context.Context, source poison.Source, interval time
 		}
 		show(f)
 	})
+}
+
+func newPoisonRuns(p *poisonFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "runs",
+		Short: "List the changes made from this machine",
+		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
+of each run. An interrupted run can be resumed or undone.`,
+		Example: `  async-caller poison runs`,
+		Args:    cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s := p.newSession()
+			account := poison.Account{Runs: p.folder()}
+			summaries, err := account.Summaries()
+			if err != nil {
+				return err
+			}
+			if len(summaries) == 0 {
+				s.status.printf("no runs in %s", account.Runs)
+			}
+			printAll(s, summaries, printRuns)
+			return s.out.err
+		},
+	}
+}
+
+func printRuns(out io.Writer, summaries []poison.RunSummary) {
+	row := func(run, command, at, done, state string) {
+		fmt.Fprintf(out, "%-28s  %-7s  %8s  %11s  %s\n", run, command, at, done, state)
+	}
+	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
+	for _, r := range summaries {
+		if r.Problem != "" {
+			row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, 38))
+			continue
+		}
+		done := thousands(r.Done)
+		if r.Done != r.Total {
+			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
+		}
+		state := r.State
+		if r.UndoneBy != "" {
+			state += " by " + r.UndoneBy
+		} else if r.Of != "" {
+			state += ", undo of " + r.Of
+		}
+		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
+	}
+}
+
+func newPoisonExport(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "export [ID]...",
+		Short: "Write messages to a file",
+		Long: `Write whole messages, including secrets, as JSON lines with their properties and, as "text", their
+content on the queue byte for byte. "import" writes them to a queue again. --csv writes a table for
+a spreadsheet, which cannot be imported. The messages stay on their queues.`,
+		Example: `  async-caller poison export --output poison.jsonl
+  async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
+	}
+	var o exportOptions
+	flags := flagsOf(command)
+	flags.BoolVar(&o.csv, "csv", false, "write comma-separated values")
+	flags.StringVar(&o.path, "output", "-", "`file` to write to, which must not exist; - is standard output")
+	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
+		if o.path == "-" {
+			return s.export(ctx, source, o, s.out)
+		}
+		return s.exportFile(ctx, source, o)
+	})
+	return command
+}
+
+// exportOptions are the flags of export.
+type exportOptions struct {
+	csv  bool
+	path string
+}
+
+// exportFile writes an export to a new file. It removes the file if the export is incomplete.
+func (s *session) exportFile(ctx context.Context, source poison.Source, o exportOptions) error {
+	file, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
+	if err != nil {
+		return usageError(fmt.Errorf("--output: %w", err))
+	}
+	err = cmp.Or(s.export(ctx, source, o, file), file.Close())
+	if err != nil {
+		_ = os.Remove(o.path)
+	}
+	return err
+}
+
+func (s *session) export(ctx context.Context, source poison.Source, o exportOptions, to io.Writer) error {
+	out := bufio.NewWriter(to)
+	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
+	if o.csv {
+		table := csv.NewWriter(out) // shares the buffer of out
+		_ = table.Write(poison.CSVHeader)
+		write = func(f poison.Found) error { return table.Write(poison.CSVRow(f)) }
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	var failed error
+	listed, err := s.account.List(ctx, source, func(f poison.Found) {
+		if failed = cmp.Or(failed, write(f)); failed != nil {
+			stop()
+		}
+	})
+	if failed == nil && err == nil && listed.Matched > 0 {
+		failed = out.Flush()
+	}
+	if err := cmp.Or(failed, err); err != nil {
+		return err
+	}
+	return s.summarize(listed)
 }

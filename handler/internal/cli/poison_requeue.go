@@ -23,7 +23,6 @@ import (
 // requeueOptions are the flags of requeue.
 type requeueOptions struct {
 	poison.Requeue
-	confirm              confirmation
 	edit, dryRun, reveal bool
 }
 
@@ -43,7 +42,7 @@ For many messages, --canary sends a few first and waits until they are delivered
 	}
 	var o requeueOptions
 	flags := flagsOf(command)
-	o.addTo(flags)
+	o.addTo(flags, p)
 	selected := requireSelection(flags)
 	selected.check = func(ids []string) { o.check(flags, ids) }
 	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
@@ -53,11 +52,11 @@ For many messages, --canary sends a few first and waits until they are delivered
 	return command
 }
 
-func (o *requeueOptions) addTo(flags *flagSet) {
+func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	edits, pace := (*[]edit.Edit)(&o.Edit.Edits), &o.Pace
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
-	o.confirm.addTo(flags)
+	p.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
 	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
 	parsedList(flags, edits, "set-header", "set a `header` of the call, as 'Name: value'; may be repeated", edit.ParseHeader)
@@ -114,10 +113,7 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 		source = poison.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
 	plan, err := s.account.PlanRequeue(ctx, source, o.Requeue)
-	if err != nil {
-		return err
-	}
-	return s.execute(ctx, plan, o.confirm)
+	return s.execute(ctx, plan, err)
 }
 
 // dryRunResult is what requeue would do with one message.
@@ -168,10 +164,10 @@ func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Option
 		options.FixEncoding = true // the person edits the text itself
 	}
 	path, err := tempFile(edit.Editable(f.Content))
+	defer func() { _ = os.Remove(path) }()
 	if err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
-	defer func() { _ = os.Remove(path) }()
 	for {
 		if err := s.runEditor(ctx, path); err != nil {
 			return err
@@ -208,18 +204,14 @@ func (s *session) readEdited(ctx context.Context, path string, f poison.Found, o
 	return err
 }
 
-// tempFile writes a file that only its owner can read.
-func tempFile(content []byte) (path string, err error) {
+// tempFile writes a file that only its owner can read. The caller removes it, also after an error.
+func tempFile(content []byte) (string, error) {
 	file, err := os.CreateTemp("", "async-caller-*.json")
 	if err != nil {
 		return "", err
 	}
 	_, err = file.Write(content)
-	if err = errors.Join(err, file.Close()); err != nil {
-		_ = os.Remove(file.Name())
-		return "", err
-	}
-	return file.Name(), nil
+	return file.Name(), errors.Join(err, file.Close())
 }
 
 // runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor
