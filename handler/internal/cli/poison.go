@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
@@ -116,7 +115,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		defer s.status.clear()
 		s.account = &poison.Account{
 			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
-			Rules: edit.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+			Rules: inspect.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)

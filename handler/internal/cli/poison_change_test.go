@@ -16,7 +16,6 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
@@ -46,7 +45,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 	d.session = p.newSession()
 	d.account = &poison.Account{
 		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
-		Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
+		Rules: inspect.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
 	}
 	return d
 }

@@ -200,7 +200,7 @@ func (s *session) readEdited(ctx context.Context, path string, f poison.Found, o
 		return err
 	}
 	options.Edited = restored
-	_, err = s.account.Rules.Prepare(ctx, f.Text, f.ID, *options, time.Now())
+	_, err = edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, *options, time.Now())
 	return err
 }
 

@@ -98,13 +98,13 @@ func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePre
 		preview.To = f.Main
 	}
 	rules, now := s.account.Rules, time.Now()
-	text, err := rules.Prepare(ctx, f.Text, f.ID, edit.Options{}, now)
+	text, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
 	if err != nil {
 		preview.Refused = err.Error()
 		return preview
 	}
 	explanation := explain.About(rules.Decision, explain.Question{
-		Queue: preview.To, MessageID: f.ID, Content: inspect.Rules{Encoding: rules.Encoding}.Content(text), Now: now,
+		Queue: preview.To, MessageID: f.ID, Content: rules.Content(text), Now: now,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
 	})
 	preview.Explanation = &explanation

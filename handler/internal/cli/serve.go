@@ -20,7 +20,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/internal/retry"
@@ -138,7 +138,7 @@ const keeperName = "AC-poison-keeper"
 func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingress.Task {
 	account := poison.Account{
 		Store: store,
-		Rules: edit.Rules{
+		Rules: inspect.Rules{
 			Encoding: c.app.Host.Queues.MessageEncoding,
 			Decision: c.settings.Rules,
 			Targets:  c.settings.Targets,

@@ -14,7 +14,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
@@ -41,7 +41,7 @@ func newAccount(t *testing.T, store queue.Store) *poison.Account {
 func accountIn(store queue.Store, runs string) *poison.Account {
 	return &poison.Account{
 		Store: store, Name: "test", AppQueues: []string{mainQueue},
-		Rules: edit.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
+		Rules: inspect.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
 		Runs:  journal.Folder(runs),
 	}
 }

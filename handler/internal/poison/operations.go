@@ -53,7 +53,7 @@ func (a *Account) requeue(r Requeue, now time.Time) change {
 		if err != nil {
 			return journal.Step{}, err
 		}
-		text, err := a.Rules.Prepare(ctx, f.Text, f.ID, r.Edit, now)
+		text, err := edit.Prepare(ctx, a.Rules, f.Text, f.ID, r.Edit, now)
 		return journal.Step{Before: f.Text, To: to, After: text}, err
 	}
 }
@@ -86,7 +86,7 @@ func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f F
 			see(f, "", nil, err)
 			return
 		}
-		see(f, step.To, a.inspectRules().Content(step.After), nil)
+		see(f, step.To, a.Rules.Content(step.After), nil)
 	})
 }
 

@@ -16,7 +16,6 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
@@ -29,7 +28,7 @@ type Account struct {
 	Store queue.Store
 	Name  string
 	// Rules are the handler's.
-	Rules edit.Rules
+	Rules inspect.Rules
 	// Runs is the folder of journals.
 	Runs journal.Folder
 	// AppQueues are the queues that function apps are known to read.
@@ -96,17 +95,12 @@ type Found struct {
 	Content []byte `json:"-"`
 }
 
-func (a *Account) inspectRules() inspect.Rules {
-	return inspect.Rules{Encoding: a.Rules.Encoding, Decision: a.Rules.Decision}
-}
-
 // read inspects a message, and reports whether the source selects it.
 func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool) {
 	if s.expiring && !expires(m) {
 		return Found{}, false
 	}
-	rules := a.inspectRules()
-	found := Found{Message: inspect.Read(rules, queueName, m), Text: m.Text, Content: rules.Content(m.Text)}
+	found := Found{Message: inspect.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
 	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return inspect.MatchID(found.Message, id) })
 	return found, named && s.Filter.Match(found.Message, found.Content)
 }
@@ -242,7 +236,7 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 		s := QueueSummary{Queue: name, Main: mainQueue(name), Reasons: []ReasonCount{}}
 		reasons := inspect.NewGroups(inspect.ByReason)
 		s.Hidden, err = a.scan(ctx, name, a.observer(), func(m queue.Message) {
-			message := inspect.Read(a.inspectRules(), name, m)
+			message := inspect.Read(a.Rules, name, m)
 			s.add(message)
 			reasons.Add(message)
 		})

@@ -130,7 +130,7 @@ func (w *watch) checkPoison(ctx context.Context, main string) error {
 		return nil
 	}
 	_, err = w.account.scan(ctx, name, silent{}, func(m queue.Message) {
-		message := inspect.Read(w.account.inspectRules(), name, m)
+		message := inspect.Read(w.account.Rules, name, m)
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		sent, ok := w.out[message.RequestID]
@@ -206,7 +206,7 @@ func (w *watch) visible(ctx context.Context, main string) (seen bool, err error)
 		return false, err
 	}
 	for _, m := range batch {
-		message := inspect.Read(w.account.inspectRules(), main, m)
+		message := inspect.Read(w.account.Rules, main, m)
 		canary := w.out[message.RequestID]
 		if canary.queue != main {
 			continue

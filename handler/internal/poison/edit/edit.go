@@ -6,16 +6,19 @@ package edit
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Options says how to send a message again. The zero value restarts it and changes nothing else.
@@ -29,22 +32,15 @@ type Options struct {
 	FixEncoding bool
 }
 
-// Rules are the rules of the handler that will receive the message. Prepare refuses messages that it would refuse.
-type Rules struct {
-	// Encoding is the encoding on the queue; empty means base64.
-	Encoding queue.Encoding
-	Decision decision.Rules
-	Targets  guard.Rules
-}
-
 // Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would only
-// come back and, where possible, which option helps. The message id becomes the request id of an envelope without one.
+// come back and, where possible, which option helps: it refuses what the handler with these rules would refuse. The
+// message id becomes the request id of an envelope without one.
 //
 // A restarted envelope has no dead letter, no attempts and no trail, is created now, and has no deadline unless an edit
 // sets one; notBefore stays. State that does not fit beside the call is left out, as when the handler reschedules.
 // The call stays byte for byte except for the edits. The context can stop a jq expression, which stops by itself after
 // two seconds.
-func (r Rules) Prepare(ctx context.Context, text, messageID string, o Options, now time.Time) (newText string, err error) {
+func Prepare(ctx context.Context, r inspect.Rules, text, messageID string, o Options, now time.Time) (newText string, err error) {
 	original, err := r.Encoding.Decode(text)
 	switch {
 	case err != nil && !o.FixEncoding:
@@ -80,7 +76,7 @@ func (r Rules) Prepare(ctx context.Context, text, messageID string, o Options, n
 	if err != nil {
 		return "", err
 	}
-	if err := r.check(written.Bytes, messageID, o.KeepState, now); err != nil {
+	if err := check(r, written.Bytes, messageID, o.KeepState, now); err != nil {
 		return "", err
 	}
 	newText = r.Encoding.Encode(written.Bytes)
@@ -91,7 +87,7 @@ func (r Rules) Prepare(ctx context.Context, text, messageID string, o Options, n
 }
 
 // check applies the rules that the handler applies when the content arrives.
-func (r Rules) check(content []byte, messageID string, keepState bool, now time.Time) error {
+func check(r inspect.Rules, content []byte, messageID string, keepState bool, now time.Time) error {
 	in := r.Decision.Open(content, messageID, r.Encoding.MaxContentBytes(), now)
 	switch {
 	case in.Envelope == nil:
@@ -105,19 +101,76 @@ func (r Rules) check(content []byte, messageID string, keepState bool, now time.
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
-	return r.checkTarget(in.Envelope.Call)
+	return checkTarget(r.Targets, in.Envelope.Call)
 }
 
 // checkTarget refuses targets that the operator's rules refuse by name. The handler judges addresses when it calls.
-func (r Rules) checkTarget(call envelope.Call) error {
-	if v := r.Targets.Judge(call.Target.Hostname(), netip.Addr{}); v.Verdict == guard.Refused {
+func checkTarget(targets guard.Rules, call envelope.Call) error {
+	if v := targets.Judge(call.Target.Hostname(), netip.Addr{}); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called: %s", v.Detail)
 	}
 	if call.Host == "" {
 		return nil
 	}
-	if v := r.Targets.Denied((&url.URL{Host: call.Host}).Hostname()); v.Verdict == guard.Refused {
+	if v := targets.Denied((&url.URL{Host: call.Host}).Hostname()); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called by its Host header: %s", v.Detail)
 	}
 	return nil
+}
+
+// maxIndentedDepth limits the white space. Each level adds indentation, so a small message that consists of brackets
+// would otherwise grow a thousandfold.
+const maxIndentedDepth = 64
+
+// Editable returns content for an editor: indented JSON in the form of [envelope.Unpack]. Characters that cannot be seen
+// are JSON escapes. Lines of text end with CR LF, which is not shown. Content that is not a JSON object is returned
+// as it is.
+func Editable(content []byte) []byte {
+	text := bytes.TrimSpace(content)
+	if _, err := strictjson.Object(text); err != nil {
+		return content
+	}
+	if unpacked, err := envelope.Unpack(text); err == nil {
+		text = unpacked
+	}
+	text = strictjson.EscapeUnprintable(text)
+	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
+		var w bytes.Buffer
+		if err := json.Indent(&w, text, "", "  "); err == nil {
+			text = w.Bytes()
+		}
+	}
+	return append(slices.Clip(bytes.TrimSpace(text)), '\n')
+}
+
+// Restore converts the edited result of [Editable] back to content. Values that are still the same keep their bytes from
+// the original; if all are, the result is the original. Changed white space and a changed order of members are not
+// changed values. The error says where the text is not JSON or which member is wrong, so that the person can correct it.
+func Restore(original, edited []byte) ([]byte, error) {
+	edited = bytes.TrimSpace(edited)
+	if bytes.Equal(edited, bytes.TrimSpace(Editable(original))) {
+		return original, nil
+	}
+	if _, err := strictjson.Object(edited); err != nil {
+		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
+	}
+	if _, err := strictjson.Object(original); err != nil {
+		return edited, nil //nolint:nilerr // nothing of it can be kept
+	}
+	packed, err := envelope.Repack(bytes.TrimSpace(original), edited)
+	if err == nil {
+		packed, err = strictjson.Merge{Same: sameText}.Values(original, packed)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
+	case bytes.Equal(packed, bytes.TrimSpace(original)):
+		return original, nil
+	}
+	return packed, nil
+}
+
+// sameText compares values as Editable writes them, without white space.
+func sameText(a, b json.RawMessage) bool {
+	return bytes.Equal(strictjson.EscapeUnprintable(strictjson.Compact(a)), strictjson.EscapeUnprintable(strictjson.Compact(b)))
 }

@@ -22,7 +22,7 @@ func prepare(tb testing.TB, content string, o edit.Options) *envelope.Envelope {
 
 func prepareContent(tb testing.TB, content string, o edit.Options) []byte {
 	tb.Helper()
-	text, err := mustRules(tb).Prepare(tb.Context(), inBase64(content), messageID, o, now)
+	text, err := edit.Prepare(tb.Context(), mustRules(tb), inBase64(content), messageID, o, now)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestRequestIDFromMessage(t *testing.T) {
 
 func TestRequestIDFromInvalidMessageID(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"http://h.example/"}}`
-	_, err := mustRules(t).Prepare(t.Context(), inBase64(content), "two words", edit.Options{}, now)
+	_, err := edit.Prepare(t.Context(), mustRules(t), inBase64(content), "two words", edit.Options{}, now)
 	if err == nil || !strings.Contains(err.Error(), "would be malformed: requestId") {
 		t.Errorf("got %v", err)
 	}
@@ -181,7 +181,7 @@ func TestEncoding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules := mustRules(t)
 			rules.Encoding = test.encoding
-			text, err := rules.Prepare(t.Context(), test.text, messageID, edit.Options{FixEncoding: test.fix}, now)
+			text, err := edit.Prepare(t.Context(), rules, test.text, messageID, edit.Options{FixEncoding: test.fix}, now)
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %q, %v, want an error with %q", text, err, test.want)
@@ -234,7 +234,7 @@ func TestPrepareRefuses(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			text, err := mustRules(t).Prepare(t.Context(), inBase64(test.content), messageID, test.options, now)
+			text, err := edit.Prepare(t.Context(), mustRules(t), inBase64(test.content), messageID, test.options, now)
 			if err == nil {
 				t.Fatalf("prepared %q", text)
 			}
@@ -250,7 +250,7 @@ func TestInvalidXML(t *testing.T) {
 	rules := mustRules(t)
 	rules.Encoding = queue.None
 	content := order + `,"note":"` + "\uffff" + `"}`
-	if text, err := rules.Prepare(t.Context(), content, messageID, edit.Options{}, now); err == nil || text != "" {
+	if text, err := edit.Prepare(t.Context(), rules, content, messageID, edit.Options{}, now); err == nil || text != "" {
 		t.Errorf("got %q, %v, want an error", text, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -77,9 +78,9 @@ func FuzzPrepare(f *testing.F) {
 }
 
 // prepareOrNot checks the prepared message, if the text is accepted.
-func prepareOrNot(tb testing.TB, rules edit.Rules, text string, o edit.Options) string {
+func prepareOrNot(tb testing.TB, rules inspect.Rules, text string, o edit.Options) string {
 	tb.Helper()
-	prepared, err := rules.Prepare(tb.Context(), text, messageID, o, now)
+	prepared, err := edit.Prepare(tb.Context(), rules, text, messageID, o, now)
 	if err != nil {
 		if prepared != "" {
 			tb.Errorf("both %q and %v", prepared, err)

@@ -11,6 +11,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
 )
@@ -49,7 +50,7 @@ func nexusOf(callOut, more string) string {
 const nexusLetter = `,"Trail":[{"At":"2026-02-01T11:00:00Z","Status":503,"TookMs":20}],` +
 	`"DeadLetter":{"At":"2026-02-07T11:00:00+00:00","Reason":"expired","Queue":"async-caller","Attempts":7}`
 
-func mustRules(tb testing.TB) edit.Rules {
+func mustRules(tb testing.TB) inspect.Rules {
 	tb.Helper()
 	policies, err := retry.ParsePolicies([]byte("{}"))
 	if err != nil {
@@ -59,7 +60,7 @@ func mustRules(tb testing.TB) edit.Rules {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return edit.Rules{
+	return inspect.Rules{
 		Encoding: queue.Base64,
 		Decision: decision.Rules{Expiration: expiration, GiveUp: envelope.GiveUpDeadLetter, Policies: policies},
 		Targets:  guard.Rules{Deny: deny},
