@@ -20,22 +20,14 @@ import (
 // Edit is a change to an envelope of either format. A function for each flag reads it from the flag's argument. Several
 // goroutines may apply the same Edit.
 type Edit struct {
-	flag  string // for errors
-	order order
+	flag  string   // one of flags
+	name  string   // the edited member, for errors; may be empty
 	path  []string // of --set
 	apply func(ctx context.Context, content []byte) ([]byte, error)
 }
 
-// order is the order in which edits are applied.
-type order int
-
-const (
-	orderJQ order = iota
-	orderHost
-	orderSet
-	orderHeader
-	orderDelete
-)
+// flags are in the order in which edits are applied.
+var flags = []string{"--jq", "--replace-host", "--set", "--set-header", "--delete-header"}
 
 // Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind apply in
 // the order of the list.
@@ -52,10 +44,11 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 		return nil, fmt.Errorf("flags cannot edit the message: %w: fix it with --edit", err)
 	}
 	edited := bytes.TrimSpace(content)
-	for _, edit := range slices.SortedStableFunc(slices.Values(e), func(a, b Edit) int { return int(a.order - b.order) }) {
+	byFlag := func(a, b Edit) int { return slices.Index(flags, a.flag) - slices.Index(flags, b.flag) }
+	for _, edit := range slices.SortedStableFunc(slices.Values(e), byFlag) {
 		var err error
 		if edited, err = edit.apply(ctx, edited); err != nil {
-			return nil, fmt.Errorf("%s: %w", edit.flag, err)
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(edit.flag+" "+edit.name), err)
 		}
 	}
 	if bytes.Equal(edited, bytes.TrimSpace(content)) {
@@ -87,7 +80,7 @@ func ParseSet(argument string) (Edit, error) {
 	if !utf8.ValidString(text) {
 		return Edit{}, errors.New("the value is not UTF-8")
 	}
-	return Edit{flag: "--set " + strictjson.Printable(name), order: orderSet, path: path, apply: func(_ context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--set", name: strictjson.Printable(name), path: path, apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.Set(content, path, text)
 	}}, nil
 }
@@ -127,7 +120,7 @@ func ParseHeader(argument string) (Edit, error) {
 	case !utf8.ValidString(value) || !httpguts.ValidHeaderFieldValue(value):
 		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
 	}
-	return Edit{flag: "--set-header " + strictjson.Printable(name), order: orderHeader, apply: func(_ context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--set-header", name: strictjson.Printable(name), apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.SetHeader(content, name, value)
 	}}, nil
 }
@@ -138,19 +131,16 @@ func ParseDeleteHeader(argument string) (Edit, error) {
 	if !httpguts.ValidHeaderFieldName(argument) {
 		return Edit{}, errors.New("want the name of a header")
 	}
-	return Edit{flag: "--delete-header " + strictjson.Printable(argument), order: orderDelete, apply: func(_ context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--delete-header", name: strictjson.Printable(argument), apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.RemoveHeader(content, argument)
 	}}, nil
 }
 
 // hostChange replaces a host by another one.
 type hostChange struct {
-	old, replacement authority
-	scheme           string // empty keeps the scheme
+	old, replacement url.URL // each with a host and perhaps a port
+	scheme           string  // empty keeps the scheme
 }
-
-// authority is a host and a port, as in a URL. The port may be empty.
-type authority struct{ host, port string }
 
 // ParseReplaceHost reads the argument of --replace-host, OLD=NEW. The edit replaces a host in the URLs of the call and of the
 // callback, and in a Host header. OLD is a host with or without a port; with a port, it
@@ -168,8 +158,8 @@ func ParseReplaceHost(argument string) (Edit, error) {
 	if !found || !isAuthority(from) || !isAuthority(to) {
 		return Edit{}, errors.New("want OLD=NEW, such as old.example=https://new.example:8443")
 	}
-	change.old, change.replacement = splitAuthority(from), splitAuthority(to)
-	return Edit{flag: "--replace-host", order: orderHost, apply: func(_ context.Context, content []byte) ([]byte, error) {
+	change.old.Host, change.replacement.Host = from, strings.TrimSuffix(to, ":")
+	return Edit{flag: "--replace-host", apply: func(_ context.Context, content []byte) ([]byte, error) {
 		return envelope.ReplaceHost(content, change.replace)
 	}}, nil
 }
@@ -184,22 +174,15 @@ func isAuthority(text string) bool {
 	return err == nil
 }
 
-// splitAuthority splits a host from its port. The brackets around an IPv6 address stay.
-func splitAuthority(text string) authority {
-	if colon := strings.LastIndexByte(text, ':'); colon > strings.LastIndexByte(text, ']') {
-		return authority{host: text[:colon], port: text[colon+1:]}
-	}
-	return authority{host: text}
-}
-
 // replace is an [envelope.HostReplacer].
 func (c hostChange) replace(scheme, host string) (newScheme, newHost string) {
-	found := splitAuthority(host)
-	if !strings.EqualFold(found.host, c.old.host) || (c.old.port != "" && found.port != c.old.port) {
+	found := url.URL{Host: host}
+	port := found.Port()
+	if !strings.EqualFold(found.Hostname(), c.old.Hostname()) || (c.old.Port() != "" && port != c.old.Port()) {
 		return scheme, host
 	}
-	newHost = c.replacement.host
-	if port := cmp.Or(c.replacement.port, found.port); port != "" {
+	newHost = c.replacement.Host
+	if c.replacement.Port() == "" && port != "" {
 		newHost += ":" + port
 	}
 	return cmp.Or(c.scheme, scheme), newHost

@@ -13,16 +13,18 @@ func TestNativeEdits(t *testing.T) {
 	const json = `"json":{"n":1.0, "k":"\u00e9"}`
 	const others = `"headers":{"X-A":"1","x-b":["2","3"]},`
 	tests := map[string]struct{ flag, argument, old, new string }{
-		"url":                  {"--set", "call.url=https://new.example/?a=b", `https://old.example/orders?code=s%2Fecret`, `https://new.example/?a=b`},
-		"url_quoted":           {"--set", `call.url="https://new.example/"`, `https://old.example/orders?code=s%2Fecret`, `https://new.example/`},
-		"method":               {"--set", "call.method=DELETE", `"PUT"`, `"DELETE"`},
-		"method_none":          {"--set", "call.method=null", ` , "method":"PUT"`, ``},
-		"header":               {"--set", `call.headers.x-a="9"`, `"X-A":"1"`, `"X-A":"\"9\""`},
-		"new_header_with_dot":  {"--set", "call.headers.X.Y=null", `"3"]}`, `"3"],"X.Y":"null"}`},
-		"header_of_callback":   {"--set", "callback.headers.X-A=1", `]}}`, `]},"callback":{"headers":{"X-A":"1"}}}`},
-		"body_of_json":         {"--set", `call.body={"a":1}`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"body":"{\"a\":1}"`},
-		"body_is_text":         {"--set", `call.body=42`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"body":"42"`},
-		"body_base64":          {"--set", `call.bodyBase64=aGk=`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"bodyBase64":"aGk="`},
+		"url":                 {"--set", "call.url=https://new.example/?a=b", `https://old.example/orders?code=s%2Fecret`, `https://new.example/?a=b`},
+		"url_quoted":          {"--set", `call.url="https://new.example/"`, `https://old.example/orders?code=s%2Fecret`, `https://new.example/`},
+		"method":              {"--set", "call.method=DELETE", `"PUT"`, `"DELETE"`},
+		"method_none":         {"--set", "call.method=null", ` , "method":"PUT"`, ``},
+		"header":              {"--set", `call.headers.x-a="9"`, `"X-A":"1"`, `"X-A":"\"9\""`},
+		"new_header_with_dot": {"--set", "call.headers.X.Y=null", `"3"]}`, `"3"],"X.Y":"null"}`},
+		"header_of_callback":  {"--set", "callback.headers.X-A=1", `]}}`, `]},"callback":{"headers":{"X-A":"1"}}}`},
+		"body_of_json": {"--set", `call.body={"a":1}`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},` +
+			`"body":"{\"a\":1}"`},
+		"body_is_text": {"--set", `call.body=42`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"body":"42"`},
+		"body_base64": {"--set", `call.bodyBase64=aGk=`, others + json, `"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},` +
+			`"bodyBase64":"aGk="`},
 		"json":                 {"--set", `call.json=[1.0, "<"]`, json, `"json":[1.0, "<"]`},
 		"json_of_text":         {"--set", `call.json=a & b`, json, `"json":"a & b"`},
 		"timeout_seconds":      {"--set", "call.timeout=30", json, json + `,"timeout":30`},
@@ -84,16 +86,18 @@ func squeeze(content string) string {
 func TestNexusEdits(t *testing.T) {
 	const value = "\r\n\r\nhello"
 	tests := map[string]struct{ flag, argument, member, old, new string }{
-		"url":                {"--set", "call.url=https://new.example:8443/a%2Fb?c", "CallOut", "/orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example", "/a%2Fb?c HTTP/1.0\r\nX-A:  1\r\nHost: new.example:8443"},
-		"url_without_path":   {"--set", "call.url=https://old.example", "CallOut", "/orders?code=s%2Fecret", "/"},
-		"url_scheme":         {"--set", "call.url=HTTP://old.example/orders?code=s%2Fecret", "CallOutUriScheme", "https", "http"},
-		"method":             {"--set", "call.method=DELETE", "CallOut", "PUT", "DELETE"},
-		"header":             {"--set", "call.headers.x-b=9", "CallOut", "X-B: 2\r\nx-b: 3", "x-b: 9"},
-		"body":               {"--set", `call.body={"a":1}`, "CallOut", "5" + value, "7\r\n\r\n{\"a\":1}"},
-		"body_is_text":       {"--set", `call.body="42"`, "CallOut", "5" + value, "4\r\n\r\n\"42\""},
-		"json":               {"--set", `call.json={"a": 1.0}`, "CallOut", "5" + value, "10\r\n\r\n{\"a\": 1.0}"},
-		"body_base64":        {"--set", `call.bodyBase64=/w==`, "CallOut", "5" + value, "1\r\n\r\n\xff"},
-		"callback":           {"--set", "callback.url=https://new.example/x", "CallBack", "/done HTTP/1.1\r\nHost: old.example:8443", "/x HTTP/1.1\r\nHost: new.example"},
+		"url": {"--set", "call.url=https://new.example:8443/a%2Fb?c", "CallOut", "/orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: " +
+			"old.example", "/a%2Fb?c HTTP/1.0\r\nX-A:  1\r\nHost: new.example:8443"},
+		"url_without_path": {"--set", "call.url=https://old.example", "CallOut", "/orders?code=s%2Fecret", "/"},
+		"url_scheme":       {"--set", "call.url=HTTP://old.example/orders?code=s%2Fecret", "CallOutUriScheme", "https", "http"},
+		"method":           {"--set", "call.method=DELETE", "CallOut", "PUT", "DELETE"},
+		"header":           {"--set", "call.headers.x-b=9", "CallOut", "X-B: 2\r\nx-b: 3", "x-b: 9"},
+		"body":             {"--set", `call.body={"a":1}`, "CallOut", "5" + value, "7\r\n\r\n{\"a\":1}"},
+		"body_is_text":     {"--set", `call.body="42"`, "CallOut", "5" + value, "4\r\n\r\n\"42\""},
+		"json":             {"--set", `call.json={"a": 1.0}`, "CallOut", "5" + value, "10\r\n\r\n{\"a\": 1.0}"},
+		"body_base64":      {"--set", `call.bodyBase64=/w==`, "CallOut", "5" + value, "1\r\n\r\n\xff"},
+		"callback": {"--set", "callback.url=https://new.example/x", "CallBack", "/done HTTP/1.1\r\nHost: " +
+			"old.example:8443", "/x HTTP/1.1\r\nHost: new.example"},
 		"callback_method":    {"--set", "callback.method=PUT", "CallBack", "POST", "PUT"},
 		"callback_header":    {"--set", "callback.headers.X-A=1", "CallBack", "8443\r\n", "8443\r\nX-A: 1\r\n"},
 		"context":            {"--set", `context={"a": 1.0}`, "Context", `{"k": [1]}`, `{"a": 1.0}`},
@@ -145,16 +149,18 @@ func TestNexusStateEdits(t *testing.T) {
 	const bare = `{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCg0K"}}`
 	rest := func(more string) string { return strings.TrimSuffix(bare, "}}") + more }
 	tests := map[string]struct{ argument, want string }{
-		"deadline":         {"deadline=2027-01-31T13:00:00+01:00", rest(`},"DeadlineAt":"2027-01-31T12:00:00+00:00"}`)},
-		"deadline_never":   {"deadline=null", rest(`},"DeadlineAt":"0001-01-01T00:00:00+00:00"}`)},
-		"priority":         {"priority=3", rest(`,"Priority":3}}`)},
-		"organization":     {"organization=42", rest(`},"organization":"42"}`)},
-		"attempts":         {"Attempts=0", rest(`},"Attempts":0}`)},
-		"body":             {"call.body=hi", `{"RawRequest":{"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\nContent-Type: application/octet-stream\r\n\r\nhi") + `"}}`},
-		"json":             {"call.json=1", `{"RawRequest":{"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n1") + `"}}`},
-		"callback_is_made": {"callback.url=https://s.example/done?x", rest(`,"CallBackUriScheme":"https","CallBack":"` + inBase64("POST /done?x HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`)},
-		"http_is_no_word":  {"call.url=http://h/", bare},
-		"https_is":         {"call.url=https://h/", rest(`,"CallOutUriScheme":"https"}}`)},
+		"deadline":       {"deadline=2027-01-31T13:00:00+01:00", rest(`},"DeadlineAt":"2027-01-31T12:00:00+00:00"}`)},
+		"deadline_never": {"deadline=null", rest(`},"DeadlineAt":"0001-01-01T00:00:00+00:00"}`)},
+		"priority":       {"priority=3", rest(`,"Priority":3}}`)},
+		"organization":   {"organization=42", rest(`},"organization":"42"}`)},
+		"attempts":       {"Attempts=0", rest(`},"Attempts":0}`)},
+		"body": {"call.body=hi", `{"RawRequest":{"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\nContent-Type: "+
+			"application/octet-stream\r\n\r\nhi") + `"}}`},
+		"json": {"call.json=1", `{"RawRequest":{"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n1") + `"}}`},
+		"callback_is_made": {"callback.url=https://s.example/done?x", rest(`,"CallBackUriScheme":"https","CallBack":"` + inBase64("POST /done?x "+
+			"HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`)},
+		"http_is_no_word": {"call.url=http://h/", bare},
+		"https_is":        {"call.url=https://h/", rest(`,"CallOutUriScheme":"https"}}`)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -252,20 +258,26 @@ func TestEditsRefuse(t *testing.T) {
 		"nexus_no_callback":   {`{"RawRequest":{}}`, "--set", "callback.method=PUT", "--set callback.method: RawRequest.CallBack: missing"},
 		"nexus_call_no_http":  {nexusOf(password, ""), "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: request line"},
 		"nexus_call_no_text":  {`{"RawRequest":{"CallOut":1}}`, "--set-header", "X-A: 1", "--set-header X-A: RawRequest.CallOut: want a string"},
-		"headers_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--set-header", "X-A: 1", "--set-header X-A: call.headers: want an object"},
-		"within_a_string":     {`{"asyncCaller":1,"call":"` + password + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: is inside a value that is neither"},
-		"no_such_element":     {`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1", "--set a[2]: a.2: want the number of an element"},
-		"within_an_element":   {`{"asyncCaller":1,"a":["` + password + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
-		"name_twice":          {`{"asyncCaller":1,"call":{"url":"` + password + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: appears twice"},
-		"body_of_no_object":   {`{"asyncCaller":1,"call":{"json":1,"headers":["` + password + `"]}}`, "--set", "call.body=1", "--set call.body: call.headers: want an object"},
-		"host_of_no_object":   {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers.Host: want the number of an element"},
-		"nexus_bad_scheme":    {`{"RawRequest":"` + password + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is inside a value that is neither"},
-		"nexus_method_null":   {nexus, "--set", "call.method=null", "--set call.method: want a string"},
-		"nexus_body_null":     {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},
-		"no_number":           {`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1", "--set a.b: a.b: want the number of an element"},
-		"no_json":             {`{"asyncCaller":1,` + password + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
-		"no_object":           {`["` + password + `"]`, "--set", "a=1", "want an object"},
-		"no_json_jq":          {password, "--jq", ".", "fix it with --edit"},
+		"headers_no_object": {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--set-header", "X-A: 1", "--set-header X-A: call.headers: " +
+			"want an object"},
+		"within_a_string": {`{"asyncCaller":1,"call":"` + password + `"}`, "--set", "call.url=http://h/", "--set call.url: call.url: is inside a " +
+			"value that is neither"},
+		"no_such_element":   {`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1", "--set a[2]: a.2: want the number of an element"},
+		"within_an_element": {`{"asyncCaller":1,"a":["` + password + `"]}`, "--set", "a[0].b=1", "--set a[0].b: a.0.b: is inside a value that is neither"},
+		"name_twice": {`{"asyncCaller":1,"call":{"url":"` + password + `","url":1}}`, "--set", "call.method=PUT", "--set call.method: call.url: " +
+			"appears twice"},
+		"body_of_no_object": {`{"asyncCaller":1,"call":{"json":1,"headers":["` + password + `"]}}`, "--set", "call.body=1", "--set call.body: " +
+			"call.headers: want an object"},
+		"host_of_no_object": {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--replace-host", "a=b", "--replace-host: call.headers.Host: " +
+			"want the number of an element"},
+		"nexus_bad_scheme": {`{"RawRequest":"` + password + `"}`, "--set", "call.url=https://h/", "--set call.url: RawRequest.CallOutUriScheme: is " +
+			"inside a value that is neither"},
+		"nexus_method_null": {nexus, "--set", "call.method=null", "--set call.method: want a string"},
+		"nexus_body_null":   {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},
+		"no_number":         {`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1", "--set a.b: a.b: want the number of an element"},
+		"no_json":           {`{"asyncCaller":1,` + password + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
+		"no_object":         {`["` + password + `"]`, "--set", "a=1", "want an object"},
+		"no_json_jq":        {password, "--jq", ".", "fix it with --edit"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -52,9 +52,12 @@ func TestReplaceHost(t *testing.T) {
 func TestReplaceHostEverywhere(t *testing.T) {
 	edits := flags(t, "--replace-host", "old.example=new.example")
 	tests := map[string]struct{ before, after string }{
-		"host_header":   {`"call":{"url":"http://10.0.0.1/","headers":{"host":"OLD.example:80"}}`, `"call":{"url":"http://10.0.0.1/","headers":{"host":"new.example:80"}}`},
-		"other_header":  {`"call":{"url":"http://old.example/","headers":{"Host":"h","Referer":"old.example"}}`, `"call":{"url":"http://new.example/","headers":{"Host":"h","Referer":"old.example"}}`},
-		"callback":      {`"call":{"url":"http://h/"},"callback":{"url":"http://old.example/"}`, `"call":{"url":"http://h/"},"callback":{"url":"http://new.example/"}`},
+		"host_header": {`"call":{"url":"http://10.0.0.1/","headers":{"host":"OLD.example:80"}}`, `"call":{"url":"http://10.0.0.1/",` +
+			`"headers":{"host":"new.example:80"}}`},
+		"other_header": {`"call":{"url":"http://old.example/","headers":{"Host":"h","Referer":"old.example"}}`, `"call":{"url":"http://new.example/",` +
+			`"headers":{"Host":"h","Referer":"old.example"}}`},
+		"callback": {`"call":{"url":"http://h/"},"callback":{"url":"http://old.example/"}`, `"call":{"url":"http://h/"},` +
+			`"callback":{"url":"http://new.example/"}`},
 		"callback_host": {`"callback":{"url":"http://h/","headers":{"Host":"old.example"}}`, `"callback":{"url":"http://h/","headers":{"Host":"new.example"}}`},
 		"host_in_array": {`"call":{"headers":{"Host":["old.example"]}}`, `"call":{"headers":{"Host":["new.example"]}}`},
 		"other_array":   {`"call":{"headers":{"Host":["h", "h"]}}`, `"call":{"headers":{"Host":["h", "h"]}}`},

@@ -27,9 +27,10 @@ const (
 
 var errEndless = fmt.Errorf("the expression has not come to an end within %v", jqTime)
 
-// ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole envelope in the JSON of its own format, and
-// its result must be exactly one object. It cannot read files, the environment or other input. Unchanged parts keep
-// their bytes and their position. An expression has two seconds for each message; only that limits the memory it uses.
+// ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole
+// envelope in the JSON of its own format, and its result must be exactly one object. It cannot read files, the
+// environment or other input. Unchanged parts keep their bytes and their position. An expression has two seconds for each
+// message; only that limits the memory it uses.
 func ParseJQ(expression string) (Edit, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
@@ -43,7 +44,7 @@ func ParseJQ(expression string) (Edit, error) {
 	if err != nil {
 		return Edit{}, errors.New(withoutValues(err))
 	}
-	return Edit{flag: "--jq", order: orderJQ, apply: func(ctx context.Context, content []byte) ([]byte, error) {
+	return Edit{flag: "--jq", apply: func(ctx context.Context, content []byte) ([]byte, error) {
 		return applyJQ(ctx, code, content)
 	}}, nil
 }
@@ -73,25 +74,22 @@ func applyJQ(ctx context.Context, code *gojq.Code, content []byte) ([]byte, erro
 }
 
 // onlyResult returns the result of an expression that must have exactly one.
-func onlyResult(ctx context.Context, results gojq.Iter) (any, error) {
-	var all []any
-	for len(all) < 2 {
+func onlyResult(ctx context.Context, results gojq.Iter) (only any, err error) {
+	for n := 0; ; n++ {
 		result, ok := results.Next()
-		if err, failed := result.(error); failed {
+		err, failed := result.(error)
+		switch {
+		case failed:
 			return nil, failure(ctx, err)
+		case !ok && n == 0:
+			return nil, errors.New("the expression has no result for this message: want one object")
+		case !ok:
+			return only, nil
+		case n == 1:
+			return nil, errors.New("the expression has more than one result for this message: want one object")
 		}
-		if !ok {
-			break
-		}
-		all = append(all, result)
+		only = result
 	}
-	switch len(all) {
-	case 0:
-		return nil, errors.New("the expression has no result for this message: want one object")
-	case 1:
-		return all[0], nil
-	}
-	return nil, errors.New("the expression has more than one result for this message: want one object")
 }
 
 // failure returns why an expression failed, without the value on which it failed: that is part of the message.

@@ -11,7 +11,8 @@ import (
 
 // TestJQ checks that unchanged parts keep their bytes, their order and their digits.
 func TestJQ(t *testing.T) {
-	const content = `{"z":1,"asyncCaller":1, "call":{"url":"http://h/","json":{"big":12345678901234567890,"b":1.0,"a":"\u00e9","e":1e400,"half":"\ud800"}},"list":[{"b":1.0, "a":2}, {"c":3}],"a":null}`
+	const content = `{"z":1,"asyncCaller":1, "call":{"url":"http://h/","json":{"big":12345678901234567890,"b":1.0,"a":"\u00e9","e":1e400,` +
+		`"half":"\ud800"}},"list":[{"b":1.0, "a":2}, {"c":3}],"a":null}`
 	tests := map[string]struct{ expression, old, new string }{
 		"nothing":          {`.`, ``, ``},
 		"nothing_much":     {`.call.url |= .`, ``, ``},

@@ -30,7 +30,8 @@ const (
 		`"nextAttemptAt":"2026-02-01T12:00:00Z","trail":[{"at":"2026-02-01T11:00:00Z","status":503,"tookMs":20}]`
 	letter = `,"deadLetter":{"at":"2026-02-07T11:00:00Z","reason":"expired","queue":"async-caller","attempts":7}`
 	// callOut is the call of a Nexus envelope with unusual spellings of header names and values.
-	callOut = "PUT /orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example\r\nX-B: 2\r\nx-b: 3\r\nContent-Type: text/plain\r\nContent-Length: 5\r\n\r\nhello"
+	callOut = "PUT /orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example\r\nX-B: 2\r\nx-b: 3\r\nContent-Type: text/plain\r\nContent-Length: " +
+		"5\r\n\r\nhello"
 	// callBack is its callback.
 	callBack = "POST /done HTTP/1.1\r\nHost: old.example:8443\r\n\r\n"
 )

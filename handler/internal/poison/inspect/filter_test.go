@@ -67,7 +67,8 @@ func TestFilter(t *testing.T) {
 func TestFilterText(t *testing.T) {
 	native := `{"asyncCaller":1,"call":{"url":"https://target.example/?a=Needle1","headers":{"X-A":"Needle2"},"body":"say \"Needle\u0033\""},` +
 		`"context":"Needle4","deadLetter":{"reason":"x","detail":"Needle5 \u00e4"}}`
-	nexus := `{"LatestResponse":"` + inBase64("HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n\r\nNeedle1") + `","RawRequest":{"Id":"i","Title":"Needle2","Context":"` +
+	nexus := `{"LatestResponse":"` + inBase64("HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n\r\nNeedle1") + `","RawRequest":{"Id":"i",` +
+		`"Title":"Needle2","Context":"` +
 		inBase64(`"Needle3"`) + `","CallOut":"` + inBase64("PUT /?a=Needle4 HTTP/1.1\r\nHost: t.example\r\nX-A: Needle5\r\nContent-Type: text/plain\r\n\r\nNeedle6") +
 		`","CallBack":"` + inBase64("POST /Needle7 HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`
 	for name, test := range map[string]struct {

@@ -94,7 +94,7 @@ func foldPiece(piece string) string {
 		folded, n := rest[:1], 1
 		if escape.MatchString(rest) {
 			folded, n = rest[:3], 3
-		} else if token := spanOf(rest, inToken); token > 0 {
+		} else if token := span(rest, tokenChars); token > 0 {
 			folded, n = foldToken(rest, token)
 		}
 		b.WriteString(folded)
@@ -119,7 +119,7 @@ func foldToken(text string, n int) (folded string, length int) {
 		return folded, length
 	}
 	for i := 1; i < n; i++ {
-		if isAlnum(text[i]) && !isAlnum(text[i-1]) {
+		if in(text[i], alnum) && !in(text[i-1], alnum) {
 			if _, length := foldKnown(text[i:]); length > 0 {
 				n = i // it is folded next, on its own
 			}
@@ -131,7 +131,7 @@ func foldToken(text string, n int) (folded string, length int) {
 	var b strings.Builder
 	for length < n {
 		folded, run := text[length:length+1], 1
-		if isAlnum(text[length]) {
+		if in(text[length], alnum) {
 			folded, run = foldRun(text[length:])
 		}
 		b.WriteString(folded)
@@ -153,7 +153,7 @@ func foldKnown(text string) (folded string, length int) {
 
 // foldRun folds the letters and digits that a text begins with, and returns how many bytes it folded.
 func foldRun(text string) (folded string, length int) {
-	run := text[:spanOf(text, isAlnum)]
+	run := text[:span(text, alnum)]
 	if isToken(run) {
 		return foldedID, len(run)
 	}
@@ -187,7 +187,7 @@ func isToken(run string) bool {
 	if number.MatchString(run) {
 		return false
 	}
-	isHex := spanOf(run, isHexDigit) == len(run) && strings.ContainsAny(run, "0123456789")
+	isHex := span(run, hexDigits) == len(run) && strings.ContainsAny(run, digits)
 	return ulid.MatchString(run) || len(run) >= minToken && (isHex || isMixed(run))
 }
 
@@ -195,38 +195,31 @@ func isToken(run string) bool {
 // nor do compound words.
 func isMixed(text string) bool {
 	const enough = 4
-	isUpper := func(c byte) bool { return 'A' <= c && c <= 'Z' }
-	isLower := func(c byte) bool { return 'a' <= c && c <= 'z' }
 	changes := 0
 	for i := 1; i < len(text); i++ {
 		before, now := text[i-1], text[i]
-		same := isDigit(before) == isDigit(now) && isUpper(before) == isUpper(now)
-		capital := isUpper(before) && isLower(now)
-		if isAlnum(before) && isAlnum(now) && !same && !capital {
+		same := in(before, digits) == in(now, digits) && in(before, uppers) == in(now, uppers)
+		capital := in(before, uppers) && in(now, lowers)
+		if in(before, alnum) && in(now, alnum) && !same && !capital {
 			changes++
 		}
 	}
-	return changes >= enough && strings.ContainsAny(text, "0123456789")
+	return changes >= enough && strings.ContainsAny(text, digits)
 }
 
-// spanOf returns how many bytes at the beginning of a text satisfy the condition.
-func spanOf(text string, is func(c byte) bool) int {
-	n := 0
-	for n < len(text) && is(text[n]) {
-		n++
-	}
-	return n
-}
+// Sets of characters.
+const (
+	digits     = "0123456789"
+	uppers     = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	lowers     = "abcdefghijklmnopqrstuvwxyz"
+	alnum      = digits + uppers + lowers
+	hexDigits  = digits + "ABCDEFabcdef"
+	tokenChars = alnum + "-_" // base64url
+	nameChars  = tokenChars + "."
+	spaces     = " \t\r\n"
+)
 
-// inToken reports whether a character occurs in base64url.
-func inToken(c byte) bool { return isAlnum(c) || c == '-' || c == '_' }
+// span returns how many bytes at the beginning of a text are in a set.
+func span(text, set string) int { return len(text) - len(strings.TrimLeft(text, set)) }
 
-func isAlnum(c byte) bool {
-	return isDigit(c) || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
-}
-
-func isDigit(c byte) bool { return '0' <= c && c <= '9' }
-
-func isHexDigit(c byte) bool {
-	return isDigit(c) || 'a' <= c && c <= 'f' || 'A' <= c && c <= 'F'
-}
+func in(c byte, set string) bool { return strings.IndexByte(set, c) >= 0 }

@@ -14,7 +14,8 @@ import (
 // FuzzLayout checks that shown content is printable and bounded, and that revealed JSON keeps its meaning.
 func FuzzLayout(f *testing.F) {
 	for _, seed := range []string{
-		"", nativeSecrets, nexusSecrets, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
+		"", nativeSecrets, nexusSecrets, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],` +
+			`"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
 		`{"call":{"headers":[],"body":{},"bodyBase64":3}}`, `{"RawRequest":{"CallOut":"","Context":"AA==","CallBack":"Og=="}}`, `{"name":"key","value":{"key":[1]}}`,
 		`{"a":"{\"b\":\"[1,\"}"}`, "\ufeff{}", `"\\`, `{"key":"\`, "<key", "key=", "a://", "https://@?#",
 	} {

@@ -135,12 +135,12 @@ func (m *masker) authority(where, text string) string {
 // hasPort reports whether the text after an authority's last colon, if there is one, is a port.
 func hasPort(authority string) bool {
 	colon := strings.LastIndexByte(authority, ':')
-	return colon < strings.LastIndexByte(authority, ']') || strings.Trim(authority[colon+1:], "0123456789") == "" || colon < 0
+	return colon < strings.LastIndexByte(authority, ']') || strings.Trim(authority[colon+1:], digits) == "" || colon < 0
 }
 
 // urlStart returns where the authority begins in a text that begins with a scheme, otherwise 0. JSON may escape slashes.
 func urlStart(text string) int {
-	scheme := spanOf(text, inName)
+	scheme := span(text, nameChars)
 	for _, separator := range []string{"://", `:\/\/`} {
 		if scheme > 0 && strings.HasPrefix(text[scheme:], separator) {
 			return scheme + len(separator)

@@ -107,7 +107,8 @@ func planted(a, b string) []string {
 		call(`"body":` + quoted(`{"s":`+quoted(inner)+`}`)),
 		call(`"bodyBase64":"` + inBase64(text) + `"`),
 		`{"RawRequest":{"Title":"PUT https://t.example/?x=CANARY","CallOut":"` +
-			inBase64("PUT /?x=CANARY HTTP/1.1\r\nHost: t.example\r\nX-Token: CANARY\r\nContent-Type: text/plain\r\n\r\n"+text) + `","Context":"` + inBase64(inner) + `"}}`,
+			inBase64("PUT /?x=CANARY HTTP/1.1\r\nHost: t.example\r\nX-Token: CANARY\r\nContent-Type: "+
+				"text/plain\r\n\r\n"+text) + `","Context":"` + inBase64(inner) + `"}}`,
 		text,
 	}
 }

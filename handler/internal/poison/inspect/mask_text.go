@@ -39,7 +39,7 @@ func (m *masker) pairs(where, text string) string { return m.scan(where, text, f
 func (m *masker) scan(where, text string, urls bool) string {
 	var b strings.Builder
 	for at := 0; at < len(text); {
-		end := at + spanOf(text[at:], inName)
+		end := at + span(text[at:], nameChars)
 		if end == at {
 			b.WriteByte(text[at])
 			at++
@@ -62,10 +62,6 @@ func (m *masker) scan(where, text string, urls bool) string {
 	return b.String()
 }
 
-const nameChars = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_."
-
-func inName(c byte) bool { return strings.IndexByte(nameChars, c) >= 0 }
-
 var (
 	// assignment matches the text between a name and a value. In JSON within JSON, backslashes come before the quote that
 	// ends the name.
@@ -77,7 +73,7 @@ var (
 // headers, connection strings and XML, complete or broken.
 func valueOf(text string, start, end int) (from, to int) {
 	const longestPrefix = 63
-	prefix := strings.TrimRightFunc(text[max(0, start-longestPrefix):start], func(r rune) bool { return r == ':' || strings.ContainsRune(nameChars, r) })
+	prefix := strings.TrimRight(text[max(0, start-longestPrefix):start], nameChars+":")
 	if strings.HasSuffix(prefix, "<") { // the name of an XML element
 		open := strings.IndexAny(text[end:], "<>")
 		if open < 0 || text[end+open] == '<' {
@@ -114,11 +110,6 @@ func untilAny(text, ends string) int {
 		return end
 	}
 	return len(text)
-}
-
-// skipSpace returns the index of the first character at or after a position that is not white space.
-func skipSpace(text string, at int) int {
-	return len(text) - len(strings.TrimLeft(text[at:], " \t\r\n"))
 }
 
 // quotedLength returns the length of the quoted text that a text begins with, 0 for none. The quote that ends it has no
@@ -169,7 +160,7 @@ func wordLength(text string) int {
 		length = untilAny(text, "\n\"")
 	}
 	if slices.Contains(schemes, strings.ToLower(text[:length])) {
-		next := skipSpace(text, length)
+		next := length + span(text[length:], spaces)
 		length = next + untilAny(text[next:], ends)
 	}
 	return length
@@ -192,9 +183,9 @@ func (m *masker) broken(where, text string) string {
 			literal = string(strictjson.EscapeUnprintable(quote(shown))) // otherwise the string keeps its spelling
 		}
 		b.WriteString(literal)
-		colon := skipSpace(text, at)
+		colon := at + span(text[at:], spaces)
 		if strings.HasPrefix(text[colon:], ":") && (secret.Is(name) || m.isOpaque(name)) {
-			value := skipSpace(text, colon+1)
+			value := colon + 1 + span(text[colon+1:], spaces)
 			end := value + brokenLength(text[value:])
 			b.WriteString(text[at:value] + m.hide(where+"."+name, text[value:end]))
 			at = end

@@ -171,7 +171,7 @@ func looksEncoded(text []byte) bool {
 	const shortest = 64
 	foreign := 0
 	for _, c := range text {
-		if !isAlnum(c) && strings.IndexByte("+/-_=\r\n", c) < 0 {
+		if !in(c, tokenChars+"+/=\r\n") {
 			foreign++
 		}
 	}

@@ -20,8 +20,9 @@ func TestShowContentCallOut(t *testing.T) {
 		"status_line":     {"HTTP/1.1 500 token=CANARY\r\nServer: a, b", "HTTP/1.1 500 token=***|Server: a, b"},
 		"link":            {"HTTP/1.1 302 Found\r\nLocation: https://h/?code=CANARY", "HTTP/1.1 302 Found|Location: https://h/?code=***"},
 		"relative_link":   {"HTTP/1.1 302 Found\r\nLocation: /cb?code=CANARY", "HTTP/1.1 302 Found|Location: /cb?code=***"},
-		"folded":          {"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b", "GET / HTTP/1.1|Authorization: Bearer ***|***|***|A: b"},
-		"no_colon":        {"GET / HTTP/1.1\r\nBearer CANARY\r\n: CANARY", "GET / HTTP/1.1|***|***"},
+		"folded": {"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b", "GET / HTTP/1.1|Authorization: Bearer " +
+			"***|***|***|A: b"},
+		"no_colon": {"GET / HTTP/1.1\r\nBearer CANARY\r\n: CANARY", "GET / HTTP/1.1|***|***"},
 		"json": {
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"n\":1.0}",
 			`POST / HTTP/1.1|Host: h|Content-Type: application/json||{|  "token": "***",|  "n": 1.0|}`,
@@ -108,7 +109,8 @@ func TestShowCallParts(t *testing.T) {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
 	got := inspect.ShowCall(mustParse(t, nexusSecrets), inspect.Masked)
-	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/done?x=***" || got.Body != "hello\npassword=***" ||
+	if got.URL != "https://t.example/orders?code=***" || got.Method != "PUT" || got.Callback != "http://s.example/don"+
+		"e?x=***" || got.Body != "hello\npassword=***" ||
 		got.Context != "{\n  \"secret\": \"***\",\n  \"a\": 1\n}" {
 		t.Errorf("Nexus call %+v", got)
 	}

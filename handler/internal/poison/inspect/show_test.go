@@ -37,7 +37,8 @@ const nativeSecrets = `{"asyncCaller":1,"requestId":"order-42","call":{"url":"ht
 var nexusSecrets = `{"Organization":"acme","Attempts":1,"LatestResponse":"` +
 	inBase64("HTTP/1.1 400 No\r\nSet-Cookie: CANARY\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"message\":\"no such order\"}") +
 	`","RawRequest":{"Id":"order-42","Title":"PUT https://t.example/orders?code=CANARY (order-42)","Context":"` + inBase64(`{"secret":"CANARY","a":1}`) +
-	`","CallOut":"` + inBase64("PUT /orders?code=CANARY HTTP/1.1\r\nHost: t.example\r\nAuthorization: Basic CANARY\r\nContent-Type: text/plain\r\n\r\nhello\npassword=CANARY") +
+	`","CallOut":"` + inBase64("PUT /orders?code=CANARY HTTP/1.1\r\nHost: t.example\r\nAuthorization: Basic CANARY\r\nContent-Type: "+
+	"text/plain\r\n\r\nhello\npassword=CANARY") +
 	`","CallOutUriScheme":"https","CallBack":"` + inBase64("POST /done?x=CANARY HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`
 
 func TestShowCall(t *testing.T) {
@@ -73,7 +74,8 @@ func TestShowCall(t *testing.T) {
 		t.Errorf("call (-want +got):\n%s", diff)
 	}
 	revealed := inspect.ShowCall(mustParse(t, nativeSecrets), inspect.Revealed)
-	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY" || revealed.Headers[2] != (inspect.Header{Name: "Authorization", Value: "Bearer CANARY"}) ||
+	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
+		"n=CANARY" || revealed.Headers[2] != (inspect.Header{Name: "Authorization", Value: "Bearer CANARY"}) ||
 		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") || strings.Contains(revealed.Body, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
@@ -85,29 +87,35 @@ func TestShowCallBodies(t *testing.T) {
 		want              string
 		kind              inspect.BodyKind
 	}{
-		"none":           {"text/plain", "", "", inspect.BodyNone},
-		"text":           {"text/plain", "Dear Ms Å,\r\n\tthanks\x1b[2J", "Dear Ms Å,\n\tthanks\ufffd[2J", inspect.BodyText},
-		"bidi":           {"text/plain", "a\u202eb", "a\ufffdb", inspect.BodyText},
-		"binary":         {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", inspect.BodyBinary},
-		"json":           {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `, "[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", inspect.BodyJSON},
-		"json_as_text":   {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", inspect.BodyJSON},
-		"json_string":    {"application/json", `"a\u001bb"`, `"a\u001bb"`, inspect.BodyJSON},
-		"broken_json":    {"application/json", `{"a":1,"token":"x","b":2,}`, `{"a":1,"token":***,"b":2,}`, inspect.BodyText},
-		"same_names":     {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", inspect.BodyJSON},
-		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`, "{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": \"\",\n  \"keys\": []\n}", inspect.BodyJSON},
-		"form":           {"application/x-www-form-urlencoded", "grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&client%5Fsecret=***&u=https://h/?q=***&empty=", inspect.BodyText},
-		"json_in_json":   {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`, `{` + "\n" + `  "event": "{\"password\":\"***\",\"a\":1}"` + "\n}", inspect.BodyJSON},
-		"xml":            {"text/xml", `<a><o:Password Type="t">x</o:Password><b>1</b></a>`, `<a><o:Password Type="t">***</o:Password><b>1</b></a>`, inspect.BodyText},
-		"xml_cdata":      {"text/xml", `<password><![CDATA[x]]></password>`, `<password>***</password>`, inspect.BodyText},
-		"xml_both":       {"text/xml", `<Credential Password="x" n="1">y</Credential>`, `<Credential Password=*** n="1">***</Credential>`, inspect.BodyText},
-		"xml_attribute":  {"text/xml", `<a apiKey="x" n="1"/>`, `<a apiKey=*** n="1"/>`, inspect.BodyText},
-		"connection":     {"text/plain", "AccountName=a;AccountKey=x+/y==;EndpointSuffix=e", "AccountName=a;AccountKey=***;EndpointSuffix=e", inspect.BodyText},
-		"headers":        {"text/plain", "Authorization: Bearer x y\nAccept: a", "Authorization: ***\nAccept: a", inspect.BodyText},
-		"url_in_text":    {"text/plain", "see https://u:p@h.example/a?b=c, then (ftp://x:y@z/)", "see https://***@h.example/a?b=*** then (ftp://***@z/)", inspect.BodyText},
-		"path_session":   {"text/plain", "https://h/a;jsessionid=x", "https://h/a;jsessionid=***", inspect.BodyText},
+		"none":         {"text/plain", "", "", inspect.BodyNone},
+		"text":         {"text/plain", "Dear Ms Å,\r\n\tthanks\x1b[2J", "Dear Ms Å,\n\tthanks\ufffd[2J", inspect.BodyText},
+		"bidi":         {"text/plain", "a\u202eb", "a\ufffdb", inspect.BodyText},
+		"binary":       {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", inspect.BodyBinary},
+		"json":         {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `, "[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", inspect.BodyJSON},
+		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", inspect.BodyJSON},
+		"json_string":  {"application/json", `"a\u001bb"`, `"a\u001bb"`, inspect.BodyJSON},
+		"broken_json":  {"application/json", `{"a":1,"token":"x","b":2,}`, `{"a":1,"token":***,"b":2,}`, inspect.BodyText},
+		"same_names":   {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", inspect.BodyJSON},
+		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`, "{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
+			"\"\",\n  \"keys\": []\n}", inspect.BodyJSON},
+		"form": {"application/x-www-form-urlencoded", "grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&" +
+			"client%5Fsecret=***&u=https://h/?q=***&empty=", inspect.BodyText},
+		"json_in_json": {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`, `{` + "\n" + `  "event": "{\"password\":\"***\",` +
+			`\"a\":1}"` + "\n}", inspect.BodyJSON},
+		"xml": {"text/xml", `<a><o:Password Type="t">x</o:Password><b>1</b></a>`, `<a><o:Password ` +
+			`Type="t">***</o:Password><b>1</b></a>`, inspect.BodyText},
+		"xml_cdata":     {"text/xml", `<password><![CDATA[x]]></password>`, `<password>***</password>`, inspect.BodyText},
+		"xml_both":      {"text/xml", `<Credential Password="x" n="1">y</Credential>`, `<Credential Password=*** n="1">***</Credential>`, inspect.BodyText},
+		"xml_attribute": {"text/xml", `<a apiKey="x" n="1"/>`, `<a apiKey=*** n="1"/>`, inspect.BodyText},
+		"connection":    {"text/plain", "AccountName=a;AccountKey=x+/y==;EndpointSuffix=e", "AccountName=a;AccountKey=***;EndpointSuffix=e", inspect.BodyText},
+		"headers":       {"text/plain", "Authorization: Bearer x y\nAccept: a", "Authorization: ***\nAccept: a", inspect.BodyText},
+		"url_in_text": {"text/plain", "see https://u:p@h.example/a?b=c, then (ftp://x:y@z/)", "see https://***@h.example/a?b=*** then " +
+			"(ftp://***@z/)", inspect.BodyText},
+		"path_session": {"text/plain", "https://h/a;jsessionid=x", "https://h/a;jsessionid=***", inspect.BodyText},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
+			e := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example",`+
+				`"headers":{"Content-Type":"`+test.contentType+`"},"bodyBase64":"`+inBase64(test.body)+`"}}`)
 			got := inspect.ShowCall(e, inspect.Masked)
 			if got.Body != test.want || got.BodyKind != test.kind || got.BodyBytes != len(test.body) || got.Truncated {
 				t.Errorf("got %s, %d bytes: %s", got.BodyKind, got.BodyBytes, got.Body)
@@ -242,10 +250,11 @@ func TestShowContent(t *testing.T) {
   "LatestResponse": 1
 }
 `},
-		"invalid_base64":  {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`, "{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
-		"empty":           {"", ""},
-		"text":            {"hello\x00\r\nworld", "hello\ufffd\nworld\n"},
-		"broken_json":     {`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},"CallOut":"` + inBase64("CANARY"), `{"call":{"url":"https://h/?a=***&code=***","headers":{"Cookie" : ***}},"CallOut":***` + "\n"},
+		"invalid_base64": {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`, "{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
+		"empty":          {"", ""},
+		"text":           {"hello\x00\r\nworld", "hello\ufffd\nworld\n"},
+		"broken_json": {`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},` +
+			`"CallOut":"` + inBase64("CANARY"), `{"call":{"url":"https://h/?a=***&code=***","headers":{"Cookie" : ***}},"CallOut":***` + "\n"},
 		"slashes":         {`{"u":"https:\/\/u:CANARY@h\/?code=CANARY"`, `{"u":"https://***@h/?code=***"` + "\n"},
 		"slashes_in_text": {`"x https:\/\/u:CANARY@h\/?code=CANARY`, `"x https:\/\/***@h\/?code=***` + "\n"},
 		"escaped_json":    {`x {\"password\": \"CANARY\",\"a\":1}`, `x {\"password\": ***,\"a\":1}` + "\n"},
