@@ -4,6 +4,17 @@
 package functionapp
 
 import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/queue"
@@ -87,4 +98,259 @@ type Timer struct {
 	ScheduleAsWritten string
 	// RunOnStartup makes the host also run it whenever the host starts.
 	RunOnStartup bool
+}
+
+// ConnectionName is the one storage connection that functions may use: the handler writes successors to the account
+// of the original message, and knows only this one.
+const ConnectionName = "AzureWebJobsStorage"
+
+// noTimerRetry explains why a timer function has no retry policy.
+const noTimerRetry = "remove it: the host repeats a failed run at its next time"
+
+// The host's rules for names (azure-functions-host, Utility.cs).
+var (
+	validFunctionName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,127}$`)
+	validBindingName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,127}$`)
+)
+
+// RootPath returns the app folder: FUNCTIONS_APP_ROOT_PATH, which the host sets, else the working directory.
+func RootPath(getenv func(string) string) string {
+	return cmp.Or(getenv("FUNCTIONS_APP_ROOT_PATH"), ".")
+}
+
+// Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
+// and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
+// change. With an error Load also returns the valid part, so that the caller can check it together with the settings,
+// or nil if it cannot read host.json.
+func Load(dir string, environ []string) (*App, error) {
+	file, err := readHostJSON(dir, environ)
+	if err != nil {
+		return nil, err
+	}
+	app := &App{Dir: dir, Host: file.host()}
+	problems := app.readFunctions(environ)
+	if len(app.Functions) == 0 && len(problems) == 0 {
+		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir)
+	}
+	return app, errors.Join(append(file.problems, problems...)...)
+}
+
+// LoadHost reads and checks host.json alone. The error is fs.ErrNotExist if there is none.
+func LoadHost(dir string, environ []string) (Host, error) {
+	file, err := readHostJSON(dir, environ)
+	if err != nil {
+		return Host{}, err
+	}
+	host := file.host()
+	return host, errors.Join(file.problems...)
+}
+
+// functionJSON is the part of function.json that is read.
+type functionJSON struct {
+	Disabled any
+	Retry    any
+	Bindings []binding
+}
+
+type binding struct {
+	Type, Name string
+	// For a queue trigger.
+	QueueName, Connection, DataType string
+	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
+	Schedule     string
+	RunOnStartup any
+}
+
+// readFunctions adds the functions in the order of their names. It adds none that has a problem.
+func (a *App) readFunctions(environ []string) (found problems) {
+	root := os.DirFS(a.Dir)
+	paths, err := fs.Glob(root, "*/function.json")
+	if err != nil {
+		found.add("%w", err)
+	}
+	for _, file := range paths {
+		for _, problem := range a.addFunction(root, file, environ) {
+			found.add("%s: %w", file, problem)
+		}
+	}
+	return append(found, a.checkUnique()...)
+}
+
+// addFunction reads one function.json. It ignores a function that is disabled or has another kind of trigger.
+func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
+	content, trigger, err := readTrigger(root, file)
+	if err != nil {
+		return problems{err}
+	}
+	name := path.Dir(file)
+	switch strings.ToLower(trigger.Type) {
+	case "queuetrigger":
+		function := found.newFunction(name, trigger, environ)
+		if found.checkRetry(content, noHostRetry); len(found) == 0 {
+			a.Functions = append(a.Functions, function)
+		}
+	case "timertrigger":
+		timer := found.newTimer(name, trigger, environ)
+		if found.checkRetry(content, noTimerRetry); len(found) == 0 {
+			a.Timers = append(a.Timers, timer)
+		}
+	}
+	return found
+}
+
+func (p *problems) checkRetry(content functionJSON, why string) {
+	if content.Retry != nil {
+		p.add("retry: %s", why)
+	}
+}
+
+// readTrigger reads a function.json and returns its one trigger; a disabled function has none.
+func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding, err error) {
+	data, err := fs.ReadFile(root, file)
+	if err != nil {
+		return content, trigger, err
+	}
+	if err := decodeRelaxed(data, &content); err != nil {
+		return content, trigger, err
+	}
+	if disabled, _ := content.Disabled.(bool); disabled {
+		return content, trigger, nil
+	}
+	triggers := slices.DeleteFunc(content.Bindings, func(b binding) bool { return !strings.HasSuffix(strings.ToLower(b.Type), "trigger") })
+	if len(triggers) != 1 {
+		return content, trigger, fmt.Errorf("it has %d triggers: the host wants exactly one", len(triggers))
+	}
+	return content, triggers[0], nil
+}
+
+// checkNames checks the names of a function and of its binding by the host's rules.
+func (p *problems) checkNames(name, bindingName, example string) {
+	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
+		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, at most 128 in all, not host", name)
+	}
+	if !validBindingName.MatchString(bindingName) {
+		p.add("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example)
+	}
+}
+
+func (p *problems) newFunction(name string, b binding, environ []string) Function {
+	p.checkNames(name, b.Name, "message")
+	if b.Connection != "" && b.Connection != ConnectionName {
+		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
+	}
+	queueName, err := resolveSettings(b.QueueName, environ)
+	queueName = strings.ToLower(queueName)
+	_, hasPoison := queue.PoisonName(queueName)
+	switch {
+	case err != nil:
+		p.add("queueName %q: %w", b.QueueName, err)
+	case !queue.ValidName(queueName):
+		p.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
+	case !hasPoison:
+		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
+			b.QueueName, queue.PoisonSuffix)
+	}
+	dataType := DataType(strings.ToLower(b.DataType))
+	switch dataType {
+	case DataBinary, DataString:
+	case "":
+		p.add(`dataType is missing: set "binary", otherwise a message's body can overwrite its own metadata`)
+	default:
+		p.add(`dataType is %q: set "binary"`, b.DataType)
+	}
+	return Function{Name: name, Binding: b.Name, Queue: queueName, DataType: dataType}
+}
+
+func (p *problems) newTimer(name string, b binding, environ []string) Timer {
+	p.checkNames(name, b.Name, "timer")
+	schedule, err := resolveSettings(b.Schedule, environ)
+	if err == nil && strings.TrimSpace(schedule) == "" {
+		err = errors.New(`it is empty: give 5 or 6 fields, such as "0 0 * * * *", or an interval as hh:mm:ss`)
+	}
+	if err != nil {
+		p.add("schedule %q: %w", b.Schedule, err)
+	}
+	timer := Timer{Name: name, Binding: b.Name, Schedule: schedule, ScheduleAsWritten: b.Schedule}
+	switch atStart := b.RunOnStartup.(type) {
+	case nil:
+	case bool:
+		timer.RunOnStartup = atStart
+	default:
+		p.add("runOnStartup is %q: give true or false", fmt.Sprint(atStart))
+	}
+	return timer
+}
+
+func (a *App) checkUnique() (found problems) {
+	seen := map[string]string{}
+	check := func(key, name, format string) {
+		if other, taken := seen[key]; taken {
+			found.add(format, other, name)
+		}
+		seen[key] = name
+	}
+	const sameName = "functions %s and %s differ only in case: rename one"
+	for _, f := range a.Functions {
+		check("name "+strings.ToLower(f.Name), f.Name, sameName)
+		check("queue "+f.Queue, f.Name, "functions %s and %s both read queue "+f.Queue+": remove one")
+	}
+	for _, t := range a.Timers {
+		check("name "+strings.ToLower(t.Name), t.Name, sameName)
+	}
+	return found
+}
+
+// resolveSettings replaces each %NAME% by the setting of that name, in any case, as the host does.
+func resolveSettings(text string, environ []string) (string, error) {
+	parts := strings.Split(text, "%")
+	if len(parts)%2 == 0 {
+		return "", errors.New("a % has no closing %")
+	}
+	for i := 1; i < len(parts); i += 2 {
+		value := lookup(environ, parts[i])
+		if value == "" {
+			return "", fmt.Errorf("the setting %s is not set", parts[i])
+		}
+		parts[i] = value
+	}
+	return strings.Join(parts, ""), nil
+}
+
+func lookup(environ []string, name string) string {
+	for _, variable := range environ {
+		if key, value, _ := strings.Cut(variable, "="); strings.EqualFold(key, name) && value != "" {
+			return value
+		}
+	}
+	return ""
+}
+
+// WithLocalSettings adds the Values of the app folder's local.settings.json to an environment, as `func start` does:
+// variables that are already set take precedence. A folder without that file adds nothing.
+func WithLocalSettings(dir string, environ []string) ([]string, error) {
+	path := filepath.Join(dir, "local.settings.json")
+	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
+	if errors.Is(err, fs.ErrNotExist) {
+		return environ, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	var file struct {
+		IsEncrypted bool
+		Values      map[string]any // texts, but the real tools also accept numbers and booleans
+	}
+	if err := decodeRelaxed(data, &file); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if file.IsEncrypted {
+		return nil, fmt.Errorf("%s is encrypted: run `func settings decrypt` first", path)
+	}
+	all := slices.Clone(environ)
+	for _, name := range slices.Sorted(maps.Keys(file.Values)) {
+		if lookup(environ, name) == "" {
+			all = append(all, fmt.Sprintf("%s=%v", name, file.Values[name]))
+		}
+	}
+	return all, nil
 }

@@ -102,29 +102,25 @@ func (h *hostJSON) text(path string) string {
 }
 
 func (h *hostJSON) number(path string, fallback, lowest, highest int) int {
-	text := h.text(path)
-	if text == "" {
-		return fallback
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < lowest || n > highest {
-		h.add("host.json: %s is %q: give a whole number from %d to %d", path, text, lowest, highest)
-		return fallback
-	}
-	return n
+	return within(h, path, "a whole number", strconv.Atoi, fallback, lowest, highest)
 }
 
 func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration) time.Duration {
+	return within(h, path, "a time as hh:mm:ss", ParseTimeSpan, fallback, lowest, highest)
+}
+
+// within parses the value at a path. It returns the fallback if there is none, or if it is outside the limits.
+func within[T cmp.Ordered](h *hostJSON, path, want string, parse func(string) (T, error), fallback, lowest, highest T) T {
 	text := h.text(path)
 	if text == "" {
 		return fallback
 	}
-	d, err := ParseTimeSpan(text)
-	if err != nil || d < lowest || d > highest {
-		h.add("host.json: %s is %q: give a time as hh:mm:ss from %v to %v", path, text, lowest, highest)
+	value, err := parse(text)
+	if err != nil || value < lowest || value > highest {
+		h.add("host.json: %s is %q: give %s from %v to %v", path, text, want, lowest, highest)
 		return fallback
 	}
-	return d
+	return value
 }
 
 // list returns the list at a path. The environment may replace its elements one by one, or the whole list by a JSON

@@ -5,9 +5,12 @@ package queue
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -127,4 +130,74 @@ func PoisonName(name string) (string, bool) {
 	}
 	poison := name + PoisonSuffix
 	return poison, ValidName(poison)
+}
+
+// Encoding is how a queue stores a message's content as text: host.json `extensions.queues.messageEncoding`.
+type Encoding string
+
+// The encodings that the Functions host supports.
+const (
+	Base64 Encoding = "base64"
+	None   Encoding = "none"
+)
+
+// Encode returns the text that stores the content.
+func (e Encoding) Encode(content []byte) string {
+	if e == None {
+		return string(content)
+	}
+	return base64.StdEncoding.EncodeToString(content)
+}
+
+// skipSpace removes the white space that .NET's decoder ignores.
+var skipSpace = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "")
+
+// Decode returns the content that the text stores. Like .NET's decoder, which the host uses, it ignores
+// white space and requires padding.
+func (e Encoding) Decode(text string) ([]byte, error) {
+	if e == None {
+		return []byte(text), nil
+	}
+	content, err := base64.StdEncoding.DecodeString(skipSpace.Replace(text))
+	if err != nil {
+		return nil, fmt.Errorf("not base64: %w", err)
+	}
+	return content, nil
+}
+
+// MaxContentBytes returns the size of the largest content whose text fits into a message.
+func (e Encoding) MaxContentBytes() int {
+	if e == None {
+		return MaxTextBytes
+	}
+	return MaxTextBytes / 4 * 3
+}
+
+// The pauses between two tries.
+const (
+	firstPause = 100 * time.Millisecond
+	maxPause   = 5 * time.Second
+)
+
+// Persist repeats an operation until storage acknowledges it, the operation returns one of the final errors,
+// or ctx ends. The limit is the time for one try, so that a try that hangs is repeated. Persist returns the last
+// error of the operation. Storage may have carried out a try that got no answer.
+func Persist(ctx context.Context, limit time.Duration, try func(context.Context) error, final ...error) error {
+	for pause := firstPause; ; pause = min(2*pause, maxPause) {
+		err := tryOnce(ctx, limit, try)
+		if err == nil || slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) }) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err // the last real error explains more than the end of ctx
+		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads load, keeps no secret
+		}
+	}
+}
+
+func tryOnce(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return try(ctx)
 }

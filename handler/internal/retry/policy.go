@@ -3,12 +3,17 @@
 package retry
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Policy is a rule for the waits between attempts. The zero value is not usable; see [Default] and
@@ -91,4 +96,156 @@ func (p Policy) Within(l Limits) Policy {
 	}
 	p.Limited = strings.Join(applied, ", ")
 	return p
+}
+
+// Policies are the operator's own policies by name. The built-in policies exist beside them.
+type Policies map[string]Policy
+
+// Default returns the policy exponential with its default parameters: 5 s doubling to 6 h, each varied by 20 %
+// either way but never beyond 6 h.
+func Default() Policy { return exponential(&parameters{}) }
+
+// Named returns the policy of that name: one of the operator's own, or a built-in kind with its default parameters.
+func (own Policies) Named(name string) (Policy, error) {
+	if policy, ok := own[name]; ok {
+		return policy, nil
+	}
+	k, ok := kinds[name]
+	if !ok {
+		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
+		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, strings.Join(names, ", "))
+	}
+	var p parameters
+	policy := k.build(&p)
+	return policy, p.err
+}
+
+// Parse reads the member `retry` of an envelope: a policy's name, or an object with parameters. Its errors name the
+// parameter.
+func (own Policies) Parse(value json.RawMessage) (Policy, error) {
+	if value[0] == '"' {
+		name, err := strictjson.String(value)
+		if err != nil {
+			return Policy{}, err
+		}
+		return own.Named(name)
+	}
+	members, err := strictjson.Object(value)
+	if err != nil {
+		return Policy{}, errors.New("want a policy's name or an object with its parameters")
+	}
+	p := &parameters{values: map[string]json.RawMessage{}}
+	for _, m := range members {
+		p.values[m.Name] = m.Value
+	}
+	k, title := unstated, "exponential or list"
+	if name := read(p, "policy", "", strictjson.String); name != "" {
+		stated, ok := kinds[name]
+		if !ok {
+			p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`, strings.Join(kindNames(), ", ")))
+		}
+		k, title = stated, name
+	}
+	for _, m := range members {
+		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
+			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"`, title, strings.Join(k.parameters, ", ")))
+		}
+	}
+	if p.err != nil {
+		return Policy{}, p.err
+	}
+	policy := k.build(p)
+	return policy, p.err
+}
+
+func kindNames() []string { return slices.Sorted(maps.Keys(kinds)) }
+
+// validName matches the names that the operator may give to a policy.
+var validName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,63}$`)
+
+// ParsePolicies reads retry.json: a JSON object of policies by name, each with parameters as in an envelope.
+// The error joins all problems.
+func ParsePolicies(content []byte) (Policies, error) {
+	members, err := strictjson.Object(content)
+	if err != nil {
+		return nil, err
+	}
+	own := Policies{}
+	var problems []error
+	for _, m := range members {
+		policy, err := Policies{}.Parse(m.Value)
+		switch _, builtIn := kinds[m.Name]; {
+		case !validName.MatchString(m.Name):
+			err = errors.New("not a policy's name: use a letter, then letters, digits, - and _, at most 64 in all")
+		case builtIn:
+			err = errors.New("is the name of a built-in policy: choose another")
+		}
+		if err != nil {
+			problems = append(problems, strictjson.In(m.Name, err))
+			continue
+		}
+		policy.Name = m.Name
+		own[m.Name] = policy
+	}
+	return own, errors.Join(problems...)
+}
+
+// parameters are the members of a policy's JSON object. The methods return a default for a missing member, and
+// the first problem is kept in err. The zero value has no members.
+type parameters struct {
+	values map[string]json.RawMessage
+	err    error
+}
+
+// fail records a problem with a parameter.
+func (p *parameters) fail(name string, err error) {
+	if p.err == nil {
+		p.err = strictjson.In(name, err)
+	}
+}
+
+// read parses a parameter. It returns the default if the parameter is missing or wrong.
+func read[T any](p *parameters, name string, byDefault T, parse func(json.RawMessage) (T, error)) T {
+	value, ok := p.values[name]
+	if !ok {
+		return byDefault
+	}
+	parsed, err := parse(value)
+	if err != nil {
+		p.fail(name, err)
+		return byDefault
+	}
+	return parsed
+}
+
+// duration reads a duration above zero.
+func (p *parameters) duration(name string, byDefault time.Duration) time.Duration {
+	return read(p, name, byDefault, func(value json.RawMessage) (time.Duration, error) {
+		d, err := strictjson.Duration(value)
+		if err == nil && d == 0 {
+			err = errors.New("want a duration above zero")
+		}
+		return d, err
+	})
+}
+
+// int reads a whole number from 0 to maxAttempts.
+func (p *parameters) int(name string, byDefault int) int {
+	return read(p, name, byDefault, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 0, maxAttempts) })
+}
+
+// maxAttempts reads the number of calls; 0 means that there is no limit.
+func (p *parameters) maxAttempts() int {
+	return read(p, "maxAttempts", 0, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 1, maxAttempts) })
+}
+
+// factor reads the factor of exponential.
+func (p *parameters) factor() float64 {
+	return read(p, "factor", 2, func(value json.RawMessage) (float64, error) {
+		factor, err := strictjson.Number(value)
+		if err == nil && factor < 1 {
+			err = errors.New("want a number of at least 1: waits never get shorter")
+		}
+		return factor, err
+	})
 }

@@ -4,9 +4,14 @@ package azure
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -194,4 +199,104 @@ func value[T any](p *T) T {
 		return *new(T)
 	}
 	return *p
+}
+
+// These checks catch requests that the service would understand differently, and requests that cannot succeed.
+
+// checkName refuses a bad name, which could change the path of the URL.
+func checkName(name string) error {
+	if !queue.ValidName(name) {
+		return fmt.Errorf("not the name of a queue: %w", queue.ErrRefused)
+	}
+	return nil
+}
+
+// wellFormedID matches more than the UUIDs that the service uses.
+var wellFormedID = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+
+// checkReceipt refuses an invalid id and an empty receipt. Deleting the message with an empty id would delete all
+// messages of the queue, because the URL is that of Clear Messages.
+func checkReceipt(id, popReceipt string) error {
+	if !wellFormedID.MatchString(id) || popReceipt == "" {
+		return fmt.Errorf("not the id and receipt of a message: %w", queue.ErrStale)
+	}
+	return nil
+}
+
+// maxErrorText limits the text of an error of the SDK, in bytes. The default credential reports each method that it
+// tried.
+const maxErrorText = 500
+
+// describe turns an error of the SDK into one of [queue.Store]: one line with the operation and the cause. The SDK's
+// texts have many lines and show URLs, headers and bodies; the query of a URL holds the SAS.
+func describe(doing string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", oneLine(doing), clean(err)) // a bad name may have any character
+}
+
+func clean(err error) error {
+	if response, ok := errors.AsType[*azcore.ResponseError](err); ok {
+		return answer(response)
+	}
+	text := err.Error()
+	if transport, ok := errors.AsType[*url.Error](err); ok { // no response: show the host and the cause, not the URL
+		host := "storage"
+		if u, parseErr := url.Parse(transport.URL); parseErr == nil && u.Host != "" {
+			host = u.Host
+		}
+		text, err = transport.Op+" "+host+": "+transport.Err.Error(), transport.Err
+	}
+	return &terseError{text: oneLine(text), cause: err}
+}
+
+// wellFormedCode matches storage error codes. A proxy may have put anything into the header.
+var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
+
+// answer describes a response that is not a success, by its status and code only.
+func answer(response *azcore.ResponseError) error {
+	text := response.ErrorCode
+	if !wellFormedCode.MatchString(text) {
+		text = http.StatusText(response.StatusCode)
+	}
+	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
+	if kind := kindOf(response); kind != nil {
+		return fmt.Errorf("%s: %w", text, kind)
+	}
+	return errors.New(text)
+}
+
+// kindOf returns the error of package queue that a response means, nil for a temporary failure.
+func kindOf(response *azcore.ResponseError) error {
+	switch code, status := queueerror.Code(response.ErrorCode), response.StatusCode; {
+	case code == queueerror.QueueNotFound, code == queueerror.QueueBeingDeleted:
+		return queue.ErrNoQueue
+	case code == queueerror.MessageNotFound, code == queueerror.PopReceiptMismatch:
+		return queue.ErrStale
+	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
+		return nil
+	}
+	return queue.ErrRefused
+}
+
+// terseError replaces the text of its cause.
+type terseError struct {
+	text  string
+	cause error
+}
+
+func (e *terseError) Error() string { return e.text }
+func (e *terseError) Unwrap() error { return e.cause }
+
+// lineBreaks matches white space, with rules drawn in dashes.
+var lineBreaks = regexp.MustCompile(`\s+(-+\s+)*`)
+
+// oneLine returns a text as one line of at most maxErrorText bytes.
+func oneLine(text string) string {
+	text = strings.TrimSpace(lineBreaks.ReplaceAllString(text, " "))
+	if len(text) > maxErrorText {
+		text = strings.ToValidUTF8(text[:maxErrorText], "") + "…"
+	}
+	return text
 }

@@ -1,12 +1,23 @@
 package azure
 
 import (
+	"cmp"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 )
 
 // Connection is the address of a Queue Storage account and the credential for it: AccountKey if it is set, else SAS,
@@ -49,7 +60,7 @@ func ParseConnection(getenv func(string) string, name string) (Connection, error
 	if text := s.get(name); text != "" {
 		conn = s.connectionString(text)
 	} else {
-		conn = s.identity()
+		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential()}
 	}
 	if err := errors.Join(s.problems...); err != nil {
 		return Connection{}, err
@@ -77,11 +88,6 @@ const (
 	tenantIDKey        = "__tenantId"
 	clientSecretKey    = "__clientSecret"
 )
-
-// identity reads a connection without a connection string.
-func (s *settings) identity() Connection {
-	return Connection{Endpoint: s.serviceURI(), Identity: s.credential()}
-}
 
 func (s *settings) serviceURI() string {
 	if account := s.get(s.name + accountNameKey); account != "" {
@@ -111,21 +117,14 @@ func (s *settings) credential() Identity {
 	case kind != "":
 		s.problem(s.name+credentialKey, "unknown: want managedidentity, or leave it out")
 	case id != Identity{}:
-		s.requireAll(id)
-	}
-	return id
-}
-
-// requireAll reports the missing parts of an application's credential.
-func (s *settings) requireAll(id Identity) {
-	const why = "missing: %s, %s and %s only work together (or set %s to managedidentity)"
-	for _, part := range []struct{ suffix, value string }{
-		{tenantIDKey, id.TenantID}, {clientIDKey, id.ClientID}, {clientSecretKey, string(id.ClientSecret)},
-	} {
-		if part.value == "" {
-			s.problem(s.name+part.suffix, why, tenantIDKey, clientIDKey, clientSecretKey, credentialKey)
+		const why = "missing: %s, %s and %s only work together (or set %s to managedidentity)"
+		for _, key := range []string{tenantIDKey, clientIDKey, clientSecretKey} {
+			if s.get(s.name+key) == "" {
+				s.problem(s.name+key, why, tenantIDKey, clientIDKey, clientSecretKey, credentialKey)
+			}
 		}
 	}
+	return id
 }
 
 // accountName matches the names that Azure allows. The name becomes part of a host name.
@@ -160,3 +159,211 @@ func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	}
 	return ""
 }
+
+// defaultSuffix ends the host names of the public cloud.
+const defaultSuffix = "core.windows.net"
+
+// The account that UseDevelopmentStorage=true means: Azurite's, whose key is public
+// (https://learn.microsoft.com/azure/storage/common/storage-use-azurite).
+const (
+	developmentAccount = "devstoreaccount1"
+	developmentKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	developmentPort    = "10001"
+	developmentHost    = "127.0.0.1:" + developmentPort
+)
+
+// connectionString reads a storage connection string, `Name=Value;Name=Value`, with names in any letter case. The
+// SDK's reader is not used: its errors name no setting, and it accepts keys that are not base64 and endpoints that
+// are not URLs.
+func (s *settings) connectionString(text string) Connection {
+	parts := s.parts(text)
+	if use, ok := parts["usedevelopmentstorage"]; ok {
+		if !strings.EqualFold(use, "true") {
+			s.problem(s.name, "UseDevelopmentStorage can only be true")
+		}
+		return s.development(parts["developmentstorageproxyuri"])
+	}
+	conn := Connection{Endpoint: s.queueEndpoint(parts)}
+	switch {
+	case parts["accountkey"] != "":
+		conn.AccountName, conn.AccountKey = parts["accountname"], Secret(parts["accountkey"])
+		if conn.AccountName == "" {
+			s.problem(s.name, "the connection string has an AccountKey but no AccountName")
+		}
+		if _, err := base64.StdEncoding.DecodeString(string(conn.AccountKey)); err != nil {
+			s.problem(s.name, "AccountKey is not base64: was it cut off?")
+		}
+	case parts["sharedaccesssignature"] != "":
+		signature := strings.TrimPrefix(parts["sharedaccesssignature"], "?")
+		if query, err := url.ParseQuery(signature); err != nil || query.Get("sig") == "" {
+			s.problem(s.name, "SharedAccessSignature is invalid: want a query with sig=")
+		}
+		conn.SAS = Secret(signature)
+	default:
+		s.problem(s.name, "the connection string has neither AccountKey nor SharedAccessSignature")
+	}
+	return conn
+}
+
+// parts returns the values by their names in lower case.
+func (s *settings) parts(text string) map[string]string {
+	parts := make(map[string]string)
+	for i, part := range strings.Split(text, ";") {
+		if part = strings.TrimSpace(part); part == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(part, "=")
+		if !ok || key == "" {
+			// The message does not repeat the part, which may be half a key.
+			s.problem(s.name, "part %d of the connection string is not Name=Value", i+1)
+			continue
+		}
+		parts[strings.ToLower(key)] = value
+	}
+	return parts
+}
+
+func (s *settings) queueEndpoint(parts map[string]string) string {
+	if endpoint := parts["queueendpoint"]; endpoint != "" {
+		return s.endpoint(s.name, "QueueEndpoint", endpoint, "https", "http")
+	}
+	account := parts["accountname"]
+	if account == "" {
+		s.problem(s.name, "the connection string has neither AccountName nor QueueEndpoint")
+		return ""
+	}
+	scheme := cmp.Or(strings.ToLower(parts["defaultendpointsprotocol"]), "https")
+	if scheme != "https" && scheme != "http" {
+		s.problem(s.name, "DefaultEndpointsProtocol can only be https or http")
+		return ""
+	}
+	suffix := cmp.Or(parts["endpointsuffix"], defaultSuffix)
+	if endpoint := s.accountEndpoint(s.name, scheme, account, suffix); endpoint != "" {
+		return s.endpoint(s.name, "EndpointSuffix", endpoint, scheme)
+	}
+	return ""
+}
+
+// development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
+// Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
+func (s *settings) development(proxyURI string) Connection {
+	base := url.URL{Scheme: "http", Host: developmentHost}
+	if proxyURI != "" {
+		if u, err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
+			base.Scheme, base.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentPort)
+		}
+	}
+	return Connection{
+		Endpoint:    base.String() + "/" + developmentAccount,
+		AccountName: developmentAccount,
+		AccountKey:  developmentKey,
+	}
+}
+
+const (
+	// applicationID is part of the User-Agent, so that storage logs show the sender.
+	applicationID = "async-caller"
+	// maxConnsPerHost limits the connections to storage. The Functions host passes batchSize + newBatchThreshold
+	// messages of a queue at once, 24 by default, and each needs one request in flight.
+	maxConnsPerHost = 64
+	// connectTimeout and handshakeTimeout leave time for a second try within one settle write.
+	connectTimeout   = 5 * time.Second
+	handshakeTimeout = 5 * time.Second
+	// idleTimeout is less than the 4 minutes after which Azure's load balancers drop an idle connection.
+	// azuriteIdleTimeout is less than Azurite's keep-alive of 5 s. A request on a connection that the server is
+	// closing fails, and Go does not repeat a POST.
+	idleTimeout        = time.Minute
+	azuriteIdleTimeout = 3 * time.Second
+)
+
+// newTransport returns the transport for one endpoint. The caller's context limits the time of a request.
+func newTransport(endpoint string) *http.Transport {
+	idle := idleTimeout
+	if loopback(endpoint) {
+		idle = azuriteIdleTimeout
+	}
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment, // never applies to a loopback address
+		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout: handshakeTimeout,
+		MaxConnsPerHost:     maxConnsPerHost,
+		MaxIdleConnsPerHost: maxConnsPerHost,
+		IdleConnTimeout:     idle,
+		ForceAttemptHTTP2:   true,
+	}
+}
+
+func loopback(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return false
+	}
+	addr, _ := netip.ParseAddr(u.Hostname()) // none for a name
+	return u.Hostname() == "localhost" || addr.IsLoopback()
+}
+
+func newHTTPClient(transport http.RoundTripper) *http.Client {
+	return &http.Client{
+		Transport: transport,
+		// Storage does not redirect. Following a redirect could send the SAS in the query to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
+func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
+	options := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
+		// Settling retries within the time that is left, and two layers of retries multiply.
+		Retry:     policy.RetryOptions{MaxRetries: -1},
+		Telemetry: policy.TelemetryOptions{ApplicationID: applicationID},
+		Transport: transport,
+	}}
+	switch {
+	case conn.AccountKey != "":
+		key, err := azqueue.NewSharedKeyCredential(conn.AccountName, string(conn.AccountKey))
+		if err != nil {
+			return nil, fmt.Errorf("account key: %w", err)
+		}
+		return azqueue.NewServiceClientWithSharedKeyCredential(conn.Endpoint, key, options)
+	case conn.SAS != "":
+		return azqueue.NewServiceClientWithNoCredential(conn.Endpoint+"?"+string(conn.SAS), options)
+	default:
+		return azqueue.NewServiceClient(conn.Endpoint, cred, options)
+	}
+}
+
+// newCredential returns a credential that requests tokens from Microsoft Entra. It uses the SDK's own transport and
+// retries, because the endpoint of a managed identity answers 404 while the machine starts.
+func newCredential(id Identity) (azcore.TokenCredential, error) {
+	switch {
+	case id.ManagedIdentity && id.ClientID != "":
+		return azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
+			ID: azidentity.ClientID(id.ClientID),
+		})
+	case id.ManagedIdentity:
+		return azidentity.NewManagedIdentityCredential(nil)
+	case id.ClientSecret != "":
+		return azidentity.NewClientSecretCredential(id.TenantID, id.ClientID, string(id.ClientSecret), nil)
+	default:
+		return azidentity.NewDefaultAzureCredential(nil)
+	}
+}
+
+// Secret is a text that must not be shown: a key or a signature. It prints, logs and marshals as ***; a conversion to
+// string returns the text. Package fmt still prints it in two cases: in an unexported field, so keep secrets in
+// exported fields, and for %p, a mistake that go vet reports.
+type Secret string
+
+const masked = "***"
+
+// String returns ***.
+func (Secret) String() string { return masked }
+
+// GoString returns ***.
+func (Secret) GoString() string { return masked }
+
+// Format writes *** for every verb, also for the wrong ones: %d would otherwise print the text.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(masked)) }
+
+// MarshalText returns ***, for JSON and loggers.
+func (Secret) MarshalText() ([]byte, error) { return []byte(masked), nil }
