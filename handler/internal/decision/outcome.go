@@ -176,6 +176,7 @@ func (s Statuses) Temporary(status int) bool {
 // excludes a status or a range, regardless of the order. 2xx cannot be temporary.
 func ParseStatuses(text string) (Statuses, error) {
 	included, excluded := Statuses{}, Statuses{}
+	sets := map[bool]Statuses{false: included, true: excluded}
 	var problems []error
 	for part := range strings.SplitSeq(text, ",") {
 		part, exclude := strings.CutPrefix(strings.TrimSpace(part), "!")
@@ -184,12 +185,8 @@ func ParseStatuses(text string) (Statuses, error) {
 			problems = append(problems, err)
 			continue
 		}
-		set := included
-		if exclude {
-			set = excluded
-		}
 		for status := from; status <= to; status++ {
-			set[status] = true
+			sets[exclude][status] = true
 		}
 	}
 	if len(problems) == 0 && len(included) == 0 {

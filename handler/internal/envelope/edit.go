@@ -156,19 +156,10 @@ const (
 // EmbeddedMembers lists the members of both formats that embed content. Malformed messages are displayed too, and their
 // format may be unclear, so all of them apply to any message. Their names are compared without letter case.
 func EmbeddedMembers() []Embedded {
-	return append((&native{}).embedded(), (&nexus{}).embedded()...)
-}
-
-func (*native) embedded() []Embedded {
 	contentType := []string{string(partCall), "headers", "Content-Type"}
 	return []Embedded{
 		{Path: []string{string(partCall), "body"}, Kind: EmbeddedBody, ContentType: contentType},
 		{Path: []string{string(partCall), "bodyBase64"}, Kind: EmbeddedBody, ContentType: contentType, Base64: true},
-	}
-}
-
-func (*nexus) embedded() []Embedded {
-	return []Embedded{
 		{Path: []string{nexusRawRequest, rawCallOut}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawCallBack}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawContext}, Kind: EmbeddedJSON, Base64: true},

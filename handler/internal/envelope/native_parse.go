@@ -290,13 +290,7 @@ func parseHeaderValues(value json.RawMessage) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	values := make([]string, len(elements))
-	for i, element := range elements {
-		if values[i], err = parseHeaderValue(element); err != nil {
-			return nil, strictjson.In(strictjson.Index(i), err)
-		}
-	}
-	return values, nil
+	return readEach(elements, parseHeaderValue)
 }
 
 func parseHeaderValue(value json.RawMessage) (string, error) {

@@ -289,11 +289,9 @@ func fromLines(came []strictjson.Member, m strictjson.Member) (strictjson.Member
 	if err != nil {
 		return m, errors.New("want an array of strings, one for each line")
 	}
-	lines := make([]string, len(elements))
-	for i, element := range elements {
-		if lines[i], err = strictjson.String(element); err != nil {
-			return m, strictjson.In(strictjson.Index(i), err)
-		}
+	lines, err := readEach(elements, strictjson.String)
+	if err != nil {
+		return m, err
 	}
 	text := []byte(strings.Join(lines, httpLineEnd))
 	if i := indexHeader(came, name); i >= 0 {

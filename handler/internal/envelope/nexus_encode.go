@@ -196,7 +196,7 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 	}
 	id := nexusCallbackID(e.RequestID)
 	return nexusRequest{
-		Tenant: e.Tenant, originalRequestID: original, id: id, title: nexusTitle(n.callBackMethod, e.Callback.URL, id),
+		Tenant: e.Tenant, originalRequestID: original, id: id, method: n.callBackMethod, url: e.Callback.URL,
 		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
 	}.encode()
 }
@@ -213,10 +213,11 @@ type nexusRequest struct {
 	Tenant
 	originalRequestID, id              string
 	createdAt, nextAttemptAt, deadline time.Time
-	title                              string
-	context                            json.RawMessage
-	callOut, callBack                  []byte
-	callOutScheme, callBackScheme      string
+	// method and url are in the title, the name that the request has in the logs of the C# side.
+	method, url                   string
+	context                       json.RawMessage
+	callOut, callBack             []byte
+	callOutScheme, callBackScheme string
 	// priority is 0 for none.
 	priority int
 }
@@ -224,7 +225,7 @@ type nexusRequest struct {
 func (r nexusRequest) encode() []byte {
 	raw := newObject()
 	raw.text(rawID, r.id)
-	raw.text(rawTitle, r.title)
+	raw.text(rawTitle, fmt.Sprintf("%s %s (%s)", r.method, r.url, r.id))
 	raw.raw(rawContext, inBase64(r.context))
 	raw.raw(rawCallOut, inBase64(r.callOut))
 	raw.raw(rawCallOutURIScheme, textOrNull(r.callOutScheme))
@@ -257,11 +258,6 @@ func textOrNull(text string) json.RawMessage {
 	return quote(text)
 }
 
-// nexusTitle returns the name that a request has in the logs of the C# side.
-func nexusTitle(method, url, id string) string {
-	return fmt.Sprintf("%s %s (%s)", method, url, id)
-}
-
 // ToNexus writes an accepted native envelope without attempts as the C# SDK would write the same request. Its error names a
 // member that the Nexus format cannot hold.
 func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
@@ -273,7 +269,7 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 		return nil, err
 	}
 	r := nexusRequest{
-		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, title: nexusTitle(e.Call.Method, e.Call.URL, e.RequestID),
+		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, method: e.Call.Method, url: e.Call.URL,
 		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline, context: e.Context, priority: e.Priority,
 	}
 	var err error

@@ -122,13 +122,7 @@ func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {
 	if len(elements) > maxTrailEntries {
 		return nil, fmt.Errorf("holds %d attempts, more than the %d that we ever keep", len(elements), maxTrailEntries)
 	}
-	trail := make([]Attempt, len(elements))
-	for i, element := range elements {
-		if trail[i], err = s.parseAttempt(element); err != nil {
-			return nil, strictjson.In(strictjson.Index(i), err)
-		}
-	}
-	return trail, nil
+	return readEach(elements, s.parseAttempt)
 }
 
 func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err error) {
@@ -163,4 +157,15 @@ func eachMember(object strictjson.Member, read func(strictjson.Member) error) er
 		}
 	}
 	return nil
+}
+
+// readEach reads the elements of an array, and puts an element's index before its error.
+func readEach[T any](elements []json.RawMessage, read func(json.RawMessage) (T, error)) (_ []T, err error) {
+	values := make([]T, len(elements))
+	for i, element := range elements {
+		if values[i], err = read(element); err != nil {
+			return nil, strictjson.In(strictjson.Index(i), err)
+		}
+	}
+	return values, nil
 }
