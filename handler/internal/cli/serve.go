@@ -98,7 +98,9 @@ func runServe(ctx context.Context, env Env) error {
 		return err
 	}
 	memoryLimit := serve.TuneMemory(env.getenv)
-	log := logs.New(logOutput(env.Stdout), c.settings.LogLevel)
+	lines := logs.NewBatch(logOutput(env.Stdout))
+	defer func() { _ = lines.Flush() }() // an error has no reader
+	log := logs.New(lines, c.settings.LogLevel)
 	store, err := azure.Open(c.connection)
 	if err != nil {
 		return usageError(err)

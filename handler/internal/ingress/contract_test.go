@@ -79,7 +79,7 @@ func TestRefusedInvocations(t *testing.T) {
 		"not_json":              {`hello`, "not JSON"},
 		"cut_off":               {`{"Data":{"msg":"aGVs`, "not JSON"},
 		"two_values":            {`{"Data":{"msg":"aGVsbG8="}} {}`, "not JSON"},
-		"null":                  {`null`, "Data.msg"},
+		"null":                  {`null`, "want an object, not null"},
 		"array":                 {`[]`, ""},
 		"string":                {`"aGVsbG8="`, ""},
 		"no_data":               {`{"Metadata":{}}`, "Data.msg"},

@@ -4,6 +4,7 @@ package ingress
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,8 +12,6 @@ import (
 	"runtime/debug"
 
 	"github.com/go-chi/chi/v5"
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
@@ -136,5 +135,5 @@ func (a answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.code)
 	// The body must never be empty. The only error that remains is that the host has hung up.
-	_ = json.MarshalWrite(w, a, jsontext.AllowInvalidUTF8(true))
+	_ = json.NewEncoder(w).Encode(a)
 }

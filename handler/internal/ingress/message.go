@@ -2,7 +2,9 @@ package ingress
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,35 +12,21 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/strictjson"
 )
-
-// invocationBody is the part of the host's POST that is read (host-contract A).
-type invocationBody struct {
-	// Data has one member, named after the function's binding.
-	Data map[string]messageData
-	// Metadata is a hint: with dataType "string" a message's body can overwrite it. Any member may be missing, as
-	// in a manual run.
-	Metadata struct {
-		ID             any `json:"Id"`
-		DequeueCount   any
-		PopReceipt     any
-		ExpirationTime any
-	}
-}
 
 // buffers hold bodies until they are decoded, which is before the call. Without reuse a call of 48 KiB in flight takes
 // more than 200 KiB of memory (docs/performance.md).
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readMessage reads the host's POST for a function whose binding has the given name: the message's content, its id
-// and dequeue count and, if the message's body cannot forge it, the lease. It uses go-json-experiment, because
-// with encoding/json calls of 48 KiB do not reach 0.55 of a bare forwarder's rate (docs/performance.md).
+// readMessage reads the host's POST for a function whose binding has the given name (host-contract A): the message's
+// content, its id and dequeue count and, if the message's body cannot forge it, the lease. Metadata is a hint: with dataType
+// "string" a message's body can overwrite it, and any member may be missing, as in a manual run.
 func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	buffer := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buffer)
@@ -46,23 +34,29 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	if _, err := buffer.ReadFrom(body); err != nil {
 		return err
 	}
-	var in invocationBody
-	if err := json.Unmarshal(buffer.Bytes(), &in); err != nil {
-		return fmt.Errorf("not JSON in the host's form: %w", err)
+	invocation, err := strictjson.Object(buffer.Bytes())
+	if err != nil {
+		return err
 	}
-	data, ok := in.Data[binding]
-	if !ok {
+	data, dataErr := membersOf(invocation, "Data")
+	metadata, metadataErr := membersOf(invocation, "Metadata")
+	if err := cmp.Or(dataErr, metadataErr); err != nil {
+		return err
+	}
+	value := find(data, binding).Value
+	if value == nil {
 		return fmt.Errorf("no member Data.%s: is %s the name of the binding in function.json?", binding, binding)
 	}
-	if data.err != nil {
-		return fmt.Errorf("member Data.%s: %w", binding, data.err)
+	content, forgeable, err := decodeContent(value)
+	if err != nil {
+		return fmt.Errorf("member Data.%s: %w", binding, err)
 	}
-	m.Content = data.content
-	m.ID, m.DequeueCount = hintText(in.Metadata.ID), hintNumber(in.Metadata.DequeueCount)
-	if !data.forgeable {
-		expires, _ := time.Parse(time.RFC3339, hintText(in.Metadata.ExpirationTime))
+	m.Content = content
+	m.ID, m.DequeueCount = hintText(metadata, "Id"), hintNumber(metadata, "DequeueCount")
+	if !forgeable {
+		expires, _ := time.Parse(time.RFC3339, hintText(metadata, "ExpirationTime"))
 		m.Lease = settle.Lease{
-			ID: m.ID, PopReceipt: hintText(in.Metadata.PopReceipt), DequeueCount: m.DequeueCount, ExpiresAt: expires,
+			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, ExpiresAt: expires,
 		}
 	}
 	if !envelope.ValidRequestID(m.ID) {
@@ -71,28 +65,30 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	return nil
 }
 
-// messageData is the decoded content of a message, or why it cannot be decoded.
-type messageData struct {
-	content []byte
-	// forgeable is true if the message's body can overwrite the metadata.
-	forgeable bool
-	err       error
+// membersOf returns the members of an object in the invocation; none if it is missing or null.
+func membersOf(invocation []strictjson.Member, name string) ([]strictjson.Member, error) {
+	member := find(invocation, name)
+	if member.Value == nil || strictjson.IsNull(member.Value) {
+		return nil, nil
+	}
+	members, err := member.Object()
+	return members, strictjson.In(name, err)
 }
 
-// UnmarshalJSONFrom decodes a member of Data in the decoder's buffer, because a copy of 64 KiB counts for the limits
-// of calls of 48 KiB (docs/performance.md).
-func (d *messageData) UnmarshalJSONFrom(decoder *jsontext.Decoder) error {
-	value, err := decoder.ReadValue()
-	if err == nil {
-		d.content, d.forgeable, d.err = decodeContent(value)
+// find returns the member of a name, or one without a value.
+func find(members []strictjson.Member, name string) strictjson.Member {
+	for _, m := range members {
+		if m.Name == name {
+			return m
+		}
 	}
-	return err
+	return strictjson.Member{}
 }
 
 // decodeContent returns the message's content. With dataType "binary" the host encodes it as base64. With dataType
 // "string" the host writes JSON text, which begins with a quote as base64 never does.
-func decodeContent(data jsontext.Value) (content []byte, forgeable bool, err error) {
-	if data.Kind() != '"' {
+func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err error) {
+	if data[0] != '"' {
 		return nil, false, errors.New("want a string")
 	}
 	text := data[1 : len(data)-1]
@@ -112,23 +108,20 @@ func decodeContent(data jsontext.Value) (content []byte, forgeable bool, err err
 	return content, false, nil
 }
 
-// hintText reads a text of Metadata, which the host encodes twice; anything else is "".
-func hintText(value any) string {
-	text, _ := value.(string)
+// hintText reads a text of Metadata, which the host encodes twice. It returns "" for anything else.
+func hintText(metadata []strictjson.Member, name string) string {
+	text, err := strictjson.String(find(metadata, name).Value)
 	var inner string
-	if json.Unmarshal([]byte(text), &inner) == nil {
+	if err == nil && json.Unmarshal([]byte(text), &inner) == nil {
 		return inner
 	}
 	return text
 }
 
-// hintNumber reads a number of Metadata, which the host writes as a string and Microsoft documents as a number;
-// anything else is 0.
-func hintNumber(value any) int64 {
-	text := hintText(value)
-	if number, ok := value.(float64); ok {
-		text = strconv.FormatFloat(number, 'f', -1, 64)
-	}
+// hintNumber reads a number of Metadata, which the host writes as a string and Microsoft documents as a number. It returns 0
+// for anything else.
+func hintNumber(metadata []strictjson.Member, name string) int64 {
+	text := cmp.Or(hintText(metadata, name), string(find(metadata, name).Value))
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return 0
