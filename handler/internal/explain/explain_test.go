@@ -26,7 +26,8 @@ func TestSecrets(t *testing.T) {
 	const canary = "C4nary"
 	for name, content := range map[string]string{
 		"envelope": `{"asyncCaller":1,"requestId":"r1","x":"C4nary","context":"C4nary","call":{"url":"https://u:C4nary@t.example/p?code=C4nary#C4nary",
-			"headers":{"Authorization":"C4nary","Host":"C4nary.example"},"body":"C4nary"},"callback":{"url":"https://C4nary:C4nary@s.example/done?sig=C4nary","headers":{"X-Key":"C4nary"}}}`,
+			"headers":{"Authorization":"C4nary","Host":"C4nary.example"},"body":"C4nary"},
+			"callback":{"url":"https://C4nary:C4nary@s.example/done?sig=C4nary","headers":{"X-Key":"C4nary"}}}`,
 		"bad_header":  `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization":["a\nC4nary"]}}}`,
 		"bad_url":     `{"asyncCaller":1,"call":{"url":"ftp://C4nary"}}`,
 		"not_json":    `{"asyncCaller":1,"call":{"url":"https://C4nary`,

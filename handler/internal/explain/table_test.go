@@ -98,7 +98,10 @@ func settlementTable() map[string]struct {
 		"no_room": {`{"asyncCaller":1,"call":{"url":"https://t.example/",` +
 			`"body":"` + strings.Repeat("x", 49152-80) + `"}}`, answer(200), "dead_letter malformed"},
 	}
-	for _, f := range []decision.Failure{decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect, decision.FailureTLS, decision.FailureConnection, decision.FailureInterrupted} {
+	for _, f := range []decision.Failure{
+		decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect,
+		decision.FailureTLS, decision.FailureConnection, decision.FailureInterrupted,
+	} {
 		rows["failure_"+string(f)] = row{with(""), failure(f), "reschedule " + string(f)}
 	}
 	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL, decision.FailureTargetRefused} {

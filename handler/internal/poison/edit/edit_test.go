@@ -44,7 +44,8 @@ func TestRestart(t *testing.T) {
 		"never_tried":               order + `}`,
 		"nexus_dead_letter":         nexusOf(callOut, nexusLetter),
 		"nexus_moved_by_host":       nexusOf(callOut, ""),
-		"nexus_lower_case":          strings.NewReplacer(`"Attempts"`, `"attempts"`, `"DeadlineAt"`, `"deadlineAt"`, `"Reason"`, `"reason"`).Replace(nexusOf(callOut, nexusLetter)),
+		"nexus_lower_case": strings.NewReplacer(`"Attempts"`, `"attempts"`, `"DeadlineAt"`, `"deadlineAt"`, `"Reason"`, `"reason"`).
+			Replace(nexusOf(callOut, nexusLetter)),
 	}
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -71,7 +71,10 @@ func TestRestore(t *testing.T) {
 		"escape_is_a_change": {native, `"k": "\u00e9"`, `"k": "é"`, squeezed(native, `"n":1.0, "k":"\u00e9"`, `"n":1.0,"k":"é"`)},
 		"new_member":         {native, `"requestId"`, `"giveUp": "drop", "requestId"`, squeezed(native, `"requestId"`, `"giveUp":"drop","requestId"`)},
 		"new_element":        {native, `"3"`, `"3", {"a": 1}`, squeezed(native, `"3"`, `"3",{"a":1}`)},
-		"nexus_beside":       {nexus, `"Attempts": 7,`, `"Attempts": 0,`, strings.NewReplacer(`"Attempts":7,"Cr`, `"Attempts":0,"Cr`, `, "RawRequest": `, `,"RawRequest":`).Replace(nexus)},
+		"nexus_beside": {
+			nexus, `"Attempts": 7,`, `"Attempts": 0,`,
+			strings.NewReplacer(`"Attempts":7,"Cr`, `"Attempts":0,"Cr`, `, "RawRequest": `, `,"RawRequest":`).Replace(nexus),
+		},
 		"nexus_line": {nexus, `"Host: old.example:8443"`, `"Host: new.example"`, strings.NewReplacer(inBase64(callBack), inBase64("POST /done HTTP"+
 			"/1.1\r\nHost: new.example\r\n\r\n"), `, "RawRequest": `, `,"RawRequest":`).Replace(nexus)},
 		"nexus_new_line": {nexus, `"POST /done HTTP/1.1",`, `"POST /done HTTP/1.1", ` +

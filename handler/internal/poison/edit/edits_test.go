@@ -79,7 +79,8 @@ func TestNativeEdits(t *testing.T) {
 
 // squeeze removes the white space between the members around an edited one.
 func squeeze(content string) string {
-	return strings.NewReplacer(", \"requestId", ",\"requestId", "\" , \"method", "\",\"method", ", \"retry", ",\"retry", "\", \"1m", "\",\"1m").Replace(strings.TrimSpace(content))
+	return strings.NewReplacer(", \"requestId", ",\"requestId", "\" , \"method", "\",\"method", ", \"retry", ",\"retry", "\", \"1m", "\",\"1m").
+		Replace(strings.TrimSpace(content))
 }
 
 // TestNexusEdits checks that each edit changes one member of RawRequest and no other byte.

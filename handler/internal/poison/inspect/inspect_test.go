@@ -69,7 +69,9 @@ func deadLetter(t *testing.T, content string, d envelope.DeadLetter, attempts ..
 }
 
 func read(text string) inspect.Message {
-	return inspect.Read(rules(), "async-caller-poison", queue.Message{ID: "id", Text: text, DequeueCount: 1, InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7)})
+	return inspect.Read(rules(), "async-caller-poison", queue.Message{
+		ID: "id", Text: text, DequeueCount: 1, InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7),
+	})
 }
 
 func TestReadDeadLetters(t *testing.T) {

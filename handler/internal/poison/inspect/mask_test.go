@@ -54,7 +54,8 @@ func TestBrokenMessages(t *testing.T) {
 	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {
 		for n := range len(content) {
 			got := string(inspect.ShowContent([]byte(content[:n]), inspect.Masked))
-			if strings.Contains(got, "CANARY") || strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
+			if strings.Contains(got, "CANARY") ||
+				strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
 				t.Fatalf("%s of %d bytes is shown as %s", name, n, got)
 			}
 			mustBePrintable(t, got)
