@@ -32,10 +32,7 @@ func ParseRequest(content []byte) (Request, error) {
 }
 
 func parseRequest(content []byte) (message, Request, error) {
-	m, err := parseMessage(content, "request line", func(line string) error {
-		_, _, err := parseRequestLine(line)
-		return err
-	})
+	m, err := parseMessage(content, "request line", checkRequestLine)
 	if err != nil {
 		return message{}, Request{}, err
 	}
@@ -45,10 +42,10 @@ func parseRequest(content []byte) (message, Request, error) {
 
 // request checks the parts of a request.
 func (m *message) request() (Request, error) {
-	method, target, err := parseRequestLine(m.line)
-	if err != nil {
+	if err := checkRequestLine(m.line); err != nil {
 		return Request{}, fmt.Errorf("request line: %w", err)
 	}
+	line := strings.Split(m.line, " ")
 	header := m.header()
 	hosts := header["Host"]
 	switch {
@@ -60,7 +57,7 @@ func (m *message) request() (Request, error) {
 		return Request{}, errors.New("header Host: not one host with at most a port")
 	}
 	header.Del("Host")
-	return Request{Method: method, Target: target, Host: hosts[0], Header: header, Body: m.body()}, nil
+	return Request{Method: line[0], Target: line[1], Host: hosts[0], Header: header, Body: m.body()}, nil
 }
 
 // FormatRequest writes a request as HttpMessageContent does: Host, the headers of the request, the headers of its
@@ -76,24 +73,23 @@ func FormatRequest(r Request) []byte {
 	return append(content, r.Body...)
 }
 
-func parseRequestLine(line string) (method, target string, err error) {
+func checkRequestLine(line string) error {
 	parts := strings.SplitN(line, " ", 4) // a fourth part makes the line invalid
 	if len(parts) != 3 {
-		return "", "", errors.New("not a method, a target and a version with one space between them")
+		return errors.New("not a method, a target and a version with one space between them")
 	}
-	method, target = parts[0], parts[1]
-	switch {
+	switch method, target := parts[0], parts[1]; {
 	case !httpguts.ValidHeaderFieldName(method): // a method is a token, like a header name
-		return "", "", errors.New("the method is not a token")
+		return errors.New("the method is not a token")
 	case !strings.HasPrefix(target, "/"):
 		// After a host, "@evil/" or ":81/" would lead to another one.
-		return "", "", errors.New("the target does not begin with a slash")
+		return errors.New("the target does not begin with a slash")
 	case !httpguts.ValidHeaderFieldValue(target) || strings.Contains(target, "\t"):
-		return "", "", errors.New("the target holds a control character")
+		return errors.New("the target holds a control character")
 	case !httpVersion.MatchString(parts[2]):
-		return "", "", errors.New("the version is not like HTTP/1.1")
+		return errors.New("the version is not like HTTP/1.1")
 	}
-	return method, target, nil
+	return nil
 }
 
 // isAuthority reports whether a text inside a URL would be its host and nothing else. ValidHostHeader refuses the

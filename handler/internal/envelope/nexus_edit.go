@@ -20,7 +20,10 @@ func (*nexus) names() strictjson.Names { return strictjson.FoldNames }
 
 func (*nexus) deadlineName() string { return nexusDeadlineAt }
 
-var errNotInNexus = errors.New("the Nexus format has no place for it")
+var (
+	errNotInNexus = errors.New("the Nexus format has no place for it")
+	errUserInfo   = errors.New("the Nexus format has no place for user information")
+)
 
 // nexusStrings are the members that can only be strings, apart from those of RawRequest.
 var nexusStrings = []string{
@@ -112,11 +115,11 @@ func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
 		return nil, err
 	}
 	u, err := ParseURL(address)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if u.User != nil {
-		return nil, errors.New("the Nexus format has no place for user information")
+	case u.User != nil:
+		return nil, errUserInfo
 	}
 	return n.setTarget(content, of, strings.ToLower(u.Scheme), u.Host, u.RequestURI())
 }
@@ -152,13 +155,13 @@ func (*nexus) paths(of part) (message, scheme []string) {
 // schemeOf returns the scheme that a member means, or "" for an invalid one. A missing scheme means http.
 func schemeOf(value json.RawMessage) string {
 	if value == nil || strictjson.IsNull(value) {
-		return "http"
+		return defaultScheme
 	}
 	scheme, err := parseScheme(value)
 	if err != nil {
 		return ""
 	}
-	return cmp.Or(scheme, "http")
+	return cmp.Or(scheme, defaultScheme)
 }
 
 // changeMessage changes the HTTP request of a call; nil means that there is none.

@@ -194,17 +194,13 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 	if err != nil {
 		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))
 	}
-	id := nexusCallbackID(e.RequestID)
+	// The GUID is always the same for a call, so that the receiver can recognize a duplicate callback by its
+	// Idempotency-Key.
+	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte("urn:async-caller:callback:"+e.RequestID)).String()
 	return nexusRequest{
 		Tenant: e.Tenant, originalRequestID: original, id: id, method: n.callBackMethod, url: e.Callback.URL,
 		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
 	}.encode()
-}
-
-// nexusCallbackID derives a GUID from the call's id. It is always the same, so that the receiver can recognize a duplicate
-// callback by its Idempotency-Key.
-func nexusCallbackID(requestID string) string {
-	return uuid.NewSHA1(uuid.NameSpaceURL, []byte("urn:async-caller:callback:"+requestID)).String()
 }
 
 // nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null if
@@ -316,7 +312,7 @@ func toCallOut(call Call) (message []byte, scheme string, err error) {
 	case call.Host != "" && !strings.EqualFold(call.Host, u.Host):
 		return nil, "", strictjson.In("headers", strictjson.In("Host", errors.New("differs from the URL's host, but the Nexus format builds the URL from it")))
 	case u.User != nil:
-		return nil, "", strictjson.In("url", errors.New("the Nexus format has no place for user information"))
+		return nil, "", strictjson.In("url", errUserInfo)
 	}
 	request := dotnet.Request{Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Body: call.Body}
 	return dotnet.FormatRequest(request), strings.ToLower(u.Scheme), nil
