@@ -79,12 +79,16 @@ func TestSettlementTable(t *testing.T) {
 		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
 
 		// temporary failure, the policy's next attempt would be after the deadline
-		"last_attempt":                {`,"attempts":9,"deadline":"2026-01-31T12:01:00Z"`, answer(500), decision.Reschedule, decision.Status, 50 * time.Second, 10, 500, false},
-		"no_time_for_last":            {nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1, 500, true},
-		"no_time_for_last_callback":   {nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired, 0, 1, 500, true},
-		"no_time_for_last_no_answer":  {nearDeadline + answered503, failure(decision.FailureTimeout), decision.DeadLetter, decision.Expired, 0, 4, 503, true},
-		"no_attempts_left":            {`,"attempts":2,"retry":{"maxAttempts":3}`, answer(500), decision.DeadLetter, decision.Exhausted, 0, 3, 500, true},
-		"no_attempts_left_callback":   {`,"attempts":2,"retry":{"maxAttempts":3}` + withCallback, answer(500), decision.Callback, decision.Exhausted, 0, 3, 500, true},
+		"last_attempt": {
+			`,"attempts":9,"deadline":"2026-01-31T12:01:00Z"`, answer(500), decision.Reschedule, decision.Status, 50 * time.Second, 10, 500, false,
+		},
+		"no_time_for_last":           {nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1, 500, true},
+		"no_time_for_last_callback":  {nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired, 0, 1, 500, true},
+		"no_time_for_last_no_answer": {nearDeadline + answered503, failure(decision.FailureTimeout), decision.DeadLetter, decision.Expired, 0, 4, 503, true},
+		"no_attempts_left":           {`,"attempts":2,"retry":{"maxAttempts":3}`, answer(500), decision.DeadLetter, decision.Exhausted, 0, 3, 500, true},
+		"no_attempts_left_callback": {
+			`,"attempts":2,"retry":{"maxAttempts":3}` + withCallback, answer(500), decision.Callback, decision.Exhausted, 0, 3, 500, true,
+		},
 		"one_attempt_left":            {`,"attempts":1,"retry":{"maxAttempts":3}`, answer(500), decision.Reschedule, decision.Status, 8 * time.Second, 2, 500, false},
 		"attempts_beyond_what_counts": {`,"attempts":1000000000`, answer(500), decision.Reschedule, decision.Status, 17280 * time.Second, 1000000001, 500, false},
 
@@ -104,7 +108,9 @@ func TestSettlementTable(t *testing.T) {
 		"callback_before_drop":   {`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
 
 		// not due yet
-		"not_due":            {`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200), decision.Reschedule, decision.NotDue, 30 * time.Second, 2, 0, false},
+		"not_due": {
+			`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200), decision.Reschedule, decision.NotDue, 30 * time.Second, 2, 0, false,
+		},
 		"not_before":         {`,"notBefore":"2026-01-31T13:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue, time.Hour, 0, 0, false},
 		"not_before_a_month": {`,"notBefore":"2026-03-02T12:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue, week - time.Second, 0, 0, false},
 		"due_now":            {`,"notBefore":"2026-01-31T12:00:00Z"`, answer(200), decision.Finish, decision.Delivered, 0, 1, 200, false},
@@ -174,7 +180,8 @@ func TestOperatorChoosesHowToGiveUp(t *testing.T) {
 }
 
 func TestStateAfterACall(t *testing.T) {
-	d := decide(t, rules(), fmt.Sprintf(plain, answered503), decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time", Took: 2 * time.Minute}, 0)
+	timeout := decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time", Took: 2 * time.Minute}
+	d := decide(t, rules(), fmt.Sprintf(plain, answered503), timeout, 0)
 	want := envelope.State{
 		Attempts:        4,
 		CreatedAt:       created,
@@ -202,7 +209,10 @@ func TestJitterSpreadsTheDelay(t *testing.T) {
 func TestReportTellsTheSender(t *testing.T) {
 	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"), Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true}
 	d := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
-	want := envelope.Report{Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected", At: now, Deadline: now.Add(rules().Expiration)}
+	want := envelope.Report{
+		Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected",
+		At: now, Deadline: now.Add(rules().Expiration),
+	}
 	if diff := cmp.Diff(want, rules().Report(d, now)); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
@@ -232,7 +242,8 @@ func TestReportWithoutAnyAnswerIs504(t *testing.T) {
 func TestNoReasonIsTooLong(t *testing.T) {
 	for _, reason := range []decision.Reason{
 		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
-		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate), decision.Reason(decision.FailureTargetRefused),
+		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
+		decision.Reason(decision.FailureTargetRefused),
 	} {
 		if len(reason) > 16 {
 			t.Errorf("%q has %d characters", reason, len(reason))
