@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -154,20 +156,22 @@ func parseQueue(name string) (string, error) {
 }
 
 func parseStatus(text string) (int, error) {
-	status, err := strconv.Atoi(text)
-	if err != nil || status < 100 || status > 999 {
-		return 0, fmt.Errorf("%.20q: want a number from 100 to 999", text)
-	}
-	return status, nil
+	return within(100, 999, "a number from 100 to 999", strconv.Atoi)(text)
 }
 
 // atLeast returns a function that reads a whole number that is not below a minimum.
 func atLeast(minimum int) func(string) (int, error) {
-	return func(text string) (int, error) {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < minimum {
-			return 0, fmt.Errorf("%.20q: want a whole number of at least %d", text, minimum)
+	return within(minimum, math.MaxInt, fmt.Sprintf("a whole number of at least %d", minimum), strconv.Atoi)
+}
+
+// within returns a function that reads an argument with parse and refuses a value outside a range. Want describes
+// the range.
+func within[T cmp.Ordered](least, most T, want string, parse func(string) (T, error)) func(string) (T, error) {
+	return func(text string) (T, error) {
+		value, err := parse(text)
+		if err != nil || !(least <= value && value <= most) { // NaN is not in any range
+			err = fmt.Errorf("%.40q: want %s", text, want)
 		}
-		return n, nil
+		return value, err
 	}
 }

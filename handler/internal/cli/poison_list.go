@@ -7,6 +7,7 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -207,13 +208,8 @@ until --limit messages have arrived.`,
 	}
 	flags := flagsOf(command)
 	interval := 5 * time.Second
-	parsed(flags, &interval, "interval", "`duration` between two reads, at least 1s (default 5s)", func(text string) (time.Duration, error) {
-		d, err := time.ParseDuration(text)
-		if err != nil || d < time.Second { // storage charges for each read
-			return 0, fmt.Errorf("%.20q: want a duration of at least 1s", text)
-		}
-		return d, nil
-	})
+	parsed(flags, &interval, "interval", "`duration` between two reads, at least 1s (default 5s)",
+		within(time.Second, math.MaxInt64, "a duration of at least 1s", time.ParseDuration)) // storage charges for each read
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		return s.watch(ctx, source, interval)
 	})

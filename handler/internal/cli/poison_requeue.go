@@ -87,11 +87,9 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 
 // parseRate reads a number per second.
 func parseRate(text string) (float64, error) {
-	rate, err := strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
-	if err != nil || !(rate >= 0.001 && rate <= 1e6) { // NaN is neither
-		return 0, fmt.Errorf("%.40q: want a number of messages per second, such as 50 or 0.5/s", text)
-	}
-	return rate, nil
+	return within(0.001, 1e6, "a number of messages per second, such as 50 or 0.5/s", func(text string) (float64, error) {
+		return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
+	})(text)
 }
 
 func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOptions) error {

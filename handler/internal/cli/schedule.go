@@ -70,11 +70,8 @@ The operator's limits apply.`,
 }
 
 func parseDeadline(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 || d > maxScheduleDeadline {
-		return 0, fmt.Errorf("%.20q: want a duration such as 90s or 6h, above 0 and at most %v", text, maxScheduleDeadline)
-	}
-	return d, nil
+	want := fmt.Sprintf("a duration such as 90s or 6h, above 0 and at most %v", maxScheduleDeadline)
+	return within(1, maxScheduleDeadline, want, time.ParseDuration)(text)
 }
 
 func (o scheduleOptions) run(env Env) error {

@@ -23,7 +23,6 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 )
@@ -61,7 +60,6 @@ func settingsHelp() string {
 type handlerConfig struct {
 	app        *functionapp.App
 	settings   config.Settings
-	policies   retry.Policies
 	connection azure.Connection
 	port       string
 }
@@ -69,25 +67,26 @@ type handlerConfig struct {
 // readHandlerConfig reads and validates the settings, host.json and every function.json. The error joins
 // every problem.
 func readHandlerConfig(env Env) (handlerConfig, error) {
-	var c handlerConfig
-	var appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr error
 	dir := functionapp.RootPath(env.getenv)
-	c.app, appErr = functionapp.Load(dir, env.Environ)
-	c.policies, policiesErr = config.LoadPolicies(dir)
-	c.settings, settingsErr = config.Load(env.Environ, c.policies)
-	c.connection, connectionErr = azure.ParseConnection(env.getenv, functionapp.ConnectionName)
-	c.port, portErr = handlerPort(env.getenv)
-	if c.app != nil && c.settings.CallTimeout > 0 {
-		timeoutErr = c.settings.CheckTimeouts(c.app.Host)
+	app, appErr := functionapp.Load(dir, env.Environ)
+	policies, policiesErr := config.LoadPolicies(dir)
+	settings, settingsErr := config.Load(env.Environ, policies)
+	connection, connectionErr := azure.ParseConnection(env.getenv, functionapp.ConnectionName)
+	port, portErr := handlerPort(env.getenv)
+	var timeoutErr error
+	if app != nil && settings.CallTimeout > 0 {
+		timeoutErr = settings.CheckTimeouts(app.Host)
 	}
-	return c, usageError(errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr))
+	return handlerConfig{app, settings, connection, port},
+		usageError(errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr))
 }
 
 func handlerPort(getenv func(string) string) (string, error) {
 	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
 	port := getenv(name)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `%s host`, which start serve", name, port, programName)
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `%s host`, which start serve",
+			name, port, programName)
 	}
 	return port, nil
 }
@@ -140,11 +139,7 @@ const keeperName = "AC-poison-keeper"
 func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingress.Task {
 	account := poison.Account{
 		Store: store,
-		Rules: inspect.Rules{
-			Encoding: c.app.Host.Queues.MessageEncoding,
-			Decision: c.settings.Rules,
-			Targets:  c.settings.Targets,
-		},
+		Rules: inspect.Rules{Encoding: c.app.Host.Queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
 	}
 	var queues []string
 	for _, f := range c.app.Functions {

@@ -118,6 +118,8 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 // Draft describes a native envelope. Its members are those of docs/envelope.md; zero values are left out.
 // [Sender.Prepare] validates them.
 type Draft struct {
+	// Version is set by Encode.
+	Version   int             `json:"asyncCaller"`
 	RequestID string          `json:"requestId,omitempty"`
 	Call      Call            `json:"call"`
 	Callback  Callback        `json:"callback,omitzero"`
@@ -160,9 +162,7 @@ func (d Draft) Encode() ([]byte, error) {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
 	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(struct {
-		Version int `json:"asyncCaller"`
-		Draft
-	}{1, d})
+	d.Version = 1
+	err := encoder.Encode(d)
 	return b.Bytes(), err
 }
