@@ -33,7 +33,8 @@ progress. The output of the handler is passed through.`,
 	flags := flagsOf(command)
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
 	flags.DurationVar(&options.Lease, "lease", 10*time.Minute, "time that a message stays invisible during an invocation")
-	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", 3, "crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
+	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", 3,
+		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
 	command.RunE = func(cmd *cobra.Command, _ []string) error { return runHost(cmd.Context(), env, app, options) }
 	return command
 }

@@ -155,6 +155,7 @@ func TestResultError(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	storage := errors.New("storage is away")
+	const resume = "continue: `async-caller poison resume RUN`"
 	for name, test := range map[string]struct {
 		ctx    context.Context
 		result poison.Result
@@ -162,15 +163,20 @@ func TestResultError(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"all":                {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
-		"skipped":            {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "skipped or refused: 2 messages"},
-		"all_skipped":        {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "skipped or refused: 1 message"},
-		"stopped":            {t.Context(), poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}, nil, exitPartly, "stopped: 2 came back\ncontinue: `async-caller poison resume RUN` (7 left)"},
-		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\ncontinue: `async-caller poison resume RUN`"},
+		"all":         {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
+		"skipped":     {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "skipped or refused: 2 messages"},
+		"all_skipped": {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "skipped or refused: 1 message"},
+		"stopped": {
+			t.Context(),
+			poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"},
+			nil, exitPartly,
+			"stopped: 2 came back\n" + resume + " (7 left)",
+		},
+		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
 		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
 		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "ids that match no message: at least 1"},
 		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all messages are done\n"},
-		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\ncontinue: `async-caller poison resume RUN`"},
+		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\n" + resume},
 		"storage_at_the_end": {t.Context(), poison.Result{Total: 3, Done: 3}, storage, exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,13 +212,16 @@ func TestReport(t *testing.T) {
 }
 
 func TestPlanText(t *testing.T) {
+	type counts = map[string]int
 	for want, plan := range map[string]*poison.Plan{
-		"requeue 412 messages from a-poison to a":                                        {Command: "requeue", Total: 412, From: map[string]int{"a-poison": 412}, To: map[string]int{"a": 412}},
-		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3)": {Command: "requeue", Total: 1003, From: map[string]int{"b-poison": 3, "a-poison": 1000}, To: map[string]int{"a": 1000, "b": 3}},
-		"delete 1 message from a-poison":                                                 {Command: "delete", Total: 1, From: map[string]int{"a-poison": 1}},
-		"import 2 messages to a-poison":                                                  {Command: "import", Total: 2, To: map[string]int{"a-poison": 2}},
-		"keep 2 messages on a-poison, so that storage does not delete them":              {Command: "keep", Total: 2, From: map[string]int{"a-poison": 2}, To: map[string]int{"a-poison": 2}},
-		"undo 2 messages from parking to a-poison":                                       {Command: "undo", Total: 2, From: map[string]int{"parking": 2}, To: map[string]int{"a-poison": 2}},
+		"requeue 412 messages from a-poison to a": {Command: "requeue", Total: 412, From: counts{"a-poison": 412}, To: counts{"a": 412}},
+		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3)": {
+			Command: "requeue", Total: 1003, From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
+		},
+		"delete 1 message from a-poison":                                    {Command: "delete", Total: 1, From: counts{"a-poison": 1}},
+		"import 2 messages to a-poison":                                     {Command: "import", Total: 2, To: counts{"a-poison": 2}},
+		"keep 2 messages on a-poison, so that storage does not delete them": {Command: "keep", Total: 2, From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
+		"undo 2 messages from parking to a-poison":                          {Command: "undo", Total: 2, From: counts{"parking": 2}, To: counts{"a-poison": 2}},
 	} {
 		if got := planText(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -254,8 +263,14 @@ func TestPrintRuns(t *testing.T) {
 		var out bytes.Buffer
 		now := time.Now()
 		printRuns(&out, []poison.RunSummary{
-			{Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3, State: "finished", Of: "20261121-110000-move-bbbb"},
-			{Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3, State: "undone", UndoneBy: "20261121-115900-undo-aaaa"},
+			{
+				Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3,
+				State: "finished", Of: "20261121-110000-move-bbbb",
+			},
+			{
+				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
+				State: "undone", UndoneBy: "20261121-115900-undo-aaaa",
+			},
 			{Run: "20261119-120000-requeue-cccc", Command: "requeue", At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"},
 			{Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken"},
 		})

@@ -18,9 +18,12 @@ const hostile = `\u001b[2J\u202e\r\nx\u0007\u009b`
 // hostileMessages contain hostile text wherever a sender can put text, and secrets in the usual places.
 func hostileMessages() []string {
 	return []string{
-		`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://u:CANARY@t.example/` + "%1b" + `?key=CANARY","headers":{"Authorization":"CANARY","X":"a\tb"},` +
-			`"body":"` + hostile + `"},"context":{"` + hostile + `":"` + hostile + `"},"trail":[{"at":"2026-01-01T00:00:00Z","error":"` + hostile + `","tookMs":1}],` +
-			`"attempts":1,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"` + hostile + `","detail":"` + hostile + `","queue":"` + hostile + `","attempts":1}}`,
+		`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://u:CANARY@t.example/` + "%1b" + `?key=CANARY",` +
+			`"headers":{"Authorization":"CANARY","X":"a\tb"},` +
+			`"body":"` + hostile + `"},"context":{"` + hostile + `":"` + hostile + `"},` +
+			`"trail":[{"at":"2026-01-01T00:00:00Z","error":"` + hostile + `","tookMs":1}],` +
+			`"attempts":1,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"` + hostile + `","detail":"` + hostile + `",` +
+			`"queue":"` + hostile + `","attempts":1}}`,
 		`{"asyncCaller":1,"requestId":"` + hostile + `","password":"CANARY"}`,
 		"\x1b[2J\r\n\x00\xff\u202e",
 		`{"RawRequest":{"Id":"` + hostile + `","CallOut":"*"},"Organization":"` + hostile + `","Environment":"` + hostile + `"}`,

@@ -150,11 +150,11 @@ func printMessageFields(out io.Writer, m inspect.Message) {
 	if !m.InsertedAt.Equal(m.Since) {
 		printLine(out, "enqueued", "%s", moment(m.InsertedAt))
 	}
-	if m.ExpiresAt.IsZero() {
-		printLine(out, "expires", "never")
-	} else {
-		printLine(out, "expires", "%s, in %s: storage then deletes it; `async-caller poison keep` prevents that", moment(m.ExpiresAt), age(time.Until(m.ExpiresAt)))
+	expires := "never"
+	if !m.ExpiresAt.IsZero() {
+		expires = moment(m.ExpiresAt) + ", in " + age(time.Until(m.ExpiresAt)) + ": storage then deletes it; `async-caller poison keep` prevents that"
 	}
+	printLine(out, "expires", "%s", expires)
 	printLine(out, "main queue", "%s", m.Main)
 	kind := "no"
 	if m.Format != "" {

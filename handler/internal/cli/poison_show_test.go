@@ -17,6 +17,7 @@ import (
 // TestPreviewRequeue checks that the preview agrees with requeue.
 func TestPreviewRequeue(t *testing.T) {
 	encode := func(content string) string { return queue.Base64.Encode([]byte(content)) }
+	const start = `{"asyncCaller":1,"call":{"url":"https://t.example/"},`
 	for name, test := range map[string]struct {
 		queue, main, text string
 		to, refused       string
@@ -25,8 +26,8 @@ func TestPreviewRequeue(t *testing.T) {
 		"parked":          {"parking", "async-caller-3", encode(dead(1)[0]), "async-caller-3", ""},
 		"malformed":       {"async-caller-poison", "async-caller", encode("{}"), "async-caller", "asyncCaller: missing"},
 		"undecodable":     {"async-caller-poison", "async-caller", dead(1)[0], "async-caller", "--fix-encoding"},
-		"policy":          {"async-caller-poison", "async-caller", encode(`{"asyncCaller":1,"call":{"url":"https://t.example/"},"retry":"drunk"}`), "async-caller", "--set retry="},
-		"not_due_for_now": {"async-caller-poison", "async-caller", encode(`{"asyncCaller":1,"call":{"url":"https://t.example/"},"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
+		"policy":          {"async-caller-poison", "async-caller", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry="},
+		"not_due_for_now": {"async-caller-poison", "async-caller", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
@@ -44,14 +45,18 @@ func TestPreviewRequeue(t *testing.T) {
 
 // TestNext checks that the suggested command has the option that fixes the message.
 func TestNext(t *testing.T) {
+	refused := requeuePreview{Refused: "why"}
 	for name, test := range map[string]struct {
 		details messageDetails
 		want    string
 	}{
-		"good":        {messageDetails{}, "requeue 1 --queue q"},
-		"refused":     {messageDetails{Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --edit"},
-		"undecodable": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --fix-encoding"},
-		"no_text":     {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: requeuePreview{Refused: "why"}}, "requeue 1 --queue q --edit"},
+		"good":    {messageDetails{}, "requeue 1 --queue q"},
+		"refused": {messageDetails{Requeue: refused}, "requeue 1 --queue q --edit"},
+		"undecodable": {
+			messageDetails{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: refused},
+			"requeue 1 --queue q --fix-encoding",
+		},
+		"no_text": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: refused}, "requeue 1 --queue q --edit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.details.Message.ID, test.details.Message.Queue = "1", "q"

@@ -137,7 +137,8 @@ func TestSelection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(test.want, got, cmpopts.IgnoreUnexported(poison.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)); diff != "" {
+			same := cmp.Options{cmpopts.IgnoreUnexported(poison.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)}
+			if diff := cmp.Diff(test.want, got, same); diff != "" {
 				t.Error(diff)
 			}
 		})

@@ -88,7 +88,8 @@ func (o *sendOptions) addTo(flags *flagSet) {
 func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
-	flags.refuse(len(args) == 1 && (o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})), "FILE excludes --url and other flags that describe an envelope")
+	described := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
+	flags.refuse(described && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
 	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
 	return flags.err()
 }
