@@ -47,11 +47,7 @@ type Settings struct {
 // Setting describes one setting.
 type Setting struct {
 	Name, Default, Meaning string
-}
-
-// setting is a setting and the function that parses its value into a field.
-type setting struct {
-	Setting
+	// set parses a value into a field of the Settings.
 	set func(value string) error
 }
 
@@ -59,12 +55,12 @@ type setting struct {
 const proxySetting = Prefix + "PROXY"
 
 // table returns the settings by name. Their values go to s.
-func table(s *Settings) []setting {
+func table(s *Settings) []Setting {
 	const week, decade = 7 * 24 * time.Hour, 10 * 365 * 24 * time.Hour
 	r := &s.Rules
-	var all []setting
+	var all []Setting
 	add := func(name, byDefault, meaning string, set func(string) error) {
-		all = append(all, setting{Setting{name, byDefault, meaning}, set})
+		all = append(all, Setting{name, byDefault, meaning, set})
 	}
 	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call; an envelope may ask for less",
 		into(&s.CallTimeout, duration(time.Second, 24*time.Hour)))
@@ -96,13 +92,7 @@ func table(s *Settings) []setting {
 }
 
 // Table lists the settings that [Load] knows, by name.
-func Table() []Setting {
-	var all []Setting
-	for _, s := range table(&Settings{}) {
-		all = append(all, s.Setting)
-	}
-	return all
-}
+func Table() []Setting { return table(&Settings{}) }
 
 // Load reads the settings from an environment in the form of os.Environ. The retry policies are the operator's own,
 // which a setting may name. The error joins all problems; each names the setting and the values that it accepts. An

@@ -185,23 +185,17 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) (found prob
 	name := path.Dir(file)
 	switch strings.ToLower(trigger.Type) {
 	case "queuetrigger":
-		function := found.newFunction(name, trigger, environ)
-		if found.checkRetry(content, noHostRetry); len(found) == 0 {
+		found.checkCommon(name, trigger.Name, "message", content.Retry, noHostRetry)
+		if function := found.newFunction(name, trigger, environ); len(found) == 0 {
 			a.Functions = append(a.Functions, function)
 		}
 	case "timertrigger":
-		timer := found.newTimer(name, trigger, environ)
-		if found.checkRetry(content, noTimerRetry); len(found) == 0 {
+		found.checkCommon(name, trigger.Name, "timer", content.Retry, noTimerRetry)
+		if timer := found.newTimer(name, trigger, environ); len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
 	}
 	return found
-}
-
-func (p *problems) checkRetry(content functionJSON, why string) {
-	if content.Retry != nil {
-		p.add("retry: %s", why)
-	}
 }
 
 // readTrigger reads a function.json and returns its one trigger; a disabled function has none.
@@ -223,18 +217,20 @@ func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding
 	return content, triggers[0], nil
 }
 
-// checkNames checks the names of a function and of its binding by the host's rules.
-func (p *problems) checkNames(name, bindingName, example string) {
+// checkCommon checks the names of a function and of its binding by the host's rules, and that it has no retry policy.
+func (p *problems) checkCommon(name, bindingName, example string, retry any, noRetry string) {
 	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
 		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, at most 128 in all, not host", name)
 	}
 	if !validBindingName.MatchString(bindingName) {
 		p.add("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example)
 	}
+	if retry != nil {
+		p.add("retry: %s", noRetry)
+	}
 }
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
-	p.checkNames(name, b.Name, "message")
 	if b.Connection != "" && b.Connection != ConnectionName {
 		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
 	}
@@ -262,7 +258,6 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 }
 
 func (p *problems) newTimer(name string, b binding, environ []string) Timer {
-	p.checkNames(name, b.Name, "timer")
 	schedule, err := resolveSettings(b.Schedule, environ)
 	if err == nil && strings.TrimSpace(schedule) == "" {
 		err = errors.New(`it is empty: give 5 or 6 fields, such as "0 0 * * * *", or an interval as hh:mm:ss`)

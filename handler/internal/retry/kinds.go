@@ -129,8 +129,8 @@ func list(p *parameters) Policy {
 // parameters, their defaults and ReceiveErrorHandling are those of WCF's queue bindings
 // (https://learn.microsoft.com/dotnet/framework/wcf/feature-details/poison-message-handling).
 func cycles(p *parameters) Policy {
-	perCycle := 1 + p.int("receiveRetryCount", 5)
-	cycles := 1 + p.int("maxRetryCycles", 2)
+	perCycle := 1 + p.int("receiveRetryCount", 5, 0)
+	cycles := 1 + p.int("maxRetryCycles", 2, 0)
 	if perCycle > maxAttempts/cycles {
 		p.fail("receiveRetryCount", fmt.Errorf("more than %d attempts in all", maxAttempts))
 	}

@@ -229,15 +229,13 @@ func (p *parameters) duration(name string, byDefault time.Duration) time.Duratio
 	})
 }
 
-// int reads a whole number from 0 to maxAttempts.
-func (p *parameters) int(name string, byDefault int) int {
-	return read(p, name, byDefault, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 0, maxAttempts) })
+// int reads a whole number from lowest to maxAttempts.
+func (p *parameters) int(name string, byDefault, lowest int) int {
+	return read(p, name, byDefault, func(value json.RawMessage) (int, error) { return strictjson.Int(value, lowest, maxAttempts) })
 }
 
-// maxAttempts reads the number of calls; 0 means that there is no limit.
-func (p *parameters) maxAttempts() int {
-	return read(p, "maxAttempts", 0, func(value json.RawMessage) (int, error) { return strictjson.Int(value, 1, maxAttempts) })
-}
+// maxAttempts reads the number of calls; 0, the default, means that there is no limit.
+func (p *parameters) maxAttempts() int { return p.int("maxAttempts", 0, 1) }
 
 // factor reads the factor of exponential.
 func (p *parameters) factor() float64 {

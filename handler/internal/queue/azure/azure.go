@@ -254,30 +254,24 @@ func clean(err error) error {
 // wellFormedCode matches storage error codes. A proxy may have put anything into the header.
 var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// answer describes a response that is not a success, by its status and code only.
+// answer describes a response that is not a success, by its status and code only, and wraps the error of package queue
+// that it means.
 func answer(response *azcore.ResponseError) error {
 	text := response.ErrorCode
 	if !wellFormedCode.MatchString(text) {
 		text = http.StatusText(response.StatusCode)
 	}
 	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
-	if kind := kindOf(response); kind != nil {
-		return fmt.Errorf("%s: %w", text, kind)
-	}
-	return errors.New(text)
-}
-
-// kindOf returns the error of package queue that a response means, nil for a temporary failure.
-func kindOf(response *azcore.ResponseError) error {
+	kind := queue.ErrRefused
 	switch code, status := queueerror.Code(response.ErrorCode), response.StatusCode; {
 	case code == queueerror.QueueNotFound, code == queueerror.QueueBeingDeleted:
-		return queue.ErrNoQueue
+		kind = queue.ErrNoQueue
 	case code == queueerror.MessageNotFound, code == queueerror.PopReceiptMismatch:
-		return queue.ErrStale
+		kind = queue.ErrStale
 	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
-		return nil
+		return errors.New(text) // a temporary failure
 	}
-	return queue.ErrRefused
+	return fmt.Errorf("%s: %w", text, kind)
 }
 
 // terseError replaces the text of its cause.
