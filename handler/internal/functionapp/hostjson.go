@@ -201,7 +201,8 @@ func (h *hostJSON) executable() string {
 	case executable == "":
 		h.add("host.json: %s is missing: name the executable, %q", path, "async-caller")
 	case strings.HasPrefix(executable, "./"), strings.ContainsAny(executable, `\%`):
-		h.add("host.json: %s is %q: write the plain path inside the app folder (%q), because a deployment sets the executable bit only of the file at exactly that path",
+		h.add("host.json: %s is %q: write the plain path inside the app folder (%q), "+
+			"because a deployment sets the executable bit only of the file at exactly that path",
 			path, executable, "async-caller")
 	}
 	return executable
