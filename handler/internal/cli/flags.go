@@ -169,7 +169,7 @@ func atLeast(minimum int) func(string) (int, error) {
 func within[T cmp.Ordered](least, most T, want string, parse func(string) (T, error)) func(string) (T, error) {
 	return func(text string) (T, error) {
 		value, err := parse(text)
-		if err != nil || !(least <= value && value <= most) { // NaN is not in any range
+		if err != nil || cmp.Less(value, least) || cmp.Less(most, value) { // NaN is less than any number
 			err = fmt.Errorf("%.40q: want %s", text, want)
 		}
 		return value, err

@@ -312,7 +312,7 @@ type exportOptions struct {
 
 // exportFile writes an export to a new file. It removes the file if the export is incomplete.
 func (s *session) exportFile(ctx context.Context, source poison.Source, o exportOptions) error {
-	file, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the operator names the file
+	file, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
 	}
