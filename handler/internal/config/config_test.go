@@ -37,7 +37,16 @@ func flat(s config.Settings) settings {
 
 // defaults are those of design.md, section 6.
 func defaults() settings {
-	return settings{120 * time.Second, 168 * time.Hour, "exponential", 6 * time.Second, 6 * time.Hour, envelope.GiveUpDeadLetter, zerolog.InfoLevel, settle.RescheduleEnqueue}
+	return settings{
+		120 * time.Second,
+		168 * time.Hour,
+		"exponential",
+		6 * time.Second,
+		6 * time.Hour,
+		envelope.GiveUpDeadLetter,
+		zerolog.InfoLevel,
+		settle.RescheduleEnqueue,
+	}
 }
 
 func TestLoad(t *testing.T) {
@@ -126,10 +135,13 @@ func TestLoadRefuses(t *testing.T) {
 		"proxy_port":            {"ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example:0", []string{"http://proxy.example:3128"}},
 		"allow_network":         {"ASYNC_CALLER_TARGETS_ALLOW=10.0.0.0/33,*", []string{`entry "10.0.0.0/33": want a network`}},
 		"allow_nothing":         {"ASYNC_CALLER_TARGETS_ALLOW=,", []string{"it names nothing"}},
-		"deny_several":          {"ASYNC_CALLER_TARGETS_DENY=t.example,https://u.example,10.0.0.1/8,*", []string{`entry "https://u.example": want`, `entry "10.0.0.1/8": the network is 10.0.0.0/8`, `entry "*": only ASYNC_CALLER_TARGETS_ALLOW`}},
-		"reschedule_unknown":    {"ASYNC_CALLER_RESCHEDULE=old", []string{`"old"`, "enqueue or update"}},
-		"retry_unknown":         {"ASYNC_CALLER_RETRY=linear", []string{`"linear"`, "exponential"}},
-		"retry_parameters":      {`ASYNC_CALLER_RETRY={"factor":2}`, []string{"exponential"}},
+		"deny_several": {
+			"ASYNC_CALLER_TARGETS_DENY=t.example,https://u.example,10.0.0.1/8,*",
+			[]string{`entry "https://u.example": want`, `entry "10.0.0.1/8": the network is 10.0.0.0/8`, `entry "*": only ASYNC_CALLER_TARGETS_ALLOW`},
+		},
+		"reschedule_unknown": {"ASYNC_CALLER_RESCHEDULE=old", []string{`"old"`, "enqueue or update"}},
+		"retry_unknown":      {"ASYNC_CALLER_RETRY=linear", []string{`"linear"`, "exponential"}},
+		"retry_parameters":   {`ASYNC_CALLER_RETRY={"factor":2}`, []string{"exponential"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +205,14 @@ func TestEveryProblemAtOnce(t *testing.T) {
 }
 
 func TestTargets(t *testing.T) {
-	loaded, err := config.Load([]string{"ASYNC_CALLER_TARGETS_ALLOW=t.example, 127.0.0.0/8,*", "ASYNC_CALLER_TARGETS_DENY= *.Denied.example ,127.0.0.9", "ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example"}, nil)
+	loaded, err := config.Load(
+		[]string{
+			"ASYNC_CALLER_TARGETS_ALLOW=t.example, 127.0.0.0/8,*",
+			"ASYNC_CALLER_TARGETS_DENY= *.Denied.example ,127.0.0.9",
+			"ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example",
+		},
+		nil,
+	)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,12 @@ func TestNoRetryFile(t *testing.T) {
 
 // TestRetryFileProblems: every problem on a line of its own that names the file, the policy, the parameter.
 func TestRetryFileProblems(t *testing.T) {
-	_, err := config.LoadPolicies(withRetryFile(t, `{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`))
+	_, err := config.LoadPolicies(
+		withRetryFile(
+			t,
+			`{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`,
+		),
+	)
 	if err == nil {
 		t.Fatal("nothing was found wrong")
 	}

@@ -144,7 +144,10 @@ func TestParseConnectionProblems(t *testing.T) {
 		"endpoint_user":  {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"}, []string{"QueueEndpoint is not a plain URL"}},
 		"no_signature":   {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"}, []string{"SharedAccessSignature is invalid"}},
 		"development":    {map[string]string{name: "UseDevelopmentStorage=canary"}, []string{"UseDevelopmentStorage can only be true"}},
-		"proxy":          {map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"}, []string{"DevelopmentStorageProxyUri is not a URL"}},
+		"proxy": {
+			map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"},
+			[]string{"DevelopmentStorageProxyUri is not a URL"},
+		},
 		"identity_http": {
 			map[string]string{name + "__queueServiceUri": "http://canary.example"},
 			[]string{name + "__queueServiceUri: not a usable URL: want https"},
