@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime/debug"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/settle"
@@ -97,4 +99,71 @@ func unexpected(err error) error {
 		return nil
 	}
 	return err
+}
+
+// ErrHostGone is the result of Run after the Functions host has ended without stopping the handler.
+var ErrHostGone = errors.New("the Functions host has ended: the next host handles the messages in progress")
+
+// parentPoll is the interval between two checks of the parent process.
+const parentPoll = time.Second
+
+// parentGone returns a channel that is closed when the process that started this one has ended: this process then has
+// another parent (on Unix; elsewhere the channel is never closed). It watches until ctx ends.
+func parentGone(ctx context.Context, parent func() int) <-chan struct{} {
+	gone := make(chan struct{})
+	first := parent()
+	go func() {
+		tick := time.NewTicker(parentPoll)
+		defer tick.Stop()
+		for parent() == first {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+		close(gone)
+	}()
+	return gone
+}
+
+const (
+	// memoryShare is the share of the memory of the container or machine above which the garbage collector works
+	// as hard as needed. The Functions host, in the same container, has the rest.
+	memoryShare = 0.5
+	// gcPercent lets the heap grow to five times the live data before a collection. The live data is small, because
+	// messages are small and short-lived, and the memory limit bounds the heap.
+	gcPercent = 400
+)
+
+// TuneMemory makes the garbage collector use free memory to save time. It respects the operator's GOGC and GOMEMLIMIT.
+// It returns the memory limit that it set, in bytes; 0 if it set none, because the operator did or the size of the
+// memory is unknown, and then it changes nothing else.
+func TuneMemory(getenv func(string) string) (limit int64) {
+	if getenv("GOMEMLIMIT") != "" {
+		return 0
+	}
+	limit, err := memlimit.Set(
+		memlimit.WithRatio(memoryShare),
+		memlimit.WithProvider(memory),
+	)
+	if err != nil || limit <= 0 {
+		return 0
+	}
+	if getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
+	return limit
+}
+
+// memory returns the memory of the container or, if that is unlimited or larger, of the machine, in bytes.
+func memory() (uint64, error) {
+	container, err := memlimit.FromCgroup()
+	if err != nil {
+		return memlimit.FromSystem()
+	}
+	if machine, err := memlimit.FromSystem(); err == nil {
+		container = min(container, machine)
+	}
+	return container, nil
 }

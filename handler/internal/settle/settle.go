@@ -95,3 +95,88 @@ func (s *Settler) put(ctx context.Context, w decision.Write) error {
 		return err
 	}, queue.ErrRefused)
 }
+
+// RescheduleMode is how a message is rescheduled.
+type RescheduleMode string
+
+// The modes.
+const (
+	// RescheduleEnqueue writes a successor; the host deletes the original.
+	RescheduleEnqueue RescheduleMode = "enqueue"
+	// RescheduleUpdate updates the message's visibility in place. Its receipt changes, so the host cannot delete it.
+	// If that is not safe, a successor is written as in mode enqueue.
+	RescheduleUpdate RescheduleMode = "update"
+)
+
+// Lease is the host's lease on a message when it was delivered. The zero value means that there is none. It may only
+// come from the host itself: a forged lease can overwrite messages.
+type Lease struct {
+	ID, PopReceipt string
+	DequeueCount   int64
+	ExpiresAt      time.Time
+}
+
+// outage is how long a message that is due can wait for a host before it expires.
+const outage = 24 * time.Hour
+
+// Updatable reports whether the message can be updated in place until it is due. Otherwise only a successor is safe,
+// because it starts with dequeue count 0 and never expires:
+//   - After maxDequeueCount deliveries the host moves a message to the poison queue, regardless of their results. The
+//     last two deliveries are reserved for failures, so the host never moves a message that was updated, even if it
+//     did not get our answer.
+//   - An update does not change when the message expires.
+func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
+	return l.ID != "" && l.PopReceipt != "" &&
+		l.DequeueCount > 0 && l.DequeueCount < maxDequeueCount-1 &&
+		due.Add(outage).Before(l.ExpiresAt)
+}
+
+// reschedule makes the message due again after its delay. It returns a mode only in mode update.
+func (s *Settler) reschedule(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
+	if !s.NeedsLease() {
+		return "", s.put(ctx, w)
+	}
+	if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
+		updated, err := s.update(ctx, w, lease, due)
+		if updated || err != nil {
+			return RescheduleUpdate, err
+		}
+		w.Delay = time.Until(due)
+	}
+	return RescheduleEnqueue, s.put(ctx, w)
+}
+
+// update reschedules the message in place. It returns false if storage certainly did not, and an error if that is not
+// known.
+//
+// A receipt is valid for one update, so at most one try succeeds, however late it arrives. The meaning of a failed try
+// depends on the tries before it:
+//
+//   - The first try fails because the receipt is stale: nothing was done. After five minutes the host renews its
+//     lease. It then has a newer receipt, with which it will delete the message: a successor is necessary. (If the
+//     lease has ended and another consumer has the message, there are two messages, as in mode enqueue.)
+//   - The first try is refused: nothing was done either.
+//   - A later try is stale or refused: an earlier one without an answer may have succeeded. A successor could then be
+//     a duplicate. To report success could lose the message, if it was the host that renewed its lease. An error is
+//     right in both cases: the host then makes the message visible again with the receipt that it has. If we were
+//     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does.
+//   - The queue does not exist: the message is gone with it, and only a successor restores it.
+func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (updated bool, err error) {
+	text := s.encoding.Encode(w.Content)
+	tries := 0
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+		tries++
+		_, err := s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
+		return err
+	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
+	rejected := errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrRefused)
+	switch {
+	case err == nil:
+		return true, nil
+	case errors.Is(err, queue.ErrNoQueue), rejected && tries == 1:
+		return false, nil
+	case rejected:
+		return false, fmt.Errorf("an earlier try without an answer may have rescheduled the message: %w", err)
+	}
+	return false, err
+}
