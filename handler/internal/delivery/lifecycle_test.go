@@ -220,7 +220,8 @@ func TestCallbackIsACallOfItsOwn(t *testing.T) {
 		if len(b.target.calls) != 3 {
 			t.Fatalf("%d calls, want 3: %+v", len(b.target.calls), b.target.calls)
 		}
-		want := `{"Id":"r1","Context":{"order":[42]},"StatusCode":202,"Payload":"{\"ok\":true}","PayloadMediaType":"application/json","Attempts":1,"Reason":"delivered","PayloadTruncated":false}`
+		want := `{"Id":"r1","Context":{"order":[42]},"StatusCode":202,"Payload":"{\"ok\":true}","PayloadMediaType":"application/json","Attempts":1,"Reason":` +
+			`"delivered","PayloadTruncated":false}`
 		for i, made := range b.target.calls[1:] {
 			if made.url != "https://sender.example/done" || made.requestID != "r1.callback" || made.attempt != i+1 {
 				t.Errorf("call %+v, want attempt %d of r1.callback to the sender", made, i+1)
@@ -324,7 +325,8 @@ func TestStoppedHandlerTakesNoAttempt(t *testing.T) {
 func TestLargestEnvelopeSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		largest := func(size int) string {
-			const shape = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","x":"%s","retry":{"schedule":["1s"]},"call":{"url":"https://target.example/","body":"%s"}}`
+			const shape = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","x":"%s","retry":{"schedule":["1s"]},"call":{"url":"https://tar` +
+				`get.example/","body":"%s"}}`
 			return fmt.Sprintf(shape, strings.Repeat("x", 250), strings.Repeat(`\u00e9\\`, size)) // as the sender wrote it: escaped
 		}
 		b := setup(t, &target{})

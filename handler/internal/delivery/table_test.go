@@ -103,7 +103,9 @@ func TestSettle(t *testing.T) {
 		},
 		"temporary_own_schedule": {
 			extra: seen503 + `,"retry":{"schedule":["1s","90s"]}`, outcome: answer(500, ""),
-			main: successor(`,"retry":{"schedule":["1s","90s"]}` + state(4, before503+","+first500) + `,"nextAttemptAt":"2000-01-01T00:01:30.04Z"`), delay: 90 * time.Second,
+			main: successor(
+				`,"retry":{"schedule":["1s","90s"]}` + state(4, before503+","+first500) + `,"nextAttemptAt":"2000-01-01T00:01:30.04Z"`,
+			), delay: 90 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 4.0, "status": 500.0, "took": 40.0,
 				"delay": 90_000.0, "next_attempt_at": "2000-01-01T00:01:30Z", "detail": "answered 500",
@@ -130,21 +132,51 @@ func TestSettle(t *testing.T) {
 		},
 		"no_time_for_another": {
 			extra: `,"deadline":"2000-01-01T00:00:05Z"`, outcome: answer(500, ""),
-			poison:  successor(`,"deadline":"2000-01-01T00:00:05Z"` + state(1, first500) + letter("expired", "the deadline comes before the next attempt; the last one: answered 500", 1, took)),
-			settled: logLine{"action": "dead_letter", "reason": "expired", "attempt": 1.0, "status": 500.0, "took": 40.0, "detail": "the deadline comes before the next attempt; the last one: answered 500"},
-			gaveUp:  "Giving up on envelope r1: the deadline comes before the next attempt; the last one: answered 500",
+			poison: successor(
+				`,"deadline":"2000-01-01T00:00:05Z"` + state(
+					1,
+					first500,
+				) + letter(
+					"expired",
+					"the deadline comes before the next attempt; the last one: answered 500",
+					1,
+					took,
+				),
+			),
+			settled: logLine{
+				"action":  "dead_letter",
+				"reason":  "expired",
+				"attempt": 1.0,
+				"status":  500.0,
+				"took":    40.0,
+				"detail":  "the deadline comes before the next attempt; the last one: answered 500",
+			},
+			gaveUp: "Giving up on envelope r1: the deadline comes before the next attempt; the last one: answered 500",
 		},
 		"no_time_for_another_with_callback": {
 			extra: callback + `,"deadline":"2000-01-01T00:00:05Z"`, outcome: failure(decision.FailureDNS, "the host name does not exist"),
-			main:    told(504, "", "application/json", 1, "expired", took),
-			settled: logLine{"action": "callback", "reason": "expired", "attempt": 1.0, "took": 40.0, "detail": "the deadline comes before the next attempt; the last one: dns: the host name does not exist"},
-			gaveUp:  "Giving up on envelope r1: the deadline comes before the next attempt; the last one: dns: the host name does not exist",
+			main: told(504, "", "application/json", 1, "expired", took),
+			settled: logLine{
+				"action":  "callback",
+				"reason":  "expired",
+				"attempt": 1.0,
+				"took":    40.0,
+				"detail":  "the deadline comes before the next attempt; the last one: dns: the host name does not exist",
+			},
+			gaveUp: "Giving up on envelope r1: the deadline comes before the next attempt; the last one: dns: the host name does not exist",
 		},
 		"attempts_used_up": {
 			extra: `,"retry":{"maxAttempts":1}`, outcome: answer(500, ""),
-			poison:  successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, the last one: answered 500", 1, took)),
-			settled: logLine{"action": "dead_letter", "reason": "exhausted", "attempt": 1.0, "status": 500.0, "took": 40.0, "detail": "1 attempts, the last one: answered 500"},
-			gaveUp:  "Giving up on envelope r1: 1 attempts, the last one: answered 500",
+			poison: successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, the last one: answered 500", 1, took)),
+			settled: logLine{
+				"action":  "dead_letter",
+				"reason":  "exhausted",
+				"attempt": 1.0,
+				"status":  500.0,
+				"took":    40.0,
+				"detail":  "1 attempts, the last one: answered 500",
+			},
+			gaveUp: "Giving up on envelope r1: 1 attempts, the last one: answered 500",
 		},
 
 		// permanent failure
@@ -173,8 +205,14 @@ func TestSettle(t *testing.T) {
 			outcome: failure(decision.FailureCertificate, "the certificate is for another host"),
 			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"certificate: the certificate is for another host","tookMs":40}`) +
 				letter("certificate", "certificate: the certificate is for another host", 1, took)),
-			settled: logLine{"action": "dead_letter", "reason": "certificate", "attempt": 1.0, "took": 40.0, "detail": "certificate: the certificate is for another host"},
-			gaveUp:  "Giving up on envelope r1: certificate: the certificate is for another host",
+			settled: logLine{
+				"action":  "dead_letter",
+				"reason":  "certificate",
+				"attempt": 1.0,
+				"took":    40.0,
+				"detail":  "certificate: the certificate is for another host",
+			},
+			gaveUp: "Giving up on envelope r1: certificate: the certificate is for another host",
 		},
 
 		// not due yet
@@ -329,7 +367,8 @@ func TestMalformed(t *testing.T) {
 					t.Errorf("poison queue (-want +got):\n%s", diff)
 				}
 				lines := b.lines(t)
-				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["level"] != "error" || lines[0]["action"] != "dead_letter" || lines[0]["reason"] != "malformed" {
+				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["level"] != "error" || lines[0]["action"] != "dead_letter" ||
+					lines[0]["reason"] != "malformed" {
 					t.Fatalf("want one settled line, dead_letter for malformed, in\n%s", b.log)
 				}
 				if detail, _ := lines[0]["detail"].(string); !strings.Contains(detail, row.detail) {
@@ -449,7 +488,8 @@ func TestSummary(t *testing.T) {
 			delivery.Result{Decision: put, Envelope: e, Attempt: 1, Took: time.Second},
 			"settled: reschedule (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
 		},
-		"malformed":   {delivery.Result{Decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Malformed, Detail: "not JSON"}}, "settled: dead_letter (malformed): not JSON"},
+		"malformed": {delivery.Result{Decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Malformed, Detail: "not JSON"}}, "settled:" +
+			" dead_letter (malformed): not JSON"},
 		"not_settled": {delivery.Result{Decision: put, Err: context.DeadlineExceeded}, "not settled: reschedule (temporary_status), status 503, next in 4s"},
 	} {
 		t.Run(name, func(t *testing.T) {

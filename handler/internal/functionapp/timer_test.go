@@ -73,24 +73,28 @@ func TestTimerProblems(t *testing.T) {
 		files files
 		want  []string
 	}{
-		"schedule_missing":  {timer(t, `,"schedule":"0 0 * * * *"`, ``), []string{"Clock/function.json: ", `schedule ""`, "5 or 6"}},
-		"schedule_blank":    {timer(t, "0 0 * * * *", "  "), []string{"Clock/function.json: ", `schedule "  "`, "5 or 6"}},
-		"setting_unset":     {timer(t, "0 0 * * * *", "%EVERY%"), []string{"Clock/function.json: ", `schedule "%EVERY%"`, "EVERY is not set"}},
-		"setting_open":      {timer(t, "0 0 * * * *", "%EVERY"), []string{"Clock/function.json: ", "no closing %"}},
-		"startup_text":      {timer(t, `"name"`, `"runOnStartup":"yes","name"`), []string{"Clock/function.json: ", `runOnStartup is "yes"`, "true or false"}},
-		"startup_number":    {timer(t, `"name"`, `"runOnStartup":1,"name"`), []string{"Clock/function.json: ", `runOnStartup is "1"`}},
-		"binding_missing":   {timer(t, `"name":"timer",`, ``), []string{"Clock/function.json: ", `binding name ""`, `"timer"`}},
-		"binding_dash":      {timer(t, `"timer"`, `"my-timer"`), []string{"Clock/function.json: ", `binding name "my-timer"`}},
-		"retry":             {app(files{"Clock/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + validTimer + `]}`}), []string{"Clock/function.json: retry: remove it", "next time"}},
-		"two_triggers":      {app(files{"Clock/function.json": function(validTimer, http)}), []string{"Clock/function.json: ", "2 triggers", "exactly one"}},
-		"two_timers":        {app(files{"Clock/function.json": function(validTimer, validTimer)}), []string{"Clock/function.json: ", "2 triggers"}},
-		"queue_and_timer":   {app(files{"Work/function.json": function(validTrigger, validTimer)}), []string{"Work/function.json: ", "2 triggers"}},
-		"folder_dot":        {app(files{"My.Clock/function.json": function(validTimer)}), []string{"My.Clock/function.json: ", "folder's name"}},
-		"folder_host":       {app(files{"host/function.json": function(validTimer)}), []string{"host/function.json: ", "not host"}},
-		"name_of_a_queues":  {app(files{"WORK/function.json": function(validTimer)}), []string{"functions Work and WORK differ only in case"}},
-		"name_of_a_timers":  {app(files{"Clock/function.json": function(validTimer), "clock/function.json": function(validTimer)}), []string{"functions Clock and clock differ only in case"}},
-		"timers_only":       {app(files{"Work/function.json": "", "Clock/function.json": function(validTimer)}), []string{"queueTrigger", "exactly one level below host.json"}},
-		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"","runOnStartup":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
+		"schedule_missing": {timer(t, `,"schedule":"0 0 * * * *"`, ``), []string{"Clock/function.json: ", `schedule ""`, "5 or 6"}},
+		"schedule_blank":   {timer(t, "0 0 * * * *", "  "), []string{"Clock/function.json: ", `schedule "  "`, "5 or 6"}},
+		"setting_unset":    {timer(t, "0 0 * * * *", "%EVERY%"), []string{"Clock/function.json: ", `schedule "%EVERY%"`, "EVERY is not set"}},
+		"setting_open":     {timer(t, "0 0 * * * *", "%EVERY"), []string{"Clock/function.json: ", "no closing %"}},
+		"startup_text":     {timer(t, `"name"`, `"runOnStartup":"yes","name"`), []string{"Clock/function.json: ", `runOnStartup is "yes"`, "true or false"}},
+		"startup_number":   {timer(t, `"name"`, `"runOnStartup":1,"name"`), []string{"Clock/function.json: ", `runOnStartup is "1"`}},
+		"binding_missing":  {timer(t, `"name":"timer",`, ``), []string{"Clock/function.json: ", `binding name ""`, `"timer"`}},
+		"binding_dash":     {timer(t, `"timer"`, `"my-timer"`), []string{"Clock/function.json: ", `binding name "my-timer"`}},
+		"retry": {app(files{"Clock/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + validTimer + `]}`}), []string{"Clock/func" +
+			"tion.json: retry: remove it", "next time"}},
+		"two_triggers":     {app(files{"Clock/function.json": function(validTimer, http)}), []string{"Clock/function.json: ", "2 triggers", "exactly one"}},
+		"two_timers":       {app(files{"Clock/function.json": function(validTimer, validTimer)}), []string{"Clock/function.json: ", "2 triggers"}},
+		"queue_and_timer":  {app(files{"Work/function.json": function(validTrigger, validTimer)}), []string{"Work/function.json: ", "2 triggers"}},
+		"folder_dot":       {app(files{"My.Clock/function.json": function(validTimer)}), []string{"My.Clock/function.json: ", "folder's name"}},
+		"folder_host":      {app(files{"host/function.json": function(validTimer)}), []string{"host/function.json: ", "not host"}},
+		"name_of_a_queues": {app(files{"WORK/function.json": function(validTimer)}), []string{"functions Work and WORK differ only in case"}},
+		"name_of_a_timers": {app(files{"Clock/function.json": function(validTimer), "clock/function.json": function(validTimer)}), []string{"functions " +
+			"Clock and clock differ only in case"}},
+		"timers_only": {app(files{"Work/function.json": "", "Clock/function.json": function(validTimer)}), []string{"queueTrigger", "exactly one " +
+			"level below host.json"}},
+		"everything_at_one": {app(files{"My.Clock/function.json": function(`{"type":"timerTrigger","name":"a_b","schedule":"","runOnStartu` +
+			`p":[]}`)}), []string{"folder's name", "binding name", "schedule", "runOnStartup"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := functionapp.Load(test.files.write(t), []string{setting("AzureWebJobsStorage", "AccountKey="+canary)})

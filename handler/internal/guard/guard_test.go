@@ -57,7 +57,8 @@ func TestAddresses(t *testing.T) {
 		"fe80::1": linkLocal, "fe80::1%eth0": linkLocal, "febf:ffff::1": linkLocal, "fe7f::1": "", "fec0::1": "",
 		"fd00:ec2::254": linkLocal, "fd00:ec2::254%1": linkLocal, "fd00:ec2::253": "", "fd00:ec2::": "",
 		"168.63.129.16": azureHost, "168.63.129.15": "", "168.63.129.17": "",
-		"224.0.0.1": multicast, "239.255.255.255": multicast, "223.255.255.255": "", "ff00::": multicast, "ff02::1%eth0": multicast, "ffff::1": multicast, "feff::1": "",
+		"224.0.0.1": multicast, "239.255.255.255": multicast, "223.255.2" +
+			"55.255": "", "ff00::": multicast, "ff02::1%eth0": multicast, "ffff::1": multicast, "feff::1": "",
 		"255.255.255.255": broadcast, "255.255.255.254": "", "240.0.0.1": "",
 
 		// Private networks and the rest of the world.
@@ -102,13 +103,20 @@ func TestAddresses(t *testing.T) {
 func TestDetail(t *testing.T) {
 	rules := mustRules(t, "", "10.0.0.0/8,*.corp.example")
 	for detail, v := range map[string]guard.Judgement{
-		"169.254.169.254 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)":               rules.Judge("x.example", netip.MustParseAddr("::ffff:169.254.169.254")),
-		"64:ff9b::7f00:1 (which stands for 127.0.0.1) is refused: loopback addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)": rules.Judge("64:ff9b::127.0.0.1", netip.Addr{}),
-		"2002:a01:203:: (which stands for 10.1.2.3) is refused: ASYNC_CALLER_TARGETS_DENY has 10.0.0.0/8":                                 rules.Judge("2002:a01:203::", netip.Addr{}),
-		"the host name is refused: ASYNC_CALLER_TARGETS_DENY has *.corp.example":                                                          rules.Judge("Secret.corp.example", netip.Addr{}),
-		"the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it":                                                           mustRules(t, "a.example", "").Judge("b.example", netip.Addr{}),
-		"8.8.8.8 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name":                                               mustRules(t, "a.example", "").Judge("8.8.8.8", netip.Addr{}),
-		"fe80::1 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can allow it)":                       rules.Judge("fe80::1%eth0.C4nary", netip.Addr{}),
+		"169.254.169.254 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can " +
+			"allow it)": rules.Judge("x.example", netip.MustParseAddr("::ffff:169.254.169.254")),
+		"64:ff9b::7f00:1 (which stands for 127.0.0.1) is refused: loopback addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can " +
+			"allow it)": rules.Judge("64:ff9b::127.0.0.1", netip.Addr{}),
+		"2002:a01:203:: (which stands for 10.1.2.3) is refused: ASYNC_CALLER_TARGETS_DENY has " +
+			"10.0.0.0/8": rules.Judge("2002:a01:203::", netip.Addr{}),
+		"the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
+			"*.corp.example": rules.Judge("Secret.corp.example", netip.Addr{}),
+		"the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not " +
+			"name it": mustRules(t, "a.example", "").Judge("b.example", netip.Addr{}),
+		"8.8.8.8 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its " +
+			"host name": mustRules(t, "a.example", "").Judge("8.8.8.8", netip.Addr{}),
+		"fe80::1 is refused: link-local and metadata addresses (built in; ASYNC_CALLER_TARGETS_ALLOW can " +
+			"allow it)": rules.Judge("fe80::1%eth0.C4nary", netip.Addr{}),
 	} {
 		if v.Verdict != guard.Refused || v.Detail != detail {
 			t.Errorf("got %+v\nwant %s", v, detail)

@@ -46,7 +46,8 @@ func FuzzContent(f *testing.F) {
 		content, _ := contentOf([]byte(body))
 		f.Add([]byte(content), true, uint16(503))
 	}
-	for _, extra := range []string{"", callback, `,"giveUp":"drop"`, `,"giveUp":"fault"`, `,"deadline":"2020-01-01T00:00:00Z"`, `,"deadLetter":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`} {
+	for _, extra := range []string{"", callback, `,"giveUp":"drop"`, `,"giveUp":"fault"`, `,"deadline":"2020-01-01T00:00:00Z"`, `,"deadLett` +
+		`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`} {
 		f.Add([]byte(anEnvelope(extra)), false, uint16(400))
 		f.Add([]byte(anEnvelope(extra)), true, uint16(0))
 	}

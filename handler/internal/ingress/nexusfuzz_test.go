@@ -21,8 +21,22 @@ func FuzzNexusContent(f *testing.F) {
 	f.Add([]byte(call), []byte(callback), []byte(`{"order":[42]}`), []byte(answer), `,"Attempts":3,"DeadlineAt":"2099-01-01T00:00:00.1234567+01:00"`, uint16(503))
 	f.Add([]byte(call), []byte(callback), []byte(`null`), []byte(answer), `,"DeadlineAt":"2020-01-01T00:00:00Z"`, uint16(0))
 	f.Add([]byte(plainCall), []byte(callback), []byte("\xff"), []byte("\x00"), `,"NextAttemptAt":"9999-12-31T23:59:59.9999999+00:00","x":[{}]`, uint16(400))
-	f.Add([]byte(plainCall+plainCall), []byte(nil), []byte(nil), []byte(nil), `,"CreatedAt":"0001-01-01T00:00:00","Organization":"o","Trail":[{"Status":503}],"DeadLetter":{}`, uint16(302))
-	f.Add([]byte("GET @evil/ HTTP/1.1\r\nHost: t.example\r\n\r\n"), []byte("\r\n"), []byte("["), []byte(nil), `,"OriginalRequestId":"\u0000","Environment":null`, uint16(500))
+	f.Add(
+		[]byte(plainCall+plainCall),
+		[]byte(nil),
+		[]byte(nil),
+		[]byte(nil),
+		`,"CreatedAt":"0001-01-01T00:00:00","Organization":"o","Trail":[{"Status":503}],"DeadLetter":{}`,
+		uint16(302),
+	)
+	f.Add(
+		[]byte("GET @evil/ HTTP/1.1\r\nHost: t.example\r\n\r\n"),
+		[]byte("\r\n"),
+		[]byte("["),
+		[]byte(nil),
+		`,"OriginalRequestId":"\u0000","Environment":null`,
+		uint16(500),
+	)
 	f.Fuzz(func(t *testing.T, callOut, callBack, nexusContext, latest []byte, members string, status uint16) {
 		base64OrNull := func(content []byte) string {
 			if content == nil {

@@ -47,7 +47,11 @@ const secretCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.exa
 // TestSecretsInOutcomes: no outcome of a call reveals a secret.
 func TestSecretsInOutcomes(t *testing.T) {
 	says := func(status int) decision.Outcome {
-		return decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte(`{"Type":"a-C4nary","IsRetryMeaningful":"a-C4nary"}`)}
+		return decision.Outcome{
+			Status: status,
+			Header: http.Header{"Content-Type": {"text/plain"}},
+			Body:   []byte(`{"Type":"a-C4nary","IsRetryMeaningful":"a-C4nary"}`),
+		}
 	}
 	for name, row := range map[string]struct {
 		extra   string

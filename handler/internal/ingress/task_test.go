@@ -20,7 +20,8 @@ import (
 const taskName = "Nightly"
 
 // timerBody is the body that host 4.24 sends for a timer, with the schedule's state.
-const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},"ScheduleStatus":{"Last":"2026-05-15T17:40:00+00:00","Next":"2026-05-15T17:45:00+00:00","LastUpdated":"2026-05-15T17:40:00+00:00"},"IsPastDue":false}},` +
+const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},"ScheduleStatus":{"Last":"2026-05-15T17:40:00+00:00","Next":"2026-05-15T17:45:00` +
+	`+00:00","LastUpdated":"2026-05-15T17:40:00+00:00"},"IsPastDue":false}},` +
 	`"Metadata":{"sys":{"MethodName":"Nightly","UtcNow":"2026-05-15T17:45:00.0042750Z","RandGuid":"35e6e68c-5583-436c-a277-5aec2b416ba8"}}}`
 
 // newTaskApp returns an app with a queue function and a task.
@@ -50,7 +51,8 @@ func TestTaskAnswers(t *testing.T) {
 		logs   []string
 		line   map[string]any
 	}{
-		"done":         {says("kept 3 messages", nil), 200, []string{"kept 3 messages"}, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
+		"done": {says("kept 3 messages", nil), 200, []string{"kept 3 " +
+			"messages"}, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
 		"no_summary":   {says("", nil), 200, []string{"done"}, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
 		"invalid_utf8": {says("caf\xe9", nil), 200, []string{"caf\ufffd"}, map[string]any{"level": "info", "detail": "caf\ufffd"}},
 		"failed": {

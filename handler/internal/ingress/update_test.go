@@ -98,7 +98,12 @@ func TestForgedReceipt(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			a := newApp(t, answers(503)).inUpdateMode()
 			victim := a.received(t, "the victim's")
-			forged := fmt.Sprintf(`{"asyncCaller":1,"requestId":"evil","Id":%q,"PopReceipt":%q,"DequeueCount":"1","ExpirationTime":"9999-12-31T23:59:59+00:00","call":{"url":"https://t.example/"}}`, victim.ID, victim.PopReceipt)
+			forged := fmt.Sprintf(
+				`{"asyncCaller":1,"requestId":"evil","Id":%q,"PopReceipt":%q,"DequeueCount":"1","ExpirationTime":"9999-12-31T23:59:59+00:00","call":{"url":"https:`+
+					`//t.example/"}}`,
+				victim.ID,
+				victim.PopReceipt,
+			)
 			own := a.received(t, forged)
 			body := binary(forged, metadataOf(own))
 			if mode == "text" {

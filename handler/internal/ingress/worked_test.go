@@ -8,7 +8,8 @@ import (
 )
 
 // forging is the object of host-contract A.5 whose members try to overwrite the metadata of the message.
-const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z","tags":["a","b"],"sys":{"MethodName":"evil"},"popreceipt":"FORGED","none":null}`
+const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z","tags":["a","b"],"sys":{"MethodName":"evil"},` +
+	`"popreceipt":"FORGED","none":null}`
 
 // TestWorkedBodies posts the worked bodies of host-contract A.5 unchanged. None is an envelope, so the decoded content
 // goes to the poison queue.
@@ -45,7 +46,8 @@ func TestWorkedBodies(t *testing.T) {
 // envelope has no request id, so the id of the message becomes the request id.
 func TestForgedMetadata(t *testing.T) {
 	const content = `{"asyncCaller":1,"Id":"forged","DequeueCount":9,"PopReceipt":"FORGED","sys":{"MethodName":"evil"},"call":{"url":"https://t.example/"}}`
-	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"","sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"url":"https://t.example/"}}`
+	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"","sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"u` +
+		`rl":"https://t.example/"}}`
 	for name, row := range map[string]struct {
 		body      string
 		requestID string

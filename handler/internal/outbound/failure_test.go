@@ -205,12 +205,24 @@ func TestTLS(t *testing.T) {
 		want   decision.Failure
 		detail string
 	}{
-		"trusted":            {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
-		"issuer_unknown":     {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}}, decision.FailureCertificate, "issuer"},
-		"expired":            {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, time.Now().Add(-time.Hour))}}, decision.FailureCertificate, "expired"},
-		"other_host":         {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}}, decision.FailureCertificate, "another host"},
-		"no_common_protocol": {&tls.Config{MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, decision.FailureTLS, "handshake"},
-		"wants_certificate":  {&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, decision.FailureTLS, "handshake"},
+		"trusted":        {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
+		"issuer_unknown": {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}}, decision.FailureCertificate, "issuer"},
+		"expired": {
+			&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, time.Now().Add(-time.Hour))}},
+			decision.FailureCertificate,
+			"expired",
+		},
+		"other_host": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}}, decision.FailureCertificate, "another host"},
+		"no_common_protocol": {
+			&tls.Config{MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
+			decision.FailureTLS,
+			"handshake",
+		},
+		"wants_certificate": {
+			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
+			decision.FailureTLS,
+			"handshake",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -85,7 +85,15 @@ func TestRebinding(t *testing.T) {
 
 // These targets are refused without a setting.
 func TestBuiltInRefusals(t *testing.T) {
-	n := newNames(t, map[string][]string{"inner.example": {"127.0.0.1"}, "meta.example": {"169.254.169.254"}, "six.example": {"::1 fe80::1"}, "nat.example": {"64:ff9b::a9fe:a9fe"}})
+	n := newNames(
+		t,
+		map[string][]string{
+			"inner.example": {"127.0.0.1"},
+			"meta.example":  {"169.254.169.254"},
+			"six.example":   {"::1 fe80::1"},
+			"nat.example":   {"64:ff9b::a9fe:a9fe"},
+		},
+	)
 	client := outbound.New(longTimeout, guard.Rules{}, outbound.Proxy{})
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
@@ -94,7 +102,8 @@ func TestBuiltInRefusals(t *testing.T) {
 		"six.example": " is refused: l", "nat.example": "64:ff9b::a9fe:a9fe (which stands for 169.254.169.254) is refused",
 		"localhost": " is refused: loopback", "127.0.0.1": loopback, "[::1]": "::1 is refused", "[::ffff:127.0.0.1]": loopback, "[::ffff:7f00:1]": loopback,
 		"169.254.169.254": "metadata", "168.63.129.16": "the Azure host", "0.0.0.0": "unspecified", "[::]": "unspecified", "[fe80::1%25eth0]": "fe80::1 is refused",
-		"[fd00:ec2::254]": "metadata", "224.0.0.1": "multicast", "255.255.255.255": "broadcast", "[2002:7f00:1::]": "which stands for 127.0.0.1", "127.0.0.1.": loopback,
+		"[fd00:ec2::254]": "metadata", "224.0.0.1": "multicast", "255.255.255.255": "broadcast", "[2002:7f00:1::]": "which stands for " +
+			"127.0.0.1", "127.0.0.1.": loopback,
 		"１２７.0.0.1": loopback,
 	} {
 		for _, scheme := range []string{"http", "https"} {
@@ -121,20 +130,32 @@ func TestTargetRules(t *testing.T) {
 		want        decision.Failure
 		rule        string
 	}{
-		"allow_by_name":           {"127.0.0.1", "t.example", "", "", ""},
-		"allow_by_suffix":         {"127.0.0.1", "*.example", "", "", ""},
-		"allow_by_address":        {"127.0.0.1", "127.0.0.1", "", "", ""},
-		"not_allowed":             {"127.0.0.1", "u.example", "", decision.FailureTargetRefused, loopback},
-		"deny_beats_name":         {"127.0.0.1", "t.example", "t.example", decision.FailureTargetRefused, "the host name is refused: ASYNC_CALLER_TARGETS_DENY has t.example"},
-		"deny_address_beats_name": {"127.0.0.1", "t.example", "127.0.0.1", decision.FailureTargetRefused, "127.0.0.1 is refused: ASYNC_CALLER_TARGETS_DENY has 127.0.0.1"},
-		"deny_beats_address":      {"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8"},
-		"public":                  {"PUBLIC", "", "", "", ""},
-		"public_denied":           {"PUBLIC", "", "*.example", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has *.example"},
-		"refused_before_others":   {"127.0.0.1 PUBLIC", "", "", "", ""},
-		"refused_after_others":    {"PUBLIC 127.0.0.1 169.254.169.254", "", "", "", ""},
-		"all_refused":             {"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused, "is refused: "},
-		"two_families":            {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
-		"no_addresses":            {"", "", "", decision.FailureDNS, ""},
+		"allow_by_name":    {"127.0.0.1", "t.example", "", "", ""},
+		"allow_by_suffix":  {"127.0.0.1", "*.example", "", "", ""},
+		"allow_by_address": {"127.0.0.1", "127.0.0.1", "", "", ""},
+		"not_allowed":      {"127.0.0.1", "u.example", "", decision.FailureTargetRefused, loopback},
+		"deny_beats_name": {
+			"127.0.0.1",
+			"t.example",
+			"t.example",
+			decision.FailureTargetRefused,
+			"the host name is refused: ASYNC_CALLER_TARGETS_DENY has t.example",
+		},
+		"deny_address_beats_name": {
+			"127.0.0.1",
+			"t.example",
+			"127.0.0.1",
+			decision.FailureTargetRefused,
+			"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_DENY has 127.0.0.1",
+		},
+		"deny_beats_address":    {"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8"},
+		"public":                {"PUBLIC", "", "", "", ""},
+		"public_denied":         {"PUBLIC", "", "*.example", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has *.example"},
+		"refused_before_others": {"127.0.0.1 PUBLIC", "", "", "", ""},
+		"refused_after_others":  {"PUBLIC 127.0.0.1 169.254.169.254", "", "", "", ""},
+		"all_refused":           {"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused, "is refused: "},
+		"two_families":          {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
+		"no_addresses":          {"", "", "", decision.FailureDNS, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -178,7 +199,11 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 	client.Resolve(n.resolver())
 
 	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "u.example:"+port)), "the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "127.0.0.1:"+port)), "127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name")
+	wantRefused(
+		t,
+		client.Do(t.Context(), secretCall(t, "http", "127.0.0.1:"+port)),
+		"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither it nor its host name",
+	)
 	if n.count() != 0 {
 		t.Errorf("%d look-ups", n.count())
 	}
@@ -188,10 +213,11 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 
 func TestRefusedBehindARedirect(t *testing.T) {
 	tests := map[string]struct{ location, rule string }{
-		"metadata":    {"http://169.254.169.254/latest/" + canary, "behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in"},
-		"loopback":    {"http://127.0.0.1:PORT/", "behind a redirect: " + loopback},
-		"by_name":     {"http://" + canary + ".inner.example:PORT/", "behind a redirect: " + loopback},
-		"denied":      {"http://" + canary + ".denied.example:PORT/", "behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has *.denied.example"},
+		"metadata": {"http://169.254.169.254/latest/" + canary, "behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in"},
+		"loopback": {"http://127.0.0.1:PORT/", "behind a redirect: " + loopback},
+		"by_name":  {"http://" + canary + ".inner.example:PORT/", "behind a redirect: " + loopback},
+		"denied": {"http://" + canary + ".denied.example:PORT/", "behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
+			"*.denied.example"},
 		"azure":       {"http://168.63.129.16/machine", "behind a redirect: 168.63.129.16 is refused"},
 		"by_tls":      {"https://inner.example:PORT/", "behind a redirect: " + loopback},
 		"in_disguise": {"http://[::ffff:7f00:1]:PORT/", "behind a redirect: " + loopback},
@@ -234,7 +260,8 @@ func TestDeniedHostHeader(t *testing.T) {
 	server := newTestServer(t, nil)
 	client := newClient(t, longTimeout)
 	client.SetRules(mustRules(t, "127.0.0.1", "denied.example,10.0.0.0/8"))
-	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false, "[::ffff:10.0.0.1]": false, "other.example": true, "127.0.0.9": true} {
+	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false, "[::ffff:10." +
+		"0.0.1]": false, "other.example": true, "127.0.0.9": true} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))
 		if want {
 			wantAnswer(t, o, 200)

@@ -253,7 +253,8 @@ func TestParseProxy(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "proxy.example", "proxy.example:3128", "//proxy.example", "ftp://proxy.example", "socks4://proxy.example", "http://", "http://:3128",
-		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path", "http://proxy.example?a=b", "http://proxy.example#a",
+		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path", "http://proxy.example?a=b", "http://p" +
+			"roxy.example#a",
 		"http://me:" + canary + "@", "http://me:" + canary + "@proxy.example:port", canary + "://proxy.example", "http://a b/", "%zz",
 	} {
 		if proxy, err := outbound.ParseProxy(text); err == nil {

@@ -174,9 +174,19 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			location: "/there", host: "one.example",
 			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
 		},
-		"other_host":           {location: "http://two.example/there", host: "two.example", want: http.Header{}},
-		"own_referer":          {location: "/there", more: object{"Referer": "http://me.example/"}, host: "one.example", want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}, "Referer": {"http://me.example/"}}},
-		"host_header_relative": {location: "/there", more: object{"Host": "tenant.example"}, host: "tenant.example", want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}}},
+		"other_host": {location: "http://two.example/there", host: "two.example", want: http.Header{}},
+		"own_referer": {
+			location: "/there",
+			more:     object{"Referer": "http://me.example/"},
+			host:     "one.example",
+			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}, "Referer": {"http://me.example/"}},
+		},
+		"host_header_relative": {
+			location: "/there",
+			more:     object{"Host": "tenant.example"},
+			host:     "tenant.example",
+			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
+		},
 		"host_header_absolute": {location: "http://two.example/there", more: object{"Host": "tenant.example"}, host: "two.example", want: http.Header{}},
 	}
 	for name, test := range tests {

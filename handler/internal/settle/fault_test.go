@@ -77,13 +77,43 @@ func TestStorageIsBackInTime(t *testing.T) {
 		queue           string
 		soonest, latest time.Duration
 	}{
-		"one_failure":    {store: func(s *faulty) { s.onPut = failing(1, errOutage) }, settle: reschedule, queue: main, soonest: 100 * time.Millisecond, latest: time.Second},
-		"ten_failures":   {store: func(s *faulty) { s.onPut = failing(10, errOutage) }, settle: reschedule, queue: main, soonest: 20 * time.Second, latest: settle.Timeout},
-		"one_hangs":      {store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main, soonest: 10 * time.Second, latest: 15 * time.Second},
-		"three_hang":     {store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison, soonest: 30 * time.Second, latest: 45 * time.Second},
-		"create_fails":   {store: func(s *faulty) { s.onCreate = failing(2, errOutage) }, settle: deadLetter, queue: poison, soonest: 200 * time.Millisecond, latest: 2 * time.Second},
-		"create_hangs":   {store: func(s *faulty) { s.onCreate = hanging(1) }, settle: deadLetter, queue: poison, soonest: 10 * time.Second, latest: 15 * time.Second},
-		"being_deleted":  {store: func(s *faulty) { s.onPut = failing(15, fmt.Errorf("put: %w", queue.ErrNoQueue)) }, settle: reschedule, queue: main, soonest: time.Second, latest: settle.Timeout},
+		"one_failure": {
+			store:   func(s *faulty) { s.onPut = failing(1, errOutage) },
+			settle:  reschedule,
+			queue:   main,
+			soonest: 100 * time.Millisecond,
+			latest:  time.Second,
+		},
+		"ten_failures": {
+			store:   func(s *faulty) { s.onPut = failing(10, errOutage) },
+			settle:  reschedule,
+			queue:   main,
+			soonest: 20 * time.Second,
+			latest:  settle.Timeout,
+		},
+		"one_hangs":  {store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main, soonest: 10 * time.Second, latest: 15 * time.Second},
+		"three_hang": {store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison, soonest: 30 * time.Second, latest: 45 * time.Second},
+		"create_fails": {
+			store:   func(s *faulty) { s.onCreate = failing(2, errOutage) },
+			settle:  deadLetter,
+			queue:   poison,
+			soonest: 200 * time.Millisecond,
+			latest:  2 * time.Second,
+		},
+		"create_hangs": {
+			store:   func(s *faulty) { s.onCreate = hanging(1) },
+			settle:  deadLetter,
+			queue:   poison,
+			soonest: 10 * time.Second,
+			latest:  15 * time.Second,
+		},
+		"being_deleted": {
+			store:   func(s *faulty) { s.onPut = failing(15, fmt.Errorf("put: %w", queue.ErrNoQueue)) },
+			settle:  reschedule,
+			queue:   main,
+			soonest: time.Second,
+			latest:  settle.Timeout,
+		},
 		"nothing_at_all": {store: func(*faulty) {}, settle: reschedule, queue: main},
 	}
 	for name, test := range tests {
@@ -345,7 +375,8 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 		in.Envelope = e
 		for _, action := range []decision.Action{decision.Reschedule, decision.DeadLetter} {
 			store := newStore(t)
-			_, err := settle.New(store, queue.Base64).Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
+			_, err := settle.New(store, queue.Base64).
+				Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))
 			}

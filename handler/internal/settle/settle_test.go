@@ -36,8 +36,10 @@ func state() envelope.State {
 
 const (
 	// call and rest are the parts of the envelope that are never touched.
-	call = `"call":{"url":"https://user:` + canary + `@target.example/?code=` + canary + `","headers":{"Authorization":"` + canary + `"},"json":{ "b":1.50, "a":"` + canary + `" }}`
-	rest = `"x-own":[ 1 ],"context":{ "order": 7 },"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"}}`
+	call = `"call":{"url":"https://user:` + canary + `@target.example/?code=` + canary + `","headers":{"Authorization":"` + canary + `"},"json":{ ` +
+		`"b":1.50, "a":"` + canary + `" }}`
+	rest = `"x-own":[ 1 ],"context":{ "order": 7 },"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-` +
+		`Key":"` + canary + `"}}`
 	// stateText is the state above.
 	stateText = `"createdAt":"2026-03-01T11:00:00.123Z","attempts":2,"latestAttemptAt":"2026-03-01T11:59:59.123Z","nextAttemptAt":"2026-03-01T12:00:10.123Z",` +
 		`"trail":[{"at":"2026-03-01T11:59:00.123Z","error":"connect: connection refused","tookMs":3},{"at":"2026-03-01T11:59:59.123Z","status":503,"tookMs":40}]`
@@ -122,7 +124,8 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			mode, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
+			mode, err := settle.New(store, queue.Base64).
+				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
 			if err != nil || mode != "" {
 				t.Errorf("mode %q, error %v", mode, err)
 			}

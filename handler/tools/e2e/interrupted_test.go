@@ -69,8 +69,10 @@ func (x *interruption) fill(n int) {
 	x.t.Helper()
 	texts := make([]string, n)
 	for i := range texts {
-		texts[i] = queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
-			`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i))
+		texts[i] = queue.Base64.Encode(
+			fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
+				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i),
+		)
 	}
 	x.putAll(poisonQueue, 0, texts)
 }

@@ -96,9 +96,12 @@ type cause struct {
 func sixCauses(target string) []cause {
 	dead := func(prefix, url, reason string, status int) func(int) string {
 		return func(n int) string {
-			return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
-				`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered %d","queue":"async-caller","attempts":4}}`,
-				prefix, n, url, n, status, reason, status))
+			return queue.Base64.Encode(
+				fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
+					`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered `+
+					`%d","queue":"async-caller","attempts":4}}`,
+					prefix, n, url, n, status, reason, status),
+			)
 		}
 	}
 	const week = 7 * 24 * time.Hour
