@@ -314,7 +314,9 @@ func TestCheckTimeouts(t *testing.T) {
 			if err == nil {
 				t.Fatal("the host would end an invocation before it is settled")
 			}
-			for _, want := range []string{"host.json", "functionTimeout", test.function.String(), "ASYNC_CALLER_CALL_TIMEOUT", test.call.String(), (test.call + time.Minute).String()} {
+			for _, want := range []string{
+				"host.json", "functionTimeout", test.function.String(), "ASYNC_CALLER_CALL_TIMEOUT", test.call.String(), (test.call + time.Minute).String(),
+			} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("%q does not say %q", err, want)
 				}

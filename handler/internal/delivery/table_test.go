@@ -481,7 +481,10 @@ func TestSummary(t *testing.T) {
 		want   string
 	}{
 		"delivered": {
-			delivery.Result{Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200}, Envelope: e, Attempt: 2, Took: 1234567 * time.Microsecond},
+			delivery.Result{
+				Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200},
+				Envelope: e, Attempt: 2, Took: 1234567 * time.Microsecond,
+			},
 			"settled: finish (delivered), request r1 to t.example, attempt 2 took 1.235s, status 200",
 		},
 		"reschedule": {

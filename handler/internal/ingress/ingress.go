@@ -191,7 +191,8 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 	return answer{code: http.StatusOK, Logs: []string{summary}}
 }
 
-const invocationHeader = "X-Azure-Functions-InvocationId"
+// invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
+const invocationHeader = "X-Azure-Functions-Invocationid"
 
 // checkSender returns an error if a request differs from those of the Functions host (host-contract A.1: a POST of
 // JSON to the loopback address with the header X-Azure-Functions-InvocationId). It keeps out requests that reach

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -110,9 +111,9 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 
 // hintText reads a text of Metadata, which the host encodes twice. It returns "" for anything else.
 func hintText(metadata []strictjson.Member, name string) string {
-	text, err := strictjson.String(find(metadata, name).Value)
+	text, _ := strictjson.String(find(metadata, name).Value)
 	var inner string
-	if err == nil && json.Unmarshal([]byte(text), &inner) == nil {
+	if strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &inner) == nil {
 		return inner
 	}
 	return text

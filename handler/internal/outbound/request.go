@@ -58,7 +58,7 @@ func header(e *envelope.Envelope) http.Header {
 		}
 	}
 	for _, name := range hopByHop {
-		sent.Del(name)
+		delete(sent, name)
 	}
 	setDefault(sent, "User-Agent", userAgent)
 	setDefault(sent, "Idempotency-Key", e.RequestID)

@@ -110,7 +110,8 @@ func TestActions(t *testing.T) {
 func TestCallByteForByte(t *testing.T) {
 	for action, name := range map[decision.Action]string{decision.Reschedule: main, decision.DeadLetter: poison} {
 		store := newStore(t)
-		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{}); err != nil {
+		nothing := write(t, content, queue.Base64, decision.Decision{Action: action, State: state()})
+		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), nothing, settle.Lease{}); err != nil {
 			t.Fatal(err)
 		}
 		got, _ := store.only(t, name, queue.Base64)

@@ -64,11 +64,14 @@ func TestResolveCommand(t *testing.T) {
 		handler functionapp.CustomHandler
 		want    command // the zero value: an error
 	}{
-		"in_root":      {functionapp.CustomHandler{Executable: "bin/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
-		"expanded":     {functionapp.CustomHandler{Executable: "%DIR%/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
-		"absolute":     {functionapp.CustomHandler{Executable: filepath.Join(elsewhere, "tool")}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
-		"on_path":      {functionapp.CustomHandler{Executable: "tool"}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
-		"relative_dir": {functionapp.CustomHandler{Executable: "tool", WorkingDirectory: "bin"}, command{path: filepath.Join(elsewhere, "tool"), dir: filepath.Join(root, "bin")}},
+		"in_root":  {functionapp.CustomHandler{Executable: "bin/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
+		"expanded": {functionapp.CustomHandler{Executable: "%DIR%/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
+		"absolute": {functionapp.CustomHandler{Executable: filepath.Join(elsewhere, "tool")}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
+		"on_path":  {functionapp.CustomHandler{Executable: "tool"}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
+		"relative_dir": {
+			functionapp.CustomHandler{Executable: "tool", WorkingDirectory: "bin"},
+			command{path: filepath.Join(elsewhere, "tool"), dir: filepath.Join(root, "bin")},
+		},
 		"absolute_dir": {functionapp.CustomHandler{Executable: "tool", WorkingDirectory: elsewhere}, command{path: filepath.Join(elsewhere, "tool"), dir: elsewhere}},
 		// The working directory plays no part in finding the executable.
 		"not_in_working_directory": {functionapp.CustomHandler{Executable: "sub/handler", WorkingDirectory: "bin"}, command{}},

@@ -308,7 +308,10 @@ func TestListenerRenewsLease(t *testing.T) {
 				return nil
 			},
 			// 15 fails; then 2:30 and 5 minutes later
-			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 23*time.Minute + 45*time.Second},
+			[]time.Duration{
+				5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+				17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 23*time.Minute + 45*time.Second,
+			},
 		},
 		"shortest_wait": {
 			func(since time.Duration) error {
@@ -318,7 +321,10 @@ func TestListenerRenewsLease(t *testing.T) {
 				return nil
 			},
 			// 15 fails; then 2:30, 1:15 and at least 1 minute later
-			[]time.Duration{5 * time.Minute, 10 * time.Minute, 15 * time.Minute, 17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 19*time.Minute + 45*time.Second},
+			[]time.Duration{
+				5 * time.Minute, 10 * time.Minute, 15 * time.Minute,
+				17*time.Minute + 30*time.Second, 18*time.Minute + 45*time.Second, 19*time.Minute + 45*time.Second,
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
