@@ -326,7 +326,7 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 	}
 }
 
-// consequence describes what giving up means.
+// consequence describes the effect of giving up.
 func consequence(a decision.Action) string {
 	switch a {
 	case decision.Callback:

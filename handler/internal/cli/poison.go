@@ -77,8 +77,8 @@ func (p *poisonFlags) folder() journal.Folder {
 	return journal.Default(p.env.getenv)
 }
 
-// session is what a poison command works with. Its env does not include local.settings.json, which may
-// contain secrets: an editor that we start inherits it.
+// session has the dependencies of a poison command. Its env does not include local.settings.json, which may contain
+// secrets: an editor that we start inherits it.
 type session struct {
 	*poisonFlags
 	out     *output

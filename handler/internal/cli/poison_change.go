@@ -15,10 +15,10 @@ import (
 	"asynccaller/handler/internal/poison"
 )
 
-// mostReports is how many refusals, or reasons for skipping a message, are printed.
+// mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
 const mostReports = 5
 
-// changeResult is what a command that changes messages prints as JSON.
+// changeResult is the JSON output of a command that changes messages.
 type changeResult struct {
 	poison.Result
 	Refused  int              `json:"refused"`
@@ -180,7 +180,7 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	return cmp.Or(r.error(ctx, err), s.out.err)
 }
 
-// error returns the error of a run that did not do everything.
+// error returns the error of a run that is not complete.
 func (r changeResult) error(ctx context.Context, err error) error {
 	code := exitFailed
 	if r.Done+r.Both > 0 {

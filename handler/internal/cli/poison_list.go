@@ -181,7 +181,8 @@ func printQueues(out io.Writer, summaries []poison.QueueSummary) {
 	}
 }
 
-// mostReasons is how many reasons a line lists. A sender of dead letters can invent any number of them.
+// mostReasons is the largest number of reasons that a line lists. A sender of dead letters can invent any number of
+// them.
 const mostReasons = 5
 
 func reasonsText(counts []poison.ReasonCount) string {

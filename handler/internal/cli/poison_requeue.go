@@ -114,7 +114,7 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 	return s.execute(ctx, plan, err)
 }
 
-// dryRunResult is what requeue would do with one message.
+// dryRunResult is the result of a dry run of requeue for one message.
 type dryRunResult struct {
 	Message inspect.Message `json:"message"`
 	To      string          `json:"to,omitempty"`

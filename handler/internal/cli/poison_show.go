@@ -50,7 +50,7 @@ other places are not recognized: check the output before you share it.`,
 	return command
 }
 
-// messageDetails is what show prints.
+// messageDetails is the output of show.
 type messageDetails struct {
 	Message inspect.Message `json:"message"`
 	// Trail and Call describe an envelope, Content a message that is none.
@@ -68,7 +68,7 @@ type attempt struct {
 	TookMs int64     `json:"tookMs"`
 }
 
-// requeuePreview is what would happen to a message that is requeued.
+// requeuePreview describes how requeue would process a message.
 type requeuePreview struct {
 	To string `json:"to"`
 	// Refused is the reason why requeue would refuse the message.

@@ -27,7 +27,7 @@ type status struct {
 	terminal bool
 
 	mu sync.Mutex
-	// subject is what is counted: a queue, or the run. Before is how much of it was done before the count
+	// subject is the queue or the run whose progress is counted. Before is the part of it that was done before the count
 	// started.
 	subject        string
 	before         int

@@ -9,7 +9,7 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
-// Action is what happens to a message. It is a closed set; each action is settled in exactly one way.
+// Action says what happens to a message. It is a closed set; each action is settled in exactly one way.
 type Action string
 
 // The actions.
@@ -30,7 +30,7 @@ const (
 	Fault Action = "fault"
 )
 
-// Reason is why an action was chosen: one of the constants below or a [Failure]. It is a closed set.
+// Reason says why an action was chosen: one of the constants below or a [Failure]. It is a closed set.
 type Reason string
 
 // The reasons that are not failures of a call.
@@ -51,7 +51,7 @@ const (
 // does not arrive expired.
 const lastAttemptLead = 10 * time.Second
 
-// Decision is what to do with a message.
+// Decision says what to do with a message.
 type Decision struct {
 	Action Action
 	Reason Reason

@@ -108,7 +108,7 @@ func Failures() []Failure {
 	}
 }
 
-// verdict is what an outcome means for the message.
+// verdict is the meaning of an outcome for the message.
 type verdict int
 
 const (

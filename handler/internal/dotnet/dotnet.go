@@ -31,7 +31,7 @@ var httpVersion = regexp.MustCompile(`^HTTP/\d\.\d$`)
 type message struct {
 	line   string // the first line, without its end
 	fields []field
-	rest   []byte // everything after the blank line, never nil; it shares the memory of the message
+	rest   []byte // all bytes after the blank line, never nil; it shares the memory of the message
 }
 
 // field is one header of a message.

@@ -23,7 +23,7 @@ type Request struct {
 	Target string      // path and query, exactly as in the request line; begins with "/"
 	Host   string      // value of the one Host header
 	Header http.Header // canonical names, without Host; each line is one value, joined values stay joined
-	Body   []byte      // everything after the blank line, nil without a content header; shares memory with the message
+	Body   []byte      // all bytes after the blank line, nil without a content header; shares memory with the message
 }
 
 // ParseRequest reads a request message. It refuses what .NET refuses, and any target or Host that would lead to a host
@@ -229,7 +229,7 @@ var statusCode = regexp.MustCompile(`^[1-9]\d\d$`)
 type Response struct {
 	Status int         // 100 to 999
 	Header http.Header // canonical names; each line is one value, joined values stay joined
-	Body   []byte      // everything after the blank line, nil without a content header; shares memory with the message
+	Body   []byte      // all bytes after the blank line, nil without a content header; shares memory with the message
 }
 
 // ParseResponse reads a response message. It accepts any text as the value of a header, because targets send values such
@@ -278,8 +278,8 @@ var (
 )
 
 // parsed lists the headers whose values .NET parses when it reads a message (System.Net.Http, KnownHeaders). One value
-// that it cannot parse makes the whole message unreadable. Each function reports values that .NET accepts for certain; nil
-// stands for none.
+// that it cannot parse makes the whole message unreadable. Each function reports values that .NET accepts for certain;
+// nil means that no value is certain.
 var parsed = map[string]func(value string) bool{
 	"Accept": nil, "Accept-Charset": nil, "Accept-Encoding": nil, "Accept-Language": nil,
 	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Authorization": nil,

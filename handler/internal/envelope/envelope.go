@@ -36,7 +36,7 @@ type Envelope struct {
 	Deadline time.Time
 	// Retry is the retry policy that the sender asks for, as JSON and unchecked, or nil.
 	Retry json.RawMessage
-	// GiveUp is the sender's choice of what giving up means, or empty.
+	// GiveUp is the sender's choice of how to give up, or empty.
 	GiveUp GiveUp
 	// DeadLetter is set if the envelope was dead-lettered before and a person moved it back.
 	DeadLetter *DeadLetter
@@ -98,7 +98,7 @@ type DeadLetter struct {
 	Attempts int       `json:"attempts"`
 }
 
-// GiveUp is what giving up means for an envelope without a callback.
+// GiveUp says how to give up an envelope without a callback.
 type GiveUp string
 
 // The values of GiveUp.

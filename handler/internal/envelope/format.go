@@ -110,7 +110,7 @@ func markers(members []strictjson.Member) (native, nexus bool) {
 // Content is an envelope to be encoded for the queue.
 type Content struct {
 	Bytes []byte
-	// LeftOut names what did not fit; it is empty if everything did.
+	// LeftOut names the parts that did not fit; it is empty if all parts did.
 	LeftOut string
 }
 
@@ -128,7 +128,7 @@ const (
 	// maxReason is the length of the longest reason that we give.
 	maxReason    = 16
 	maxMediaType = 100
-	// comfortableRoom is more than anything that we add to an envelope except its trail, which is the first thing to be
+	// comfortableRoom exceeds the size of any addition to an envelope except its trail, which is the first part to be
 	// left out.
 	comfortableRoom = 2 << 10
 	// callbackRoom is the space that a callback leaves free in its message, so that it is accepted like any envelope.

@@ -231,7 +231,7 @@ func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]b
 // urlHost matches the scheme and the host of a URL, with user info between them.
 var urlHost = regexp.MustCompile(`^([^:]*)://(?:[^/?#]*@)?([^/?#]*)`)
 
-// replaceInURL keeps everything but the scheme and the host byte for byte: the target may insist on an unusual spelling.
+// replaceInURL replaces the scheme and the host. It keeps all other bytes: the target may require an unusual spelling.
 func replaceInURL(text string, replace HostReplacer) string {
 	at := urlHost.FindStringSubmatchIndex(text)
 	if at == nil {

@@ -124,7 +124,7 @@ func (n *nexus) setURL(content []byte, of part, text string) ([]byte, error) {
 	return n.setTarget(content, of, strings.ToLower(u.Scheme), u.Host, u.RequestURI())
 }
 
-// setTarget sets what makes up the URL of a call. It adds a missing callback.
+// setTarget sets the parts of the URL of a call. It adds a missing callback.
 func (n *nexus) setTarget(content []byte, of part, scheme, host, target string) ([]byte, error) {
 	_, path := n.paths(of)
 	content, err := n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {

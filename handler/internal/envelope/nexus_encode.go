@@ -19,12 +19,12 @@ import (
 
 // The levels of a Nexus envelope. RawRequest and the tenant are never left out.
 const (
-	responseCut        level = iota + 1 // the latest response's body is cut to the room that there is
-	latestOfNexusTrail                  // and only the latest attempt of the trail stays
-	noNexusTrail                        // and none
-	responseLine                        // and of the latest response only the status and the media type
-	noResponse                          // and not even those
-	essential                           // and no unknown members, and times are in whole seconds
+	responseCut        level = iota + 1 // the latest response's body is cut to the available room
+	latestOfNexusTrail                  // also, only the latest attempt of the trail stays
+	noNexusTrail                        // also, the trail is left out
+	responseLine                        // also, of the latest response only the status and the media type stay
+	noResponse                          // also, the latest response is left out
+	essential                           // also, unknown members are left out, and times are in whole seconds
 	// nexusBare is for dead letters only. It leaves out attempts and times, which start anew when the dead letter is moved
 	// back, and keeps only the reason of DeadLetter.
 	nexusBare

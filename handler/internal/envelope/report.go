@@ -127,7 +127,7 @@ func (a *Answer) Text() string {
 func (a *Answer) encoding(charset string) encoding.Encoding {
 	switch strings.ToLower(charset) {
 	case "":
-		// UTF-32's mark begins with UTF-16's, but nobody sends UTF-32.
+		// UTF-32's mark begins with UTF-16's, but targets do not send UTF-32.
 		if bytes.HasPrefix(a.Body, []byte("\xff\xfe")) || bytes.HasPrefix(a.Body, []byte("\xfe\xff")) {
 			return unicode.UTF16(unicode.LittleEndian, unicode.ExpectBOM)
 		}

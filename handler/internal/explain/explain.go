@@ -43,15 +43,15 @@ type Question struct {
 	Outcome *decision.Outcome
 }
 
-// Explanation is what the handler would do.
+// Explanation describes how the handler would process a message.
 type Explanation struct {
 	// Envelope is nil if the content is not an envelope.
 	Envelope *Envelope `json:"envelope,omitempty"`
-	// Arrival is what happens when the message is delivered.
+	// Arrival is the step on delivery of the message.
 	Arrival Step `json:"arrival"`
-	// AfterCall is what happens after a call with the assumed outcome; nil if none is assumed or no call is ever
-	// made. If the random part of the wait decides between two actions, AfterCall is for the shortest wait and
-	// Otherwise for the longest.
+	// AfterCall is the step after a call with the assumed outcome; nil if none is assumed or no call is ever made. If
+	// the random part of the wait decides between two actions, AfterCall is for the shortest wait and Otherwise for the
+	// longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
 }
@@ -244,7 +244,7 @@ type Envelope struct {
 	Policy      string     `json:"policy,omitempty"`
 	MaxAttempts int        `json:"maxAttempts,omitempty"`
 	Limited     string     `json:"limited,omitempty"`
-	// IfExpired is what happens at the deadline.
+	// IfExpired is the action at the deadline.
 	IfExpired decision.Action `json:"ifExpired"`
 	// MovedBack is the reason of a dead letter that was moved back; its envelope starts again.
 	MovedBack *DeadLetter `json:"movedBack,omitempty"`

@@ -40,7 +40,7 @@ type Host struct {
 	Handler         CustomHandler
 }
 
-// QueueOptions is host.json `extensions.queues`, with the host's defaults for what is missing.
+// QueueOptions is host.json `extensions.queues`, with the host's defaults for missing members.
 type QueueOptions struct {
 	// BatchSize is the number of messages that one poll receives, 1 to 32.
 	BatchSize int

@@ -34,7 +34,7 @@ const (
 	overridePrefix = "azurefunctionsjobhost__"
 )
 
-// problems collects what is wrong with a file.
+// problems collects the problems of a file.
 type problems []error
 
 func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(format, args...)) }
@@ -138,7 +138,7 @@ func (h *hostJSON) list(path string) (list []string) {
 	return list
 }
 
-// host checks and returns the part of host.json that Async Caller uses. It adds what is wrong to the problems.
+// host checks and returns the part of host.json that Async Caller uses. It adds any errors to the problems.
 func (h *hostJSON) host() Host {
 	if version := h.text("version"); version != "2.0" {
 		h.add(`host.json: version is %q: it must be "2.0"`, version)

@@ -19,9 +19,9 @@ const (
 	DenySetting  = "ASYNC_CALLER_TARGETS_DENY"
 )
 
-// Rules say which targets may be called. An entry of Deny overrides everything; an entry of Allow overrides the
-// built-in refusals. A target that Allow does not name is refused, unless Allow is empty or has the entry "*": then
-// only the built-in refusals remain. The zero value has only the built-in refusals.
+// Rules say which targets may be called. An entry of Deny takes precedence over all other rules; an entry of Allow
+// overrides the built-in refusals. A target that Allow does not name is refused, unless Allow is empty or has the entry
+// "*": then only the built-in refusals remain. The zero value has only the built-in refusals.
 type Rules struct {
 	Allow, Deny List
 }
@@ -131,7 +131,7 @@ func canonical(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// star is the entry of Allow that allows everything that no entry names.
+// star is the entry of Allow that allows every target that no entry names.
 const star = "*"
 
 // List is the value of a setting: networks, addresses, host names and suffixes of host names. The zero value is empty.

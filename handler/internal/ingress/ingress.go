@@ -78,7 +78,7 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 	}
 }
 
-// status returns 200 if the host may delete the message, which is only when everything that replaces it exists.
+// status returns 200 if the host may delete the message: all messages that replace it exist then.
 func status(r *delivery.Result) int {
 	if r.Err != nil || r.Action == decision.Fault {
 		return http.StatusInternalServerError
@@ -150,7 +150,7 @@ func (a answer) write(w http.ResponseWriter) {
 // line for the invocation's log; it is ignored if there is an error. The handler logs both, so neither may hold a
 // secret.
 //
-// A task must tolerate interruption: the host runs a failed task at its next time only. One task never runs twice
+// A task must tolerate interruption: the host runs a failed task only at its next time. One task never runs twice
 // at once in one process, but the hosts of two instances may each run it.
 type Task func(ctx context.Context) (summary string, err error)
 

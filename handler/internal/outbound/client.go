@@ -171,7 +171,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureInterrupted, ""
 	case isRefused:
 		return decision.FailureTargetRefused, refused.detail
-	// The operator can fix what fails at the proxy, so all of it is temporary.
+	// The operator can fix failures at the proxy, so all of them are temporary.
 	case isProxy:
 		return decision.FailureConnect, proxy.Error()
 	case op == "proxyconnect":

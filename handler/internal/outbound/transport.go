@@ -169,7 +169,7 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 // Proxy is the proxy that calls go through. The zero value is none. It may hold a password, which it never prints.
 type Proxy struct {
 	// use is the field Proxy of http.Transport, nil for none, so that net/http does not read the environment's
-	// variables. Package fmt prints nothing of what a function holds.
+	// variables. Package fmt does not print the values that a function captures.
 	use func(*http.Request) (*url.URL, error)
 }
 

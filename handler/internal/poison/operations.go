@@ -58,8 +58,8 @@ func (a *Account) requeue(r Requeue, now time.Time) change {
 	}
 }
 
-// target returns the queue to requeue a message to. Anybody can write a dead letter that names any queue, so
-// that queue is used only if a function app reads it.
+// target returns the queue to requeue a message to. Any sender can write a dead letter that names any queue, so that
+// queue is used only if a function app reads it.
 func (a *Account) target(m inspect.Message, to string) (string, error) {
 	main := mainQueue(m.Queue)
 	switch {

@@ -24,7 +24,7 @@ type Plan struct {
 	stopRenewing func()
 	// matches are the messages that each ID of the source names.
 	matches map[string][]string
-	// undoes is the journal of the run that is undone, or nil. It is locked, so that nobody resumes that run.
+	// undoes is the journal of the run that is undone, or nil. It is locked, so that no other process resumes that run.
 	undoes *journal.Journal
 
 	// Command and Run are the command and the ID of the run.
@@ -35,7 +35,7 @@ type Plan struct {
 	// Refused is how many selected messages the run leaves alone; Refusals are the first of them.
 	Refused  int
 	Refusals []Refusal
-	// Hidden is how many messages could not be read, because somebody else has received them or they are delayed.
+	// Hidden is how many messages could not be read, because another client has received them or they are delayed.
 	Hidden int
 	// Unmatched are the IDs of the source that no message has.
 	Unmatched []string
@@ -237,7 +237,7 @@ type Result struct {
 	Run     string `json:"run"`
 	Command string `json:"command"`
 	Total   int    `json:"total"`
-	// Done messages are where they should be. Skipped ones were left alone; Why has the first reasons.
+	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping.
 	Done    int      `json:"done"`
 	Skipped int      `json:"skipped,omitempty"`
 	Why     []string `json:"why,omitempty"`

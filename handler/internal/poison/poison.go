@@ -61,7 +61,7 @@ type Observer interface {
 	Note(text string)
 }
 
-// silent is an observer that ignores everything.
+// silent is an observer that ignores all reports.
 type silent struct{}
 
 func (silent) Scanned(string, int, int) {}
@@ -204,8 +204,8 @@ type QueueSummary struct {
 	Queue string `json:"queue"`
 	// Main is the queue that it belongs to.
 	Main string `json:"main"`
-	// Messages is the number of messages. Hidden is how many of them are invisible, because somebody else has
-	// received them or they are delayed.
+	// Messages is the number of messages. Hidden is how many of them are invisible, because another client has received
+	// them or they are delayed.
 	Messages int `json:"messages"`
 	Hidden   int `json:"hidden,omitempty"`
 	// Oldest and Newest are when the first and the last message arrived; zero for an empty queue.
@@ -272,8 +272,8 @@ func (s *QueueSummary) add(m inspect.Message) {
 // mainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
 func mainQueue(name string) string { return strings.TrimSuffix(name, queue.PoisonSuffix) }
 
-// Listed is the number of messages of a list. Hidden messages could not be read, because somebody else has
-// received them or they are delayed.
+// Listed is the number of messages of a list. Hidden messages could not be read, because another client has received
+// them or they are delayed.
 type Listed struct{ Matched, Hidden int }
 
 // List shows every message of the source, in the order of the queues, and keeps none in memory.

@@ -202,7 +202,7 @@ func (r *run) step(ctx context.Context, n int) error {
 
 // undoes reports whether the run undoes another one. It takes messages from queues that a function app reads, where
 // it cannot search for them. It therefore never changes their receipts, writes first, and deletes what it has written
-// if the app turns out to have received the original.
+// if the app has received the original.
 func (r *run) undoes() bool { return r.journal.Run.Of != "" }
 
 func (r *run) write(ctx context.Context, n int, s journal.Step) error {
@@ -241,8 +241,8 @@ func (r *run) delay(n int) time.Duration {
 // searchInterval is how often the run searches for invisible messages.
 const searchInterval = 10 * time.Second
 
-// findLost handles the steps whose message is not leased any more. It searches the queues for the messages, because
-// a stale receipt does not mean that somebody else has received one: a kill or a lost answer may have kept us from
+// findLost handles the steps whose message is not leased any more. It searches the queues for the messages, because a
+// stale receipt does not mean that another client has received one: a kill or a lost answer may have kept us from
 // recording the newest receipt. Then the message is invisible until our own lease ends.
 func (r *run) findLost(ctx context.Context) error {
 	for began, noted := time.Now(), false; len(r.lost) > 0; noted = true {
@@ -271,7 +271,7 @@ func (r *run) findOnce(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		s.Before, s.After = "", "" // nobody needs the texts here, and there may be many
+		s.Before, s.After = "", "" // the texts are not needed here, and there may be many
 		if byQueue[s.From] == nil {
 			byQueue[s.From] = map[string]journal.Step{}
 		}
@@ -297,7 +297,7 @@ func (r *run) findOnce(ctx context.Context) error {
 	return nil
 }
 
-// whereabouts says what is known of the messages that were not found on a queue.
+// whereabouts says why messages were not found on a queue.
 type whereabouts int
 
 const (
@@ -353,7 +353,7 @@ func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) er
 	case p.State == journal.Written && r.undoes() && r.before[s.N].State != journal.Written: // this process wrote it, and has not deleted the original
 		return r.retract(ctx, s, p)
 	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
-		return r.journal.Enter(s.N, journal.Done) // by us or by somebody else
+		return r.journal.Enter(s.N, journal.Done) // by us or by another client
 	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
 		if p.Writes == 1 {
 			r.twice++
@@ -364,7 +364,7 @@ func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) er
 	return r.journal.Skipped(s.N, fmt.Sprintf("%s was taken from %s by somebody else", s.ID, s.From))
 }
 
-// retract deletes what a step has written, because somebody had taken the original before.
+// retract deletes the message that a step has written, because another client had received the original before.
 func (r *run) retract(ctx context.Context, s journal.Step, p journal.Progress) error {
 	why := fmt.Sprintf("%s was taken from %s before", s.ID, s.From)
 	written, err := r.leases.Adopt(s.N, s.To, p.NewID, p.NewPopReceipt, "")

@@ -23,7 +23,7 @@ type Policy struct {
 	Name string
 	// MaxAttempts is the number of calls in all; 0 means as many as fit before the deadline.
 	MaxAttempts int
-	// GiveUp is what the policy wants if its attempts are used up; empty if it does not say.
+	// GiveUp says how to give up when the policy's attempts are used up; empty if the policy does not say.
 	GiveUp envelope.GiveUp
 	// Limited names the operator's limits that changed the policy; empty if none did.
 	Limited string

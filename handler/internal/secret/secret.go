@@ -1,5 +1,5 @@
-// Package secret knows the names of headers, JSON members and form fields whose values are secret. Redirects to
-// another host drop the headers that it names, and what people are shown has the values masked. It is pure.
+// Package secret knows the names of headers, JSON members and form fields whose values are secret. Redirects to another
+// host drop the headers that it names, and output for people masks the values. It is pure.
 package secret
 
 import (
@@ -16,8 +16,8 @@ var parts = []string{
 // names are secret as a whole. They are too short to look for within other names.
 var names = []string{"sig", "sas", "pass", "pin", "assertion"}
 
-// Is reports whether the value that belongs to a name is secret. It goes by parts of the name, because nobody can
-// list all secret headers. Idempotency-Key is not secret: it appears in every log.
+// Is reports whether the value that belongs to a name is secret. It compares parts of the name, because no list of
+// secret headers is complete. Idempotency-Key is not secret: it appears in every log.
 func Is(name string) bool {
 	name = strings.ToLower(name)
 	bare := strings.Map(func(r rune) rune {

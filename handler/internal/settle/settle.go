@@ -157,7 +157,7 @@ func (s *Settler) reschedule(ctx context.Context, w decision.Write, lease Lease)
 //     lease has ended and another consumer has the message, there are two messages, as in mode enqueue.)
 //   - The first try is refused: nothing was done either.
 //   - A later try is stale or refused: an earlier one without an answer may have succeeded. A successor could then be
-//     a duplicate. To report success could lose the message, if it was the host that renewed its lease. An error is
+//     a duplicate. Reporting success could lose the message, if it was the host that renewed its lease. An error is
 //     right in both cases: the host then makes the message visible again with the receipt that it has. If we were
 //     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does.
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.

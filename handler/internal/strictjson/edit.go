@@ -24,7 +24,7 @@ var (
 	FoldNames  Names = strings.EqualFold
 )
 
-// Change returns the new value of a member for its old one. Nil stands for a missing member.
+// Change returns the new value of a member for its old one. Nil means a missing member.
 type Change func(old json.RawMessage) (json.RawMessage, error)
 
 // Change changes the value at a path inside another value. It adds missing objects on the way, and adds elements at the

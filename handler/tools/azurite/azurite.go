@@ -38,8 +38,8 @@ const (
 
 // Options configures Azurite. The zero value keeps nothing on disk.
 type Options struct {
-	// Data is the folder to keep the queues in; Azurite creates it. If empty, everything is in memory and lost
-	// on Stop. After a restart, Azurite 3.36 does not expire the messages from the folder.
+	// Data is the folder to keep the queues in; Azurite creates it. If empty, all data is in memory and lost on Stop.
+	// After a restart, Azurite 3.36 does not expire the messages from the folder.
 	Data string
 	// CertFile and KeyFile are PEM files. If both are set, Azurite serves https and accepts bearer tokens as
 	// well as the account key. It checks a token's dates, issuer and audience, but not its signature.

@@ -84,8 +84,8 @@ func quoted(s string) string {
 // idLength is the length of a GUID.
 const idLength = 36
 
-// request returns the host's HTTP request, and the position of the invocation's id in it. A header tells the floor how many
-// bytes the call has; the handler ignores it.
+// request returns the host's HTTP request, and the position of the invocation's id in it. A header gives the floor the
+// number of bytes of the call; the handler ignores it.
 func (m message) request(target string, now time.Time) (bytes []byte, idAt int) {
 	body := m.invocation(target, now)
 	_, callBody := m.call(target)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// memory returns a line of a process's memory in bytes: VmRSS is what is resident now, VmHWM its peak.
+// memory returns a line of a process's memory in bytes: VmRSS is the resident memory now, VmHWM its peak.
 func memory(pid int, line string) (bytes float64, err error) {
 	content, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -42,7 +42,7 @@ func main() {
 	}
 }
 
-// system is everything that runs during the demo.
+// system has all parts that run during the demo.
 type system struct {
 	azurite *azurite.Server
 	store   *azure.Store

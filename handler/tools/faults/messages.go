@@ -94,7 +94,7 @@ func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 	return 0
 }
 
-// takeDeadLetters removes everything from the poison queues.
+// takeDeadLetters removes all messages from the poison queues.
 func (s *system) takeDeadLetters(ctx context.Context) (all []judge.DeadLetter, err error) {
 	for _, name := range queues {
 		name += queue.PoisonSuffix

@@ -16,7 +16,7 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// result is what a run has proved. Several systems add to it.
+// result is the result of a run. Several systems add to it.
 type result struct {
 	messages     io.Writer
 	begin, shown time.Time

@@ -93,7 +93,7 @@ func startSystem(ctx context.Context, dir, executable, setting string, r *result
 	return s, nil
 }
 
-// stop stops everything. The error says which processes and connections were left.
+// stop stops all parts of the system. The error says which processes and connections were left.
 func (s *system) stop(ctx context.Context) (err error) {
 	ctx = context.WithoutCancel(ctx)
 	s.injecting.Wait()
@@ -265,7 +265,7 @@ func (s *system) takeEvents() (events []judge.Event) {
 	return events
 }
 
-// outage is a time during which storage does not work for anybody.
+// outage is a time during which storage works for no client.
 type outage struct {
 	mu    sync.Mutex
 	until time.Time

@@ -120,14 +120,14 @@ func (c *counters) update(change func(*stats)) {
 	change(&c.stats)
 }
 
-// Run starts the handler, listens to the queues and runs the timers. It returns nil when ctx has ended and
-// everything has stopped. It may be called once.
+// Run starts the handler, listens to the queues and runs the timers. It returns nil when ctx has ended and all of them
+// have stopped. It may be called once.
 //
 // It returns early, after the same orderly stop, when the real host would give up too: the handler cannot be
 // started, is never ready or fails too often, or storage refuses (see [queue.ErrRefused]).
 //
-// The stop: polls and timers end; the handler gets a SIGINT, as from a terminal; messages and timer runs in
-// flight get 10 s to finish; then the handler is killed.
+// On a stop, polls and timers end; the handler gets a SIGINT, as from a terminal; messages and timer runs in flight get
+// 10 s to finish; then the handler is killed.
 func (h *Host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)

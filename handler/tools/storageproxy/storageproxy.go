@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/tools/target"
 )
 
-// Operation is what a request does to a queue.
+// Operation is the kind of a request to a queue.
 type Operation int
 
 // The operations on messages.
@@ -59,7 +59,7 @@ type Message struct {
 
 // Order says what to do with a request or an answer. The zero value forwards it.
 type Order struct {
-	// Hold delays everything else. It ends when the client leaves.
+	// Hold delays the rest of the order. It ends when the client leaves.
 	Hold time.Duration
 	// Reset resets the connection.
 	Reset bool

@@ -62,7 +62,7 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	case http.StateNew, http.StateActive, http.StateIdle:
 		s.open[conn] = state
 		s.peak = max(s.peak, len(s.open))
-	case http.StateClosed, http.StateHijacked: // the one who hijacks a connection closes it
+	case http.StateClosed, http.StateHijacked: // the hijacker of a connection closes it
 		delete(s.open, conn)
 	}
 }

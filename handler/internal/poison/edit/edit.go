@@ -1,5 +1,5 @@
 // Package edit prepares poison messages to be sent again. It makes the changes that a person asks for, restarts the
-// envelope, and refuses messages that would only return to the poison queue. It is pure. Whatever nobody edits stays
+// envelope, and refuses messages that would only return to the poison queue. It is pure. Parts that no edit changes stay
 // the same byte for byte.
 package edit
 

@@ -83,8 +83,8 @@ func matchHost(pattern, host string) bool {
 	return name == hostName
 }
 
-// contains searches everything that a person may have seen of the message. JSON escapes quotes, and a Nexus envelope has the
-// whole call in base64, so it also searches the parsed envelope.
+// contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has
+// the whole call in base64, so it also searches the parsed envelope.
 func contains(m Message, content []byte, text string) bool {
 	texts := []string{m.Detail, string(content)}
 	if e, err := envelope.Parse(content); err == nil {

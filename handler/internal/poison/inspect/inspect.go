@@ -133,7 +133,7 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 	return about
 }
 
-// never is the year in which storage lets messages expire that do not.
+// never is the year of expiry that storage reports for a message that does not expire.
 const never = 9999
 
 // describe adds the fields that come from the envelope.
@@ -147,7 +147,8 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
 }
 
-// believe adds the fields that come from the dead letter. Anybody can have written it, so it ignores impossible values.
+// believe adds the fields that come from the dead letter. Any sender can have written it, so it ignores impossible
+// values.
 func (m *Message) believe(d envelope.DeadLetter) {
 	m.because(cmp.Or(d.Reason, Unknown), d.Detail)
 	if _, ok := queue.PoisonName(d.Queue); ok {

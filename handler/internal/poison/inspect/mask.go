@@ -44,8 +44,8 @@ func newMasker(secrets Secrets) *masker {
 	return m
 }
 
-// isOpaque reports whether a member is base64 of content that may hold secrets. In broken JSON nobody knows whether it is
-// complete.
+// isOpaque reports whether a member is base64 of content that may hold secrets. In broken JSON the base64 may be
+// incomplete.
 func (m *masker) isOpaque(name string) bool { return m.opaque[strings.ToLower(name)] }
 
 // hide returns the text to show instead of a secret.
@@ -76,7 +76,7 @@ func (m *masker) credential(where, value string) string {
 	return m.hide(where, value)
 }
 
-// header returns what may be shown of a header's value.
+// header returns a header's value with its secrets masked.
 func (m *masker) header(where, name, value string) string {
 	if secret.Is(name) {
 		return m.credential(where, value)
@@ -149,7 +149,7 @@ func urlStart(text string) int {
 	return 0
 }
 
-// form returns what may be shown of an encoded HTML form.
+// form returns an encoded HTML form with its secrets masked.
 func (m *masker) form(where, body string) string {
 	if m.secrets == Revealed {
 		return body

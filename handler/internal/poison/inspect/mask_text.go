@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// text returns what may be shown of a text. It masks JSON in it as JSON, URLs, and the values of secret names. It
+// text returns a text with its secrets masked. It masks JSON in it as JSON, URLs, and the values of secret names. It
 // hides a value up to where it certainly ends, and so sometimes too much.
 func (m *masker) text(where, text string) string {
 	if m.secrets == Revealed {

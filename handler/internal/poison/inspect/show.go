@@ -26,7 +26,7 @@ const (
 	maxSafeDump = 8
 )
 
-// Call is what may be shown of an envelope's call.
+// Call is the part of an envelope's call that may be shown.
 type Call struct {
 	Method string `json:"method"`
 	URL    string `json:"url"`
@@ -48,7 +48,7 @@ type Call struct {
 type Header struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Masked says that Value does not show everything.
+	// Masked says that Value is hidden, at least in part.
 	Masked bool `json:"masked,omitempty"`
 }
 
@@ -63,7 +63,7 @@ const (
 	BodyNone   BodyKind = "none" // also an empty body
 )
 
-// ShowCall returns what may be shown of an envelope's call.
+// ShowCall returns the part of an envelope's call that may be shown.
 func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	m := newMasker(secrets)
 	call := Call{

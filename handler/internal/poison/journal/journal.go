@@ -50,7 +50,7 @@ type Pace struct {
 	Spread time.Duration `json:"spread,omitempty"`
 }
 
-// Step is what a run does with one message: it writes the message to To, then deletes it from From.
+// Step is the part of a run that handles one message: it writes the message to To, then deletes it from From.
 type Step struct {
 	// N counts from 0.
 	N int `json:"n"`

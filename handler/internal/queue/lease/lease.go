@@ -1,8 +1,7 @@
-// Package lease receives messages and keeps them invisible to everybody else while somebody works on them, so
-// that two operators never work on the same message. Selected messages stay leased, with renewals, until they are
-// deleted or released. The others become visible again as soon as the whole queue was read. If the process is
-// killed, all leases end by themselves: after two minutes or, for a queue of more than 3,000 messages, after
-// 40 ms per message.
+// Package lease receives messages and keeps them invisible to other clients while an operator works on them, so that two
+// operators never work on the same message. Selected messages stay leased, with renewals, until they are deleted or
+// released. The others become visible again as soon as the whole queue was read. If the process is killed, all leases
+// end by themselves: after two minutes or, for a queue of more than 3,000 messages, after 40 ms per message.
 //
 // Peeking returns only the first 32 messages, so receiving them is the only way to read a whole queue. It
 // increases the dequeue count of each message, which is harmless on a poison queue.
@@ -35,8 +34,8 @@ const (
 	parallel = 4
 )
 
-// How long one operation is retried: storage fails over within a minute. A try gets much time, because the
-// effect of an abandoned one is unknown.
+// Limits of the retries of one operation: storage fails over within a minute. A try gets much time, because the effect
+// of an abandoned one is unknown.
 const (
 	retryTimeout = 3 * time.Minute
 	tryTimeout   = time.Minute
@@ -54,7 +53,7 @@ func Retry[T any](ctx context.Context, try func(context.Context) (T, error)) (re
 	return result, err
 }
 
-// ErrLost means that somebody else received the message, or that it was deleted.
+// ErrLost means that another client received the message, or that it was deleted.
 var ErrLost = errors.New("the message was taken by somebody else")
 
 // Holder holds leases on messages. It is safe for concurrent use.
@@ -200,8 +199,8 @@ func (h *Holder) setReceipt(m *Message, receipt string) {
 	}
 }
 
-// Delete deletes a message. It returns [ErrLost] if the message is not ours any more: somebody else may have
-// deleted it, or it is still there.
+// Delete deletes a message. It returns [ErrLost] if the message is not ours any more: another client may have deleted
+// it, or it is still there.
 func (h *Holder) Delete(ctx context.Context, m *Message) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -137,8 +137,8 @@ func estimate(perBatch time.Duration, rest int) time.Duration {
 	return lease.Truncate(time.Second) + time.Second
 }
 
-// spool keeps texts on disk, so that a queue of any length needs little memory. Nobody else can read its file,
-// which is gone when the process ends. The zero value is an empty spool.
+// spool keeps texts on disk, so that a queue of any length needs little memory. Other users cannot read its file, which
+// is gone when the process ends. The zero value is an empty spool.
 type spool struct {
 	file *os.File
 

@@ -190,7 +190,7 @@ func (s *Store) Names(ctx context.Context, prefix string) (_ []string, err error
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), ctx.Err()
 }
 
-// enter checks what every operation on a queue needs, and drops expired messages.
+// enter checks the preconditions of every operation on a queue, and drops expired messages.
 func (s *Store) enter(ctx context.Context, name string) error {
 	if err := check(ctx, name); err != nil {
 		return err

@@ -1,5 +1,5 @@
-// Package judge decides what a run of faults has proved. From the plan and the recorded events it finds messages that
-// were lost, and calls that were repeated, and whether the injected faults explain each repetition. It is pure.
+// Package judge judges a run of faults. From the plan and the recorded events it finds messages that were lost, and
+// calls that were repeated, and whether the injected faults explain each repetition. It is pure.
 package judge
 
 import (
@@ -75,11 +75,11 @@ type DeadLetter struct {
 	ID string
 	// Reason is the handler's; empty if the message is as it was sent, or as the host moved it.
 	Reason string
-	// Unchanged is true if it is what was sent, byte for byte.
+	// Unchanged is true if the message equals the one that was sent, byte for byte.
 	Unchanged bool
 }
 
-// Record is what was observed of a schedule until the system was idle.
+// Record has the observations of a schedule until the system was idle.
 type Record struct {
 	Events      []Event
 	DeadLetters []DeadLetter
@@ -100,7 +100,7 @@ func (c *Count) add(o Count) {
 	c.Repeated += o.Repeated
 }
 
-// Verdict is what a record proves.
+// Verdict is the result of judging a record.
 type Verdict struct {
 	Messages                      int
 	Calls, Callbacks, DeadLetters Count
@@ -108,11 +108,11 @@ type Verdict struct {
 	MovedByHost int
 	// Redelivered counts repeated deliveries by cause.
 	Redelivered map[Cause]int
-	// Lost are messages that have not ended and are on no queue. Unexplained is everything else that must not happen.
+	// Lost are messages that have not ended and are on no queue. Unexplained are all other violations.
 	Lost, Unexplained []Finding
 }
 
-// OK reports whether everything is as expected.
+// OK reports whether nothing was lost and nothing is unexplained.
 func (v Verdict) OK() bool { return len(v.Lost) == 0 && len(v.Unexplained) == 0 }
 
 // Add adds another verdict.
