@@ -3,7 +3,6 @@ package ingress
 import (
 	"bytes"
 	"cmp"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -14,6 +13,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"github.com/segmentio/asm/base64"
 
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
@@ -102,11 +103,14 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 		}
 		return content, true, nil
 	}
-	content, err = base64.StdEncoding.AppendDecode(nil, text)
+	// The standard library needs 50 µs for 64 KiB. Without this one, calls of 48 KiB do not reach 0.55 of a bare
+	// forwarder's rate (docs/performance.md).
+	content = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Decode(content, text)
 	if err != nil {
 		return nil, false, fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
 	}
-	return content, false, nil
+	return content[:n], false, nil
 }
 
 // hintText reads a text of Metadata, which the host encodes twice. It returns "" for anything else.
