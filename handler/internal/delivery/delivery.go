@@ -49,7 +49,10 @@ type Result struct {
 	Err error
 }
 
-// Caller makes the call of an envelope. If ctx ends, the call is interrupted.
+// MayDelete reports whether the host may delete the message: storage has acknowledged everything that replaces it.
+func (r *Result) MayDelete() bool { return r.Err == nil && r.Action != decision.Fault }
+
+// Caller makes the call of an envelope, which it must not change. If ctx ends, the call is interrupted.
 type Caller interface {
 	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
 }

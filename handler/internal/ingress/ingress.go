@@ -21,7 +21,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
@@ -78,12 +77,12 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 	}
 }
 
-// status returns 200 if the host may delete the message: all messages that replace it exist then.
+// status returns 200 if the host may delete the message.
 func status(r *delivery.Result) int {
-	if r.Err != nil || r.Action == decision.Fault {
-		return http.StatusInternalServerError
+	if r.MayDelete() {
+		return http.StatusOK
 	}
-	return http.StatusOK
+	return http.StatusInternalServerError
 }
 
 // invocation is one POST of the host.
