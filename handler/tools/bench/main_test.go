@@ -173,8 +173,9 @@ func mustTarget(t *testing.T) *callTarget {
 // newLoad returns a load whose invocations go to the target directly, so that they count as calls.
 func newLoad(s *callTarget, parallel int) load {
 	l := load{target: s, address: s.Addr, parallel: parallel}
-	l.request, l.idAt = small.request(s.url(), time.Now())
-	l.callBytes = int64(len(small.invocation(s.url(), time.Now())))
+	now := time.Now() // one time for both, because the number of its digits varies
+	l.request, l.idAt = small.request(s.url(), now)
+	l.callBytes = int64(len(small.invocation(s.url(), now)))
 	return l
 }
 
