@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
-
 	"github.com/segmentio/asm/base64"
 
 	"asynccaller/handler/internal/delivery"
