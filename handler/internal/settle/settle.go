@@ -51,12 +51,8 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 // MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
-// NeedsLease reports whether the settler uses the lease of a message.
-func (s *Settler) NeedsLease() bool { return s.mode == RescheduleUpdate }
-
 // Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless
-// [Settler.NeedsLease] reports true. The mode says how the message was rescheduled; it is empty unless the settler's
-// mode is update. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call
+// the settler's mode is update. The returned mode says how the message was rescheduled; it is empty in mode enqueue. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call
 // that was made. After an error, no write is known to have succeeded, and the host must keep the message.
 func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
 	if w.Problem != nil {
@@ -133,7 +129,7 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 
 // reschedule makes the message due again after its delay. It returns a mode only in mode update.
 func (s *Settler) reschedule(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
-	if !s.NeedsLease() {
+	if s.mode != RescheduleUpdate {
 		return "", s.put(ctx, w)
 	}
 	if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
