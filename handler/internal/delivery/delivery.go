@@ -4,7 +4,7 @@ package delivery
 
 import (
 	"context"
-	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -95,23 +95,23 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 // log writes one line about every message, and further lines if the envelope is given up or the response has invalid
 // retry signals.
 func (d *Deliverer) log(m *Message, r *Result) {
-	log := d.Log.With().EmbedObject(common{m, r}).Logger()
+	fields := common{m, r}
 	if r.Err != nil {
-		log.Error().Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
+		d.Log.Error().EmbedObject(fields).Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
 		return
 	}
 	if r.GivenUp {
-		log.Error().Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
+		d.Log.Error().EmbedObject(fields).Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
 			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {
-		log.Warn().Strs(logs.Ignored, r.Ignored).Msg("ignored invalid retry signals in the response")
+		d.Log.Warn().EmbedObject(fields).Strs(logs.Ignored, r.Ignored).Msg("ignored invalid retry signals in the response")
 	}
 	level := zerolog.InfoLevel
 	if r.Reason == decision.Malformed {
 		level = zerolog.ErrorLevel // a person must look at it, and no other line says so
 	}
-	log.WithLevel(level).EmbedObject(r).Msg("settled")
+	d.Log.WithLevel(level).EmbedObject(fields).EmbedObject(r).Msg("settled")
 }
 
 // MarshalZerologObject adds the fields that identify the message.
@@ -169,21 +169,21 @@ func cut(text string) string { return text[:min(len(text), 128)] }
 
 // Summary returns the log line in short, for a person who looks at one invocation.
 func (r *Result) Summary() string {
-	text := fmt.Sprintf("settled: %s (%s)", r.Action, r.Reason)
+	text := "settled: " + string(r.Action) + " (" + string(r.Reason) + ")"
 	if r.Err != nil {
 		text = "not " + text
 	}
 	if e := r.Envelope; e != nil {
-		text += fmt.Sprintf(", request %s to %s", e.RequestID, e.Call.Target.Host)
+		text += ", request " + e.RequestID + " to " + e.Call.Target.Host
 	}
 	if r.Attempt > 0 {
-		text += fmt.Sprintf(", attempt %d took %v", r.Attempt, r.Took.Round(time.Millisecond))
+		text += ", attempt " + strconv.Itoa(r.Attempt) + " took " + r.Took.Round(time.Millisecond).String()
 	}
 	if r.Status > 0 {
-		text += fmt.Sprintf(", status %d", r.Status)
+		text += ", status " + strconv.Itoa(r.Status)
 	}
 	if r.Action == decision.Reschedule {
-		text += fmt.Sprintf(", next in %v", r.Delay.Round(time.Second))
+		text += ", next in " + r.Delay.Round(time.Second).String()
 	}
 	if r.Detail != "" {
 		text += ": " + r.Detail

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -114,12 +113,13 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 
 // hintText reads a text of Metadata, which the host encodes twice. It returns "" for anything else.
 func hintText(metadata []strictjson.Member, name string) string {
-	text, _ := strictjson.String(find(metadata, name).Value)
-	var inner string
-	if strings.HasPrefix(text, `"`) && json.Unmarshal([]byte(text), &inner) == nil {
-		return inner
+	text, _ := strictjson.Bytes(find(metadata, name).Value)
+	if bytes.HasPrefix(text, []byte(`"`)) {
+		if inner, err := jsontext.AppendUnquote(nil, text); err == nil {
+			return string(inner)
+		}
 	}
-	return text
+	return string(text)
 }
 
 // hintNumber reads a number of Metadata, which the host writes as a string and Microsoft documents as a number. It returns 0

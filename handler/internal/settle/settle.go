@@ -51,20 +51,19 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 // MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
-// Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless
-// the settler's mode is update. The returned mode says how the message was rescheduled; it is empty in mode enqueue. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call
-// that was made. After an error, no write is known to have succeeded, and the host must keep the message.
+// Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless the settler's
+// mode is update. The returned mode says how the message was rescheduled; it is empty in mode enqueue. Settle stops
+// after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call that was made. After an error, no
+// write is known to have succeeded, and the host must keep the message.
 func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
 	if w.Problem != nil {
 		return "", fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
-	defer cancel()
 	switch w.Action {
-	case decision.Reschedule:
-		return s.reschedule(ctx, w, lease)
-	case decision.Callback, decision.DeadLetter:
-		return "", s.put(ctx, w)
+	case decision.Reschedule, decision.Callback, decision.DeadLetter:
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
+		defer cancel()
+		return s.write(ctx, w, lease)
 	case decision.Finish, decision.Drop, decision.Fault:
 		return "", nil
 	case decision.Call:
@@ -127,9 +126,9 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 		due.Add(outage).Before(l.ExpiresAt)
 }
 
-// reschedule makes the message due again after its delay. It returns a mode only in mode update.
-func (s *Settler) reschedule(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
-	if s.mode != RescheduleUpdate {
+// write writes the message that replaces the original. It returns a mode only for a reschedule in mode update.
+func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
+	if w.Action != decision.Reschedule || s.mode != RescheduleUpdate {
 		return "", s.put(ctx, w)
 	}
 	if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {

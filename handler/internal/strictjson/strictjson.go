@@ -68,7 +68,7 @@ func In(name string, err error) error {
 func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 
 // Object returns the members of one JSON object. No name may appear twice.
-func Object(text []byte) ([]Member, error) { return members(read(text, '{')) }
+func Object(text []byte) ([]Member, error) { return members(read(text, '{', 2)) }
 
 // Object is the function [Object] for the member's value. If it can, it does not read the text again: reading 48 KiB takes
 // 50 µs, and the limits on the throughput of such messages (docs/performance.md) do not allow that twice.
@@ -84,7 +84,7 @@ func members(values []value, err error) ([]Member, error) {
 		return nil, err
 	}
 	list := make([]Member, len(values)/2)
-	seen := make(map[string]bool, len(list))
+	seen := map[string]bool{}
 	for i := range list {
 		name, err := String(values[2*i].text)
 		if err != nil {
@@ -101,7 +101,7 @@ func members(values []value, err error) ([]Member, error) {
 
 // Elements returns the elements of one JSON array.
 func Elements(text []byte) ([]json.RawMessage, error) {
-	values, err := read(text, '[')
+	values, err := read(text, '[', 0)
 	elements := make([]json.RawMessage, len(values))
 	for i, v := range values {
 		elements[i] = v.text
@@ -137,8 +137,8 @@ type value struct {
 }
 
 // read reads one JSON value of a kind, '{' or '['. It returns the values directly inside; for an object, names alternate
-// with values. It splits the objects among them as well.
-func read(text []byte, kind jsontext.Kind) ([]value, error) {
+// with values. It splits the objects among them as well, down to a number of levels.
+func read(text []byte, kind jsontext.Kind, levels int) ([]value, error) {
 	d, err := newDecoder(text)
 	if err != nil {
 		return nil, err
@@ -146,7 +146,7 @@ func read(text []byte, kind jsontext.Kind) ([]value, error) {
 	var v value
 	expected := d.PeekKind() == kind
 	if expected {
-		v, err = d.split(1)
+		v, err = d.split(levels)
 	} else {
 		v, err = d.value(0)
 	}
@@ -187,6 +187,9 @@ func (d decoder) split(levels int) (value, error) {
 		v, err := d.value(levels)
 		if err != nil {
 			return value{}, err
+		}
+		if inner == nil {
+			inner = make([]value, 0, 8) // most objects of a message have two to four members
 		}
 		inner = append(inner, v)
 	}
