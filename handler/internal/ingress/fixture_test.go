@@ -139,38 +139,38 @@ func post(t *testing.T, server *httptest.Server, body string) reply {
 	return do(t, server, http.MethodPost, "/"+function, struct{ io.Reader }{strings.NewReader(body)})
 }
 
-func do(t *testing.T, server *httptest.Server, method, path string, body io.Reader) reply {
-	t.Helper()
-	request, err := http.NewRequestWithContext(t.Context(), method, server.URL+path, body)
+func do(tb testing.TB, server *httptest.Server, method, path string, body io.Reader) reply {
+	tb.Helper()
+	request, err := http.NewRequestWithContext(tb.Context(), method, server.URL+path, body)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
 	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 	response, err := server.Client().Do(request)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer response.Body.Close()
 	content, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	r := reply{response.StatusCode, response.Header, string(content)}
-	r.wantUsable(t)
+	r.wantUsable(tb)
 	return r
 }
 
 // wantUsable checks what the host requires of every answer: a JSON object that is not empty. Without one the host waits
 // forever.
-func (r reply) wantUsable(t *testing.T) {
-	t.Helper()
+func (r reply) wantUsable(tb testing.TB) {
+	tb.Helper()
 	if got := r.header.Get("Content-Type"); got != "application/json" {
-		t.Errorf("%d with Content-Type %q", r.status, got)
+		tb.Errorf("%d with Content-Type %q", r.status, got)
 	}
 	var object map[string]any
 	if err := json.Unmarshal([]byte(r.body), &object); err != nil || len(object) == 0 {
-		t.Errorf("%d with body %q: want an object that is not empty", r.status, r.body)
+		tb.Errorf("%d with body %q: want an object that is not empty", r.status, r.body)
 	}
 }
 

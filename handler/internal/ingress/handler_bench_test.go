@@ -7,11 +7,12 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/outbound"
 )
 
 // silent is an answer that is discarded.
@@ -21,25 +22,68 @@ func (s silent) Header() http.Header         { return s.header }
 func (s silent) Write(p []byte) (int, error) { return len(p), nil }
 func (s silent) WriteHeader(int)             {}
 
+// benchBodies are invocations with an envelope of 1 and of 45 KiB for a target.
+func benchBodies(tb testing.TB, target string) map[string]string {
+	tb.Helper()
+	bodies := map[string]string{}
+	for _, size := range []int{1 << 10, 45 << 10} {
+		content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":{"url":"%s/orders",`+
+			`"headers":{"Content-Type":"text/plain"},"body":%q}}`, target, strings.Repeat("lorem ipsum ", size/12))
+		bodies[fmt.Sprintf("%dKiB", size>>10)] = binary(content, goodMetadata)
+		bodies[fmt.Sprintf("%dKiB/text", size>>10)] = text(tb, content, goodMetadata)
+	}
+	return bodies
+}
+
 // BenchmarkInvocation measures all work of the handler for a delivered call, except HTTP.
 func BenchmarkInvocation(b *testing.B) {
-	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
-	deliverer := newApp(b, answers(http.StatusOK)).deliverer
-	deliverer.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
-	handler := ingress.Handler(functions, nil, deliverer, deliverer.Log)
-	for _, size := range []int{1 << 10, 45 << 10} {
-		content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":{"url":"https://t.example/orders",`+
-			`"headers":{"Content-Type":"text/plain"},"body":%q}}`, strings.Repeat("lorem ipsum ", size/12))
-		text := binary(content, goodMetadata)
-		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) {
-			request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1:7071/"+function, strings.NewReader(text))
+	handler := newSilentApp(b, answers(http.StatusOK))
+	for name, body := range benchBodies(b, "https://t.example") {
+		b.Run(name, func(b *testing.B) {
+			request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1:7071/"+function, strings.NewReader(body))
 			request.Header.Set("Content-Type", "application/json; charset=utf-8")
 			request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 			b.ReportAllocs()
 			for b.Loop() {
-				request.Body = io.NopCloser(strings.NewReader(text))
+				request.Body = io.NopCloser(strings.NewReader(body))
 				handler.ServeHTTP(silent{http.Header{}}, request)
 			}
 		})
 	}
+}
+
+// BenchmarkHTTP measures the same over HTTP, with a target. `make profile` records its profile.
+func BenchmarkHTTP(b *testing.B) {
+	const parallel = 24
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	defer target.Close()
+	allow, err := guard.ParseAllow("127.0.0.1")
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := outbound.New(time.Minute, guard.Rules{Allow: allow}, outbound.Proxy{})
+	defer client.Close()
+	server := httptest.NewServer(newSilentApp(b, client.Do))
+	defer server.Close()
+	server.Client().Transport.(*http.Transport).MaxIdleConnsPerHost = parallel
+	for name, body := range benchBodies(b, target.URL) {
+		b.Run(name, func(b *testing.B) {
+			b.SetParallelism(parallel)
+			b.RunParallel(func(p *testing.PB) {
+				for p.Next() {
+					if reply := do(b, server, http.MethodPost, "/"+function, strings.NewReader(body)); reply.status != http.StatusOK {
+						b.Errorf("answered %d", reply.status)
+					}
+				}
+			})
+		})
+	}
+}
+
+// newSilentApp returns a handler that does not keep its log.
+func newSilentApp(tb testing.TB, called caller) http.Handler {
+	tb.Helper()
+	a := newApp(tb, called)
+	a.deliverer.Log = zerolog.New(io.Discard).With().Timestamp().Logger()
+	return a
 }
