@@ -31,7 +31,7 @@ type App struct {
 	Timers []Timer
 }
 
-// Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ overrides of the environment.
+// Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the environment.
 type Host struct {
 	// FunctionTimeout ends an invocation; negative means never. The default is 5 minutes, the shortest default of
 	// any plan.

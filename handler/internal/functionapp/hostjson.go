@@ -30,8 +30,8 @@ const (
 	maxVisibilityTimeout   = 7 * 24 * time.Hour
 	// noHostRetry explains why the host's own retry policies are refused.
 	noHostRetry = "remove it: the host would repeat the call, in addition to the retries of Async Caller"
-	// overridePrefix begins environment variables that replace values of host.json.
-	overridePrefix = "azurefunctionsjobhost__"
+	// overridePrefix begins environment variables that replace values of host.json, after each __ became a colon.
+	overridePrefix = "azurefunctionsjobhost:"
 )
 
 // problems collects the problems of a file.
@@ -60,8 +60,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	flatten(h.values, "", root)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if key, ok := strings.CutPrefix(strings.ToLower(name), overridePrefix); ok && key != "" {
-			h.values[strings.ReplaceAll(key, "__", ":")] = value
+		if key, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix); ok && key != "" {
+			h.values[key] = value
 		}
 	}
 	return h, nil

@@ -462,6 +462,10 @@ func TestHostJSONOverrides(t *testing.T) {
 			[]string{"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9", "AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00"},
 			func(h *functionapp.Host) { h.Queues.MaxDequeueCount, h.Queues.VisibilityTimeout = 9, time.Minute },
 		},
+		"colons": {
+			[]string{"AzureFunctionsJobHost:functionTimeout=00:07:00", "azurefunctionsjobhost:Extensions__queues:batchSize=32"},
+			func(h *functionapp.Host) { h.FunctionTimeout, h.Queues.BatchSize = 7*time.Minute, 32 },
+		},
 		"arguments_as_json": {
 			[]string{`AzureFunctionsJobHost__customHandler__description__arguments=["serve","--x=a b"]`},
 			func(h *functionapp.Host) { h.Handler.Arguments = []string{"serve", "--x=a b"} },
@@ -474,6 +478,8 @@ func TestHostJSONOverrides(t *testing.T) {
 			[]string{
 				"extensions__queues__batchSize=1",
 				"AzureFunctionsJobHost__=x",
+				"AzureFunctionsJobHost:=x",
+				"AzureFunctionsJobHost=x",
 				"XAzureFunctionsJobHost__functionTimeout=00:01:00",
 				"AzureFunctionsJobHost_functionTimeout=00:01:00",
 			},

@@ -212,7 +212,7 @@ func TestOtherModes(t *testing.T) {
 			)
 			_, err := f.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
 			f.must(err)
-			f.start([]string{"AzureFunctionsJobHost__extensions__queues__messageEncoding=" + string(c.encoding)})
+			f.start([]string{"AzureFunctionsJobHost:extensions:queues:messageEncoding=" + string(c.encoding)})
 			f.await("the second call", func() bool { return len(f.target.Calls("r1")) == 2 })
 			f.awaitEmpty()
 			for _, call := range f.target.Calls("r1") {
