@@ -127,7 +127,9 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 		d.Action, d.Reason, d.Detail, d.Status = Reschedule, Interrupted, j.rule, e.LatestStatus()
 		return d
 	}
-	d.State.Attempts++
+	if d.State.Attempts < envelope.MaxAttempts {
+		d.State.Attempts++
+	}
 	d.State.LatestAttemptAt = started
 	if answer := o.Answer(); answer != nil {
 		d.State.Latest = answer

@@ -90,7 +90,7 @@ func TestSettlementTable(t *testing.T) {
 			`,"attempts":2,"retry":{"maxAttempts":3}` + withCallback, answer(500), decision.Callback, decision.Exhausted, 0, 3, 500, true,
 		},
 		"one_attempt_left":            {`,"attempts":1,"retry":{"maxAttempts":3}`, answer(500), decision.Reschedule, decision.Status, 8 * time.Second, 2, 500, false},
-		"attempts_beyond_what_counts": {`,"attempts":1000000000`, answer(500), decision.Reschedule, decision.Status, 17280 * time.Second, 1000000001, 500, false},
+		"attempts_beyond_what_counts": {`,"attempts":2147483647`, answer(500), decision.Reschedule, decision.Status, 17280 * time.Second, 2147483647, 500, false},
 
 		// permanent failure
 		"status_400":             {``, answer(400), decision.DeadLetter, decision.Rejected, 0, 1, 400, true},

@@ -166,7 +166,7 @@ func (e *Envelope) checkRoom(limit int) error {
 	longest := 0
 	if e.size+comfortableRoom > limit {
 		successor, deadLetter := e.format.levels()
-		state := State{Attempts: maxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
+		state := State{Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
 		longest = max(
 			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),
 			len(e.format.encode(e, level(len(deadLetter)-1), &DeadLetter{Reason: reason}, limit)),
@@ -175,7 +175,7 @@ func (e *Envelope) checkRoom(limit int) error {
 	if e.Callback != nil { // a Nexus callback holds its URL twice, so it can be longer than the envelope
 		end := time.Unix(0, 123456700) // with as many digits as a time can have
 		report := Report{
-			Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), Truncated: true, Attempts: maxAttempts, Reason: reason, At: end, Deadline: end,
+			Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), Truncated: true, Attempts: MaxAttempts, Reason: reason, At: end, Deadline: end,
 		}
 		longest = max(longest, len(e.format.encodeCallback(e, report, nil))+callbackRoom)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -205,6 +206,29 @@ func TestTrailKeepsTheFirstAndTheLast(t *testing.T) {
 	}
 	if grown := len(with.Bytes) - len(without.Bytes); grown > 2<<10+len(`,"trail":`) {
 		t.Errorf("the trail takes %d bytes", grown)
+	}
+}
+
+// TestStateKeepsToWhatParseAccepts appends to the longest trail that is accepted, and writes the most attempts.
+func TestStateKeepsToWhatParseAccepts(t *testing.T) {
+	extreme := []string{
+		`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":2147483647,"trail":[%s{}]}`,
+		`{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGENCg0K"},"attempts":2147483647,"Trail":[%s{}]}`,
+	}
+	for _, form := range extreme {
+		e := accept(t, fmt.Sprintf(form, strings.Repeat("{},", 99)))
+		for _, took := range []time.Duration{-time.Hour, 25 * time.Hour, math.MaxInt64} {
+			state := e.State
+			state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: arrival, Status: 999, Took: took})
+			successor, err := e.WithState(state).Successor(limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e = accept(t, string(successor.Bytes))
+		}
+		if e.Attempts != envelope.MaxAttempts || len(e.Trail) > 100 {
+			t.Errorf("%d attempts, a trail of %d", e.Attempts, len(e.Trail))
+		}
 	}
 }
 

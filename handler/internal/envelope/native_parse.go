@@ -20,7 +20,6 @@ const (
 	// nativeVersion is the value of the marker.
 	nativeVersion = "1"
 	maxRequestID  = 128
-	maxAttempts   = 1_000_000_000
 	// maxContextDepth leaves room for the levels that a callback adds: JSON readers accept 10,000.
 	maxContextDepth = 1000
 )
@@ -90,7 +89,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 		e.DeadLetter = &DeadLetter{}
 		_ = json.Unmarshal(m.Value, e.DeadLetter)
 	case "attempts":
-		e.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
+		e.Attempts, err = strictjson.Int(m.Value, 0, MaxAttempts)
 	case "createdAt":
 		e.CreatedAt, err = strictjson.Time(m.Value)
 	case "latestAttemptAt":

@@ -146,7 +146,7 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 	case nexusOriginalRequestID:
 		n.originalRequestID, err = strictjson.String(m.Value)
 	case nexusAttempts:
-		e.Attempts, err = strictjson.Int(m.Value, 0, maxAttempts)
+		e.Attempts, err = strictjson.Int(m.Value, 0, MaxAttempts)
 	case nexusCreatedAt:
 		e.CreatedAt, err = parseDate(m.Value)
 	case nexusLatestAttemptAt:

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"mime"
 	"net/http"
 	"slices"
@@ -152,7 +153,12 @@ func (a *Answer) contentType() (mediaType, charset string) {
 	return mediaType, parameters["charset"]
 }
 
+// The limits of the delivery state. Parse refuses state beyond them, so what writes state must keep to them.
 const (
+	// MaxAttempts is the largest number of attempts that is counted, and that the C# side can read.
+	MaxAttempts = math.MaxInt32
+
+	maxTook         = 24 * time.Hour
 	maxTrailEntries = 100
 	maxTrailBytes   = 2 << 10
 	maxTrailError   = 100
@@ -172,9 +178,9 @@ type Attempt struct {
 
 // AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2 KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
-	a.Error = clip(a.Error, maxTrailError)
+	a.Error, a.Took = clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
-	for len(longer) > firstAttempts+1 && len(camelCase.trail(longer)) > maxTrailBytes {
+	for len(longer) > firstAttempts+1 && (len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes) {
 		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
 	}
 	return longer
@@ -277,7 +283,7 @@ func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err erro
 			attempt.Error = clip(attempt.Error, maxTrailError)
 		case s.names(m.Name, "tookMs"):
 			var ms int
-			ms, err = strictjson.Int(m.Value, 0, int(24*time.Hour/time.Millisecond))
+			ms, err = strictjson.Int(m.Value, 0, int(maxTook/time.Millisecond))
 			attempt.Took = time.Duration(ms) * time.Millisecond
 		}
 		return err
