@@ -262,6 +262,9 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	} else {
 		printLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(-left))
 	}
+	if e.DeadlineLimited != "" {
+		printLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
+	}
 	printField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
 }
 

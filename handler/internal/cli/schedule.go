@@ -21,7 +21,7 @@ const (
 	// ellipsis.
 	lastRows   = 3
 	fewestRows = lastRows + 2
-	// maxScheduleDeadline is the maximum of ASYNC_CALLER_EXPIRATION.
+	// maxScheduleDeadline is the maximum of ASYNC_CALLER_MAX_DEADLINE.
 	maxScheduleDeadline = 10 * 365 * 24 * time.Hour
 )
 
@@ -136,7 +136,11 @@ func printSchedules(out io.Writer, schedules []explain.Schedule, rows int) {
 		titles, row = fmt.Sprintf("%6s  %-45.22s  %.22s", "n", schedules[0].Policy, schedules[1].Policy), comparisonRow
 	}
 	for _, t := range schedules {
-		fmt.Fprintf(out, "policy %s, deadline %s after creation\n", policyText(t.Policy, t.MaxAttempts, t.Limited), exactly(t.Deadline))
+		limited := ""
+		if t.DeadlineLimited {
+			limited = " (limited by the operator)"
+		}
+		fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policyText(t.Policy, t.MaxAttempts, t.Limited), exactly(t.Deadline), limited)
 		longest = max(longest, len(t.Attempts))
 	}
 	fmt.Fprintf(out, "\n%s\n", titles)

@@ -70,6 +70,8 @@ func table(s *Settings) []Setting {
 		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))
+	add(Prefix+"MAX_DEADLINE", "720h", "how far ahead of creation or notBefore an envelope's deadline may be; later ones are clamped",
+		into(&r.MaxDeadline, duration(time.Second, decade)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
 		into(&s.Proxy, unlessNone(outbound.ParseProxy)))
 	add(Prefix+"RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place",
@@ -80,7 +82,7 @@ func table(s *Settings) []Setting {
 		into(&r.Limits.MaxAttempts, count))
 	add(Prefix+"RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for",
 		into(&r.Limits.MaxDelay, duration(time.Second, decade)))
-	add(Prefix+"RETRY_MIN_DELAY", "0s", "shortest wait between attempts that an envelope may ask for",
+	add(Prefix+"RETRY_MIN_DELAY", "1s", "shortest wait between attempts, except within cycles",
 		into(&r.Limits.MinDelay, duration(0, week)))
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
 		into(&r.Statuses, decision.ParseStatuses))
@@ -124,6 +126,14 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	}
 	if err := loaded.Rules.Limits.Check(); err != nil {
 		problems = append(problems, fmt.Errorf("%sRETRY_MIN_DELAY, %sRETRY_MAX_DELAY: %w", Prefix, Prefix, err))
+	}
+	r := &loaded.Rules
+	if r.MaxDeadline > 0 && r.Expiration > r.MaxDeadline {
+		problems = append(problems, fmt.Errorf("%sEXPIRATION, %sMAX_DEADLINE: the default deadline, %v, is later than the latest one, %v: lower the first or raise the second",
+			Prefix, Prefix, r.Expiration, r.MaxDeadline))
+	}
+	if len(problems) == 0 {
+		r.Retry = r.Retry.Within(retry.Limits{MinDelay: r.Limits.MinDelay}) // the other limits do not apply to the operator's own policy
 	}
 	return loaded, errors.Join(problems...)
 }

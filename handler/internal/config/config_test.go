@@ -22,6 +22,7 @@ import (
 // settings is what Load makes of an environment, without the retry policy: that is compared by what it does.
 type settings struct {
 	CallTimeout, Expiration time.Duration
+	MaxDeadline, MinDelay   time.Duration
 	RetryName               string
 	FirstRetry, LastRetry   time.Duration // the longest waits
 	GiveUp                  envelope.GiveUp
@@ -32,7 +33,7 @@ type settings struct {
 func flat(s config.Settings) settings {
 	_, first := s.Rules.Retry.Bounds(1)
 	_, last := s.Rules.Retry.Bounds(1000)
-	return settings{s.CallTimeout, s.Rules.Expiration, s.Rules.Retry.Name, first, last, s.Rules.GiveUp, s.LogLevel, s.Reschedule}
+	return settings{s.CallTimeout, s.Rules.Expiration, s.Rules.MaxDeadline, s.Rules.Limits.MinDelay, s.Rules.Retry.Name, first, last, s.Rules.GiveUp, s.LogLevel, s.Reschedule}
 }
 
 // defaults are those of design.md, section 6.
@@ -40,6 +41,8 @@ func defaults() settings {
 	return settings{
 		120 * time.Second,
 		168 * time.Hour,
+		720 * time.Hour,
+		time.Second,
 		"exponential",
 		6 * time.Second,
 		6 * time.Hour,
@@ -54,16 +57,23 @@ func TestLoad(t *testing.T) {
 		environ []string
 		want    func(*settings)
 	}{
-		"nothing_set":         {nil, func(*settings) {}},
-		"others_ignored":      {[]string{"PATH=/bin", "AzureWebJobsStorage=x", "ASYNC_CALLERX=1", "MY_ASYNC_CALLER_RETRY=x", "ASYNC_CALLER=1"}, func(*settings) {}},
-		"empty_is_default":    {[]string{"ASYNC_CALLER_CALL_TIMEOUT=", "ASYNC_CALLER_RETRY= ", "ASYNC_CALLER_LOG_LEVEL"}, func(*settings) {}},
-		"space_around":        {[]string{"ASYNC_CALLER_CALL_TIMEOUT= 30s\t"}, func(s *settings) { s.CallTimeout = 30 * time.Second }},
-		"call_timeout":        {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1m30s"}, func(s *settings) { s.CallTimeout = 90 * time.Second }},
-		"call_timeout_least":  {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1s"}, func(s *settings) { s.CallTimeout = time.Second }},
-		"call_timeout_most":   {[]string{"ASYNC_CALLER_CALL_TIMEOUT=24h"}, func(s *settings) { s.CallTimeout = 24 * time.Hour }},
-		"expiration":          {[]string{"ASYNC_CALLER_EXPIRATION=720h"}, func(s *settings) { s.Expiration = 720 * time.Hour }},
-		"expiration_least":    {[]string{"ASYNC_CALLER_EXPIRATION=1s"}, func(s *settings) { s.Expiration = time.Second }},
-		"expiration_most":     {[]string{"ASYNC_CALLER_EXPIRATION=87600h"}, func(s *settings) { s.Expiration = 87600 * time.Hour }},
+		"nothing_set":        {nil, func(*settings) {}},
+		"others_ignored":     {[]string{"PATH=/bin", "AzureWebJobsStorage=x", "ASYNC_CALLERX=1", "MY_ASYNC_CALLER_RETRY=x", "ASYNC_CALLER=1"}, func(*settings) {}},
+		"empty_is_default":   {[]string{"ASYNC_CALLER_CALL_TIMEOUT=", "ASYNC_CALLER_RETRY= ", "ASYNC_CALLER_LOG_LEVEL"}, func(*settings) {}},
+		"space_around":       {[]string{"ASYNC_CALLER_CALL_TIMEOUT= 30s\t"}, func(s *settings) { s.CallTimeout = 30 * time.Second }},
+		"call_timeout":       {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1m30s"}, func(s *settings) { s.CallTimeout = 90 * time.Second }},
+		"call_timeout_least": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1s"}, func(s *settings) { s.CallTimeout = time.Second }},
+		"call_timeout_most":  {[]string{"ASYNC_CALLER_CALL_TIMEOUT=24h"}, func(s *settings) { s.CallTimeout = 24 * time.Hour }},
+		"expiration":         {[]string{"ASYNC_CALLER_EXPIRATION=720h"}, func(s *settings) { s.Expiration = 720 * time.Hour }},
+		"expiration_least":   {[]string{"ASYNC_CALLER_EXPIRATION=1s"}, func(s *settings) { s.Expiration = time.Second }},
+		"expiration_most": {
+			[]string{"ASYNC_CALLER_EXPIRATION=87600h", "ASYNC_CALLER_MAX_DEADLINE=87600h"},
+			func(s *settings) { s.Expiration, s.MaxDeadline = 87600*time.Hour, 87600*time.Hour },
+		},
+		"min_delay_none": {[]string{"ASYNC_CALLER_RETRY_MIN_DELAY=0s"}, func(s *settings) { s.MinDelay = 0 }},
+		"min_delay_more": {
+			[]string{"ASYNC_CALLER_RETRY_MIN_DELAY=10s"}, func(s *settings) { s.MinDelay, s.FirstRetry = 10*time.Second, 10*time.Second },
+		},
 		"give_up_dead_letter": {[]string{"ASYNC_CALLER_GIVE_UP=dead-letter"}, func(*settings) {}},
 		"give_up_drop":        {[]string{"ASYNC_CALLER_GIVE_UP=drop"}, func(s *settings) { s.GiveUp = envelope.GiveUpDrop }},
 		"give_up_fault":       {[]string{"ASYNC_CALLER_GIVE_UP=fault"}, func(s *settings) { s.GiveUp = envelope.GiveUpFault }},
@@ -123,6 +133,9 @@ func TestLoadRefuses(t *testing.T) {
 		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=7d", []string{`"7d"`, "6h"}},
 		"expiration_short":      {"ASYNC_CALLER_EXPIRATION=1ms", []string{"from 1s"}},
 		"expiration_long":       {"ASYNC_CALLER_EXPIRATION=87601h", []string{"to 87600h"}},
+		"max_deadline_short":    {"ASYNC_CALLER_MAX_DEADLINE=167h", []string{"ASYNC_CALLER_EXPIRATION, ", "168h0m0s", "167h0m0s"}},
+		"max_deadline_long":     {"ASYNC_CALLER_MAX_DEADLINE=87601h", []string{"to 87600h"}},
+		"max_deadline_zero":     {"ASYNC_CALLER_MAX_DEADLINE=0s", []string{"from 1s"}},
 		"expiration_overflow":   {"ASYNC_CALLER_EXPIRATION=9999999999h", []string{`"9999999999h"`}},
 		"give_up_unknown":       {"ASYNC_CALLER_GIVE_UP=poison", []string{`"poison"`, "dead-letter, drop or fault"}},
 		"give_up_case":          {"ASYNC_CALLER_GIVE_UP=Drop", []string{`"Drop"`, "dead-letter, drop or fault"}},

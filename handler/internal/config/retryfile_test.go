@@ -65,9 +65,31 @@ func TestRetryLimits(t *testing.T) {
 	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil || loaded.Rules.Limits != want {
 		t.Errorf("got %+v, %v", loaded.Rules.Limits, err)
 	}
-	_, err = config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2h", "ASYNC_CALLER_RETRY_MAX_DELAY=1h"}, nil)
-	if err == nil || !strings.Contains(err.Error(), "ASYNC_CALLER_RETRY_MIN_DELAY") {
-		t.Errorf("limits that exclude one another: %v", err)
+	for _, contradiction := range [][]string{
+		{"ASYNC_CALLER_RETRY_MIN_DELAY=2h", "ASYNC_CALLER_RETRY_MAX_DELAY=1h"},
+		{"ASYNC_CALLER_EXPIRATION=721h", "ASYNC_CALLER_MAX_DEADLINE=720h"},
+	} {
+		_, err := config.Load(contradiction, nil)
+		for _, variable := range contradiction {
+			if name, _, _ := strings.Cut(variable, "="); err == nil || !strings.Contains(err.Error(), name) {
+				t.Errorf("%q: %v does not name %s", contradiction, err, name)
+			}
+		}
+	}
+}
+
+// TestMinDelayForTheOperatorsPolicy: an operator's policy cannot make calls faster by mistake either.
+func TestMinDelayForTheOperatorsPolicy(t *testing.T) {
+	own, err := config.LoadPolicies(withRetryFile(t, `{"fast":{"schedule":["0s"]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY=fast"}, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := loaded.Rules.Retry.Delay(1, 0); got != time.Second {
+		t.Errorf("it waits %v, want a second", got)
 	}
 }
 

@@ -49,7 +49,9 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	if in.Malformed = e.Accept(now, messageID, limit); in.Malformed != nil {
 		return in
 	}
-	in.Envelope = e
+	if in.Envelope = e; r.MaxDeadline > 0 {
+		e.LimitDeadline(r.Expiration, r.MaxDeadline)
+	}
 	in.Policy, in.Malformed = r.PolicyFor(e)
 	return in
 }
@@ -89,6 +91,9 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 	case Reschedule:
 		w.Queue, w.Delay = name, d.Delay
 		content, w.Problem = in.Envelope.WithState(d.State).Successor(in.Limit)
+		if content.WithoutAttempts() { // otherwise the immediate attempts of cycles would never end
+			w.Delay = max(w.Delay, r.Limits.MinDelay)
+		}
 	case Callback:
 		w.Queue = name
 		content, w.Problem = in.Envelope.CallbackWith(r.Report(d, now), in.Limit)

@@ -77,7 +77,9 @@ type Decision struct {
 type Rules struct {
 	// Expiration is how long an envelope without a deadline is tried.
 	Expiration time.Duration
-	GiveUp     envelope.GiveUp
+	// MaxDeadline is how far ahead of its creation or notBefore an envelope's deadline may be; zero means no limit.
+	MaxDeadline time.Duration
+	GiveUp      envelope.GiveUp
 	// Retry is the policy of an envelope that asks for none.
 	Retry retry.Policy
 	// Policies are the policies that an envelope may ask for by name, in addition to the built-in ones. Limits
@@ -105,6 +107,8 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 	switch {
 	case !now.Before(deadline):
 		return giveUp(e, Decision{Reason: Expired, Detail: "the deadline has passed", State: e.State}, r.GiveUp)
+	case e.DeadlineLimited && !e.NotBefore.Before(deadline): // do not wait for it in vain
+		return giveUp(e, Decision{Reason: Expired, Detail: "notBefore is not before the latest deadline that is allowed", State: e.State}, r.GiveUp)
 	case due.After(now):
 		if due.After(deadline) {
 			due = deadline // the message expires then
@@ -125,6 +129,7 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
 		d.Action, d.Reason, d.Detail, d.Status = Reschedule, Interrupted, j.rule, e.LatestStatus()
+		d.State.NextAttemptAt = e.NextAttemptAt // as if the call had not begun
 		return d
 	}
 	if d.State.Attempts < envelope.MaxAttempts {

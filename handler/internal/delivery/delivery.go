@@ -86,7 +86,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
 	}
 	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
-	r.LeftOut = w.LeftOut
+	r.Delay, r.LeftOut = w.Delay, w.LeftOut
 	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
 	d.log(&m, &r)
 	return r
@@ -155,6 +155,9 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	logText(event, logs.Reschedule, string(r.Reschedule))
 	logText(event, logs.Detail, r.Detail)
 	logText(event, logs.RetryLimited, r.Limited)
+	if r.Envelope != nil && r.Envelope.DeadlineLimited {
+		event.Time(logs.DeadlineLimited, r.Envelope.Deadline)
+	}
 	logText(event, logs.LeftOut, r.LeftOut)
 }
 

@@ -81,6 +81,8 @@ type bench struct {
 	log    *bytes.Buffer
 	// ctx is what the host's request has.
 	ctx context.Context
+	// late is how long after a message becomes visible the host receives it.
+	late time.Duration
 	// stop tells the handler to stop.
 	stop context.CancelFunc
 	*delivery.Deliverer
@@ -89,7 +91,7 @@ type bench struct {
 // setup makes a bench with an empty main queue. Without jitter the default policy waits 5 s, 10 s, 20 s.
 func setup(t *testing.T, called *target) *bench {
 	t.Helper()
-	b := &bench{store: memory.New(), target: called, log: &bytes.Buffer{}}
+	b := &bench{store: memory.New(), target: called, log: &bytes.Buffer{}, late: pollingInterval}
 	if err := b.store.Create(t.Context(), mainQueue); err != nil {
 		t.Fatal(err)
 	}

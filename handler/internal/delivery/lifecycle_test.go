@@ -17,13 +17,14 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
 )
 
 // pollingInterval is host.json's maxPollingInterval: how late the host may notice a visible message.
 const pollingInterval = 2 * time.Second
 
-// runHost takes messages from the main queue as the Functions host does, each as late as it may, until
+// runHost takes messages from the main queue as the Functions host does, each as late as the bench says, until
 // none is left there. It returns the highest dequeue count that it saw.
 func (b *bench) runHost(t *testing.T) (highest int64) {
 	t.Helper()
@@ -33,7 +34,7 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		if len(waiting) == 0 {
 			return highest
 		}
-		<-time.After(time.Until(waiting[0].NextVisibleAt) + pollingInterval)
+		<-time.After(time.Until(waiting[0].NextVisibleAt) + b.late)
 		received, err := b.store.Receive(t.Context(), mainQueue, 1, lease)
 		if err != nil || len(received) != 1 {
 			t.Fatalf("received %d messages: %v", len(received), err)
@@ -132,6 +133,72 @@ func TestTargetThatAlwaysFails(t *testing.T) {
 				}
 				if settled := b.linesWith(t, "settled"); len(settled) != len(calls) {
 					t.Errorf("%d settled lines for %d messages", len(settled), len(calls))
+				}
+			})
+		})
+	}
+}
+
+// TestHostileDelays: whatever a sender says, its target is called at most once a second, or ten times in a row by
+// policy cycles, and not after the latest deadline that the operator allows.
+func TestHostileDelays(t *testing.T) {
+	const (
+		end    = `,"deadline":"9999-12-31T23:59:59Z"`
+		cycles = `,"retry":{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":99,"retryCycleDelay":"1ns"}`
+	)
+	for name, c := range map[string]struct {
+		members string
+		// burst is how many calls come without a wait; 0 if there is no call at all.
+		burst int
+		// full says that the call fills the message to the last byte, so that attempts cannot be counted.
+		full bool
+	}{
+		"schedule_zero":      {end + `,"retry":{"schedule":["0s"]}`, 1, false},
+		"schedule_fraction":  {end + `,"retry":{"schedule":[0.0001]}`, 1, false},
+		"exponential":        {end + `,"retry":{"baseDelay":1e-9,"factor":1,"maxDelay":1e-9}`, 1, false},
+		"fixed":              {end + `,"retry":{"policy":"fixed","baseDelay":"1ns"}`, 1, false},
+		"named":              {end + `,"retry":"fast"`, 1, false},
+		"cycles":             {end + cycles, 10, false},
+		"cycles_no_room":     {end + cycles, 1, true},
+		"forged_state":       {end + `,"retry":{"schedule":["0s"]},"attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z"`, 1, false},
+		"created_in_future":  {`,"createdAt":"9999-01-01T00:00:00Z"`, 1, false},
+		"due_in_future":      {end + `,"nextAttemptAt":"9999-01-01T00:00:00Z"`, 0, false},
+		"not_before":         {`,"notBefore":"9999-01-01T00:00:00Z"`, 0, false},
+		"not_before_and_end": {end + `,"notBefore":"9999-01-01T00:00:00Z"`, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(decision.Outcome{Status: 500}))
+				own, err := retry.ParsePolicies([]byte(`{"fast":{"schedule":["0s"]}}`))
+				if err != nil {
+					t.Fatal(err)
+				}
+				b.late, b.Rules.Policies, b.Rules.Limits = 0, own, retry.Limits{MinDelay: time.Second}
+				b.Rules.Expiration, b.Rules.MaxDeadline = time.Minute, time.Minute
+				const form = `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://target.example/","body":"%s"}%s}`
+				body := ""
+				if c.full {
+					body = strings.Repeat("x", queue.Base64.MaxContentBytes()-len(fmt.Sprintf(form, "", c.members)))
+				}
+				b.send(t, fmt.Sprintf(form, body, c.members))
+
+				b.runHost(t)
+
+				calls := b.target.calls
+				for i := c.burst; i < len(calls); i++ {
+					if wait := calls[i].at.Sub(calls[i-c.burst].at); wait < time.Second {
+						t.Fatalf("call %d comes %v after call %d", i+1, wait, i-c.burst+1)
+					}
+				}
+				if (len(calls) == 0) != (c.burst == 0) || time.Since(midnight) > time.Minute {
+					t.Errorf("%d calls, the last message at %v", len(calls), time.Now())
+				}
+				if reason := b.mustDeadLetter(t).DeadLetter.Reason; reason != "expired" {
+					t.Errorf("the dead letter is %s", reason)
+				}
+				settled := b.linesWith(t, "settled")
+				if limited := settled[0]["deadline_limited"]; strings.Contains(c.members, end) && limited == nil {
+					t.Errorf("the log does not say that the deadline was limited: %v", settled[0])
 				}
 			})
 		})

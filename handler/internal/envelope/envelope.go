@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] changes it.
+// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change it.
 type Envelope struct {
 	// RequestID identifies the call over all its attempts: 1 to 128 visible ASCII characters. It is empty only
 	// before Accept, if the sender gave none.
@@ -32,8 +32,9 @@ type Envelope struct {
 	// NotBefore is the time before which no call is made, or zero.
 	NotBefore time.Time
 	// Deadline is the time after which we give up, or zero if the sender set none; see GiveUpAt. The year 1 is
-	// zero, as in .NET, where it means never.
-	Deadline time.Time
+	// zero, as in .NET, where it means never. DeadlineLimited says that LimitDeadline has moved it.
+	Deadline        time.Time
+	DeadlineLimited bool
 	// Retry is the retry policy that the sender asks for, as JSON and unchecked, or nil.
 	Retry json.RawMessage
 	// GiveUp is the sender's choice of how to give up, or empty.
@@ -54,7 +55,8 @@ type Tenant struct{ Organization, Environment string }
 type State struct {
 	// Attempts is the number of calls made.
 	Attempts int
-	// CreatedAt is the sender's time of creation, or else the time at which we first saw the envelope.
+	// CreatedAt is the sender's time of creation or, if it is missing or in the future, the time at which we first saw
+	// the envelope.
 	CreatedAt       time.Time
 	LatestAttemptAt time.Time
 	NextAttemptAt   time.Time
@@ -145,6 +147,30 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	return endOfTime
 }
 
+// maxNotBefore is how far after its creation the NotBefore of an envelope counts; a later one is a mistake.
+const maxNotBefore = 366 * 24 * time.Hour
+
+// LimitDeadline moves a later deadline to at most longest after CreatedAt or NotBefore, whichever is later. NotBefore
+// counts only up to 366 days after CreatedAt, so that no envelope waits for ever. Successors state the new deadline: it
+// remains in force if they have no room for CreatedAt. Call it after Accept.
+func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
+	notBefore := e.NotBefore
+	if e.Format() == FormatNexus {
+		notBefore = e.NextAttemptAt // a sender of this format has no other way to say it
+	}
+	if last := e.CreatedAt.Add(maxNotBefore); notBefore.After(last) {
+		notBefore = last
+	}
+	latest := e.CreatedAt.Add(longest)
+	if notBefore.After(e.CreatedAt) {
+		latest = notBefore.Add(longest)
+	}
+	if e.GiveUpAt(expiration).After(latest) {
+		// In whole seconds its text is not longer than the sender's, or than that of CreatedAt.
+		e.Deadline, e.DeadlineLimited = latest.Truncate(time.Second), true
+	}
+}
+
 // endOfTime is the last second that both formats, and Go's JSON, can write.
 var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
@@ -169,9 +195,9 @@ func (e *Envelope) LatestStatus() int {
 	return 0
 }
 
-// Accept prepares an envelope that has arrived. It sets the request id and creation time if the sender did not. It resets
-// an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And it checks that every content
-// that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
+// Accept prepares an envelope that has arrived. It sets the request id and creation time if the sender did not, or if that
+// time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And
+// it checks that every content that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	if e.RequestID == "" {
 		e.RequestID = messageID
@@ -181,7 +207,7 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 		e.State = State{}
 		e.Deadline = time.Time{}
 	}
-	if e.CreatedAt.IsZero() {
+	if e.CreatedAt.IsZero() || e.CreatedAt.After(now) {
 		e.CreatedAt = now
 	}
 	return e.checkRoom(limit)

@@ -114,6 +114,9 @@ type Content struct {
 	LeftOut string
 }
 
+// WithoutAttempts reports whether the number of attempts did not fit. The successor then starts to count again.
+func (c Content) WithoutAttempts() bool { return c.LeftOut == nativeLevels[noAttempts] }
+
 // TooLargeError reports an envelope without room for the state that we have to add.
 type TooLargeError struct {
 	Size, Limit, Excess int

@@ -90,7 +90,7 @@ func TestSizeGuarantee(t *testing.T) {
 
 // TestTheLargestEnvelope checks that an envelope with its own id and deadline may fill a message to the last byte.
 func TestTheLargestEnvelope(t *testing.T) {
-	content := filled(limit, `,"requestId":"r","deadline":"2026-12-01T00:00:00Z","retry":{"schedule":["1s"]}`)
+	content := filled(limit, `,"requestId":"r","deadline":"9999-12-31T23:59:59Z","retry":{"schedule":["1s"]}`)
 	e, err := envelope.Parse(content)
 	if err != nil {
 		t.Fatal(err)
@@ -98,6 +98,8 @@ func TestTheLargestEnvelope(t *testing.T) {
 	if err := e.Accept(arrival, "message-1", limit); err != nil {
 		t.Fatal(err)
 	}
+	rescheduleManyTimes(t, e, callOf(t, content), 50)
+	e.LimitDeadline(time.Hour, 2*time.Hour)
 	rescheduleManyTimes(t, e, callOf(t, content), 50)
 }
 

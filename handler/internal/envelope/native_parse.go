@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -28,6 +29,8 @@ const (
 type native struct {
 	// members is the envelope as it came.
 	members []strictjson.Member
+	// deadline is the deadline as it came.
+	deadline time.Time
 	// callback is the callback without its body, and callbackMembers its members as they came.
 	callback        Call
 	callbackMembers []strictjson.Member
@@ -49,9 +52,10 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 	switch {
 	case e.Call.URL == "":
 		return nil, strictjson.In("call", errMissing)
-	case !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
+	case e.DeadLetter == nil && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore): // a dead letter gets a new deadline
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
+	n.deadline = e.Deadline
 	return e, nil
 }
 

@@ -206,11 +206,23 @@ func TestABrokenDeadLetterMemberNeverStopsACall(t *testing.T) {
 }
 
 func TestDeadline(t *testing.T) {
-	for name, c := range map[string]struct{ members, want string }{
-		"from_creation":   {`"createdAt":"2026-01-01T00:00:00Z"`, "2026-01-08T00:00:00Z"},
-		"own":             {`"createdAt":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:05Z"`, "2026-01-01T00:00:05Z"},
-		"from_not_before": {`"createdAt":"2026-01-01T00:00:00Z","notBefore":"2026-02-01T00:00:00Z"`, "2026-02-08T00:00:00Z"},
-		"first_arrival":   {`"x":1`, "2026-02-07T12:00:00Z"},
+	const week, month = 7 * 24 * time.Hour, 30 * 24 * time.Hour
+	for name, c := range map[string]struct {
+		members, want string
+		limited       bool
+	}{
+		"from_creation":     {`"createdAt":"2026-01-01T00:00:00Z"`, "2026-01-08T00:00:00Z", false},
+		"own":               {`"createdAt":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:05Z"`, "2026-01-01T00:00:05Z", false},
+		"from_not_before":   {`"createdAt":"2026-01-01T00:00:00Z","notBefore":"2026-01-31T00:00:00Z"`, "2026-02-07T00:00:00Z", false},
+		"first_arrival":     {`"x":1`, "2026-02-07T12:00:00Z", false},
+		"latest":            {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.5Z"`, "2026-01-31T00:00:00Z", false},
+		"too_late":          {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.6Z"`, "2026-01-31T00:00:00Z", true},
+		"end_of_time":       {`"deadline":"9999-12-31T23:59:59.999999999Z"`, "2026-03-02T12:00:00Z", true},
+		"after_not_before":  {`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2026-02-10T12:00:00Z","deadline":"2027-01-01T00:00:00Z"`, "2026-03-12T12:00:00Z", true},
+		"late_not_before":   {`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2027-03-02T12:00:00Z"`, "2027-03-03T12:00:00Z", true},
+		"created_in_future": {`"createdAt":"9999-01-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
+		"all_in_future":     {`"createdAt":"9999-01-01T00:00:00Z","nextAttemptAt":"9999-01-01T00:00:00Z","deadline":"9999-12-01T00:00:00Z"`, "2026-03-02T12:00:00Z", true},
+		"moved_back":        {`"deadLetter":{},"deadline":"9999-12-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := envelope.Parse([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},` + c.members + `}`))
@@ -220,8 +232,20 @@ func TestDeadline(t *testing.T) {
 			if err := e.Accept(time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC), "m1", 1<<16); err != nil {
 				t.Fatal(err)
 			}
-			if got := e.GiveUpAt(7 * 24 * time.Hour).Format(time.RFC3339); got != c.want {
-				t.Errorf("deadline %s, want %s", got, c.want)
+			e.LimitDeadline(week, month)
+			if got := e.GiveUpAt(week).Format(time.RFC3339); got != c.want || e.DeadlineLimited != c.limited {
+				t.Errorf("deadline %s, limited %v, want %s", got, e.DeadlineLimited, c.want)
+			}
+			successor, err := e.Successor(1 << 16)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := envelope.Parse(successor.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := again.GiveUpAt(week).Format(time.RFC3339); got != c.want {
+				t.Errorf("the successor's deadline is %s, want %s: %s", got, c.want, successor.Bytes)
 			}
 		})
 	}

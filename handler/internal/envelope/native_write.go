@@ -49,6 +49,9 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 			w.raw(m.Name, m.Value)
 		}
 	}
+	if l < bare && !e.Deadline.Equal(n.deadline) {
+		w.time("deadline", e.Deadline)
+	}
 	if l < noTimes || (l < bare && e.Deadline.IsZero()) {
 		w.time("createdAt", e.CreatedAt)
 	}
@@ -84,7 +87,7 @@ func (n *native) keeps(e *Envelope, name string, l level) bool {
 	switch {
 	case !known:
 		return l < noExtras
-	case name == "deadline" && e.Deadline.IsZero():
+	case name == "deadline" && (e.Deadline.IsZero() || !e.Deadline.Equal(n.deadline)):
 		return false
 	}
 	return l < member.until

@@ -191,6 +191,31 @@ func memberOf(t *testing.T, content, name string) string {
 	return rest[:strings.Index(rest, "}")+1]
 }
 
+// TestNexusDeadlineIsLimited checks that a limited deadline stays the same over the attempts of a message that begins late.
+func TestNexusDeadlineIsLimited(t *testing.T) {
+	const month = 30 * 24 * time.Hour
+	e, err := arrive(`{"CreatedAt":"9999-01-01T00:00:00Z","NextAttemptAt":"2026-03-12T12:00:00Z","DeadlineAt":"9999-12-31T23:59:59Z",` +
+		`"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"}}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := time.Date(2026, 4, 11, 12, 0, 0, 0, time.UTC) // 40 and 30 days after its arrival
+	for n, next := range []time.Time{e.NextAttemptAt, e.NextAttemptAt.Add(time.Hour), e.NextAttemptAt.Add(month - time.Second)} {
+		e.NextAttemptAt = next
+		e.LimitDeadline(month, month)
+		if !e.Deadline.Equal(want) || e.DeadlineLimited != (n == 0) {
+			t.Fatalf("attempt %d: deadline %v, limited %v", n+1, e.Deadline, e.DeadlineLimited)
+		}
+		content, err := e.Successor(limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, err = arrive(string(content.Bytes)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestNexusTooLargeSaysByHowMuch(t *testing.T) {
 	message := fullMessages["only_raw_request"]
 	whole := limit - len(message(0))

@@ -6,6 +6,7 @@ package explain
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"net/netip"
 	"net/url"
@@ -184,7 +185,7 @@ func next(decisions []decision.Decision, now time.Time) *Next {
 	var n Next
 	for i, d := range decisions {
 		at := d.State.NextAttemptAt
-		if at.IsZero() { // interrupted: at once
+		if at.Before(now) { // interrupted: at once
 			at = now.Add(d.Delay)
 		}
 		if i == 0 || at.Before(n.Earliest) {
@@ -238,12 +239,14 @@ type Envelope struct {
 	// LatestStatus is the status of the target's latest response, or 0.
 	LatestStatus int `json:"latestStatus,omitempty"`
 	// Due is false while no call may be made. DueAt is the end of that time, or nil if there is none.
-	Due         bool       `json:"due"`
-	DueAt       *time.Time `json:"dueAt,omitempty"`
-	Deadline    time.Time  `json:"deadline"`
-	Policy      string     `json:"policy,omitempty"`
-	MaxAttempts int        `json:"maxAttempts,omitempty"`
-	Limited     string     `json:"limited,omitempty"`
+	Due      bool       `json:"due"`
+	DueAt    *time.Time `json:"dueAt,omitempty"`
+	Deadline time.Time  `json:"deadline"`
+	// DeadlineLimited is the operator's limit that applies instead of a later deadline; empty if none does.
+	DeadlineLimited string `json:"deadlineLimited,omitempty"`
+	Policy          string `json:"policy,omitempty"`
+	MaxAttempts     int    `json:"maxAttempts,omitempty"`
+	Limited         string `json:"limited,omitempty"`
 	// IfExpired is the action at the deadline.
 	IfExpired decision.Action `json:"ifExpired"`
 	// MovedBack is the reason of a dead letter that was moved back; its envelope starts again.
@@ -275,6 +278,9 @@ func (m message) describe() *Envelope {
 	}
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)
+	}
+	if e.DeadlineLimited {
+		about.DeadlineLimited = fmt.Sprintf("at most %v after creation or notBefore", m.rules.MaxDeadline)
 	}
 	if letter := m.in.Received.DeadLetter; letter != nil {
 		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
@@ -316,8 +322,9 @@ type Schedule struct {
 	MaxAttempts int `json:"maxAttempts,omitempty"`
 	// Limited names the operator's limits that changed the policy.
 	Limited string `json:"limited,omitempty"`
-	// Deadline counts from the first call.
-	Deadline Seconds `json:"deadlineSeconds"`
+	// Deadline counts from the first call. DeadlineLimited says that the operator does not allow the one that was asked for.
+	Deadline        Seconds `json:"deadlineSeconds"`
+	DeadlineLimited bool    `json:"deadlineLimited,omitempty"`
 	// Shortest is the result if every wait is as short as possible, Longest if every wait is as long as possible.
 	Shortest Run       `json:"withShortestWaits"`
 	Longest  Run       `json:"withLongestWaits"`
@@ -347,7 +354,11 @@ type Run struct {
 
 // Simulate returns the schedule of a policy under the rules, for an envelope that is first called when it is created.
 func Simulate(rules decision.Rules, policy retry.Policy, deadline time.Duration) Schedule {
-	s := Schedule{Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited, Deadline: Seconds(deadline)}
+	limited := rules.MaxDeadline > 0 && deadline > rules.MaxDeadline
+	if limited {
+		deadline = rules.MaxDeadline
+	}
+	s := Schedule{DeadlineLimited: limited, Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited, Deadline: Seconds(deadline)}
 	var short, long []Seconds
 	short, s.Shortest = run(rules, policy, deadline, lowestJitter)
 	long, s.Longest = run(rules, policy, deadline, highestJitter)

@@ -46,10 +46,14 @@ func FuzzContent(f *testing.F) {
 		content, _ := contentOf([]byte(body))
 		f.Add([]byte(content), true, uint16(503))
 	}
-	for _, extra := range []string{"", callback, `,"giveUp":"drop"`, `,"giveUp":"fault"`, `,"deadline":"2020-01-01T00:00:00Z"`, `,"deadLett` +
-		`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`} {
+	for _, extra := range []string{
+		"", callback, `,"giveUp":"drop"`, `,"giveUp":"fault"`, `,"deadline":"2020-01-01T00:00:00Z"`, `,"deadLett` +
+			`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`, `,"attempts":2147483647`, `,"notBefore":"9998-01-01T00:00:00Z","deadline":"9999-01-01T00:00:00Z"`,
+		`,"trail":[` + strings.Repeat("{},", 99) + `{"tookMs":86400000}]`, `,"createdAt":"9999-12-31T23:59:59.9Z"`,
+	} {
 		f.Add([]byte(anEnvelope(extra)), false, uint16(400))
 		f.Add([]byte(anEnvelope(extra)), true, uint16(0))
+		f.Add([]byte(anEnvelope(extra)), false, uint16(500))
 	}
 	f.Add([]byte("\xff\x00"), false, uint16(200))
 	f.Fuzz(func(t *testing.T, content []byte, asText bool, status uint16) {

@@ -3,6 +3,7 @@ package ingress_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 
 	"asynccaller/handler/internal/decision"
@@ -37,6 +38,7 @@ func FuzzNexusContent(f *testing.F) {
 		`,"OriginalRequestId":"\u0000","Environment":null`,
 		uint16(500),
 	)
+	f.Add([]byte(call), []byte(nil), []byte(nil), []byte(nil), `,"Attempts":2147483647,"Trail":[`+strings.Repeat("{},", 99)+`{}]`, uint16(500))
 	f.Fuzz(func(t *testing.T, callOut, callBack, nexusContext, latest []byte, members string, status uint16) {
 		base64OrNull := func(content []byte) string {
 			if content == nil {

@@ -36,8 +36,10 @@ const (
 	Took          = "took"
 	LeftOut       = "left_out"
 	RetryLimited  = "retry_limited"
-	Ignored       = "ignored"
-	Stack         = "stack"
+	// DeadlineLimited is the deadline that applies instead of a later one.
+	DeadlineLimited = "deadline_limited"
+	Ignored         = "ignored"
+	Stack           = "stack"
 )
 
 // New returns a logger that writes each event as one line of JSON. Durations are in milliseconds.

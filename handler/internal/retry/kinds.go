@@ -49,6 +49,8 @@ const (
 	// maxScheduleLength bounds the memory that one message can occupy.
 	maxScheduleLength = 1000
 	maxAttempts       = 1_000_000
+	// maxPerCycle bounds the calls that cycles makes without a wait: no operator's limit applies to them.
+	maxPerCycle = 10
 )
 
 // exponential waits baseDelay · factor^(attempt-1), varied by jitterShare either way, and never longer than
@@ -125,8 +127,8 @@ func list(p *parameters) Policy {
 	return Policy{Name: "list", MaxAttempts: p.maxAttempts(), wait: wait, longest: wait(len(schedule), 0)}
 }
 
-// cycles makes receiveRetryCount + 1 calls without a wait, waits for retryCycleDelay, and starts again. The
-// parameters, their defaults and ReceiveErrorHandling are those of WCF's queue bindings
+// cycles makes receiveRetryCount + 1 calls without a wait, at most maxPerCycle, waits for retryCycleDelay, and starts
+// again. The parameters, their defaults and ReceiveErrorHandling are those of WCF's queue bindings
 // (https://learn.microsoft.com/dotnet/framework/wcf/feature-details/poison-message-handling).
 func cycles(p *parameters) Policy {
 	perCycle := 1 + p.int("receiveRetryCount", 5, 0)
@@ -135,14 +137,13 @@ func cycles(p *parameters) Policy {
 		p.fail("receiveRetryCount", fmt.Errorf("more than %d attempts in all", maxAttempts))
 	}
 	pause := p.duration("retryCycleDelay", 30*time.Minute)
-	wait := func(attempt int, _ float64) time.Duration {
-		if attempt%perCycle != 0 {
-			return 0
-		}
-		return pause
+	policy := Policy{Name: "cycles", GiveUp: read(p, "receiveErrorHandling", "", parseErrorHandling), longest: pause}
+	policy.wait = func(int, float64) time.Duration { return pause }
+	if policy.perCycle = perCycle; perCycle > maxPerCycle {
+		policy.perCycle, policy.Limited = maxPerCycle, fmt.Sprintf("at most %d attempts per cycle", maxPerCycle)
 	}
-	giveUp := read(p, "receiveErrorHandling", "", parseErrorHandling)
-	return Policy{Name: "cycles", MaxAttempts: perCycle * cycles, GiveUp: giveUp, wait: wait, longest: pause}
+	policy.MaxAttempts = policy.perCycle * cycles
+	return policy
 }
 
 // parseErrorHandling reads WCF's ReceiveErrorHandling.

@@ -25,7 +25,7 @@ type Policy struct {
 	MaxAttempts int
 	// GiveUp says how to give up when the policy's attempts are used up; empty if the policy does not say.
 	GiveUp envelope.GiveUp
-	// Limited names the operator's limits that changed the policy; empty if none did.
+	// Limited names the limits that changed the policy; empty if none did.
 	Limited string
 
 	// wait returns the wait after an attempt, 1 or more. The jitter is a number from 0 to 1: 0 results in the
@@ -34,6 +34,8 @@ type Policy struct {
 	wait func(attempt int, jitter float64) time.Duration
 	// longest is the longest wait after any attempt.
 	longest time.Duration
+	// perCycle is the number of calls between two waits; 0 and 1 mean that there is a wait after each call.
+	perCycle int
 }
 
 // Bounds returns the shortest and the longest wait after the given attempt. The first attempt is 1; lower
@@ -44,7 +46,10 @@ func (p Policy) Bounds(attempt int) (shortest, longest time.Duration) {
 
 // Delay returns the wait after the given attempt. The jitter is a random number from 0 up to, not including, 1.
 func (p Policy) Delay(attempt int, jitter float64) time.Duration {
-	return p.wait(max(attempt, 1), jitter)
+	if attempt = max(attempt, 1); p.perCycle > 1 && attempt%p.perCycle != 0 {
+		return 0
+	}
+	return p.wait(attempt, jitter)
 }
 
 // Exhausted reports whether the policy allows no further call after the given number of attempts.
@@ -75,11 +80,14 @@ func (l Limits) clamp(d time.Duration) time.Duration {
 	return d
 }
 
-// Within returns the policy within the limits. Its field Limited names the limits that changed it.
+// Within returns the policy within the limits. Its field Limited names the limits that changed it. No limit applies to
+// the immediate attempts of cycles.
 func (p Policy) Within(l Limits) Policy {
-	shortest, _ := p.Bounds(1)
 	var applied []string
-	if shortest < l.MinDelay {
+	if p.Limited != "" {
+		applied = append(applied, p.Limited)
+	}
+	if p.wait(1, 0) < l.MinDelay {
 		applied = append(applied, fmt.Sprintf("delays of at least %v", l.MinDelay))
 	}
 	if l.MaxDelay > 0 && p.longest > l.MaxDelay {

@@ -71,7 +71,9 @@ type Receipt struct {
 // Prepare validates an envelope and adds a request id and the time of creation if they are missing.
 func (s *Sender) Prepare(content []byte) (Message, error) {
 	now := time.Now()
-	in := s.Rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
+	rules := s.Rules
+	rules.MaxDeadline = 0 // the handler applies its own
+	in := rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
 	if in.Malformed != nil {
 		return Message{}, in.Malformed
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,11 +112,11 @@ func TestTheLargestEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	script := strings.Repeat("500,", 50) + "200"
-	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"2099-01-01T00:00:00Z","call":{"url":%q,"body":%q}}`
+	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"9999-12-31T23:59:59Z","call":{"url":%q,"body":%q}}`
 	body := strings.Repeat("0123456789abcdef", 4096)
 	room := queue.Base64.MaxContentBytes() - len(fmt.Sprintf(form, f.target.URL(script), ""))
 	f.putContent(fmt.Appendf(nil, form, f.target.URL(script), body[:room]))
-	f.start(nil)
+	f.start([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=0s"})
 	f.await("the last call", func() bool { return len(f.target.Calls("large")) == 51 })
 	f.awaitEmpty()
 	for n, call := range f.target.Calls("large") {
@@ -123,6 +124,61 @@ func TestTheLargestEnvelope(t *testing.T) {
 			t.Fatalf("call %d: the body has changed", n+1)
 		}
 	}
+}
+
+// TestGreedyEnvelopes checks that no envelope can have its target called at full speed, or for longer than the operator
+// allows, and that each ends as a dead letter of its own.
+func TestGreedyEnvelopes(t *testing.T) {
+	t.Parallel()
+	const end = `,"deadline":"9999-12-31T23:59:59Z"`
+	greedy := map[string]string{
+		"list":        end + `,"retry":{"schedule":["0s"]}`,
+		"exponential": end + `,"retry":{"baseDelay":1e-9,"factor":1}`,
+		"fixed":       end + `,"retry":{"policy":"fixed","baseDelay":0.0001}`,
+		"named":       end + `,"retry":"fast"`,
+		"default":     end,
+		"cycles":      end + `,"retry":{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":99,"retryCycleDelay":"1ns"}`,
+		"state": end + `,"retry":"fast","attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z","createdAt":"9999-01-01T00:00:00Z",` +
+			`"trail":[` + strings.Repeat("{},", 99) + `{}]`,
+		"not_before": `,"notBefore":"9999-01-01T00:00:00Z"`,
+	}
+	f := newFixture(t, options{})
+	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["0s"]}}`), 0o600))
+	for id, members := range greedy {
+		f.put(id, "500", members)
+	}
+	f.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_EXPIRATION=15s", "ASYNC_CALLER_MAX_DEADLINE=15s"})
+	f.await("the dead letters", func() bool { return f.count(poisonQueue) == len(greedy) })
+	f.awaitEmpty()
+
+	for _, e := range f.deadLetters() {
+		id := fmt.Sprint(e["requestId"])
+		if letter, _ := e["deadLetter"].(map[string]any); letter["reason"] != "expired" {
+			t.Errorf("%s: dead letter %v", id, letter)
+		}
+		calls, burst := f.target.Calls(id), 1
+		if id == "cycles" {
+			burst = 10
+		}
+		for i := burst; i < len(calls); i++ {
+			if wait := calls[i].At.Sub(calls[i-burst].At); wait < time.Second {
+				t.Errorf("%s: call %d comes %v after call %d", id, i+1, wait, i-burst+1)
+			}
+		}
+		if last := len(calls) - 1; (last < burst) != (id == "not_before") || last > 0 && calls[last].At.Sub(calls[0].At) > 15*time.Second {
+			t.Errorf("%s: %d calls", id, len(calls))
+		}
+	}
+	limited := map[any]bool{}
+	for _, line := range f.host.Lines("settled") {
+		if line["deadline_limited"] != nil {
+			limited[line["request_id"]] = true
+		}
+	}
+	if len(limited) != len(greedy) {
+		t.Errorf("the log says only of %v that their deadline is limited", limited)
+	}
+	f.mustDeliverOnce()
 }
 
 // TestHangingTarget checks that a call without an answer within its timeout is rescheduled, and the log says why.

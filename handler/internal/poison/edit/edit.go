@@ -101,7 +101,10 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
 	}
 	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
-		if keepState {
+		switch {
+		case in.Envelope.DeadlineLimited:
+			return errors.New("its deadline, limited by ASYNC_CALLER_MAX_DEADLINE, has passed or is before notBefore: omit --keep-state, or change notBefore")
+		case keepState:
 			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
