@@ -2,7 +2,6 @@ package outbound
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"net"
 
@@ -16,7 +15,7 @@ func (c *Client) Dial(dial func(ctx context.Context, network, address string) (n
 
 // Trust makes the client trust only the certificates of these authorities.
 func (c *Client) Trust(authorities *x509.CertPool) {
-	c.transport.base.TLSClientConfig = &tls.Config{RootCAs: authorities, MinVersion: tls.VersionTLS12}
+	c.transport.base.TLSClientConfig.RootCAs = authorities
 }
 
 // Resolve replaces the client's resolver.

@@ -12,7 +12,6 @@ import (
 	"io"
 	"math/big"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -226,7 +225,7 @@ func TestTLS(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			server := newUnstartedServer(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.Proto) })
+			server := newUnstartedServer(t, nil)
 			server.TLS, server.EnableHTTP2 = test.config, true
 			server.StartTLS()
 			client := newClient(t, longTimeout)
@@ -246,8 +245,8 @@ func TestTLS(t *testing.T) {
 				return
 			}
 			wantAnswer(t, o, 200)
-			if string(o.Body) != "HTTP/2.0" || string(server.one(t).body) != canary {
-				t.Errorf("got %q, want the whole call by HTTP/2", o.Body)
+			if got := server.one(t); got.proto != "HTTP/1.1" || string(got.body) != canary {
+				t.Errorf("got %q by %s, want the whole call by HTTP/1.1", got.body, got.proto)
 			}
 		})
 	}

@@ -79,9 +79,9 @@ func mustRules(tb testing.TB, allow, deny string) (rules guard.Rules) {
 
 // seen is a request as a target received it.
 type seen struct {
-	method, uri, host string
-	header            http.Header
-	body              []byte
+	method, uri, host, proto string
+	header                   http.Header
+	body                     []byte
 }
 
 // testServer is a target that records its requests.
@@ -105,7 +105,7 @@ func newUnstartedServer(tb testing.TB, answer http.HandlerFunc) *testServer {
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
-		s.requests = append(s.requests, seen{method: r.Method, uri: r.RequestURI, host: r.Host, header: r.Header, body: body})
+		s.requests = append(s.requests, seen{method: r.Method, uri: r.RequestURI, host: r.Host, proto: r.Proto, header: r.Header, body: body})
 		s.mu.Unlock()
 		if answer != nil {
 			answer(w, r)

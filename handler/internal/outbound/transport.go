@@ -2,6 +2,7 @@ package outbound
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -38,12 +39,18 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 		dialer:  net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
 		proxied: proxy.use != nil,
 	}
+	var http1 http.Protocols
+	http1.SetHTTP1(true)
 	t.base = &http.Transport{
+		// With HTTP/2 all calls to a target would share one connection, and wait for it if it goes silent. Some targets also
+		// refuse HTTP/2 only after they have offered it.
+		Protocols:              &http1,
 		Proxy:                  proxy.use,
 		OnProxyConnectResponse: checkProxyAnswer,
 		DialContext:            t.dial,
-		ForceAttemptHTTP2:      true,
 		TLSHandshakeTimeout:    handshakeTimeout,
+		// IIS asks for a client certificate only when it knows the path of the request.
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateOnceAsClient},
 		MaxIdleConns:           maxIdle,
 		MaxIdleConnsPerHost:    maxIdlePerHost,
 		IdleConnTimeout:        idleTimeout,
