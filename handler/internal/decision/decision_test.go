@@ -46,6 +46,9 @@ func TestSettlementTable(t *testing.T) {
 	}
 	answer := func(status int) decision.Outcome { return decision.Outcome{Status: status} }
 	failure := func(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
+	cut := func(status int) decision.Outcome {
+		return decision.Outcome{Status: status, Failure: decision.FailureConnection, Body: []byte("half"), Truncated: true}
+	}
 	nexus := func(status int, meaningful bool) decision.Outcome {
 		return decision.Outcome{Status: status, Body: fmt.Appendf(nil, `{"Type":"Xlent.Fulcrum.Conflict","IsRetryMeaningful":%v}`, meaningful)}
 	}
@@ -77,6 +80,10 @@ func TestSettlementTable(t *testing.T) {
 		"nexus_says_retry":  {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1, 400, false},
 		"callback_waits":    {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
 		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
+		"certificate":       {``, failure(decision.FailureCertificate), decision.Reschedule, "certificate", 4 * time.Second, 1, 0, false},
+		"cut_2xx":           {withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1, 200, false},
+		"cut_400":           {``, cut(400), decision.Reschedule, "connection", 4 * time.Second, 1, 400, false},
+		"cut_2xx_at_last":   {withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback, decision.Exhausted, 0, 1, 200, true},
 
 		// temporary failure, the policy's next attempt would be after the deadline
 		"last_attempt": {
@@ -100,7 +107,6 @@ func TestSettlementTable(t *testing.T) {
 		"nexus_says_never":       {``, nexus(500, false), decision.DeadLetter, decision.Rejected, 0, 1, 500, true},
 		"rejected_with_callback": {withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
 		"redirected":             {``, decision.Outcome{Failure: decision.FailureRedirected, Status: 302}, decision.DeadLetter, "redirected", 0, 1, 302, true},
-		"certificate":            {``, failure(decision.FailureCertificate), decision.DeadLetter, "certificate", 0, 1, 0, true},
 		"bad_url":                {``, failure(decision.FailureBadURL), decision.DeadLetter, "bad_url", 0, 1, 0, true},
 		"target_refused":         {``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused", 0, 1, 0, true},
 		"sender_wants_drop":      {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},

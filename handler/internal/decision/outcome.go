@@ -75,7 +75,7 @@ func (o Outcome) reason(responded Reason) Reason {
 // reasons.
 type Failure string
 
-// The failures. The first five are temporary, the last four permanent.
+// The failures. Those down to FailureCertificate are temporary, the last three permanent.
 const (
 	// FailureTimeout: the target did not respond in time, or connecting took too long.
 	FailureTimeout Failure = "timeout"
@@ -89,10 +89,11 @@ const (
 	FailureConnection Failure = "connection"
 	// FailureInterrupted: the handler is stopping; the target is not to blame.
 	FailureInterrupted Failure = "interrupted"
+	// FailureCertificate: the target's certificate is not trusted, has expired or is for another host. Somebody will
+	// renew it.
+	FailureCertificate Failure = "certificate"
 	// FailureRedirected: the target redirected the call in a way that must not be followed.
 	FailureRedirected Failure = "redirected"
-	// FailureCertificate: the target's certificate is not trusted.
-	FailureCertificate Failure = "certificate"
 	// FailureBadURL: the URL, or one that the target redirected to, cannot be called.
 	FailureBadURL Failure = "bad_url"
 	// FailureTargetRefused: a rule forbids calling the target, or one that it redirected to. The detail names
@@ -134,9 +135,9 @@ func (r Rules) judge(o Outcome) judgement {
 		return r.judgeResponse(o)
 	case FailureInterrupted:
 		return judgement{verdict: interrupted, rule: "the handler is stopping"}
-	case FailureRedirected, FailureCertificate, FailureBadURL, FailureTargetRefused:
+	case FailureRedirected, FailureBadURL, FailureTargetRefused:
 		return judgement{verdict: permanent, rule: "permanent failure: " + string(o.Failure)}
-	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection:
+	case FailureTimeout, FailureDNS, FailureConnect, FailureTLS, FailureConnection, FailureCertificate:
 	}
 	return judgement{verdict: temporary, rule: "no answer: " + string(o.Failure)}
 }

@@ -201,18 +201,18 @@ func TestSettle(t *testing.T) {
 			settled: logLine{"action": "fault", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
 			gaveUp:  "Giving up on envelope r1: answered 400",
 		},
-		"rejected_certificate": {
-			outcome: failure(decision.FailureCertificate, "the certificate is for another host"),
-			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"certificate: the certificate is for another host","tookMs":40}`) +
-				letter("certificate", "certificate: the certificate is for another host", 1, took)),
+		"rejected_url": {
+			outcome: failure(decision.FailureBadURL, "the URL cannot be called"),
+			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"bad_url: the URL cannot be called","tookMs":40}`) +
+				letter("bad_url", "bad_url: the URL cannot be called", 1, took)),
 			settled: logLine{
 				"action":  "dead_letter",
-				"reason":  "certificate",
+				"reason":  "bad_url",
 				"attempt": 1.0,
 				"took":    40.0,
-				"detail":  "certificate: the certificate is for another host",
+				"detail":  "bad_url: the URL cannot be called",
 			},
-			gaveUp: "Giving up on envelope r1: certificate: the certificate is for another host",
+			gaveUp: "Giving up on envelope r1: bad_url: the URL cannot be called",
 		},
 
 		// not due yet

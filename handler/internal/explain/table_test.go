@@ -100,11 +100,11 @@ func settlementTable() map[string]struct {
 	}
 	for _, f := range []decision.Failure{
 		decision.FailureTimeout, decision.FailureDNS, decision.FailureConnect,
-		decision.FailureTLS, decision.FailureConnection, decision.FailureInterrupted,
+		decision.FailureTLS, decision.FailureConnection, decision.FailureCertificate, decision.FailureInterrupted,
 	} {
 		rows["failure_"+string(f)] = row{with(""), failure(f), "reschedule " + string(f)}
 	}
-	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureCertificate, decision.FailureBadURL, decision.FailureTargetRefused} {
+	for _, f := range []decision.Failure{decision.FailureRedirected, decision.FailureBadURL, decision.FailureTargetRefused} {
 		rows["failure_"+string(f)] = row{with(""), failure(f), "dead_letter " + string(f)}
 	}
 	return rows
