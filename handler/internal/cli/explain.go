@@ -15,6 +15,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
 )
@@ -101,11 +102,8 @@ func (o *explainOptions) check(flags *flagSet, args []string) error {
 }
 
 func (o *explainOptions) run(ctx context.Context, env Env, args []string) error {
-	if o.bodyFile != "" {
-		var err error
-		if o.outcome.Body, err = readFile(env, o.bodyFile); err != nil {
-			return usageError(fmt.Errorf("--body-file: %w", err))
-		}
+	if err := o.readBody(env); err != nil {
+		return usageError(fmt.Errorf("--body-file: %w", err))
 	}
 	if o.outcome.Status != 0 || o.outcome.Failure != "" {
 		o.Outcome = &o.outcome
@@ -134,6 +132,20 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	printField(env.Stdout, "found", source)
 	printExplanation(env.Stdout, o.Question, explanation)
 	return nil
+}
+
+// readBody reads the body of the answer as serve does.
+func (o *explainOptions) readBody(env Env) error {
+	var body io.Reader = bytes.NewReader(o.outcome.Body)
+	if o.bodyFile != "" {
+		file, err := env.open(o.bodyFile)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		body = file
+	}
+	return outbound.ReadAnswer(&o.outcome, body, -1, func() {})
 }
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue.

@@ -77,13 +77,13 @@ func TestSettlementTable(t *testing.T) {
 		"refused":           {``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second, 1, 0, false},
 		"handshake":         {``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second, 1, 0, false},
 		"reset":             {``, failure(decision.FailureConnection), decision.Reschedule, "connection", 4 * time.Second, 1, 0, false},
-		"nexus_says_retry":  {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1, 400, false},
-		"callback_waits":    {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
-		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
 		"certificate":       {``, failure(decision.FailureCertificate), decision.Reschedule, "certificate", 4 * time.Second, 1, 0, false},
 		"cut_2xx":           {withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1, 200, false},
 		"cut_400":           {``, cut(400), decision.Reschedule, "connection", 4 * time.Second, 1, 400, false},
 		"cut_2xx_at_last":   {withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback, decision.Exhausted, 0, 1, 200, true},
+		"nexus_says_retry":  {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1, 400, false},
+		"callback_waits":    {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
+		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
 
 		// temporary failure, the policy's next attempt would be after the deadline
 		"last_attempt": {
@@ -221,6 +221,18 @@ func TestReportTellsTheSender(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, rules().Report(d, now)); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+// TestReportOfACutAnswer: an answer that broke off is never reported as complete, also when only the trail knows of it.
+func TestReportOfACutAnswer(t *testing.T) {
+	cut := decision.Outcome{Status: 200, Failure: decision.FailureConnection, Body: []byte("half"), Truncated: true}
+	once := decide(t, rules(), fmt.Sprintf(plain, withCallback+`,"retry":{"maxAttempts":1}`), cut, 0)
+	late := decide(t, rules(), fmt.Sprintf(plain, past+withCallback+strings.Replace(answered503, "503", "200", 1)), cut, 0)
+	for payload, d := range map[string]decision.Decision{"half": once, "": late} {
+		if got := rules().Report(d, now); got.Status != 200 || got.Payload != payload || !got.Truncated {
+			t.Errorf("the sender is told %+v", got)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@
 package decision
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,15 +19,18 @@ import (
 
 // Outcome is the outcome of a call.
 type Outcome struct {
-	// Failure is why there is no usable response; empty if the target responded.
+	// Failure is why there is no usable response; empty if the target responded. If the response broke off, Status,
+	// Header and Body have what arrived of it.
 	Failure Failure
 	// Status is the status of the response, or 0 if there was none.
 	Status int
 	// Header is the header of the response, or nil if there was none.
 	Header http.Header
-	// Body is the beginning of the response body. Truncated says that the body was longer.
+	// Body is the beginning of the response body. Truncated says that the body was longer; Signal is then what the
+	// whole body says. The body of a 2xx without a callback is not read.
 	Body      []byte
 	Truncated bool
+	Signal    Signal
 	// Detail explains a failure in a few words, without URL, headers or bodies.
 	Detail string
 	// Took is how long the call lasted.
@@ -87,11 +89,11 @@ const (
 	FailureTLS Failure = "tls"
 	// FailureConnection: the connection broke before the response was complete, or the response was not HTTP.
 	FailureConnection Failure = "connection"
-	// FailureInterrupted: the handler is stopping; the target is not to blame.
-	FailureInterrupted Failure = "interrupted"
 	// FailureCertificate: the target's certificate is not trusted, has expired or is for another host. Somebody will
 	// renew it.
 	FailureCertificate Failure = "certificate"
+	// FailureInterrupted: the handler is stopping; the target is not to blame.
+	FailureInterrupted Failure = "interrupted"
 	// FailureRedirected: the target redirected the call in a way that must not be followed.
 	FailureRedirected Failure = "redirected"
 	// FailureBadURL: the URL, or one that the target redirected to, cannot be called.
@@ -215,52 +217,11 @@ func parseRange(text string) (from, to int, err error) {
 }
 
 const (
-	retryHeader      = "X-Async-Caller-Retry"
-	problemMediaType = "application/problem+json" // RFC 9457
-
 	maxAskedWait      = 366 * 24 * time.Hour // a longer wait is a mistake
 	askedWaitJitter   = 0.2
 	epochSeconds      = 1_000_000_000 // a larger number of seconds is a time since 1970, not a wait
 	epochMilliseconds = 1_000_000_000_000
 )
-
-// retrySignal returns what the response itself says about retrying; the verdict is undecided if it says nothing.
-// The order of precedence is: the header X-Async-Caller-Retry, the member retryable of an RFC 9457 problem, a
-// Nexus error.
-func (o Outcome) retrySignal() judgement {
-	var j judgement
-	switch strings.ToLower(strings.TrimSpace(o.Header.Get(retryHeader))) {
-	case "yes":
-		return judgement{verdict: temporary, rule: "header " + retryHeader + ": yes"}
-	case "no":
-		return judgement{verdict: permanent, rule: "header " + retryHeader + ": no"}
-	case "":
-	default:
-		j.ignored = []string{"header " + retryHeader + " is neither yes nor no"}
-	}
-	var body struct {
-		Retryable         *bool
-		Type              any
-		IsRetryMeaningful *bool
-	}
-	if len(o.Body) == 0 || o.Truncated || json.Unmarshal(o.Body, &body) != nil {
-		return j
-	}
-	retryable, format := body.Retryable, "problem body, retryable: %v"
-	if retryable == nil || o.Answer().MediaType() != problemMediaType {
-		retryable, format = body.IsRetryMeaningful, "Nexus error body, IsRetryMeaningful: %v"
-		if body.Type == nil {
-			return j
-		}
-	}
-	if retryable != nil {
-		j.verdict, j.rule = permanent, fmt.Sprintf(format, *retryable)
-		if *retryable {
-			j.verdict = temporary
-		}
-	}
-	return j
-}
 
 // askedWait is the wait that a target asks for; zero if it does not ask.
 type askedWait struct {

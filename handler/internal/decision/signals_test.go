@@ -3,6 +3,7 @@ package decision_test
 import (
 	"fmt"
 	"net/http"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -119,13 +120,74 @@ func TestSignals(t *testing.T) {
 		"nexus_without_type":    {503, "", `{"Type":null,"IsRetryMeaningful":false}`, true, "status 503"},
 		"nexus_not_boolean":     {503, "", `{"Type":"x","IsRetryMeaningful":"no"}`, true, "status 503"},
 		"header_before_nexus":   {400, "X-Async-Caller-Retry: yes", nexusNo, true, "header"},
-		"body_is_no_json":       {503, "", `{"retryable":`, true, "status 503"},
+		"body_is_no_json":       {503, "", `{"Type":"x","IsRetryMeaningful":false`, true, "status 503"},
+		"more_than_json":        {503, "", nexusNo + "}", true, "status 503"},
+		"nested":                {503, "", `{"Type":"x","Inner":` + nexusNo + `}`, true, "status 503"},
+		"in_an_array":           {503, "", `[` + nexusNo + `]`, true, "status 503"},
+		"array_of_pairs":        {503, "", `["Type","x","IsRetryMeaningful",false]`, true, "status 503"},
+		"odd_member":            {503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false, "Nexus"},
+		"odd_member_of_problem": {503, "Content-Type: application/problem+json", `{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus"},
+		"any_letter_case":       {503, "", `{"isretrymeaningful":false,"type":[]}`, false, "Nexus"},
+		"escaped_names":         {503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`, false, "Nexus"},
+		"last_of_several":       {503, "", `{"Type":"x","Type":null,"IsRetryMeaningful":true,"IsRetryMeaningful":false,"IsRetryMeaningful":"?"}`, false, "Nexus"},
+		"byte_order_mark":       {503, "", "\ufeff " + nexusNo, false, "Nexus"},
+		"not_utf8":              {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
+		"utf16":                 {503, "", utf16(nexusNo), false, "Nexus"},
+		"utf16_with_mark":       {503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo), false, "Nexus"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header), Body: []byte(c.body)}
 			d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 			if again := d.Action == decision.Reschedule; again != c.again || !strings.HasPrefix(d.Rule, c.rule) {
 				t.Errorf("again %v by %q, want %v by %q", again, d.Rule, c.again, c.rule)
+			}
+		})
+	}
+}
+
+// utf16 returns a text in little-endian UTF-16.
+func utf16(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		b.Write([]byte{byte(r), byte(r >> 8)})
+	}
+	return b.String()
+}
+
+// TestLongSignals: a signal counts in the first MiB, whatever stands before it, and takes little memory.
+func TestLongSignals(t *testing.T) {
+	const no = `"Type":"x","IsRetryMeaningful":false`
+	long := func(text string, size int) string { return strings.Repeat(text, size/len(text)+1) }
+	const far = 900 << 10
+	for name, c := range map[string]struct {
+		body string
+		want bool
+	}{
+		"string":         {`{"StackTrace":"` + long("at x.Y() ", far) + `",` + no + `}`, true},
+		"escapes":        {`{"StackTrace":"` + long(`\r\n\u00e5\\\"`, far) + `",` + no + `}`, true},
+		"odd_escapes":    {`{"StackTrace":".` + long(`\u00e5`, far) + `",` + no + `}`, true},
+		"name":           {`{"` + long("x", far) + `":1,` + no + `}`, true},
+		"number":         {`{"n":-` + long("1", far/2) + "." + long("2", far/2) + `e5,` + no + `}`, true},
+		"spaces":         {`{` + long(" \t\r\n", far) + no + `}`, true},
+		"members":        {`{` + long(`"a":[true,null,{"b":0.5}],`, far) + no + `}`, true},
+		"spaces_behind":  {`{` + no + `}` + long(" ", far), true},
+		"goes_on":        {`{` + no + `,"StackTrace":"` + long("x", 2<<20) + `"}`, true},
+		"beyond_1_mib":   {`{"StackTrace":"` + long("x", 1<<20) + `",` + no + `}`, false},
+		"not_closed":     {`{` + no + `,"StackTrace":"` + long("x", far) + `"`, false},
+		"no_json_behind": {`{` + no + `}` + long(" ", far) + "x", false},
+		"no_json_within": {`{` + no + `,"a":` + long("x", far) + `}`, false},
+		"deep":           {`{` + no + `,"a":` + long("[", far) + long("]", far) + `}`, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			signal, err := decision.ReadSignal([]byte(c.body[:5]), strings.NewReader(c.body[5:]))
+			runtime.ReadMemStats(&after)
+			if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 || err != nil {
+				t.Errorf("error %v, %d bytes of memory", err, n)
+			}
+			if got := signal.IsRetryMeaningful != nil && !*signal.IsRetryMeaningful; got != c.want {
+				t.Errorf("got %v, want %v", got, c.want)
 			}
 		})
 	}

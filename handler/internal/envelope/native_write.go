@@ -109,7 +109,7 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 	r.begin(body, e.RequestID, context)
 	body.number("Attempts", r.Attempts)
 	body.text("Reason", r.Reason)
-	body.raw("PayloadTruncated", strconv.AppendBool(nil, r.Truncated))
+	body.raw(payloadTruncated, strconv.AppendBool(nil, r.Truncated))
 	call.raw("json", body.end())
 
 	w := newObject()

@@ -147,6 +147,7 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 	answer := *e.Latest
 	if l >= responseCut {
 		answer.Body = answer.Body[:min(max(bodyBytes, 0), len(answer.Body))]
+		answer.Truncated = answer.Truncated || len(answer.Body) < len(e.Latest.Body)
 	}
 	if l >= responseLine {
 		answer = answer.withoutHeader()
@@ -157,11 +158,17 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 // maxNexusHeader is less than the 16 KiB of headers that the C# side reads. It could not read a message with more.
 const maxNexusHeader = 15 << 10
 
+// truncatedHeader marks an answer without the end of its body, for our own later callback.
+const truncatedHeader = "X-Async-Caller-Truncated"
+
 // formatAnswer writes an answer so that the C# side can read it. It always sets Content-Length, because .NET reads no body
 // without a content header, and the target's own may be wrong for a cut body.
 func formatAnswer(a Answer) []byte {
 	header := dotnet.Readable(a.Header)
 	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
+	if a.Truncated {
+		header.Set(truncatedHeader, "true")
+	}
 	message := dotnet.FormatResponse(dotnet.Response{Status: a.Status, Header: header, Body: a.Body})
 	if len(message)-len(a.Body) > maxNexusHeader {
 		return formatAnswer(a.withoutHeader())
@@ -190,6 +197,9 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 	original := cmp.Or(n.originalRequestID, e.RequestID)
 	body := newObject()
 	r.begin(body, original, context)
+	if r.Truncated {
+		body.raw(payloadTruncated, []byte("true")) // our own member, which the C# side ignores
+	}
 	callOut, err := dotnet.ReplaceContent(n.callBack, callbackContentType, body.end())
 	if err != nil {
 		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))

@@ -258,7 +258,7 @@ func TestNexusAnswerIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := accept(t, string(content.Bytes)).Latest
-			if content.LeftOut != c.leftOut || again == nil || again.Status != 503 || again.Header.Get("Content-Type") != "text/plain" {
+			if content.LeftOut != c.leftOut || again == nil || again.Status != 503 || again.Header.Get("Content-Type") != "text/plain" || !again.Truncated {
 				t.Fatalf("left out %q, answer present: %v", content.LeftOut, again != nil)
 			}
 			if (again.Header.Get("X-Header-0") != "") != c.headersLeft || !strings.HasPrefix("body"+strings.Repeat("body", 16<<10), string(again.Body)) {

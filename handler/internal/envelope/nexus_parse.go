@@ -280,7 +280,9 @@ func parseLatestResponse(value json.RawMessage) (*Answer, error) {
 	if err != nil {
 		return nil, nil //nolint:nilerr // see above
 	}
-	return &Answer{Status: response.Status, Header: response.Header, Body: response.Body}, nil
+	return &Answer{
+		Status: response.Status, Header: response.Header, Body: response.Body, Truncated: response.Header.Get(truncatedHeader) != "",
+	}, nil
 }
 
 func parseDate(value json.RawMessage) (time.Time, error) {

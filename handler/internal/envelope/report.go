@@ -43,6 +43,9 @@ type Report struct {
 	Deadline time.Time
 }
 
+// payloadTruncated is the member of a callback's body that says whether the payload is the whole answer.
+const payloadTruncated = "PayloadTruncated"
+
 // begin writes the members of a callback's body that both formats have, under the names that Nexus receivers know.
 func (r Report) begin(body *object, id string, context json.RawMessage) {
 	body.text("Id", id)

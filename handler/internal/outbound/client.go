@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -30,9 +31,10 @@ const (
 	maxAnswerBytes = 64 << 10
 	// firstAnswerBytes is the memory for a body of which nothing has arrived.
 	firstAnswerBytes = 512
-	// maxDrainBytes is the part of the rest that is read and dropped, so that the connection can be reused. If
-	// more is left, a new connection is cheaper.
+	// maxDrainBytes is the part of the rest that is read and dropped, so that the connection can be reused, and
+	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
 	maxDrainBytes  = 256 << 10
+	drainTimeout   = 100 * time.Millisecond
 	maxHeaderBytes = 256 << 10
 	maxRedirects   = 10
 
@@ -78,15 +80,17 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	if e.Call.Timeout > 0 {
 		timeout = min(timeout, e.Call.Timeout)
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errTimeout)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) }) // no deadline of ctx, because do can shorten the time
+	defer timer.Stop()
 	started := time.Now()
-	outcome := c.do(ctx, e)
+	outcome := c.do(ctx, e, timer)
 	outcome.Took = time.Since(started)
 	return outcome
 }
 
-func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
+func (c *Client) do(ctx context.Context, e *envelope.Envelope, timer *time.Timer) decision.Outcome {
 	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
 	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -110,36 +114,73 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
 	}
-	outcome.Body, outcome.Truncated = readAnswer(response)
+	hurry := func() { timer.Reset(drainTimeout) }
+	if outcome.Status/100 == 2 && e.Callback == nil {
+		drain(response.Body, response.ContentLength, hurry) // nobody needs it
+	} else if ReadAnswer(&outcome, response.Body, response.ContentLength, hurry) != nil {
+		outcome.Failure, outcome.Detail = brokenOff(ctx), "answered "+strconv.Itoa(outcome.Status)+", but the body did not end"
+	}
 	return outcome
 }
 
-// readAnswer reads the beginning of the body and drains some of the rest. A body that breaks off is truncated.
-// It is no reason to repeat the call, because the status shows that the target received it.
+// brokenOff returns the kind of failure that ended a call in the body of its answer.
+func brokenOff(ctx context.Context) decision.Failure {
+	switch cause := context.Cause(ctx); {
+	case errors.Is(cause, errTimeout):
+		return decision.FailureTimeout
+	case cause != nil:
+		return decision.FailureInterrupted
+	}
+	return decision.FailureConnection
+}
+
+// ReadAnswer reads into an outcome what matters of the body of its answer: the beginning, and what the body of a failed
+// call says about retrying. It returns an error if the body breaks off before. Then it calls hurry and drains the rest.
+// Length is the announced length of the body, or -1.
 //
-// It allocates memory for the body only when the body arrives, and then once: an answer of 1 GiB must not add
+// It allocates memory for the beginning only when the body arrives, and then once: an answer of 1 GiB must not add
 // more than 67 KiB to a call in flight (docs/performance.md), which the garbage of a growing buffer would.
-func readAnswer(response *http.Response) (answer []byte, truncated bool) {
+func ReadAnswer(o *decision.Outcome, body io.Reader, length int64, hurry func()) (err error) {
 	limit := maxAnswerBytes
-	if announced := response.ContentLength; announced >= 0 { // -1 is unknown
-		limit = int(min(announced, maxAnswerBytes))
+	if length >= 0 {
+		limit = int(min(length, maxAnswerBytes))
 	}
-	answer = make([]byte, 0, min(limit, firstAnswerBytes))
-	for len(answer) < limit {
-		if len(answer) == cap(answer) {
-			answer = append(make([]byte, 0, limit), answer...)
+	o.Body = make([]byte, 0, min(limit, firstAnswerBytes))
+	for len(o.Body) < limit {
+		if len(o.Body) == cap(o.Body) {
+			o.Body = append(make([]byte, 0, limit), o.Body...)
 		}
-		n, err := response.Body.Read(answer[len(answer):cap(answer)])
-		answer = answer[:len(answer)+n]
+		n, err := body.Read(o.Body[len(o.Body):cap(o.Body)])
+		o.Body = o.Body[:len(o.Body)+n]
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
 		if err != nil {
-			return answer, !errors.Is(err, io.EOF)
+			o.Truncated = true
+			return err
 		}
 	}
-	if response.ContentLength > maxAnswerBytes+maxDrainBytes {
-		return answer, true
+	if length == int64(limit) {
+		return nil
 	}
-	n, err := io.CopyN(io.Discard, response.Body, maxDrainBytes)
-	return answer, n > 0 || !errors.Is(err, io.EOF)
+	rest := &io.LimitedReader{R: body, N: math.MaxInt64} // it counts
+	if o.Failure == "" && o.Status/100 != 2 {
+		o.Signal, err = decision.ReadSignal(o.Body, rest)
+	}
+	if err == nil {
+		drain(rest, length-int64(limit), hurry)
+	}
+	o.Truncated = length > 0 || rest.N < math.MaxInt64 || err != nil
+	return err
+}
+
+// drain reads and drops the rest of a body, if it is short and comes at once. Left is its length, or negative.
+func drain(body io.Reader, left int64, hurry func()) {
+	if left == 0 || left > maxDrainBytes {
+		return
+	}
+	hurry()
+	_, _ = io.CopyN(io.Discard, body, maxDrainBytes)
 }
 
 // errHandshake marks an error of a call whose latest TLS handshake failed.

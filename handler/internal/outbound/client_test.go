@@ -52,7 +52,7 @@ func TestMediaType(t *testing.T) {
 				}
 				_, _ = io.WriteString(w, "answer")
 			})
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}, reported))
 			if o.Answer().MediaType() != test.want || string(o.Body) != "answer" {
 				t.Errorf("got %q with %q, want %q", o.Answer().MediaType(), o.Body, test.want)
 			}
@@ -246,7 +246,7 @@ func TestAnswerLimit(t *testing.T) {
 					}
 					_, _ = w.Write(content)
 				})
-				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}, reported))
 				wantAnswer(t, o, 200)
 				if !bytes.Equal(o.Body, content[:min(test.size, limit)]) || o.Truncated != test.truncated {
 					t.Errorf("got %d of %d bytes, truncated %v", len(o.Body), test.size, o.Truncated)
@@ -265,7 +265,7 @@ func TestGiantAnswerIsNotAwaited(t *testing.T) {
 		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"+beginning)
 		<-release
 	})
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != beginning || !o.Truncated || o.Took > longTimeout/2 {
 		t.Errorf("got %d bytes, truncated %v, after %v", len(o.Body), o.Truncated, o.Took)
@@ -278,7 +278,7 @@ func TestAnswerIsNotDecompressed(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = io.WriteString(w, "not really gzip")
 	})
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}, reported))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != "not really gzip" {
 		t.Errorf("got %q", o.Body)
@@ -287,7 +287,7 @@ func TestAnswerIsNotDecompressed(t *testing.T) {
 
 func TestHeadHasNoBody(t *testing.T) {
 	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") })
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}, reported))
 	wantAnswer(t, o, 200)
 	if len(o.Body) != 0 || o.Truncated {
 		t.Errorf("got %d bytes, truncated %v", len(o.Body), o.Truncated)
@@ -299,7 +299,7 @@ func TestEarlyHints(t *testing.T) {
 	server := newRawServer(t, func(c net.Conn) {
 		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok")
 	})
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}, reported))
 	wantAnswer(t, o, 201)
 	if string(o.Body) != "ok" {
 		t.Errorf("got %q", o.Body)
@@ -307,13 +307,18 @@ func TestEarlyHints(t *testing.T) {
 }
 
 func TestConnectionsAreReused(t *testing.T) {
-	tests := map[string]struct{ status, size int }{
-		"no_content":   {204, 0},
-		"small":        {200, 100},
-		"failure":      {503, 100},
-		"limit":        {200, 64 << 10},
-		"cut_short":    {200, 200 << 10},
-		"unread_chunk": {200, 64<<10 + 1},
+	tests := map[string]struct {
+		status, size int
+		more         object
+	}{
+		"no_content":   {204, 0, reported},
+		"small":        {200, 100, reported},
+		"not_needed":   {200, 100, nil},
+		"long":         {200, 200 << 10, nil},
+		"failure":      {503, 100, nil},
+		"limit":        {200, 64 << 10, reported},
+		"cut_short":    {200, 200 << 10, reported},
+		"unread_chunk": {200, 64<<10 + 1, reported},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -330,7 +335,7 @@ func TestConnectionsAreReused(t *testing.T) {
 			server.Start()
 			client := newClient(t, longTimeout)
 			for range 5 {
-				wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"})), test.status)
+				wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}, test.more)), test.status)
 			}
 			if n := connections.Load(); n != 1 {
 				t.Errorf("5 calls took %d connections", n)

@@ -9,6 +9,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -108,8 +109,8 @@ func TestBrokenConnections(t *testing.T) {
 	}
 }
 
-// A body that breaks off after the status is no reason to repeat the call.
-func TestTruncatedBodyIsDelivered(t *testing.T) {
+// A body that breaks off is a reason to repeat the call, unless it is a 2xx whose body nobody needs.
+func TestBodyThatBreaksOff(t *testing.T) {
 	tests := map[string]struct {
 		answer string
 		status int
@@ -120,15 +121,51 @@ func TestTruncatedBodyIsDelivered(t *testing.T) {
 		"in_a_chunk":   {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\nhalf", 200, "half"},
 		"broken_chunk": {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhalf\r\nzz\r\n", 200, "half"},
 		"none_of_it":   {"HTTP/1.1 201 Created\r\nContent-Length: 100\r\n\r\n", 201, ""},
-		"of_a_failure": {"HTTP/1.1 503 Busy\r\nContent-Length: 100\r\n\r\nhalf", 503, "half"},
+		"of_a_failure": {"HTTP/1.1 400 Bad\r\nContent-Length: 100\r\n\r\nhalf", 400, "half"},
+		"redirect":     {"HTTP/1.1 302 Found\r\nContent-Length: 100\r\n\r\nhalf", 302, "half"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, test.answer) })
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
-			wantAnswer(t, o, test.status)
-			if string(o.Body) != test.body || !o.Truncated {
-				t.Errorf("got %q, truncated %v, want %q cut short", o.Body, o.Truncated, test.body)
+			client := newClient(t, longTimeout)
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
+			wantFailure(t, o, decision.FailureConnection)
+			if o.Status != test.status || string(o.Body) != test.body || !o.Truncated {
+				t.Errorf("got %d %q, truncated %v, want %q cut short", o.Status, o.Body, o.Truncated, test.body)
+			}
+			if test.status/100 == 2 {
+				wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.url()})), test.status)
+			}
+		})
+	}
+}
+
+// What an answer says about retrying counts behind the part of its body that is kept, unless the body breaks off.
+func TestSignalInALongBody(t *testing.T) {
+	tests := map[string]struct {
+		status int
+		behind string
+		length int
+		want   decision.Failure
+		says   bool
+	}{
+		"whole":           {500, `","IsRetryMeaningful":false}`, 0, "", true},
+		"breaks_off":      {400, `","IsRetryMeaningful":false}`, 1, decision.FailureConnection, false},
+		"no_object":       {500, `"]`, 0, "", false},
+		"of_a_2xx":        {200, `","IsRetryMeaningful":false}`, 0, "", false},
+		"2xx_breaks_off":  {200, `"}`, 1, "", false}, // behind what a callback can hold
+		"breaks_off_late": {400, `","IsRetryMeaningful":false,"x":"` + strings.Repeat("x", 1<<20), 1, "", true},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			body := `{"Type":"x","StackTrace":"` + strings.Repeat("x", 70_000) + test.behind
+			server := newRawServer(t, func(c net.Conn) {
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 %d Answer\r\nContent-Length: %d\r\n\r\n%s", test.status, len(body)+test.length, body)
+			})
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
+			wantFailure(t, o, test.want)
+			if says := o.Signal.IsRetryMeaningful != nil; says != test.says || o.Status != test.status || !o.Truncated || len(o.Body) != 64<<10 {
+				t.Errorf("status %d, signal %v, %d bytes, truncated %v", o.Status, says, len(o.Body), o.Truncated)
 			}
 		})
 	}
@@ -137,7 +174,7 @@ func TestTruncatedBodyIsDelivered(t *testing.T) {
 // A body without a length ends with the connection.
 func TestBodyUntilTheConnectionCloses(t *testing.T) {
 	server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.0 200 OK\r\n\r\nall of it") })
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}))
+	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != "all of it" || o.Truncated {
 		t.Errorf("got %q, truncated %v", o.Body, o.Truncated)

@@ -35,6 +35,9 @@ const longTimeout = 30 * time.Second
 // object is a JSON object, for the members of an envelope.
 type object map[string]any
 
+// reported makes the body of a 2xx matter.
+var reported = object{"callback": object{"url": "http://sender.example"}}
+
 // mustEnvelope returns an envelope with this call and the extra members.
 func mustEnvelope(tb testing.TB, call object, more ...object) *envelope.Envelope {
 	tb.Helper()
