@@ -333,6 +333,7 @@ type partner struct {
 type answer struct {
 	status          int // or reset
 	mediaType, body string
+	cut             bool // the connection closes before the end of the body
 }
 
 // reset closes the connection without an answer.
@@ -390,6 +391,9 @@ func (p *partner) answer(w http.ResponseWriter, r *http.Request) {
 	}
 	if a.mediaType != "" {
 		w.Header().Set("Content-Type", a.mediaType)
+	}
+	if a.cut {
+		w.Header().Set("Content-Length", strconv.Itoa(len(a.body)+1))
 	}
 	w.WriteHeader(a.status)
 	_, _ = io.WriteString(w, a.body)

@@ -157,10 +157,10 @@ func nexusScenarios() (all []nexusScenario) {
 
 	const nexusError = `{"Type":"x","IsRetryMeaningful":%t}`
 	add("error_400_retry_meaningful", standard, nexusScenario{
-		answers: []answer{{400, "application/json", fmt.Sprintf(nexusError, true)}, ok},
+		answers: []answer{{status: 400, mediaType: "application/json", body: fmt.Sprintf(nexusError, true)}, ok},
 	})
 	add("error_503_retry_meaningless", standard, nexusScenario{
-		answers: []answer{{503, "application/json", fmt.Sprintf(nexusError, false)}}, wantLetter: "rejected",
+		answers: []answer{{status: 503, mediaType: "application/json", body: fmt.Sprintf(nexusError, false)}}, wantLetter: "rejected",
 	})
 
 	callback := func(status int, payload, mediaType string) map[string]any {
@@ -172,7 +172,7 @@ func nexusScenarios() (all []nexusScenario) {
 	add("callback_200", both, nexusScenario{answers: []answer{ok}, wantCallback: callback(200, ok.body, "application/json")})
 	add("callback_200_retried", both, nexusScenario{answers: []answer{{status: 503}, ok}, wantCallback: callback(200, ok.body, "application/json")})
 	add("callback_400", both, nexusScenario{
-		answers: []answer{{400, "text/plain; charset=utf-8", "no such å"}}, wantCallback: callback(400, "no such å", "text/plain"),
+		answers: []answer{{status: 400, mediaType: "text/plain; charset=utf-8", body: "no such å"}}, wantCallback: callback(400, "no such å", "text/plain"),
 	})
 	add("callback_expired_503", both, nexusScenario{
 		late: true, wantCallback: callback(503, "busy", "text/html"),

@@ -158,28 +158,34 @@ func newMessage(r *rand.Rand, id string) Message {
 	m.Outcome = drawn.Outcome
 	switch m.Outcome {
 	case Delivered:
-		m.Answers = append(failures(r), draw(r, []choice[string]{
-			{12, "200"}, {3, "204"}, {1, "half-body-200"}, {1, "drip-body-200"}, {1, "huge-200"},
-		}))
+		last := []choice[string]{{12, "200"}, {3, "204"}, {1, "huge-200"}}
+		if !drawn.callback { // a callback needs the whole answer
+			last = append(last, choice[string]{1, "half-body-200"}, choice[string]{1, "drip-body-200"})
+		}
+		m.Answers = append(failures(r, drawn.callback), draw(r, last))
 	case Rejected:
-		m.Answers = append(failures(r), "400")
+		m.Answers = append(failures(r, drawn.callback), "400")
 	case Expired:
 		m.Answers, m.Deadline = []string{"503"}, 3*time.Second
 	case Malformed:
 	}
 	if drawn.callback {
-		m.Callbacks = append(failures(r), "200")
+		m.Callbacks = append(failures(r, false), "200")
 	}
 	return m
 }
 
-// failures draws none to three answers after which the handler retries.
-func failures(r *rand.Rand) (answers []string) {
+// failures draws none to three answers after which the handler retries: also a 2xx without its end, if its callback needs it.
+func failures(r *rand.Rand, callback bool) (answers []string) {
 	for range draw(r, []choice[int]{{4, 0}, {4, 1}, {2, 2}, {1, 3}}) {
-		answers = append(answers, draw(r, slices.Concat(
+		choices := slices.Concat(
 			[]choice[string]{{6, "503"}, {2, "429"}, {2, "404"}, {2, "reset"}, {2, "close"}, {1, "hang"}},
 			[]choice[string]{{2, "half-head"}, {2, "half-body-503"}, {2, "garbage"}, {1, "drip-head"}},
-		)))
+		)
+		if callback {
+			choices = append(choices, choice[string]{2, "half-body-200"})
+		}
+		answers = append(answers, draw(r, choices))
 	}
 	return answers
 }
