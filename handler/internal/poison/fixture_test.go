@@ -183,15 +183,23 @@ func (n *notes) Note(text string) {
 	n.said = append(n.said, text)
 }
 
-// tap intercepts the operations of a store, one at a time. An error of before prevents an operation, an error of
-// after replaces its answer.
+// tap intercepts the operations of a store. An error of before prevents an operation, an error of after replaces its
+// answer; these are called one at a time, and only for one queue if that is set. Each operation takes the given time.
 type tap struct {
 	*memory.Store
+	queue         string
+	takes         time.Duration
 	mu            sync.Mutex
 	before, after func(operation string) error
 }
 
-func tapped[T any](s *tap, operation string, do func() (T, error)) (T, error) {
+func tapped[T any](s *tap, name, operation string, do func() (T, error)) (T, error) {
+	if s.takes > 0 {
+		advance(s.takes)
+	}
+	if s.queue != "" && s.queue != name {
+		return do()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var nothing T
@@ -210,37 +218,37 @@ func tapped[T any](s *tap, operation string, do func() (T, error)) (T, error) {
 }
 
 func (s *tap) Create(ctx context.Context, name string) error {
-	_, err := tapped(s, "create", func() (any, error) { return nil, s.Store.Create(ctx, name) })
+	_, err := tapped(s, name, "create", func() (any, error) { return nil, s.Store.Create(ctx, name) })
 	return err
 }
 
 func (s *tap) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
-	return tapped(s, "put", func() (queue.Message, error) { return s.Store.Put(ctx, name, item) })
+	return tapped(s, name, "put", func() (queue.Message, error) { return s.Store.Put(ctx, name, item) })
 }
 
 func (s *tap) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
-	return tapped(s, "update", func() (string, error) { return s.Store.Update(ctx, name, id, popReceipt, text, delay) })
+	return tapped(s, name, "update", func() (string, error) { return s.Store.Update(ctx, name, id, popReceipt, text, delay) })
 }
 
 func (s *tap) Delete(ctx context.Context, name, id, popReceipt string) error {
-	_, err := tapped(s, "delete", func() (any, error) { return nil, s.Store.Delete(ctx, name, id, popReceipt) })
+	_, err := tapped(s, name, "delete", func() (any, error) { return nil, s.Store.Delete(ctx, name, id, popReceipt) })
 	return err
 }
 
 func (s *tap) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
-	return tapped(s, "receive", func() ([]queue.Message, error) { return s.Store.Receive(ctx, name, limit, lease) })
+	return tapped(s, name, "receive", func() ([]queue.Message, error) { return s.Store.Receive(ctx, name, limit, lease) })
 }
 
 func (s *tap) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
-	return tapped(s, "peek", func() ([]queue.Message, error) { return s.Store.Peek(ctx, name, limit) })
+	return tapped(s, name, "peek", func() ([]queue.Message, error) { return s.Store.Peek(ctx, name, limit) })
 }
 
 func (s *tap) Count(ctx context.Context, name string) (int, error) {
-	return tapped(s, "count", func() (int, error) { return s.Store.Count(ctx, name) })
+	return tapped(s, name, "count", func() (int, error) { return s.Store.Count(ctx, name) })
 }
 
 func (s *tap) Names(ctx context.Context, prefix string) ([]string, error) {
-	return tapped(s, "names", func() ([]string, error) { return s.Store.Names(ctx, prefix) })
+	return tapped(s, "", "names", func() ([]string, error) { return s.Store.Names(ctx, prefix) })
 }
 
 // killer simulates a kill at one storage operation: later operations have no effect, and the folder of journals

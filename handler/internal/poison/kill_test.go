@@ -100,6 +100,42 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestKilledResume kills the process that resumes a long run near its end, and checks that the next one waits until the
+// leases of the whole run end, not only those of the few messages that are left.
+func TestKilledResume(t *testing.T) {
+	const messages = 6000
+	synctest.Test(t, func(t *testing.T) {
+		ctx := context.Background()
+		store := newQueues(t, messages)
+		a := newAccount(t, store)
+		first := newKiller(t, store, 500, true, string(a.Runs))
+		dying := *a
+		dying.Store = first
+		_, _ = mustPlan(t)(dying.PlanMove(ctx, poison.Source{}, parking)).Execute(ctx)
+		ids := must(journal.Folder(first.to).List())
+
+		second := newKiller(t, store, 0, true, first.to)
+		before, updates := second.before, 0
+		second.before = func(operation string) error {
+			if operation == "update" {
+				if updates++; updates == messages-200 {
+					second.at = second.n + 1 // the lease is renewed, and its receipt lost
+				}
+			}
+			return before(operation)
+		}
+		_, _ = accountIn(second, first.to).Resume(ctx, ids[0])
+		if !second.dead {
+			t.Fatal("it was not killed")
+		}
+		advance(time.Second)
+		r, err := accountIn(store, second.to).Resume(ctx, ids[0])
+		if err != nil || !r.Finished() || r.Skipped > 0 || len(calls(store, parking)) != messages {
+			t.Errorf("%+v, %v, %d of %d have arrived", r, err, len(calls(store, parking)), messages)
+		}
+	})
+}
+
 // killing is one such kill.
 type killing struct {
 	killed

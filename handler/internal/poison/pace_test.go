@@ -265,3 +265,33 @@ func TestDelayAndSpread(t *testing.T) {
 	_, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}})
 	wantError(t, err, "192h", "at most")
 }
+
+// TestSlowStorage checks that a run goes on at nearly the full rate beside the renewals of its leases, if storage is slow
+// or becomes slow.
+func TestSlowStorage(t *testing.T) {
+	const messages, slow = 5000, 300 * time.Millisecond
+	for name, planning := range map[string]time.Duration{"always": slow, "after_the_plan": 15 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const limit = 3 * time.Minute // before a renewal and a step meet: a Mutex stops the clock of a bubble
+				updates, running := 0, t.Context()
+				s := &tap{Store: newQueues(t, messages), takes: planning, before: func(operation string) error {
+					if operation == "update" && running.Err() == nil {
+						updates++
+					}
+					return nil
+				}}
+				p := mustPlan(t)(newAccount(t, s).PlanMove(t.Context(), poison.Source{}, parking))
+				s.takes = slow
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				defer cancel()
+				running = ctx
+				r, err := p.Execute(ctx)
+				want := int(limit/(2*slow)) * inFlight
+				if err != nil || r.Done < want*9/10 || updates > want {
+					t.Errorf("%d of %d beside %d renewals, %v", r.Done, want, updates, err)
+				}
+			})
+		})
+	}
+}

@@ -86,11 +86,11 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 	return a.planOf(j), nil
 }
 
-// planOf returns a plan with a journal. It records new receipts there; if that fails, so does the next record.
+// planOf returns a plan with a journal. It records leases and new receipts there; if that fails, so does the next record.
 func (a *Account) planOf(j *journal.Journal) *Plan {
 	return &Plan{
 		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{},
-		leases:  lease.New(a.Store, func(m *lease.Message, popReceipt string) { _ = j.Renewed(m.Number, popReceipt) }),
+		leases:  lease.New(a.Store, j),
 		Command: j.Run.Command, Run: j.Run.ID, From: map[string]int{}, To: map[string]int{},
 	}
 }

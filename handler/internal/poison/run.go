@@ -243,18 +243,19 @@ const searchInterval = 10 * time.Second
 
 // findLost handles the steps whose message is not leased any more. It searches the queues for the messages, because a
 // stale receipt does not mean that another client has received one: a kill or a lost answer may have kept us from
-// recording the newest receipt. Then the message is invisible until our own lease ends.
+// recording the newest receipt. Then the message is invisible until the lease ends that a process of this run has taken.
 func (r *run) findLost(ctx context.Context) error {
+	lease := max(r.journal.Lease(), r.leases.Lease())
 	for began, noted := time.Now(), false; len(r.lost) > 0; noted = true {
 		if err := r.findOnce(ctx); err != nil {
 			return err
 		}
-		if len(r.lost) == 0 || time.Since(began) > r.leases.Lease() {
+		if len(r.lost) == 0 || time.Since(began) > lease {
 			return nil
 		}
 		if !noted {
 			r.account.observer().Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most %v",
-				len(r.lost), r.leases.Lease().Round(time.Second)))
+				len(r.lost), lease))
 		}
 		if !sleep(ctx, searchInterval) {
 			return nil

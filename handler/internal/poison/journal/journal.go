@@ -19,6 +19,8 @@ import (
 	"time"
 
 	"github.com/gofrs/flock"
+
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Run is the first line of a journal. It describes the run.
@@ -110,6 +112,7 @@ const (
 	kindRun     = "run"
 	kindGo      = "go"
 	kindRenewed = "renewed"
+	kindLeased  = "leased"
 	kindCanary  = "canary"
 	kindUndone  = "undone"
 	kindEnd     = "end"
@@ -125,6 +128,8 @@ type line struct {
 	Tries      int       `json:"tries,omitempty"`
 	Why        string    `json:"why,omitempty"`
 	By         string    `json:"by,omitempty"`
+	// Lease is in nanoseconds.
+	Lease time.Duration `json:"lease,omitempty"`
 }
 
 // Journal is the journal of one run. It keeps the progress of each step in memory and the messages' texts on
@@ -143,6 +148,7 @@ type Journal struct {
 	mu      sync.Mutex
 	file    *os.File
 	size    int64
+	lease   time.Duration
 	steps   []Progress
 	offsets []int64 // of the steps in the file
 	synced  time.Time
@@ -193,6 +199,8 @@ func (j *Journal) apply(l line) {
 	switch l.Is {
 	case kindGo:
 		j.Agreed = true
+	case kindLeased:
+		j.lease = max(j.lease, l.Lease)
 	case kindCanary:
 		j.CanaryPassed = true
 	case kindUndone:
@@ -274,6 +282,21 @@ func (j *Journal) Plan(s Step) error {
 // nothing may be changed.
 func (j *Journal) Go() error { return j.record(line{Is: kindGo, At: now()}) }
 
+// Leased records that leases of the run may have this length from now on.
+func (j *Journal) Leased(lease time.Duration) error {
+	if lease <= j.Lease() {
+		return nil
+	}
+	return j.record(line{Is: kindLeased, Lease: lease})
+}
+
+// Lease returns the longest lease of the run so far, by all processes that have carried it out.
+func (j *Journal) Lease() time.Duration {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lease
+}
+
 // Renewed records the new pop receipt of the message on From.
 func (j *Journal) Renewed(n int, popReceipt string) error {
 	return j.record(line{Is: kindRenewed, N: &n, PopReceipt: popReceipt})
@@ -326,7 +349,7 @@ func (j *Journal) Discard() error {
 func (j *Journal) record(l line) error { return j.write(l, l) }
 
 // write applies a line, whatever happens to the file: it describes what was done. It appends value, the line's
-// JSON form. After an error it writes no more, because the last line may be incomplete.
+// printable JSON form. After an error it writes no more, because the last line may be incomplete.
 func (j *Journal) write(l line, value any) error {
 	var b bytes.Buffer
 	encoder := json.NewEncoder(&b)
@@ -340,7 +363,7 @@ func (j *Journal) write(l line, value any) error {
 	if j.err != nil {
 		return j.err
 	}
-	n, err := j.file.Write(b.Bytes())
+	n, err := j.file.Write(strictjson.EscapeUnprintable(b.Bytes()))
 	j.size += int64(n)
 	if err == nil && (l.Is == kindGo || time.Since(j.synced) >= syncEvery) {
 		j.synced = time.Now()

@@ -34,7 +34,19 @@ func newQueue(t *testing.T, n int) *memory.Store {
 	return store
 }
 
-func newHolder(t *testing.T, store queue.Store, renewed func(*lease.Message, string)) *lease.Holder {
+// recorder is called with each new receipt.
+type recorder func(number int, popReceipt string)
+
+func (recorder) Leased(time.Duration) error { return nil }
+
+func (r recorder) Renewed(number int, popReceipt string) error {
+	if r != nil {
+		r(number, popReceipt)
+	}
+	return nil
+}
+
+func newHolder(t *testing.T, store queue.Store, renewed recorder) *lease.Holder {
 	t.Helper()
 	h := lease.New(store, renewed)
 	t.Cleanup(func() { h.Close(context.Background()) })

@@ -22,12 +22,15 @@ import (
 )
 
 const (
-	// minLease is the lease on a short queue. A long one needs leasePerMessage for each message, so that all
-	// leases can be renewed in half of that time.
+	// minLease is the lease on a short queue. A long one needs leasePerMessage, or the time of a storage operation, for
+	// each message, so that renewing all takes half of the time at most: renewals use as many connections as parallel
+	// says, and pause for as long as they take.
 	minLease        = 2 * time.Minute
 	leasePerMessage = 40 * time.Millisecond
-	maxLease        = 24 * time.Hour
+	maxLease        = 4 * time.Hour
 	renewInterval   = 15 * time.Second
+	// maxLatency limits the time of an operation that counts: a longer one is an outage.
+	maxLatency = time.Second
 	// soon is the remainder of a lease that is left to end by itself.
 	soon = time.Second
 	// parallel is the number of concurrent storage operations of a [Holder].
@@ -35,7 +38,7 @@ const (
 )
 
 // Limits of the retries of one operation: storage fails over within a minute. A try gets much time, because the effect
-// of an abandoned one is unknown.
+// of an abandoned one is unknown. If the caller has less time, it is enough for three tries.
 const (
 	retryTimeout = 3 * time.Minute
 	tryTimeout   = time.Minute
@@ -46,7 +49,8 @@ const (
 func Retry[T any](ctx context.Context, try func(context.Context) (T, error)) (result T, err error) {
 	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
 	defer cancel()
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
+	deadline, _ := ctx.Deadline()
+	err = queue.Persist(ctx, min(tryTimeout, time.Until(deadline)/3), func(ctx context.Context) (err error) {
 		result, err = try(ctx)
 		return err
 	}, queue.ErrNoQueue, queue.ErrRefused, queue.ErrStale)
@@ -56,16 +60,27 @@ func Retry[T any](ctx context.Context, try func(context.Context) (T, error)) (re
 // ErrLost means that another client received the message, or that it was deleted.
 var ErrLost = errors.New("the message was taken by somebody else")
 
+// Recorder records what a later process needs to take over the leases of one that was killed. Its errors are ignored:
+// a recorder that fails must not confirm later records either.
+type Recorder interface {
+	// Leased is called before the first lease of a length.
+	Leased(lease time.Duration) error
+	// Renewed is called with each new pop receipt of a selected message, named by its [Message.Number].
+	Renewed(number int, popReceipt string) error
+}
+
 // Holder holds leases on messages. It is safe for concurrent use.
 type Holder struct {
-	store   queue.Store
-	renewed func(m *Message, popReceipt string)
-	texts   spool
+	store    queue.Store
+	recorder Recorder
+	texts    spool
 
 	mu   sync.Mutex
 	held map[key]*Message
 	// largest is the length of the longest queue so far.
 	largest int
+	// latency is the recent time of a storage operation, longest the longest lease so far.
+	latency, longest time.Duration
 }
 
 type key struct{ queue, id string }
@@ -89,10 +104,9 @@ type Message struct {
 	over    bool      // deleted, released or lost
 }
 
-// New returns an empty Holder. It calls renewed with each new pop receipt of a selected message, unless renewed is
-// nil. The caller must close it.
-func New(store queue.Store, renewed func(m *Message, popReceipt string)) *Holder {
-	return &Holder{store: store, renewed: renewed, held: make(map[key]*Message)}
+// New returns an empty Holder. The recorder may be nil. The caller must close the Holder.
+func New(store queue.Store, recorder Recorder) *Holder {
+	return &Holder{store: store, recorder: recorder, held: make(map[key]*Message)}
 }
 
 // Adopt adds a message that an earlier run received or wrote, by the receipt that it recorded. Ensure and Delete
@@ -129,19 +143,60 @@ func (h *Holder) All() []*Message {
 	return slices.Collect(maps.Values(h.held))
 }
 
-// Lease returns the lease of selected messages. It is renewed when half of it is over. No operation starts in its
-// last quarter, so that a slow answer does not arrive after its end.
+// Lease returns the lease of selected messages, in whole minutes.
 func (h *Holder) Lease() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return min(max(minLease, time.Duration(h.largest)*leasePerMessage), maxLease)
+	lease := min(max(minLease, time.Duration(h.largest)*h.perMessage()), maxLease)
+	lease = (lease + time.Minute - 1).Truncate(time.Minute)
+	if lease > h.longest {
+		h.longest = lease
+		if h.recorder != nil {
+			_ = h.recorder.Leased(lease)
+		}
+	}
+	return lease
 }
 
-// Ensure renews the message's lease if it ends soon. It returns [ErrLost] if the message is not ours any more.
+// perMessage returns the share of one message in a lease. The caller holds h.mu.
+func (h *Holder) perMessage() time.Duration { return max(leasePerMessage, h.latency) }
+
+// due returns what is left of a lease when it must be renewed: half of minLease, and the time to renew all leases.
+func (h *Holder) due() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return minLease/2 + time.Duration(len(h.held))*h.perMessage()/2
+}
+
+// took notes the time of a storage operation.
+func (h *Holder) took(d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	d = min(d, maxLatency)
+	if h.latency == 0 {
+		h.latency = d
+	}
+	h.latency += (d - h.latency) / 8
+}
+
+// timed is Retry for an operation whose time counts.
+func timed[T any](ctx context.Context, h *Holder, try func(context.Context) (T, error)) (T, error) {
+	return Retry(ctx, func(ctx context.Context) (T, error) {
+		began := time.Now()
+		result, err := try(ctx)
+		if err == nil {
+			h.took(time.Since(began))
+		}
+		return result, err
+	})
+}
+
+// Ensure renews the message's lease if it ends within half a minute, so that a slow answer does not arrive after its
+// end. It returns [ErrLost] if the message is not ours any more.
 func (h *Holder) Ensure(ctx context.Context, m *Message) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return h.ensure(ctx, m, h.Lease()/4)
+	return h.ensure(ctx, m, minLease/4)
 }
 
 // ensure renews a lease that has at most the given time left. The caller holds m.mu.
@@ -178,7 +233,7 @@ func (h *Holder) update(ctx context.Context, m *Message, lease time.Duration) er
 	if m.adopted && text == "" {
 		return fmt.Errorf("message %s on %s: cannot change its lease, because its text is unknown", m.ID, m.Queue)
 	}
-	receipt, err := Retry(ctx, func(ctx context.Context) (string, error) {
+	receipt, err := timed(ctx, h, func(ctx context.Context) (string, error) {
 		return h.store.Update(ctx, m.Queue, m.ID, m.popReceipt, text, lease)
 	})
 	if errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue) {
@@ -194,8 +249,8 @@ func (h *Holder) update(ctx context.Context, m *Message, lease time.Duration) er
 // setReceipt stores a new receipt and reports that of a selected message. The caller holds m.mu.
 func (h *Holder) setReceipt(m *Message, receipt string) {
 	m.popReceipt = receipt
-	if m.selected && h.renewed != nil {
-		h.renewed(m, receipt)
+	if m.selected && h.recorder != nil {
+		_ = h.recorder.Renewed(m.Number, receipt)
 	}
 }
 
@@ -278,18 +333,18 @@ func (h *Holder) Close(ctx context.Context) {
 }
 
 // Renew keeps renewing the leases of selected messages in the background until ctx ends or stop is called. Stop waits
-// for the end of a renewal.
+// for the end of a renewal. Renewals take half of the time at most, so that they leave storage to the work: if that is
+// not enough, Ensure renews the leases that have ended.
 func (h *Holder) Renew(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var renewing sync.WaitGroup
 	renewing.Go(func() {
-		ticker := time.NewTicker(renewInterval)
-		defer ticker.Stop()
 		for ctx.Err() == nil {
-			h.RenewDue(ctx)
+			began := time.Now()
+			h.renewDue(ctx, began.Add(renewInterval))
 			select {
 			case <-ctx.Done():
-			case <-ticker.C:
+			case <-time.After(max(renewInterval, time.Since(began))):
 			}
 		}
 	})
@@ -301,14 +356,21 @@ func (h *Holder) Renew(ctx context.Context) (stop func()) {
 
 // RenewDue renews the leases of selected messages that end soon. It reports no errors: a lost message shows in
 // its next operation.
-func (h *Holder) RenewDue(ctx context.Context) {
-	each(ctx, h.All(), func(m *Message) {
+func (h *Holder) RenewDue(ctx context.Context) { h.renewDue(ctx, time.Now().Add(maxLease)) }
+
+// renewDue starts no renewal after the given time. It begins with the messages of the highest numbers: work begins with
+// the lowest, which may need no renewal then.
+func (h *Holder) renewDue(ctx context.Context, until time.Time) {
+	messages := h.All()
+	slices.SortFunc(messages, func(a, b *Message) int { return b.Number - a.Number })
+	due := min(h.due(), h.Lease()/2)
+	each(ctx, messages, func(m *Message) {
 		if !m.mu.TryLock() {
 			return // another operation is running
 		}
 		defer m.mu.Unlock()
-		if m.selected && !m.over && !m.ends.IsZero() {
-			_ = h.ensure(ctx, m, h.Lease()/2)
+		if m.selected && !m.over && !m.ends.IsZero() && time.Now().Before(until) {
+			_ = h.ensure(ctx, m, due)
 		}
 	})
 }

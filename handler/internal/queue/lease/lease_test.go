@@ -20,12 +20,12 @@ import (
 func TestRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 100)
-		reported := map[string]string{}
+		reported := map[int]string{}
 		var mu sync.Mutex
-		h := newHolder(t, store, func(m *lease.Message, popReceipt string) {
+		h := newHolder(t, store, func(number int, popReceipt string) {
 			mu.Lock()
 			defer mu.Unlock()
-			reported[m.ID] = popReceipt
+			reported[number] = popReceipt
 		})
 		take(t, h, 100, all(map[string]int{}))
 		stop := h.Renew(context.Background())
@@ -37,8 +37,8 @@ func TestRenew(t *testing.T) {
 		}
 		stop()
 		for _, m := range store.All(poisonQueue) {
-			if reported[m.ID] != m.PopReceipt {
-				t.Errorf("%s: reported %q, it is %q", m.ID, reported[m.ID], m.PopReceipt)
+			if got := reported[h.Find(poisonQueue, m.ID).Number]; got != m.PopReceipt {
+				t.Errorf("%s: reported %q, it is %q", m.ID, got, m.PopReceipt)
 			}
 			if m.DequeueCount != 1 {
 				t.Errorf("%s was received %d times", m.ID, m.DequeueCount)
@@ -88,7 +88,7 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported := ""
-		h := newHolder(t, store, func(_ *lease.Message, popReceipt string) { reported = popReceipt })
+		h := newHolder(t, store, func(_ int, popReceipt string) { reported = popReceipt })
 		adopt := func(i int, popReceipt, text string) *lease.Message {
 			m, err := h.Adopt(i, poisonQueue, taken[i].ID, popReceipt, text)
 			if err != nil {

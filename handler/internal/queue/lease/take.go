@@ -41,13 +41,14 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 	h.mu.Lock()
 	h.largest = max(h.largest, total)
 	h.mu.Unlock()
-	lease, began, batches, seen := h.Lease(), time.Now(), 0, 0
+	began, batches, seen, selected := time.Now(), 0, 0, 0
 	for idle := 0; idle < maxIdle && (s.Enough == nil || !s.Enough()); {
-		if !s.Most && batches >= probes {
-			lease = min(estimate(time.Since(began)/time.Duration(batches), total-seen), h.Lease())
+		lease := h.Lease()
+		if most := s.Most || 2*selected > seen; !most && batches >= probes {
+			lease = min(estimate(time.Since(began)/time.Duration(batches), total-seen), lease)
 		}
 		var ends time.Time
-		batch, err := Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
+		batch, err := timed(ctx, h, func(ctx context.Context) ([]queue.Message, error) {
 			ends = time.Now().Add(lease)
 			return h.store.Receive(ctx, queueName, queue.MaxBatch, lease)
 		})
@@ -59,12 +60,15 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 		}
 		idle++
 		for _, received := range batch {
-			isNew, err := h.take(queueName, received, ends, lease, s)
+			m, isNew, err := h.take(queueName, received, ends, lease, s)
 			if err != nil {
 				return err
 			}
 			if isNew {
 				idle = 0
+			}
+			if m.selected {
+				selected++
 			}
 		}
 		batches++
@@ -78,8 +82,8 @@ func (h *Holder) Take(ctx context.Context, queueName string, total int, s Select
 // take adds a received message, whose lease ends at the given time at the earliest. A message that is held already was
 // received again after its lease had ended. A new message is added only after its selection, because others renew it
 // from then on.
-func (h *Holder) take(queueName string, received queue.Message, ends time.Time, lease time.Duration, s Selection) (isNew bool, err error) {
-	m := h.Find(queueName, received.ID)
+func (h *Holder) take(queueName string, received queue.Message, ends time.Time, lease time.Duration, s Selection) (m *Message, isNew bool, err error) {
+	m = h.Find(queueName, received.ID)
 	if m == nil {
 		m, isNew = &Message{Queue: queueName, ID: received.ID}, true
 	}
@@ -87,7 +91,7 @@ func (h *Holder) take(queueName string, received queue.Message, ends time.Time, 
 	defer m.mu.Unlock()
 	if isNew || m.adopted {
 		if m.text, err = h.texts.append(received.Text); err != nil {
-			return false, err
+			return nil, false, err
 		}
 	}
 	m.ends, m.expires, m.adopted = ends, received.ExpiresAt, false
@@ -100,7 +104,7 @@ func (h *Holder) take(queueName string, received queue.Message, ends time.Time, 
 	if !m.selected {
 		m.ends = endsAtLatest
 	}
-	return isNew, nil
+	return m, isNew, nil
 }
 
 // Scan shows every visible message of a queue of about total messages. It only peeks at a short queue, which has no

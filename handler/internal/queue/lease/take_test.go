@@ -116,7 +116,7 @@ func TestTakeBesideRenew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueue(t, 40)
 		var renewed sync.Map
-		h := newHolder(t, store, func(m *lease.Message, _ string) { renewed.Store(m.Number, true) })
+		h := newHolder(t, store, func(number int, _ string) { renewed.Store(number, true) })
 		var renewing sync.WaitGroup
 		number := 0
 		take(t, h, 40, lease.Selection{Select: func(m queue.Message) (int, bool) {
