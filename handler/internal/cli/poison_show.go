@@ -16,7 +16,6 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
 )
 
 func newPoisonShow(p *poisonFlags) *cobra.Command {
@@ -93,12 +92,13 @@ func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.S
 
 // previewRequeue prepares a message as requeue does and explains the result.
 func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePreview {
-	preview := requeuePreview{To: strings.TrimSuffix(f.Queue, queue.PoisonSuffix)}
-	if preview.To == f.Queue {
-		preview.To = f.Main
-	}
 	rules, now := s.account.Rules, time.Now()
-	text, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
+	to, err := poison.Target(f.Queue, "")
+	text := ""
+	if err == nil {
+		text, err = edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
+	}
+	preview := requeuePreview{To: to}
 	if err != nil {
 		preview.Refused = err.Error()
 		return preview
@@ -231,6 +231,8 @@ func (d messageDetails) next() []string {
 	requeue := "requeue " + target
 	if d.Message.Reason == inspect.Undecodable && d.Message.Format != "" {
 		requeue += " --fix-encoding"
+	} else if _, err := poison.Target(d.Message.Queue, ""); err != nil {
+		requeue += " --to QUEUE"
 	} else if d.Requeue.Refused != "" {
 		requeue += " --edit"
 	}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,19 +20,19 @@ func TestPreviewRequeue(t *testing.T) {
 	encode := func(content string) string { return queue.Base64.Encode([]byte(content)) }
 	const start = `{"asyncCaller":1,"call":{"url":"https://t.example/"},`
 	for name, test := range map[string]struct {
-		queue, main, text string
-		to, refused       string
+		queue, text string
+		to, refused string
 	}{
-		"accepted":        {"async-caller-poison", "async-caller", encode(dead(1)[0]), "async-caller", ""},
-		"parked":          {"parking", "async-caller-3", encode(dead(1)[0]), "async-caller-3", ""},
-		"malformed":       {"async-caller-poison", "async-caller", encode("{}"), "async-caller", "asyncCaller: missing"},
-		"undecodable":     {"async-caller-poison", "async-caller", dead(1)[0], "async-caller", "--fix-encoding"},
-		"policy":          {"async-caller-poison", "async-caller", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry="},
-		"not_due_for_now": {"async-caller-poison", "async-caller", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
+		"accepted":        {"async-caller-poison", encode(dead(1)[0]), "async-caller", ""},
+		"parked":          {"parking", encode(dead(1)[0]), "", "--to"},
+		"malformed":       {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing"},
+		"undecodable":     {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding"},
+		"policy":          {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry="},
+		"not_due_for_now": {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
-			found := poison.Found{Message: inspect.Message{Queue: test.queue, Main: test.main, ID: "8a1b"}, Text: test.text}
+			found := poison.Found{Message: inspect.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
 			got := d.previewRequeue(t.Context(), found)
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") || !strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)
@@ -50,17 +51,19 @@ func TestNext(t *testing.T) {
 		details messageDetails
 		want    string
 	}{
-		"good":    {messageDetails{}, "requeue 1 --queue q"},
-		"refused": {messageDetails{Requeue: refused}, "requeue 1 --queue q --edit"},
+		"good":    {messageDetails{}, "requeue 1 --queue a-poison"},
+		"parked":  {messageDetails{Message: inspect.Message{Queue: "parking"}, Requeue: refused}, "requeue 1 --queue parking --to QUEUE"},
+		"refused": {messageDetails{Requeue: refused}, "requeue 1 --queue a-poison --edit"},
 		"undecodable": {
 			messageDetails{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: refused},
-			"requeue 1 --queue q --fix-encoding",
+			"requeue 1 --queue a-poison --fix-encoding",
 		},
-		"no_text": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: refused}, "requeue 1 --queue q --edit"},
+		"no_text": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: refused}, "requeue 1 --queue a-poison --edit"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.details.Message.ID, test.details.Message.Queue = "1", "q"
-			if got, want := test.details.next(), []string{test.want, "delete 1 --queue q"}; !slices.Equal(got, want) {
+			m := &test.details.Message
+			m.ID, m.Queue = "1", cmp.Or(m.Queue, "a-poison")
+			if got, want := test.details.next(), []string{test.want, "delete 1 --queue " + m.Queue}; !slices.Equal(got, want) {
 				t.Errorf("%q, want %q", got, want)
 			}
 		})

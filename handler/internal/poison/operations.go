@@ -2,6 +2,7 @@ package poison
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -13,17 +14,20 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Requeue says how messages are sent again.
 type Requeue struct {
-	// To is the queue; empty means each message's own main queue.
+	// To is the queue; empty means the main queue of the poison queue on which a message is.
 	To   string
 	Edit edit.Options
 	Pace journal.Pace
@@ -49,7 +53,7 @@ func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, 
 
 func (a *Account) requeue(r Requeue, now time.Time) change {
 	return func(ctx context.Context, f Found) (journal.Step, error) {
-		to, err := a.target(f.Message, r.To)
+		to, err := Target(f.Queue, r.To)
 		if err != nil {
 			return journal.Step{}, err
 		}
@@ -58,19 +62,13 @@ func (a *Account) requeue(r Requeue, now time.Time) change {
 	}
 }
 
-// target returns the queue to requeue a message to. Any sender can write a dead letter that names any queue, so that
-// queue is used only if a function app reads it.
-func (a *Account) target(m inspect.Message, to string) (string, error) {
-	main := mainQueue(m.Queue)
-	switch {
-	case to != "":
-		return to, nil
-	case main != m.Queue:
-		return main, nil
-	case slices.Contains(a.AppQueues, m.Main):
-		return m.Main, nil
+// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The queue
+// that a dead letter names does not count, because any sender can have written it.
+func Target(from, to string) (string, error) {
+	if main := mainQueue(from); to != "" || main != from {
+		return cmp.Or(to, main), nil
 	}
-	return "", fmt.Errorf("%s is not a poison queue, so the main queue is unknown: name it with --to", m.Queue)
+	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to", from)
 }
 
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, after
@@ -263,11 +261,17 @@ func expires(m queue.Message) bool { return m.ExpiresAt.Year() < 9999 }
 // maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
 const maxRecord = 1 << 20
 
-// WriteRecord writes a message as one line of JSON. Content that is not UTF-8 is base64 in the text, so nothing is lost.
+// WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so nothing
+// is lost.
 func WriteRecord(out io.Writer, f Found) error {
-	encoder := json.NewEncoder(out)
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false)
-	return encoder.Encode(f)
+	if err := encoder.Encode(f); err != nil {
+		return err
+	}
+	_, err := out.Write(strictjson.EscapeUnprintable(line.Bytes()))
+	return err
 }
 
 // ReadRecords reads the lines that WriteRecord wrote. Its error names the line.
@@ -322,11 +326,33 @@ func CSVRow(f Found) []string {
 		f.Queue, f.ID, f.Since.Format(time.RFC3339), f.Reason, status, strconv.Itoa(f.Attempts), f.Method, f.Host, f.Path,
 		f.RequestID, expires, f.Detail, f.Text,
 	}
-	for i, cell := range row {
-		// Keep spreadsheets from evaluating a formula (https://owasp.org/www-community/attacks/CSV_Injection).
-		if cell != "" && strings.ContainsRune("=+-@\t\r", rune(cell[0])) {
-			row[i] = "'" + cell
-		}
+	for i, text := range row {
+		row[i] = cell(text)
 	}
 	return row
+}
+
+// formulas are the characters that begin a formula in a spreadsheet
+// (https://owasp.org/www-community/attacks/CSV_Injection), in every width.
+const formulas = "=+-@＝＋－＠﹦﹢﹣﹫−"
+
+// cell returns a text that a spreadsheet does not evaluate and a terminal does not obey. It escapes unprintable
+// characters, line breaks included, and puts an apostrophe before a formula. In some languages a semicolon ends a cell.
+func cell(text string) string {
+	var printable strings.Builder
+	for _, r := range text {
+		if unicode.IsPrint(r) {
+			printable.WriteRune(r)
+			continue
+		}
+		escape := strconv.QuoteRune(r)
+		printable.WriteString(escape[1 : len(escape)-1])
+	}
+	parts := strings.Split(printable.String(), ";")
+	for i, part := range parts {
+		if first, _ := utf8.DecodeRuneInString(strings.TrimLeft(part, ` '"`)); strings.ContainsRune(formulas, first) {
+			parts[i] = "'" + part
+		}
+	}
+	return strings.Join(parts, ";")
 }

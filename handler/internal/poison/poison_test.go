@@ -241,7 +241,7 @@ func TestRequeue(t *testing.T) {
 	})
 }
 
-// TestHome checks that the queue that a dead letter names is used only if a function app reads it.
+// TestHome checks that no dead letter chooses the queue to which it is requeued.
 func TestHome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -265,12 +265,12 @@ func TestHome(t *testing.T) {
 			t.Errorf("%+v, %v", listed, err)
 		}
 		want := map[string]string{
-			"r0": mainQueue, "r1": mainQueue, "r2": mainQueue, "host": mainQueue, "liar": mainQueue, "other": "other", "parked": mainQueue,
+			"r0": mainQueue, "r1": mainQueue, "r2": mainQueue, "host": mainQueue, "liar": mainQueue, "other": "other",
 		}
 		if diff := cmp.Diff(want, homes); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if len(refused) != 3 || !strings.Contains(refused["lost"], "--to") {
+		if len(refused) != 4 || !strings.Contains(refused["lost"], "--to") || !strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
 		if _, err = a.Preview(t.Context(), source, poison.Requeue{To: "third"}, see); err != nil || homes["lost"] != "third" {

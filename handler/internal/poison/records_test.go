@@ -10,6 +10,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
@@ -22,6 +23,7 @@ func TestExportImport(t *testing.T) {
 		store := mixed(t)
 		for _, text := range []string{
 			queue.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"", strings.Repeat("\"", queue.MaxTextBytes), "",
+			strings.Repeat("\u202e", queue.MaxTextBytes/3), strings.Repeat("\U000e0001", queue.MaxTextBytes/4), "\u061c\u200f\ufeff\u009b31m\x7f",
 		} {
 			put(t, store, poisonQueue, text, 0)
 		}
@@ -33,6 +35,9 @@ func TestExportImport(t *testing.T) {
 			}
 		}); err != nil {
 			t.Fatal(err)
+		}
+		if at := bytes.IndexFunc(file.Bytes(), func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 {
+			t.Errorf("a terminal would obey %q", file.Bytes()[at:at+8])
 		}
 		want := append(texts(store, poisonQueue), texts(store, "other-poison")...)
 		slices.Sort(want)
@@ -94,28 +99,27 @@ func TestImportRefused(t *testing.T) {
 	}
 }
 
-// TestCSV checks that no text of a message can be a formula in a spreadsheet.
+// TestCSV checks that no text of a message can be a formula in a spreadsheet, or a command for a terminal.
 func TestCSV(t *testing.T) {
 	m := inspect.Message{
 		Queue: poisonQueue, ID: "i", InsertedAt: time.Unix(0, 0).UTC(), Since: time.Unix(0, 0).UTC(), ExpiresAt: time.Unix(60, 0).UTC(), Status: 400,
-		Reason: "=1+1", Method: "+1", Host: "-1", Path: "@SUM(1)", RequestID: "\t=1", Detail: "a,\"b\"\n=1",
 	}
-	rows := [][]string{poison.CSVHeader}
-	for _, text := range []string{"\r=1", "eyJ9", "å", ""} {
-		rows = append(rows, poison.CSVRow(poison.Found{Message: m, Text: text}))
-	}
-	for _, row := range rows[1:] {
-		for i, cell := range row {
-			if cell != "" && strings.ContainsRune("=+-@\t\r\n", rune(cell[0])) {
-				t.Errorf("%s is %q", rows[0][i], cell)
+	for text, want := range map[string]string{
+		"": "", "eyJ9": "eyJ9", "å = b - c": "å = b - c", "a;b": "a;b", "a;;": "a;;", `"a"`: `"a"`,
+		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(1)": "'@SUM(1)", "＝1": "'＝1", "＋1": "'＋1", "－1": "'－1", "＠1": "'＠1", "−1": "'−1", "﹦1": "'﹦1",
+		"  =1": "'  =1", `"=1`: `'"=1`, `""=1`: `'""=1`, "'=1": "''=1", `a;=1`: `a;'=1`, `a; "=1";＝2`: `a;' "=1";'＝2`, ";;=1": ";;'=1",
+		"a\n=1": `a\n=1`, "\t=1": `\t=1`, "\r=1": `\r=1`, "\u00a0=1": `\u00a0=1`, "\u3000=1": `\u3000=1`, "\u202e\u009b31m\x1b\x00": `\u202e\u009b31m\x1b\x00`,
+	} {
+		m.Reason, m.Path = text, text
+		row := poison.CSVRow(poison.Found{Message: m, Text: text})
+		for _, n := range []int{3, 8, 12} {
+			if row[n] != want {
+				t.Errorf("%s of %q is %q, want %q", poison.CSVHeader[n], text, row[n], want)
 			}
 		}
 		if row[1] != "i" || row[4] != "400" || row[10] != "1970-01-01T00:01:00Z" || row[2] != "1970-01-01T00:00:00Z" {
 			t.Errorf("row %q", row)
 		}
-	}
-	if got := rows[2][12]; got != "eyJ9" {
-		t.Errorf("the text is %q", got)
 	}
 }
 
