@@ -134,10 +134,10 @@ func runServe(ctx context.Context, env Env) error {
 // keeperName is the timer function that keeps messages on poison queues from expiring.
 const keeperName = "AC-poison-keeper"
 
-// keeper returns the task of that function. The task ends before the host would kill the handler for it, and
-// when the handler stops. Its next run does the rest.
+// keeper returns the task of that function. The task ends well before functionTimeout, at which the host would kill
+// the handler with all its calls, and when the handler stops. Its next run does the rest.
 func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingress.Task {
-	account := poison.Account{
+	account := &poison.Account{
 		Store: store,
 		Rules: inspect.Rules{Encoding: c.app.Host.Queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
 	}
@@ -147,6 +147,7 @@ func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingres
 			queues = append(queues, name)
 		}
 	}
+	keeper := poison.NewKeeper(account, queues)
 	limit := c.app.Host.FunctionTimeout
 	if limit <= 0 { // unlimited
 		limit = math.MaxInt64
@@ -155,10 +156,10 @@ func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingres
 		ctx, cancel := context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
 		defer cancel()
 		defer context.AfterFunc(stopping, cancel)()
-		kept, err := account.Keep(ctx, queues)
+		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on poison queues from expiring", kept)
 		if err != nil {
-			return "", fmt.Errorf("%s, then: %w", text, err)
+			return "", fmt.Errorf("incomplete: %s, but not all: %s", text, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}
 		return text, nil
 	}

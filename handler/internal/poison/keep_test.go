@@ -1,9 +1,10 @@
 package poison_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"os"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -14,10 +15,31 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
 )
 
+// keep runs a keeper of the poison queue once, and checks the number of messages that it has kept.
+func keep(t *testing.T, k *poison.Keeper, want int) {
+	t.Helper()
+	if kept, err := k.Run(t.Context()); err != nil || kept != want {
+		t.Errorf("%d were kept, want %d; %v", kept, want, err)
+	}
+}
+
+// expiring counts the messages of queues that expire.
+func expiring(store *memory.Store, names ...string) (n int) {
+	for _, name := range names {
+		for _, m := range store.All(name) {
+			if m.ExpiresAt.Year() < 9999 {
+				n++
+			}
+		}
+	}
+	return n
+}
+
 // TestKeep checks that messages moved by the host never expire after a keep and have a reason, and that other
-// messages are unchanged.
+// messages are unchanged and visible. It needs no permission to list queues.
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
@@ -27,11 +49,15 @@ func TestKeep(t *testing.T) {
 				untouched[m.ID] = m
 			}
 		}
-		t.Setenv("TMPDIR", t.TempDir())
-		a := newAccount(t, store)
-		kept, err := a.Keep(t.Context(), []string{poisonQueue, "nowhere-poison"})
-		if err != nil || kept != 2 {
-			t.Fatalf("%d were kept, %v", kept, err)
+		a := newAccount(t, &tap{Store: store, before: func(operation string) error {
+			if operation == "names" {
+				return queue.ErrRefused
+			}
+			return nil
+		}})
+		keep(t, poison.NewKeeper(a, []string{poisonQueue, "nowhere-poison"}), 2)
+		if ids := hidden(store, poisonQueue); len(ids) > 0 {
+			t.Errorf("%d are invisible", len(ids))
 		}
 		advance(2 * week)
 		reasons := map[string]int{}
@@ -61,68 +87,156 @@ func TestKeep(t *testing.T) {
 		if !slices.Contains(texts(store, poisonQueue), "not base64") {
 			t.Error("the text that is not base64 has changed")
 		}
-		if left, err := os.ReadDir(os.Getenv("TMPDIR")); err != nil || len(left) > 0 {
-			t.Errorf("%v, %v are left", left, err)
-		}
 	})
 }
 
-// TestKeepNothing checks that a keep does not receive messages if none expires.
-func TestKeepNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 20)
-		for range 2 {
-			if kept, err := newAccount(t, store).Keep(t.Context(), []string{poisonQueue}); kept != 0 || err != nil {
-				t.Errorf("%d were kept, %v", kept, err)
-			}
-		}
-		for _, m := range store.All(poisonQueue) {
-			if m.DequeueCount != 0 {
-				t.Errorf("%s was taken", m.ID)
-			}
-		}
-	})
-}
-
-// TestKeepMany checks that expiring messages behind many others are kept, and only these.
-func TestKeepMany(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 100)
-		for range 50 {
-			put(t, store, poisonQueue, hostCopy("host"), week)
-		}
-		kept, err := newAccount(t, store).Keep(t.Context(), []string{poisonQueue})
-		if kept != 50 || err != nil {
-			t.Errorf("%d were kept, %v", kept, err)
-		}
-		advance(2 * week)
-		if n := len(store.All(poisonQueue)); n != 150 {
-			t.Errorf("%d are left of 150", n)
-		}
-	})
-}
-
-// TestKeepStorageAway checks that an error comes with the number of kept messages, and that none is lost.
-func TestKeepStorageAway(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := newQueues(t, 0)
-		for range 20 {
-			put(t, store, poisonQueue, hostCopy("host"), week)
-		}
-		puts := 0
-		broken := &tap{Store: store, before: func(operation string) error {
-			if operation == "put" {
-				if puts++; puts > 5 {
-					return queue.ErrRefused
+// TestKeepReadsOnce checks that messages that never expire are received only when messages may have arrived behind
+// them, and again after a day.
+func TestKeepReadsOnce(t *testing.T) {
+	for _, n := range []int{0, 20, 31, 32, 100, 1000} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, n)
+				batches := (n + queue.MaxBatch - 1) / queue.MaxBatch
+				received := 0
+				k := poison.NewKeeper(newAccount(t, &tap{Store: store, before: func(operation string) error {
+					if operation == "receive" {
+						received++
+					}
+					return nil
+				}}), []string{poisonQueue})
+				if n < queue.MaxBatch {
+					batches = 0 // a peek shows all of them
 				}
-			}
-			return nil
-		}}
-		kept, err := newAccount(t, broken).Keep(context.Background(), []string{poisonQueue})
-		if kept != 5 || !errors.Is(err, queue.ErrRefused) || len(store.All(poisonQueue)) != 20 {
-			t.Errorf("%d of %d were kept, %v", kept, len(store.All(poisonQueue)), err)
-		}
-	})
+				hourly := func(when string, kept, want int) {
+					t.Helper()
+					before := received
+					keep(t, k, kept)
+					if received-before != want {
+						t.Errorf("%s: %d batches were received, want %d", when, received-before, want)
+					}
+					advance(time.Hour)
+				}
+				hourly("at first", 0, batches)
+				hourly("without a change", 0, 0)
+				advance(24 * time.Hour)
+				hourly("a day later", 0, batches)
+				put(t, store, poisonQueue, hostCopy("host"), week)
+				hourly("with another message", 1, n/queue.MaxBatch+1)
+				if n++; n >= queue.MaxBatch {
+					batches = (n + queue.MaxBatch - 1) / queue.MaxBatch
+				}
+				hourly("when that is kept", 0, batches)
+				hourly("without a change again", 0, 0)
+			})
+		})
+	}
+}
+
+// TestKeepMany checks that runs end in time and keep many messages within three runs, also behind others that never
+// expire: 5,000 at 150 ms per operation need as long as 50,000 at 15 ms.
+func TestKeepMany(t *testing.T) {
+	for name, c := range map[string]struct {
+		before, expiring int
+		takes            time.Duration
+	}{
+		"many":        {10_000, 5000, 150 * time.Millisecond},
+		"slow_batch":  {0, 1500, time.Second},
+		"short_queue": {10, 10, 2 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, c.before)
+				for range c.expiring {
+					put(t, store, poisonQueue, hostCopy("host"), week)
+				}
+				k := poison.NewKeeper(newAccount(t, &tap{Store: store, takes: c.takes}), []string{poisonQueue})
+				total, runs := 0, 0
+				for err := error(nil); runs == 0 || err != nil && runs < 9; runs++ {
+					const limit = 4 * time.Minute
+					ctx, cancel := context.WithTimeout(t.Context(), limit)
+					began, kept := time.Now(), 0
+					kept, err = k.Run(ctx)
+					cancel()
+					total += kept
+					if took := time.Since(began); took > limit+20*time.Second {
+						t.Errorf("it took %v", took)
+					}
+					if left := expiring(store, poisonQueue); (err == nil) != (left == 0) || total+left != c.expiring {
+						t.Fatalf("%d were kept, %d are left, %v", total, left, err)
+					}
+					advance(time.Hour)
+				}
+				if runs > 3 || len(store.All(poisonQueue)) != c.before+c.expiring {
+					t.Errorf("%d runs; there are %d messages", runs, len(store.All(poisonQueue)))
+				}
+			})
+		})
+	}
+}
+
+// TestKeepBesideFailures checks that a failure is reported, loses no message, and does not keep other messages and
+// other queues from being kept.
+func TestKeepBesideFailures(t *testing.T) {
+	down := errors.New("no connection")
+	for name, c := range map[string]struct {
+		operation string
+		after     bool
+		// from and to are the first and the last of the failing operations.
+		from, to, kept, left int
+		err                  error
+		says                 string
+	}{
+		"count":         {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"receive":       {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"put":           {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"put_refused":   {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: queue.ErrRefused, says: "25 messages"},
+		"delete":        {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: queue.ErrRefused},
+		"lost_put":      {operation: "put", after: true, from: 3, to: 3, kept: 80},
+		"lost_delete":   {operation: "delete", after: true, from: 3, to: 3, kept: 80},
+		"lost_received": {operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32, says: "32 messages are invisible"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				const other = "other-poison"
+				if err := store.Create(t.Context(), other); err != nil {
+					t.Fatal(err)
+				}
+				for range 40 {
+					put(t, store, poisonQueue, hostCopy("host"), week)
+					put(t, store, other, hostCopy("other"), week)
+				}
+				n := 0
+				fail := func(operation string) error {
+					if operation != c.operation {
+						return nil
+					}
+					if n++; n < c.from || n > c.to {
+						return nil
+					}
+					return cmp.Or(c.err, down)
+				}
+				broken := &tap{Store: store, queue: poisonQueue, before: fail}
+				if c.after {
+					broken.before, broken.after = nil, fail
+				}
+				kept, err := poison.NewKeeper(newAccount(t, broken), []string{poisonQueue, other}).Run(t.Context())
+				left := expiring(store, poisonQueue, other)
+				if kept != c.kept || left != c.left || c.err != nil && !errors.Is(err, c.err) {
+					t.Errorf("%d were kept, %d are left, %v", kept, left, err)
+				}
+				if c.left > 0 {
+					wantError(t, err, poisonQueue, c.says)
+				} else if err != nil {
+					t.Error(err)
+				}
+				if all := len(store.All(poisonQueue)) + len(store.All(other)); all < 80 || all > 82 { // one per batch is there twice
+					t.Errorf("there are %d messages", all)
+				}
+			})
+		})
+	}
 }
 
 // TestFollow checks that each message that arrives is shown once, and no earlier one.

@@ -10,16 +10,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/strictjson"
@@ -202,61 +199,6 @@ func (a *Account) PlanKeep(ctx context.Context, s Source) (*Plan, error) {
 		return journal.Step{Before: f.Text, To: f.Queue, After: a.deadLettered(f)}, nil
 	})
 }
-
-// deadLettered returns the text with a dead letter, or the unchanged text if it takes none.
-func (a *Account) deadLettered(f Found) string {
-	if f.Reason != inspect.HostGaveUp {
-		return f.Text
-	}
-	limit := a.Rules.Encoding.MaxContentBytes()
-	in := a.Rules.Decision.Open(f.Content, f.ID, limit, f.InsertedAt)
-	if in.Envelope == nil {
-		return f.Text
-	}
-	content, err := in.Envelope.DeadLettered(envelope.DeadLetter{
-		At: f.InsertedAt, Reason: f.Reason, Detail: f.Detail, Queue: f.Main, Attempts: f.Attempts,
-	}, limit)
-	if err != nil {
-		return f.Text
-	}
-	return a.Rules.Encoding.Encode(content.Bytes)
-}
-
-// Keep plans and executes a keep on each of the queues, without a confirmation and without leaving a journal. It
-// returns the number of messages that were kept.
-func (a *Account) Keep(ctx context.Context, queues []string) (kept int, err error) {
-	dir, err := os.MkdirTemp("", "async-caller-keep-*")
-	if err != nil {
-		return 0, fmt.Errorf("keep: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	account := *a
-	account.Runs = journal.Folder(dir)
-	for _, name := range queues {
-		n, err := account.keep(ctx, name)
-		kept += n
-		if err != nil {
-			return kept, err
-		}
-	}
-	return kept, nil
-}
-
-func (a *Account) keep(ctx context.Context, name string) (kept int, err error) {
-	batch, err := a.peek(ctx, name)
-	if err != nil || len(batch) < queue.MaxBatch && !slices.ContainsFunc(batch, expires) {
-		return 0, err // the queue need not be read
-	}
-	p, err := a.PlanKeep(ctx, Source{Queues: []string{name}})
-	if err != nil {
-		return 0, err
-	}
-	result, err := p.Execute(ctx)
-	return result.Done, err
-}
-
-// expires reports whether storage will delete the message. The expiry of any other message is in the year 9999.
-func expires(m queue.Message) bool { return m.ExpiresAt.Year() < 9999 }
 
 // maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
 const maxRecord = 1 << 20

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/tools/storageproxy"
 )
 
 const otherPoisonQueue = "async-caller-1-poison"
@@ -251,18 +254,83 @@ func TestHostMadePoison(t *testing.T) {
 	f.await("the call that crashed", func() bool { return len(f.target.Calls("crashing")) == 2 })
 }
 
-// TestKeeper checks that the timer function replaces the messages that the host moved to the poison queue by dead
-// letters that never expire.
-func TestKeeper(t *testing.T) {
-	f := newFixture(t, options{})
+// stageKeeper adds the timer function to the app, with a run each second.
+func (f *fixture) stageKeeper() {
+	f.t.Helper()
 	function, err := os.ReadFile("../../../functions/AC-poison-keeper/function.json")
 	f.must(err)
 	const hourly = `"0 0 * * * *"`
 	if !bytes.Contains(function, []byte(hourly)) {
-		t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
+		f.t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
 	}
 	f.must(os.Mkdir(filepath.Join(f.app, "AC-poison-keeper"), 0o700))
 	f.must(os.WriteFile(filepath.Join(f.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
+}
+
+// refusing refuses to list the account's queues, and to receive from otherPoisonQueue. It counts the batches that are
+// received from poisonQueue.
+type refusing struct{ batches atomic.Int64 }
+
+func (r *refusing) Before(request storageproxy.Request) (order storageproxy.Order) {
+	switch get := request.Operation == storageproxy.Get; {
+	case request.Queue == "", get && request.Queue == otherPoisonQueue:
+		order.Status = http.StatusForbidden
+	case get && request.Queue == poisonQueue:
+		r.batches.Add(1)
+	}
+	return order
+}
+
+func (*refusing) After(storageproxy.Request, storageproxy.Answer) storageproxy.Order {
+	return storageproxy.Order{}
+}
+
+// TestKeeperBesideARefusal checks that a queue that cannot be read is reported, and that the keeper keeps the messages
+// of another one, behind others that it does not receive again and again.
+func TestKeeperBesideARefusal(t *testing.T) {
+	f := newFixture(t, options{})
+	f.stageKeeper()
+	other := filepath.Join(f.app, "AC-priority01")
+	f.must(os.CopyFS(other, os.DirFS("../../../functions/AC-priority01")))
+	const messages = 300
+	texts := make([]string, messages)
+	for n := range texts {
+		texts[n] = sixCauses("http://t.example/")[0].text(n)
+	}
+	f.putAll(poisonQueue, 0, texts)
+	for n := range texts {
+		texts[n] = sixCauses("http://t.example/")[4].text(n)
+	}
+	f.putAll(poisonQueue, 7*24*time.Hour, texts)
+	f.putAll(otherPoisonQueue, 7*24*time.Hour, texts[:1])
+	storage := &refusing{}
+	proxy, err := storageproxy.Open(t.Context(), f.azurite.Endpoint, storage)
+	f.must(err)
+	t.Cleanup(proxy.Close)
+	f.start([]string{"AzureWebJobsStorage=" + proxy.Through(f.azurite.ConnectionString)})
+
+	runs := func(n int) func() bool { return func() bool { return len(f.host.Lines("task failed")) >= n } }
+	f.await("the messages to be kept, and all to be read again", runs(2))
+	batches := storage.batches.Load()
+	f.await("more runs", runs(5))
+	if more := storage.batches.Load() - batches; more > 0 || f.count(poisonQueue) != 2*messages {
+		t.Errorf("%d more batches were received; there are %d messages", more, f.count(poisonQueue))
+	}
+	line := f.host.Lines("task failed")[0]
+	if text := fmt.Sprint(line["error"]); line["level"] != "error" || !strings.HasPrefix(text, "incomplete: kept 300 messages") ||
+		!strings.Contains(text, otherPoisonQueue) {
+		t.Errorf("the first run says %v", line)
+	}
+	if !strings.Contains(f.host.Output(), "timer run failed") {
+		t.Error("the host does not know that the run was incomplete")
+	}
+}
+
+// TestKeeper checks that the timer function replaces the messages that the host moved to the poison queue by dead
+// letters that never expire.
+func TestKeeper(t *testing.T) {
+	f := newFixture(t, options{})
+	f.stageKeeper()
 	own := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
 	moved := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
 	f.putAll(poisonQueue, 0, []string{own})
@@ -271,6 +339,7 @@ func TestKeeper(t *testing.T) {
 
 	var messages []queue.Message
 	f.await("what expires to be kept", func() bool {
+		var err error
 		messages, err = f.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
 		f.must(err)
 		for _, m := range messages {

@@ -32,6 +32,8 @@ const (
 // Request is a client's request.
 type Request struct {
 	Operation Operation
+	// Queue is the queue; empty for a request to the account.
+	Queue string
 	// Message is the id of the message to update or delete.
 	Message string
 	// Text is the text that a put or an update writes.
@@ -186,7 +188,7 @@ func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (stat
 // classify reads a request of Queue Storage's REST interface: /account/queue/messages[/id].
 func (p *Proxy) classify(r *http.Request, body []byte) Request {
 	path := strings.Split(strings.TrimPrefix(r.URL.Path, p.upstream.Path+"/"), "/")
-	var request Request
+	request := Request{Queue: path[0]}
 	if len(path) < 2 || path[1] != "messages" {
 		return request
 	}

@@ -33,6 +33,8 @@ type Store struct {
 	mu     sync.Mutex
 	queues map[string][]*message
 	serial int
+	// expires is when the first message of any queue may expire. Before, no queue is searched for such messages.
+	expires time.Time
 }
 
 var _ queue.Store = (*Store)(nil)
@@ -53,8 +55,8 @@ func New() *Store { return &Store{queues: make(map[string][]*message)} }
 func (s *Store) All(name string) (all []queue.Message) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expire(name)
-	for _, m := range s.inOrder(name) {
+	s.expire()
+	for _, m := range inOrder(s.queues[name]) {
 		all = append(all, m.Message)
 	}
 	return all
@@ -100,6 +102,7 @@ func (s *Store) Put(ctx context.Context, name string, item queue.Item) (_ queue.
 	expires := neverExpires
 	if ttl > 0 {
 		expires = now.Add(ttl)
+		s.expires = earlier(s.expires, expires)
 	}
 	s.serial++
 	m := queue.Message{
@@ -198,15 +201,29 @@ func (s *Store) enter(ctx context.Context, name string) error {
 	if _, ok := s.queues[name]; !ok {
 		return queue.ErrNoQueue
 	}
-	s.expire(name)
+	s.expire()
 	return nil
 }
 
-func (s *Store) expire(name string) {
+func (s *Store) expire() {
 	now := time.Now()
-	if messages, ok := s.queues[name]; ok {
-		s.queues[name] = slices.DeleteFunc(messages, func(m *message) bool { return !now.Before(m.ExpiresAt) })
+	if now.Before(s.expires) {
+		return
 	}
+	s.expires = neverExpires
+	for name, messages := range s.queues {
+		s.queues[name] = slices.DeleteFunc(messages, func(m *message) bool { return !now.Before(m.ExpiresAt) })
+		for _, m := range s.queues[name] {
+			s.expires = earlier(s.expires, m.ExpiresAt)
+		}
+	}
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // find returns the place of the message if the receipt is its newest one.
@@ -230,18 +247,18 @@ func (s *Store) visible(ctx context.Context, name string, limit int) (visible []
 		return nil, fmt.Errorf("limit of %d is not within 1 and %d: %w", limit, queue.MaxBatch, queue.ErrRefused)
 	}
 	now := time.Now()
-	for _, m := range s.inOrder(name) {
-		if m.NextVisibleAt.After(now) || len(visible) == limit {
-			break
+	for _, m := range s.queues[name] {
+		if !m.NextVisibleAt.After(now) {
+			visible = append(visible, m)
 		}
-		visible = append(visible, m)
 	}
-	return visible, nil
+	visible = inOrder(visible)
+	return visible[:min(limit, len(visible))], nil
 }
 
-// inOrder returns the messages of a queue in the order in which they are due.
-func (s *Store) inOrder(name string) []*message {
-	return slices.SortedFunc(slices.Values(s.queues[name]), func(a, b *message) int {
+// inOrder returns messages in the order in which they are due.
+func inOrder(messages []*message) []*message {
+	return slices.SortedFunc(slices.Values(messages), func(a, b *message) int {
 		return cmp.Or(a.NextVisibleAt.Compare(b.NextVisibleAt), cmp.Compare(a.serial, b.serial))
 	})
 }
