@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,6 +26,7 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/strictjson"
 )
 
 const programName = "async-caller"
@@ -79,9 +79,11 @@ func isTerminal(stream any) bool {
 
 // printJSON writes a value as one line of JSON.
 func printJSON(out io.Writer, value any) error {
-	encoder := json.NewEncoder(out)
-	encoder.SetEscapeHTML(false)
-	return encoder.Encode(value)
+	line, err := strictjson.Line(value)
+	if err == nil {
+		_, err = out.Write(line)
+	}
+	return err
 }
 
 // codeError is an error with an exit code other than exitFailed.

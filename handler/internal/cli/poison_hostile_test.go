@@ -49,6 +49,13 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			})
 			return err
 		},
+		"show_json": func(d *testSession, ctx context.Context) error {
+			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
+			return err
+		},
+		"export_csv": func(d *testSession, ctx context.Context) error {
+			return d.export(ctx, poison.Source{}, exportOptions{csv: true}, d.out)
+		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
 			return d.dryRun(ctx, poison.Source{}, poison.Requeue{}, false)
 		},

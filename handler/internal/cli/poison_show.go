@@ -69,7 +69,7 @@ type attempt struct {
 
 // requeuePreview describes how requeue would process a message.
 type requeuePreview struct {
-	To string `json:"to"`
+	To string `json:"to,omitempty"`
 	// Refused is the reason why requeue would refuse the message.
 	Refused     string               `json:"refused,omitempty"`
 	Explanation *explain.Explanation `json:"explanation,omitempty"`

@@ -2,7 +2,6 @@ package poison
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -206,13 +205,10 @@ const maxRecord = 1 << 20
 // WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so nothing
 // is lost.
 func WriteRecord(out io.Writer, f Found) error {
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(f); err != nil {
-		return err
+	line, err := strictjson.Line(f)
+	if err == nil {
+		_, err = out.Write(line)
 	}
-	_, err := out.Write(strictjson.EscapeUnprintable(line.Bytes()))
 	return err
 }
 

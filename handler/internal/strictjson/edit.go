@@ -196,6 +196,15 @@ func EscapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
+// Line returns a value as one line of printable JSON, without the escapes that only HTML needs.
+func Line(value any) ([]byte, error) {
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false)
+	err := encoder.Encode(value)
+	return EscapeUnprintable(line.Bytes()), err
+}
+
 // AppendString appends a text as a JSON string, without the escapes that only HTML needs. It replaces each byte
 // that is not UTF-8 by U+FFFD, as encoding/json does.
 func AppendString(to []byte, text string) []byte {

@@ -9,11 +9,13 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode"
 
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/tools/storageproxy"
@@ -211,6 +213,52 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 	if len(before) > 0 {
 		t.Errorf("%d messages are missing", len(before))
 	}
+}
+
+// TestExportOfHostileText checks that an export is printable, holds no formula as CSV, and restores each text.
+func TestExportOfHostileText(t *testing.T) {
+	f := newFixture(t, options{})
+	texts := []string{"\u202e\u009b31m;＝1+1\t\u200f", "=1+1", "\u0085\u061c\U000e0001"}
+	f.putAll(poisonQueue, 0, texts)
+	rows, code := f.poison("export", "--csv")
+	lines, code2 := f.poison("export")
+	for _, exported := range [][]byte{rows, lines} {
+		if at := bytes.IndexFunc(exported, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 || code+code2 > 0 {
+			t.Errorf("exit codes %d, %d; not printable at %d: %q", code, code2, at, exported)
+		}
+	}
+	if !bytes.Contains(rows, []byte(`;'＝1+1`)) || !bytes.Contains(rows, []byte(`,'=1+1`)) {
+		t.Errorf("a spreadsheet would evaluate %s", rows)
+	}
+	file := filepath.Join(f.app, "export")
+	f.must(os.WriteFile(file, lines, 0o600))
+	f.mustPoison("import", file, "--to", "restored", "--yes")
+	restored, err := f.store.Peek(t.Context(), "restored", queue.MaxBatch)
+	f.must(err)
+	for _, m := range restored {
+		if !slices.Contains(texts, m.Text) {
+			t.Errorf("restored as %q", m.Text)
+		}
+	}
+	if len(restored) != len(texts) {
+		t.Errorf("%d were restored", len(restored))
+	}
+}
+
+// TestRequeueFromAnotherQueue checks that a dead letter on a queue that is no poison queue does not choose where it goes.
+func TestRequeueFromAnotherQueue(t *testing.T) {
+	f := newFixture(t, options{})
+	f.putAll("parking", 0, []string{sixCauses(f.target.URL("200"))[0].text(1)}) // a dead letter of the main queue
+	if _, code := f.poison("requeue", "--queue", "parking", "--yes"); code != 1 || f.count(mainQueue) != 0 || f.count("parking") != 1 {
+		t.Errorf("exit code %d, %d sent, %d left", code, f.count(mainQueue), f.count("parking"))
+	}
+	shown := f.mustPoison("show", "expired1", "--queue", "parking")[0]["requeue"].(map[string]any)
+	if shown["to"] != nil || !strings.Contains(fmt.Sprint(shown["refused"]), "--to") {
+		t.Errorf("show says %v", shown)
+	}
+	f.mustPoison("requeue", "--queue", "parking", "--to", mainQueue, "--yes")
+	f.start(nil)
+	f.await("the call", func() bool { return len(f.target.Calls("expired1")) == 1 })
 }
 
 // TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a

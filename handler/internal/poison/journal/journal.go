@@ -7,7 +7,6 @@ package journal
 
 import (
 	"bufio"
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -351,10 +350,8 @@ func (j *Journal) record(l line) error { return j.write(l, l) }
 // write applies a line, whatever happens to the file: it describes what was done. It appends value, the line's
 // printable JSON form. After an error it writes no more, because the last line may be incomplete.
 func (j *Journal) write(l line, value any) error {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	if err := encoder.Encode(value); err != nil {
+	text, err := strictjson.Line(value)
+	if err != nil {
 		return j.failed(err)
 	}
 	j.mu.Lock()
@@ -363,7 +360,7 @@ func (j *Journal) write(l line, value any) error {
 	if j.err != nil {
 		return j.err
 	}
-	n, err := j.file.Write(strictjson.EscapeUnprintable(b.Bytes()))
+	n, err := j.file.Write(text)
 	j.size += int64(n)
 	if err == nil && (l.Is == kindGo || time.Since(j.synced) >= syncEvery) {
 		j.synced = time.Now()
