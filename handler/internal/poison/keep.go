@@ -26,7 +26,7 @@ const (
 	// which expire after 7 days.
 	rereadInterval = 24 * time.Hour
 	// maxRest limits the texts of the messages that a pass releases.
-	maxRest = 8 << 20
+	maxRest = 1 << 20
 )
 
 // Keeper keeps messages that the host moved to poison queues from expiring. It writes each again without an expiry,
