@@ -17,6 +17,8 @@ import (
 )
 
 const (
+	// keepers is how many batches a [Keeper] handles at once. It leaves most of the connections to storage to the calls.
+	keepers = 12
 	// keepLease is how long the messages that a [Keeper] has received stay invisible. It writes none of them again in
 	// the second half, so that no other client receives the original meanwhile.
 	keepLease = time.Minute
@@ -56,7 +58,7 @@ func NewKeeper(a *Account, queues []string) *Keeper {
 func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 	var passes []*pass
 	for _, name := range k.queues {
-		p := &pass{account: k.account, queue: name, limit: queue.MaxBatch, written: map[string]bool{}}
+		p := &pass{account: k.account, queue: name, written: map[string]bool{}}
 		p.begin(ctx, k.permanent[name])
 		passes = append(passes, p)
 	}
@@ -91,6 +93,8 @@ type pass struct {
 	total int
 	// read means that messages were received, over that no more need to be.
 	read, over bool
+	// took is the time of the latest chunk.
+	took time.Duration
 	// err is why the pass was not completed.
 	err error
 
@@ -103,7 +107,7 @@ type pass struct {
 	// refused counts the messages that storage refuses to write again, whyRefused is the latest error.
 	refused    int
 	whyRefused error
-	// limit is the size of a batch, which is reduced if storage is slow.
+	// limit is the size of a batch, of which all messages can be kept in half of keepLease.
 	limit int
 	// rest are the latest messages that never expire, and restBytes is the length of their texts.
 	rest      []queue.Message
@@ -126,12 +130,12 @@ func (p *pass) begin(ctx context.Context, latest reading) {
 	if p.total, p.err = p.account.count(ctx, p.queue); p.err != nil || p.total == 0 {
 		return
 	}
-	var front []queue.Message
-	if front, p.err = p.account.peek(ctx, p.queue); p.err != nil || slices.ContainsFunc(front, expires) {
-		p.over = p.err != nil
-		return
-	}
-	switch {
+	began := time.Now()
+	front, err := p.account.peek(ctx, p.queue)
+	switch p.err = err; {
+	case err != nil:
+	case slices.ContainsFunc(front, expires):
+		p.over = false
 	case len(front) < queue.MaxBatch:
 		p.seen = len(front)
 	case latest.length == p.total && time.Since(latest.at) < rereadInterval:
@@ -139,6 +143,8 @@ func (p *pass) begin(ctx context.Context, latest reading) {
 	default:
 		p.over = false
 	}
+	// Each message takes two operations like this one.
+	p.limit = min(max(int(keepLease/4/max(time.Since(began), 1)), 1), queue.MaxBatch)
 }
 
 // begun returns the context of operations that are completed although ctx ends.
@@ -151,12 +157,18 @@ func (p *pass) chunk(ctx context.Context) {
 	if p.over {
 		return
 	}
+	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < p.took {
+		p.err, p.over = errStopped, true // otherwise the messages that are left over go behind all others
+		return
+	}
+	began := time.Now()
 	p.read = true
 	workers, working := errgroup.WithContext(ctx)
-	for range min(parallel, (p.total-p.seen+queue.MaxBatch-1)/queue.MaxBatch) {
+	for range min(keepers, (p.total-p.seen+queue.MaxBatch-1)/queue.MaxBatch) {
 		workers.Go(func() error { return p.batch(working) })
 	}
 	p.err = workers.Wait()
+	p.took = time.Since(began)
 	if p.over = p.err != nil || p.empty || p.seen >= p.total; p.over {
 		p.release(ctx)
 	}
@@ -250,7 +262,7 @@ func (p *pass) keep(ctx context.Context, m queue.Message, found Found) error {
 // become visible after keepLease, because releasing a message costs as much as deleting it.
 func (p *pass) release(ctx context.Context) {
 	var workers errgroup.Group
-	workers.SetLimit(parallel)
+	workers.SetLimit(keepers)
 	for _, m := range p.rest {
 		workers.Go(func() error {
 			if ctx.Err() != nil {
