@@ -5,30 +5,59 @@ package secret
 import (
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // parts mark a name as secret wherever they appear in it. Names are compared in lower case and without punctuation.
 var parts = []string{
-	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "signature", "credential", "session",
-	"cookie", "bearer", "jwt", "connectionstring",
+	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "passcode", "signature", "credential",
+	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri", "sasurl",
 }
 
-// names are secret as a whole. They are too short to look for within other names.
-var names = []string{"sig", "sas", "pass", "pin", "assertion"}
+// words mark a name as secret if they are one of its words, and ends if a word ends with them: net/http writes
+// X-ClientSig as X-Clientsig. They are too short to look for within other words.
+var (
+	words = []string{"pass", "pin", "assertion"}
+	ends  = []string{"sig", "sas", "otp"}
+)
 
-// Is reports whether the value that belongs to a name is secret. It compares parts of the name, because no list of
-// secret headers is complete. Idempotency-Key is not secret: it appears in every log.
+// harmless removes words that contain a part by chance. Idempotency-Key is not secret: it appears in every log.
+var harmless = strings.NewReplacer(
+	"idempotencykey", " ", "authoriz", "authoriz", "authoris", "authoris", "author", " ", "keyboard", " ", "keyword", " ", "monkey", " ",
+)
+
+// Is reports whether the value that belongs to a name is secret. It compares words and parts of the name, because no
+// list of secret headers is complete.
 func Is(name string) bool {
-	name = strings.ToLower(name)
-	bare := strings.Map(func(r rune) rune {
-		if 'a' <= r && r <= 'z' || '0' <= r && r <= '9' {
-			return r
+	spaced := split(name)
+	for word := range strings.FieldsSeq(spaced) {
+		if slices.Contains(words, word) || slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(word, end) }) {
+			return true
 		}
-		return -1
-	}, name)
-	if bare == "idempotencykey" {
-		return false
 	}
-	return strings.HasPrefix(name, "proxy-") || slices.Contains(names, bare) ||
+	bare := harmless.Replace(strings.ReplaceAll(spaced, " ", ""))
+	return strings.HasPrefix(strings.ToLower(name), "proxy-") ||
 		slices.ContainsFunc(parts, func(part string) bool { return strings.Contains(bare, part) })
+}
+
+// split returns the words of a name in lower case, with spaces instead of digits and punctuation: client sig for
+// clientSig, Client-Sig, CLIENT_SIG and clientSIG256.
+func split(name string) string {
+	spaced := make([]byte, 0, 2*len(name))
+	var before, earlier rune
+	for _, r := range name {
+		switch {
+		case unicode.IsUpper(r) && unicode.IsLower(before):
+			spaced = append(spaced, ' ')
+		case unicode.IsLower(r) && unicode.IsUpper(before) && unicode.IsUpper(earlier): // the last capital begins a word
+			last := len(spaced) - 1
+			spaced = append(spaced[:last], ' ', spaced[last])
+		}
+		earlier, before = before, r
+		if r = unicode.ToLower(r); r < 'a' || r > 'z' {
+			r = ' '
+		}
+		spaced = append(spaced, byte(r))
+	}
+	return string(spaced)
 }
