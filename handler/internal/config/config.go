@@ -124,6 +124,7 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 			problems = append(problems, fmt.Errorf("%s: %q: %w", s.Name, value, err))
 		}
 	}
+	loaded.Targets = loaded.Proxy.Restrict(loaded.Targets)
 	if err := loaded.Rules.Limits.Check(); err != nil {
 		problems = append(problems, fmt.Errorf("%sRETRY_MIN_DELAY, %sRETRY_MAX_DELAY: %w", Prefix, Prefix, err))
 	}

@@ -71,7 +71,8 @@ type State struct {
 
 // Call is the request to the target.
 type Call struct {
-	// URL is absolute, http or https. Target is the same URL, parsed; do not modify it.
+	// URL is absolute, http or https, as it came. Target is the same URL, parsed, with its host in ASCII. The call goes to
+	// Target; do not modify it.
 	URL    string
 	Target *url.URL
 	Method string

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -220,7 +221,8 @@ func (c *Call) setDefaults(body string) {
 // not be as long as a message.
 const maxHostPort = len(".") + 253 + len(":65535")
 
-// ParseURL reads the URL of a call. Its error says what is wrong with the URL, but does not quote it.
+// ParseURL reads the URL of a call, and maps its host to ASCII. Its error says what is wrong with the URL, but does not
+// quote it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -233,8 +235,13 @@ func ParseURL(text string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("the URL has no host")
 	}
-	if ascii, err := httpguts.PunycodeHostPort(u.Host); err != nil || len(ascii) > maxHostPort {
-		return nil, errors.New("the URL's host is not a valid name")
+	host, isLiteral := u.Hostname(), strings.HasPrefix(u.Host, "[")
+	ascii, err := guard.ASCII(host)
+	if ascii != host && !isLiteral {
+		u.Host = ascii + u.Host[len(host):]
+	}
+	if err != nil || len(u.Host) > maxHostPort || strings.Contains(host, ":") != isLiteral {
+		return nil, errors.New("the URL's host is not a valid name or address")
 	}
 	if port := u.Port(); port != "" {
 		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -274,7 +281,7 @@ func parseHeaders(value json.RawMessage) (header http.Header, host string, err e
 			return err
 		case name != "Host":
 			header[name] = append(header[name], values...) // a name can appear in several letter cases
-		case len(values) != 1 || host != "" || !httpguts.ValidHostHeader(values[0]) || values[0] == "":
+		case len(values) != 1 || host != "" || !isHost(values[0]):
 			return errors.New("want one host name, with or without a port")
 		default:
 			host = values[0]
@@ -282,6 +289,13 @@ func parseHeaders(value json.RawMessage) (header http.Header, host string, err e
 		return nil
 	})
 	return header, host, err
+}
+
+// isHost reports whether a text is the host of a URL and nothing else, in ASCII, with or without a port. A Host header
+// must leave no doubt, because other programs choose by it what they serve.
+func isHost(text string) bool {
+	u, err := ParseURL("http://" + text)
+	return err == nil && u.Host == text
 }
 
 func parseHeaderValues(value json.RawMessage) ([]string, error) {

@@ -2,6 +2,7 @@ package envelope_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -95,6 +96,55 @@ func TestParseCall(t *testing.T) {
 	}
 }
 
+// TestMalformedHosts checks that a Host header is a host with at most a port, and nothing that programs read differently.
+func TestMalformedHosts(t *testing.T) {
+	parse := func(host string) (*envelope.Envelope, error) {
+		return envelope.Parse(fmt.Appendf(nil, `{"asyncCaller":1,"call":{"url":"http://a","headers":{"hOsT":[%q]}}}`, host))
+	}
+	for _, host := range []string{
+		"", " ", "b.example:80:80", "b.example:", "b.example:x", "b.example:0", "b.example:65536", "b.example:-1", "b.example:+80", ":80", "b%2eexample",
+		"b%2Eexample", "%62.example", "b.example%00", "b .example", " b.example", "b.example ", "b.example\t", "b..example", ".b.example", "b.example..", ".",
+		"u@b.example", "u:p@b.example", "b.example/", "b.example/path", "b.example?q", "b.example#f", "b.example\\x", "b.example,c.example", "b.example;c",
+		"http://b.example", "[b.example]", "[::1", "::1", "[::1]80", "[::1%25eth0]", "[::1%eth0]", "[127.0.0.1]", "[[::1]]", "[]", "b。example", "bücher.example",
+		"*.example", "b!example", "(b)", "0x7f.1", "127.1", "0177.0.0.1", "2130706433", strings.Repeat("a", 64), strings.Repeat("a.", 128),
+	} {
+		if e, err := parse(host); err == nil {
+			t.Errorf("%q was accepted: %q", host, e.Call.Host)
+		} else if !strings.Contains(err.Error(), "call.headers.hOsT: ") {
+			t.Errorf("%q: the error is %v", host, err)
+		}
+	}
+	for _, host := range []string{"b.example", "B.Example.:8080", "my_host", "xn--bcher-kva.example", "10.0.0.1:80", "[::1]", "[2001:DB8::1]:443"} {
+		if e, err := parse(host); err != nil || e.Call.Host != host {
+			t.Errorf("%q: %v", host, err)
+		}
+	}
+}
+
+// TestHostsInUnicode checks that the host of a call is in ASCII and that the envelope keeps its bytes.
+func TestHostsInUnicode(t *testing.T) {
+	for host, want := range map[string]string{
+		"x。a.example": "x.a.example", "bücher.example:8443": "xn--bcher-kva.example:8443", "１２７.0.0.1": "127.0.0.1", "A.Example:80": "A.Example:80",
+	} {
+		callOut := "GET /p?q HTTP/1.1\r\nHost: " + host + "\r\n\r\n"
+		for kept, content := range map[string]string{
+			`"url":"http://u@` + host + `/p?q"`: `{"asyncCaller":1,"requestId":"r","call":{"url":"http://u@` + host + `/p?q"}}`,
+			inBase64(callOut):                   nexusMessage(callOut, ""),
+		} {
+			e, err := envelope.Parse([]byte(content))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Call.Target.Host != want || e.Call.Target.RequestURI() != "/p?q" {
+				t.Errorf("%s is called as %s", host, e.Call.Target)
+			}
+			if written, err := e.Successor(1 << 16); err != nil || !strings.Contains(string(written.Bytes), kept) {
+				t.Errorf("%s was written as %s: %v", content, written.Bytes, err)
+			}
+		}
+	}
+}
+
 // TestParseNamesTheMember checks that errors say where the mistake is, and do not quote anything that may be secret.
 func TestParseNamesTheMember(t *testing.T) {
 	inCall := func(members string) string { return `{"asyncCaller":1,"call":{"url":"http://a",` + members + `}}` }
@@ -130,7 +180,9 @@ func TestParseNamesTheMember(t *testing.T) {
 		"header_in_list":       {inCall(`"headers":{"a":["x","SECRET\u0000"]}`), "call.headers.a[1]: holds a line break"},
 		"header_number":        {inCall(`"headers":{"a":1}`), "call.headers.a: want a string or an array of strings"},
 		"two_hosts":            {inCall(`"headers":{"host":["a","b"]}`), "call.headers.host: want one host name"},
+		"two_host_headers":     {inCall(`"headers":{"host":"a","Host":"a"}`), "call.headers.Host: want one host name"},
 		"two_bodies":           {inCall(`"body":"SECRET","json":{}`), "call.json: appears together with body"},
+		"callback_host":        {with(`"callback":{"url":"http://a","headers":{"Host":"SECRET:80:80"}}`), "callback.headers.Host: want one host name"},
 		"base64":               {inCall(`"bodyBase64":"SECRET!"`), "call.bodyBase64: not base64"},
 		"half_surrogate":       {inCall(`"body":"SECRET\ud800"`), "call.body: holds half of a surrogate pair"},
 		"timeout_zero":         {inCall(`"timeout":0`), "call.timeout: want a duration above zero"},

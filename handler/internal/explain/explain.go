@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -227,7 +226,7 @@ type Envelope struct {
 	// Target and Callback are host and path.
 	Target   string `json:"target"`
 	Callback string `json:"callback,omitempty"`
-	// Refused says why the target must not be called, judged by its host alone; the addresses of a name are
+	// Refused says why the target must not be called, judged by its host and Host header; the addresses of a name are
 	// judged when it is called.
 	Refused string `json:"refused,omitempty"`
 	// Headers are names.
@@ -266,12 +265,12 @@ func (m message) describe() *Envelope {
 	about := &Envelope{
 		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: Printable(e.OriginalRequestID),
 		Organization: Printable(e.Tenant.Organization), Environment: Printable(e.Tenant.Environment),
-		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.URL),
+		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.Target.String()),
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
 		Policy: m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
-		Refused:   m.Targets.Judge(e.Call.Target.Hostname(), netip.Addr{}).Detail,
+		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host).Detail,
 	}
 	if e.Call.Host != "" {
 		about.Headers = append([]string{"Host"}, about.Headers...)

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -26,6 +27,8 @@ func embeddings(v4 [4]byte) map[string]netip.Addr {
 		"nat64":       in(v4, last, "64:ff9b::"),
 		"local_nat64": in(v4, last, "64:ff9b:1::"),
 		"6to4":        in(v4, [4]int{2, 3, 4, 5}, "2002::"),
+		"teredo":      in(v4, [4]int{4, 5, 6, 7}, "2001::"),
+		"isatap":      in(v4, last, "2600::200:5efe:0:0"),
 	}
 	if v4 != [4]byte{} && v4 != [4]byte{3: 1} { // these are :: and ::1
 		forms["compatible"] = in(v4, last, "::")
@@ -58,7 +61,8 @@ func FuzzJudge(f *testing.F) {
 		v4 := [4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}
 		byName := rules.Judge(host, netip.Addr{})
 		plain := rules.Judge(host, netip.AddrFrom4(v4))
-		for _, v := range []guard.Judgement{byName, plain, rules.Denied(host)} {
+		byHeader := rules.JudgeCall(&url.URL{Scheme: "http", Host: "t.example"}, host)
+		for _, v := range []guard.Judgement{byName, plain, byHeader} {
 			if (v.Verdict == guard.Refused) != (v.Detail != "") {
 				t.Fatalf("%+v", v)
 			}
@@ -71,8 +75,10 @@ func FuzzJudge(f *testing.F) {
 		} else if err != nil && byName.Verdict == guard.Refused && plain.Verdict != guard.Refused {
 			t.Fatal("an address overrides a refusal by name")
 		}
-		if rules.Denied(host).Verdict == guard.Refused && byName.Verdict != guard.Refused {
-			t.Fatal("a denied host is not refused")
+		if ascii, err := guard.ASCII(host); err != nil && byName.Verdict != guard.Refused {
+			t.Fatal("a host that is none is not refused")
+		} else if again, err := guard.ASCII(ascii); err != nil && ascii != "" || again != ascii {
+			t.Fatalf("%q becomes %q and then %q", host, ascii, again)
 		}
 		if plain.Verdict != guard.Refused || strings.Contains(allow, ":") {
 			return // an entry of ALLOW may name one form and not the other

@@ -3,11 +3,14 @@
 package guard
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/net/idna"
@@ -19,11 +22,16 @@ const (
 	DenySetting  = "ASYNC_CALLER_TARGETS_DENY"
 )
 
-// Rules say which targets may be called. An entry of Deny takes precedence over all other rules; an entry of Allow
-// overrides the built-in refusals. A target that Allow does not name is refused, unless Allow is empty or has the entry
-// "*": then only the built-in refusals remain. The zero value has only the built-in refusals.
+// Rules say which targets may be called. An entry of Deny takes precedence over all other rules. The built-in refusals
+// are overridden by the networks and addresses of Allow, but not by its names, because the owner of a name chooses its
+// addresses; only the name localhost stands for loopback addresses. A target that Allow does not name is refused, unless
+// Allow is empty or has the entry "*". The zero value has only the built-in refusals.
 type Rules struct {
 	Allow, Deny List
+	// Own are the addresses of this machine, where more than the handler may listen. They are refused by default.
+	Own []netip.Addr
+	// HTTPProxy says that calls go through an HTTP proxy. It finds an http target by the URL and replaces the Host header.
+	HTTPProxy bool
 }
 
 // Verdict is the result of judging a target.
@@ -46,62 +54,105 @@ type Judgement struct {
 	Detail  string
 }
 
-// Judge judges a host and an address that it resolves to. The host is a name or a literal address as in a URL, but
-// without brackets. If the address is zero, Judge judges by the host alone; otherwise the verdict is never
-// [AddressDecides].
+// Judge judges a host and an address that it resolves to. The host is a name or a literal address as [ASCII] returns
+// it. If the address is zero, Judge judges by the host alone; otherwise the verdict is never [AddressDecides].
 func (r Rules) Judge(host string, addr netip.Addr) Judgement {
-	name := canonical(host)
-	if literal, err := netip.ParseAddr(name); err == nil {
-		name = ""
-		if !addr.IsValid() {
-			addr = literal
-		}
+	name, literal, ok := canonical(host)
+	if !ok {
+		return refused(theName, errNoHost.Error())
 	}
-	if listed, ok := r.Deny.findName(name); ok {
-		return refused("the host name", DenySetting+" has "+listed.text)
+	if !addr.IsValid() {
+		addr = literal
+	}
+	forms := forms(addr)
+	if j := r.denied(theName, name, forms); j.Verdict == Refused {
+		return j
 	}
 	_, named := r.Allow.findName(name)
 	switch {
-	case addr.IsValid():
-		return r.judgeAddr(forms(addr), named)
-	case named && !r.Deny.hasAddrs():
-		return Judgement{Verdict: Allowed}
+	case len(forms) > 0:
+		return r.judgeAddr(forms, name, named)
 	case !named && !r.Allow.open() && !r.Allow.hasAddrs():
-		return refused("the host name", AllowSetting+" does not name it")
+		return refused(theName, AllowSetting+" does not name it")
 	}
 	return Judgement{Verdict: AddressDecides}
 }
 
-// Denied judges a host by the entries of Deny alone. It is for a Host header, by which a server chooses the content.
-func (r Rules) Denied(host string) Judgement {
-	name := canonical(host)
-	if addr, err := netip.ParseAddr(name); err == nil {
-		return r.denied(forms(addr))
+const theName, theHeader = "the host name", "the Host header"
+
+// JudgeCall judges a call without an address: the host of its URL and its Host header, which is empty if there is none.
+func (r Rules) JudgeCall(target *url.URL, header string) Judgement {
+	if header != "" && header != target.Host {
+		if j := r.judgeHeader(target, &url.URL{Scheme: target.Scheme, Host: header}); j.Verdict == Refused {
+			return j
+		}
 	}
-	if listed, ok := r.Deny.findName(name); ok {
-		return refused("the host name", DenySetting+" has "+listed.text)
-	}
-	return Judgement{Verdict: Allowed}
+	return r.Judge(target.Hostname(), netip.Addr{})
 }
 
-// judgeAddr judges the forms of an address; named says that Allow has its host name.
-func (r Rules) judgeAddr(forms []netip.Addr, named bool) Judgement {
-	if j := r.denied(forms); j.Verdict == Refused || named {
-		return j
-	}
-	if _, _, ok := find(r.Allow.entries, forms[:1]); ok {
+// judgeHeader judges a Host header, by which a server chooses the content. No connection goes to the host that it names,
+// so the built-in refusals do not apply.
+func (r Rules) judgeHeader(target, header *url.URL) Judgement {
+	name, addr, ok := canonical(header.Hostname())
+	targetName, targetAddr, _ := canonical(target.Hostname())
+	same := name == targetName && addr == targetAddr
+	switch {
+	case !ok:
+		return refused(theHeader, errNoHost.Error())
+	case r.HTTPProxy && target.Scheme == "http" && (!same || Port(header) != Port(target)):
+		return refused(theHeader, "it differs from the URL, by which the proxy finds an http target")
+	case same:
 		return Judgement{Verdict: Allowed}
 	}
-	if !r.Allow.open() {
+	forms := forms(addr)
+	if _, named := r.Allow.findName(name); !named && !r.Allow.hasAddr(forms) && !r.Allow.open() {
+		return refused(theHeader, AllowSetting+" does not name it")
+	}
+	return r.denied(theHeader, name, forms)
+}
+
+// Port returns the port of an http or https URL.
+func Port(u *url.URL) string {
+	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+}
+
+// Names reports whether Allow has the name of a host.
+func (r Rules) Names(host string) bool {
+	name, _, _ := canonical(host)
+	_, named := r.Allow.findName(name)
+	return named
+}
+
+// judgeAddr judges the forms of an address that is not denied; named says that Allow has its host name.
+func (r Rules) judgeAddr(forms []netip.Addr, name string, named bool) Judgement {
+	if r.Allow.hasAddr(forms) || named && name == "localhost" && forms[0].IsLoopback() {
+		return Judgement{Verdict: Allowed}
+	}
+	if !named && !r.Allow.open() {
 		return refused(describe(forms, 0), AllowSetting+" names neither it nor its host name")
 	}
-	if rule, decisive, ok := find(builtIn, forms); ok {
-		return refused(describe(forms, decisive), rule.text+" (built in; "+AllowSetting+" can allow it)")
+	if rule, decisive, ok := r.builtIn(forms); ok {
+		return refused(describe(forms, decisive), rule+" (built in; "+AllowSetting+" can allow it)")
 	}
 	return Judgement{Verdict: Allowed}
 }
 
-func (r Rules) denied(forms []netip.Addr) Judgement {
+// builtIn returns the built-in rule that refuses one of the forms of an address, and the index of that form.
+func (r Rules) builtIn(forms []netip.Addr) (rule string, decisive int, ok bool) {
+	if e, i, ok := find(builtIn, forms); ok {
+		return e.text, i, true
+	}
+	if i := slices.IndexFunc(forms, func(a netip.Addr) bool { return slices.Contains(r.Own, a) }); i >= 0 {
+		return "addresses of this machine", i, true
+	}
+	return "ISATAP addresses", 0, isISATAP(forms[0])
+}
+
+// denied judges a name, or the forms of an address, by the entries of Deny. What names the place of the name.
+func (r Rules) denied(what, name string, forms []netip.Addr) Judgement {
+	if listed, ok := r.Deny.findName(name); ok {
+		return refused(what, DenySetting+" has "+listed.text)
+	}
 	if listed, decisive, ok := find(r.Deny.entries, forms); ok {
 		return refused(describe(forms, decisive), DenySetting+" has "+listed.text)
 	}
@@ -120,15 +171,34 @@ func describe(forms []netip.Addr, decisive int) string {
 	return forms[0].String() + " (which stands for " + forms[decisive].String() + ")"
 }
 
-// canonical returns a host in the form that rules compare: lower case, without a final dot, and as punycode, which
-// net/http makes of a name in Unicode.
-func canonical(host string) string {
-	if strings.ContainsFunc(host, func(r rune) bool { return r >= 0x80 }) {
-		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
-			host = ascii
+var errNoHost = errors.New("it is neither a DNS name nor an IP address")
+
+// ASCII returns the form of a URL's host, without brackets, that is judged, dialed and sent: a name in Unicode as
+// Punycode, any other host as it is. Whatever reads a host from outside calls it once, so that no two readers can see
+// different hosts in one text. It returns an error for a text that is neither a DNS name nor an IP address. As in
+// browsers, a host that ends in a number is an address, and 127.1 or 0x7f.1 is none.
+func ASCII(host string) (string, error) {
+	if strings.ContainsFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) {
+		ascii, err := idna.Lookup.ToASCII(host)
+		if err != nil || !utf8.ValidString(host) {
+			return "", errNoHost
 		}
+		host = ascii
 	}
-	return strings.TrimSuffix(strings.ToLower(host), ".")
+	if _, _, ok := canonical(host); !ok {
+		return "", errNoHost
+	}
+	return host, nil
+}
+
+// canonical returns a host in the form that rules compare: a name in lower case and without a final dot, or an address.
+func canonical(host string) (name string, addr netip.Addr, ok bool) {
+	name = strings.TrimSuffix(strings.ToLower(host), ".")
+	if strings.Contains(name, ":") || endsInNumber(name) {
+		addr, err := netip.ParseAddr(name)
+		return "", addr, err == nil && httpguts.ValidHostHeader(name) // a zone may be any text
+	}
+	return name, netip.Addr{}, validName(name)
 }
 
 // star is the entry of Allow that allows every target that no entry names.
@@ -198,46 +268,53 @@ func parseEntry(text string) (entry, error) {
 			prefix = netip.PrefixFrom(prefix.Addr().Unmap(), prefix.Bits()-96)
 		}
 		return entry{text: text, prefix: prefix}, nil
-	case strings.Contains(text, ":") || endsInNumber(canonical(text)):
-		addr, err := netip.ParseAddr(text)
-		if err != nil || addr.Zone() != "" {
-			return entry{}, invalid
-		}
-		addr = addr.Unmap()
-		return entry{text: text, prefix: netip.PrefixFrom(addr, addr.BitLen())}, nil
 	}
 	bare, isSuffix := strings.CutPrefix(text, "*.")
-	name := canonical(bare)
-	if !validName(name) {
+	ascii, err := ASCII(bare)
+	name, addr, _ := canonical(ascii)
+	switch {
+	case err != nil || addr.Zone() != "" || addr.IsValid() && isSuffix:
 		return entry{}, invalid
-	}
-	if isSuffix {
+	case addr.IsValid():
+		addr = addr.Unmap()
+		return entry{text: text, prefix: netip.PrefixFrom(addr, addr.BitLen())}, nil
+	case isSuffix:
 		name = "." + name
 	}
 	return entry{text: text, name: name}, nil
 }
 
+// validName reports whether a text in lower case is a DNS name, as the resolver accepts it.
 func validName(name string) bool {
-	if len(name) > 253 || endsInNumber(name) || !httpguts.ValidHostHeader(name) {
-		return false
-	}
-	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > 63 || strings.Trim(label, "abcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+	label := 0
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
+			label++
+		case c == '.' && label > 0:
+			label = 0
+		default:
+			return false
+		}
+		if label > 63 {
 			return false
 		}
 	}
-	return true
+	return label > 0 && len(name) <= 253
 }
 
 // endsInNumber reports whether the last label of a name is a number. That is the case for every IPv4 address, also in
 // octal, hexadecimal and with a single number, and for no host name.
 func endsInNumber(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
+	if last == "" || last[0] < '0' || last[0] > '9' {
+		return false
+	}
 	digits := "0123456789"
 	if hex, ok := strings.CutPrefix(last, "0x"); ok {
 		last, digits = hex, "0123456789abcdef"
 	}
-	return last != "" && strings.Trim(last, digits) == ""
+	return strings.Trim(last, digits) == ""
 }
 
 // open reports whether a target that the list does not name is allowed.
@@ -245,6 +322,15 @@ func (l List) open() bool { return l.star || len(l.entries) == 0 }
 
 func (l List) hasAddrs() bool {
 	return slices.ContainsFunc(l.entries, func(e entry) bool { return e.prefix.IsValid() })
+}
+
+// hasAddr reports whether the list has the address with these forms.
+func (l List) hasAddr(forms []netip.Addr) bool {
+	if len(forms) == 0 {
+		return false
+	}
+	_, _, ok := find(l.entries, forms[:1])
+	return ok
 }
 
 // findName returns the entry that names a host. The host is canonical, or empty for a literal address.
@@ -272,45 +358,75 @@ func find(entries []entry, forms []netip.Addr) (found entry, decisive int, ok bo
 // builtIn are the networks that are refused by default, with the rule that a detail names. Private networks are
 // allowed: the targets of an integration are there.
 var builtIn = []entry{
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("127.0.0.0/8")},                      // RFC 1122
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("::1/128")},                          // RFC 4291
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("0.0.0.0/8")},                     // RFC 1122, "this network"
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("::/128")},                        // RFC 4291
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("169.254.0.0/16")},    // RFC 3927
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fe80::/10")},         // RFC 4291
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd00:ec2::254/128")}, // the metadata service of AWS
-	{text: "the address of the Azure host", prefix: netip.MustParsePrefix("168.63.129.16/32")},      // WireServer
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("224.0.0.0/4")},                     // RFC 5771
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("ff00::/8")},                        // RFC 4291
-	{text: "the broadcast address", prefix: netip.MustParsePrefix("255.255.255.255/32")},            // RFC 919
+	{text: "loopback addresses", prefix: netip.MustParsePrefix("127.0.0.0/8")},                       // RFC 1122
+	{text: "loopback addresses", prefix: netip.MustParsePrefix("::1/128")},                           // RFC 4291
+	{text: "unspecified addresses", prefix: netip.MustParsePrefix("0.0.0.0/8")},                      // RFC 1122, "this network"
+	{text: "unspecified addresses", prefix: netip.MustParsePrefix("::/128")},                         // RFC 4291
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("169.254.0.0/16")},     // RFC 3927
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fe80::/10")},          // RFC 4291
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd00:ec2::254/128")},  // the metadata service of AWS
+	{text: "the address of the Azure host", prefix: netip.MustParsePrefix("168.63.129.16/32")},       // WireServer
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd20:ce::254/128")},   // the metadata service of Google Cloud
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("192.0.0.192/32")},     // the metadata service of Oracle Cloud
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("100.100.100.200/32")}, // the metadata service of Alibaba Cloud
+	{text: "site-local addresses", prefix: netip.MustParsePrefix("fec0::/10")},                       // RFC 3879
+	{text: "multicast addresses", prefix: netip.MustParsePrefix("224.0.0.0/4")},                      // RFC 5771
+	{text: "multicast addresses", prefix: netip.MustParsePrefix("ff00::/8")},                         // RFC 4291
+	{text: "the broadcast address", prefix: netip.MustParsePrefix("255.255.255.255/32")},             // RFC 919
+	{text: "reserved addresses", prefix: netip.MustParsePrefix("240.0.0.0/4")},                       // RFC 1112
+	{text: "Teredo addresses", prefix: netip.MustParsePrefix("2001::/32")},                           // RFC 4380
 }
 
 // embedding is a network of IPv6 addresses that contain an IPv4 address: packets to them may end there. Each place
-// lists the indexes of its four bytes.
+// lists the indexes of its four bytes; mask is what they are XORed with.
 type embedding struct {
 	network netip.Prefix
 	places  [][4]int
+	mask    byte
 }
+
+// lastFour is the place at the end.
+var lastFour = [][4]int{{12, 13, 14, 15}}
 
 // embeddings are the networks with embedded IPv4 addresses. The place in a local NAT64 address depends on the length
 // of the network's own prefix (48, 56, 64 or 96 bits), which is not known.
 var embeddings = []embedding{
-	{netip.MustParsePrefix("::/96"), [][4]int{{12, 13, 14, 15}}},                                                          // IPv4-compatible, RFC 4291
-	{netip.MustParsePrefix("::ffff:0:0:0/96"), [][4]int{{12, 13, 14, 15}}},                                                // IPv4-translated, RFC 2765
-	{netip.MustParsePrefix("64:ff9b::/96"), [][4]int{{12, 13, 14, 15}}},                                                   // NAT64, RFC 6052
-	{netip.MustParsePrefix("64:ff9b:1::/48"), [][4]int{{6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}}}, // local NAT64, RFC 8215
-	{netip.MustParsePrefix("2002::/16"), [][4]int{{2, 3, 4, 5}}},                                                          // 6to4, RFC 3056
+	{network: netip.MustParsePrefix("::/96"), places: lastFour},           // IPv4-compatible, RFC 4291
+	{network: netip.MustParsePrefix("::ffff:0:0:0/96"), places: lastFour}, // IPv4-translated, RFC 2765
+	{network: netip.MustParsePrefix("64:ff9b::/96"), places: lastFour},    // NAT64, RFC 6052
+	{ // local NAT64, RFC 8215
+		network: netip.MustParsePrefix("64:ff9b:1::/48"),
+		places:  [][4]int{{6, 7, 9, 10}, {7, 9, 10, 11}, {9, 10, 11, 12}, {12, 13, 14, 15}},
+	},
+	{network: netip.MustParsePrefix("2002::/16"), places: [][4]int{{2, 3, 4, 5}}}, // 6to4, RFC 3056
+	{network: netip.MustParsePrefix("2001::/32"), places: [][4]int{{4, 5, 6, 7}}}, // the server of Teredo, RFC 4380
+	{network: netip.MustParsePrefix("2001::/32"), places: lastFour, mask: 0xff},   // and its client
 }
 
-// forms returns an address without its zone, an IPv4-mapped one as IPv4, and the IPv4 addresses embedded in it.
+// isISATAP reports whether the interface identifier of an address is that of ISATAP (RFC 5214). Its last four bytes are
+// an IPv4 address.
+func isISATAP(addr netip.Addr) bool {
+	b := addr.As16()
+	return addr.Is6() && b[8]&^2 == 0 && b[9] == 0 && b[10] == 0x5e && b[11] == 0xfe
+}
+
+// forms returns an address without its zone, an IPv4-mapped one as IPv4, and the IPv4 addresses embedded in it; nothing
+// for a zero address.
 func forms(addr netip.Addr) []netip.Addr {
+	if !addr.IsValid() {
+		return nil
+	}
 	addr = addr.WithZone("").Unmap()
+	all := []netip.Addr{addr}
 	for _, e := range embeddings {
 		if e.network.Contains(addr) {
-			return append([]netip.Addr{addr}, e.addresses(addr.As16())...)
+			all = append(all, e.addresses(addr.As16())...)
 		}
 	}
-	return []netip.Addr{addr}
+	if isISATAP(addr) {
+		all = append(all, embedding{places: lastFour}.addresses(addr.As16())...)
+	}
+	return all
 }
 
 // addresses returns the embedded addresses. If there are several places, only one is meant, and the others consist
@@ -318,7 +434,11 @@ func forms(addr netip.Addr) []netip.Addr {
 func (e embedding) addresses(b [16]byte) []netip.Addr {
 	var all []netip.Addr
 	for _, p := range e.places {
-		all = append(all, netip.AddrFrom4([4]byte{b[p[0]], b[p[1]], b[p[2]], b[p[3]]}))
+		var v4 [4]byte
+		for i, place := range p {
+			v4[i] = b[place] ^ e.mask
+		}
+		all = append(all, netip.AddrFrom4(v4))
 	}
 	meant := slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return a.As4()[0] == 0 })
 	if len(meant) == 0 {

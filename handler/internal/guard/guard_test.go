@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"net/netip"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -44,6 +45,10 @@ const (
 	azureHost   = "the address of the Azure host (built in"
 	multicast   = "multicast addresses (built in"
 	broadcast   = "the broadcast address (built in"
+	reserved    = "reserved addresses (built in"
+	teredo      = "Teredo addresses (built in"
+	isatap      = "ISATAP addresses (built in"
+	own         = "addresses of this machine (built in"
 )
 
 // Every family and form of address, as a literal in a URL and as what a name resolves to.
@@ -54,12 +59,13 @@ func TestAddresses(t *testing.T) {
 		"0.0.0.0": unspecified, "0.1.2.3": unspecified, "0.255.255.255": unspecified, "1.0.0.0": "",
 		"::": unspecified, "::%eth0": unspecified,
 		"169.254.169.254": linkLocal, "169.254.0.0": linkLocal, "169.254.255.255": linkLocal, "169.253.255.255": "", "169.255.0.0": "",
-		"fe80::1": linkLocal, "fe80::1%eth0": linkLocal, "febf:ffff::1": linkLocal, "fe7f::1": "", "fec0::1": "",
+		"fe80::1": linkLocal, "fe80::1%eth0": linkLocal, "febf:ffff::1": linkLocal, "fe7f::1": "", "fec0::1": "site-local", "feff::1": "site-local",
+		"192.0.0.192": linkLocal, "192.0.0.191": "", "100.100.100.200": linkLocal, "100.100.100.201": "", "fd20:ce::254": linkLocal, "fd20:ce::253": "",
 		"fd00:ec2::254": linkLocal, "fd00:ec2::254%1": linkLocal, "fd00:ec2::253": "", "fd00:ec2::": "",
 		"168.63.129.16": azureHost, "168.63.129.15": "", "168.63.129.17": "",
 		"224.0.0.1": multicast, "239.255.255.255": multicast, "223.255.2" +
-			"55.255": "", "ff00::": multicast, "ff02::1%eth0": multicast, "ffff::1": multicast, "feff::1": "",
-		"255.255.255.255": broadcast, "255.255.255.254": "", "240.0.0.1": "",
+			"55.255": "", "ff00::": multicast, "ff02::1%eth0": multicast, "ffff::1": multicast,
+		"255.255.255.255": broadcast, "255.255.255.254": reserved, "240.0.0.1": reserved,
 
 		// Private networks and the rest of the world.
 		"10.0.0.1": "", "172.16.0.1": "", "192.168.1.1": "", "100.64.0.1": "", "fc00::1": "", "fd12::1": "",
@@ -79,23 +85,34 @@ func TestAddresses(t *testing.T) {
 		"64:ff9b::224.0.0.1": multicast, "64:ff9b::255.255.255.255": broadcast, "64:ff9b::127.0.0.1%eth0": loopback,
 		"64:ff9b::10.0.0.1": "", "64:ff9b::8.8.8.8": "", "64:ff9b:0:1::127.0.0.1": "", "64:ff9c::127.0.0.1": "",
 		// NAT64 with the network's own prefix, of 96, 64, 56 and 48 bits.
-		"64:ff9b:1::127.0.0.1": loopback, "64:ff9b:1::169.254.169.254": linkLocal, "64:ff9b:1:ffff::168.63.129.16": azureHost, "64:ff9b:1::": unspecified,
+		"64:ff9b:1::127.0.0.1": loopback, "64:ff9b:1::169.254.169.254": linkLocal, "64:ff9b:1:1::168.63.129.16": azureHost, "64:ff9b:1::": unspecified,
 		"64:ff9b:1::0.1.2.3": unspecified, "64:ff9b:1::10.0.0.1": "", "64:ff9b:1::8.8.8.8": "",
 		"64:ff9b:1:0:7f:0:100:0": loopback, "64:ff9b:1:0:a9:fea9:fe00:0": linkLocal, "64:ff9b:1:0:a:0:100:0": "",
 		"64:ff9b:1:7f:0:1::": loopback, "64:ff9b:1:a9:fe:a9fe::": linkLocal, "64:ff9b:1:a:0:1::": "",
 		"64:ff9b:1:7f00:0:100::": loopback, "64:ff9b:1:a9fe:a9:fe00::": linkLocal, "64:ff9b:1:a00:0:100::": "", "64:ff9b:2::127.0.0.1": "",
 		// 6to4.
 		"2002:7f00:1::": loopback, "2002:7f00:1::1": loopback, "2002:a9fe:a9fe::1": linkLocal, "2002:a83f:8110::": azureHost, "2002::": unspecified,
-		"2002:e000:1::": multicast, "2002:ffff:ffff::": broadcast, "2002:a00:1::": "", "2002:808:808::": "",
+		"2002:e000:1::": multicast, "2002:ffff:ffff::": broadcast, "2002:a00:1::": "", "2002:808:808::": "", "2002:f000:1::": reserved,
+		// Teredo and ISATAP.
+		"2001::1": teredo, "2001:0:808:808:0:fe3f:f7f7:f7f7": teredo, "2001:1::1": "",
+		"2001:db8::5efe:8.8.8.8": isatap, "2001:db8::200:5efe:8.8.8.8": isatap, "fd00::5efe:10.0.0.1": isatap, "fe80::5efe:8.8.8.8": linkLocal,
+		"2001:db8::5efe:127.0.0.1": loopback, "64:ff9b:1:8:0:5efe:808:808": isatap, "2001:db8::100:5efe:8.8.8.8": "", "2001:db8::5efd:8.8.8.8": "",
+		// The addresses of this machine, in all forms.
+		"203.0.113.7": own, "203.0.113.6": "", "2001:db8::7": own, "::ffff:203.0.113.7": own, "64:ff9b::203.0.113.7": own, "2002:cb00:7107::": own,
 	} {
 		t.Run(addr, func(t *testing.T) {
 			parsed := netip.MustParseAddr(addr)
-			check(t, guard.Rules{}.Judge(addr, netip.Addr{}), want)
-			check(t, guard.Rules{}.Judge("target.example", parsed), want)
-			check(t, guard.Rules{}.Judge(addr, parsed), want)
-			check(t, guard.Rules{}.Denied(addr), "")
-			check(t, mustRules(t, "*", "").Judge(addr, netip.Addr{}), want)
-			check(t, mustRules(t, "target.example", "").Judge("target.example", parsed), "")
+			for _, allow := range []string{"", "*", "target.example,*", "target.example,localhost", "*.example,198.51.100.0/24,*"} {
+				rules := mustRules(t, allow, "")
+				rules.Own = []netip.Addr{netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("2001:db8::7")}
+				check(t, rules.Judge("target.example", parsed), want)
+				if allow != "target.example,localhost" {
+					check(t, rules.Judge(addr, netip.Addr{}), want)
+					check(t, rules.Judge(addr, parsed), want)
+				}
+				rules.Allow, _ = guard.ParseAllow(parsed.WithZone("").String())
+				check(t, rules.Judge("target.example", parsed), "")
+			}
 		})
 	}
 }
@@ -146,10 +163,22 @@ func TestRules(t *testing.T) {
 		"allow_form_itself":     {"64:ff9b::/96,*", "", "64:ff9b::127.0.0.1", "", ""},
 		"allow_with_zone":       {"fe80::/10,*", "", "fe80::1%eth0", "", ""},
 		"allow_all_of_ipv6":     {"::/0", "", "127.0.0.1", "", byAllow},
-		"allow_name":            {"meta.example,*", "", "meta.example", "169.254.169.254", ""},
-		"allow_name_alone":      {"meta.example", "", "meta.example", "", ""},
-		"allow_name_other":      {"meta.example,*", "", "other.example", "169.254.169.254", linkLocal},
-		"allow_suffix":          {"*.example,*", "", "a.b.example", "127.0.0.1", ""},
+		"allow_name":            {"meta.example,*", "", "meta.example", "169.254.169.254", linkLocal},
+		"allow_name_alone":      {"meta.example", "", "meta.example", "", decides},
+		"allow_name_public":     {"meta.example", "", "meta.example", "8.8.8.8", ""},
+		"allow_name_private":    {"meta.example", "", "meta.example", "10.0.0.1", ""},
+		"allow_name_and_addr":   {"meta.example,169.254.169.254", "", "meta.example", "169.254.169.254", ""},
+		"allow_suffix":          {"*.example,*", "", "a.b.example", "127.0.0.1", loopback},
+		"localhost":             {"localhost", "", "localhost", "", decides},
+		"localhost_v4":          {"localhost", "", "LocalHost.", "127.0.0.1", ""},
+		"localhost_v6":          {"localhost,*", "", "localhost", "::1", ""},
+		"localhost_any":         {"localhost,*", "", "localhost", "127.8.8.8", ""},
+		"localhost_no_loopback": {"localhost,*", "", "localhost", "169.254.169.254", linkLocal},
+		"localhost_other_form":  {"localhost,*", "", "localhost", "64:ff9b::127.0.0.1", loopback},
+		"localhost_denied":      {"localhost", "127.0.0.0/8", "localhost", "127.0.0.1", byDeny},
+		"localhost_not_by_addr": {"localhost,*", "", "127.0.0.1", "", loopback},
+		"localhost_not_others":  {"localhost,*", "", "t.example", "127.0.0.1", loopback},
+		"localhost_sub_domain":  {"localhost,*.localhost,*", "", "a.localhost", "127.0.0.1", loopback},
 		"not_named":             {"a.example", "", "b.example", "", byAllow + "does not name it"},
 		"not_named_address":     {"a.example", "", "b.example", "8.8.8.8", byAllow},
 		"not_named_literal":     {"a.example", "", "8.8.8.8", "", byAllow},
@@ -167,7 +196,12 @@ func TestRules(t *testing.T) {
 		"deny_suffix_of_name":  {"a.t.example", "*.t.example", "a.t.example", "", byDeny},
 		"deny_address_of_name": {"t.example", "10.0.0.0/8", "t.example", "10.0.0.1", byDeny + "10.0.0.0/8"},
 		"deny_address_waits":   {"t.example", "10.0.0.0/8", "t.example", "", decides},
-		"deny_other_address":   {"t.example", "10.0.0.0/8", "t.example", "127.0.0.1", ""},
+		"deny_other_address":   {"t.example", "10.0.0.0/8", "t.example", "11.0.0.1", ""},
+		"deny_teredo_server":   {"2001::/32", "10.0.0.0/8", "2001:0:a00:1::", "", byDeny},
+		"deny_teredo_client":   {"2001::/32", "10.0.0.0/8", "2001:0:808:808::f5ff:fffe", "", byDeny},
+		"deny_teredo_other":    {"2001::/32", "10.0.0.0/8", "2001:0:808:808::f7f7:f7f7", "", ""},
+		"deny_isatap":          {"2001:db8::/32", "10.0.0.0/8", "2001:db8::5efe:10.0.0.1", "", byDeny},
+		"deny_isatap_global":   {"2001:db8::/32", "10.0.0.0/8", "2001:db8::200:5efe:10.0.0.1", "", byDeny},
 		"deny_beats_network":   {"10.0.0.0/8", "10.0.0.1", "10.0.0.1", "", byDeny},
 		"deny_mapped":          {"", "10.0.0.0/8", "::ffff:10.0.0.1", "", byDeny},
 		"deny_as_mapped":       {"", "::ffff:10.0.0.1", "10.0.0.1", "", byDeny},
@@ -184,29 +218,30 @@ func TestRules(t *testing.T) {
 		"case":                   {"", "T.Example", "t.EXAMPLE", "", byDeny},
 		"dot_of_host":            {"", "t.example", "t.example.", "", byDeny},
 		"dot_of_entry":           {"", "t.example.", "t.example", "", byDeny},
-		"unicode_host":           {"", "xn--bcher-kva.example", "Bücher.example", "", byDeny},
 		"unicode_entry":          {"", "BÜCHER.example", "XN--bcher-kva.example.", "", byDeny},
 		"unicode_suffix":         {"", "*.bücher.example", "a.xn--bcher-kva.example", "", byDeny},
-		"unicode_dots":           {"", "a.bücher.example", "a。bücher．example", "", byDeny},
-		"wide_digits":            {"", "", "１２７.0.0.1", "", loopback},
+		"unicode_dots":           {"", "a。bücher．example", "a.xn--bcher-kva.example", "", byDeny},
+		"wide_digits":            {"", "１２７.0.0.9", "127.0.0.9", "", byDeny},
 		"dot_after_address":      {"", "", "127.0.0.1.", "", loopback},
 		"suffix_not_itself":      {"", "*.t.example", "t.example", "", decides},
 		"suffix_not_in_a_label":  {"", "*.t.example", "at.example", "", decides},
 		"suffix_any_depth":       {"", "*.t.example", "a.b.c.t.example", "", byDeny},
 		"suffix_of_one_label":    {"", "*.internal", "a.b.internal", "", byDeny},
-		"suffix_empty_label":     {"", "*.t.example", ".t.example", "", byDeny},
 		"suffix_and_name":        {"", "t.example,*.t.example", "t.example", "", byDeny},
 		"suffix_not_in_a_zone":   {"*.t.example", "", "fe80::1%a.t.example", "", byAllow},
+		"local_name_in_a_zone":   {"localhost", "", "fe80::1%localhost", "", byAllow},
 		"name_is_no_part":        {"", "example", "t.example", "", decides},
 		"underscore":             {"", "my_host.example", "my_host.example", "", byDeny},
 		"label_of_digits_before": {"", "3.example", "3.example", "", byDeny},
 		"digits_and_letters":     {"", "3scale", "3scale", "", byDeny},
-		"empty_host":             {"", "", "", "", decides},
-		// What the resolver makes of these is judged.
-		"octal":       {"", "", "0177.0.0.1", "", decides},
-		"hexadecimal": {"", "", "0x7f.1", "127.0.0.1", loopback},
-		"one_number":  {"", "", "2130706433", "127.0.0.1", loopback},
-		"no_name":     {"a.example", "", "2130706433", "", byAllow},
+	}
+	for _, host := range []string{
+		"", "x。a.example", "a..example", ".a.example", "a.example..",
+		"a.example:80", "a%2eexample", "a b", "0177.0.0.1", "0x7f.1", "1",
+	} {
+		for _, addr := range []string{"", "8.8.8.8"} {
+			tests[host+addr] = struct{ allow, deny, host, addr, want string }{"*,*.example", "", host, addr, "neither a DNS name nor an IP address"}
+		}
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -224,12 +259,80 @@ func TestRules(t *testing.T) {
 	}
 }
 
-func TestDenied(t *testing.T) {
-	rules := mustRules(t, "a.example", "b.example,10.0.0.0/8")
+// A Host header is judged unless it means the same as the URL's host.
+func TestHostHeader(t *testing.T) {
+	const (
+		named   = "b.example,10.0.0.0/8"
+		byProxy = "the Host header is refused: it differs from the URL"
+		noHost  = "the Host header is refused: it is neither"
+	)
+	tests := map[string]struct{ allow, deny, url, host, direct, proxied string }{
+		"none":                {"a.example", "", "http://a.example/", "", "", ""},
+		"same":                {"a.example", "", "http://a.example:80/", "a.example:80", "", ""},
+		"other_spelling":      {"a.example", "", "http://a.example/", "A.Example.:80", "", ""},
+		"default_port":        {"a.example", "", "http://A.example.:80/", "a.example", "", ""},
+		"same_address":        {"::1", "", "http://[::1]:80/", "[0:0::1]", "", ""},
+		"other_port":          {"a.example", "", "http://a.example/", "a.example:8080", "", byProxy},
+		"port_of_https":       {"a.example", "", "http://a.example/", "a.example:443", "", byProxy},
+		"other":               {"", "", "http://a.example/", "c.example", "", byProxy},
+		"other_with_star":     {"a.example,*", "", "http://a.example/", "c.example", "", byProxy},
+		"metadata":            {"", "", "http://a.example/", "169.254.169.254", "", byProxy},
+		"other_by_https":      {"", "", "https://a.example/", "c.example", "", ""},
+		"port_by_https":       {"", "", "https://a.example/", "a.example:8443", "", ""},
+		"not_named":           {"a.example", "", "https://a.example/", "c.example", "ALLOW does not name it", "ALLOW does not name it"},
+		"not_named_address":   {"a.example", "", "https://a.example/", "8.8.8.8:80", "ALLOW does not name it", "ALLOW does not name it"},
+		"not_named_network":   {"10.0.0.0/8", "", "https://10.0.0.1/", "c.example", "ALLOW does not name it", "ALLOW does not name it"},
+		"named":               {"a.example," + named, "", "https://a.example/", "B.Example.:1", "", ""},
+		"named_address":       {"a.example," + named, "", "https://a.example/", "10.1.1.1", "", ""},
+		"named_http":          {"a.example," + named, "", "http://a.example/", "b.example", "", byProxy},
+		"denied":              {"", "b.example", "https://a.example/", "B.example.:1", "the Host header is refused: " + byDeny, byDeny},
+		"denied_though_named": {"*.example", "b.example", "https://a.example/", "b.example", byDeny, byDeny},
+		"denied_address":      {"", "10.0.0.0/8", "https://a.example/", "[::ffff:10.0.0.1]:80", byDeny, byDeny},
+		"two_ports":           {"", "b.example", "https://a.example/", "b.example:80:80", noHost, noHost},
+		"escape":              {"", "b.example", "https://a.example/", "b%2eexample", noHost, noHost},
+		"space":               {"", "b.example", "https://a.example/", "b.example ", noHost, noHost},
+		"two":                 {"", "b.example", "https://a.example/", "b.example,a.example", noHost, noHost},
+		"user":                {"", "b.example", "https://a.example/", "a@b.example", noHost, noHost},
+		"unicode":             {"", "b.example", "https://a.example/", "b。example", noHost, noHost},
+		"bracket":             {"", "b.example", "https://a.example/", "[b.example", noHost, noHost},
+		"octal":               {"", "127.0.0.1", "https://a.example/", "0177.0.0.1", noHost, noHost},
+		"target_is_judged":    {"b.example", "", "https://a.example/", "b.example", "the host name is refused: ", "the host name is refused: "},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			target, err := url.Parse(test.url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules := mustRules(t, test.allow, test.deny)
+			for _, want := range []string{test.direct, test.proxied} {
+				v := rules.JudgeCall(target, test.host)
+				if v.Verdict == guard.AddressDecides {
+					v.Verdict = guard.Allowed
+				}
+				check(t, v, want)
+				rules.HTTPProxy = true
+			}
+		})
+	}
+}
+
+func TestASCII(t *testing.T) {
 	for host, want := range map[string]string{
-		"a.example": "", "c.example": "", "127.0.0.1": "", "B.example.": byDeny, "10.0.0.1": byDeny, "2002:a00:1::": byDeny,
+		"a.example": "a.example", "A.Example.": "A.Example.", "my_host": "my_host", "3com.example": "3com.example", "127.0.0.1": "127.0.0.1", "::1": "::1",
+		"fe80::1%eth0": "fe80::1%eth0", "bücher.example": "xn--bcher-kva.example", "BÜCHER.Example.": "xn--bcher-kva.example.",
+		"x。a.example": "x.a.example", "a．example｡": "a.example.", "１２７.0.0.1": "127.0.0.1", "ⓐ.example": "a.example", "faß.example": "xn--fa-hia.example",
+		"XN--bcher-kva.example": "XN--bcher-kva.example",
+		"":                      "", ".": "", "a..b": "", "。a.example": "", "a b": "",
+		"a／b": "", "a：80": "", "a％2eb": "", "a＠b": "", "a%b": "", "a,b": "", "a:80": "", "[::1]": "",
+		"::１": "", "fe80::1%a b": "", "bü_cher.example": "",
+		"\xff.example": "", "a\u202eb.example": "", "1": "", "127.1": "", "0x7f.0.0.1": "", "０x7f.1": "", "256.1.1.1": "",
+		strings.Repeat("a", 64): "", strings.Repeat("ü", 60): "", "\ufffd.example": "", strings.Repeat("a.", 128): "",
 	} {
-		check(t, rules.Denied(host), want)
+		got, err := guard.ASCII(host)
+		if got != want || (err == nil) != (want != "") {
+			t.Errorf("%q became %q (%v), want %q", host, got, err, want)
+		}
 	}
 }
 

@@ -264,7 +264,11 @@ func TestHostileCalls(t *testing.T) {
 		"port_empty":      {content: nativeURL("http://t.example:/"), check: wantURL("http://t.example:/")},
 		"unicode_host":    {content: nativeURL("http://bücher.example/"), check: wantURL("http://bücher.example/")},
 		"punycode_host":   {content: nativeURL("http://xn--bcher-kva.example/"), check: wantURL("http://xn--bcher-kva.example/")},
-		"host_not_a_name": {content: nativeURL("http://a\u200bü\u2028b/"), check: wantURL("http://a\u200bü\u2028b/")}, // DNS says so
+		"host_not_a_name": {content: nativeURL("http://a\u200bü\u2028b/"), malformed: "call.url: the URL's host is not a valid name"},
+		"host_of_numbers": {content: nativeURL("http://0x7f.1/"), malformed: "call.url: the URL's host is not a valid name"},
+		"host_no_unicode": {content: nativeURL("http://%ff.example/"), malformed: "call.url: the URL's host is not a valid name"},
+		"host_no_label":   {content: nativeURL("http://a。。example/"), malformed: "call.url: the URL's host is not a valid name"},
+		"host_escaped":    {content: nativeURL("http://a%EF%BC%8Fb/"), malformed: "call.url: the URL's host is not a valid name"},
 		"host_long":       {content: nativeURL("http://" + strings.Repeat("a.", 20000) + "example/"), malformed: "call.url: the URL's host is not a valid name"},
 		"host_of_commas":  {content: nativeURL("http://" + strings.Repeat(",", 40000) + "/"), malformed: "call.url: "},
 		"zone":            {content: nativeURL("http://[fe80::1%25eth0]/"), check: wantURL("http://[fe80::1%25eth0]/")},

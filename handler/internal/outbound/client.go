@@ -113,6 +113,9 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, timer *time.Timer
 	if isRedirect(response.StatusCode) { // one that the client did not follow
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
+		if next, err := response.Location(); err == nil && givesUpTLS(response.Request.URL, next) {
+			outcome.Detail += ": it leads from https to http"
+		}
 	}
 	hurry := func() { timer.Reset(drainTimeout) }
 	if outcome.Status/100 == 2 && e.Callback == nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/outbound"
 )
 
@@ -18,10 +19,12 @@ var (
 	secretHeaders = []string{
 		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key", "X-Functions-Key",
 		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id", "X-Amz-Cred" +
-			"ential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token",
+			"ential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token", "X-Sig", "X-Sas", "DPoP", "X-JWT-Assertion", "X-Client_Assertion",
+		"X-ConnectionString", "X-Pin", "X-HMAC", "X-ClientSig", "X-SasUri",
 	}
 	otherHeaders = []string{
-		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent", "If-Match", "X-Ms-Date",
+		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent", "If-Match", "X-Ms-Date", "X-Design",
+		"X-Assigned-To", "X-Shipping", "X-Author", "X-Idempotency-Key", "X-Signal", "X-Passenger",
 	}
 )
 
@@ -77,10 +80,8 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 		"other_port":         {"http://a.example/0", []string{"http://a.example:8080/x"}, false},
 		"other_port_and_tls": {"http://a.example/0", []string{"https://a.example:8443/x"}, false},
 		"port_and_tls":       {"http://a.example:8080/0", []string{"https://a.example/x"}, false},
-		"tls_given_up":       {"https://a.example/0", []string{"http://a.example/x"}, false},
 		"there_and_back":     {"http://a.example/0", []string{"http://b.example/1", "http://a.example/x"}, false},
 		"back_by_detour":     {"http://a.example/0", []string{"/1", "http://b.example/2", "http://a.example/3", "/x"}, false},
-		"up_and_down":        {"http://a.example/0", []string{"https://a.example/1", "http://a.example/x"}, false},
 	}
 	for name, test := range tests {
 		for _, status := range []int{302, 307} {
@@ -109,6 +110,27 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// The client does not follow a redirect from https to http, which would send the call in the clear.
+func TestRedirectsGiveUpNoTLS(t *testing.T) {
+	for name, locations := range map[string][]string{
+		"at_once": {"http://a.example/x"}, "other_host": {"http://b.example/x"}, "other_case": {"HTTP://a.example/x"}, "port": {"http://a.example:443/x"},
+		"later": {"/1", "//a.example/2", "http://a.example/x"}, "up_and_down": {"https://a.example/1", "http://a.example/x"},
+	} {
+		for _, status := range []int{301, 302, 303, 307, 308} {
+			first := "https://a.example/0"
+			if name == "up_and_down" {
+				first = "http://a.example/0"
+			}
+			w := newNetwork(t, status, locations)
+			o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": first, "method": "GET"}))
+			wantFailure(t, o, decision.FailureRedirected)
+			if n := len(w.plain.all()) + len(w.secure.all()); o.Status != status || n != len(locations) {
+				t.Errorf("%s: status %d after %d calls", name, o.Status, n)
+			}
 		}
 	}
 }

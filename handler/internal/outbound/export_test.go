@@ -21,5 +21,8 @@ func (c *Client) Trust(authorities *x509.CertPool) {
 // Resolve replaces the client's resolver.
 func (c *Client) Resolve(resolver *net.Resolver) { c.transport.dialer.Resolver = resolver }
 
+// Interfaces replaces the function that returns the addresses of this machine.
+func (c *Client) Interfaces(f func() ([]net.Addr, error)) { c.transport.interfaces = f }
+
 // SetRules replaces the rules and keeps the connections.
 func (c *Client) SetRules(rules guard.Rules) { c.transport.rules = rules }

@@ -1,10 +1,13 @@
 package outbound_test
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/guard"
@@ -112,14 +115,27 @@ func TestBuiltInRefusals(t *testing.T) {
 	}
 }
 
-// Spellings that only some resolvers accept as addresses are names.
-func TestOddAddressesAreNames(t *testing.T) {
-	n := newNames(t, map[string][]string{"0x7f.1": {"127.0.0.1"}, "2130706433": {"127.0.0.1"}})
-	client := newGuarded(t, n, "", "")
-	for host, want := range map[string]decision.Failure{"0x7f.1": decision.FailureTargetRefused, "0177.0.0.1": decision.FailureDNS, "127.1": decision.FailureDNS} {
-		if o := client.Do(t.Context(), secretCall(t, "http", host)); o.Failure != want {
-			t.Errorf("%s: got failure %q (%s), want %q", host, o.Failure, o.Detail, want)
-		}
+// The addresses of this machine are refused, also after they change.
+func TestOwnAddresses(t *testing.T) {
+	for name, proxy := range map[string]outbound.Proxy{"direct": {}, "proxied": mustProxy(t, "http://203.0.113.1")} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var own []net.Addr
+				var broken error
+				client := outbound.New(longTimeout, mustRules(t, "*.example,*", ""), proxy)
+				client.Resolve(newNames(t, map[string][]string{"t.example": {"203.0.113.8"}}).resolver())
+				client.Interfaces(func() ([]net.Addr, error) { return own, broken })
+				for _, hosts := range [][]string{{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"}, {"203.0.113.8", "t.example"}} {
+					own = []net.Addr{&net.IPNet{IP: net.ParseIP("fe80::1")}, &net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))}}
+					for _, host := range hosts {
+						wantRefused(t, client.Do(t.Context(), secretCall(t, "http", host)), "is refused: addresses of this machine (built in")
+					}
+					advance(time.Second)
+				}
+				broken = errors.New("no interfaces")
+				wantFailure(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), decision.FailureConnect)
+			})
+		})
 	}
 }
 
@@ -130,8 +146,8 @@ func TestTargetRules(t *testing.T) {
 		want        decision.Failure
 		rule        string
 	}{
-		"allow_by_name":    {"127.0.0.1", "t.example", "", "", ""},
-		"allow_by_suffix":  {"127.0.0.1", "*.example", "", "", ""},
+		"allow_by_name":    {"127.0.0.1", "t.example", "", decision.FailureTargetRefused, loopback},
+		"allow_by_suffix":  {"127.0.0.1", "*.example", "", decision.FailureTargetRefused, loopback},
 		"allow_by_address": {"127.0.0.1", "127.0.0.1", "", "", ""},
 		"not_allowed":      {"127.0.0.1", "u.example", "", decision.FailureTargetRefused, loopback},
 		"deny_beats_name": {
@@ -193,8 +209,8 @@ func TestRefusedAndUnreachable(t *testing.T) {
 func TestOnlyWhatIsNamed(t *testing.T) {
 	server := newTestServer(t, nil)
 	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
-	n := newNames(t, map[string][]string{"t.example": {"127.0.0.1"}, "u.example": {"127.0.0.1"}})
-	client := outbound.New(longTimeout, mustRules(t, "t.example", ""), outbound.Proxy{})
+	n := newNames(t, map[string][]string{"localhost": {"127.0.0.1"}, "u.example": {"127.0.0.1"}})
+	client := outbound.New(longTimeout, mustRules(t, "localhost", ""), outbound.Proxy{})
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 
@@ -207,7 +223,7 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 	if n.count() != 0 {
 		t.Errorf("%d look-ups", n.count())
 	}
-	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "T.Example.:"+port)), 200)
+	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "LocalHost.:"+port)), 200)
 	server.one(t)
 }
 
@@ -259,7 +275,7 @@ func TestKeptConnectionIsJudged(t *testing.T) {
 func TestDeniedHostHeader(t *testing.T) {
 	server := newTestServer(t, nil)
 	client := newClient(t, longTimeout)
-	client.SetRules(mustRules(t, "127.0.0.1", "denied.example,10.0.0.0/8"))
+	client.SetRules(mustRules(t, "127.0.0.1,*", "denied.example,10.0.0.0/8"))
 	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false, "[::ffff:10." +
 		"0.0.1]": false, "other.example": true, "127.0.0.9": true} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))

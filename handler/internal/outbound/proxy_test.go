@@ -60,8 +60,12 @@ func TestProxyAndTargets(t *testing.T) {
 		"one_is_refused":    {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy may choose it
 		"unknown":           {canary + ".example", "", "", decision.FailureDNS, ""},
 		"not_named":         {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
-		"named":             {"inner.example", "inner.example", "", "", ""},
+		"named":             {"t.example", "t.example", "", "", ""},
+		"named_loopback":    {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
+		"named_metadata":    {"meta.example", "*.example", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		"localhost":         {"localhost", "localhost", "", "", ""},
 		"named_unknown":     {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
+		"unicode":           {"t。example", "t.example", "", "", ""},
 		"named_but_denied":  {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused, "DENY has 127.0.0.0/8"},
 		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
 		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
@@ -75,7 +79,7 @@ func TestProxyAndTargets(t *testing.T) {
 			case test.want == "":
 				wantAnswer(t, o, 200)
 				got := proxy.one(t)
-				if want := "http://" + test.host + "/" + canary + "?code=" + canary; got.uri != want {
+				if want := "http://" + strings.ReplaceAll(test.host, "。", ".") + "/" + canary + "?code=" + canary; got.uri != want {
 					t.Errorf("the proxy was asked for %s, want %s", got.uri, want)
 				}
 				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+canary)); got.header.Get("Proxy-Authorization") != want {
@@ -88,6 +92,58 @@ func TestProxyAndTargets(t *testing.T) {
 			}
 			if test.want != "" && len(proxy.all()) != 0 {
 				t.Error("the proxy was called")
+			}
+		})
+	}
+}
+
+// A proxy gets the host of the URL, whatever Host header an envelope has.
+func TestProxyAndHostHeader(t *testing.T) {
+	const url, differs = "http://t.example/latest", "the Host header is refused: it differs from the URL"
+	tests := map[string]struct{ url, host, want, rule string }{
+		"none":            {url, "", url, ""},
+		"same":            {url, "t.example", url, ""},
+		"spelling":        {url, "T.Example.:80", url, ""},
+		"spelling_port":   {"http://t.example:8080/", "T.EXAMPLE:8080", "http://t.example:8080/", ""},
+		"unicode":         {"http://T。example:80/", "t.example", "http://t.example:80/", ""},
+		"metadata":        {url, "169.254.169.254", "", differs},
+		"loopback":        {url, "127.0.0.1:8080", "", differs},
+		"loopback_v6":     {url, "[::1]", "", differs},
+		"other_name":      {url, "u.example", "", differs},
+		"other_port":      {url, "t.example:8080", "", differs},
+		"port_of_https":   {url, "t.example:443", "", differs},
+		"without_port":    {"http://t.example:8080/", "t.example", "", differs},
+		"sub_domain":      {url, "a.t.example", "", differs},
+		"relative":        {"http://t.example/relative", "T.example", "http://t.example/there", ""},
+		"to_other":        {"http://t.example/absolute", "T.example", "http://u.example/there", ""},
+		"scheme_relative": {"http://t.example/scheme", "T.example", "http://u.example/there", ""},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			proxy := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+				location := map[string]string{"/relative": "/there", "/absolute": "http://u。example/there", "/scheme": "//u.example/there"}[r.URL.Path]
+				if location != "" {
+					w.Header().Set("Location", location)
+					w.WriteHeader(http.StatusTemporaryRedirect)
+				}
+			})
+			n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "u.example": {"203.0.113.2"}})
+			call := object{"url": test.url}
+			if test.host != "" {
+				call["headers"] = object{"host": test.host}
+			}
+			o := newProxied(t, n, proxy.URL, "t.example,u.example,*", "").Do(t.Context(), mustEnvelope(t, call))
+			if test.want == "" {
+				wantRefused(t, o, test.rule)
+				if len(proxy.all()) != 0 {
+					t.Error("the proxy was called")
+				}
+				return
+			}
+			wantAnswer(t, o, 200)
+			all := proxy.all()
+			if last := all[len(all)-1]; last.uri != test.want || "http://"+last.host != test.want[:len("http://")+len(last.host)] {
+				t.Errorf("the proxy was asked for %s with Host %s", last.uri, last.host)
 			}
 		})
 	}

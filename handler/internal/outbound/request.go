@@ -2,7 +2,6 @@ package outbound
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"io"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/secret"
 )
 
@@ -24,14 +24,11 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
 	}
-	request, err := http.NewRequestWithContext(ctx, e.Call.Method, e.Call.URL, body)
+	request, err := http.NewRequestWithContext(ctx, e.Call.Method, "", body)
 	if err != nil {
 		return nil, err
 	}
-	request.Header = header(e)
-	if e.Call.Host != "" {
-		request.Host = e.Call.Host
-	}
+	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, header(e)
 	return request, nil
 }
 
@@ -79,12 +76,12 @@ func setDefault(header http.Header, name, value string) {
 }
 
 // checkRedirect decides whether the client follows a redirect: 307 and 308 always; 301, 302 and 303 only for GET
-// and HEAD, because any other method would lose its body; at most ten. If the client does not follow a redirect,
-// the redirect is the answer.
+// and HEAD, because any other method would lose its body; at most ten; never from https to http. If the client does
+// not follow a redirect, the redirect is the answer.
 func checkRedirect(next *http.Request, via []*http.Request) error {
 	first := via[0]
 	bodyless := first.Method == http.MethodGet || first.Method == http.MethodHead
-	if len(via) > maxRedirects || !bodyless && !keepsMethod(next.Response.StatusCode) {
+	if len(via) > maxRedirects || !bodyless && !keepsMethod(next.Response.StatusCode) || givesUpTLS(via[len(via)-1].URL, next.URL) {
 		return http.ErrUseLastResponse
 	}
 	// net/http sends the URL of the previous target, with its query.
@@ -113,18 +110,17 @@ func leavesHost(next *http.Request, via []*http.Request) bool {
 	return false
 }
 
-// sameHost reports whether credentials for one URL may be sent to another: host and port are the same, and TLS is
-// not given up. An upgrade from http to https on the default ports stays on the same host.
+// givesUpTLS reports whether a redirect would send in the clear what the sender encrypts.
+func givesUpTLS(from, to *url.URL) bool { return from.Scheme == "https" && to.Scheme == "http" }
+
+// sameHost reports whether credentials for one URL may be sent to another: host and port are the same. An upgrade from
+// http to https on the default ports stays on the same host.
 func sameHost(from, to *url.URL) bool {
 	if from.Hostname() != to.Hostname() {
 		return false
 	}
-	upgrade := from.Scheme == "http" && to.Scheme == "https" && port(from) == "80" && port(to) == "443"
-	return upgrade || from.Scheme == to.Scheme && port(from) == port(to)
-}
-
-func port(u *url.URL) string {
-	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	upgrade := from.Scheme == "http" && to.Scheme == "https" && guard.Port(from) == "80" && guard.Port(to) == "443"
+	return upgrade || from.Scheme == to.Scheme && guard.Port(from) == guard.Port(to)
 }
 
 func keepsMethod(status int) bool {

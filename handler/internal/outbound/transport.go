@@ -30,14 +30,18 @@ type guardedTransport struct {
 	dialer net.Dialer
 	// proxied is true if all connections go to the operator's proxy, which connects to the target.
 	proxied bool
-	base    *http.Transport
+	// interfaces returns the addresses of this machine, and own holds its latest answer.
+	interfaces func() ([]net.Addr, error)
+	own        atomic.Pointer[ownAddrs]
+	base       *http.Transport
 }
 
 func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	t := &guardedTransport{
-		rules:   rules,
-		dialer:  net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
-		proxied: proxy.use != nil,
+		rules:      proxy.Restrict(rules),
+		dialer:     net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
+		proxied:    proxy.use != nil,
+		interfaces: net.InterfaceAddrs,
 	}
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
@@ -64,13 +68,18 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 
 // RoundTrip judges and sends one request: the first one, or one of a redirect. It removes from the answer what
 // [http.Client] cannot handle: the connection of a protocol switch, which no timeout ends, and a Location that
-// cannot be called, which it would report like a broken connection.
+// cannot be called, which it would report like a broken connection. In a Location it maps the host to ASCII.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()
 		}
 		return nil, describeRedirect(request, err)
+	}
+	if t.rules.HTTPProxy && request.URL.Scheme == "http" && request.Host != "" {
+		// net/http would make the URL for the proxy from the Host header. It means the same, or judge refuses it.
+		request = request.WithContext(request.Context())
+		request.Host = ""
 	}
 	response, err := t.base.RoundTrip(request)
 	if err != nil {
@@ -81,15 +90,26 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		response.Body = http.NoBody
 	}
 	if isRedirect(response.StatusCode) {
-		next, err := response.Location()
-		if err == nil {
-			_, err = envelope.ParseURL(next.String())
-		}
-		if err != nil {
-			response.Header.Del("Location")
-		}
+		cleanLocation(response)
 	}
 	return response, nil
+}
+
+// cleanLocation removes a Location that cannot be called. One that names a host becomes an absolute URL with this host in
+// ASCII; the envelope's Host header is not for that host. Any other stays relative, because [http.Client] then keeps
+// the Host header.
+func cleanLocation(response *http.Response) {
+	next, err := response.Location()
+	if err == nil {
+		next, err = envelope.ParseURL(next.String())
+	}
+	location, parseErr := url.Parse(response.Header.Get("Location"))
+	switch {
+	case err != nil || parseErr != nil:
+		response.Header.Del("Location")
+	case location.Host != "":
+		response.Header.Set("Location", next.String())
+	}
 }
 
 // describeRedirect adds to a refusal that the refused request came from a redirect.
@@ -103,44 +123,67 @@ func describeRedirect(request *http.Request, err error) error {
 // judge checks the host name of a request before the request is sent, also on an existing connection. dial checks
 // the address when it connects; if a proxy makes the connection, judge checks the addresses too.
 func (t *guardedTransport) judge(request *http.Request) error {
-	if request.Host != request.URL.Host { // the envelope's own Host header, by which a server may choose the site
-		host := (&url.URL{Host: request.Host}).Hostname()
-		if v := t.rules.Denied(host); v.Verdict == guard.Refused {
-			return &refusedError{v.Detail}
-		}
-	}
-	host := request.URL.Hostname()
-	v := t.rules.Judge(host, netip.Addr{})
-	switch {
-	case v.Verdict == guard.Refused:
+	if v := t.rules.JudgeCall(request.URL, request.Host); v.Verdict == guard.Refused {
 		return &refusedError{v.Detail}
-	case v.Verdict == guard.AddressDecides && t.proxied:
-		return t.judgeAddresses(request.Context(), host)
+	}
+	if t.proxied {
+		return t.judgeAddresses(request.Context(), request.URL.Hostname())
 	}
 	return nil
 }
 
-// judgeAddresses refuses a host if the rules refuse any of its addresses, because the proxy may choose any.
+// judgeAddresses refuses a host if the rules refuse any of its addresses, because the proxy may choose any. A name in
+// Allow may exist for the proxy only.
 func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	addrs, err := t.dialer.Resolver.LookupNetIP(ctx, "ip", host)
+	rules, err := t.rulesNow()
 	if err != nil {
 		return err
 	}
+	addrs, err := t.dialer.Resolver.LookupNetIP(ctx, "ip", host)
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound && rules.Names(host) {
+		return nil
+	}
 	for _, addr := range addrs {
-		if err := t.judgeAddress(host, addr); err != nil {
-			return err
-		}
+		err = errors.Join(err, judgeAddress(rules, host, addr))
+	}
+	return err
+}
+
+func judgeAddress(rules guard.Rules, host string, addr netip.Addr) error {
+	if v := rules.Judge(host, addr); v.Verdict != guard.Allowed {
+		return &refusedError{v.Detail}
 	}
 	return nil
 }
 
-func (t *guardedTransport) judgeAddress(host string, addr netip.Addr) error {
-	if v := t.rules.Judge(host, addr); v.Verdict != guard.Allowed {
-		return &refusedError{v.Detail}
+// ownAddrs are the addresses that this machine had at a time.
+type ownAddrs struct {
+	at    time.Time
+	addrs []netip.Addr
+}
+
+// rulesNow returns the rules with the addresses of this machine. They can change, but reading them takes about as long
+// as a connection to a machine nearby, so it reads them at most once a second.
+func (t *guardedTransport) rulesNow() (guard.Rules, error) {
+	rules, own := t.rules, t.own.Load()
+	if own == nil || time.Since(own.at) >= time.Second {
+		own = &ownAddrs{at: time.Now()}
+		addresses, err := t.interfaces()
+		if err != nil {
+			return rules, &net.OpError{Op: "dial", Err: err}
+		}
+		for _, address := range addresses {
+			if network, ok := address.(*net.IPNet); ok {
+				addr, _ := netip.AddrFromSlice(network.IP)
+				own.addrs = append(own.addrs, addr.Unmap())
+			}
+		}
+		t.own.Store(own)
 	}
-	return nil
+	rules.Own = own.addrs
+	return rules, nil
 }
 
 // dial connects to a target. It tries only those addresses of the target's name that the rules allow. It judges
@@ -153,12 +196,16 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	if err != nil {
 		return nil, err
 	}
+	rules, err := t.rulesNow()
+	if err != nil {
+		return nil, err
+	}
 	var tried atomic.Bool // the dialer tries both address families at once
 	dialer := t.dialer
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
 		if err == nil {
-			err = t.judgeAddress(host, target.Addr())
+			err = judgeAddress(rules, host, target.Addr())
 		}
 		if err == nil {
 			tried.Store(true)
@@ -178,6 +225,14 @@ type Proxy struct {
 	// use is the field Proxy of http.Transport, nil for none, so that net/http does not read the environment's
 	// variables. Package fmt does not print the values that a function captures.
 	use func(*http.Request) (*url.URL, error)
+	// http is true for a proxy that receives the URL of an http target. A socks5 proxy only receives the address.
+	http bool
+}
+
+// Restrict returns the rules for calls through the proxy.
+func (p Proxy) Restrict(rules guard.Rules) guard.Rules {
+	rules.HTTPProxy = p.http
+	return rules
 }
 
 // ParseProxy reads the URL of a proxy. The error does not repeat it.
@@ -188,7 +243,7 @@ func ParseProxy(text string) (Proxy, error) {
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
 	default:
 		if n, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() == "" || err == nil && n > 0 {
-			return Proxy{http.ProxyURL(u)}, nil
+			return Proxy{http.ProxyURL(u), u.Scheme != "socks5"}, nil
 		}
 	}
 	return Proxy{}, errors.New("give an http, https or socks5 URL such as http://proxy.example:3128, or none")

@@ -1,45 +1,256 @@
 package e2e_test
 
 import (
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+
+	"asynccaller/handler/internal/queue"
 )
+
+// recorder is a server that records what arrives, as a target or as a proxy. It redirects the paths of its map.
+type recorder struct {
+	*httptest.Server
+	locations map[string]string
+
+	mu       sync.Mutex
+	requests map[string]*http.Request
+}
+
+func newRecorder(t *testing.T, locations map[string]string) *recorder {
+	t.Helper()
+	r := &recorder{locations: locations, requests: map[string]*http.Request{}}
+	r.Server = httptest.NewServer(r)
+	t.Cleanup(r.Close)
+	return r
+}
+
+func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	_, _ = io.Copy(io.Discard, request.Body)
+	r.mu.Lock()
+	r.requests[request.RequestURI] = request
+	r.mu.Unlock()
+	if location := r.locations[request.URL.Path]; location != "" {
+		w.Header().Set("Location", location)
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}
+}
+
+// port returns the server's port.
+func port(s *httptest.Server) string {
+	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
+	return port
+}
+
+// seen returns what arrived, by request URI.
+func (r *recorder) seen() map[string]*http.Request {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.requests
+}
+
+// guardCase is a message and its end: "delivered", or the reason and a part of its detail. If the message alone
+// decides, `async-caller explain` says it too.
+type guardCase struct{ call, want string }
+
+func call(url, host string) string {
+	if host == "" {
+		return fmt.Sprintf(`{"asyncCaller":1,"call":{"url":%q}}`, url)
+	}
+	return fmt.Sprintf(`{"asyncCaller":1,"call":{"url":%q,"headers":{"hOst":%q}}}`, url, host)
+}
+
+func nexusCall(host, path string) string {
+	callOut := base64.StdEncoding.EncodeToString([]byte("GET " + path + " HTTP/1.1\r\nHost: " + host + "\r\n\r\n"))
+	return fmt.Sprintf(`{"RawRequest":{"Id":"nexus","CallOut":%q}}`, callOut)
+}
+
+// wantEnds delivers the messages and checks how they end.
+func (f *fixture) wantEnds(env []string, cases map[string]guardCase) {
+	f.t.Helper()
+	ids := map[any]string{}
+	for name, c := range cases {
+		message, err := f.store.Put(f.t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(c.call))})
+		f.must(err)
+		ids[message.ID] = name
+		_, detail, _ := strings.Cut(c.want, " ")
+		if detail == "" || strings.Contains(c.want, "redirect") || strings.Contains(detail, "this machine") {
+			continue
+		}
+		file := filepath.Join(f.t.TempDir(), "envelope.json")
+		f.must(os.WriteFile(file, []byte(c.call), 0o600))
+		explain := exec.CommandContext(f.t.Context(), executable, "explain", file, "--json")
+		explain.Env, explain.Dir = append(os.Environ(), env...), f.app
+		if explained, err := explain.Output(); err != nil || !strings.Contains(string(explained), detail) {
+			f.t.Errorf("%s: explain says %s (%v)", name, explained, err)
+		}
+	}
+	f.start(env)
+	settled := func() []map[string]any {
+		return slices.DeleteFunc(f.host.Lines("settled"), func(line map[string]any) bool { return line["reason"] == nil })
+	}
+	f.await("all messages to be settled", func() bool { return len(settled()) >= len(cases) })
+	for _, line := range settled() {
+		name := ids[line["message_id"]]
+		reason := fmt.Sprint(line["reason"])
+		got := reason + " " + strings.TrimPrefix(fmt.Sprint(line["detail"]), reason+": ")
+		if want := cases[name].want; !strings.HasPrefix(got, want) {
+			f.t.Errorf("%s: %s, want %s", name, got, want)
+		}
+		delete(ids, line["message_id"])
+	}
+	if len(ids) > 0 {
+		f.t.Errorf("not settled: %v", ids)
+	}
+}
 
 // TestRefusedTargets checks that a message with a refused target becomes a dead letter that names the rule, and that
 // the target gets no call, neither directly nor by a redirect.
 func TestRefusedTargets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	redirecting := httptest.NewServer(http.RedirectHandler("http://169.254.169.254/metadata/identity/oauth2/token?resource=x", http.StatusTemporaryRedirect))
-	t.Cleanup(redirecting.Close)
-	for id, url := range map[string]string{
-		"metadata":   "http://169.254.169.254/metadata/instance",
-		"mapped":     "http://[::ffff:169.254.169.254]/",
-		"azure_host": "http://168.63.129.16/",
-		"denied":     strings.Replace(f.target.URL("200"), "127.0.0.1", "localhost", 1),
-		"redirected": redirecting.URL,
-	} {
-		f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}}`, id, url))
+	r := newRecorder(t, map[string]string{
+		"/metadata": "http://169.254.169.254/metadata/identity/oauth2/token?resource=x", "/unicode": "http://１６９。254.169.254/",
+	})
+	here := "http://127.0.0.1:" + port(r.Server)
+	cases := map[string]guardCase{
+		"allowed":    {call(here+"/allowed", ""), "delivered"},
+		"metadata":   {call("http://169.254.169.254/metadata/instance", ""), "target_refused 169.254.169.254 is refused: link-local"},
+		"mapped":     {call("http://[::ffff:169.254.169.254]/", ""), "target_refused 169.254.169.254 is refused: link-local"},
+		"unicode":    {call("http://１６９。254.169.254/", ""), "target_refused 169.254.169.254 is refused: link-local"},
+		"azure_host": {call("http://168.63.129.16/", ""), "target_refused 168.63.129.16 is refused: "},
+		"alibaba":    {call("http://100.100.100.200/", ""), "target_refused 100.100.100.200 is refused: link-local"},
+		"oracle":     {call("http://192.0.0.192/", ""), "target_refused 192.0.0.192 is refused: link-local"},
+		"reserved":   {call("http://240.0.0.1/", ""), "target_refused 240.0.0.1 is refused: reserved"},
+		"site_local": {call("http://[fec0::1]/", ""), "target_refused fec0::1 is refused: site-local"},
+		"teredo":     {call("http://[2001::1]/", ""), "target_refused 2001::1 is refused: Teredo"},
+		"isatap":     {call("http://[2001:db8::5efe:8.8.8.8]/", ""), "target_refused 2001:db8::5efe:808:808 is refused: ISATAP"},
+		"denied": {
+			call("http://localhost:"+port(r.Server)+"/denied", ""),
+			"target_refused the host name is refused: ASYNC_CALLER_TARGETS_DENY has localhost",
+		},
+		"denied_header":  {call(here+"/header", "LocalHost.:1"), "target_refused the Host header is refused: ASYNC_CALLER_TARGETS_DENY has localhost"},
+		"malformed_port": {call(here+"/port", "localhost:80:80"), "malformed call.headers.hOst: want one host name"},
+		"malformed_name": {call(here+"/name", "local%68ost"), "malformed call.headers.hOst: want one host name"},
+		"no_address":     {call("http://0x7f.1:"+port(r.Server)+"/", ""), "malformed call.url: the URL's host is not a valid name or address"},
+		"redirected":     {call(here+"/metadata", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
+		"redirected_to":  {call(here+"/unicode", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
 	}
-	f.put("allowed", "200", "")
-	f.start([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"})
-	f.await("5 dead letters", func() bool { return f.count(poisonQueue) == 5 })
-	f.awaitEmpty()
-
-	for _, e := range f.deadLetters() {
-		letter, _ := e["deadLetter"].(map[string]any)
-		detail, _ := letter["detail"].(string)
-		if letter["reason"] != "target_refused" || !strings.Contains(detail, "refused: ") {
-			t.Errorf("%v: dead letter %v", e["requestId"], letter)
+	addrs, err := net.InterfaceAddrs()
+	f.must(err)
+	for i, address := range addrs {
+		addr := netip.MustParsePrefix(address.String()).Addr()
+		if !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
+			url := "http://" + netip.AddrPortFrom(addr, 80).String() + "/"
+			cases[fmt.Sprint("own_", i)] = guardCase{call(url, ""), "target_refused " + addr.String() + " is refused: addresses of this machine"}
 		}
 	}
-	if n := len(f.target.Calls("allowed")); n != 1 {
-		t.Errorf("the allowed target got %d calls", n)
+	f.wantEnds([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"}, cases)
+	seen := r.seen()
+	if seen["/allowed"] == nil || seen["/metadata"] == nil || seen["/unicode"] == nil || len(seen) != 3 {
+		t.Errorf("calls: %v", seen)
 	}
-	if n := len(f.target.Calls("denied")); n != 0 {
-		t.Errorf("the denied target got %d calls", n)
+}
+
+// TestHostHeaderThroughAProxy checks that a proxy gets the URL that was judged, whatever Host header a message has.
+func TestHostHeaderThroughAProxy(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	proxy := newRecorder(t, map[string]string{"/to_metadata": "http://169.254.169.254/", "/to_unicode": "http://１２７。0.0.1:81/there"})
+	const refused = "target_refused the Host header is refused: it differs from the URL"
+	f.wantEnds([]string{"ASYNC_CALLER_PROXY=" + proxy.URL}, map[string]guardCase{
+		"plain":       {call("http://127.0.0.1/plain", ""), "delivered"},
+		"same":        {call("http://127.0.0.1:81/same", "127.0.0.1:81"), "delivered"},
+		"port":        {call("http://127.0.0.1/port", "127.0.0.1:80"), "delivered"},
+		"unicode":     {call("http://１２７。0.0.1/unicode", ""), "delivered"},
+		"nexus":       {nexusCall("127.0.0.1:80", "/nexus"), "delivered"},
+		"metadata":    {call("http://127.0.0.1/latest/meta-data/", "169.254.169.254"), refused},
+		"other_port":  {call("http://127.0.0.1/", "127.0.0.1:8080"), refused},
+		"other_name":  {call("http://127.0.0.1/", "u.example"), refused},
+		"nexus_meta":  {nexusCall("169.254.169.254", "/"), "target_refused 169.254.169.254 is refused"},
+		"by_redirect": {call("http://127.0.0.1/to_metadata", "127.0.0.1:80"), "target_refused behind a redirect: 169.254.169.254 is refused"},
+		"to_unicode":  {call("http://127.0.0.1/to_unicode", ""), "delivered"},
+	})
+	for _, uri := range []string{
+		"http://127.0.0.1/plain", "http://127.0.0.1:81/same", "http://127.0.0.1/port", "http://127.0.0.1/unicode", "http://127.0.0.1:80/nexus",
+		"http://127.0.0.1/to_metadata", "http://127.0.0.1/to_unicode", "http://127.0.0.1:81/there",
+	} {
+		if r := proxy.seen()[uri]; r == nil || !strings.HasPrefix(uri, "http://"+r.Host+"/") {
+			t.Errorf("%s: %+v", uri, r)
+		}
+		delete(proxy.seen(), uri)
+	}
+	for uri := range proxy.seen() {
+		t.Errorf("the proxy was asked for %s", uri)
+	}
+}
+
+// TestAllowWithoutStar checks that only named targets are called, that localhost stands for loopback addresses, and that a
+// Host header must be allowed too.
+func TestAllowWithoutStar(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	r := newRecorder(t, nil)
+	local := "http://localhost:" + port(r.Server)
+	const notNamed = "target_refused the Host header is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it"
+	f.wantEnds([]string{"ASYNC_CALLER_TARGETS_ALLOW=localhost,a.example"}, map[string]guardCase{
+		"localhost":      {call(local+"/localhost", ""), "delivered"},
+		"other_spelling": {call(strings.Replace(local, "localhost", "LOCALHOST", 1)+"/spelling", ""), "delivered"},
+		"unicode":        {call(strings.Replace(local, "localhost", "ｌocalhost", 1)+"/unicode", ""), "delivered"},
+		"by_address":     {call("http://127.0.0.1:"+port(r.Server)+"/", ""), "target_refused 127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither"},
+		"named_header":   {call(local+"/named", "a.example:81"), "delivered"},
+		"other_header":   {call(local+"/", "b.example"), notNamed},
+		"address_header": {call(local+"/", "169.254.169.254"), notNamed},
+	})
+	seen := r.seen()
+	if seen["/localhost"] == nil || seen["/spelling"] == nil || seen["/named"] == nil || len(seen) != 4 {
+		t.Errorf("calls: %v", seen)
+	}
+	if seen["/unicode"] == nil || seen["/unicode"].Host != "localhost:"+port(r.Server) || seen["/named"].Host != "a.example:81" {
+		t.Errorf("Host is %q and %q", seen["/unicode"].Host, seen["/named"].Host)
+	}
+	if strings.Contains(f.host.Output(), "ｌ") {
+		t.Error("the log has the host in Unicode")
+	}
+}
+
+// TestRedirectsKeepSecrets checks that a redirect leads secrets neither to another host nor to one without TLS.
+func TestRedirectsKeepSecrets(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	other := newRecorder(t, nil)
+	plain := newRecorder(t, map[string]string{"/cross_host": other.URL + "/there"})
+	secure := httptest.NewTLSServer(http.RedirectHandler(other.URL+"/clear", http.StatusPermanentRedirect))
+	t.Cleanup(secure.Close)
+	trusted := filepath.Join(t.TempDir(), "trusted.pem")
+	f.must(os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
+	const headers = `{"X-Sig":"s","X-Sas":"s","DPoP":"s","X-JWT-Assertion":"s","X-ConnectionString":"s","X-ClientSig":"s","X-Design":"d","X-Shipping":"d"}`
+	f.wantEnds([]string{"SSL_CERT_FILE=" + trusted}, map[string]guardCase{
+		"cross_host": {strings.Replace(call(plain.URL+"/cross_host", ""), `"}}`, `","headers":`+headers+`}}`, 1), "delivered"},
+		"gives_up":   {call(secure.URL+"/", ""), "redirected answered 308: it leads from https to http"},
+	})
+	got, sent := other.seen()["/there"], plain.seen()["/cross_host"]
+	if got == nil || sent == nil || len(other.seen()) != 1 {
+		t.Fatalf("calls: %v", other.seen())
+	}
+	for _, name := range []string{"X-Sig", "X-Sas", "DPoP", "X-JWT-Assertion", "X-ConnectionString", "X-ClientSig"} {
+		if got.Header.Get(name) != "" || sent.Header.Get(name) != "s" {
+			t.Errorf("%s: %q arrived first, and then %q", name, sent.Header.Get(name), got.Header.Get(name))
+		}
+	}
+	if got.Header.Get("X-Design") != "d" || got.Header.Get("X-Shipping") != "d" || got.Header.Get("Idempotency-Key") == "" {
+		t.Errorf("these arrived: %v", got.Header)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -114,14 +113,8 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 
 // checkTarget refuses targets that the operator's rules refuse by name. The handler judges addresses when it calls.
 func checkTarget(targets guard.Rules, call envelope.Call) error {
-	if v := targets.Judge(call.Target.Hostname(), netip.Addr{}); v.Verdict == guard.Refused {
+	if v := targets.JudgeCall(call.Target, call.Host); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called: %s", v.Detail)
-	}
-	if call.Host == "" {
-		return nil
-	}
-	if v := targets.Denied((&url.URL{Host: call.Host}).Hostname()); v.Verdict == guard.Refused {
-		return fmt.Errorf("the target must not be called by its Host header: %s", v.Detail)
 	}
 	return nil
 }

@@ -217,7 +217,7 @@ func TestPrepareRefuses(t *testing.T) {
 		"refused_by_built_in": {at("http://127.0.0.1/"+password, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
 		"refused_address_v6":  {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
 		"denied":              {at("http://u:"+password+"@denied.example:8443/?"+password, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},
-		"denied_host_header":  {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{}, "by its Host header: the host name is refused"},
+		"denied_host_header":  {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{}, "the Host header is refused"},
 		"denied_after_edit":   {at("http://h.example/", ""), set("call.url=http://denied.example/"), "ASYNC_CALLER_TARGETS_DENY"},
 		"retry_unknown":       {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
 		"retry_shape":         {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
