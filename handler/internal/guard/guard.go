@@ -116,11 +116,12 @@ func Port(u *url.URL) string {
 	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
-// Names reports whether Allow has the name of a host.
-func (r Rules) Names(host string) bool {
+// AllowsUnresolved reports whether a proxy may resolve a name that does not exist here: Allow has the name, and Deny has
+// no address that it could turn out to be.
+func (r Rules) AllowsUnresolved(host string) bool {
 	name, _, _ := canonical(host)
 	_, named := r.Allow.findName(name)
-	return named
+	return named && !r.Deny.hasAddrs()
 }
 
 // judgeAddr judges the forms of an address that is not denied; named says that Allow has its host name.

@@ -51,24 +51,26 @@ func TestProxyAndTargets(t *testing.T) {
 		want              decision.Failure
 		rule              string
 	}{
-		"public":            {"t.example", "", "", "", ""},
-		"private":           {"private.example", "", "", "", ""},
-		"literal":           {"203.0.113.9", "", "", "", ""},
-		"loopback":          {"inner.example", "", "", decision.FailureTargetRefused, loopback},
-		"loopback_literal":  {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
-		"metadata":          {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
-		"one_is_refused":    {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy may choose it
-		"unknown":           {canary + ".example", "", "", decision.FailureDNS, ""},
-		"not_named":         {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
-		"named":             {"t.example", "t.example", "", "", ""},
-		"named_loopback":    {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
-		"named_metadata":    {"meta.example", "*.example", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
-		"localhost":         {"localhost", "localhost", "", "", ""},
-		"named_unknown":     {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
-		"unicode":           {"t。example", "t.example", "", "", ""},
-		"named_but_denied":  {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused, "DENY has 127.0.0.0/8"},
-		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
-		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
+		"public":             {"t.example", "", "", "", ""},
+		"private":            {"private.example", "", "", "", ""},
+		"literal":            {"203.0.113.9", "", "", "", ""},
+		"loopback":           {"inner.example", "", "", decision.FailureTargetRefused, loopback},
+		"loopback_literal":   {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
+		"metadata":           {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		"one_is_refused":     {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy may choose it
+		"unknown":            {canary + ".example", "", "", decision.FailureDNS, ""},
+		"not_named":          {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
+		"named":              {"t.example", "t.example", "", "", ""},
+		"named_loopback":     {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
+		"named_metadata":     {"meta.example", "*.example", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		"localhost":          {"localhost", "localhost", "", "", ""},
+		"named_unknown":      {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
+		"unicode":            {"t。example", "t.example", "", "", ""},
+		"named_deny_unknown": {"only-the-proxy-knows.example", "*.example,*", "10.0.0.0/8", decision.FailureDNS, ""},
+		"unknown_by_network": {"only-the-proxy-knows.example", "10.0.0.0/8", "", decision.FailureDNS, ""},
+		"named_but_denied":   {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused, "DENY has 127.0.0.0/8"},
+		"denied":             {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
+		"allowed_addresses":  {"inner.example", "127.0.0.0/8", "", "", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -142,7 +142,7 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 		return err
 	}
 	addrs, err := t.dialer.Resolver.LookupNetIP(ctx, "ip", host)
-	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound && rules.Names(host) {
+	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound && rules.AllowsUnresolved(host) {
 		return nil
 	}
 	for _, addr := range addrs {

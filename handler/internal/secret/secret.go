@@ -11,13 +11,13 @@ import (
 // parts mark a name as secret wherever they appear in it. Names are compared in lower case and without punctuation.
 var parts = []string{
 	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "passcode", "signature", "credential",
-	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri", "sasurl",
+	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri", "sasurl", "sessid",
 }
 
 // words mark a name as secret if they are one of its words, and ends if a word ends with them: net/http writes
 // X-ClientSig as X-Clientsig. They are too short to look for within other words.
 var (
-	words = []string{"pass", "pin", "assertion"}
+	words = []string{"pass", "pw", "psk", "pin", "sid", "assertion"}
 	ends  = []string{"sig", "sas", "otp"}
 )
 

@@ -17,6 +17,7 @@ func TestIs(t *testing.T) {
 		"clientSig": true, "clientSIG256": true, "SASToken": true, "X-SAS-2": true, "DPoP": true,
 		"X-DPoP-Proof": true, "X-JWT-Assertion": true, "client_assertion": true, "SAMLResponse": true, "X-ConnectionString": true,
 		"X-Connection-String": true, "connStr": true, "X-HMAC-SHA256": true, "X-One-Time-PIN": true, "otp": true, "X-Passcode": true,
+		"X-SID": true, "PHPSESSID": true, "db_pw": true, "X-PSK": true, "residence": false, "X-Inside": false,
 		"accountKey": true, "sharedaccesskey": true, "X-Authz": true, "authorisation": true, "Author-Token": true, "X-Pass-Word": true,
 		"Idempotency-Key-Secret": true,
 		"X-Design":               false, "X-Assigned-To": false, "X-Shipping": false, "X-Sasquatch": false, "X-Signal": false, "X-Passenger": false,

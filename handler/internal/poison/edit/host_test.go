@@ -26,6 +26,7 @@ func TestReplaceHost(t *testing.T) {
 		"ipv4":              {"10.0.0.1=10.0.0.2", "http://10.0.0.1:80/", "http://10.0.0.2:80/"},
 		"ipv6":              {"[fd00::1]=[fd00::2]", "http://[FD00::1]:80/", "http://[fd00::2]:80/"},
 		"ipv6_to_name":      {"[fd00::1]:80=new.example:81", "http://[fd00::1]:80/", "http://new.example:81/"},
+		"as_in_the_log":     {"xn--bcher-kva.example=new.example", "http://bücher。example/", "http://new.example/"},
 		"international":     {"bücher.example=new.example", "http://bücher.example/", "http://new.example/"},
 		"no_url":            {"old.example=new.example", "old.example", "old.example"},
 		"scheme_of_no_host": {"old.example=https://new.example", "http://h.example/", "http://h.example/"},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
 )
 
 // Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one of
@@ -76,9 +77,13 @@ func matchHost(pattern, host string) bool {
 	if want.Port() != "" && want.Port() != have.Port() {
 		return false
 	}
-	name, hostName := want.Hostname(), have.Hostname()
-	if suffix, ok := strings.CutPrefix(name, "*"); ok {
-		return strings.HasPrefix(suffix, ".") && len(hostName) > len(suffix) && strings.HasSuffix(hostName, suffix)
+	hostName := have.Hostname()
+	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")
+	if ascii, err := guard.ASCII(name); err == nil { // as in Message.Host
+		name = ascii
+	}
+	if isSuffix {
+		return name != "" && strings.HasSuffix(hostName, "."+name) && len(hostName) > len(name)+1
 	}
 	return name == hostName
 }

@@ -38,6 +38,8 @@ func TestFilter(t *testing.T) {
 		"suffix_itself":         {inspect.Filter{Hosts: []string{"*.api.target.example"}}, m, false},
 		"star_without_dot":      {inspect.Filter{Hosts: []string{"*example"}}, m, false},
 		"host_of_none":          {inspect.Filter{Hosts: []string{"*.", "", "*"}}, silent, false},
+		"unicode":               {inspect.Filter{Hosts: []string{"BÜCHER.example"}}, inspect.Message{Host: "xn--bcher-kva.example:80"}, true},
+		"unicode_suffix":        {inspect.Filter{Hosts: []string{"*.bücher。example"}}, inspect.Message{Host: "a.xn--bcher-kva.example"}, true},
 		"ipv6":                  {inspect.Filter{Hosts: []string{"[::1]"}}, inspect.Message{Host: "[::1]:80"}, true},
 		"ipv6_other":            {inspect.Filter{Hosts: []string{"[::1]:81"}}, inspect.Message{Host: "[::1]"}, false},
 		"since":                 {inspect.Filter{Since: inserted}, m, true},
