@@ -26,7 +26,7 @@ type Intake struct {
 	// Policy is the policy by which the envelope is retried.
 	Policy retry.Policy
 	// Malformed says why the message can never be delivered; nil if it can. If only the retry policy is
-	// wrong, Envelope is set nevertheless.
+	// wrong, or there is no room for it to count attempts, Envelope is set nevertheless.
 	Malformed error
 	// Tenant and RequestID are the sender's, as far as they can be read. RequestID is empty if the sender
 	// gave none.
@@ -53,6 +53,9 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 		e.LimitDeadline(r.Expiration, r.MaxDeadline)
 	}
 	in.Policy, in.Malformed = r.PolicyFor(e)
+	if in.Malformed == nil && in.Policy.MaxAttempts > 0 {
+		in.Malformed = e.CheckCount(limit)
+	}
 	return in
 }
 
@@ -91,9 +94,6 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 	case Reschedule:
 		w.Queue, w.Delay = name, d.Delay
 		content, w.Problem = in.Envelope.WithState(d.State).Successor(in.Limit)
-		if content.WithoutAttempts() { // otherwise the immediate attempts of cycles would never end
-			w.Delay = max(w.Delay, r.Limits.MinDelay)
-		}
 	case Callback:
 		w.Queue = name
 		content, w.Problem = in.Envelope.CallbackWith(r.Report(d, now), in.Limit)

@@ -86,7 +86,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
 	}
 	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
-	r.Delay, r.LeftOut = w.Delay, w.LeftOut
+	r.LeftOut = w.LeftOut
 	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
 	d.log(&m, &r)
 	return r

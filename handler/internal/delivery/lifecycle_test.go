@@ -150,7 +150,7 @@ func TestHostileDelays(t *testing.T) {
 		members string
 		// burst is how many calls come without a wait; 0 if there is no call at all.
 		burst int
-		// full says that the call fills the message to the last byte, so that attempts cannot be counted.
+		// full says that the call fills the message to the last byte, so that it has no room for the number of attempts.
 		full bool
 	}{
 		"schedule_zero":      {end + `,"retry":{"schedule":["0s"]}`, 1, false},
@@ -159,7 +159,8 @@ func TestHostileDelays(t *testing.T) {
 		"fixed":              {end + `,"retry":{"policy":"fixed","baseDelay":"1ns"}`, 1, false},
 		"named":              {end + `,"retry":"fast"`, 1, false},
 		"cycles":             {end + cycles, 10, false},
-		"cycles_no_room":     {end + cycles, 1, true},
+		"no_room":            {end + `,"retry":{"schedule":["0s"]}`, 1, true},
+		"no_room_to_count":   {end + cycles, 0, true},
 		"forged_state":       {end + `,"retry":{"schedule":["0s"]},"attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z"`, 1, false},
 		"created_in_future":  {`,"createdAt":"9999-01-01T00:00:00Z"`, 1, false},
 		"due_in_future":      {end + `,"nextAttemptAt":"9999-01-01T00:00:00Z"`, 0, false},
@@ -193,7 +194,7 @@ func TestHostileDelays(t *testing.T) {
 				if (len(calls) == 0) != (c.burst == 0) || time.Since(midnight) > time.Minute {
 					t.Errorf("%d calls, the last message at %v", len(calls), time.Now())
 				}
-				if reason := b.mustDeadLetter(t).DeadLetter.Reason; reason != "expired" {
+				if reason := b.mustDeadLetter(t).DeadLetter.Reason; (reason == "malformed") != (name == "no_room_to_count") {
 					t.Errorf("the dead letter is %s", reason)
 				}
 				settled := b.linesWith(t, "settled")

@@ -114,9 +114,6 @@ type Content struct {
 	LeftOut string
 }
 
-// WithoutAttempts reports whether the number of attempts did not fit. The successor then starts to count again.
-func (c Content) WithoutAttempts() bool { return c.LeftOut == nativeLevels[noAttempts] }
-
 // TooLargeError reports an envelope without room for the state that we have to add.
 type TooLargeError struct {
 	Size, Limit, Excess int
@@ -184,6 +181,19 @@ func (e *Envelope) checkRoom(limit int) error {
 	}
 	if longest > limit {
 		return &TooLargeError{Size: e.size, Limit: limit, Excess: longest - limit}
+	}
+	return nil
+}
+
+// CheckCount returns a [*TooLargeError] if a successor may have no room for the number of attempts: a policy that limits
+// them could not count.
+func (e *Envelope) CheckCount(limit int) error {
+	if e.Format() == FormatNexus || e.size+comfortableRoom <= limit {
+		return nil
+	}
+	state := State{Attempts: MaxAttempts, CreatedAt: e.CreatedAt}
+	if size := len(e.format.encode(e.WithState(state), noAttempts-1, nil, limit)); size > limit {
+		return &TooLargeError{Size: e.size, Limit: limit, Excess: size - limit}
 	}
 	return nil
 }
