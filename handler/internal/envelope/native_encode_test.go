@@ -318,17 +318,25 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a/","headers":{"a":["b"]},"json":[1]},` +
 		`"callback":{"url":"http://b"},"context":1,"x":null}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z","error":"dns","tookMs":5}],"deadLetter":{}}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"deadline":"9999-12-31T23:59:59.9Z","createdAt":"9999-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		e, err := envelope.Parse(content)
 		if err != nil || e.Accept(arrival, "message-1", limit) != nil {
 			return
 		}
+		e.LimitDeadline(time.Hour, 2*time.Hour)
+		if e.DeadlineLimited && !e.NotBefore.Before(e.Deadline) {
+			return // it is given up at once
+		}
 		first, err := e.Successor(limit)
 		if err != nil {
 			t.Fatalf("accepted, but cannot be rescheduled: %v", err)
 		}
 		again := accept(t, string(first.Bytes))
+		if again.LimitDeadline(time.Hour, 2*time.Hour); again.DeadlineLimited {
+			t.Fatalf("the deadline was limited twice: %s", first.Bytes)
+		}
 		if diff := cmp.Diff(e.Call, again.Call); diff != "" {
 			t.Fatalf("the call has changed:\n%s", diff)
 		}
