@@ -62,9 +62,20 @@ func (s *Store) Close() { s.http.CloseIdleConnections() }
 func (s *Store) do(doing, name string, run func(*azqueue.QueueClient) error, checks ...error) error {
 	err := cmp.Or(append(checks, checkName(name))...)
 	if err == nil {
-		err = run(s.service.NewQueueClient(name))
+		if err = run(s.service.NewQueueClient(name)); err != nil {
+			s.distrust(err)
+		}
 	}
 	return describe(doing+" queue "+name, err)
+}
+
+// distrust closes the idle connections after a request without an answer, because they can be as dead as its own: the
+// network drops idle connections silently, and storage fails over. Otherwise each try could wait for another dead
+// connection. Requests in progress keep their connections.
+func (s *Store) distrust(err error) {
+	if _, answered := errors.AsType[*azcore.ResponseError](err); !answered {
+		s.http.CloseIdleConnections()
+	}
 }
 
 // Create implements [queue.Store].
@@ -160,6 +171,7 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	for pages.More() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
+			s.distrust(err)
 			return nil, describe("list queues", err)
 		}
 		for _, q := range page.Queues {

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -166,6 +169,56 @@ func TestTransport(t *testing.T) {
 		if transport.MaxConnsPerHost != maxConnsPerHost || transport.MaxIdleConnsPerHost != maxConnsPerHost {
 			t.Errorf("%s: connections are not bounded and kept", endpoint)
 		}
+		if transport.Protocols.HTTP2() || !transport.Protocols.HTTP1() {
+			t.Errorf("%s: protocols %v, want HTTP/1.1 only", endpoint, transport.Protocols)
+		}
+	}
+}
+
+// TestTryAfterSilence checks that a try that follows one without an answer uses a new connection. The network drops idle
+// connections without telling, and several requests in flight leave several of them.
+func TestTryAfterSilence(t *testing.T) {
+	const pool = 8
+	type connection struct{}
+	var opened, silent atomic.Int64 // connections are numbered; those up to silent do not answer
+	ended := make(chan struct{})
+	arrived, pooled := make(chan struct{}, pool), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(connection{}).(int64) <= silent.Load() {
+			<-ended
+			return
+		}
+		if r.Method == http.MethodGet {
+			arrived <- struct{}{}
+			<-pooled
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "<QueueMessagesList></QueueMessagesList>")
+	}))
+	server.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, opened.Add(1))
+	}
+	server.Start()
+	t.Cleanup(server.Close)
+	defer close(ended)
+	store := mustOpen(t, connections(server.URL)["key"])
+	var group sync.WaitGroup
+	for range pool {
+		group.Go(func() { _, _ = store.Count(t.Context(), "async-caller") })
+	}
+	for range pool {
+		<-arrived
+	}
+	close(pooled)
+	group.Wait()
+	silent.Store(opened.Load())
+	tries := 0
+	err := queue.Persist(t.Context(), 100*time.Millisecond, func(ctx context.Context) error {
+		tries++
+		return putError(ctx, store)
+	})
+	if err != nil || tries != 2 || silent.Load() < pool {
+		t.Errorf("%d tries with %d silent connections in the pool: %v; want 2", tries, silent.Load(), err)
 	}
 }
 

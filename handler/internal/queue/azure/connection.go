@@ -282,7 +282,10 @@ func newTransport(endpoint string) *http.Transport {
 	if loopback(endpoint) {
 		idle = azuriteIdleTimeout
 	}
+	var http1 http.Protocols
+	http1.SetHTTP1(true) // HTTP/2 has one connection, and a request that times out leaves it in use
 	return &http.Transport{
+		Protocols:           &http1,
 		Proxy:               http.ProxyFromEnvironment, // never applies to a loopback address
 		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSHandshakeTimeout: handshakeTimeout,
