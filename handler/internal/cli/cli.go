@@ -213,7 +213,7 @@ func readApp(env Env, folder string) (app, error) {
 // openStore opens the storage account of the app. Account is its endpoint without the scheme: a journal names
 // its account this way, so that the protocol does not matter.
 func openStore(env Env) (store *azure.Store, account string, err error) {
-	connection, err := azure.ParseConnection(env.getenv, functionapp.ConnectionName)
+	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
 	if err != nil {
 		return nil, "", usageError(err)
 	}

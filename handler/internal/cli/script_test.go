@@ -124,7 +124,7 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	connectionString := strings.Replace(server.ConnectionString, server.Endpoint, recorder.URL+target.Path, 1)
 	ts.Setenv("AzureWebJobsStorage", connectionString)
 	ts.Setenv("ACCOUNT", connectionString)
-	connection, err := azure.ParseConnection(func(string) string { return server.ConnectionString }, "AzureWebJobsStorage")
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
 	ts.Check(err)
 	a.store, err = azure.Open(connection)
 	ts.Check(err)

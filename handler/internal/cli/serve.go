@@ -71,7 +71,7 @@ func readHandlerConfig(env Env) (handlerConfig, error) {
 	app, appErr := functionapp.Load(dir, env.Environ)
 	policies, policiesErr := config.LoadPolicies(dir)
 	settings, settingsErr := config.Load(env.Environ, policies)
-	connection, connectionErr := azure.ParseConnection(env.getenv, functionapp.ConnectionName)
+	connection, connectionErr := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
 	port, portErr := handlerPort(env.getenv)
 	var timeoutErr error
 	if app != nil && settings.CallTimeout > 0 {

@@ -18,7 +18,7 @@ import (
 
 func mustOpen(t *testing.T, server *azurite.Server) *azure.Store {
 	t.Helper()
-	conn, err := azure.ParseConnection(func(string) string { return server.ConnectionString }, "AzureWebJobsStorage")
+	conn, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,7 @@ import (
 
 // OpenStore opens the storage account of a connection string.
 func OpenStore(connectionString string) (*azure.Store, error) {
-	getenv := func(name string) string { return map[string]string{functionapp.ConnectionName: connectionString}[name] }
-	connection, err := azure.ParseConnection(getenv, functionapp.ConnectionName)
+	connection, err := azure.ParseConnection([]string{functionapp.ConnectionName + "=" + connectionString}, functionapp.ConnectionName)
 	if err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}

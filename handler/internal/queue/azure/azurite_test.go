@@ -28,7 +28,7 @@ import (
 
 func TestConformance(t *testing.T) {
 	server := azuritetest.Run(t)
-	conn, err := ParseConnection(func(string) string { return server.ConnectionString }, "AzureWebJobsStorage")
+	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,6 +121,7 @@ func TestNewCredential(t *testing.T) {
 	}{
 		"managed":       {Identity{ManagedIdentity: true}, is[*azidentity.ManagedIdentityCredential]},
 		"user_assigned": {Identity{ManagedIdentity: true, ClientID: "id"}, is[*azidentity.ManagedIdentityCredential]},
+		"resource":      {Identity{ManagedIdentity: true, ResourceID: "/subscriptions/s"}, is[*azidentity.ManagedIdentityCredential]},
 		"application":   {Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "secret"}, is[*azidentity.ClientSecretCredential]},
 		"default":       {Identity{}, is[*azidentity.DefaultAzureCredential]},
 	}

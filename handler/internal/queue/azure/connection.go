@@ -40,22 +40,32 @@ type Connection struct {
 // Contributor. The zero value is the default credential: the environment's variables, a workload or managed identity,
 // or the account with which a developer has signed in.
 type Identity struct {
-	// ManagedIdentity selects the machine's identity: the one with ClientID, or the system-assigned one if ClientID
-	// is empty.
-	ManagedIdentity bool
+	// ManagedIdentity selects the machine's identity: the one with ClientID, ResourceID or ObjectID, or the
+	// system-assigned one if all are empty.
+	ManagedIdentity      bool
+	ResourceID, ObjectID string
 	// TenantID, ClientID and ClientSecret together are the credential of an application.
 	TenantID     string
 	ClientID     string
 	ClientSecret Secret
 }
 
-// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from settings, as the
-// Functions host does. The setting of that name is a connection string and takes precedence. Otherwise the first of
+// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from an environment in the form
+// of os.Environ, as the Functions host does: the letter case of names does not matter, and a colon means the same as two
+// underscores. The setting of that name is a connection string and takes precedence. Otherwise the first of
 // <name>__accountName, <name>__queueServiceUri and <name>__serviceUri is the address of the account, and
-// <name>__credential, __clientId, __tenantId and __clientSecret are the identity. The error joins all problems. Each
-// names the setting and what is wanted, and none repeats a value.
-func ParseConnection(getenv func(string) string, name string) (Connection, error) {
-	s := settings{name: name, get: func(key string) string { return strings.TrimSpace(getenv(key)) }}
+// <name>__credential, __clientId and so on are the identity. Other settings below the name are problems. The error joins
+// all problems. Each names the setting and what is wanted, and none repeats a value.
+func ParseConnection(environ []string, name string) (Connection, error) {
+	s := settings{name: name, values: map[string]string{}}
+	for _, variable := range environ {
+		key, value, _ := strings.Cut(variable, "=")
+		value = strings.TrimSpace(value)
+		s.values[configKey(key)] = value
+		if suffix, ok := strings.CutPrefix(configKey(key), configKey(name+separator)); ok && value != "" {
+			s.checkKey(key, suffix)
+		}
+	}
 	var conn Connection
 	if text := s.get(name); text != "" {
 		conn = s.connectionString(text)
@@ -70,9 +80,59 @@ func ParseConnection(getenv func(string) string, name string) (Connection, error
 
 // settings reads the settings of one connection and collects the problems.
 type settings struct {
-	name     string
-	get      func(string) string
+	name string
+	// values are those of all variables, by configKey.
+	values   map[string]string
 	problems []error
+}
+
+func (s *settings) get(key string) string { return s.values[configKey(key)] }
+
+const separator = "__"
+
+// configKey returns the form of a variable's name in which the Functions host looks it up.
+func configKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, separator, ":")) }
+
+// checkKey reports a setting that has no effect: it would be a typing error, or a credential that only the host supports.
+func (s *settings) checkKey(key, suffix string) {
+	known := []string{
+		accountNameKey, queueServiceURIKey, serviceURIKey, credentialKey, clientIDKey, tenantIDKey, clientSecretKey,
+		managedClientIDKey, resourceIDKey, objectIDKey,
+		// The host has these for its other services, and retry and diagnostics for its own storage client.
+		"__blobServiceUri", "__tableServiceUri", "__fileServiceUri",
+	}
+	own, nested, _ := strings.Cut(suffix, ":")
+	if nested != "" && (own == "retry" || own == "diagnostics") {
+		return
+	}
+	distances := map[string]int{}
+	for _, k := range known {
+		distances[k] = distance(suffix, configKey(k)[1:])
+	}
+	nearest := slices.MinFunc(known, func(a, b string) int { return distances[a] - distances[b] })
+	if distances[nearest] > 0 {
+		s.problem(key, "unknown, or not supported by Async Caller: the most similar setting is %s", s.name+nearest)
+	}
+}
+
+// distance returns how many characters must be inserted, deleted or replaced to make one text the other.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for i := range row {
+		row[i] = i
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
 }
 
 func (s *settings) problem(key, format string, args ...any) {
@@ -87,6 +147,9 @@ const (
 	clientIDKey        = "__clientId"
 	tenantIDKey        = "__tenantId"
 	clientSecretKey    = "__clientSecret"
+	managedClientIDKey = "__managedIdentityClientId"
+	resourceIDKey      = "__managedIdentityResourceId"
+	objectIDKey        = "__managedIdentityObjectId"
 )
 
 func (s *settings) serviceURI() string {
@@ -106,23 +169,50 @@ func (s *settings) serviceURI() string {
 }
 
 func (s *settings) credential() Identity {
+	kind := s.get(s.name + credentialKey)
+	if strings.EqualFold(kind, "managedidentity") {
+		return s.managedIdentity()
+	}
+	if kind != "" {
+		s.problem(s.name+credentialKey, "unknown: want managedidentity, or leave it out")
+		return Identity{}
+	}
+	for _, key := range []string{managedClientIDKey, resourceIDKey, objectIDKey} {
+		if s.get(s.name+key) != "" {
+			s.problem(s.name+key, "set %s to managedidentity as well", s.name+credentialKey)
+		}
+	}
 	id := Identity{
 		TenantID:     s.get(s.name + tenantIDKey),
 		ClientID:     s.get(s.name + clientIDKey),
 		ClientSecret: Secret(s.get(s.name + clientSecretKey)),
 	}
-	switch kind := s.get(s.name + credentialKey); {
-	case strings.EqualFold(kind, "managedidentity"):
-		return Identity{ManagedIdentity: true, ClientID: id.ClientID}
-	case kind != "":
-		s.problem(s.name+credentialKey, "unknown: want managedidentity, or leave it out")
-	case id != Identity{}:
+	if id != (Identity{}) {
 		const why = "missing: %s, %s and %s only work together (or set %s to managedidentity)"
 		for _, key := range []string{tenantIDKey, clientIDKey, clientSecretKey} {
 			if s.get(s.name+key) == "" {
 				s.problem(s.name+key, why, tenantIDKey, clientIDKey, clientSecretKey, credentialKey)
 			}
 		}
+	}
+	return id
+}
+
+// managedIdentity reads which of the machine's identities is meant. The host refuses more than one answer.
+func (s *settings) managedIdentity() Identity {
+	id := Identity{
+		ManagedIdentity: true,
+		ClientID:        cmp.Or(s.get(s.name+clientIDKey), s.get(s.name+managedClientIDKey)),
+		ResourceID:      s.get(s.name + resourceIDKey),
+		ObjectID:        s.get(s.name + objectIDKey),
+	}
+	given := slices.DeleteFunc([]string{clientIDKey, managedClientIDKey, resourceIDKey, objectIDKey},
+		func(key string) bool { return s.get(s.name+key) == "" })
+	if len(given) > 1 {
+		s.problem(s.name+given[0], "only one of %s can select the identity", strings.Join(given, ", "))
+	}
+	if id.ResourceID != "" && !strings.HasPrefix(strings.ToLower(id.ResourceID), "/subscriptions/") {
+		s.problem(s.name+resourceIDKey, "not a resource id: want /subscriptions/.../userAssignedIdentities/NAME")
 	}
 	return id
 }
@@ -292,7 +382,6 @@ func newTransport(endpoint string) *http.Transport {
 		MaxConnsPerHost:     maxConnsPerHost,
 		MaxIdleConnsPerHost: maxConnsPerHost,
 		IdleConnTimeout:     idle,
-		ForceAttemptHTTP2:   true,
 	}
 }
 
@@ -339,12 +428,17 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 // retries, because the endpoint of a managed identity answers 404 while the machine starts.
 func newCredential(id Identity) (azcore.TokenCredential, error) {
 	switch {
-	case id.ManagedIdentity && id.ClientID != "":
-		return azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{
-			ID: azidentity.ClientID(id.ClientID),
-		})
 	case id.ManagedIdentity:
-		return azidentity.NewManagedIdentityCredential(nil)
+		var options azidentity.ManagedIdentityCredentialOptions
+		switch {
+		case id.ClientID != "":
+			options.ID = azidentity.ClientID(id.ClientID)
+		case id.ResourceID != "":
+			options.ID = azidentity.ResourceID(id.ResourceID)
+		case id.ObjectID != "":
+			options.ID = azidentity.ObjectID(id.ObjectID)
+		}
+		return azidentity.NewManagedIdentityCredential(&options)
 	case id.ClientSecret != "":
 		return azidentity.NewClientSecretCredential(id.TenantID, id.ClientID, string(id.ClientSecret), nil)
 	default:

@@ -3,6 +3,7 @@ package azure_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,12 +17,18 @@ const (
 	// key is base64 and easy to find in output.
 	key = "Y2FuYXJ5LWtleS1jYW5hcnkta2V5LWNhbmFyeQ=="
 	// signature is a SAS.
-	signature = "sv=2022-11-02&ss=q&srt=sco&sp=raup&sig=canarySAS%2Bsig%3D"
-	devKey    = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	signature  = "sv=2022-11-02&ss=q&srt=sco&sp=raup&sig=canarySAS%2Bsig%3D"
+	resourceID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i"
+	devKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
 func parse(settings map[string]string) (azure.Connection, error) {
-	return azure.ParseConnection(func(key string) string { return settings[key] }, name)
+	var environ []string
+	for key, value := range settings {
+		environ = append(environ, key+"="+value)
+	}
+	slices.Sort(environ)
+	return azure.ParseConnection(environ, name)
 }
 
 func TestParseConnection(t *testing.T) {
@@ -88,6 +95,31 @@ func TestParseConnection(t *testing.T) {
 		"identity_user_assigned": {
 			map[string]string{name + "__accountName": "acct", name + "__credential": "ManagedIdentity", name + "__clientId": "id"},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+		},
+		"identity_resource": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityResourceId": resourceID},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID}},
+		},
+		"identity_object": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityObjectId": "id"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ObjectID: "id"}},
+		},
+		"identity_colons_and_case": {
+			map[string]string{
+				"azurewebjobsstorage:ACCOUNTNAME": "acct", name + ":credential": "managedidentity", name + "__MANAGEDIDENTITYCLIENTID": " id ",
+			},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+		},
+		"connection_string_in_any_case": {
+			map[string]string{"AZUREWEBJOBSSTORAGE": "AccountName=acct;AccountKey=" + key},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
+		},
+		"other_services_of_the_host": {
+			map[string]string{
+				name + "__accountName": "acct", name + "__blobServiceUri": "https://b", name + "__tableServiceUri": "https://t",
+				name + "__retry__maxRetries": "5", name + ":Diagnostics:IsLoggingEnabled": "true", name + "2__anything": "x", name + "_x": "y",
+			},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
 		},
 		"identity_application": {
 			map[string]string{
@@ -168,6 +200,39 @@ func TestParseConnectionProblems(t *testing.T) {
 		"identity_client_alone": {
 			map[string]string{name + "__accountName": "acct", name + "__clientId": canary},
 			[]string{name + "__tenantId: missing", name + "__clientSecret: missing"},
+		},
+		"identity_two_identities": {
+			map[string]string{
+				name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__clientId": canary, name + "__managedIdentityResourceId": resourceID,
+			},
+			[]string{name + "__clientId: only one of __clientId, __managedIdentityResourceId can select the identity"},
+		},
+		"identity_no_resource_id": {
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityResourceId": canary},
+			[]string{name + "__managedIdentityResourceId: not a resource id: want /subscriptions/"},
+		},
+		"identity_resource_alone": {
+			map[string]string{name + "__accountName": "acct", name + "__managedIdentityResourceId": resourceID},
+			[]string{name + "__managedIdentityResourceId: set " + name + "__credential to managedidentity as well"},
+		},
+		"unknown_keys": {
+			map[string]string{
+				name + "__accountname": "acct", name + "__acountName": canary, name + "__managedIdentityResourceID_": canary,
+				name + ":clientCertificate": canary, name + "__queue__serviceUri": canary, name + "__": canary, name + "__retry": canary,
+			},
+			[]string{
+				name + ":clientCertificate: unknown, or not supported by Async Caller: the most similar setting is " + name + "__clientSecret",
+				name + "__: unknown",
+				name + "__acountName: unknown, or not supported by Async Caller: the most similar setting is " + name + "__accountName",
+				name + "__managedIdentityResourceID_: unknown, or not supported by Async Caller: the most similar setting is " + name + "__managedIdentityResourceId",
+				name + "__queue__serviceUri: unknown, or not supported by Async Caller: the most similar setting is " + name + "__queueServiceUri",
+				name + "__retry: unknown",
+			},
+		},
+		"unknown_key_beside_a_connection_string": {
+			map[string]string{name: basics, name + "__acountName": canary},
+			[]string{name + "__acountName: unknown"},
 		},
 		"identity_everything_wrong": {
 			map[string]string{name + "__queueServiceUri": "http://canary", name + "__credential": canary},
