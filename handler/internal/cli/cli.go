@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/internal/strictjson"
@@ -77,7 +78,7 @@ func isTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// printJSON writes a value as one line of JSON.
+// printJSON writes a value as one line of JSON, in which every character is printable.
 func printJSON(out io.Writer, value any) error {
 	line, err := strictjson.Line(value)
 	if err == nil {
@@ -121,16 +122,22 @@ func Run(ctx context.Context, args []string, env Env) int {
 	if err == nil {
 		return exitDone
 	}
+	stderr := env.Stderr
+	if command.Name() == serveName { // the host may have stopped reading
+		lines := logs.NewBatch(stderr)
+		defer lines.Close()
+		stderr = lines
+	}
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(env.Stderr, "%s: %s\n", programName, line)
+			fmt.Fprintf(stderr, "%s: %s\n", programName, logs.Printable(line))
 		}
 	}
 	if coded, ok := errors.AsType[*codeError](err); ok {
 		return coded.code
 	}
 	if !started { // cobra refused the command line
-		fmt.Fprintf(env.Stderr, "see `%s --help`\n", command.CommandPath())
+		fmt.Fprintf(stderr, "see `%s --help`\n", command.CommandPath())
 		return exitUsage
 	}
 	return exitFailed

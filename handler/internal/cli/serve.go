@@ -4,11 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -27,9 +31,11 @@ import (
 	"asynccaller/handler/internal/settle"
 )
 
+const serveName = "serve"
+
 func newServe(env Env) *cobra.Command {
 	return &cobra.Command{
-		Use:   "serve",
+		Use:   serveName,
 		Short: "Serve the Functions host as its custom handler",
 		Long: `Serve the Functions host, which starts this command as the custom handler of the app and passes
 queue messages to it. The handler listens on 127.0.0.1 at FUNCTIONS_CUSTOMHANDLER_PORT. It reads
@@ -97,8 +103,10 @@ func runServe(ctx context.Context, env Env) error {
 		return err
 	}
 	memoryLimit := serve.TuneMemory(env.getenv)
+	signal.Ignore(syscall.SIGPIPE) // a host that does not read the log must not end the calls; EndWith watches the host
+	stdlog.SetOutput(io.Discard)   // net/http quotes there what a target sends without being asked
 	lines := logs.NewBatch(logOutput(env.Stdout))
-	defer func() { _ = lines.Flush() }() // an error has no reader
+	defer lines.Close()
 	log := logs.New(lines, c.settings.LogLevel)
 	store, err := azure.Open(c.connection)
 	if err != nil {

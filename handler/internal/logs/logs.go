@@ -3,11 +3,17 @@ package logs
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Names of fields. Operators' queries rely on them.
@@ -40,73 +46,172 @@ const (
 	DeadlineLimited = "deadline_limited"
 	Ignored         = "ignored"
 	Stack           = "stack"
+	Account         = "account"
+	// Dropped is the number of lines that are missing before this one.
+	Dropped = "dropped"
 )
 
-// New returns a logger that writes each event as one line of JSON. Durations are in milliseconds.
+// New returns a logger that writes each event as one line of JSON, in which every character is printable. Durations are
+// in milliseconds.
 func New(out io.Writer, level zerolog.Level) zerolog.Logger {
-	return zerolog.New(zerolog.SyncWriter(out)).Level(level).With().Timestamp().Logger()
+	lines, ok := out.(zerolog.LevelWriter)
+	if !ok {
+		lines = zerolog.LevelWriterAdapter{Writer: out}
+	}
+	return zerolog.New(zerolog.SyncWriter(printable{lines})).Level(level).With().Timestamp().Logger()
+}
+
+// printable escapes the characters of a line that a terminal would obey or that a person cannot see: a sender chooses some
+// texts of the log. zerolog itself escapes those of ASCII.
+type printable struct{ zerolog.LevelWriter }
+
+// WriteLevel writes a line.
+func (p printable) WriteLevel(level zerolog.Level, line []byte) (int, error) {
+	var all byte
+	for _, c := range line {
+		all |= c
+	}
+	if all < utf8.RuneSelf {
+		return p.LevelWriter.WriteLevel(level, line)
+	}
+	_, err := p.LevelWriter.WriteLevel(level, strictjson.EscapeUnprintable(line))
+	return len(line), err
+}
+
+// Printable returns a text in one line: each character that is not printable becomes U+FFFD.
+func Printable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return utf8.RuneError
+	}, text)
 }
 
 const (
 	// maxHold is how late a line may be: a person does not notice it, and SIGKILL loses at most the lines of that time.
 	maxHold = 10 * time.Millisecond
-	// maxHeldBytes is half of the capacity of a pipe.
-	maxHeldBytes = 32 << 10
+	// writeBytes is half of the capacity of a pipe: so many bytes do not wait for maxHold.
+	writeBytes = 32 << 10
+	// maxHeldBytes bounds the lines that wait for a slow reader: those of some seconds. The last errorBytes of it are for
+	// lines above level info.
+	maxHeldBytes = 1 << 20
+	errorBytes   = maxHeldBytes / 4
+	// closeLimit is how long Close waits for a reader.
+	closeLimit = time.Second
 )
 
 // Batch writes the lines of a busy handler several at a time: each write costs a system call and wakes the Functions host.
 // Without it calls of 1 KiB do not reach 0.60 of a bare forwarder's rate (docs/performance.md). It writes a line at once if
-// the last write was 10 ms ago, or if its level is above info; other lines wait for the rest of the 10 ms. It is safe for
-// concurrent use. Call [Batch.Flush] at the end.
+// the last write was 10 ms ago, or if its level is above info; other lines wait for the rest of the 10 ms.
+//
+// Its methods never wait for the reader of the lines. If nobody reads, it holds 1 MiB of lines and drops the others. When
+// it can write again, it writes a line with their number. It is safe for concurrent use. Call [Batch.Close] at the end.
 type Batch struct {
 	out io.Writer
+	// waiting receives a value when the first line is held, now when the held lines must not wait for maxHold.
+	waiting, now chan struct{}
+	done         chan struct{}
 
-	mu      sync.Mutex
-	held    []byte
-	written time.Time
-	// flusher calls Flush; it is nil if no line is held.
-	flusher *time.Timer
+	mu     sync.Mutex
+	held   []byte
+	closed bool
+	// dropped is the number of lines that were not written and not reported.
+	dropped int
 }
 
 // NewBatch returns a batch that writes to out.
-func NewBatch(out io.Writer) *Batch { return &Batch{out: out} }
+func NewBatch(out io.Writer) *Batch {
+	b := &Batch{out: out, waiting: make(chan struct{}, 1), now: make(chan struct{}, 1), done: make(chan struct{})}
+	go b.run()
+	return b
+}
 
-// Write writes a line without a level at once.
+// Write adds a line without a level, which is written at once.
 func (b *Batch) Write(line []byte) (int, error) { return b.WriteLevel(zerolog.NoLevel, line) }
 
-// WriteLevel writes a line, now or within 10 ms. The error may be that of an earlier line.
+// WriteLevel adds a line or, if there is no room for it, drops it. It never returns an error.
 func (b *Batch) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.held = append(b.held, line...)
-	wait := maxHold - time.Since(b.written)
-	if level > zerolog.InfoLevel || wait <= 0 || len(b.held) >= maxHeldBytes {
-		return len(line), b.flush()
+	room := maxHeldBytes - len(b.held)
+	if level <= zerolog.InfoLevel {
+		room -= errorBytes
 	}
-	if b.flusher == nil {
-		b.flusher = time.AfterFunc(wait, func() { _ = b.Flush() }) // an error has no reader
+	if b.closed || len(line) > room {
+		b.dropped++
+		return len(line), nil
+	}
+	if len(b.held) == 0 {
+		b.waiting <- struct{}{} // it has room: take empties both
+	}
+	b.held = append(b.held, line...)
+	if level > zerolog.InfoLevel || len(b.held) >= writeBytes {
+		select {
+		case b.now <- struct{}{}:
+		default:
+		}
 	}
 	return len(line), nil
 }
 
-// Flush writes the lines that are held.
-func (b *Batch) Flush() error {
+// Close writes the lines that are held and ends the batch, which drops later lines. If nobody reads, it gives up after a
+// second, and the lines are lost.
+func (b *Batch) Close() {
 	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.flush()
+	if !b.closed {
+		b.closed = true
+		close(b.waiting)
+		close(b.now)
+	}
+	b.mu.Unlock()
+	select {
+	case <-b.done:
+	case <-time.After(closeLimit):
+	}
 }
 
-func (b *Batch) flush() error {
-	if b.flusher != nil {
-		b.flusher.Stop()
-		b.flusher = nil
+// run writes the held lines, until the batch is closed.
+func (b *Batch) run() {
+	defer close(b.done)
+	var spare []byte
+	for range b.waiting {
+		spare = b.write(spare)
+		select {
+		case <-b.now:
+		case <-time.After(maxHold):
+		}
 	}
-	if len(b.held) == 0 {
-		return nil
+}
+
+// write writes the held lines. Spare is an empty buffer for the next lines; write returns the next spare.
+func (b *Batch) write(spare []byte) []byte {
+	b.mu.Lock()
+	lines, dropped := b.held, b.dropped
+	b.held, b.dropped = spare, 0
+	select {
+	case <-b.now:
+	default:
 	}
-	_, err := b.out.Write(b.held)
-	b.held, b.written = b.held[:0], time.Now()
-	return err
+	b.mu.Unlock()
+	if dropped > 0 {
+		report := bytes.NewBuffer(lines)
+		log := New(report, zerolog.ErrorLevel)
+		log.Error().Int(Dropped, dropped).Msg("log lines were dropped: standard output was not read in time")
+		lines = report.Bytes()
+	}
+	if n, err := b.out.Write(lines); err != nil {
+		b.mu.Lock()
+		b.dropped += bytes.Count(lines[n:], []byte("\n"))
+		if dropped > 0 {
+			b.dropped += dropped - 1 // the report itself is no loss
+		}
+		b.mu.Unlock()
+	}
+	if cap(lines) > 4*writeBytes {
+		return nil // the reader was away: do not keep its memory
+	}
+	return lines[:0]
 }
 
 // maxLine is the number of bytes of an unfinished line that a readable writer holds back.
@@ -115,7 +220,22 @@ const maxLine = 64 << 10
 // Readable returns a writer for people: it writes lines of JSON as text and all other lines unchanged. It is not
 // safe for concurrent use.
 func Readable(out io.Writer) io.Writer {
-	return &readable{out: out, console: zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly}}
+	return &readable{out: out, console: zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly, FormatPrepare: clean}}
+}
+
+// clean makes the message and the lists of a line printable; the console writer quotes single texts.
+func clean(fields map[string]any) error {
+	for name, value := range fields {
+		switch v := value.(type) {
+		case string:
+			if name == zerolog.MessageFieldName {
+				fields[name] = Printable(v)
+			}
+		case []any:
+			fields[name] = Printable(fmt.Sprint(v...))
+		}
+	}
+	return nil
 }
 
 type readable struct {

@@ -2,10 +2,14 @@ package logs_test
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"io"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
+	"unicode"
 
 	"github.com/rs/zerolog"
 
@@ -51,6 +55,36 @@ func TestNew(t *testing.T) {
 	}
 	if strings.HasPrefix(text.String(), "{") {
 		t.Errorf("text: %s", text.String())
+	}
+}
+
+// TestNewIsPrintable checks that no text controls the terminal of a person who reads the log, or changes the order of what
+// he sees. The JSON keeps the text.
+func TestNewIsPrintable(t *testing.T) {
+	const sent = "a\u0085\u009b31m\u061c\u200e\u202eb\u2066\u2028\u00a0\U000e0041\x7f\x1b[2J\xff ä漢"
+	bad := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+	var lines, text bytes.Buffer
+	log := logs.New(&lines, zerolog.InfoLevel)
+	log.Info().Str(logs.Organization, sent).Strs(logs.Ignored, []string{sent}).Err(errors.New(sent)).Msg(sent)
+	if strings.ContainsFunc(lines.String(), bad) {
+		t.Errorf("JSON: %q", lines.String())
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(lines.Bytes(), &fields); err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.ToValidUTF8(sent, "\ufffd"); fields["message"] != want || fields["error"] != want || fields[logs.Organization] != want {
+		t.Errorf("fields %q, want each %q", fields, want)
+	}
+	w := logs.Readable(&text)
+	for line := range bytes.Lines(lines.Bytes()) {
+		_, _ = w.Write(line)
+	}
+	if shown := regexp.MustCompile(`\x1b\[\d*m`).ReplaceAllString(text.String(), ""); strings.ContainsFunc(shown, bad) {
+		t.Errorf("text: %q", shown)
+	}
+	if got := logs.Printable("a\u009b\n\xffä"); got != "a\ufffd\ufffd\ufffdä" {
+		t.Errorf("Printable returned %q", got)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	stdlog "log"
 	"net"
 	"net/http"
 	"runtime/debug"
@@ -52,6 +53,7 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 			Handler:           handler,
 			ReadHeaderTimeout: readHeaderTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
+			ErrorLog:          stdlog.New(log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger(), "", 0),
 		},
 		log: log,
 	}, nil

@@ -1,0 +1,250 @@
+package e2e_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"asynccaller/handler/tools/testbed"
+)
+
+// handler is `async-caller serve` without a host: the test posts the invocations and reads the log, or does not.
+type handler struct {
+	t       *testing.T
+	command *exec.Cmd
+	url     string
+	client  *http.Client
+}
+
+// serve starts the handler in the app folder and waits until it answers.
+func (f *fixture) serve(t *testing.T, connectionString string, stdout, stderr io.Writer) *handler {
+	t.Helper()
+	_, port, _ := net.SplitHostPort(unusedAddress(t))
+	h := &handler{
+		t: t, url: "http://127.0.0.1:" + port + "/", command: exec.CommandContext(t.Context(), executable, "serve"),
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience},
+	}
+	h.command.Dir, h.command.Stdout, h.command.Stderr = f.app, stdout, stderr
+	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+	if err := h.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = h.command.Process.Kill()
+		_ = h.command.Wait()
+		h.client.CloseIdleConnections()
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := testbed.Await(ctx, h.answers); err != nil {
+		t.Fatalf("the handler does not answer: %v", err)
+	}
+	return h
+}
+
+// answers reports whether the handler answers GET /.
+func (h *handler) answers() bool {
+	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodGet, h.url, http.NoBody)
+	if err != nil {
+		return false
+	}
+	response, err := h.client.Do(request)
+	return err == nil && response.Body.Close() == nil
+}
+
+// invoke posts the invocation of an envelope as the Functions host does, and returns the status and the body of the answer.
+func (h *handler) invoke(envelope string) (int, string) {
+	h.t.Helper()
+	body := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":{"DequeueCount":"1","Id":"\"0b6aa4b6-1b4c-4f07-9e0d-1a2f0c9f4a11\""}}`,
+		base64.StdEncoding.EncodeToString([]byte(envelope)))
+	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.url+"AC-standard", strings.NewReader(body))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("X-Azure-Functions-InvocationId", "2f3c0a3e-6c0f-4d55-8b5a-52e3c0b8a001")
+	response, err := h.client.Do(request)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(text)
+}
+
+// invokeAll posts an envelope many times, from eight connections, and returns how many invocations succeeded.
+func (h *handler) invokeAll(envelope string, times int64) int64 {
+	var posted, succeeded atomic.Int64
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for posted.Add(1) <= times {
+				if status, _ := h.invoke(envelope); status == http.StatusOK {
+					succeeded.Add(1)
+				}
+			}
+		})
+	}
+	group.Wait()
+	return succeeded.Load()
+}
+
+func envelopeTo(url string) string {
+	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","retry":{"schedule":["1m"]},"call":{"url":%q}}`, url)
+}
+
+// TestUnreadLog checks that a host that does not read the handler's output gets all its answers, that the handler stops
+// nevertheless, and that the log says how many lines are missing.
+func TestUnreadLog(t *testing.T) {
+	t.Parallel()
+	const invocations = 5000
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	t.Cleanup(target.Close)
+	f := newFixture(t, options{})
+	for name, end := range map[string]func(t *testing.T, h *handler, output *os.File){
+		"read_later": func(t *testing.T, h *handler, output *os.File) {
+			t.Helper()
+			settled, dropped := 0, 0
+			for lines := bufio.NewScanner(output); settled+dropped < invocations && lines.Scan(); {
+				var line struct {
+					Message string
+					Dropped int
+				}
+				if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
+					t.Fatalf("%.200q: %v", lines.Text(), err)
+				}
+				dropped += line.Dropped
+				if line.Message == "settled" {
+					settled++
+				}
+			}
+			if settled+dropped != invocations || dropped == 0 {
+				t.Errorf("%d lines, and %d reported as dropped; want %d in all", settled, dropped, invocations)
+			}
+		},
+		"never_read": func(*testing.T, *handler, *os.File) {},
+		"reader_gone": func(t *testing.T, h *handler, output *os.File) {
+			t.Helper()
+			f.must(output.Close())
+			if n := h.invokeAll(envelopeTo(target.URL), 100); n != 100 {
+				t.Errorf("%d of 100 invocations succeeded after the reader had gone", n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			output, write, err := os.Pipe()
+			f.must(err)
+			t.Cleanup(func() { _ = output.Close() })
+			h := f.serve(t, f.azurite.ConnectionString, write, write)
+			f.must(write.Close())
+			if n := h.invokeAll(envelopeTo(target.URL), invocations); n != invocations {
+				t.Fatalf("%d of %d invocations succeeded", n, invocations)
+			}
+			end(t, h, output)
+			began := time.Now()
+			f.must(h.command.Process.Signal(syscall.SIGTERM))
+			if err := h.command.Wait(); err == nil || h.command.ProcessState.ExitCode() != 1 || time.Since(began) > 20*time.Second {
+				t.Errorf("after SIGTERM the handler ended after %v: %v, want exit status 1", time.Since(began), err)
+			}
+		})
+	}
+}
+
+// TestUnaskedAnswers checks that the bytes that a target sends without being asked, which net/http prints, do not reach
+// the handler's output.
+func TestUnaskedAnswers(t *testing.T) {
+	t.Parallel()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	closed := make(chan struct{}, 1)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = conn.Close() }()
+				in := bufio.NewReader(conn)
+				if _, err := http.ReadRequest(in); err == nil {
+					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+					time.AfterFunc(200*time.Millisecond, func() { _, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: C4nary\r\n\r\n") })
+					_, _ = in.ReadByte() // until the handler closes the connection
+					closed <- struct{}{}
+				}
+			}()
+		}
+	}()
+	f := newFixture(t, options{})
+	var output bytes.Buffer
+	h := f.serve(t, f.azurite.ConnectionString, &output, &output)
+	if status, text := h.invoke(envelopeTo("http://" + listener.Addr().String())); status != http.StatusOK {
+		t.Errorf("answered %d %s", status, text)
+	}
+	<-closed
+	f.must(h.command.Process.Signal(os.Interrupt))
+	_ = h.command.Wait()
+	if text := output.String(); strings.Contains(text, "C4nary") || !strings.Contains(text, "settled") {
+		t.Errorf("printed %s", text)
+	}
+}
+
+// TestSilentStorage checks that a message is settled by the second try if storage's side of all pooled connections has
+// gone silently.
+func TestSilentStorage(t *testing.T) {
+	t.Parallel()
+	type connection struct{}
+	var opened, silent atomic.Int64 // connections are numbered; those up to silent do not answer
+	ended := make(chan struct{})
+	storage := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Context().Value(connection{}).(int64) <= silent.Load() {
+			<-ended
+		}
+		w.WriteHeader(http.StatusCreated)
+		_, _ = io.WriteString(w, "<QueueMessagesList></QueueMessagesList>")
+	}))
+	storage.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
+		return context.WithValue(ctx, connection{}, opened.Add(1))
+	}
+	storage.Start()
+	t.Cleanup(storage.Close)
+	defer close(ended)
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	t.Cleanup(busy.Close)
+	f := newFixture(t, options{})
+	// Not 127.0.0.1, where the handler closes idle connections after three seconds, as Azurite needs it.
+	endpoint := strings.Replace(storage.URL, "127.0.0.1", "0.0.0.0", 1)
+	var output bytes.Buffer
+	h := f.serve(t, "AccountName=acct;AccountKey=a2V5;QueueEndpoint="+endpoint+"/acct", &output, &output)
+	if n := h.invokeAll(envelopeTo(busy.URL), 200); n != 200 || opened.Load() < 4 {
+		t.Fatalf("%d of 200 messages settled on %d connections", n, opened.Load())
+	}
+	silent.Store(opened.Load())
+	began := time.Now()
+	status, text := h.invoke(envelopeTo(busy.URL))
+	if took := time.Since(began); status != http.StatusOK || took < 9*time.Second || took > 18*time.Second {
+		t.Errorf("answered %d %s after %v, want 200 after one try of 10 s", status, text, took)
+	}
+}
