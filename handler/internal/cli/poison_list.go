@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 )
@@ -260,7 +261,8 @@ of each run. An interrupted run can be resumed or undone.`,
 
 func printRuns(out io.Writer, summaries []poison.RunSummary) {
 	row := func(run, command, at, done, state string) {
-		fmt.Fprintf(out, "%-28s  %-7s  %8s  %11s  %s\n", run, command, at, done, state)
+		line := fmt.Sprintf("%-28s  %-7s  %8s  %11s  %s", run, command, at, done, state)
+		fmt.Fprintln(out, logs.Printable(line)) // a journal may come from elsewhere
 	}
 	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
 	for _, r := range summaries {

@@ -12,6 +12,8 @@ import (
 	"sync"
 	"time"
 	"unicode/utf8"
+
+	"asynccaller/handler/internal/logs"
 )
 
 // The status line shows progress only on a terminal, and only when work takes longer than a moment.
@@ -51,12 +53,14 @@ func (s *status) Advanced(done, total int) { s.count("", "done", done, total) }
 // Note writes a message.
 func (s *status) Note(text string) { s.printf("%s", text) }
 
-// printf writes a line to standard error.
+// printf writes a text to standard error.
 func (s *status) printf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()
-	fmt.Fprintf(s.out, format+"\n", args...)
+	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
+		fmt.Fprintln(s.out, logs.Printable(line))
+	}
 }
 
 // clear removes the line of progress, so that other output can take its place.

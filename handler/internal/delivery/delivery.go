@@ -189,7 +189,7 @@ func (r *Result) Summary() string {
 		text += ", next in " + r.Delay.Round(time.Second).String()
 	}
 	if r.Detail != "" {
-		text += ": " + r.Detail
+		text += ": " + logs.Printable(r.Detail)
 	}
 	return text
 }

@@ -30,6 +30,8 @@ const (
 	// maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, at most seven bytes
 	// for each in Data and once more in Metadata.
 	maxInvocationBytes = 2 << 20
+	// maxPathBytes limits what is logged of an unknown path; the name of a function has at most 128 characters.
+	maxPathBytes = 200
 	// messageKept says what happens after an invocation for a message fails.
 	messageKept = "the host keeps the message and delivers it again"
 )
@@ -55,7 +57,7 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 		router.Post("/"+name, taskHandler(name, task, log))
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		log.Warn().Str("path", r.URL.Path).Msg("no such function: add its function.json to the app folder")
+		log.Warn().Str("path", r.URL.Path[:min(len(r.URL.Path), maxPathBytes)]).Msg("no such function: add its function.json to the app folder")
 		answer{code: http.StatusNotFound, Error: "no such function"}.write(w)
 	})
 	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
@@ -66,7 +68,7 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: r.Header.Get(invocationHeader)}
+		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
 		invocation{w, r, log, &m, messageKept}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
@@ -140,6 +142,7 @@ type answer struct {
 func (a answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.code)
+	a.Error = logs.Printable(a.Error) // the host may print it
 	// The body must never be empty. The only error that remains is that the host has hung up.
 	_ = json.NewEncoder(w).Encode(a)
 }
@@ -161,7 +164,7 @@ const runMissed = "the host runs it again at its next time"
 func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
-		log := log.With().Str(logs.InvocationID, r.Header.Get(invocationHeader)).Str(logs.Function, name).Logger()
+		log := log.With().Str(logs.InvocationID, invocationID(r)).Str(logs.Function, name).Logger()
 		invocation{w, r, log, nil, runMissed}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return answer{}, err
@@ -193,6 +196,15 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 // invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
 const invocationHeader = "X-Azure-Functions-Invocationid"
 
+// invocationID returns the id of an invocation, or nothing if it is not a GUID: then it is not the host's.
+func invocationID(r *http.Request) string {
+	id := r.Header.Get(invocationHeader)
+	if uuid.Validate(id) != nil {
+		return ""
+	}
+	return id
+}
+
 // checkSender returns an error if a request differs from those of the Functions host (host-contract A.1: a POST of
 // JSON to the loopback address with the header X-Azure-Functions-InvocationId). It keeps out requests that reach
 // the port by accident or through a web page: a browser sends an Origin and cannot set that header. It does not
@@ -203,7 +215,7 @@ func checkSender(r *http.Request) error {
 		return errors.New("header Host: not the loopback address, so the request is not from the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: browsers send it, the Functions host does not")
-	case uuid.Validate(r.Header.Get(invocationHeader)) != nil:
+	case invocationID(r) == "":
 		return errors.New("header " + invocationHeader + ": missing or not a GUID, so the request is not from the Functions host")
 	}
 	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType != "application/json" {

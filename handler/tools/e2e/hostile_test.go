@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/queue"
@@ -21,7 +22,7 @@ func hostileContents(host string) (letters, calls map[string]string) {
 	}
 	nexus := func(name, lines, body string) string {
 		callOut := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s", name, host, lines, body)
-		return fmt.Sprintf(`{"Organization":"\u001b[2J\u2028","RawRequest":{"Id":%q,"CallOut":%q,"Priority":1099511627776}}`,
+		return fmt.Sprintf(`{"Organization":"\u001b[2J\u2028\u009b31m\u202e","Environment":"\u0085\u2066\u200f\u061c","RawRequest":{"Id":%q,"CallOut":%q,"Priority":1099511627776}}`,
 			name, base64.StdEncoding.EncodeToString([]byte(callOut)))
 	}
 	numbered := func(text string, size int) string {
@@ -48,6 +49,8 @@ func hostileContents(host string) (letters, calls map[string]string) {
 		"host":            `{"asyncCaller":1,"call":{"url":"http://` + strings.Repeat("a.", 20000) + `/"}}`,
 		"nested":          strings.Repeat(`{"RawRequest":`, 3000) + "{}" + strings.Repeat("}", 3000),
 		"nexus header":    nexus("x", "X-A: a\nX-B: b\r\n", ""),
+		"bidi name":       native("x", `,"\u202e\u009b2J":1,"\u202e\u009b2J":2`),
+		"bidi method":     native("x", `,"method":"\u202e\u009b2J"`),
 		"nexus garbage":   `{"RawRequest":{"CallOut":"####"}}`,
 	}
 	calls = map[string]string{
@@ -60,6 +63,7 @@ func hostileContents(host string) (letters, calls map[string]string) {
 		"trap":          strings.Replace(native("trap", ""), "{", `{"DequeueCount":{},"Id":[],"PopReceipt":1e999,"sys":null,"trigger":{},`, 1),
 		"length":        nexus("length", "Content-Length: 0\r\n", smuggled),
 		"chunked":       nexus("chunked", "Transfer-Encoding: chunked\r\nContent-Type: a/b\r\n", "0\r\n\r\n"+smuggled),
+		"correlation":   native("correlation", `,"headers":{"X-Correlation-ID":"a\u009b31m\u202eb"}`),
 		"fold":          nexus("fold", "X-A: a\r\n b\r\n", smuggled),
 		"nexus_headers": nexus("nexus_headers", strings.Repeat("a:\r\n", 8000), ""),
 	}
@@ -134,7 +138,8 @@ func deliverHostile(t *testing.T, dataType string) {
 		}
 	}
 	for line := range bytes.Lines([]byte(f.host.Output())) {
-		if len(line) > 4<<10 || bytes.ContainsAny(bytes.TrimSuffix(line, []byte("\n")), "\x00\x07\x1b\r") {
+		unprintable := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
+		if len(line) > 4<<10 || !utf8.Valid(line) || bytes.ContainsFunc(line, unprintable) {
 			t.Errorf("printed %.300q (%d bytes)", line, len(line))
 		}
 	}
