@@ -12,9 +12,11 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
+	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
@@ -133,10 +135,45 @@ func runServe(ctx context.Context, env Env) error {
 	}
 	log.Info().Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
+	if len(c.app.Functions) > 0 {
+		probing, stop := context.WithCancel(ctx)
+		var probed sync.WaitGroup
+		probed.Go(func() {
+			probe(probing, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, accountName(c.connection.Endpoint)).Logger())
+		})
+		defer probed.Wait()
+		defer stop()
+	}
 	if env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the parent process is the host
 		server.EndWith(os.Getppid)
 	}
 	return server.Run(ctx)
+}
+
+// probeTimeout is longer than the time in which a managed identity or a developer's account gets its first token.
+const probeTimeout = 30 * time.Second
+
+// probe asks storage once for a queue and logs the result. Wrong settings then show at the start and not when the first
+// message cannot be settled. It also gets the first token and opens the first connection.
+func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	begin := time.Now()
+	_, err := store.Count(ctx, name)
+	level, text := zerolog.ErrorLevel, "storage does not answer: check the account in "+functionapp.ConnectionName+
+		", its firewall and the network; a message that cannot be written stays with the host"
+	switch {
+	case err == nil:
+		level, text = zerolog.InfoLevel, "storage answers"
+	case errors.Is(err, queue.ErrNoQueue):
+		level, text = zerolog.InfoLevel, "storage answers; the queue does not exist until a sender creates it"
+	case errors.Is(err, queue.ErrRefused):
+		text = "storage refuses the handler: check the credential in " + functionapp.ConnectionName +
+			", or assign the role Storage Queue Data Contributor to the identity"
+	case errors.Is(ctx.Err(), context.Canceled):
+		return // the handler stops
+	}
+	log.WithLevel(level).Err(err).Str(logs.Queue, name).Dur(logs.Took, time.Since(begin)).Msg(text)
 }
 
 // keeperName is the timer function that keeps messages on poison queues from expiring.

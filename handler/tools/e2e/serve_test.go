@@ -13,6 +13,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"os/exec"
+	"regexp"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -246,5 +247,44 @@ func TestSilentStorage(t *testing.T) {
 	status, text := h.invoke(envelopeTo(busy.URL))
 	if took := time.Since(began); status != http.StatusOK || took < 9*time.Second || took > 18*time.Second {
 		t.Errorf("answered %d %s after %v, want 200 after one try of 10 s", status, text, took)
+	}
+}
+
+// TestStorageProbe checks that the handler says at the start whether it can use storage, and serves in any case.
+func TestStorageProbe(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	good := f.azurite.ConnectionString
+	for name, test := range map[string]struct{ connectionString, level, message, err string }{
+		"ok":        {good, "info", "storage answers", ""},
+		"wrong_key": {accountKeyPattern.ReplaceAllString(good, "AccountKey=a2V5"), "error", "storage refuses the handler: check the credential in AzureWebJobsStorage", "403"},
+		"away": {
+			regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(good, "QueueEndpoint=http://"+unusedAddress(t)),
+			"error", "storage does not answer: check the account in AzureWebJobsStorage", "refused",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			output, write, err := os.Pipe()
+			f.must(err)
+			t.Cleanup(func() { _ = output.Close() })
+			h := f.serve(t, test.connectionString, write, write)
+			f.must(write.Close())
+			for lines := bufio.NewScanner(output); lines.Scan(); {
+				var line struct{ Level, Message, Error, Account, Queue string }
+				f.must(json.Unmarshal(lines.Bytes(), &line))
+				if line.Message == "ready for the Functions host" {
+					continue
+				}
+				if line.Level != test.level || !strings.HasPrefix(line.Message, test.message) || !strings.Contains(line.Error, test.err) ||
+					!strings.HasSuffix(line.Account, "/devstoreaccount1") || line.Queue != mainQueue {
+					t.Errorf("logged %s", lines.Text())
+				}
+				break
+			}
+			if !h.answers() {
+				t.Error("the handler does not answer")
+			}
+		})
 	}
 }
