@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"regexp"
@@ -32,16 +33,17 @@ type handler struct {
 	client  *http.Client
 }
 
-// serve starts the handler in the app folder and waits until it answers.
-func (f *fixture) serve(t *testing.T, connectionString string, stdout, stderr io.Writer) *handler {
+// serve starts the handler in the app folder, with both outputs to one writer, and waits until it answers.
+func (f *fixture) serve(t *testing.T, output io.Writer, env ...string) *handler {
 	t.Helper()
 	_, port, _ := net.SplitHostPort(unusedAddress(t))
 	h := &handler{
 		t: t, url: "http://127.0.0.1:" + port + "/", command: exec.CommandContext(t.Context(), executable, "serve"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: patience},
 	}
-	h.command.Dir, h.command.Stdout, h.command.Stderr = f.app, stdout, stderr
-	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+	h.command.Dir, h.command.Stdout, h.command.Stderr = f.app, output, output
+	h.command.Env = append(os.Environ(), "FUNCTIONS_CUSTOMHANDLER_PORT="+port, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+	h.command.Env = append(h.command.Env, env...)
 	if err := h.command.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -108,6 +110,8 @@ func (h *handler) invokeAll(envelope string, times int64) int64 {
 	return succeeded.Load()
 }
 
+func connection(connectionString string) string { return "AzureWebJobsStorage=" + connectionString }
+
 func envelopeTo(url string) string {
 	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","retry":{"schedule":["1m"]},"call":{"url":%q}}`, url)
 }
@@ -155,7 +159,7 @@ func TestUnreadLog(t *testing.T) {
 			output, write, err := os.Pipe()
 			f.must(err)
 			t.Cleanup(func() { _ = output.Close() })
-			h := f.serve(t, f.azurite.ConnectionString, write, write)
+			h := f.serve(t, write, connection(f.azurite.ConnectionString))
 			f.must(write.Close())
 			if n := h.invokeAll(envelopeTo(target.URL), invocations); n != invocations {
 				t.Fatalf("%d of %d invocations succeeded", n, invocations)
@@ -200,7 +204,7 @@ func TestUnaskedAnswers(t *testing.T) {
 	}()
 	f := newFixture(t, options{})
 	var output bytes.Buffer
-	h := f.serve(t, f.azurite.ConnectionString, &output, &output)
+	h := f.serve(t, &output, connection(f.azurite.ConnectionString))
 	if status, text := h.invoke(envelopeTo("http://" + listener.Addr().String())); status != http.StatusOK {
 		t.Errorf("answered %d %s", status, text)
 	}
@@ -216,18 +220,18 @@ func TestUnaskedAnswers(t *testing.T) {
 // gone silently.
 func TestSilentStorage(t *testing.T) {
 	t.Parallel()
-	type connection struct{}
+	type number struct{}
 	var opened, silent atomic.Int64 // connections are numbered; those up to silent do not answer
 	ended := make(chan struct{})
 	storage := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Context().Value(connection{}).(int64) <= silent.Load() {
+		if r.Context().Value(number{}).(int64) <= silent.Load() {
 			<-ended
 		}
 		w.WriteHeader(http.StatusCreated)
 		_, _ = io.WriteString(w, "<QueueMessagesList></QueueMessagesList>")
 	}))
 	storage.Config.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
-		return context.WithValue(ctx, connection{}, opened.Add(1))
+		return context.WithValue(ctx, number{}, opened.Add(1))
 	}
 	storage.Start()
 	t.Cleanup(storage.Close)
@@ -238,7 +242,7 @@ func TestSilentStorage(t *testing.T) {
 	// Not 127.0.0.1, where the handler closes idle connections after three seconds, as Azurite needs it.
 	endpoint := strings.Replace(storage.URL, "127.0.0.1", "0.0.0.0", 1)
 	var output bytes.Buffer
-	h := f.serve(t, "AccountName=acct;AccountKey=a2V5;QueueEndpoint="+endpoint+"/acct", &output, &output)
+	h := f.serve(t, &output, connection("AccountName=acct;AccountKey=a2V5;QueueEndpoint="+endpoint+"/acct"))
 	if n := h.invokeAll(envelopeTo(busy.URL), 200); n != 200 || opened.Load() < 4 {
 		t.Fatalf("%d of 200 messages settled on %d connections", n, opened.Load())
 	}
@@ -268,7 +272,7 @@ func TestStorageProbe(t *testing.T) {
 			output, write, err := os.Pipe()
 			f.must(err)
 			t.Cleanup(func() { _ = output.Close() })
-			h := f.serve(t, test.connectionString, write, write)
+			h := f.serve(t, write, connection(test.connectionString))
 			f.must(write.Close())
 			for lines := bufio.NewScanner(output); lines.Scan(); {
 				var line struct{ Level, Message, Error, Account, Queue string }
@@ -286,5 +290,27 @@ func TestStorageProbe(t *testing.T) {
 				t.Error("the handler does not answer")
 			}
 		})
+	}
+}
+
+// TestManagedIdentity checks that the handler asks for a token of the identity that the settings name.
+func TestManagedIdentity(t *testing.T) {
+	t.Parallel()
+	const resourceID = "/subscriptions/s/resourceGroups/g/providers/Microsoft.ManagedIdentity/userAssignedIdentities/i"
+	asked := make(chan url.Values, 1)
+	identities := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case asked <- r.URL.Query():
+		default:
+		}
+		_, _ = io.WriteString(w, `{"access_token":"token","expires_on":"4102444800","resource":"https://storage.azure.com","token_type":"Bearer"}`)
+	}))
+	t.Cleanup(identities.Close)
+	f := newFixture(t, options{})
+	h := f.serve(t, io.Discard, "IDENTITY_ENDPOINT="+identities.URL, "IDENTITY_HEADER=x", "azurewebjobsstorage:queueServiceUri=https://"+unusedAddress(t),
+		"AzureWebJobsStorage__credential=managedidentity", "AzureWebJobsStorage__managedIdentityResourceId="+resourceID)
+	query := <-asked
+	if query.Get("mi_res_id") != resourceID || query.Get("client_id") != "" || !strings.HasPrefix(query.Get("resource"), "https://storage.azure.com") || !h.answers() {
+		t.Errorf("asked for a token with %v", query)
 	}
 }
