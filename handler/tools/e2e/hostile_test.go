@@ -22,7 +22,8 @@ func hostileContents(host string) (letters, calls map[string]string) {
 	}
 	nexus := func(name, lines, body string) string {
 		callOut := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s", name, host, lines, body)
-		return fmt.Sprintf(`{"Organization":"\u001b[2J\u2028\u009b31m\u202e","Environment":"\u0085\u2066\u200f\u061c","RawRequest":{"Id":%q,"CallOut":%q,"Priority":1099511627776}}`,
+		const tenant = `"Organization":"\u001b[2J\u2028\u009b31m\u202e","Environment":"\u0085\u2066\u200f\u061c"`
+		return fmt.Sprintf(`{`+tenant+`,"RawRequest":{"Id":%q,"CallOut":%q,"Priority":1099511627776}}`,
 			name, base64.StdEncoding.EncodeToString([]byte(callOut)))
 	}
 	numbered := func(text string, size int) string {

@@ -260,8 +260,11 @@ func TestStorageProbe(t *testing.T) {
 	f := newFixture(t, options{})
 	good := f.azurite.ConnectionString
 	for name, test := range map[string]struct{ connectionString, level, message, err string }{
-		"ok":        {good, "info", "storage answers", ""},
-		"wrong_key": {accountKeyPattern.ReplaceAllString(good, "AccountKey=a2V5"), "error", "storage refuses the handler: check the credential in AzureWebJobsStorage", "403"},
+		"ok": {good, "info", "storage answers", ""},
+		"wrong_key": {
+			accountKeyPattern.ReplaceAllString(good, "AccountKey=a2V5"),
+			"error", "storage refuses the handler: check the credential in AzureWebJobsStorage", "403",
+		},
 		"away": {
 			regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(good, "QueueEndpoint=http://"+unusedAddress(t)),
 			"error", "storage does not answer: check the account in AzureWebJobsStorage", "refused",
@@ -310,7 +313,8 @@ func TestManagedIdentity(t *testing.T) {
 	h := f.serve(t, io.Discard, "IDENTITY_ENDPOINT="+identities.URL, "IDENTITY_HEADER=x", "azurewebjobsstorage:queueServiceUri=https://"+unusedAddress(t),
 		"AzureWebJobsStorage__credential=managedidentity", "AzureWebJobsStorage__managedIdentityResourceId="+resourceID)
 	query := <-asked
-	if query.Get("mi_res_id") != resourceID || query.Get("client_id") != "" || !strings.HasPrefix(query.Get("resource"), "https://storage.azure.com") || !h.answers() {
+	if query.Get("mi_res_id") != resourceID || query.Has("client_id") || !strings.HasPrefix(query.Get("resource"), "https://storage.azure.com") ||
+		!h.answers() {
 		t.Errorf("asked for a token with %v", query)
 	}
 }
