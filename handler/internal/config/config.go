@@ -130,8 +130,8 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	}
 	r := &loaded.Rules
 	if r.MaxDeadline > 0 && r.Expiration > r.MaxDeadline {
-		problems = append(problems, fmt.Errorf("%sEXPIRATION, %sMAX_DEADLINE: the default deadline, %v, is later than the latest one, %v: lower the first or raise the second",
-			Prefix, Prefix, r.Expiration, r.MaxDeadline))
+		problems = append(problems, fmt.Errorf("%sEXPIRATION, %sMAX_DEADLINE: "+
+			"the default deadline, %v, is later than the latest one, %v: lower the first or raise the second", Prefix, Prefix, r.Expiration, r.MaxDeadline))
 	}
 	if len(problems) == 0 {
 		r.Retry = r.Retry.Within(retry.Limits{MinDelay: r.Limits.MinDelay}) // the other limits do not apply to the operator's own policy

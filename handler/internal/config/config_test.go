@@ -33,7 +33,8 @@ type settings struct {
 func flat(s config.Settings) settings {
 	_, first := s.Rules.Retry.Bounds(1)
 	_, last := s.Rules.Retry.Bounds(1000)
-	return settings{s.CallTimeout, s.Rules.Expiration, s.Rules.MaxDeadline, s.Rules.Limits.MinDelay, s.Rules.Retry.Name, first, last, s.Rules.GiveUp, s.LogLevel, s.Reschedule}
+	r := s.Rules
+	return settings{s.CallTimeout, r.Expiration, r.MaxDeadline, r.Limits.MinDelay, r.Retry.Name, first, last, r.GiveUp, s.LogLevel, s.Reschedule}
 }
 
 // defaults are those of design.md, section 6.

@@ -270,11 +270,13 @@ func TestDeadline(t *testing.T) {
 		"latest":            {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.5Z"`, "2026-01-31T00:00:00Z", false},
 		"too_late":          {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.6Z"`, "2026-01-31T00:00:00Z", true},
 		"end_of_time":       {`"deadline":"9999-12-31T23:59:59.999999999Z"`, "2026-03-02T12:00:00Z", true},
-		"after_not_before":  {`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2026-02-10T12:00:00Z","deadline":"2027-01-01T00:00:00Z"`, "2026-03-12T12:00:00Z", true},
+		"after_not_before":  {`"notBefore":"2026-02-10T12:00:00Z","deadline":"2027-01-01T00:00:00Z"`, "2026-03-12T12:00:00Z", true},
 		"late_not_before":   {`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2027-03-02T12:00:00Z"`, "2027-03-03T12:00:00Z", true},
 		"created_in_future": {`"createdAt":"9999-01-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
-		"all_in_future":     {`"createdAt":"9999-01-01T00:00:00Z","nextAttemptAt":"9999-01-01T00:00:00Z","deadline":"9999-12-01T00:00:00Z"`, "2026-03-02T12:00:00Z", true},
-		"moved_back":        {`"deadLetter":{},"deadline":"9999-12-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
+		"all_in_future": {
+			`"createdAt":"9999-01-01T00:00:00Z","nextAttemptAt":"9999-01-01T00:00:00Z","deadline":"9999-12-01T00:00:00Z"`, "2026-03-02T12:00:00Z", true,
+		},
+		"moved_back": {`"deadLetter":{},"deadline":"9999-12-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, err := envelope.Parse([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},` + c.members + `}`))
