@@ -22,9 +22,8 @@ import (
 )
 
 const (
-	// minLease is the lease on a short queue. A long one needs leasePerMessage, or the time of a storage operation, for
-	// each message, so that renewing all takes half of the time at most: renewals use as many connections as parallel
-	// says, and pause for as long as they take.
+	// minLease is the lease on a short queue. A long one needs leasePerMessage for each message or, if storage is slow,
+	// the time of a storage operation divided by parallel: a lease then lasts about as long as a run.
 	minLease        = 2 * time.Minute
 	leasePerMessage = 40 * time.Millisecond
 	maxLease        = 4 * time.Hour
@@ -159,7 +158,7 @@ func (h *Holder) Lease() time.Duration {
 }
 
 // perMessage returns the share of one message in a lease. The caller holds h.mu.
-func (h *Holder) perMessage() time.Duration { return max(leasePerMessage, h.latency) }
+func (h *Holder) perMessage() time.Duration { return max(leasePerMessage, h.latency/parallel) }
 
 // due returns what is left of a lease when it must be renewed: half of minLease, and the time to renew all leases.
 func (h *Holder) due() time.Duration {
