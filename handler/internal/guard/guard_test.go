@@ -322,7 +322,7 @@ func TestASCII(t *testing.T) {
 		"a.example": "a.example", "A.Example.": "A.Example.", "my_host": "my_host", "3com.example": "3com.example", "127.0.0.1": "127.0.0.1", "::1": "::1",
 		"fe80::1%eth0": "fe80::1%eth0", "bücher.example": "xn--bcher-kva.example", "BÜCHER.Example.": "xn--bcher-kva.example.",
 		"x。a.example": "x.a.example", "a．example｡": "a.example.", "１２７.0.0.1": "127.0.0.1", "ⓐ.example": "a.example",
-		"faß.example": "xn--fa-hia.example",
+		"faß.example":           "xn--fa-hia.example",
 		"XN--bcher-kva.example": "XN--bcher-kva.example",
 		"":                      "", ".": "", "a..b": "", "。a.example": "", "a b": "",
 		"a／b": "", "a：80": "", "a％2eb": "", "a＠b": "", "a%b": "", "a,b": "", "a:80": "", "[::1]": "",
