@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 
 	"asynccaller/handler/tools/storageproxy"
+	"asynccaller/handler/tools/testbed"
 )
 
 // roundMessages is how many messages are written in a round. Azurite gets slower with the number of messages on a queue.
@@ -23,8 +24,8 @@ const manyReschedules = 1000
 
 // requests watches the handler's requests to storage.
 type requests struct {
-	// all counts them, failed those that storage did not carry out.
-	all, failed atomic.Int64
+	// all counts them, answered those with an answer, failed those that storage did not carry out.
+	all, answered, failed atomic.Int64
 	// latest is the text of the latest message that was put on a queue.
 	latest atomic.Value
 }
@@ -43,6 +44,7 @@ func (s *requests) After(_ storageproxy.Request, a storageproxy.Answer) storagep
 	if !a.Done() {
 		s.failed.Add(1)
 	}
+	s.answered.Add(1)
 	return storageproxy.Order{}
 }
 
@@ -64,6 +66,9 @@ func (b *bench) measureStorage(ctx context.Context, r *report) error {
 
 func (b *bench) countTransactions(ctx context.Context, r *report, p *process) error {
 	b.say("storage transactions and connections")
+	if err := b.awaitProbe(ctx); err != nil {
+		return fmt.Errorf("waiting for the handler's request at its start: %w", err)
+	}
 	for _, outcome := range []struct {
 		name   string
 		status int
@@ -93,6 +98,13 @@ func (b *bench) countTransactions(ctx context.Context, r *report, p *process) er
 	}
 	r.add("storage connections, 1,000 reschedules at a time", atMost, 64, float64(b.proxy.Peak()))
 	return nil
+}
+
+// awaitProbe waits until storage has answered the handler's request at its start, which belongs to no message.
+func (b *bench) awaitProbe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	return testbed.Await(ctx, func() bool { return b.requests.answered.Load() > 0 })
 }
 
 // compareWithSDK compares the rate of reschedules with that of the SDK's EnqueueMessage, called by this process with the
