@@ -105,8 +105,11 @@ func runServe(ctx context.Context, env Env) error {
 		return err
 	}
 	memoryLimit := serve.TuneMemory(env.getenv)
-	signal.Ignore(syscall.SIGPIPE) // a host that does not read the log must not end the calls; EndWith watches the host
-	stdlog.SetOutput(io.Discard)   // net/http quotes there what a target sends without being asked
+	byHost := env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != ""
+	if !byHost { // the host's end closes the log, and can come before EndWith; any other reader's end must not end the calls
+		signal.Ignore(syscall.SIGPIPE)
+	}
+	stdlog.SetOutput(io.Discard) // net/http quotes there what a target sends without being asked
 	lines := logs.NewBatch(logOutput(env.Stdout))
 	defer lines.Close()
 	log := logs.New(lines, c.settings.LogLevel)
@@ -144,7 +147,7 @@ func runServe(ctx context.Context, env Env) error {
 		defer probed.Wait()
 		defer stop()
 	}
-	if env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the parent process is the host
+	if byHost { // it is the parent process
 		server.EndWith(os.Getppid)
 	}
 	return server.Run(ctx)

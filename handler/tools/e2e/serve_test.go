@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -171,6 +172,25 @@ func TestUnreadLog(t *testing.T) {
 				t.Errorf("after SIGTERM the handler ended after %v: %v, want exit status 1", time.Since(began), err)
 			}
 		})
+	}
+}
+
+// TestHostGoneAtTheStart checks that a handler ends with its host even if the host ended before the handler could watch it:
+// the log of a handler that a host has started leads nowhere then.
+func TestHostGoneAtTheStart(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{})
+	output, write, err := os.Pipe()
+	f.must(err)
+	h := f.serve(t, write, connection(f.azurite.ConnectionString), "FUNCTIONS_CUSTOMHANDLER_WORKER_ID=1")
+	f.must(errors.Join(write.Close(), output.Close()))
+	h.invoke(envelopeTo("http://127.0.0.1:1/")) // which logs
+	ended := make(chan error, 1)
+	go func() { ended <- h.command.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(patience):
+		t.Error("the handler has not ended")
 	}
 }
 
