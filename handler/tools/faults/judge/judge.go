@@ -175,7 +175,7 @@ type check struct {
 	// general are the disturbances that concern all messages.
 	general     []Event
 	deadLetters []DeadLetter
-	// copies is how many copies of the message may exist, as far as faults explain them.
+	// copies is how many copies of the message may exist, and how often each call may be made, as far as faults explain it.
 	copies int
 }
 
@@ -185,7 +185,7 @@ func (c *check) unexplained(format string, args ...any) {
 
 func (c *check) judge() {
 	c.verdict.Messages++
-	c.copies = 1 + c.redeliveries() + c.count(Unacknowledged) + c.stops()
+	c.copies = (1 + c.redeliveries() + c.count(Unacknowledged)) * (1 + c.stops())
 	c.deletions()
 	c.calls()
 	c.judgeDeadLetters()
@@ -245,8 +245,8 @@ func (c *check) causeOf(from, until time.Duration) Cause {
 	return ""
 }
 
-// stops counts how often the host was stopped during the message's life: its call was interrupted then and is made again,
-// as the same attempt.
+// stops counts how often the host was stopped during the message's life: the calls of all its copies were interrupted then
+// and are made again, as the same attempt.
 func (c *check) stops() (n int) {
 	if len(c.events) == 0 {
 		return 0

@@ -133,6 +133,13 @@ func TestJudge(t *testing.T) {
 			message: delivered, repeated: 1,
 			events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
 		},
+		"two_copies_interrupted_by_a_stop": {
+			message: delivered, repeated: 3,
+			events: story(
+				"leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2", "leased 3", "called 2", "stopped",
+				"wrote 4", "deleted 2", "wrote 5", "deleted 3", "leased 4", "called 2 200", "deleted 4", "leased 5", "called 2 200", "deleted 5",
+			),
+		},
 		"reset_and_made_again": {
 			message: delivered, unexplained: "was made 2 times", repeated: 1,
 			events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
