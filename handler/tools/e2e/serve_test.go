@@ -185,8 +185,11 @@ func TestHostGoneAtTheStart(t *testing.T) {
 	h := f.serve(t, write, connection(f.azurite.ConnectionString), "FUNCTIONS_CUSTOMHANDLER_WORKER_ID=1")
 	f.must(errors.Join(write.Close(), output.Close()))
 	h.invoke(envelopeTo("http://127.0.0.1:1/")) // which logs
-	ended := make(chan error, 1)
-	go func() { ended <- h.command.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = h.command.Wait() // by a signal
+	}()
 	select {
 	case <-ended:
 	case <-time.After(patience):
