@@ -175,8 +175,9 @@ type check struct {
 	// general are the disturbances that concern all messages.
 	general     []Event
 	deadLetters []DeadLetter
-	// copies is how many copies of the message may exist, and how often each call may be made, as far as faults explain it.
-	copies int
+	// copies is how many copies of the message may exist, or have been made again by a stop, as far as faults explain them;
+	// repeats is how often each call may be made: a stop interrupts the calls of all copies.
+	copies, repeats int
 }
 
 func (c *check) unexplained(format string, args ...any) {
@@ -185,7 +186,8 @@ func (c *check) unexplained(format string, args ...any) {
 
 func (c *check) judge() {
 	c.verdict.Messages++
-	c.copies = (1 + c.redeliveries() + c.count(Unacknowledged)) * (1 + c.stops())
+	copies, stops := 1+c.redeliveries()+c.count(Unacknowledged), c.stops()
+	c.copies, c.repeats = copies+stops, copies*(1+stops)
 	c.deletions()
 	c.calls()
 	c.judgeDeadLetters()
@@ -312,8 +314,8 @@ func (c *check) calls() {
 		count.add(Count{1, min(made[a]-1, 1)})
 	}
 	for a, n := range made {
-		if n > c.copies {
-			c.unexplained("attempt %d of %s was made %d times, faults explain %d", a.n, a.id, n, c.copies)
+		if n > c.repeats {
+			c.unexplained("attempt %d of %s was made %d times, faults explain %d", a.n, a.id, n, c.repeats)
 		}
 	}
 	if len(reported) > c.copies {
