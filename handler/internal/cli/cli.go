@@ -130,7 +130,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 	}
 	for line := range strings.Lines(err.Error()) {
 		if line = strings.TrimSpace(line); line != "" {
-			fmt.Fprintf(stderr, "%s: %s\n", programName, logs.Printable(line))
+			fmt.Fprintf(stderr, "%s: %s\n", programName, strictjson.ReplaceUnprintable(line))
 		}
 	}
 	if coded, ok := errors.AsType[*codeError](err); ok {

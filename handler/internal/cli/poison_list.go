@@ -15,9 +15,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/strictjson"
 )
 
 func newPoisonList(p *poisonFlags) *cobra.Command {
@@ -262,7 +262,7 @@ of each run. An interrupted run can be resumed or undone.`,
 func printRuns(out io.Writer, summaries []poison.RunSummary) {
 	row := func(run, command, at, done, state string) {
 		line := fmt.Sprintf("%-28s  %-7s  %8s  %11s  %s", run, command, at, done, state)
-		fmt.Fprintln(out, logs.Printable(line)) // a journal may come from elsewhere
+		fmt.Fprintln(out, strictjson.ReplaceUnprintable(line)) // a journal may come from elsewhere
 	}
 	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
 	for _, r := range summaries {

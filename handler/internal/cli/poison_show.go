@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/strictjson"
 )
 
 func newPoisonShow(p *poisonFlags) *cobra.Command {
@@ -85,7 +86,7 @@ func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.S
 	call := inspect.ShowCall(e, secrets)
 	d.Call = &call
 	for _, a := range e.Trail {
-		d.Trail = append(d.Trail, attempt{a.At, a.Status, explain.Printable(a.Error), a.Took.Milliseconds()})
+		d.Trail = append(d.Trail, attempt{a.At, a.Status, strictjson.ReplaceUnprintable(a.Error), a.Took.Milliseconds()})
 	}
 	return d
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // The status line shows progress only on a terminal, and only when work takes longer than a moment.
@@ -59,7 +59,7 @@ func (s *status) printf(format string, args ...any) {
 	defer s.mu.Unlock()
 	s.erase()
 	for line := range strings.SplitSeq(fmt.Sprintf(format, args...), "\n") {
-		fmt.Fprintln(s.out, logs.Printable(line))
+		fmt.Fprintln(s.out, strictjson.ReplaceUnprintable(line))
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Message is a message that the host delivers.
@@ -189,7 +190,7 @@ func (r *Result) Summary() string {
 		text += ", next in " + r.Delay.Round(time.Second).String()
 	}
 	if r.Detail != "" {
-		text += ": " + logs.Printable(r.Detail)
+		text += ": " + strictjson.ReplaceUnprintable(r.Detail)
 	}
 	return text
 }

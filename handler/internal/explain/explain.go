@@ -10,14 +10,13 @@ import (
 	"maps"
 	"net/url"
 	"slices"
-	"strings"
 	"time"
-	"unicode"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // The ends of the range of random numbers that decision.Rules.AfterCall accepts.
@@ -170,7 +169,7 @@ func lastBefore(decide func(float64) decision.Decision, highest decision.Decisio
 func (m message) step(at time.Time, decisions ...decision.Decision) Step {
 	d := decisions[0]
 	s := Step{
-		At: at, Action: d.Action, Reason: d.Reason, Detail: Printable(d.Detail), Rule: d.Rule,
+		At: at, Action: d.Action, Reason: d.Reason, Detail: strictjson.ReplaceUnprintable(d.Detail), Rule: d.Rule,
 		GivenUp: d.GivenUp, Callback: d.Action == decision.Callback, Limited: d.Limited, Ignored: d.Ignored,
 		Write: m.write(decisions[len(decisions)-1], at),
 	}
@@ -263,8 +262,8 @@ func (m message) describe() *Envelope {
 	e := m.in.Envelope
 	deadline := e.GiveUpAt(m.rules.Expiration)
 	about := &Envelope{
-		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: Printable(e.OriginalRequestID),
-		Organization: Printable(e.Tenant.Organization), Environment: Printable(e.Tenant.Environment),
+		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
+		Organization: strictjson.ReplaceUnprintable(e.Tenant.Organization), Environment: strictjson.ReplaceUnprintable(e.Tenant.Environment),
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.Target.String()),
 		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
@@ -282,7 +281,7 @@ func (m message) describe() *Envelope {
 		about.DeadlineLimited = fmt.Sprintf("at most %v after creation or notBefore", m.rules.MaxDeadline)
 	}
 	if letter := m.in.Received.DeadLetter; letter != nil {
-		about.MovedBack = &DeadLetter{Reason: Printable(letter.Reason), Detail: Printable(letter.Detail), Attempts: letter.Attempts}
+		about.MovedBack = &DeadLetter{Reason: strictjson.ReplaceUnprintable(letter.Reason), Detail: strictjson.ReplaceUnprintable(letter.Detail), Attempts: letter.Attempts}
 	}
 	due := e.DueAt()
 	if about.Due = !due.After(m.Now); !due.IsZero() {
@@ -297,17 +296,7 @@ func Target(rawURL string) string {
 	if err != nil {
 		return ""
 	}
-	return Printable(u.Host + u.EscapedPath())
-}
-
-// Printable replaces the characters of a text that could control a terminal.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
+	return strictjson.ReplaceUnprintable(u.Host + u.EscapedPath())
 }
 
 // maxAttempts bounds a schedule: one attempt a second for a week. Storage counts whole seconds, so a queue cannot do

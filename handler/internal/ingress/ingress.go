@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/strictjson"
 )
 
 const (
@@ -142,7 +143,7 @@ type answer struct {
 func (a answer) write(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.code)
-	a.Error = logs.Printable(a.Error) // the host may print it
+	a.Error = strictjson.ReplaceUnprintable(a.Error) // the host may print it
 	// The body must never be empty. The only error that remains is that the host has hung up.
 	_ = json.NewEncoder(w).Encode(a)
 }

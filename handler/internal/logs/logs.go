@@ -5,10 +5,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 	"unicode/utf8"
 
 	"github.com/rs/zerolog"
@@ -76,16 +74,6 @@ func (p printable) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	}
 	_, err := p.LevelWriter.WriteLevel(level, strictjson.EscapeUnprintable(line))
 	return len(line), err
-}
-
-// Printable returns a text in one line: each character that is not printable becomes U+FFFD.
-func Printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return utf8.RuneError
-	}, text)
 }
 
 const (
@@ -229,10 +217,10 @@ func clean(fields map[string]any) error {
 		switch v := value.(type) {
 		case string:
 			if name == zerolog.MessageFieldName {
-				fields[name] = Printable(v)
+				fields[name] = strictjson.ReplaceUnprintable(v)
 			}
 		case []any:
-			fields[name] = Printable(fmt.Sprint(v...))
+			fields[name] = strictjson.ReplaceUnprintable(fmt.Sprint(v...))
 		}
 	}
 	return nil

@@ -196,6 +196,16 @@ func EscapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
+// ReplaceUnprintable returns a text for people in one line: each character that is not printable becomes U+FFFD.
+func ReplaceUnprintable(text string) string {
+	return strings.Map(func(r rune) rune {
+		if unicode.IsPrint(r) {
+			return r
+		}
+		return unicode.ReplacementChar
+	}, text)
+}
+
 // Line returns a value as one line of printable JSON, without the escapes that only HTML needs.
 func Line(value any) ([]byte, error) {
 	var line bytes.Buffer

@@ -13,12 +13,12 @@ import (
 	"cmp"
 	"strings"
 	"time"
-	"unicode"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // The reasons of messages that carry no reason. All other reasons come from the dead letter, see decision.Reason.
@@ -206,12 +206,7 @@ const cutMark = "…"
 // shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which may be
 // a small part of a large message.
 func shown(text string, limit int) string {
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, text)
+	text = strictjson.ReplaceUnprintable(text)
 	if len(text) <= limit {
 		return strings.Clone(text)
 	}
