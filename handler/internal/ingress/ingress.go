@@ -70,7 +70,7 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
-		invocation{w, r, log, &m, messageKept}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
+		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
@@ -90,8 +90,10 @@ func status(r *delivery.Result) int {
 
 // invocation is one POST of the host.
 type invocation struct {
-	w   http.ResponseWriter
-	r   *http.Request
+	w http.ResponseWriter
+	r *http.Request
+	// id is its id, or empty if the host did not send it.
+	id  string
 	log zerolog.Logger
 	// subject adds fields to log lines about a failure; nil adds none.
 	subject zerolog.LogObjectMarshaler
@@ -109,7 +111,7 @@ func (i invocation) serve(ctx context.Context, work func(ctx context.Context, bo
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
 	}()
-	if err := checkSender(i.r); err != nil {
+	if err := checkSender(i.r, i.id); err != nil {
 		i.refuse(http.StatusForbidden, err)
 		return
 	}
@@ -165,8 +167,9 @@ const runMissed = "the host runs it again at its next time"
 func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	var running sync.Mutex
 	return func(w http.ResponseWriter, r *http.Request) {
-		log := log.With().Str(logs.InvocationID, invocationID(r)).Str(logs.Function, name).Logger()
-		invocation{w, r, log, nil, runMissed}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
+		id := invocationID(r)
+		log := log.With().Str(logs.InvocationID, id).Str(logs.Function, name).Logger()
+		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
 			if _, err := io.Copy(io.Discard, body); err != nil {
 				return answer{}, err
 			}
@@ -210,13 +213,13 @@ func invocationID(r *http.Request) string {
 // JSON to the loopback address with the header X-Azure-Functions-InvocationId). It keeps out requests that reach
 // the port by accident or through a web page: a browser sends an Origin and cannot set that header. It does not
 // keep out another process on the same machine, which can send all of it: see SECURITY.md.
-func checkSender(r *http.Request) error {
+func checkSender(r *http.Request, id string) error {
 	switch {
 	case !isLoopback(r.Host):
 		return errors.New("header Host: not the loopback address, so the request is not from the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: browsers send it, the Functions host does not")
-	case invocationID(r) == "":
+	case id == "":
 		return errors.New("header " + invocationHeader + ": missing or not a GUID, so the request is not from the Functions host")
 	}
 	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType != "application/json" {
