@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"mime"
 	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
@@ -271,23 +271,35 @@ func parseStatusLine(line string) (int, error) {
 	return strconv.Atoi(status)
 }
 
+// Parts of the values that .NET accepts.
+const (
+	word  = "[A-Za-z0-9!#$%&'*+.^_|~-]+"
+	label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+)
+
 var (
-	number   = regexp.MustCompile(`^[0-9]{1,9}$`)
-	tokens   = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+(, ?[A-Za-z0-9!#$%&'*+.^_|~-]+)*$`)
-	products = regexp.MustCompile(`^[A-Za-z0-9!#$%&'*+.^_|~-]+(/[A-Za-z0-9!#$%&'*+.^_|~-]+)?( [A-Za-z0-9!#$%&'*+.^_|~-]+(/[A-Za-z0-9!#$%&'*+.^_|~-]+)?)*$`)
+	number     = regexp.MustCompile(`^[0-9]{1,9}$`)
+	tokens     = regexp.MustCompile(`^` + word + `(, ?` + word + `)*$`)
+	products   = regexp.MustCompile(`^` + word + `(/` + word + `)?( ` + word + `(/` + word + `)?)*$`)
+	mediaTypes = regexp.MustCompile(`^` + word + `/` + word + `( ?; ?` + word + `=(` + word + `|"[ !#-\[\]-~]*"))*$`)
+	entityTag  = regexp.MustCompile(`^(W/)?"[ !#-\[\]-~]*"$`)
+	// references are absolute paths, and URLs whose host is a name or an IPv4 address.
+	references = regexp.MustCompile(`^(/|https?://` + label + `(\.` + label + `)*(:[0-9]{1,4})?(/|$))` +
+		`([A-Za-z0-9.\-_~:?#@!$&'()*+,;=%][A-Za-z0-9.\-_~:/?#@!$&'()*+,;=%]*)?$`)
 )
 
 // parsed lists the headers whose values .NET parses when it reads a message (System.Net.Http, KnownHeaders). One value
-// that it cannot parse makes the whole message unreadable. Each function reports values that .NET accepts for certain;
-// nil means that no value is certain.
+// that it cannot parse makes the whole message unreadable. Each function reports values that every version of .NET
+// accepts; nil means that no value is worth the effort. Expires is not in the list: .NET accepts any value.
 var parsed = map[string]func(value string) bool{
 	"Accept": nil, "Accept-Charset": nil, "Accept-Encoding": nil, "Accept-Language": nil,
-	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Authorization": nil,
-	"Cache-Control": nil, "Connection": nil, "Content-Disposition": nil, "Content-Encoding": tokens.MatchString,
-	"Content-Language": tokens.MatchString, "Content-Length": number.MatchString, "Content-Location": isURI,
-	"Content-Md5": nil, "Content-Range": nil, "Content-Type": isMediaType, "Date": isDate, "Expect": nil, "From": nil,
+	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Alt-Svc": nil,
+	"Authorization": nil, "Cache-Control": nil, "Connection": nil, "Content-Disposition": nil, "Content-Encoding": tokens.MatchString,
+	"Content-Language": tokens.MatchString, "Content-Length": number.MatchString, "Content-Location": references.MatchString,
+	"Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes.MatchString, "Cookie": nil, "Date": isDate,
+	"Etag": entityTag.MatchString, "Expect": nil, "From": nil,
 	"Host": nil, "If-Match": nil, "If-Modified-Since": nil, "If-None-Match": nil, "If-Range": nil,
-	"If-Unmodified-Since": nil, "Last-Modified": isDate, "Location": isURI, "Max-Forwards": nil, "Pragma": nil,
+	"If-Unmodified-Since": nil, "Last-Modified": isDate, "Location": references.MatchString, "Max-Forwards": nil, "Pragma": nil,
 	"Proxy-Authenticate": nil, "Proxy-Authorization": nil, "Range": nil, "Referer": nil,
 	"Retry-After": func(value string) bool { return number.MatchString(value) || isDate(value) },
 	"Server":      products.MatchString, "Te": nil, "Trailer": nil, "Transfer-Encoding": nil, "Upgrade": nil,
@@ -307,17 +319,9 @@ func Readable(header http.Header) http.Header {
 	return readable
 }
 
+// isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday, which
+// http.ParseTime does not see.
 func isDate(value string) bool {
-	_, err := http.ParseTime(value)
-	return err == nil
-}
-
-func isURI(value string) bool {
-	_, err := url.Parse(value)
-	return err == nil && !strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' })
-}
-
-func isMediaType(value string) bool {
-	mediaType, _, err := mime.ParseMediaType(value)
-	return err == nil && strings.Contains(mediaType, "/")
+	date, err := time.Parse(http.TimeFormat, value)
+	return err == nil && date.Format(http.TimeFormat) == value && date.Year() > 0
 }
