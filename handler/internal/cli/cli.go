@@ -194,6 +194,8 @@ type app struct {
 	rules    decision.Rules
 	targets  guard.Rules
 	encoding queue.Encoding
+	// wrong are the problems with the settings and retry.json, which put a handler into hold mode.
+	wrong error
 }
 
 // readApp reads the settings from the environment and, where they exist in the app folder, from
@@ -207,14 +209,14 @@ func readApp(env Env, folder string) (app, error) {
 	policies, policiesErr := config.LoadPolicies(folder)
 	settings, settingsErr := config.Load(environ, policies)
 	host, hostErr := functionapp.LoadHost(folder, environ)
-	a := app{env: env, rules: settings.Rules, targets: settings.Targets, encoding: queue.Base64}
+	a := app{env, settings.Rules, settings.Targets, queue.Base64, errors.Join(policiesErr, settingsErr)}
 	switch {
 	case hostErr == nil:
 		a.encoding = host.Queues.MessageEncoding
 	case errors.Is(hostErr, fs.ErrNotExist):
 		hostErr = nil
 	}
-	return a, usageError(errors.Join(policiesErr, settingsErr, hostErr))
+	return a, usageError(errors.Join(a.wrong, hostErr))
 }
 
 // openStore opens the storage account of the app. Account is its endpoint without the scheme: a journal names

@@ -109,6 +109,10 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 		o.Outcome = &o.outcome
 	}
 	a, err := readApp(env, o.app)
+	if a.wrong != nil {
+		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development it is in hold mode "+
+			"(docs/operating.md) until they are corrected and the app is restarted", err))
+	}
 	if err != nil {
 		return err
 	}
@@ -352,7 +356,7 @@ func consequence(a decision.Action) string {
 		return "it is dropped"
 	case decision.Fault:
 		return "it fails, and the host's dequeue count and poison queue take over"
-	case decision.Call, decision.Finish, decision.Reschedule:
+	case decision.Call, decision.Finish, decision.Reschedule, decision.Hold, decision.Release:
 	}
 	return string(a)
 }

@@ -46,7 +46,10 @@ which function serves which queue. The settings are environment variables: Azure
 
 ` + settingsHelp() + `
 At start-up the handler validates the settings, host.json and every function.json, and reports all
-problems at once. Later it never exits with code 0, because the host would not restart it.`,
+problems at once. With AZURE_FUNCTIONS_ENVIRONMENT=Development, which func start sets, it then exits
+with code 2. Otherwise, if only the settings above or retry.json are wrong, it starts in hold mode:
+it makes no calls, and messages go back to their queues until the settings are corrected. Later it
+never exits with code 0, because the host would not restart it.`,
 		Example: `  func start                            # in dist: the host starts serve
   async-caller host --app dist          # the same with the local stand-in for the host`,
 		Args: cobra.NoArgs,
@@ -70,10 +73,12 @@ type handlerConfig struct {
 	settings   config.Settings
 	connection azure.Connection
 	port       string
+	// wrong are the problems with the settings; if there are any, the handler starts in hold mode.
+	wrong error
 }
 
 // readHandlerConfig reads and validates the settings, host.json and every function.json. The error joins
-// every problem.
+// every problem. Outside Development, problems with the settings alone are no error: see [handlerConfig].
 func readHandlerConfig(env Env) (handlerConfig, error) {
 	dir := functionapp.RootPath(env.getenv)
 	app, appErr := functionapp.Load(dir, env.Environ)
@@ -85,8 +90,45 @@ func readHandlerConfig(env Env) (handlerConfig, error) {
 	if app != nil && settings.CallTimeout > 0 {
 		timeoutErr = settings.CheckTimeouts(app.Host)
 	}
-	return handlerConfig{app, settings, connection, port},
-		usageError(errors.Join(appErr, policiesErr, settingsErr, connectionErr, portErr, timeoutErr))
+	c := handlerConfig{app, settings, connection, port, errors.Join(policiesErr, settingsErr, timeoutErr)}
+	needed := errors.Join(appErr, connectionErr, portErr)
+	if needed != nil || strings.EqualFold(env.getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
+		return c, usageError(errors.Join(needed, c.wrong))
+	}
+	return c, nil
+}
+
+// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the other
+// messages stay on the queue. A restart of the handler would instead cost each message of a batch a dequeue.
+const holdWait = time.Minute
+
+// hold returns how long the deliverer waits before it holds a message: zero if the settings are right.
+func (c handlerConfig) hold() time.Duration {
+	switch limit := c.app.Host.FunctionTimeout; {
+	case c.wrong == nil:
+		return 0
+	case limit > 0:
+		return min(holdWait, limit/2)
+	}
+	return holdWait
+}
+
+// remindEvery is the interval between two lines about hold mode.
+const remindEvery = time.Minute
+
+// remind logs until ctx ends that the handler is in hold mode, and why.
+func remind(ctx context.Context, wrong error, log zerolog.Logger) {
+	tick := time.NewTicker(remindEvery)
+	defer tick.Stop()
+	for {
+		log.Error().Str(zerolog.ErrorFieldName, strings.ReplaceAll(wrong.Error(), "\n", "; ")).
+			Msg("hold mode: no calls are made, and messages go back to their queues, until the settings are corrected and the app is restarted")
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
 }
 
 func handlerPort(getenv func(string) string) (string, error) {
@@ -105,12 +147,13 @@ func runServe(ctx context.Context, env Env) error {
 		return err
 	}
 	memoryLimit := serve.TuneMemory(env.getenv)
-	byHost := env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != ""
-	if !byHost { // the host's end closes the log, and can come before EndWith; any other reader's end must not end the calls
-		signal.Ignore(syscall.SIGPIPE)
+	signal.Ignore(syscall.SIGPIPE) // the end of the log's reader must not end the handler: see WatchHost
+	stdlog.SetOutput(io.Discard)   // net/http quotes there what a target sends without being asked
+	output := logOutput(env.Stdout)
+	if env.getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host is the parent process
+		ctx, output = serve.WatchHost(ctx, os.Getppid, output)
 	}
-	stdlog.SetOutput(io.Discard) // net/http quotes there what a target sends without being asked
-	lines := logs.NewBatch(logOutput(env.Stdout))
+	lines := logs.NewBatch(output)
 	defer lines.Close()
 	log := logs.New(lines, c.settings.LogLevel)
 	store, err := azure.Open(c.connection)
@@ -127,6 +170,7 @@ func runServe(ctx context.Context, env Env) error {
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
 		Log:      log,
+		Hold:     c.hold(),
 		Stopping: ctx,
 		Now:      time.Now,
 		Jitter:   rand.Float64,
@@ -138,17 +182,17 @@ func runServe(ctx context.Context, env Env) error {
 	}
 	log.Info().Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
-	if len(c.app.Functions) > 0 {
-		probing, stop := context.WithCancel(ctx)
-		var probed sync.WaitGroup
-		probed.Go(func() {
-			probe(probing, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, accountName(c.connection.Endpoint)).Logger())
-		})
-		defer probed.Wait()
-		defer stop()
+	var aside sync.WaitGroup
+	defer aside.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if c.wrong != nil {
+		aside.Go(func() { remind(ctx, c.wrong, log) })
 	}
-	if byHost { // it is the parent process
-		server.EndWith(os.Getppid)
+	if len(c.app.Functions) > 0 {
+		aside.Go(func() {
+			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, accountName(c.connection.Endpoint)).Logger())
+		})
 	}
 	return server.Run(ctx)
 }

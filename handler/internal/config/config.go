@@ -98,7 +98,7 @@ func Table() []Setting { return table(&Settings{}) }
 
 // Load reads the settings from an environment in the form of os.Environ. The retry policies are the operator's own,
 // which a setting may name. The error joins all problems; each names the setting and the values that it accepts. An
-// unknown name with our prefix is a problem.
+// unknown name with our prefix is a problem. A setting with an invalid value has its default.
 func Load(environ []string, own retry.Policies) (Settings, error) {
 	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: queue.MaxDelay}}
 	known := table(&loaded)
@@ -122,6 +122,7 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 				value = "***"
 			}
 			problems = append(problems, fmt.Errorf("%s: %q: %w", s.Name, value, err))
+			_ = s.set(s.Default)
 		}
 	}
 	loaded.Targets = loaded.Proxy.Restrict(loaded.Targets)

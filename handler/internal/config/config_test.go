@@ -203,9 +203,12 @@ func TestEveryProblemAtOnce(t *testing.T) {
 	}
 	environ = append(environ, "ASYNC_CALLER_NONSENSE=1", "ASYNC_CALLER_NONSENSE_TOO=1")
 	want = append(want, "ASYNC_CALLER_NONSENSE: ", "ASYNC_CALLER_NONSENSE_TOO: ")
-	_, err := config.Load(environ, nil)
+	loaded, err := config.Load(environ, nil)
 	if err == nil {
 		t.Fatal("no problem was reported")
+	}
+	if diff := cmp.Diff(defaults(), flat(loaded)); diff != "" {
+		t.Errorf("hold mode works with the defaults (-want +got):\n%s", diff)
 	}
 	lines := strings.Split(err.Error(), "\n")
 	if len(lines) != len(want) {

@@ -72,7 +72,7 @@ func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 }
 
 // Write is the message that must be on a queue before the host may delete the original. Only the actions
-// Reschedule, Callback and DeadLetter write one; for the other actions all fields but Action are zero.
+// Reschedule, Callback, DeadLetter, Hold and Release write one; for the other actions all fields but Action are zero.
 type Write struct {
 	Action Action
 	// Queue is the name of the queue to write to.
@@ -99,6 +99,9 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 		content, w.Problem = in.Envelope.CallbackWith(r.Report(d, now), in.Limit)
 	case DeadLetter:
 		w.Queue, content, w.Problem = in.deadLetter(d, name, now)
+	case Hold, Release:
+		w.Queue, w.Delay, w.Content = name, d.Delay, in.Content
+		return w
 	case Finish, Drop, Fault:
 	case Call:
 		w.Problem = fmt.Errorf("%s does not end a message", Call)

@@ -28,6 +28,10 @@ const (
 	Drop Action = "drop"
 	// Fault: given up; leave the message to the host's dequeue count and poison queue.
 	Fault Action = "fault"
+	// Hold: write the original content unchanged, with a delay. No call was made.
+	Hold Action = "hold"
+	// Release: end the lease of a host that is gone, with a delay. The message itself stays.
+	Release Action = "release"
 )
 
 // Reason says why an action was chosen: one of the constants below or a [Failure]. It is a closed set.
@@ -44,6 +48,25 @@ const (
 	Expired     Reason = "expired"   // the deadline has passed or is before the next attempt
 	Exhausted   Reason = "exhausted" // the policy's attempts are used up
 	Malformed   Reason = "malformed" // not a valid envelope
+	BadSetting  Reason = "bad_setting"
+	HostGone    Reason = "host_gone"
+)
+
+// A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host that
+// stops still receives messages for 10 s and fails them, because its handler has ended (host-contract C.5).
+const (
+	handBackDelay  = 10 * time.Second
+	handBackJitter = 5 * time.Second
+)
+
+func handBack(jitter float64) time.Duration {
+	return handBackDelay + time.Duration(jitter*float64(handBackJitter))
+}
+
+// A held message stays invisible for holdDelay ± holdJitter.
+const (
+	holdDelay  = 5 * time.Minute
+	holdJitter = time.Minute
 )
 
 // lastAttemptLead is how long before the deadline a last attempt becomes due. It is longer than the host needs
@@ -128,7 +151,7 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d := Decision{Detail: o.describe(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail, d.Status = Reschedule, Interrupted, j.rule, e.LatestStatus()
+		d.Action, d.Reason, d.Detail, d.Status, d.Delay = Reschedule, Interrupted, j.rule, e.LatestStatus(), handBack(jitter)
 		d.State.NextAttemptAt = e.NextAttemptAt // as if the call had not begun
 		return d
 	}
@@ -154,6 +177,25 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 		d.Action = Callback
 	}
 	return d
+}
+
+// Hold decides about a message that must not be called now because a setting is wrong. It judges nothing: the message
+// comes back as it is, after some minutes or, if that is later, when it is due.
+func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
+	d := Decision{Action: Hold, Reason: BadSetting, Delay: holdDelay + time.Duration((2*jitter-1)*float64(holdJitter))}
+	if e := in.Envelope; e != nil {
+		d.State, d.Delay = e.State, max(d.Delay, e.DueAt().Sub(now))
+	}
+	if r.MaxDelay > 0 {
+		d.Delay = min(d.Delay, r.MaxDelay)
+	}
+	return d
+}
+
+// Release decides about a message whose host is gone, so that the next host need not wait for the end of the lease. It
+// holds even for a call that has ended: nobody would delete the message.
+func (Rules) Release(jitter float64) Decision {
+	return Decision{Action: Release, Reason: HostGone, Delay: handBack(jitter)}
 }
 
 // retry decides about a temporary failure.

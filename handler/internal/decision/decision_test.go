@@ -128,8 +128,8 @@ func TestSettlementTable(t *testing.T) {
 		"expired_drop":             {past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired, 0, 0, 0, true},
 
 		// handler is stopping, call interrupted
-		"interrupted":             {answered503, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 0, 3, 503, false},
-		"interrupted_by_callback": {withCallback, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 0, 0, 0, false},
+		"interrupted":             {answered503, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 10 * time.Second, 3, 503, false},
+		"interrupted_by_callback": {withCallback, failure(decision.FailureInterrupted), decision.Reschedule, decision.Interrupted, 10 * time.Second, 0, 0, false},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -139,6 +139,36 @@ func TestSettlementTable(t *testing.T) {
 			got.attempts, got.status, got.givenUp = d.State.Attempts, d.Status, d.GivenUp
 			if diff := cmp.Diff(row, got, cmp.AllowUnexported(row)); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHold: a held message comes back unchanged, whatever it is, and not before it is due.
+func TestHold(t *testing.T) {
+	for name, row := range map[string]struct {
+		content  string
+		min, max time.Duration
+	}{
+		"due":               {fmt.Sprintf(plain, ``), 4 * time.Minute, 6 * time.Minute},
+		"due_soon":          {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute, 6 * time.Minute},
+		"due_later":         {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
+		"not_before_later":  {fmt.Sprintf(plain, `,"notBefore":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
+		"due_in_a_month":    {fmt.Sprintf(plain, `,"notBefore":"2026-03-02T12:00:00Z"`), queue.MaxDelay, queue.MaxDelay},
+		"expired":           {fmt.Sprintf(plain, past), 4 * time.Minute, 6 * time.Minute},
+		"unknown_policy":    {fmt.Sprintf(plain, `,"retry":"of our retry.json","nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
+		"not_an_envelope":   {`{"asyncCaller":1,"call":{}}`, 4 * time.Minute, 6 * time.Minute},
+		"not_even_json":     {"\x00\xff", 4 * time.Minute, 6 * time.Minute},
+		"longer_than_queue": {fmt.Sprintf(plain, `,"nextAttemptAt":"9999-12-31T23:59:59Z"`), queue.MaxDelay, queue.MaxDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := rules().Open([]byte(row.content), "m1", limit, now)
+			for jitter, want := range map[float64]time.Duration{0: row.min, 1: row.max} {
+				d := rules().Hold(in, now, jitter)
+				w := rules().Compose(in, d, "async-caller", now)
+				if d.Action != decision.Hold || d.Reason != decision.BadSetting || string(w.Content) != row.content || w.Queue != "async-caller" || w.Delay != want {
+					t.Errorf("%s for %s: %q to %q in %v, want the same content in %v", d.Action, d.Reason, w.Content, w.Queue, w.Delay, want)
+				}
 			}
 		})
 	}
@@ -260,7 +290,7 @@ func TestReportWithoutAnyAnswerIs504(t *testing.T) {
 func TestNoReasonIsTooLong(t *testing.T) {
 	for _, reason := range []decision.Reason{
 		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
-		decision.Exhausted, decision.Malformed, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
+		decision.Exhausted, decision.Malformed, decision.BadSetting, decision.HostGone, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
 		decision.Reason(decision.FailureTargetRefused),
 	} {
 		if len(reason) > 16 {
@@ -314,8 +344,8 @@ func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
 		if d.Status/100 != 2 {
 			t.Errorf("finished with status %d and nobody told", d.Status)
 		}
-	case decision.Call:
-		t.Error("a call is no end")
+	case decision.Call, decision.Hold, decision.Release:
+		t.Errorf("%s is no end", d.Action)
 	}
 	if d.State.Attempts < e.Attempts {
 		t.Errorf("attempts fell from %d to %d", e.Attempts, d.State.Attempts)

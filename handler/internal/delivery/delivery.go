@@ -4,6 +4,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"time"
 
@@ -51,7 +52,12 @@ type Result struct {
 }
 
 // MayDelete reports whether the host may delete the message: storage has acknowledged everything that replaces it.
-func (r *Result) MayDelete() bool { return r.Err == nil && r.Action != decision.Fault }
+func (r *Result) MayDelete() bool {
+	return r.Err == nil && r.Action != decision.Fault && r.Action != decision.Release
+}
+
+// ErrHostGone is the cause with which [Deliverer.Stopping] ends when the Functions host has ended.
+var ErrHostGone = errors.New("the Functions host has ended")
 
 // Caller makes the call of an envelope, which it must not change. If ctx ends, the call is interrupted.
 type Caller interface {
@@ -65,8 +71,10 @@ type Deliverer struct {
 	Settler *settle.Settler
 	// Log receives the lines about messages.
 	Log zerolog.Logger
-	// Stopping ends when the handler is told to stop, which interrupts the calls. Calls run in it and not in the
-	// context of the invocation, because a host that hangs up must not end them.
+	// Hold is how long a message waits before it is held, which is all that happens to it; zero delivers messages.
+	Hold time.Duration
+	// Stopping ends when the handler is told to stop, which interrupts the calls, or with the cause [ErrHostGone]. Calls
+	// run in it and not in the context of the invocation, because a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
 	// Now is the clock. Jitter returns random numbers from 0 up to, not including, 1.
 	Now    func() time.Time
@@ -80,17 +88,33 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
 	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived
-	if r.Action == decision.Call {
+	switch {
+	case d.Hold > 0:
+		wait(d.Stopping, d.Hold) //nolint:contextcheck // see Stopping
+		decided = d.Now()
+		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
+	case r.Action == decision.Call:
 		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
 		decided = d.Now()
 		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
+	}
+	if errors.Is(context.Cause(d.Stopping), ErrHostGone) { //nolint:contextcheck // see Stopping
+		r.Decision = d.Rules.Release(d.Jitter())
 	}
 	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
 	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
 	d.log(&m, &r)
 	return r
+}
+
+// wait returns after so long, or when ctx ends.
+func wait(ctx context.Context, long time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(long):
+	}
 }
 
 // log writes one line about every message, and further lines if the envelope is given up or the response has invalid

@@ -83,8 +83,8 @@ type bench struct {
 	ctx context.Context
 	// late is how long after a message becomes visible the host receives it.
 	late time.Duration
-	// stop tells the handler to stop.
-	stop context.CancelFunc
+	// stop tells the handler to stop, hostGone that its host has ended.
+	stop, hostGone func()
 	*delivery.Deliverer
 }
 
@@ -95,8 +95,8 @@ func setup(t *testing.T, called *target) *bench {
 	if err := b.store.Create(t.Context(), mainQueue); err != nil {
 		t.Fatal(err)
 	}
-	stopping, stop := context.WithCancel(t.Context())
-	b.stop = stop
+	stopping, end := context.WithCancelCause(t.Context())
+	b.stop, b.hostGone = func() { end(nil) }, func() { end(delivery.ErrHostGone) }
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},

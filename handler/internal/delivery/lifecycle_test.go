@@ -347,13 +347,21 @@ func TestMovedBackByHand(t *testing.T) {
 	})
 }
 
-// TestStopDuringCall: a stop costs no attempt, and the message is back at once.
+// interruptible makes calls last until they are interrupted.
+func interruptible() *target {
+	return &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
+		<-ctx.Done()
+		return decision.Outcome{Failure: decision.FailureInterrupted}
+	}}
+}
+
+// handedBack is how long a message that the handler hands back stays invisible, in whole seconds.
+const handedBack = 13 * time.Second
+
+// TestStopDuringCall: a stop costs no attempt, and the message is back when the host that stops receives no more.
 func TestStopDuringCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
-			<-ctx.Done()
-			return decision.Outcome{Failure: decision.FailureInterrupted}
-		}})
+		b := setup(t, interruptible())
 		content := fmt.Sprintf(plain, seen503)
 		results := make(chan delivery.Result)
 		go func() { results <- b.deliver(content) }()
@@ -367,7 +375,7 @@ func TestStopDuringCall(t *testing.T) {
 		if waited := time.Since(midnight); waited != time.Minute {
 			t.Errorf("it took %v, want at once when the stop comes", waited)
 		}
-		b.wantQueue(t, mainQueue, content, 0)
+		b.wantQueue(t, mainQueue, content, handedBack)
 		b.wantGaveUp(t, "")
 	})
 }
@@ -375,16 +383,13 @@ func TestStopDuringCall(t *testing.T) {
 // TestStoppedHandlerTakesNoAttempt: a message that arrives during the stop is rescheduled too.
 func TestStoppedHandlerTakesNoAttempt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
-			<-ctx.Done()
-			return decision.Outcome{Failure: decision.FailureInterrupted}
-		}})
+		b := setup(t, interruptible())
 		b.stop()
 
 		if result := b.deliver(fmt.Sprintf(plain, "")); result.Err != nil {
 			t.Fatal(result.Err)
 		}
-		b.wantQueue(t, mainQueue, fmt.Sprintf(plain, ""), 0)
+		b.wantQueue(t, mainQueue, fmt.Sprintf(plain, ""), handedBack)
 	})
 }
 

@@ -98,13 +98,10 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 	}
 }
 
-// TestStopInUpdateMode: a stop during a call leaves the same message, as it was, visible at once.
+// TestStopInUpdateMode: a stop during a call leaves the same message, as it was.
 func TestStopInUpdateMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
-			<-ctx.Done()
-			return decision.Outcome{Failure: decision.FailureInterrupted}
-		}})
+		b := setup(t, interruptible())
 		content := fmt.Sprintf(plain, seen503)
 		b.inUpdateMode(b.store).send(t, content)
 		time.AfterFunc(time.Minute, b.stop)
@@ -115,7 +112,7 @@ func TestStopInUpdateMode(t *testing.T) {
 		if result.Reschedule != settle.RescheduleUpdate {
 			t.Errorf("reschedule by %q", result.Reschedule)
 		}
-		b.wantQueue(t, mainQueue, content, 0)
+		b.wantQueue(t, mainQueue, content, handedBack)
 	})
 }
 

@@ -5,15 +5,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	stdlog "log"
 	"net"
 	"net/http"
 	"runtime/debug"
+	"syscall"
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/settle"
 )
 
@@ -37,8 +41,6 @@ type Server struct {
 	listener net.Listener
 	http     http.Server
 	log      zerolog.Logger
-	// parent returns the id of the parent process; nil if the server does not depend on it.
-	parent func() int
 }
 
 // Listen binds the port of 127.0.0.1, so that the host can connect from then on. [Server.Run] serves the handler.
@@ -62,37 +64,27 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 // Addr returns the address that the server listens on.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// EndWith makes Run end when the parent process ends; parent returns its id. A host that crashes or is killed does not
-// stop its handler, and an orphaned handler would settle messages that no host deletes. The next host receives these
-// messages again, and would retry each beside its successor.
-func (s *Server) EndWith(parent func() int) { s.parent = parent }
-
 // Run serves until ctx ends, then waits until every invocation in progress is answered; the caller interrupts their
-// calls. It returns [ErrStopped], or the error that ended it earlier: [ErrHostGone] at once, without settling.
+// calls. It returns [ErrStopped], [delivery.ErrHostGone] if that is the cause, or the error that ended it earlier.
 func (s *Server) Run(ctx context.Context) error {
-	watching, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var gone <-chan struct{} // nil: never
-	if s.parent != nil {
-		gone = parentGone(watching, s.parent)
-	}
 	served := make(chan error, 1)
 	go func() { served <- s.http.Serve(s.listener) }()
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve the Functions host: %w", err)
-	case <-gone:
-		_ = s.http.Close() // the messages in progress belong to the next host
-		return errors.Join(ErrHostGone, unexpected(<-served))
 	case <-ctx.Done():
 	}
-	s.log.Info().Msg("stopping: interrupting and rescheduling the calls in progress; a second signal ends at once")
+	ended := ErrStopped
+	if errors.Is(context.Cause(ctx), delivery.ErrHostGone) {
+		ended = delivery.ErrHostGone
+	}
+	s.log.Info().Str(logs.Reason, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
 	if err := errors.Join(s.http.Shutdown(grace), unexpected(<-served)); err != nil {
 		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers them again: %w", stopGrace, err)
 	}
-	return ErrStopped
+	return ended
 }
 
 // unexpected returns the error of a server that was shut down.
@@ -103,30 +95,43 @@ func unexpected(err error) error {
 	return err
 }
 
-// ErrHostGone is the result of Run after the Functions host has ended without stopping the handler.
-var ErrHostGone = errors.New("the Functions host has ended: the next host handles the messages in progress")
-
 // parentPoll is the interval between two checks of the parent process.
 const parentPoll = time.Second
 
-// parentGone returns a channel that is closed when the process that started this one has ended: this process then has
-// another parent (on Unix; elsewhere the channel is never closed). It watches until ctx ends.
-func parentGone(ctx context.Context, parent func() int) <-chan struct{} {
-	gone := make(chan struct{})
+// WatchHost returns a context that ends with the cause [delivery.ErrHostGone] when the Functions host has ended. A host that
+// stops with calls in progress, crashes or is killed does not stop its handler. There are two signs: this process has
+// another parent (on Unix), whose id parent returns, or a write to the returned writer, the host's pipe, fails because
+// nobody can read it. The second one finds a host that ended before WatchHost.
+func WatchHost(ctx context.Context, parent func() int, pipe io.Writer) (context.Context, io.Writer) {
+	watched, end := context.WithCancelCause(ctx)
 	first := parent()
 	go func() {
 		tick := time.NewTicker(parentPoll)
 		defer tick.Stop()
 		for parent() == first {
 			select {
-			case <-ctx.Done():
+			case <-watched.Done():
 				return
 			case <-tick.C:
 			}
 		}
-		close(gone)
+		end(delivery.ErrHostGone)
 	}()
-	return gone
+	return watched, hostPipe{pipe, end}
+}
+
+// hostPipe is the pipe to the host.
+type hostPipe struct {
+	io.Writer
+	end context.CancelCauseFunc
+}
+
+func (p hostPipe) Write(lines []byte) (int, error) {
+	n, err := p.Writer.Write(lines)
+	if errors.Is(err, syscall.EPIPE) {
+		p.end(delivery.ErrHostGone)
+	}
+	return n, err
 }
 
 const (

@@ -185,22 +185,21 @@ type running struct {
 // start starts a server in the current synctest bubble, and stops it at the end of the test.
 func start(t *testing.T, handler http.Handler) *running {
 	t.Helper()
-	return startWith(t, handler, func(*serve.Server) {})
+	return startIn(t.Context(), t, handler)
 }
 
-// startWith starts a server after setUp has changed it.
-func startWith(t *testing.T, handler http.Handler, setUp func(*serve.Server)) *running {
+// startIn starts a server that runs in ctx.
+func startIn(ctx context.Context, t *testing.T, handler http.Handler) *running {
 	t.Helper()
 	s := &running{pipes: newPipes(), ended: make(chan error, 1), log: &bytes.Buffer{}}
-	server, err := serve.Listen(t.Context(), "0", handler, zerolog.New(s.log))
+	server, err := serve.Listen(ctx, "0", handler, zerolog.New(s.log))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := server.Replace(s.pipes); err != nil {
 		t.Fatal(err)
 	}
-	setUp(server)
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, stop := context.WithCancel(ctx)
 	s.stop = stop
 	over := make(chan struct{})
 	t.Cleanup(func() {

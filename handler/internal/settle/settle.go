@@ -60,7 +60,7 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Re
 		return "", fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
 	}
 	switch w.Action {
-	case decision.Reschedule, decision.Callback, decision.DeadLetter:
+	case decision.Reschedule, decision.Callback, decision.DeadLetter, decision.Hold, decision.Release:
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), Timeout)
 		defer cancel()
 		return s.write(ctx, w, lease)
@@ -128,6 +128,9 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 
 // write writes the message that replaces the original. It returns a mode only for a reschedule in mode update.
 func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
+	if w.Action == decision.Release {
+		return "", s.release(ctx, w, lease)
+	}
 	if w.Action != decision.Reschedule || s.mode != RescheduleUpdate {
 		return "", s.put(ctx, w)
 	}
@@ -139,6 +142,18 @@ func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (Res
 		w.Delay = time.Until(due)
 	}
 	return RescheduleEnqueue, s.put(ctx, w)
+}
+
+// release makes the message visible after its delay, unchanged. Without a lease, or if its receipt is stale, it does
+// nothing: the message becomes visible when the lease ends.
+func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) error {
+	if lease.ID == "" || lease.PopReceipt == "" {
+		return nil
+	}
+	if _, err := s.update(ctx, w, lease, time.Now().Add(w.Delay)); err != nil {
+		return fmt.Errorf("release the message: %w", err)
+	}
+	return nil
 }
 
 // update reschedules the message in place. It returns false if storage certainly did not, and an error if that is not

@@ -1,0 +1,121 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/settle"
+)
+
+// TestHostGone: when the host has ended, nobody deletes a message. It stays as it was, and the next host can have it
+// soon, unless the handler's receipt is not the latest.
+func TestHostGone(t *testing.T) {
+	const lease = 10 * time.Minute
+	for name, row := range map[string]struct {
+		answer decision.Outcome
+		lease  func(settle.Lease) settle.Lease
+		delay  time.Duration
+	}{
+		"interrupted": {decision.Outcome{Failure: decision.FailureInterrupted}, leaseUnchanged, handedBack},
+		"delivered":   {decision.Outcome{Status: 200}, leaseUnchanged, handedBack},
+		"failed":      {decision.Outcome{Status: 503}, leaseUnchanged, handedBack},
+		"rejected":    {decision.Outcome{Status: 400}, leaseUnchanged, handedBack},
+		"text_mode":   {decision.Outcome{Failure: decision.FailureInterrupted}, func(settle.Lease) settle.Lease { return settle.Lease{} }, lease - time.Minute},
+		"stale": {decision.Outcome{Failure: decision.FailureInterrupted}, func(l settle.Lease) settle.Lease {
+			l.PopReceipt = "of another receive"
+			return l
+		}, lease - time.Minute},
+		"last_dequeue": {decision.Outcome{Failure: decision.FailureInterrupted}, func(l settle.Lease) settle.Lease {
+			l.DequeueCount = maxDequeueCount
+			return l
+		}, handedBack},
+	} {
+		for _, mode := range []settle.RescheduleMode{settle.RescheduleEnqueue, settle.RescheduleUpdate} {
+			t.Run(name+"_"+string(mode), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := setup(t, &target{answer: func(ctx context.Context, _ *envelope.Envelope) decision.Outcome {
+						<-ctx.Done()
+						return row.answer
+					}})
+					b.Settler = b.Settler.WithReschedule(mode, maxDequeueCount)
+					content := fmt.Sprintf(plain, seen503)
+					b.send(t, content)
+					received, err := b.store.Receive(t.Context(), mainQueue, 1, lease)
+					if err != nil || len(received) != 1 {
+						t.Fatalf("received %v, %v", received, err)
+					}
+					m := received[0]
+					time.AfterFunc(time.Minute, b.hostGone)
+
+					result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(content), Lease: row.lease(leaseOf(m))})
+
+					if result.MayDelete() || result.Err != nil || result.Action != decision.Release || result.Reason != decision.HostGone {
+						t.Errorf("%s for %s, may delete %v, error %v", result.Action, result.Reason, result.MayDelete(), result.Err)
+					}
+					b.wantQueue(t, mainQueue, content, row.delay)
+					b.wantQueue(t, poisonQueue, "", 0)
+				})
+			})
+		}
+	}
+}
+
+func leaseUnchanged(l settle.Lease) settle.Lease { return l }
+
+// TestHold: in hold mode a message occupies its slot for a minute and goes back as it came, uncalled.
+func TestHold(t *testing.T) {
+	for name, row := range map[string]struct {
+		content string
+		// end is called after 20 s.
+		end   func(*bench)
+		waits time.Duration
+		delay time.Duration
+	}{
+		"due":       {fmt.Sprintf(plain, seen503), nil, time.Minute, 5 * time.Minute},
+		"not_due":   {fmt.Sprintf(plain, `,"notBefore":"2000-01-01T01:01:00Z"`), nil, time.Minute, time.Hour},
+		"expired":   {fmt.Sprintf(plain, `,"deadline":"1999-01-01T00:00:00Z"`), nil, time.Minute, 5 * time.Minute},
+		"malformed": {`{"asyncCaller":1}`, nil, time.Minute, 5 * time.Minute},
+		"stopped":   {fmt.Sprintf(plain, ""), func(b *bench) { b.stop() }, 20 * time.Second, 5 * time.Minute},
+		"host_gone": {fmt.Sprintf(plain, ""), func(b *bench) { b.hostGone() }, 20 * time.Second, handedBack},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(decision.Outcome{Status: 200}))
+				b.Hold = time.Minute
+				b.send(t, row.content)
+				m := b.receive(t)
+				began := time.Now()
+				if row.end != nil {
+					time.AfterFunc(20*time.Second, func() { row.end(b) })
+				}
+
+				result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(row.content), Lease: leaseOf(m)})
+
+				if result.Err != nil || len(b.target.calls) > 0 {
+					t.Errorf("%d calls, error %v", len(b.target.calls), result.Err)
+				}
+				if waited := time.Since(began); waited != row.waits {
+					t.Errorf("it took %v, want %v", waited, row.waits)
+				}
+				if result.MayDelete() {
+					if err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {
+						t.Fatal(err)
+					}
+				}
+				b.wantQueue(t, mainQueue, row.content, row.delay)
+				b.wantQueue(t, poisonQueue, "", 0)
+				if row.end == nil {
+					if line := b.linesWith(t, "settled")[0]; line["action"] != "hold" || line["reason"] != "bad_setting" {
+						t.Errorf("log line %v", line)
+					}
+				}
+			})
+		})
+	}
+}
