@@ -133,7 +133,7 @@ func parseRetry(text string) (json.RawMessage, error) {
 }
 
 // headerFlag declares a flag --header that adds "Name: value" to target.
-func headerFlag(f *flagSet, target *http.Header, usage string) {
+func headerFlag(f *flagSet, target *http.Header, add func(header http.Header, name, value string), usage string) {
 	parsed(f, target, "header", usage, func(text string) (http.Header, error) {
 		headers := *target
 		name, value, ok := strings.Cut(text, ":")
@@ -143,7 +143,7 @@ func headerFlag(f *flagSet, target *http.Header, usage string) {
 		if headers == nil {
 			headers = http.Header{}
 		}
-		headers.Add(name, strings.TrimSpace(value))
+		add(headers, name, strings.TrimSpace(value))
 		return headers, nil
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"reflect"
 
 	"github.com/spf13/cobra"
@@ -62,7 +63,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	d := &o.draft
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
-	headerFlag(flags, &d.Call.Headers, "`header` as 'Name: value'; may be repeated")
+	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` as 'Name: value'; may be repeated")
 	parsed(flags, &d.Call.Body, "body", "body as `text`", func(text string) (*string, error) { return &text, nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
@@ -84,6 +85,9 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
 }
+
+// addAsWritten adds a header in the user's spelling, which the target receives.
+func addAsWritten(header http.Header, name, value string) { header[name] = append(header[name], value) }
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")

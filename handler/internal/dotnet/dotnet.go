@@ -8,6 +8,7 @@ package dotnet
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -127,13 +128,33 @@ func unfold(value string) string {
 
 // header returns the headers under their canonical names. Each line is one value. Values that .NET joined stay joined,
 // because a comma inside a value looks like a comma between values.
-func (m *message) header() http.Header {
-	header := http.Header{}
+func (m *message) header() (http.Header, Spelling) {
+	header, spelling := http.Header{}, Spelling(nil)
 	for _, f := range m.fields {
-		header.Add(f.name, f.value)
+		spelling.Add(header, f.name, f.value)
 	}
-	return header
+	return header, spelling
 }
+
+// Spelling has the names of headers as the sender wrote them, by their canonical names, if they differ. Receivers that
+// compare letter case want the sender's spelling.
+type Spelling map[string]string
+
+// Add adds values to a header. A name that appears in several spellings keeps the first.
+func (s *Spelling) Add(header http.Header, name string, values ...string) {
+	canonical := http.CanonicalHeaderKey(name)
+	before, known := header[canonical]
+	if !known && name != canonical {
+		if *s == nil {
+			*s = Spelling{}
+		}
+		(*s)[canonical] = name
+	}
+	header[canonical] = append(before, values...)
+}
+
+// Of returns the sender's spelling of a canonical name.
+func (s Spelling) Of(canonical string) string { return cmp.Or(s[canonical], canonical) }
 
 // body returns the body, or nil if there is no content header.
 func (m *message) body() []byte {
@@ -147,7 +168,7 @@ func (m *message) body() []byte {
 // blank line. It sorts the names in each group, so that equal messages have equal bytes. A body without a content header
 // gets a Content-Type, because .NET would not read it otherwise. appendHeaders leaves out headers without values, and names that are
 // not tokens, because no message can hold them.
-func appendHeaders(content []byte, header http.Header, hasBody bool) []byte {
+func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBody bool) []byte {
 	var last []string
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		switch {
@@ -155,14 +176,14 @@ func appendHeaders(content []byte, header http.Header, hasBody bool) []byte {
 		case isContentHeader(name):
 			last = append(last, name)
 		default:
-			content = appendField(content, name, header[name])
+			content = appendField(content, spelling.Of(name), header[name])
 		}
 	}
 	if hasBody && len(last) == 0 {
 		content = appendLine(content, "Content-Type: application/octet-stream")
 	}
 	for _, name := range last {
-		content = appendField(content, name, header[name])
+		content = appendField(content, spelling.Of(name), header[name])
 	}
 	return append(content, lineEnd...)
 }

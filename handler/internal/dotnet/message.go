@@ -19,11 +19,12 @@ import (
 // Request is an HTTP request message. The URL to call is a scheme, which the message does not hold, "://", Host and
 // Target. Request does not keep the version, because it has no meaning for the call.
 type Request struct {
-	Method string      // in the sender's letter case
-	Target string      // path and query, exactly as in the request line; begins with "/"
-	Host   string      // value of the one Host header
-	Header http.Header // canonical names, without Host; each line is one value, joined values stay joined
-	Body   []byte      // all bytes after the blank line, nil without a content header; shares memory with the message
+	Method   string      // in the sender's letter case
+	Target   string      // path and query, exactly as in the request line; begins with "/"
+	Host     string      // value of the one Host header
+	Header   http.Header // canonical names, without Host; each line is one value, joined values stay joined
+	Spelling Spelling    // of the names in Header
+	Body     []byte      // all bytes after the blank line, nil without a content header; shares memory with the message
 }
 
 // ParseRequest reads a request message. It refuses what .NET refuses, and any target or Host that would lead to a host
@@ -48,7 +49,7 @@ func (m *message) request() (Request, error) {
 		return Request{}, fmt.Errorf("request line: %w", err)
 	}
 	line := strings.Split(m.line, " ")
-	header := m.header()
+	header, spelling := m.header()
 	hosts := header["Host"]
 	switch {
 	case len(hosts) == 0:
@@ -58,8 +59,9 @@ func (m *message) request() (Request, error) {
 	case !isAuthority(hosts[0]):
 		return Request{}, errors.New("header Host: not one host with at most a port")
 	}
-	header.Del("Host")
-	return Request{Method: line[0], Target: line[1], Host: hosts[0], Header: header, Body: m.body()}, nil
+	delete(header, "Host")
+	delete(spelling, "Host")
+	return Request{Method: line[0], Target: line[1], Host: hosts[0], Header: header, Spelling: spelling, Body: m.body()}, nil
 }
 
 // FormatRequest writes a request as HttpMessageContent does: Host, the headers of the request, the headers of its
@@ -71,7 +73,7 @@ func FormatRequest(r Request) []byte {
 	content = appendLine(content, "Host: "+r.Host)
 	header := maps.Clone(r.Header)
 	maps.DeleteFunc(header, func(name string, _ []string) bool { return strings.EqualFold(name, "Host") })
-	content = appendHeaders(content, header, r.Body != nil)
+	content = appendHeaders(content, header, r.Spelling, r.Body != nil)
 	return append(content, r.Body...)
 }
 
@@ -243,7 +245,8 @@ func ParseResponse(content []byte) (Response, error) {
 	if err != nil {
 		return Response{}, err
 	}
-	return Response{Status: status, Header: m.header(), Body: m.body()}, nil
+	header, _ := m.header()
+	return Response{Status: status, Header: header, Body: m.body()}, nil
 }
 
 // FormatResponse writes a response as HttpMessageContent does: the headers of the response, then those of its content.
@@ -252,7 +255,7 @@ func ParseResponse(content []byte) (Response, error) {
 func FormatResponse(r Response) []byte {
 	// .NET wants the space after the status even without a reason phrase.
 	content := appendLine(nil, "HTTP/1.1 "+strconv.Itoa(r.Status)+" "+http.StatusText(r.Status))
-	content = appendHeaders(content, r.Header, len(r.Body) > 0)
+	content = appendHeaders(content, r.Header, nil, len(r.Body) > 0)
 	return append(content, r.Body...)
 }
 

@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"slices"
 	"time"
+
+	"asynccaller/handler/internal/dotnet"
 )
 
 // Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change it.
@@ -76,8 +78,9 @@ type Call struct {
 	URL    string
 	Target *url.URL
 	Method string
-	// Header has canonical names. It does not include Host.
-	Header http.Header
+	// Header has canonical names. It does not include Host. Spelling has the sender's spelling of the names.
+	Header   http.Header
+	Spelling dotnet.Spelling
 	// Host replaces the URL's host in the request, unless empty.
 	Host string
 	// Body is nil if the call has none.

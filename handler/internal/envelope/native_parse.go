@@ -186,7 +186,7 @@ func (c *Call) set(m strictjson.Member) (err error) {
 			c.Method, err = checkMethod(c.Method)
 		}
 	case "headers":
-		c.Header, c.Host, err = parseHeaders(m.Value)
+		err = c.setHeaders(m.Value)
 	case "body":
 		c.Body, err = strictjson.Bytes(m.Value)
 	case "bodyBase64":
@@ -268,27 +268,25 @@ func checkMethod(method string) (string, error) {
 	return method, nil
 }
 
-func parseHeaders(value json.RawMessage) (header http.Header, host string, err error) {
-	header = http.Header{}
-	err = eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) error {
+func (c *Call) setHeaders(value json.RawMessage) error {
+	c.Header = http.Header{}
+	return eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) error {
 		if !httpguts.ValidHeaderFieldName(m.Name) {
 			return errors.New("not a header name")
 		}
 		values, err := parseHeaderValues(m.Value)
-		name := http.CanonicalHeaderKey(m.Name)
 		switch {
 		case err != nil:
 			return err
-		case name != "Host":
-			header[name] = append(header[name], values...) // a name can appear in several letter cases
-		case len(values) != 1 || host != "" || !isHost(values[0]):
+		case !strings.EqualFold(m.Name, "Host"):
+			c.Spelling.Add(c.Header, m.Name, values...)
+		case len(values) != 1 || c.Host != "" || !isHost(values[0]):
 			return errors.New("want one host name, with or without a port")
 		default:
-			host = values[0]
+			c.Host = values[0]
 		}
 		return nil
 	})
-	return header, host, err
 }
 
 // isHost reports whether a text is the host of a URL and nothing else, in ASCII, with or without a port. A Host header

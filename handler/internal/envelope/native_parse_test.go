@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/envelope"
 )
 
@@ -42,10 +43,11 @@ func TestParse(t *testing.T) {
 		RequestID: "order-42",
 		Call: envelope.Call{
 			URL: "https://target.example/orders?x=1", Method: "PUT", Host: "other.example:8080",
-			Target:  mustURL(t, "https://target.example/orders?x=1"),
-			Header:  http.Header{"X-One": {"1"}, "X-Many": {"a", "b"}, "Content-Type": {"application/json"}},
-			Body:    []byte(`{"a" :  [1,2] }`),
-			Timeout: 30 * time.Second,
+			Target:   mustURL(t, "https://target.example/orders?x=1"),
+			Header:   http.Header{"X-One": {"1"}, "X-Many": {"a", "b"}, "Content-Type": {"application/json"}},
+			Spelling: dotnet.Spelling{"X-One": "x-one"},
+			Body:     []byte(`{"a" :  [1,2] }`),
+			Timeout:  30 * time.Second,
 		},
 		Callback:  &envelope.Callback{URL: "https://sender.example/done"},
 		Context:   json.RawMessage(`{"k": [null]}`),

@@ -324,6 +324,8 @@ func toCallOut(call Call) (message []byte, scheme string, err error) {
 	case u.User != nil:
 		return nil, "", strictjson.In("url", errUserInfo)
 	}
-	request := dotnet.Request{Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Body: call.Body}
+	request := dotnet.Request{
+		Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Spelling: call.Spelling, Body: call.Body,
+	}
 	return dotnet.FormatRequest(request), strings.ToLower(u.Scheme), nil
 }

@@ -28,7 +28,7 @@ func TestToNexus(t *testing.T) {
 		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"2026-01-31T13:00:00+00:00",` +
 		`"RawRequest":{"Id":"order-42","Title":"POST https://target.example:8443/a%2Fb?x=1+2 (order-42)","Context":"` + inBase64(`{"k":1}`) + `",` +
 		`"CallOut":"` + inBase64("POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\n"+
-		"X-One: å\r\nContent-Type: application/json\r\n\r\n"+`{"a":1}`) + `",` +
+		"x-one: å\r\nContent-Type: application/json\r\n\r\n"+`{"a":1}`) + `",` +
 		`"CallOutUriScheme":"https","CallBack":"` + inBase64("PUT /done?y HTTP/1.1\r\nHost: sender.example\r\nX-Own: 1\r\n\r\n") +
 		`","CallBackUriScheme":"http","Priority":3}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {

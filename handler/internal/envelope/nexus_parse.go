@@ -232,7 +232,10 @@ func parseCallOut(message []byte, scheme string) (Call, error) {
 	if err != nil {
 		return Call{}, err
 	}
-	call := Call{URL: cmp.Or(scheme, defaultScheme) + "://" + request.Host + request.Target, Header: request.Header, Body: request.Body}
+	call := Call{
+		URL:    cmp.Or(scheme, defaultScheme) + "://" + request.Host + request.Target,
+		Header: request.Header, Spelling: request.Spelling, Body: request.Body,
+	}
 	if call.Method, err = checkMethod(request.Method); err != nil {
 		return Call{}, fmt.Errorf("request line: %w", err)
 	}

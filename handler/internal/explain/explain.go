@@ -265,14 +265,17 @@ func (m message) describe() *Envelope {
 		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
 		Organization: strictjson.ReplaceUnprintable(e.Tenant.Organization), Environment: strictjson.ReplaceUnprintable(e.Tenant.Environment),
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.Target.String()),
-		Headers: slices.Sorted(maps.Keys(e.Call.Header)), BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
+		BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
 		Policy: m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
 		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host).Detail,
 	}
 	if e.Call.Host != "" {
-		about.Headers = append([]string{"Host"}, about.Headers...)
+		about.Headers = append(about.Headers, "Host")
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
+		about.Headers = append(about.Headers, e.Call.Spelling.Of(name))
 	}
 	if e.Callback != nil {
 		about.Callback = Target(e.Callback.URL)

@@ -78,11 +78,11 @@ func TestHeadersOnTheWire(t *testing.T) {
 		"json_own_type": {
 			object{"json": 1, "headers": object{"content-type": "application/vnd.x+json"}},
 			nil,
-			"Content-Length: 1|Content-Type: application/vnd.x+json|" + ours,
+			"Content-Length: 1|content-type: application/vnd.x+json|" + ours,
 		},
 		"fourth_attempt":  {object{}, object{"attempts": 3}, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
 		"own_key":         {object{"headers": object{"idempotency-key": "mine"}}, nil, "idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
-		"own_agent":       {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|User-Agent: mine/1|X-Async-Caller-Attempt: 1"},
+		"own_agent":       {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|user-agent: mine/1|X-Async-Caller-Attempt: 1"},
 		"attempt_is_ours": {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
 		"several_values": {
 			object{"headers": object{"X-Two": []string{"a", "b, c"}}},
@@ -98,7 +98,22 @@ func TestHeadersOnTheWire(t *testing.T) {
 		"correlation": {
 			object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}},
 			nil,
-			"idempotency-key: request-1|Traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-Id: c",
+			"idempotency-key: request-1|traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-ID: c",
+		},
+		"two_spellings": {
+			object{"headers": object{"SOAPAction": "a", "SoapAction": "b"}},
+			nil,
+			"idempotency-key: request-1|SOAPAction: a|SOAPAction: b|User-Agent: async-caller|X-Async-Caller-Attempt: 1",
+		},
+		"own_key_in_capitals": {
+			object{"headers": object{"IDEMPOTENCY-KEY": "mine", "X-ASYNC-CALLER-ATTEMPT": "99"}},
+			nil,
+			"IDEMPOTENCY-KEY: mine|User-Agent: async-caller|X-ASYNC-CALLER-ATTEMPT: 1",
+		},
+		"hop_by_hop_in_capitals": {
+			object{"method": "POST", "headers": object{"CONNECTION": "x-LISTED", "X-Listed": "1", "te": "trailers", "CONTENT-length": "9", "accept-ENCODING": "br"}},
+			nil,
+			"accept-ENCODING: br|Content-Length: 0|" + ours,
 		},
 		"hop_by_hop": {object{"headers": object{
 			"Connection": []string{"close, X-Listed", "x-also-listed"}, "X-Listed": "1", "X-Also-Listed": "2", "Keep-Alive": "timeout=5",

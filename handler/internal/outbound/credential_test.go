@@ -3,10 +3,12 @@ package outbound_test
 import (
 	"context"
 	"crypto/tls"
+	"io"
 	"maps"
 	"net"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -158,6 +160,35 @@ func TestUserInfoBehindRedirects(t *testing.T) {
 				t.Error("the sender's target got none")
 			}
 		})
+	}
+}
+
+// The sender's own Authorization, in any letter case, takes precedence over the user info. The target never gets two.
+func TestOneAuthorization(t *testing.T) {
+	for _, name := range []string{"Authorization", "authorization", "AUTHORIZATION"} {
+		for hops := range 2 {
+			last := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
+			withUser := strings.Replace(last.url(), "://", "://user:pass@", 1)
+			first := withUser
+			if hops > 0 {
+				first = redirecting(t, 307, withUser).URL
+			}
+			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": first, "headers": object{name: "mine"}}))
+			wantAnswer(t, o, 204)
+			var got []string
+			for _, line := range headerLines(<-last.heads) {
+				if strings.HasPrefix(strings.ToLower(line), "authorization:") {
+					got = append(got, line)
+				}
+			}
+			want := []string{name + ": mine"}
+			if hops > 0 { // to another host, which may have credentials of its own
+				want = []string{"Authorization: Basic dXNlcjpwYXNz"}
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s, %d redirects: got %v, want %v", name, hops, got, want)
+			}
+		}
 	}
 }
 

@@ -40,12 +40,12 @@ var hopByHop = []string{
 }
 
 // repeatable are the headers that make net/http repeat a request by itself, up to once for each kept-alive
-// connection, when a connection breaks after the request was sent. One attempt must be one call. On the wire the
-// letter case of a header means nothing (RFC 9110, 5.1), and net/http does not recognize them in lower case.
+// connection, when a connection breaks after the request was sent. One attempt must be one call. net/http does not
+// recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
 var repeatable = []string{"Idempotency-Key", "X-Idempotency-Key"}
 
-// header returns the headers of the request: those of the envelope without the hop-by-hop ones, and our own. It
-// shares the values with the envelope.
+// header returns the headers of the request: those of the envelope without the hop-by-hop ones, and our own. The names
+// are in the sender's spelling, each in only one. It shares the values with the envelope.
 func header(e *envelope.Envelope) http.Header {
 	sent := make(http.Header, len(e.Call.Header))
 	maps.Copy(sent, e.Call.Header)
@@ -60,6 +60,13 @@ func header(e *envelope.Envelope) http.Header {
 	setDefault(sent, "User-Agent", userAgent)
 	setDefault(sent, "Idempotency-Key", e.RequestID)
 	sent.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
+	for name, spelled := range e.Call.Spelling {
+		if values, ok := sent[name]; ok {
+			delete(sent, name)
+			sent[spelled] = values
+		}
+	}
+	setDefault(sent, "User-Agent", "") // otherwise net/http adds its own
 	for _, name := range repeatable {
 		if values, ok := sent[name]; ok {
 			delete(sent, name)

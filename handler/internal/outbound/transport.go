@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -70,6 +71,9 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 // [http.Client] cannot handle: the connection of a protocol switch, which no timeout ends, and a Location that
 // cannot be called, which it would report like a broken connection. In a Location it maps the host to ASCII.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.User != nil {
+		keepOneAuthorization(request.Header)
+	}
 	if err := t.judge(request); err != nil {
 		if request.Body != nil {
 			_ = request.Body.Close()
@@ -93,6 +97,16 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		cleanLocation(response)
 	}
 	return response, nil
+}
+
+// keepOneAuthorization removes the Authorization that [http.Client] has made of a URL's user info, if the sender's own
+// has another spelling, in which the client does not see it.
+func keepOneAuthorization(header http.Header) {
+	for name := range header {
+		if name != "Authorization" && strings.EqualFold(name, "Authorization") {
+			delete(header, "Authorization")
+		}
+	}
 }
 
 // cleanLocation removes a Location that cannot be called. One that names a host becomes an absolute URL with this host in

@@ -78,7 +78,7 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
 		for _, value := range e.Call.Header[name] {
-			add(name, value)
+			add(e.Call.Spelling.Of(name), value)
 		}
 	}
 	body, kind := m.body("body", e.Call.Header.Get("Content-Type"), e.Call.Body)

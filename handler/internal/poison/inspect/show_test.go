@@ -48,7 +48,7 @@ func TestShowCall(t *testing.T) {
 		Headers: []inspect.Header{
 			{Name: "Accept", Value: "a"},
 			{Name: "Accept", Value: "b"},
-			{Name: "Authorization", Value: "Bearer ***", Masked: true},
+			{Name: "authorization", Value: "Bearer ***", Masked: true},
 			{Name: "Content-Type", Value: "application/json"},
 			{Name: "Cookie", Value: "***", Masked: true},
 			{Name: "X-Link", Value: "https://l.example/?x=***", Masked: true},
@@ -75,7 +75,7 @@ func TestShowCall(t *testing.T) {
 	}
 	revealed := inspect.ShowCall(mustParse(t, nativeSecrets), inspect.Revealed)
 	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
-		"n=CANARY" || revealed.Headers[2] != (inspect.Header{Name: "Authorization", Value: "Bearer CANARY"}) ||
+		"n=CANARY" || revealed.Headers[2] != (inspect.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
 		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") || strings.Contains(revealed.Body, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
