@@ -128,7 +128,7 @@ func Load(dir string, environ []string) (*App, error) {
 		return nil, err
 	}
 	app := &App{Dir: dir, Host: file.host()}
-	problems := app.readFunctions(environ)
+	problems := app.readFunctions(file, environ)
 	if len(app.Functions) == 0 && len(problems) == 0 {
 		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir)
 	}
@@ -159,25 +159,30 @@ type binding struct {
 	// For a timer trigger. UseMonitor only says whether the real host stores the schedule's state.
 	Schedule     string
 	RunOnStartup any
+	// For an HTTP trigger.
+	Route string
 }
 
 // readFunctions adds the functions in the order of their names. It adds none that has a problem.
-func (a *App) readFunctions(environ []string) (found problems) {
+func (a *App) readFunctions(host *hostJSON, environ []string) (found problems) {
 	root := os.DirFS(a.Dir)
+	routes := map[string]string{}
 	paths, err := fs.Glob(root, "*/function.json")
 	if err != nil {
 		found.add("%w", err)
 	}
 	for _, file := range paths {
-		for _, problem := range a.addFunction(root, file, environ) {
+		for _, problem := range a.addFunction(root, file, environ, routes) {
 			found.add("%s: %w", file, problem)
 		}
 	}
-	return append(found, a.checkUnique()...)
+	found = append(found, a.checkUnique()...)
+	return append(found, a.checkRoutes(host, routes)...)
 }
 
-// addFunction reads one function.json. It ignores a function that is disabled or has another kind of trigger.
-func (a *App) addFunction(root fs.FS, file string, environ []string) (found problems) {
+// addFunction reads one function.json. Of an HTTP function it only adds the route. It ignores a function that is disabled or
+// has another kind of trigger.
+func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[string]string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
 		return problems{err}
@@ -194,6 +199,8 @@ func (a *App) addFunction(root fs.FS, file string, environ []string) (found prob
 		if timer := found.newTimer(name, trigger, environ); len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
+	case "httptrigger":
+		routes[file] = cmp.Or(trigger.Route, name)
 	}
 	return found
 }

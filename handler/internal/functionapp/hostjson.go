@@ -91,6 +91,7 @@ func flatten(into map[string]string, path string, value any) {
 			into[path+":"+strconv.Itoa(i)] = fmt.Sprint(element)
 		}
 	case nil:
+		into[path] = ""
 	default:
 		into[path] = fmt.Sprint(v)
 	}
@@ -98,7 +99,14 @@ func flatten(into map[string]string, path string, value any) {
 
 // text returns the value at a path written as in host.json (dots, any case), or "".
 func (h *hostJSON) text(path string) string {
-	return h.values[strings.ToLower(strings.ReplaceAll(path, ".", ":"))]
+	text, _ := h.lookup(path)
+	return text
+}
+
+// lookup returns the value at a path as text does, and whether there is one: null is, and is empty.
+func (h *hostJSON) lookup(path string) (text string, given bool) {
+	text, given = h.values[strings.ToLower(strings.ReplaceAll(path, ".", ":"))]
+	return text, given
 }
 
 func (h *hostJSON) number(path string, fallback, lowest, highest int) int {

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -159,6 +160,17 @@ func do(tb testing.TB, server *httptest.Server, method, path string, body io.Rea
 	r := reply{response.StatusCode, response.Header, string(content)}
 	r.wantUsable(tb)
 	return r
+}
+
+// invocation returns the host's POST to a function of a handler that listens on 127.0.0.1:7071.
+func invocation(tb testing.TB, name, body string) *http.Request {
+	tb.Helper()
+	var address net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7071}
+	ctx := context.WithValue(tb.Context(), http.LocalAddrContextKey, address)
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:7071/"+name, strings.NewReader(body))
+	request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
+	return request
 }
 
 // wantUsable checks what the host requires of every answer: a JSON object that is not empty. Without one the host waits

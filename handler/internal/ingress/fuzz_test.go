@@ -84,10 +84,7 @@ func FuzzContent(f *testing.F) {
 func (a *app) record(t *testing.T, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	recorder := httptest.NewRecorder()
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "http://127.0.0.1:7071/"+function, strings.NewReader(body))
-	request.Header.Set("Content-Type", "application/json")
-	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
-	a.ServeHTTP(recorder, request)
+	a.ServeHTTP(recorder, invocation(t, function, body))
 	reply{recorder.Code, recorder.Header(), recorder.Body.String()}.wantUsable(t)
 	for _, line := range a.lines(t) {
 		if line["panic"] != nil {

@@ -40,9 +40,7 @@ func BenchmarkInvocation(b *testing.B) {
 	handler := newSilentApp(b, answers(http.StatusOK))
 	for name, body := range benchBodies(b, "https://t.example") {
 		b.Run(name, func(b *testing.B) {
-			request := httptest.NewRequestWithContext(b.Context(), http.MethodPost, "http://127.0.0.1:7071/"+function, strings.NewReader(body))
-			request.Header.Set("Content-Type", "application/json; charset=utf-8")
-			request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
+			request := invocation(b, function, body)
 			b.ReportAllocs()
 			for b.Loop() {
 				request.Body = io.NopCloser(strings.NewReader(body))

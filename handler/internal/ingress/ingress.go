@@ -12,7 +12,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/netip"
 	"runtime/debug"
 	"sync"
 	"time"
@@ -209,14 +208,16 @@ func invocationID(r *http.Request) string {
 	return id
 }
 
-// checkSender returns an error if a request differs from those of the Functions host (host-contract A.1: a POST of
-// JSON to the loopback address with the header X-Azure-Functions-InvocationId). It keeps out requests that reach
-// the port by accident or through a web page: a browser sends an Origin and cannot set that header. It does not
-// keep out another process on the same machine, which can send all of it: see SECURITY.md.
+// checkSender returns an error if a request differs from an invocation of the Functions host (host-contract A.1: a POST of
+// JSON to 127.0.0.1 and the handler's port with the header X-Azure-Functions-InvocationId). It keeps out requests of HTTP
+// functions, which the host forwards with the Host that the client sent; it adds that header to them as well. It also keeps
+// out requests that reach the port by accident or through a web page: a browser sends an Origin and cannot set that header.
+// It does not keep out another process on the same machine, which can send all of it: see SECURITY.md.
 func checkSender(r *http.Request, id string) error {
+	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
 	switch {
-	case !isLoopback(r.Host):
-		return errors.New("header Host: not the loopback address, so the request is not from the Functions host")
+	case address == nil || r.Host != address.String():
+		return errors.New("header Host: not the handler's own address, so the request is not an invocation of the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: browsers send it, the Functions host does not")
 	case id == "":
@@ -226,16 +227,4 @@ func checkSender(r *http.Request, id string) error {
 		return errors.New("header Content-Type: want application/json, as the Functions host sends")
 	}
 	return nil
-}
-
-func isLoopback(hostport string) bool {
-	host, _, err := net.SplitHostPort(hostport)
-	if err != nil {
-		host = hostport
-	}
-	if host == "localhost" {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.IsLoopback()
 }

@@ -3,7 +3,6 @@ package ingress_test
 import (
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 )
 
@@ -11,29 +10,35 @@ import (
 func TestSender(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
 	for name, c := range map[string]struct {
-		url, header, value string
-		want               int
+		host, header, value string
+		want                int
 	}{
-		"as_the_host":             {"http://127.0.0.1:7071/", "User-Agent", "Azure-Functions-Host/4.1052", http.StatusOK},
-		"localhost":               {"http://localhost:7071/", "", "", http.StatusOK},
-		"ipv6":                    {"http://[::1]:7071/", "", "", http.StatusOK},
-		"no_port":                 {"http://127.0.0.1/", "", "", http.StatusOK},
-		"name_that_was_rebound":   {"http://evil.example:7071/", "", "", http.StatusForbidden},
-		"other_address":           {"http://10.0.0.4:7071/", "", "", http.StatusForbidden},
-		"page_in_a_browser":       {"http://127.0.0.1:7071/", "Origin", "https://evil.example", http.StatusForbidden},
-		"browser_without_origin":  {"http://127.0.0.1:7071/", "Sec-Fetch-Site", "cross-site", http.StatusForbidden},
-		"no_invocation_id":        {"http://127.0.0.1:7071/", "X-Azure-Functions-InvocationId", "", http.StatusForbidden},
-		"invocation_id_no_guid":   {"http://127.0.0.1:7071/", "X-Azure-Functions-InvocationId", "42", http.StatusForbidden},
-		"form":                    {"http://127.0.0.1:7071/", "Content-Type", "text/plain", http.StatusForbidden},
-		"parameter_twice":         {"http://127.0.0.1:7071/", "Content-Type", "application/json; a=1; a=2", http.StatusForbidden},
-		"no_content_type":         {"http://127.0.0.1:7071/", "Content-Type", "", http.StatusForbidden},
-		"content_type_in_capital": {"http://127.0.0.1:7071/", "Content-Type", "Application/JSON", http.StatusOK},
+		"as_the_host":             {"127.0.0.1:7071", "User-Agent", "Azure-Functions-Host/4.1052", http.StatusOK},
+		"localhost":               {"localhost:7071", "", "", http.StatusForbidden},
+		"ipv6":                    {"[::1]:7071", "", "", http.StatusForbidden},
+		"ipv4_in_ipv6":            {"[::ffff:127.0.0.1]:7071", "", "", http.StatusForbidden},
+		"other_loopback":          {"127.0.0.2:7071", "", "", http.StatusForbidden},
+		"short_address":           {"127.1:7071", "", "", http.StatusForbidden},
+		"no_host":                 {"", "", "", http.StatusForbidden},
+		"no_port":                 {"127.0.0.1", "", "", http.StatusForbidden},
+		"other_port":              {"127.0.0.1:7072", "", "", http.StatusForbidden},
+		"port_with_a_zero":        {"127.0.0.1:07071", "", "", http.StatusForbidden},
+		"host_of_the_app":         {"app.azurewebsites.net", "", "", http.StatusForbidden},
+		"name_that_was_rebound":   {"evil.example:7071", "", "", http.StatusForbidden},
+		"other_address":           {"10.0.0.4:7071", "", "", http.StatusForbidden},
+		"page_in_a_browser":       {"127.0.0.1:7071", "Origin", "https://evil.example", http.StatusForbidden},
+		"browser_without_origin":  {"127.0.0.1:7071", "Sec-Fetch-Site", "cross-site", http.StatusForbidden},
+		"no_invocation_id":        {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", http.StatusForbidden},
+		"invocation_id_no_guid":   {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "42", http.StatusForbidden},
+		"form":                    {"127.0.0.1:7071", "Content-Type", "text/plain", http.StatusForbidden},
+		"parameter_twice":         {"127.0.0.1:7071", "Content-Type", "application/json; a=1; a=2", http.StatusForbidden},
+		"no_content_type":         {"127.0.0.1:7071", "Content-Type", "", http.StatusForbidden},
+		"content_type_in_capital": {"127.0.0.1:7071", "Content-Type", "Application/JSON", http.StatusOK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, answers(503))
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, c.url+function, strings.NewReader(binary(content, goodMetadata)))
-			request.Header.Set("Content-Type", "application/json; charset=utf-8")
-			request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
+			request := invocation(t, function, binary(content, goodMetadata))
+			request.Host = c.host
 			if c.header != "" {
 				request.Header.Set(c.header, c.value)
 			}

@@ -116,21 +116,21 @@ func TestTaskBodies(t *testing.T) {
 // TestTaskSender: a request that the Functions host does not send starts no task.
 func TestTaskSender(t *testing.T) {
 	for name, row := range map[string]struct {
-		url, header, value string
-		want               int
+		host, header, value string
+		want                int
 	}{
-		"as_the_host":           {"http://127.0.0.1:7071/", "User-Agent", "Azure-Functions-Host/4.1052", 200},
-		"name_that_was_rebound": {"http://evil.example:7071/", "", "", 403},
-		"page_in_a_browser":     {"http://127.0.0.1:7071/", "Origin", "https://evil.example", 403},
-		"no_invocation_id":      {"http://127.0.0.1:7071/", "X-Azure-Functions-InvocationId", "", 403},
-		"form":                  {"http://127.0.0.1:7071/", "Content-Type", "text/plain", 403},
+		"as_the_host":           {"127.0.0.1:7071", "User-Agent", "Azure-Functions-Host/4.1052", 200},
+		"name_that_was_rebound": {"evil.example:7071", "", "", 403},
+		"localhost":             {"localhost:7071", "", "", 403},
+		"page_in_a_browser":     {"127.0.0.1:7071", "Origin", "https://evil.example", 403},
+		"no_invocation_id":      {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", 403},
+		"form":                  {"127.0.0.1:7071", "Content-Type", "text/plain", 403},
 	} {
 		t.Run(name, func(t *testing.T) {
 			runs := 0
 			a := newTaskApp(t, func(context.Context) (string, error) { runs++; return "done", nil })
-			request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, row.url+taskName, strings.NewReader(timerBody))
-			request.Header.Set("Content-Type", "application/json; charset=utf-8")
-			request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
+			request := invocation(t, taskName, timerBody)
+			request.Host = row.host
 			if row.header != "" {
 				request.Header.Set(row.header, row.value)
 			}
