@@ -133,10 +133,29 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if err != nil {
 		return usageError(err)
 	}
-	return o.send(ctx, env.Stdout, sender, message)
+	var receipt send.Receipt
+	if !o.dryRun {
+		if receipt, err = sender.Send(ctx, message); err != nil {
+			return err
+		}
+	}
+	return o.print(env.Stdout, message, receipt)
 }
 
-// sendFile sends every envelope of a file. An invalid envelope does not keep the others from being sent.
+// parallelSends is how many messages of a file are sent at once. Storage takes some milliseconds for each.
+const parallelSends = 16
+
+// sending is a message of a file that is being sent.
+type sending struct {
+	n       int
+	done    chan struct{}
+	message send.Message
+	receipt send.Receipt
+	err     error
+}
+
+// sendFile sends every envelope of a file, several at a time, and prints the results in the order of the file. An invalid
+// envelope does not keep the others from being sent.
 func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender, path string) error {
 	input, err := env.open(path)
 	if err != nil {
@@ -145,24 +164,15 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	defer input.Close()
 	status := newStatus(env)
 	defer status.clear()
+	out := &output{Writer: env.Stdout, status: status}
 	sent, problems := 0, []error{}
-	reader := json.NewDecoder(input)
-	for n := 1; ctx.Err() == nil; n++ {
-		var content json.RawMessage
-		err := reader.Decode(&content)
-		if errors.Is(err, io.EOF) {
-			break
+	for s := range o.sendAll(ctx, sender, input) {
+		<-s.done
+		if s.err == nil {
+			s.err = o.print(out, s.message, s.receipt)
 		}
-		if err != nil { // the beginning of the next one is unknown
-			problems = append(problems, fmt.Errorf("envelope %d: not JSON: %w; this and all following envelopes were not sent", n, err))
-			break
-		}
-		message, err := sender.Prepare(content)
-		if err == nil {
-			err = o.send(ctx, &output{Writer: env.Stdout, status: status}, sender, message)
-		}
-		if err != nil {
-			problems = append(problems, fmt.Errorf("envelope %d: %w", n, err))
+		if s.err != nil {
+			problems = append(problems, fmt.Errorf("envelope %d: %w", s.n, s.err))
 			continue
 		}
 		sent++
@@ -178,25 +188,52 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	return err
 }
 
-// send sends a message, or prints it for --dry-run.
-func (o *sendOptions) send(ctx context.Context, out io.Writer, sender *send.Sender, message send.Message) error {
-	if o.dryRun {
-		content := bytes.NewBuffer(message.Content)
-		if !o.json {
-			content = &bytes.Buffer{}
-			_ = json.Indent(content, message.Content, "", "  ") // an envelope is JSON
+// sendAll reads envelopes and starts to send each, until the input or ctx ends. What it started is completed even then, so
+// that the result of each is known.
+func (o *sendOptions) sendAll(ctx context.Context, sender *send.Sender, input io.Reader) <-chan *sending {
+	all := make(chan *sending, parallelSends-1)
+	go func() {
+		defer close(all)
+		reader := json.NewDecoder(input)
+		for n := 1; ctx.Err() == nil; n++ {
+			s := &sending{n: n, done: make(chan struct{})}
+			var content json.RawMessage
+			switch s.err = reader.Decode(&content); {
+			case errors.Is(s.err, io.EOF):
+				return
+			case s.err != nil: // the beginning of the next one is unknown
+				s.err = fmt.Errorf("not JSON: %w; this and all following envelopes were not sent", s.err)
+				close(s.done)
+				all <- s
+				return
+			}
+			go func() {
+				defer close(s.done)
+				if s.message, s.err = sender.Prepare(content); s.err == nil && !o.dryRun {
+					s.receipt, s.err = sender.Send(context.WithoutCancel(ctx), s.message)
+				}
+			}()
+			all <- s
 		}
-		_, err := fmt.Fprintf(out, "%s\n", content)
+	}()
+	return all
+}
+
+// print prints the receipt of a message, or the message for --dry-run.
+func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Receipt) error {
+	switch {
+	case o.dryRun && o.json:
+		_, err := fmt.Fprintf(out, "%s\n", message.Content)
 		return err
-	}
-	receipt, err := sender.Send(ctx, message)
-	if err != nil {
+	case o.dryRun:
+		var content bytes.Buffer
+		_ = json.Indent(&content, message.Content, "", "  ") // an envelope is JSON
+		_, err := fmt.Fprintf(out, "%s\n", content.Bytes())
 		return err
-	}
-	if o.json {
+	case o.json:
 		return printJSON(out, receipt)
 	}
-	_, err = fmt.Fprintln(out, receipt.RequestID)
+	_, err := fmt.Fprintln(out, receipt.RequestID)
 	return err
 }
 
