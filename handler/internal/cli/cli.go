@@ -154,30 +154,41 @@ host passes it to "async-caller serve", which makes the call. If the call fails 
 handler retries it with exponential back-off until the envelope's deadline.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched, 4 partly done.`,
+		Version:       platformVersion(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
 	root.SetOut(env.Stdout)
 	root.SetErr(env.Stderr)
 	root.SetIn(env.Stdin)
+	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newHost(env), newVersion(env))
 	return root
 }
 
 func newVersion(env Env) *cobra.Command {
-	return &cobra.Command{
-		Use:     "version",
-		Short:   "Print the version",
-		Long:    "Print the version and the platform of the executable.",
-		Example: `  async-caller version`,
-		Args:    cobra.NoArgs,
+	var asJSON bool
+	command := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Long:  "Print the version and the platform of the executable, as --version does.",
+		Example: `  async-caller version
+  async-caller version --json`,
+		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			_, err := fmt.Fprintf(env.Stdout, "%s %s %s/%s\n", programName, version(), runtime.GOOS, runtime.GOARCH)
+			if asJSON {
+				return printJSON(env.Stdout, map[string]string{"version": version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()})
+			}
+			_, err := fmt.Fprintln(env.Stdout, programName, platformVersion())
 			return err
 		},
 	}
+	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: version, os, arch, go")
+	return command
 }
+
+func platformVersion() string { return fmt.Sprintf("%s %s/%s", version(), runtime.GOOS, runtime.GOARCH) }
 
 // version returns the version that the Go tool recorded: a tag or a commit.
 func version() string {
