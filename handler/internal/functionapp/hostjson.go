@@ -32,6 +32,8 @@ const (
 	noHostRetry = "remove it: the host would repeat the call, in addition to the retries of Async Caller"
 	// overridePrefix begins environment variables that replace values of host.json, after each __ became a colon.
 	overridePrefix = "azurefunctionsjobhost:"
+	// extensionsFile lists the extensions of an app that brings its own instead of a bundle (`func extensions install`).
+	extensionsFile = "bin/extensions.json"
 )
 
 // problems collects the problems of a file.
@@ -43,6 +45,8 @@ func (p *problems) add(format string, args ...any) { *p = append(*p, fmt.Errorf(
 // joined by colons, to a text. The elements of a list have their number as the last part.
 type hostJSON struct {
 	values map[string]string
+	// extensions says whether the app folder has extensionsFile.
+	extensions bool
 	problems
 }
 
@@ -56,7 +60,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	if err := decodeRelaxed(data, &root); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	h := &hostJSON{values: map[string]string{}}
+	extensions, err := os.Stat(filepath.Join(dir, filepath.FromSlash(extensionsFile)))
+	h := &hostJSON{values: map[string]string{}, extensions: err == nil && extensions.Mode().IsRegular()}
 	flatten(h.values, "", root)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
@@ -152,8 +157,9 @@ func (h *hostJSON) host() Host {
 		h.add(`host.json: version is %q: it must be "2.0"`, version)
 	}
 	h.checkNesting()
-	if h.text("extensionBundle.id") == "" || h.text("extensionBundle.version") == "" {
-		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)) the host does not know queueTrigger`)
+	id, version := h.text("extensionBundle.id"), h.text("extensionBundle.version")
+	if id+version == "" && !h.extensions || (id == "") != (version == "") {
+		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)), and without %s, the host does not know queueTrigger`, extensionsFile)
 	}
 	if h.text("retry.strategy") != "" {
 		h.add("host.json: retry: %s", noHostRetry)

@@ -310,6 +310,41 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// TestInstalledExtensions: an app without a bundle may bring its own extensions in bin, which extensions.json lists.
+func TestInstalledExtensions(t *testing.T) {
+	const installed, bundle = "bin/extensions.json", `"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"},`
+	withoutBundle := func(file, instead string) files {
+		folder := withHost(t, bundle, instead)
+		folder[file] = `{"extensions":[]}`
+		return folder
+	}
+	for name, test := range map[string]struct {
+		files files
+		valid bool
+	}{
+		"installed":              {withoutBundle(installed, ""), true},
+		"bundle_null":            {withoutBundle(installed, `"extensionBundle": null,`), true},
+		"bundle_too":             {withoutBundle(installed, bundle), true},
+		"bundle_without_version": {withoutBundle(installed, `"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle"},`), false},
+		"in_another_folder":      {withoutBundle("extensions.json", ""), false},
+		"of_another_name":        {withoutBundle("bin/extensions.deps.json", ""), false},
+		"a_folder":               {withoutBundle(installed+"/x", ""), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := test.files.write(t)
+			_, err := functionapp.Load(dir, nil)
+			_, hostErr := functionapp.LoadHost(dir, nil)
+			for _, err := range []error{err, hostErr} {
+				if !test.valid {
+					wantProblem(t, err, "host.json: extensionBundle", installed)
+				} else if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
 func TestTimeSpans(t *testing.T) {
 	tests := map[string]struct {
 		text string
