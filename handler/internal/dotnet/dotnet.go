@@ -42,15 +42,17 @@ type field struct {
 	raw   []byte // the header's line and the lines that continue it, with their ends
 }
 
-func (f field) isContent() bool { return isContentHeader(f.name) }
+func (f field) isContent() bool { return IsContentHeader(f.name) }
 
-// isContentHeader reports whether a header describes the body. .NET writes these headers last, and reads no body without one.
-func isContentHeader(name string) bool {
-	switch name = strings.ToLower(name); name {
-	case "allow", "expires", "last-modified":
+// IsContentHeader reports whether a header, in any letter case, is one of .NET's headers of the content. .NET writes them
+// last, and reads no body without one. Other headers that begin with Content- are headers of the message.
+func IsContentHeader(name string) bool {
+	switch http.CanonicalHeaderKey(name) {
+	case "Allow", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Location",
+		"Content-Md5", "Content-Range", "Content-Type", "Expires", "Last-Modified":
 		return true
 	}
-	return strings.HasPrefix(name, "content-")
+	return false
 }
 
 // parseMessage splits a message into its parts. Errors call its first line by lineName; check reports what is wrong with it.
@@ -173,7 +175,7 @@ func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBod
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		switch {
 		case len(header[name]) == 0 || !httpguts.ValidHeaderFieldName(name):
-		case isContentHeader(name):
+		case IsContentHeader(name):
 			last = append(last, name)
 		default:
 			content = appendField(content, spelling.Of(name), header[name])

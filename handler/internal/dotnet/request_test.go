@@ -37,8 +37,8 @@ func TestParseRequest(t *testing.T) {
 			dotnet.Request{Method: "GET", Target: "/", Host: "a", Header: http.Header{}},
 		},
 		"body_without_content_header_is_no_body": {
-			message("POST / HTTP/1.1", "Host: a", "X-Content-Type: b") + "body",
-			dotnet.Request{Method: "POST", Target: "/", Host: "a", Header: http.Header{"X-Content-Type": {"b"}}},
+			message("POST / HTTP/1.1", "Host: a", "X-Content-Type: b", "Content-Version: 2") + "body",
+			dotnet.Request{Method: "POST", Target: "/", Host: "a", Header: http.Header{"X-Content-Type": {"b"}, "Content-Version": {"2"}}},
 		},
 		"content_header_makes_an_empty_body": {
 			message("POST / HTTP/1.1", "Host: a", "content-type: b"),
@@ -248,10 +248,10 @@ func TestReplaceContent(t *testing.T) {
 		},
 		"others_byte_for_byte": {
 			message("POST / HTTP/1.1", "x-z:  1,2", "EXPIRES: -1", "hOsT:a ", "X-A: b\t", "\tc", "allow: d", " e",
-				"last-modified: f", "Transfer-Encoding: chunked", "x-z: 3", "Content-Foo: g") + "old",
+				"last-modified: f", "Transfer-Encoding: chunked", "x-z: 3", "Content-Version: 2", "CONTENT-md5: g") + "old",
 			"new",
 			message("POST / HTTP/1.1", "x-z:  1,2", "hOsT:a ", "X-A: b\t", "\tc",
-				"Transfer-Encoding: chunked", "x-z: 3", "Content-Type: a/b") + "new",
+				"Transfer-Encoding: chunked", "x-z: 3", "Content-Version: 2", "Content-Type: a/b") + "new",
 		},
 		"no_content_before": {
 			message("GET / HTTP/1.1", "Host: a") + "ignored",
