@@ -30,27 +30,29 @@ func TestRedirects(t *testing.T) {
 	tests := map[string]struct {
 		method   string
 		status   int
-		followed bool
+		followed string // by this method, or empty
 	}{
-		"307_post":   {"POST", 307, true},
-		"308_post":   {"POST", 308, true},
-		"307_put":    {"PUT", 307, true},
-		"308_patch":  {"PATCH", 308, true},
-		"307_delete": {"DELETE", 307, true},
-		"307_get":    {"GET", 307, true},
-		"308_head":   {"HEAD", 308, true},
-		"301_get":    {"GET", 301, true},
-		"302_get":    {"GET", 302, true},
-		"303_get":    {"GET", 303, true},
-		"301_head":   {"HEAD", 301, true},
-		"302_head":   {"HEAD", 302, true},
-		"303_head":   {"HEAD", 303, true},
-		"301_post":   {"POST", 301, false},
-		"302_post":   {"POST", 302, false},
-		"303_post":   {"POST", 303, false},
-		"302_put":    {"PUT", 302, false},
-		"303_delete": {"DELETE", 303, false},
-		"301_odd":    {"PURGE", 301, false},
+		"307_post":   {"POST", 307, "POST"},
+		"308_post":   {"POST", 308, "POST"},
+		"307_put":    {"PUT", 307, "PUT"},
+		"308_patch":  {"PATCH", 308, "PATCH"},
+		"307_delete": {"DELETE", 307, "DELETE"},
+		"307_get":    {"GET", 307, "GET"},
+		"308_head":   {"HEAD", 308, "HEAD"},
+		"301_get":    {"GET", 301, "GET"},
+		"302_get":    {"GET", 302, "GET"},
+		"303_get":    {"GET", 303, "GET"},
+		"301_head":   {"HEAD", 301, "HEAD"},
+		"302_head":   {"HEAD", 302, "HEAD"},
+		"303_head":   {"HEAD", 303, "HEAD"},
+		"301_post":   {"POST", 301, ""},
+		"302_post":   {"POST", 302, ""},
+		"303_post":   {"POST", 303, "GET"},
+		"302_put":    {"PUT", 302, ""},
+		"303_delete": {"DELETE", 303, "GET"},
+		"301_odd":    {"PURGE", 301, ""},
+		"303_odd":    {"PURGE", 303, "GET"},
+		"303_put":    {"PUT", 303, "GET"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +66,7 @@ func TestRedirects(t *testing.T) {
 			}
 			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, call))
 			first.one(t)
-			if !test.followed {
+			if test.followed == "" {
 				wantFailure(t, o, decision.FailureRedirected)
 				if o.Status != test.status || string(o.Body) != "over there" {
 					t.Errorf("got %d %q, want the redirect itself", o.Status, o.Body)
@@ -76,10 +78,54 @@ func TestRedirects(t *testing.T) {
 			}
 			wantAnswer(t, o, 200)
 			got := second.one(t)
-			if got.method != test.method || got.uri != "/there?x=1" || string(got.body) != body {
-				t.Errorf("got %s %s with %q, want %s with %q", got.method, got.uri, got.body, test.method, body)
+			if test.status == 303 {
+				body = ""
+			}
+			if got.method != test.followed || got.uri != "/there?x=1" || string(got.body) != body {
+				t.Errorf("got %s %s with %q, want %s with %q", got.method, got.uri, got.body, test.followed, body)
 			}
 		})
+	}
+}
+
+// After a 303 the call is a GET without content: later redirects follow it as such.
+func TestRedirectsAfterSeeOther(t *testing.T) {
+	for _, method := range []string{"POST", "HEAD"} {
+		for _, next := range []int{301, 302, 303, 307, 308} {
+			t.Run(fmt.Sprintf("%s_%d", method, next), func(t *testing.T) {
+				server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+					if status := map[string]int{"/0": 303, "/1": next}[r.URL.Path]; status != 0 {
+						w.Header().Set("Location", map[string]string{"/0": "/1", "/1": "/2"}[r.URL.Path])
+						w.WriteHeader(status)
+					}
+				})
+				headers := object{"X-Kept": "1", "Content-Version": "2"}
+				content := []string{
+					"ALLOW", "Content-Disposition", "content-encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
+					"Content-Type", "Expires", "Last-Modified",
+				}
+				for _, name := range content {
+					headers[name] = "1"
+				}
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/0", "method": method, "body": "x", "headers": headers}))
+				wantAnswer(t, o, 200)
+				all := server.all()
+				if len(all) != 3 {
+					t.Fatalf("%d requests", len(all))
+				}
+				want := strings.Replace(method, "POST", "GET", 1)
+				for _, got := range all[1:] {
+					if got.method != want || len(got.body) != 0 || got.header.Get("X-Kept") == "" || got.header.Get("Content-Version") == "" {
+						t.Errorf("got %s %s with %q and %v", got.method, got.uri, got.body, got.header)
+					}
+					for _, name := range append(content, "Content-Length") {
+						if got.header.Get(name) != "" {
+							t.Errorf("%s still has %s", got.uri, name)
+						}
+					}
+				}
+			})
+		}
 	}
 }
 

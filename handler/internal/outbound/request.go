@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/secret"
@@ -82,18 +83,22 @@ func setDefault(header http.Header, name, value string) {
 	}
 }
 
-// checkRedirect decides whether the client follows a redirect: 307 and 308 always; 301, 302 and 303 only for GET
-// and HEAD, because any other method would lose its body; at most ten; never from https to http. If the client does
-// not follow a redirect, the redirect is the answer.
+// checkRedirect decides whether the client follows a redirect: 307 and 308 always; 303 with GET, or HEAD after HEAD, because
+// the call was handled and the result is elsewhere (RFC 9110, 15.4.4); 301 and 302 only for GET and HEAD, because any
+// other method would lose its body; at most ten; never from https to http. If the client does not follow a redirect, the
+// redirect is the answer.
 func checkRedirect(next *http.Request, via []*http.Request) error {
-	first := via[0]
-	bodyless := first.Method == http.MethodGet || first.Method == http.MethodHead
-	if len(via) > maxRedirects || !bodyless && !keepsMethod(next.Response.StatusCode) || givesUpTLS(via[len(via)-1].URL, next.URL) {
+	latest := via[len(via)-1]
+	moved := next.Response.StatusCode == http.StatusMovedPermanently || next.Response.StatusCode == http.StatusFound
+	if len(via) > maxRedirects || moved && next.Method != latest.Method || givesUpTLS(latest.URL, next.URL) {
 		return http.ErrUseLastResponse
 	}
 	// net/http sends the URL of the previous target, with its query.
-	if first.Header.Get("Referer") == "" {
+	if via[0].Header.Get("Referer") == "" {
 		next.Header.Del("Referer")
+	}
+	if dropsContent(next, via) {
+		maps.DeleteFunc(next.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
 	}
 	if leavesHost(next, via) {
 		for name := range next.Header {
@@ -103,6 +108,12 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 		}
 	}
 	return nil
+}
+
+// dropsContent reports whether any redirect so far asked for a request without content. net/http then sends no body, but
+// copies most content headers from the first request.
+func dropsContent(next *http.Request, via []*http.Request) bool {
+	return slices.ContainsFunc(append(via[1:len(via):len(via)], next), func(r *http.Request) bool { return !keepsMethod(r.Response.StatusCode) })
 }
 
 // leavesHost reports whether any redirect so far led to another host. A later redirect back changes nothing: the
