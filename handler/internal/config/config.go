@@ -62,8 +62,8 @@ func table(s *Settings) []Setting {
 	add := func(name, byDefault, meaning string, set func(string) error) {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
-	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call; an envelope may ask for less",
-		into(&s.CallTimeout, duration(time.Second, 24*time.Hour)))
+	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call, at most 270s; an envelope may ask for less",
+		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
 		into(&r.Expiration, duration(time.Second, decade)))
 	add(Prefix+"GIVE_UP", "dead-letter", "what giving up means for an envelope without a callback: dead-letter, drop or fault",
@@ -180,6 +180,16 @@ func duration(shortest, longest time.Duration) func(string) (time.Duration, erro
 		}
 		return d, nil
 	}
+}
+
+// callTimeout parses the longest duration of a call. A call and its settling should end before the host first renews its
+// lease: a delete during the renewal fails, and the host delivers the message again.
+func callTimeout(value string) (time.Duration, error) {
+	d, err := duration(time.Second, 270*time.Second)(value)
+	if err != nil {
+		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, and may deliver the message again if the call ends at that moment", err)
+	}
+	return d, nil
 }
 
 func count(value string) (int, error) {

@@ -64,7 +64,7 @@ func TestLoad(t *testing.T) {
 		"space_around":       {[]string{"ASYNC_CALLER_CALL_TIMEOUT= 30s\t"}, func(s *settings) { s.CallTimeout = 30 * time.Second }},
 		"call_timeout":       {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1m30s"}, func(s *settings) { s.CallTimeout = 90 * time.Second }},
 		"call_timeout_least": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1s"}, func(s *settings) { s.CallTimeout = time.Second }},
-		"call_timeout_most":  {[]string{"ASYNC_CALLER_CALL_TIMEOUT=24h"}, func(s *settings) { s.CallTimeout = 24 * time.Hour }},
+		"call_timeout_most":  {[]string{"ASYNC_CALLER_CALL_TIMEOUT=270s"}, func(s *settings) { s.CallTimeout = 270 * time.Second }},
 		"expiration":         {[]string{"ASYNC_CALLER_EXPIRATION=720h"}, func(s *settings) { s.Expiration = 720 * time.Hour }},
 		"expiration_least":   {[]string{"ASYNC_CALLER_EXPIRATION=1s"}, func(s *settings) { s.Expiration = time.Second }},
 		"expiration_most": {
@@ -124,11 +124,13 @@ func TestLoadRefuses(t *testing.T) {
 		variable string
 		want     []string
 	}{
-		"call_timeout_number":   {"ASYNC_CALLER_CALL_TIMEOUT=120", []string{`"120"`, "90s", "from 1s to 24h"}},
+		"call_timeout_number":   {"ASYNC_CALLER_CALL_TIMEOUT=120", []string{`"120"`, "90s", "from 1s to 4m30s"}},
 		"call_timeout_word":     {"ASYNC_CALLER_CALL_TIMEOUT=soon", []string{`"soon"`, "90s"}},
 		"call_timeout_zero":     {"ASYNC_CALLER_CALL_TIMEOUT=0s", []string{`"0s"`, "from 1s"}},
 		"call_timeout_short":    {"ASYNC_CALLER_CALL_TIMEOUT=999ms", []string{"from 1s"}},
-		"call_timeout_long":     {"ASYNC_CALLER_CALL_TIMEOUT=24h1s", []string{"to 24h"}},
+		"call_timeout_long":     {"ASYNC_CALLER_CALL_TIMEOUT=270.001s", []string{"to 4m30s", "renews its lease", "5m", "deliver"}},
+		"call_timeout_renewal":  {"ASYNC_CALLER_CALL_TIMEOUT=5m", []string{"to 4m30s", "renews its lease"}},
+		"call_timeout_day":      {"ASYNC_CALLER_CALL_TIMEOUT=24h", []string{"to 4m30s", "renews its lease"}},
 		"call_timeout_negative": {"ASYNC_CALLER_CALL_TIMEOUT=-5s", []string{`"-5s"`}},
 		"call_timeout_timespan": {"ASYNC_CALLER_CALL_TIMEOUT=00:02:00", []string{`"00:02:00"`}},
 		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=7d", []string{`"7d"`, "6h"}},
