@@ -30,9 +30,9 @@ const (
 	pollSpread = 0.2
 	// renewalFloor is the shortest wait between two renewals of a lease of 10 minutes or more.
 	renewalFloor = time.Minute
-	// storageTimeout bounds a poll, a renewal or the completion of a message. The host's stop does not end a
-	// completion, so a stop can take this much longer.
-	storageTimeout = 15 * time.Second
+	// storageTimeout bounds a poll, a renewal or the completion of a message: the network timeout of the Azure SDK for
+	// .NET. Messages of an abandoned receive are invisible until their lease ends.
+	storageTimeout = 100 * time.Second
 	// poisonTTL is how long a message lives on the poison queue: the service's default, because the host sets
 	// no time-to-live.
 	poisonTTL = 7 * 24 * time.Hour

@@ -290,6 +290,30 @@ func TestListenerReleasesUninvoked(t *testing.T) {
 	})
 }
 
+// The host uses what storage gives it after a minute: it is leased, and would be out of reach for ten minutes.
+func TestListenerSlowReceive(t *testing.T) {
+	for _, slow := range []time.Duration{20 * time.Second, time.Minute, 99 * time.Second} {
+		t.Run(slow.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newListenerTest(t, "work", always(succeeded))
+				b.fault = func(operation string) error {
+					if operation == "receive" {
+						pause(slow, nil)
+					}
+					return nil
+				}
+				b.create()
+				b.put(hello)
+				b.start()
+				pass(slow + time.Second)
+				if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+					t.Errorf("stats %+v, want %+v", got, want)
+				}
+			})
+		})
+	}
+}
+
 // A lease of 10 minutes is renewed every 5 minutes, and sooner after failures.
 func TestListenerRenewsLease(t *testing.T) {
 	for name, test := range map[string]struct {
