@@ -23,8 +23,7 @@
 //   - A time that passes during a run is skipped. The real host runs the timer once more, at once.
 //   - Two of these hosts run a timer twice. The real host holds a blob lease for all instances.
 //   - Times are UTC, whatever WEBSITE_TIME_ZONE says.
-//   - Every invocation has a ScheduleStatus. The real host sends null for a timer that runs more than once a
-//     minute or has useMonitor false.
+//   - useMonitor has no effect. If it is false, the real host sends null instead of a ScheduleStatus.
 //
 // A few more points are simpler or friendlier than the real host:
 //

@@ -85,18 +85,18 @@ type scheduleStatus struct {
 	next time.Time // when the next run is due, or the current one was
 }
 
-// timerInvocation encodes a timer run. A local timer is never past due.
-func timerInvocation(timer functionapp.Timer, status scheduleStatus, now time.Time, randGUID string) invocation {
-	last := status.last.UTC().Format(timerTime)
-	data := encode(map[string]any{
-		"Schedule":       map[string]bool{"AdjustForDST": true},
-		"ScheduleStatus": map[string]string{"Last": last, "Next": status.next.UTC().Format(timerTime), "LastUpdated": last},
-		"IsPastDue":      false,
-	})
+// timerInvocation encodes a timer run; status is nil for a timer whose state the host does not store. A local timer is
+// never past due.
+func timerInvocation(timer functionapp.Timer, status *scheduleStatus, now time.Time, randGUID string) invocation {
+	run := map[string]any{"Schedule": map[string]bool{"AdjustForDST": true}, "ScheduleStatus": nil, "IsPastDue": false}
+	if status != nil {
+		last := status.last.UTC().Format(timerTime)
+		run["ScheduleStatus"] = map[string]string{"Last": last, "Next": status.next.UTC().Format(timerTime), "LastUpdated": last}
+	}
 	return invocation{
 		function: timer.Name,
 		reason:   "Timer fired at " + now.UTC().Format(timerTime),
-		body:     encode(map[string]object{"Data": {timer.Binding: data}, "Metadata": {"sys": sysMetadata(timer.Name, now, randGUID)}}),
+		body:     encode(map[string]object{"Data": {timer.Binding: encode(run)}, "Metadata": {"sys": sysMetadata(timer.Name, now, randGUID)}}),
 	}
 }
 

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"fmt"
+	"math/bits"
 	"regexp"
 	"strings"
 	"time"
@@ -25,6 +26,8 @@ type schedule struct {
 	// text is the schedule as written, with single spaces.
 	text string
 	next cron.Schedule
+	// frequent means that it comes more than once in every minute. The host stores no status of such a timer.
+	frequent bool
 }
 
 // parseSchedule reads a schedule as the host does: NCRONTAB of five fields (minute, hour, day of month, month, day
@@ -40,9 +43,9 @@ func parseSchedule(text string) (schedule, error) {
 	var err error
 	switch count := len(fields); {
 	case count == 1 && strings.Contains(fields[0], ":"):
-		parsed.next, err = parseInterval(fields[0])
+		parsed.next, parsed.frequent, err = parseInterval(fields[0])
 	case count == 5 || count == 6:
-		parsed.next, err = parseCron(fields)
+		parsed.next, parsed.frequent, err = parseCron(fields)
 	default:
 		err = fmt.Errorf(`it has %d fields: give 5 or 6, such as "0 0 * * * *", or an interval as hh:mm:ss`, count)
 	}
@@ -72,12 +75,12 @@ func (s schedule) after(begin time.Time) time.Time {
 	return time.Time{}
 }
 
-func parseInterval(text string) (cron.Schedule, error) {
+func parseInterval(text string) (_ cron.Schedule, frequent bool, err error) {
 	interval, err := functionapp.ParseTimeSpan(text)
 	if err != nil || interval < shortestInterval || interval > longestInterval {
-		return nil, errors.New("it is not a usable interval: give hh:mm:ss from 00:00:01 to 23:59:59, with days as d.hh:mm:ss")
+		return nil, false, errors.New("it is not a usable interval: give hh:mm:ss from 00:00:01 to 23:59:59, with days as d.hh:mm:ss")
 	}
-	return cron.ConstantDelaySchedule{Delay: interval}, nil
+	return cron.ConstantDelaySchedule{Delay: interval}, interval < time.Minute, nil
 }
 
 // cronFields are the fields of an NCRONTAB expression.
@@ -107,7 +110,7 @@ var (
 		"sunday monday tuesday wednesday thursday friday saturday")
 )
 
-func parseCron(fields []string) (cron.Schedule, error) {
+func parseCron(fields []string) (_ cron.Schedule, frequent bool, err error) {
 	kinds := cronFields[len(cronFields)-len(fields):]
 	for i, kind := range kinds {
 		fields[i] = cronName.ReplaceAllStringFunc(fields[i], abbreviate)
@@ -117,19 +120,22 @@ func parseCron(fields []string) (cron.Schedule, error) {
 			valid = err == nil
 		}
 		if !valid {
-			return nil, fmt.Errorf("its %s (field %d) is invalid: give %s, with * , - and / only, and ranges upwards", kind.name, i+1, kind.values)
+			return nil, false, fmt.Errorf("its %s (field %d) is invalid: give %s, with * , - and / only, and ranges upwards", kind.name, i+1, kind.values)
 		}
 	}
 	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	parsed, err := parser.Parse(strings.Join(fields, " "))
 	spec, ok := parsed.(*cron.SpecSchedule)
 	if err != nil || !ok {
-		return nil, errors.New(`it is not an NCRONTAB expression such as "0 0 * * * *"`)
+		return nil, false, errors.New(`it is not an NCRONTAB expression such as "0 0 * * * *"`)
 	}
 	const star = 1 << 63 // the library's mark of a day field that is *; without it, one matching field is enough
+	every := func(field uint64, values int) bool { return bits.OnesCount64(field&^star) == values }
+	frequent = bits.OnesCount64(spec.Second&^star) > 1 &&
+		every(spec.Minute, 60) && every(spec.Hour, 24) && every(spec.Dom, 31) && every(spec.Month, 12) && every(spec.Dow, 7)
 	spec.Dom |= star
 	spec.Location = time.UTC
-	return spec, nil
+	return spec, frequent, nil
 }
 
 // abbreviate returns the first three letters of a name of a month or day, or of its beginning: the library

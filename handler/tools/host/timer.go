@@ -59,7 +59,11 @@ func (c *clock) run(ctx context.Context, stopping <-chan struct{}) {
 // fire makes one run and returns the schedule's state after it.
 func (c *clock) fire(ctx context.Context, status scheduleStatus) scheduleStatus {
 	begin := time.Now().UTC().Round(0)
-	out := c.invoke(ctx, timerInvocation(c.timer, status, begin, uuid.NewString()))
+	stored := &status
+	if c.schedule.frequent {
+		stored = nil
+	}
+	out := c.invoke(ctx, timerInvocation(c.timer, stored, begin, uuid.NewString()))
 	after := scheduleStatus{last: begin, next: c.schedule.after(begin)}
 	if ended := time.Now().UTC().Round(0); !after.next.After(ended) { // the time passed during the run
 		after.next = c.schedule.after(ended)

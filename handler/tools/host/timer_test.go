@@ -29,11 +29,11 @@ func TestTimerInvocation(t *testing.T) {
 		"timer_first": {next: due},
 		"timer":       {last: due.Add(-time.Hour + 10500*time.Microsecond), next: due},
 	} {
-		t.Run(name, func(t *testing.T) { mustBeGolden(t, name, timerInvocation(timer, status, now, testGUID).body) })
+		t.Run(name, func(t *testing.T) { mustBeGolden(t, name, timerInvocation(timer, &status, now, testGUID).body) })
 		t.Run(name+"_in_another_zone", func(t *testing.T) {
 			zone := time.FixedZone("", 2*60*60)
 			status = scheduleStatus{last: status.last.In(zone), next: status.next.In(zone)}
-			mustBeGolden(t, name, timerInvocation(timer, status, now.In(zone), testGUID).body)
+			mustBeGolden(t, name, timerInvocation(timer, &status, now.In(zone), testGUID).body)
 		})
 	}
 }
@@ -47,7 +47,7 @@ func TestInvokeTimer(t *testing.T) {
 		answerObject(w)
 	})
 	timer := functionapp.Timer{Name: "TimerFn", Binding: "timer"}
-	if out := i.invoke(t.Context(), timerInvocation(timer, scheduleStatus{}, time.Now(), testGUID)); out != succeeded {
+	if out := i.invoke(t.Context(), timerInvocation(timer, nil, time.Now(), testGUID)); out != succeeded {
 		t.Fatalf("outcome %d, want success", out)
 	}
 	if got.Method != http.MethodPost || got.RequestURI != "/TimerFn" || got.Header.Get("Content-Type") != "application/json; charset=utf-8" ||
@@ -97,16 +97,17 @@ func (c *clockTest) invoked(ctx context.Context, t *testing.T, inv invocation) o
 	t.Helper()
 	var body struct {
 		Data map[string]struct {
-			ScheduleStatus struct{ Last, Next time.Time }
+			ScheduleStatus *struct{ Last, Next time.Time }
 		}
 	}
 	if err := json.Unmarshal(inv.body, &body); err != nil {
 		t.Error(err)
 	}
-	status := body.Data["timer"].ScheduleStatus
 	c.mu.Lock()
 	c.at = append(c.at, time.Since(c.begin))
-	c.statuses = append(c.statuses, scheduleStatus{last: status.Last.UTC(), next: status.Next.UTC()})
+	if status := body.Data["timer"].ScheduleStatus; status != nil {
+		c.statuses = append(c.statuses, scheduleStatus{last: status.Last.UTC(), next: status.Next.UTC()})
+	}
 	c.together++
 	if c.together > 1 {
 		t.Errorf("%d runs at a time", c.together)
@@ -185,6 +186,42 @@ func TestClockScheduleStatus(t *testing.T) {
 			t.Errorf("states (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// The host stores no status of a timer that runs more than once in every minute.
+func TestClockFrequent(t *testing.T) {
+	for schedule, stored := range map[string]bool{
+		"* * * * * *":                  false,
+		"*/5 * * * * *":                false,
+		"10,20,45 * * * * *":           false,
+		"*/30 0-59 0-23 1-31 1-12 0-6": false,
+		"0/20 */1 * * jan-dec sun-sat": false,
+		"00:00:01":                     false,
+		"00:00:59":                     false,
+		"0 * * * * *":                  true,
+		"30 * * * * *":                 true,
+		"*/60 * * * * *":               true,
+		"* * * * *":                    true,
+		"* */2 * * * *":                true,
+		"* 30 * * * *":                 true,
+		"* 0-58 * * * *":               true,
+		"* * * * * 0-5":                true,
+		"* * * * 1-11 *":               true,
+		"00:01:00":                     true,
+		"00:10:00":                     true,
+		" */30  *   * * * *  ":         false,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			c := newClockTest(t, schedule, takes(0))
+			c.timer.RunOnStartup = true
+			c.start()
+			pass(time.Millisecond)
+			c.stop()
+			if len(c.at) != 1 || (len(c.statuses) == 1) != stored {
+				t.Errorf("%q: %d runs with the statuses %v, want one with a status: %v", schedule, len(c.at), c.statuses, stored)
+			}
+		})
+	}
 }
 
 // A run that fails is logged and not repeated before its next time.
