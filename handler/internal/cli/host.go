@@ -22,8 +22,10 @@ func newHost(env Env) *cobra.Command {
 host.json, function.json and local.settings.json, starts the handler as a process, polls the queues,
 runs the timers in UTC, and speaks the same HTTP.
 
-It does not create queues; "async-caller send" does. Ctrl-C interrupts and reschedules the calls in
-progress. The output of the handler is passed through.`,
+It does not create queues; "async-caller send" does. It stops as the Functions host does: after
+SIGTERM it waits at most 10 s for calls in progress, and never kills a handler that still makes
+calls. Ctrl-C reaches the handler too, which interrupts and reschedules its calls. The output of
+the handler is passed through.`,
 		Example: `  make build && dist/async-caller host --app dist
   AzureWebJobsStorage='...' async-caller host --app dist --lease 30s`,
 		Args: cobra.NoArgs,

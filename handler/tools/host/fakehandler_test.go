@@ -6,6 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -18,8 +20,8 @@ import (
 // fakeModeVariable turns the test's executable into a custom handler.
 const fakeModeVariable = "ASYNC_CALLER_TEST_FAKE_HANDLER"
 
-// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages; in mode "deaf" it never
-// listens, in mode "stillborn" it ends at once.
+// runFakeHandler is the handler process. In mode "serve" it obeys the content of messages, in mode "late:ADDRESS" only
+// after the gate at this address has opened; in mode "deaf" it never listens, in mode "stillborn" it ends at once.
 func runFakeHandler(mode, port string) int {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
@@ -30,7 +32,10 @@ func runFakeHandler(mode, port string) int {
 		close(interrupted)
 	}()
 	fmt.Fprintf(os.Stdout, "fake: pid=%d.\n", os.Getpid())
+	mode, address, _ := strings.Cut(mode, ":")
 	switch mode {
+	case "late":
+		waitAtGate(address)
 	case "stillborn":
 		fmt.Fprintln(os.Stderr, "one\ntwo\nthree\nfour")
 		return 3
@@ -78,6 +83,8 @@ func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
 			return
 		case "block":
 			select {}
+		case "gate":
+			waitAtGate(argument)
 		case "until-interrupted":
 			<-interrupted
 		case "exit":
@@ -94,6 +101,15 @@ func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"Logs":["fake: logged"]}`))
 	}
+}
+
+// waitAtGate connects to a gate of the test and waits until it opens.
+func waitAtGate(address string) {
+	conn, err := net.Dial("tcp", address) //nolint:noctx // it ends with the process
+	if err != nil {
+		panic(err)
+	}
+	_, _ = io.Copy(io.Discard, conn)
 }
 
 func fakeCommand(r *http.Request) (command, dequeueCount string) {

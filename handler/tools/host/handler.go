@@ -23,8 +23,8 @@ const (
 	readyRounds = 4
 	// restartPause limits the restarts of a handler that ends before it is ready.
 	restartPause = time.Second
-	// exitDelay is how long an interrupted handler may take to exit once nothing is in flight.
-	exitDelay = time.Second
+	// killDelay is how long the real host takes to kill an idle handler: enough for the handler's last log lines.
+	killDelay = 70 * time.Millisecond
 	// outputDelay is how long another process may hold the output of an ended handler open.
 	outputDelay = time.Second
 	// errorWindow is how long a handler error counts.
@@ -33,10 +33,7 @@ const (
 	intentionalRestart = 200
 )
 
-var (
-	errNoHandler = errors.New("the host is stopping and no handler is ready")
-	errInitTime  = errors.New("Initialization timed out and host is shutting down") //nolint:staticcheck // the real host's message
-)
+var errInitTime = errors.New("Initialization timed out and host is shutting down") //nolint:staticcheck // the real host's message
 
 // handler is the custom handler: one process at a time, restarted when it ends. Sections C.2 to C.5 of the
 // Functions host contract.
@@ -55,19 +52,22 @@ type handler struct {
 	becameReady chan struct{} // closed and replaced when a process becomes ready
 }
 
-// supervise keeps the handler running until stopping is closed, then ends it once drained is closed. It
-// returns when the process has ended. On a stop that was asked for, it interrupts the handler first, as the
-// terminal would. The context must not end before supervise returns. An error means that the host must stop.
-func (h *handler) supervise(ctx context.Context, stopping, drained <-chan struct{}, askedToStop func() bool) error {
+// supervise keeps the handler running until stopping is closed, and kills it once idle is closed; it never sends
+// another signal. It returns when the process has ended. The end of ctx kills the process too. An error means that the
+// host must stop.
+func (h *handler) supervise(ctx context.Context, stopping, idle <-chan struct{}) error {
 	for !closed(stopping) {
 		proc, err := h.startProcess(ctx)
 		if err != nil {
 			return err
 		}
 		h.log.Info().Int("pid", proc.pid()).Msg("handler started")
-		wasReady := h.watch(ctx, proc, stopping)
-		if closed(stopping) {
-			h.windDown(proc, drained, askedToStop())
+		wasReady := h.watch(ctx, proc, idle)
+		if closed(stopping) { // if it ended by itself, what is sent to it from now on fails: the real host does not notice
+			pause(killDelay, proc.done)
+			proc.kill()
+			<-proc.done
+			h.client.CloseIdleConnections()
 			h.log.Info().Str("exit", proc.cmd.ProcessState.String()).Msg("handler stopped")
 			return nil
 		}
@@ -82,14 +82,15 @@ func (h *handler) supervise(ctx context.Context, stopping, drained <-chan struct
 	return nil
 }
 
-// watch sends invocations to the process once it is ready, and returns when it has ended or the host stops.
-func (h *handler) watch(ctx context.Context, proc *process, stopping <-chan struct{}) (wasReady bool) {
+// watch sends invocations to the process once it is ready, and returns when it has ended or idle is closed. A stop of
+// the host changes nothing: messages in flight may still wait for the process to be ready.
+func (h *handler) watch(ctx context.Context, proc *process, idle <-chan struct{}) (wasReady bool) {
 	starting, cancel := context.WithTimeout(ctx, h.readyTimeout)
 	defer cancel()
 	go func() { // ends with the context
 		select {
 		case <-proc.done:
-		case <-stopping:
+		case <-idle:
 		case <-starting.Done():
 		}
 		cancel()
@@ -100,7 +101,7 @@ func (h *handler) watch(ctx context.Context, proc *process, stopping <-chan stru
 		h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin)).Msg("handler ready")
 		select {
 		case <-proc.done:
-		case <-stopping:
+		case <-idle:
 		}
 		return true
 	}
@@ -130,23 +131,6 @@ func (h *handler) ping(ctx context.Context) bool {
 			return false
 		}
 	}
-}
-
-// windDown lets the handler answer the invocations in flight and then ends it.
-func (h *handler) windDown(proc *process, drained <-chan struct{}, interrupt bool) {
-	if interrupt {
-		proc.interrupt()
-	}
-	select {
-	case <-drained:
-	case <-proc.done:
-	}
-	h.retire(proc)
-	if interrupt {
-		pause(exitDelay, proc.done)
-	}
-	proc.kill()
-	<-proc.done
 }
 
 // judgeEnding logs how the process ended. It returns an error if the handler must not be restarted: section C.3 of
@@ -184,9 +168,9 @@ func (b *restartBudget) spend(now time.Time) bool {
 	return b.limit < 0 || b.errors < b.limit
 }
 
-// await returns a process that is ready for an invocation. It fails when the host is stopping, or with
-// errInitTime when no process was ready for too long.
-func (h *handler) await(stopping <-chan struct{}) (*process, error) {
+// await returns a process that is ready for an invocation. It fails with errInitTime when no process was ready for too
+// long, or when ctx ends. A stop of the host does not end the wait, as in the real host.
+func (h *handler) await(ctx context.Context) (*process, error) {
 	limit := time.NewTimer(readyRounds * h.readyTimeout)
 	defer limit.Stop()
 	for {
@@ -198,8 +182,8 @@ func (h *handler) await(stopping <-chan struct{}) (*process, error) {
 		}
 		select {
 		case <-becameReady:
-		case <-stopping:
-			return nil, errNoHandler
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		case <-limit.C:
 			return nil, errInitTime
 		}
@@ -241,8 +225,8 @@ type process struct {
 	stderr   *lineWriter // read it after done is closed
 }
 
-// startProcess starts the handler in its own process group: the terminal's signals reach it only through the
-// host, and its child processes end with it.
+// startProcess starts the handler in the host's process group: Ctrl-C at a terminal reaches it directly, as with
+// `func start`.
 func (h *handler) startProcess(ctx context.Context) (*process, error) {
 	output := new(sync.Mutex)
 	stdout := &lineWriter{mu: output, dst: h.stdout}
@@ -251,7 +235,6 @@ func (h *handler) startProcess(ctx context.Context) (*process, error) {
 	p.cmd.Dir, p.cmd.Env = h.command.dir, h.env
 	p.cmd.Stdout, p.cmd.Stderr = stdout, p.stderr
 	p.cmd.WaitDelay = outputDelay
-	p.cmd.SysProcAttr = ownGroup()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start handler %s: %w; if it was not built for this machine, run `make build`", h.command.path, err)
 	}
@@ -278,17 +261,10 @@ func (p *process) exitText() string {
 	return text
 }
 
-// interrupt sends the signal of Ctrl-C. After the end of a process its id may belong to another one.
-func (p *process) interrupt() {
-	if !closed(p.done) {
-		interruptGroup(p.cmd.Process)
-	}
-}
-
-// kill ends the process and its children at once.
+// kill ends the process at once.
 func (p *process) kill() {
 	if !closed(p.done) {
-		killGroup(p.cmd.Process)
+		_ = p.cmd.Process.Kill() // the only possible error is that it has just ended
 	}
 }
 

@@ -16,6 +16,10 @@
 // It always is a Development host: polls are at most 2 s apart, unless host.json sets an interval other than
 // the default.
 //
+// A stop is that of the real host: it sends the handler no signal. Messages and timer runs in flight get 10 s. Then it
+// kills an idle handler, but leaves a busy one running, and its messages leased. Ctrl-C at a terminal also reaches the
+// handler itself. A message that the host passes to a handler that has ended during the stop fails.
+//
 // Timers are simpler than in the real host:
 //
 //   - Schedules start afresh with the host. The real host stores them in blobs and, at its start, runs with
@@ -30,7 +34,8 @@
 //   - A handler that cannot be started is an error at once, instead of a stop after two minutes.
 //   - A handler that ends before it was ready is restarted after a second instead of at once.
 //   - If storage cannot be reached, the host keeps polling instead of crashing.
-//   - A message that was received but not invoked before a stop is visible again at once.
+//   - No poll begins after a stop. The real host still takes messages that become visible in the stop's first moments,
+//     and cuts off a poll in progress, whose messages are then invisible until their lease ends.
 //   - A write to a poison queue does not wake the function that reads this queue.
 //   - In text mode, a number of the message's JSON arrives in the metadata as it is written; .NET formats it.
 package host
@@ -88,6 +93,8 @@ type Options struct {
 type Host struct {
 	options Options
 	counts  counters
+	// abandon ends what is left after Run.
+	abandon func()
 	// Tests shorten these.
 	grace, readyTimeout, stopTimeout time.Duration
 }
@@ -98,7 +105,10 @@ func New(options Options) *Host {
 	options.MaxHandlerErrors = cmp.Or(options.MaxHandlerErrors, defaultMaxHandlerErrors)
 	options.Stdout = cmp.Or(options.Stdout, io.Discard)
 	options.Stderr = cmp.Or(options.Stderr, io.Discard)
-	return &Host{options: options, grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout}
+	return &Host{
+		options: options, abandon: func() {},
+		grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout,
+	}
 }
 
 // stats counts messages. The end-to-end tests read them from the log line "host stopped".
@@ -119,14 +129,20 @@ func (c *counters) update(change func(*stats)) {
 	change(&c.stats)
 }
 
-// Run starts the handler, listens to the queues and runs the timers. It returns nil when ctx has ended and all of them
-// have stopped. It may be called once.
+func (c *counters) read() stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.stats
+}
+
+// Run starts the handler, listens to the queues and runs the timers. When ctx has ended, it stops and returns nil. It may
+// be called once.
 //
-// It returns early, after the same orderly stop, when the real host would give up too: the handler cannot be
+// It returns early, after the same stop, when the real host would give up too: the handler cannot be
 // started, is never ready or fails too often, or storage refuses (see [queue.ErrRefused]).
 //
-// On a stop, polls and timers end; the handler gets a SIGINT, as from a terminal; messages and timer runs in flight get
-// 10 s to finish; then the handler is killed.
+// If messages or timer runs are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
+// caller is about to exit. A caller that lives on calls [Host.Close].
 func (h *Host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
@@ -146,20 +162,22 @@ func (h *Host) Run(ctx context.Context) error {
 
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	// Invocations in flight outlive the stop, until cut.
+	// Invocations in flight outlive the stop, and Run.
 	inFlight, cut := context.WithCancel(context.WithoutCancel(ctx))
-	defer cut()
 
 	handler := h.newHandler(cmd, port)
 	invoker := &invoker{
-		handler: handler, timeout: h.options.App.Host.FunctionTimeout, grace: h.grace,
-		stopping: running.Done(), fatal: stop, log: h.options.Log,
+		handler: handler, timeout: h.options.App.Host.FunctionTimeout, grace: h.grace, fatal: stop, log: h.options.Log,
 	}
 	var supervisor, sources sync.WaitGroup
-	drained := make(chan struct{})
+	h.abandon = func() {
+		cut()
+		supervisor.Wait()
+		sources.Wait()
+	}
+	idle := make(chan struct{})
 	supervisor.Go(func() {
-		askedToStop := func() bool { return ctx.Err() != nil }
-		if err := handler.supervise(inFlight, running.Done(), drained, askedToStop); err != nil {
+		if err := handler.supervise(inFlight, running.Done(), idle); err != nil {
 			stop(err)
 		}
 	})
@@ -176,10 +194,13 @@ func (h *Host) Run(ctx context.Context) error {
 	<-running.Done()
 	h.options.Log.Info().Msg("host stopping")
 	h.waitFor(&sources)
-	close(drained)
-	supervisor.Wait()
-	cut() // the handler is gone: nothing in flight can get an answer
-	sources.Wait()
+	if left := invoker.inFlight.Load(); left > 0 {
+		h.options.Log.Warn().Int64("in_flight", left).Dur("stop_timeout", h.stopTimeout).
+			Msg("host ends with messages or timer runs in flight: the handler lives on, and the messages stay leased")
+	} else { // a poll may still wait for slow storage
+		close(idle)
+		supervisor.Wait()
+	}
 
 	h.logSummary()
 	if cause := context.Cause(running); !errors.Is(cause, context.Cause(ctx)) {
@@ -188,17 +209,18 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitFor waits for invocations in flight, at most the stop timeout.
+// Close kills the handler that Run may have left behind, and leaves its messages leased. Call it after Run. Tests need it
+// to leave no process behind; the real host and `async-caller host` just exit.
+func (h *Host) Close() { h.abandon() }
+
+// waitFor waits for the sources to end, at most the stop timeout.
 func (h *Host) waitFor(sources *sync.WaitGroup) {
 	done := make(chan struct{})
-	go func() { // ends with the sources; Run waits for them too
+	go func() { // ends with the sources; Close waits for them too
 		sources.Wait()
 		close(done)
 	}()
-	if pause(h.stopTimeout, done) {
-		h.options.Log.Warn().Dur("stop_timeout", h.stopTimeout).
-			Msg("messages or timer runs are still in flight: killing the handler")
-	}
+	pause(h.stopTimeout, done)
 }
 
 func (h *Host) newHandler(cmd command, port int) *handler {
@@ -229,7 +251,7 @@ func (h *Host) logStart(cmd command, port int, clocks []*clock) {
 }
 
 func (h *Host) logSummary() {
-	s := h.counts.stats // nothing counts any more
+	s := h.counts.read()
 	h.options.Log.Info().Int("received", s.received).Int("succeeded", s.succeeded).Int("failed", s.failed).
 		Int("poisoned", s.poisoned).Int64("max_dequeue_count", s.maxDequeueCount).Msg("host stopped")
 }

@@ -67,7 +67,7 @@ type runningHost struct {
 	result chan error
 }
 
-// startHost runs a host until the test ends; mode selects the behaviour of the fake handler.
+// startHost runs a host until the test ends, and kills its handler then; mode selects the behaviour of the fake handler.
 func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 	t.Helper()
 	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
@@ -95,6 +95,7 @@ func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 	t.Cleanup(func() {
 		stop()
 		running.Wait()
+		r.Close()
 		if t.Failed() {
 			t.Logf("host's log:\n%s\nhandler's output:\n%s", r.log.text(), r.output.text())
 		}
@@ -130,7 +131,15 @@ func (r *runningHost) summary() stats {
 	if err := r.ended(); err != nil {
 		r.t.Fatalf("Run: %v", err)
 	}
-	return r.counts.stats
+	return r.counts.read()
+}
+
+// mustHold checks that the queue still has the message, visible or leased. Call it after the host has ended.
+func (r *runningHost) mustHold(leased bool) {
+	r.t.Helper()
+	if left := r.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) != leased {
+		r.t.Errorf("queue holds %+v, want the message, leased: %v", left, leased)
+	}
 }
 
 // mustHaveStarted checks how often the handler was started. Call it after the host has ended.

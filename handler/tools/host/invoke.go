@@ -10,6 +10,7 @@ import (
 	"mime"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -29,9 +30,8 @@ const (
 type outcome int
 
 const (
-	notInvoked outcome = iota // the host is stopping: the message was not tried
+	failed outcome = iota
 	succeeded
-	failed
 	undecodable // the message's text is not in the queue's encoding: it was not tried
 )
 
@@ -51,20 +51,23 @@ type invoker struct {
 	handler  *handler
 	timeout  time.Duration // functionTimeout; 0 or less: none
 	grace    time.Duration
-	stopping <-chan struct{}
 	fatal    func(error) // stops the host
 	log      zerolog.Logger
+	inFlight atomic.Int64
 }
 
 // invoke waits for a handler that is ready, sends it the invocation and judges the answer. The end of ctx cuts
 // the invocation short.
 func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
-	proc, err := i.handler.await(i.stopping)
+	i.inFlight.Add(1)
+	defer i.inFlight.Add(-1)
+	proc, err := i.handler.await(ctx)
 	if err != nil {
 		if errors.Is(err, errInitTime) {
 			i.fatal(fmt.Errorf("no handler was ready for %v: %w", readyRounds*i.handler.readyTimeout, err))
+			<-ctx.Done() // the real host ends with the message still leased
 		}
-		return notInvoked
+		return failed
 	}
 
 	id := uuid.NewString()

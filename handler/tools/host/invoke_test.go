@@ -31,10 +31,9 @@ func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 			address: server.URL, client: client, readyTimeout: time.Minute,
 			ready: &process{done: ended}, becameReady: make(chan struct{}),
 		},
-		timeout:  time.Minute,
-		stopping: make(chan struct{}),
-		fatal:    func(err error) { t.Errorf("fatal: %v", err) },
-		log:      zerolog.New(log),
+		timeout: time.Minute,
+		fatal:   func(err error) { t.Errorf("fatal: %v", err) },
+		log:     zerolog.New(log),
 	}, log
 }
 
@@ -195,17 +194,6 @@ func TestInvokeNoTimeout(t *testing.T) {
 	cut()
 	if got := <-out; got != failed {
 		t.Errorf("outcome %d, want failure", got)
-	}
-}
-
-func TestInvokeWhileStopping(t *testing.T) {
-	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
-	i.handler.ready = nil
-	stopping := make(chan struct{})
-	i.stopping = stopping
-	close(stopping)
-	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != notInvoked {
-		t.Errorf("outcome %d, want none", out)
 	}
 }
 

@@ -118,7 +118,7 @@ func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 		for _, msg := range batch {
 			l.inFlight.Add(1)
 			l.messages.Go(func() {
-				l.handle(ctx, msg, stopping)
+				l.handle(ctx, msg)
 				l.inFlight.Add(-1)
 				select {
 				case l.finished <- struct{}{}:
@@ -186,8 +186,9 @@ func (b *backoff) next(random float64) time.Duration {
 	return time.Duration(wait * float64(time.Second))
 }
 
-// handle processes one message from its receipt to its completion.
-func (l *listener) handle(ctx context.Context, msg queue.Message, stopping <-chan struct{}) {
+// handle processes one message from its receipt to its completion. Once ctx has ended, it leaves the message as it is,
+// like a host that has ended.
+func (l *listener) handle(ctx context.Context, msg queue.Message) {
 	log := l.log.With().Str("message_id", msg.ID).Int64("dequeue_count", msg.DequeueCount).Logger()
 	l.count(func(s *stats) {
 		s.received++
@@ -201,10 +202,11 @@ func (l *listener) handle(ctx context.Context, msg queue.Message, stopping <-cha
 		out = undecodable
 	case msg.DequeueCount > l.queues.MaxDequeueCount && l.poison != "":
 		out = failed // without another try
-	case closed(stopping):
-		out = notInvoked
 	default:
 		out, msg.PopReceipt = l.tryMessage(ctx, msg, content, log)
+	}
+	if ctx.Err() != nil {
+		return
 	}
 	if err := l.complete(ctx, out, msg, log); err != nil {
 		log.Warn().Err(err).Msg("message not completed: it is visible again when its lease ends")
@@ -221,12 +223,10 @@ func (l *listener) tryMessage(ctx context.Context, msg queue.Message, content []
 	out = l.invoke(ctx, messageInvocation(l.fn, msg, content, time.Now(), uuid.NewString()))
 	close(done)
 	l.count(func(s *stats) {
-		switch out {
-		case succeeded:
+		if out == succeeded {
 			s.succeeded++
-		case failed:
+		} else {
 			s.failed++
-		case notInvoked, undecodable:
 		}
 	})
 	return out, <-receipts
@@ -269,9 +269,6 @@ func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message,
 	switch {
 	case out == succeeded:
 		err = l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
-	case out == notInvoked:
-		log.Info().Msg("the host is stopping: message is visible again")
-		_, err = l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, 0)
 	case l.poison == "":
 		log.Warn().Dur("lease", l.lease).Msg("message stays invisible until its lease ends: the queue has no poison queue")
 	case out == undecodable || msg.DequeueCount >= l.queues.MaxDequeueCount:

@@ -126,7 +126,7 @@ func (b *listenerTest) stop() stats {
 	close(b.stopping)
 	b.running.Wait()
 	b.cut()
-	return b.counts.stats
+	return b.counts.read()
 }
 
 // pass advances the clock of the bubble.

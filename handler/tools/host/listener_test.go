@@ -272,20 +272,21 @@ func TestListenerStop(t *testing.T) {
 	})
 }
 
-// A message that was received but not invoked before the stop is visible again at once.
-func TestListenerReleasesUninvoked(t *testing.T) {
+// A host that has ended changes nothing any more: the message stays leased.
+func TestListenerLeavesMessageOnceCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", always(notInvoked))
+		b := newListenerTest(t, "work", func(ctx context.Context, _ queue.Message) outcome {
+			<-ctx.Done()
+			return failed
+		})
 		b.create()
 		b.put(hello)
-		batch, err := b.store.Receive(t.Context(), "work", 1, b.lease)
-		if err != nil {
-			t.Fatal(err)
-		}
-		close(b.stopping)
-		b.handle(t.Context(), batch[0], b.stopping)
-		if left := b.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
-			t.Errorf("queue holds %+v, want the message, visible", left)
+		b.start()
+		pass(time.Second)
+		b.cut()
+		b.stop()
+		if left := b.store.All("work"); len(left) != 1 || time.Until(left[0].NextVisibleAt) < b.lease/2 {
+			t.Errorf("queue holds %+v, want the message, leased", left)
 		}
 	})
 }
@@ -426,9 +427,6 @@ func TestComplete(t *testing.T) {
 		"failure_at_the_limit":       {failed, limit, "work", completion{poisoned: true}},
 		"failure_without_poison":     {failed, 1, "work-poison", completion{left: true, visible: lease}},
 		"late_failure_no_poison":     {failed, limit, "work-poison", completion{left: true, visible: lease}},
-		"not_invoked":                {notInvoked, 1, "work", completion{left: true}},
-		"not_invoked_at_the_limit":   {notInvoked, limit, "work", completion{left: true}},
-		"not_invoked_without_poison": {notInvoked, 1, "work-poison", completion{left: true}},
 		"undecodable":                {undecodable, 1, "work", completion{poisoned: true}},
 		"undecodable_without_poison": {undecodable, 1, "work-poison", completion{left: true, visible: lease}},
 	} {

@@ -3,8 +3,10 @@
 package host
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"syscall"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/tools/testbed"
 )
 
 // latestPID returns the process id that the fake handler printed last.
@@ -98,15 +101,16 @@ func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
 	}
 }
 
+// A message that waited in vain for a handler stays leased, as after a bad deploy.
 func TestRunStopsWhenMessageWaitsTooLong(t *testing.T) {
-	h := startHost(t, "deaf", func(h *Host) { h.readyTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, -1 })
+	h := startHost(t, "deaf", func(h *Host) {
+		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, 50*time.Millisecond, -1
+	})
 	h.put("ok")
 	if err := h.ended(); !errors.Is(err, errInitTime) {
 		t.Errorf("Run: %v, want %v", err, errInitTime)
 	}
-	if left := h.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
-		t.Errorf("queue holds %+v, want the message, visible", left)
-	}
+	h.mustHold(true)
 }
 
 func TestRunLastLinesOfStderr(t *testing.T) {
@@ -117,34 +121,187 @@ func TestRunLastLinesOfStderr(t *testing.T) {
 	h.output.waitFor(t, "one\n", 1)
 }
 
-func TestRunStopLetsInvocationsFinish(t *testing.T) {
+// mustHaveEnded checks that the handler's latest process has ended, or that it has not.
+func (r *runningHost) mustHaveEnded(want bool) {
+	r.t.Helper()
+	if err := syscall.Kill(latestPID(r.t, r.output.text()), 0); errors.Is(err, syscall.ESRCH) != want {
+		r.t.Errorf("signal the handler: %v; want it ended: %v", err, want)
+	}
+}
+
+// mustBeUndisturbed checks that the host sent the handler no signal that it can notice. Call it after the handler has ended.
+func (r *runningHost) mustBeUndisturbed() {
+	r.t.Helper()
+	if text := r.output.text(); strings.Contains(text, "fake: interrupted") {
+		r.t.Errorf("the handler was interrupted:\n%s", text)
+	}
+}
+
+// gate is a place where the fake handler waits.
+type gate struct {
+	net.Listener
+	t *testing.T
+}
+
+func newGate(t *testing.T) gate {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	return gate{listener, t}
+}
+
+// reached waits until the handler is at the gate. The function that it returns opens the gate.
+func (g gate) reached() (open func() error) {
+	g.t.Helper()
+	conn, err := g.Accept()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return conn.Close
+}
+
+func TestRunStopKillsIdleHandler(t *testing.T) {
 	h := startHost(t, "serve", nil)
-	h.put("until-interrupted")
-	h.output.waitFor(t, "fake: until-interrupted", 1)
+	h.log.waitFor(t, `"message":"handler ready"`, 1)
+	begin := time.Now()
 	h.stop()
+	h.summary()
+	if took := time.Since(begin); took >= h.stopTimeout {
+		t.Errorf("the stop took %v", took)
+	}
+	h.mustHaveEnded(true)
+	h.mustBeUndisturbed()
+	h.log.waitFor(t, `"exit":"signal: killed"`, 1)
+}
+
+func TestRunStopLetsInvocationsFinish(t *testing.T) {
+	h, gate := startHost(t, "serve", nil), newGate(t)
+	h.put("gate:" + gate.Addr().String())
+	open := gate.reached()
+	h.stop()
+	h.log.waitFor(t, `"message":"host stopping"`, 1)
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
 	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	if left := h.store.All("work"); len(left) != 0 {
 		t.Errorf("%d messages left on the queue", len(left))
 	}
-	if err := syscall.Kill(latestPID(t, h.output.text()), 0); !errors.Is(err, syscall.ESRCH) {
-		t.Errorf("signal the handler: %v, want it ended", err)
+	h.mustHaveEnded(true)
+	h.mustBeUndisturbed()
+}
+
+// A message that was received before the handler is ready waits for it, also during a stop.
+func TestRunStopLetsHandlerStart(t *testing.T) {
+	gate := newGate(t)
+	h := startHost(t, "late:"+gate.Addr().String(), nil)
+	h.put("ok")
+	open := gate.reached()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := testbed.Await(ctx, func() bool { return h.counts.read().received == 1 }); err != nil {
+		t.Fatalf("waiting for the receipt of the message: %v", err)
+	}
+	h.stop()
+	h.log.waitFor(t, `"message":"host stopping"`, 1)
+	if err := open(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := h.summary(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
 	}
 }
 
-func TestRunStopCutsLongInvocations(t *testing.T) {
+// The host leaves a busy handler behind, and its message leased. Close kills it, and leaves the message alone too.
+func TestRunStopLeavesBusyHandler(t *testing.T) {
 	h := startHost(t, "serve", func(h *Host) { h.stopTimeout = 50 * time.Millisecond })
 	h.put("block")
 	h.output.waitFor(t, "fake: block", 1)
 	h.stop()
+	if got, want := h.summary(), (stats{received: 1, maxDequeueCount: 1}); got != want {
+		t.Errorf("stats %+v, want %+v", got, want)
+	}
+	h.mustHaveEnded(false)
+	h.Close()
+	h.mustHaveEnded(true)
+	h.mustBeUndisturbed()
+	h.mustHold(true)
+	h.mustHaveStarted(1)
+}
+
+func TestRunStopOfTimers(t *testing.T) {
+	t.Run("finishes", func(t *testing.T) {
+		h := startHost(t, "serve", withTimer(t, "until-interrupted"))
+		h.output.waitFor(t, "fake: until-interrupted", 1)
+		h.stop()
+		h.log.waitFor(t, `"message":"host stopping"`, 1)
+		if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		h.summary()
+		h.log.waitFor(t, `"result":"Succeeded"`, 1)
+	})
+	t.Run("left_behind", func(t *testing.T) {
+		h := startHost(t, "serve", func(h *Host) {
+			withTimer(t, "block")(h)
+			h.stopTimeout = 50 * time.Millisecond
+		})
+		h.output.waitFor(t, "fake: block", 1)
+		h.stop()
+		h.summary()
+		h.mustHaveEnded(false)
+	})
+}
+
+// If the handler ends during the stop, as after Ctrl-C at a terminal, its messages fail and no other handler starts.
+func TestRunStopFailsMessagesOfEndedHandler(t *testing.T) {
+	h := startHost(t, "serve", nil)
+	h.put("block")
+	h.output.waitFor(t, "fake: block", 1)
+	h.stop()
+	h.log.waitFor(t, `"message":"host stopping"`, 1)
+	if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
 	if got, want := h.summary(), (stats{received: 1, failed: 1, maxDequeueCount: 1}); got != want {
 		t.Errorf("stats %+v, want %+v", got, want)
 	}
 	h.mustHaveStarted(1)
-	if left := h.store.All("work"); len(left) != 1 || left[0].NextVisibleAt.After(time.Now()) {
-		t.Errorf("queue holds %+v, want the message, visible", left)
+	h.mustHold(false)
+}
+
+// Slow storage does not keep an idle handler alive.
+func TestRunStopDuringSlowPoll(t *testing.T) {
+	polling := make(chan struct{}, 1)
+	h := startHost(t, "serve", func(h *Host) {
+		h.stopTimeout = 50 * time.Millisecond
+		h.options.Store = hangingStore{h.options.Store, polling}
+	})
+	<-polling
+	h.log.waitFor(t, `"message":"handler ready"`, 1)
+	h.stop()
+	h.summary()
+	h.mustHaveEnded(true)
+}
+
+// hangingStore reports the first receive and never answers one.
+type hangingStore struct {
+	queue.Store
+	polling chan<- struct{}
+}
+
+func (s hangingStore) Receive(ctx context.Context, _ string, _ int, _ time.Duration) ([]queue.Message, error) {
+	select {
+	case s.polling <- struct{}{}:
+	default:
 	}
+	<-ctx.Done()
+	return nil, ctx.Err()
 }
 
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this

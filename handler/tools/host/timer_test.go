@@ -361,7 +361,7 @@ func TestRunTimer(t *testing.T) {
 	}
 }
 
-// Stop, functionTimeout and answers work for timers as they do for messages.
+// functionTimeout and answers work for timers as they do for messages.
 func TestRunTimerEndings(t *testing.T) {
 	for name, test := range map[string]struct {
 		function string
@@ -371,10 +371,8 @@ func TestRunTimerEndings(t *testing.T) {
 		result string
 		starts int
 	}{
-		"fails":           {"fail", nil, "timer run failed", "Failed", 1},
-		"empty_answer":    {"empty", func(o *Options) { o.App.Host.FunctionTimeout = 300 * time.Millisecond }, "timer run failed", "Failed", 2},
-		"stop_waits":      {"until-interrupted", nil, "fake: until-interrupted", "Succeeded", 1},
-		"stop_cuts_short": {"block", nil, "fake: block", "Failed", 1},
+		"fails":        {"fail", nil, "timer run failed", "Failed", 1},
+		"empty_answer": {"empty", func(o *Options) { o.App.Host.FunctionTimeout = 300 * time.Millisecond }, "timer run failed", "Failed", 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			both := newRecorder()
@@ -385,9 +383,6 @@ func TestRunTimerEndings(t *testing.T) {
 				}
 				h.options.Stdout = both
 				h.options.Log = zerolog.New(both)
-				if name == "stop_cuts_short" {
-					h.stopTimeout = 50 * time.Millisecond
-				}
 			})
 			both.waitFor(t, test.until, 1)
 			if test.starts > 1 {

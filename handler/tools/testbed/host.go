@@ -59,7 +59,7 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 	h.command.Env = append(os.Environ(), "AzureWebJobsStorage="+o.ConnectionString, loopbackAllowed)
 	h.command.Env = append(h.command.Env, o.Env...)
 	h.command.Stdout, h.command.Stderr = h.output, h.output
-	// In its own group, so that Ctrl-C at the terminal reaches it only through Stop.
+	// In its own group, with the handler, so that Ctrl-C at the terminal reaches them only through Interrupt.
 	h.command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := h.command.Start(); err != nil {
 		return nil, fmt.Errorf("start the local host: %w", err)
@@ -84,16 +84,16 @@ func (h *Host) Ended() bool {
 	}
 }
 
-// Interrupt sends the signal of Ctrl-C.
-func (h *Host) Interrupt() error { return h.command.Process.Signal(os.Interrupt) }
+// Interrupt sends the signal of Ctrl-C at a terminal: the handler gets it too.
+func (h *Host) Interrupt() error { return syscall.Kill(-h.command.Process.Pid, syscall.SIGINT) }
 
-// Terminate sends the signal of `kill` and of service managers.
+// Terminate sends the signal of `kill` and of service managers. The handler does not get it.
 func (h *Host) Terminate() error { return h.command.Process.Signal(syscall.SIGTERM) }
 
-// Kill ends the host at once, like a power cut. Its handler lives on until its pipes break.
+// Kill ends the host at once, like a crash. Its handler lives on until it notices.
 func (h *Host) Kill() error { return h.command.Process.Kill() }
 
-// Stop interrupts the host and waits for its end. It kills a host that takes longer than the grace.
+// Stop interrupts host and handler and waits for the end of the host. It kills a host that takes longer than the grace.
 func (h *Host) Stop(grace time.Duration) error {
 	_ = h.Interrupt() // it may have ended already
 	timer := time.NewTimer(grace)
