@@ -25,7 +25,9 @@ runs the timers in UTC, and speaks the same HTTP.
 It does not create queues; "async-caller send" does. It stops as the Functions host does: after
 SIGTERM it waits at most 10 s for calls in progress, and never kills a handler that still makes
 calls. Ctrl-C reaches the handler too, which interrupts and reschedules its calls. The output of
-the handler is passed through.`,
+the handler is passed through.
+
+The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 		Example: `  make build && dist/async-caller host --app dist
   AzureWebJobsStorage='...' async-caller host --app dist --lease 30s`,
 		Args: cobra.NoArgs,

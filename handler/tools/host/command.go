@@ -99,6 +99,17 @@ func variablesOf(env []string) map[string]string {
 	return variables
 }
 
+// environmentVariable says what kind of host this is; development is its value under `func start`.
+const environmentVariable, development = "AZURE_FUNCTIONS_ENVIRONMENT", "Development"
+
+// withEnvironment makes the host a Development host unless the environment says what it is.
+func withEnvironment(env []string) []string {
+	if variablesOf(env)[environmentVariable] != "" {
+		return env
+	}
+	return append(slices.Clip(env), environmentVariable+"="+development)
+}
+
 // handlerEnv adds the host's variables to the environment.
 func handlerEnv(env []string, root string, port int) []string {
 	if abs, err := filepath.Abs(root); err == nil {

@@ -13,8 +13,8 @@
 //   - A message from a `-poison` queue is invoked however often it was dequeued. Queue extensions before
 //     5.3.8 skip it silently.
 //
-// It always is a Development host: polls are at most 2 s apart, unless host.json sets an interval other than
-// the default.
+// It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise: polls are at
+// most 2 s apart, unless host.json sets an interval other than the default.
 //
 // A stop is that of the real host: it sends the handler no signal. Messages and timer runs in flight get 10 s. Then it
 // kills an idle handler, but leaves a busy one running, and its messages leased. Ctrl-C at a terminal also reaches the
@@ -73,7 +73,7 @@ type Options struct {
 	// Store is the storage account of the functions' queues.
 	Store queue.Store
 	// Env is the environment, as `name=value`. The handler gets it together with what the host adds, and
-	// %NAME% in host.json refers to it.
+	// %NAME% in host.json refers to it. Without AZURE_FUNCTIONS_ENVIRONMENT, the host is a Development host.
 	Env []string
 	// Stdout and Stderr receive the handler's output, one line per Write and never two at a time. Lines are
 	// cut at 64 KiB. Nil discards the output; errors of the writers are ignored.
@@ -101,6 +101,7 @@ type Host struct {
 
 // New returns a host that is not running yet.
 func New(options Options) *Host {
+	options.Env = withEnvironment(options.Env)
 	options.Lease = cmp.Or(options.Lease, defaultLease)
 	options.MaxHandlerErrors = cmp.Or(options.MaxHandlerErrors, defaultMaxHandlerErrors)
 	options.Stdout = cmp.Or(options.Stdout, io.Discard)

@@ -1,13 +1,14 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
-	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	poison, _ := queue.PoisonName(fn.Queue)
 	return &listener{
 		fn:       fn,
-		queues:   withDefaults(h.options.App.Host.Queues, h.options.Env),
+		queues:   withDefaults(h.options.App.Host.Queues, variablesOf(h.options.Env)),
 		lease:    h.options.Lease,
 		poison:   poison,
 		store:    h.options.Store,
@@ -83,15 +84,16 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 
 // withDefaults fills in the host's defaults. A Development host also shortens a polling interval in host.json that
 // equals the default.
-func withDefaults(o functionapp.QueueOptions, env []string) functionapp.QueueOptions {
+func withDefaults(o functionapp.QueueOptions, variables map[string]string) functionapp.QueueOptions {
 	if o.NewBatchThreshold < 0 {
 		processors := runtime.NumCPU()
-		if slices.Contains(env, "WEBSITE_SKU=Dynamic") {
+		if variables["WEBSITE_SKU"] == "Dynamic" {
 			processors = 1
 		}
 		o.NewBatchThreshold = o.BatchSize / 2 * processors
 	}
-	if o.MaxPollingInterval == 0 || o.MaxPollingInterval == longestPoll {
+	o.MaxPollingInterval = cmp.Or(o.MaxPollingInterval, longestPoll)
+	if o.MaxPollingInterval == longestPoll && strings.EqualFold(variables[environmentVariable], development) {
 		o.MaxPollingInterval = developmentPoll
 	}
 	return o

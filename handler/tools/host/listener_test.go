@@ -469,7 +469,7 @@ func TestQueueDefaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			options := functionapp.QueueOptions{BatchSize: test.batchSize, NewBatchThreshold: test.threshold}
-			if got := withDefaults(options, test.env).NewBatchThreshold; got != test.want {
+			if got := withDefaults(options, variablesOf(test.env)).NewBatchThreshold; got != test.want {
 				t.Errorf("threshold %d, want %d", got, test.want)
 			}
 		})
@@ -518,15 +518,18 @@ func TestBackoffStaysCapped(t *testing.T) {
 }
 
 func TestQueueDefaultsOfPolling(t *testing.T) {
-	for asked, want := range map[time.Duration]time.Duration{
-		0:                2 * time.Second,
-		time.Minute:      2 * time.Second,
-		time.Second:      time.Second,
-		30 * time.Second: 30 * time.Second,
-		time.Hour:        time.Hour,
+	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
+		0:                {2 * time.Second, time.Minute},
+		time.Minute:      {2 * time.Second, time.Minute},
+		time.Second:      {time.Second, time.Second},
+		30 * time.Second: {30 * time.Second, 30 * time.Second},
+		time.Hour:        {time.Hour, time.Hour},
 	} {
-		if got := withDefaults(functionapp.QueueOptions{MaxPollingInterval: asked}, nil).MaxPollingInterval; got != want {
-			t.Errorf("interval %v becomes %v, want %v", asked, got, want)
+		for environment, want := range map[string]time.Duration{"development": want.development, "Production": want.production} {
+			variables := map[string]string{environmentVariable: environment}
+			if got := withDefaults(functionapp.QueueOptions{MaxPollingInterval: asked}, variables).MaxPollingInterval; got != want {
+				t.Errorf("%s: interval %v becomes %v, want %v", environment, asked, got, want)
+			}
 		}
 	}
 }

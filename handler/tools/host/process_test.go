@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strconv"
 	"strings"
 	"syscall"
@@ -302,6 +303,27 @@ func (s hangingStore) Receive(ctx context.Context, _ string, _ int, _ time.Durat
 	}
 	<-ctx.Done()
 	return nil, ctx.Err()
+}
+
+func TestRunEnvironment(t *testing.T) {
+	for name, test := range map[string]struct{ env, want string }{
+		"default": {"OTHER=x", "Development"},
+		"empty":   {environmentVariable + "=", "Development"},
+		"given":   {environmentVariable + "=Production", "Production"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Setenv(environmentVariable, "")
+			h := startHost(t, "serve", func(h *Host) {
+				options := h.options
+				options.Env = append(os.Environ(), fakeModeVariable+"=serve", "GORACE=atexit_sleep_ms=0", test.env)
+				h.options = New(options).options
+			})
+			h.put("env:" + environmentVariable)
+			h.output.waitFor(t, " "+environmentVariable+"="+test.want+"\n", 1)
+			h.stop()
+			h.summary()
+		})
+	}
 }
 
 // An empty answer hangs until functionTimeout. Then the handler is killed with all its invocations, and this
