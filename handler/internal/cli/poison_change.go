@@ -199,6 +199,10 @@ func (r changeResult) error(ctx context.Context, err error) error {
 		err = fmt.Errorf("not all messages are done\n%s", resume)
 	case r.Unmatched > 0:
 		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
+	case r.Command == "undo" && r.Skipped > 0 && r.Done == 0:
+		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
+	case r.Command == "undo" && r.Skipped > 0:
+		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Skipped+r.Refused > 0:
 		err = fmt.Errorf("skipped or refused: %s", messages(r.Skipped+r.Refused))
 	default:
@@ -317,7 +321,8 @@ func newPoisonUndo(p *poisonFlags) *cobra.Command {
 		Use:   "undo RUN",
 		Short: "Undo a run",
 		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
-put them. Messages that were delivered since are skipped.`,
+put them. Messages that were delivered, received or moved since cannot be undone: they are counted,
+and if there are no others, the exit code is 3 and the run stays as it was.`,
 		Example:           `  async-caller poison undo 20261121-091500-requeue-k3xw`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,

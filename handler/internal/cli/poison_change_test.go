@@ -166,6 +166,8 @@ func TestResultError(t *testing.T) {
 		"all":         {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
 		"skipped":     {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "skipped or refused: 2 messages"},
 		"all_skipped": {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "skipped or refused: 1 message"},
+		"all_gone":    {t.Context(), poison.Result{Command: "undo", Total: 1, Skipped: 1}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
+		"some_gone":   {t.Context(), poison.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
 		"stopped": {
 			t.Context(),
 			poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"},

@@ -353,8 +353,8 @@ func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) er
 		return nil
 	case p.State == journal.Written && r.undoes() && r.before[s.N].State != journal.Written: // this process wrote it, and has not deleted the original
 		return r.retract(ctx, s, p)
-	case p.State == journal.Deleting, p.State == journal.Written && where == gone:
-		return r.journal.Enter(s.N, journal.Done) // by us or by another client
+	case p.State == journal.Deleting && r.before[s.N].State == journal.Deleting, p.State == journal.Written && where == gone:
+		return r.journal.Enter(s.N, journal.Done) // by an earlier process or by another client
 	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
 		if p.Writes == 1 {
 			r.twice++
@@ -362,12 +362,12 @@ func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) er
 		r.account.observer().Note(fmt.Sprintf("%s is not on %s any more: this run has deleted it, or somebody has taken it and it exists twice", s.ID, s.From))
 		return r.journal.Enter(s.N, journal.Done)
 	}
-	return r.journal.Skipped(s.N, fmt.Sprintf("%s was taken from %s by somebody else", s.ID, s.From))
+	return r.journal.Skipped(s.N, fmt.Sprintf("%s is gone from %s: delivered, received or moved by somebody else", s.ID, s.From))
 }
 
 // retract deletes the message that a step has written, because another client had received the original before.
 func (r *run) retract(ctx context.Context, s journal.Step, p journal.Progress) error {
-	why := fmt.Sprintf("%s was taken from %s before", s.ID, s.From)
+	why := fmt.Sprintf("%s is gone from %s: delivered, received or moved before", s.ID, s.From)
 	written, err := r.leases.Adopt(s.N, s.To, p.NewID, p.NewPopReceipt, "")
 	if err == nil {
 		err = r.leases.Delete(context.WithoutCancel(ctx), written)

@@ -64,24 +64,29 @@ func (a *Account) checkRun(ctx context.Context, j *journal.Journal) error {
 	if j.Run.Account != a.Name {
 		return fmt.Errorf("%s: %w: %s, and this is %s", j.Run.ID, ErrOtherAccount, j.Run.Account, a.Name)
 	}
-	if a.isUndone(j) {
+	switch undo, isUndone := a.undoOf(j); {
+	case isUndone && !undo.Finished():
+		return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", j.Run.ID, ErrNothingLeft, j.UndoneBy)
+	case isUndone:
 		return fmt.Errorf("%s: %w: it was undone by %s", j.Run.ID, ErrNothingLeft, j.UndoneBy)
 	}
 	_, err := a.reach(ctx)
 	return err
 }
 
-// isUndone reports whether a confirmed undo of the run exists.
-func (a *Account) isUndone(j *journal.Journal) bool {
+// undoOf returns the result of the undo of a run, as far as it is known. A run is undone as soon as its undo is
+// confirmed, unless that has ended and restored nothing.
+func (a *Account) undoOf(j *journal.Journal) (undo Result, isUndone bool) {
 	if j.UndoneBy == "" {
-		return false
+		return Result{}, false
 	}
 	by, err := a.Runs.Read(j.UndoneBy)
 	if err != nil {
-		return true // it may have been confirmed
+		return Result{}, true // it may have been confirmed
 	}
 	defer func() { _ = by.Close() }() // nothing was written
-	return by.Agreed
+	undo = resultOf(by)
+	return undo, by.Agreed && !(by.Ended && undo.Done == 0)
 }
 
 // PlanUndo prepares to restore the messages of a run, as far as they still are where the run has put them. The run
@@ -184,7 +189,7 @@ type RunSummary struct {
 	Total   int       `json:"total"`
 	Done    int       `json:"done"`
 	Skipped int       `json:"skipped,omitempty"`
-	// State is "finished", "interrupted", "not confirmed", "running", "undone" or "unreadable".
+	// State is "finished", "interrupted", "not confirmed", "running", "undone", "partly undone" or "unreadable".
 	State string `json:"state"`
 	// Of is the run that this one undid, UndoneBy the run that undid this one.
 	Of       string `json:"of,omitempty"`
@@ -217,10 +222,16 @@ func (a *Account) summary(id string) (RunSummary, error) {
 	result := resultOf(j)
 	s := RunSummary{
 		Run: id, Command: j.Run.Command, At: j.Run.At, Account: j.Run.Account, Total: result.Total,
-		Done: result.Done, Skipped: result.Skipped, Of: j.Run.Of, UndoneBy: j.UndoneBy,
+		Done: result.Done, Skipped: result.Skipped, Of: j.Run.Of,
+	}
+	undo, isUndone := a.undoOf(j)
+	if isUndone && (undo.Done > 0 || undo.Total == 0) {
+		s.UndoneBy = j.UndoneBy
 	}
 	switch {
-	case a.isUndone(j):
+	case s.UndoneBy != "" && undo.Done < undo.Total:
+		s.State = "partly undone"
+	case s.UndoneBy != "":
 		s.State = "undone"
 	case j.Ended && j.Agreed:
 		s.State = "finished"

@@ -129,6 +129,58 @@ func TestUndoTaken(t *testing.T) {
 	})
 }
 
+// TestUndoGone checks that an undo counts the messages that are gone, and that a run is undone only if one of its
+// messages was restored.
+func TestUndoGone(t *testing.T) {
+	for name, c := range map[string]struct {
+		importing bool
+		delivered int
+		state     string
+	}{
+		"none":          {delivered: 0, state: "undone"},
+		"some":          {delivered: 2, state: "partly undone"},
+		"all":           {delivered: 3, state: "finished"},
+		"some_imported": {importing: true, delivered: 2, state: "partly undone"},
+		"all_imported":  {importing: true, delivered: 3, state: "finished"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				store := newQueues(t, 3)
+				a := newAccount(t, store)
+				plan := func() (*poison.Plan, error) { return a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}) }
+				if c.importing {
+					var file bytes.Buffer
+					must(a.List(ctx, poison.Source{}, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }))
+					plan = func() (*poison.Plan, error) {
+						return a.PlanImport(ctx, &file, poison.Import{To: mainQueue, Force: true})
+					}
+				}
+				run := execute(t, mustPlan(t)(plan())).Run
+				for range c.delivered {
+					m := must(store.Receive(ctx, mainQueue, 1, time.Minute))[0]
+					if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
+						t.Fatal(err)
+					}
+				}
+				r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
+				if r.Done != 3-c.delivered || r.Skipped != c.delivered || len(store.All(mainQueue)) > 0 {
+					t.Errorf("%d delivered: %+v", c.delivered, r)
+				}
+				for _, s := range must(a.Summaries()) {
+					if s.Run == run && (s.State != c.state || (s.UndoneBy == r.Run) != (r.Done > 0)) {
+						t.Errorf("%+v, want it %s", s, c.state)
+					}
+				}
+				_, err := a.PlanUndo(ctx, run)
+				if errors.Is(err, poison.ErrNothingLeft) != (r.Done > 0) {
+					t.Errorf("undo again: %v", err)
+				}
+			})
+		})
+	}
+}
+
 // TestUndoTakenAnswerLost checks that an undo reports a possible duplicate if it retracts a message that it may have
 // written twice.
 func TestUndoTakenAnswerLost(t *testing.T) {
