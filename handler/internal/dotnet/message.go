@@ -299,7 +299,7 @@ var parsed = map[string]func(value string) bool{
 	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Alt-Svc": nil,
 	"Authorization": nil, "Cache-Control": nil, "Connection": nil, "Content-Disposition": nil, "Content-Encoding": tokens.MatchString,
 	"Content-Language": tokens.MatchString, "Content-Length": number.MatchString, "Content-Location": references.MatchString,
-	"Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes.MatchString, "Cookie": nil, "Date": isDate,
+	"Content-Md5": nil, "Content-Range": nil, "Content-Type": IsMediaType, "Cookie": nil, "Date": isDate,
 	"Etag": entityTag.MatchString, "Expect": nil, "From": nil,
 	"Host": nil, "If-Match": nil, "If-Modified-Since": nil, "If-None-Match": nil, "If-Range": nil,
 	"If-Unmodified-Since": nil, "Last-Modified": isDate, "Location": references.MatchString, "Max-Forwards": nil, "Pragma": nil,
@@ -308,6 +308,9 @@ var parsed = map[string]func(value string) bool{
 	"Server":      products.MatchString, "Te": nil, "Trailer": nil, "Transfer-Encoding": nil, "Upgrade": nil,
 	"User-Agent": nil, "Vary": tokens.MatchString, "Via": nil, "Warning": nil, "Www-Authenticate": nil,
 }
+
+// IsMediaType reports whether .NET can parse a media type, with or without parameters, for certain.
+func IsMediaType(text string) bool { return mediaTypes.MatchString(text) }
 
 // Readable returns the headers that .NET accepts for certain when it reads them in a message. .NET refuses a whole
 // message if one value does not fit the definition of its header, for example a comma in Server.

@@ -175,7 +175,8 @@ func (e *Envelope) checkRoom(limit int) error {
 	if e.Callback != nil { // a Nexus callback holds its URL twice, so it can be longer than the envelope
 		end := time.Unix(0, 123456700) // with as many digits as a time can have
 		report := Report{
-			Status: http.StatusOK, MediaType: strings.Repeat("x", maxMediaType), Truncated: true, Attempts: MaxAttempts, Reason: reason, At: end, Deadline: end,
+			Status: http.StatusOK, MediaType: "x/" + strings.Repeat("x", maxMediaType-len("x/")), Truncated: true,
+			Attempts: MaxAttempts, Reason: reason, At: end, Deadline: end,
 		}
 		longest = max(longest, len(e.format.encodeCallback(e, report, nil))+callbackRoom)
 	}

@@ -2,7 +2,6 @@ package envelope
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,7 +28,8 @@ type Report struct {
 	Status int
 	// Payload is the body of that answer as text.
 	Payload string
-	// MediaType is the payload's media type, without parameters; empty means application/json.
+	// MediaType is the payload's media type, without parameters. One that .NET cannot parse, or that is longer than 100
+	// bytes, becomes application/json, as if there were none.
 	MediaType string
 	// Truncated is set if Payload is not the whole body.
 	Truncated bool
@@ -52,7 +52,11 @@ func (r Report) begin(body *object, id string, context json.RawMessage) {
 	body.raw("Context", orNull(context))
 	body.number("StatusCode", r.Status)
 	body.text("Payload", r.Payload)
-	body.text("PayloadMediaType", clip(cmp.Or(r.MediaType, "application/json"), maxMediaType))
+	mediaType := r.MediaType
+	if len(mediaType) > maxMediaType || !dotnet.IsMediaType(mediaType) {
+		mediaType = "application/json"
+	}
+	body.text("PayloadMediaType", mediaType)
 }
 
 // CallbackWith returns the content of the callback's envelope, which has attempts and a deadline of its own, and no

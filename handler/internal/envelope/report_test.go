@@ -2,6 +2,7 @@ package envelope_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
@@ -57,6 +58,36 @@ func TestAnswerTextCutInUTF8(t *testing.T) {
 	}
 	if got := reportIn(t, content.Bytes).Payload; got != "f\ufffd" {
 		t.Errorf("payload %q", got)
+	}
+}
+
+// Receivers throw on a media type that .NET cannot parse.
+func TestPayloadMediaType(t *testing.T) {
+	long := strings.Repeat("x", 100-len("text/"))
+	for mediaType, want := range map[string]string{
+		"":                                  "application/json",
+		"text/plain":                        "text/plain",
+		"json":                              "application/json",
+		"text/":                             "application/json",
+		"/plain":                            "application/json",
+		"text/{plain}":                      "application/json",
+		"text/plain/x":                      "application/json",
+		"text/" + long:                      "text/" + long,
+		"text/" + long + "x":                "application/json",
+		strings.Repeat("x", 100) + "/plain": "application/json",
+		"application/vnd.x+json":            "application/vnd.x+json",
+	} {
+		for format, content := range map[string]string{
+			"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"callback":{"url":"http://b"}}`, "nexus": nexusMessage(plainCall, withCallback),
+		} {
+			callback, err := accept(t, content).CallbackWith(envelope.Report{Status: 200, MediaType: mediaType, At: arrival}, limit)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := reportIn(t, callback.Bytes).PayloadMediaType; got != want {
+				t.Errorf("%s, %q: got %q, want %q", format, mediaType, got, want)
+			}
+		}
 	}
 }
 
