@@ -18,6 +18,8 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"asynccaller/handler/internal/nearest"
 )
 
 // Connection is the address of a Queue Storage account and the credential for it: AccountKey if it is set, else SAS,
@@ -105,34 +107,9 @@ func (s *settings) checkKey(key, suffix string) {
 	if nested != "" && (own == "retry" || own == "diagnostics") {
 		return
 	}
-	distances := map[string]int{}
-	for _, k := range known {
-		distances[k] = distance(suffix, configKey(k)[1:])
+	if similar, _ := nearest.Name(separator+suffix, known); configKey(similar) != ":"+suffix {
+		s.problem(key, "unknown, or not supported by Async Caller: the most similar setting is %s", s.name+similar)
 	}
-	nearest := slices.MinFunc(known, func(a, b string) int { return distances[a] - distances[b] })
-	if distances[nearest] > 0 {
-		s.problem(key, "unknown, or not supported by Async Caller: the most similar setting is %s", s.name+nearest)
-	}
-}
-
-// distance returns how many characters must be inserted, deleted or replaced to make one text the other.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for i := range row {
-		row[i] = i
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal, row[j+1] = row[j+1], min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func (s *settings) problem(key, format string, args ...any) {
