@@ -3,7 +3,7 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package deploy
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package deploy needs-func
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -18,7 +18,8 @@ demo: build ## deliver real messages on this machine (Azurite, local host, flaky
 run: build ## the same parts as the demo, but they stay up until Ctrl-C
 	go run ./handler/tools/demo -stay
 
-start: build ## func start in dist (needs Azure Functions Core Tools and Azurite)
+start: needs-func ## func start in dist (needs Azure Functions Core Tools and Azurite)
+	$(MAKE) build
 	cd dist && func start
 
 test: ## run all tests, Azurite included
@@ -69,8 +70,15 @@ format: ## format the Go code
 	$(GOLANGCI_LINT) fmt
 
 package: ## pack dist/async-caller.zip for a Function App on linux/amd64
-	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags=-s -o dist/async-caller ./handler
+	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags=-s -o dist/package/async-caller ./handler
 	go run ./handler/tools/stage -zip
 
-deploy: package ## publish dist to a Function App: make deploy APP=name
-	cd dist && func azure functionapp publish $(or $(APP),$(error set APP to the Function App's name)) --no-build
+deploy: needs-func ## publish the package to a Function App: make deploy APP=name
+	@test -n "$(APP)" || { echo "set APP to the name of the Function App: make deploy APP=name" >&2; exit 1; }
+	$(MAKE) package
+	cd dist/package && func azure functionapp publish "$(APP)" --no-build
+
+# This is checked before anything is built.
+needs-func:
+	@command -v func >/dev/null || { echo "func is not installed: install Azure Functions Core Tools 4, see \
+	https://learn.microsoft.com/azure/azure-functions/functions-run-local" >&2; exit 1; }

@@ -188,7 +188,9 @@ func newVersion(env Env) *cobra.Command {
 	return command
 }
 
-func platformVersion() string { return fmt.Sprintf("%s %s/%s", version(), runtime.GOOS, runtime.GOARCH) }
+func platformVersion() string {
+	return fmt.Sprintf("%s %s/%s", version(), runtime.GOOS, runtime.GOARCH)
+}
 
 // version returns the version that the Go tool recorded: a tag or a commit.
 func version() string {

@@ -1,6 +1,6 @@
 // Stage lays out the app for the Functions host: it copies host.json, local.settings.json and the function
-// folders to dist, where the Go tool has built the executable. With -zip it packs dist for a Function App. It
-// serves the Makefile and is not part of the product.
+// folders to dist, where the Go tool has built the executable. With -zip it uses dist/package, whose executable is
+// for a Function App, and packs it. It serves the Makefile and is not part of the product.
 package main
 
 import (
@@ -20,22 +20,36 @@ import (
 
 const (
 	executable = "async-caller"
-	archive    = "async-caller.zip"
+	// dist is the app for this machine. The app for a Function App is in the folder inside, and its archive beside it.
+	dist    = "dist"
+	inside  = "package"
+	archive = "async-caller.zip"
 	// ignore is read by `func azure functionapp publish`, which zips every other file.
 	ignore = ".funcignore"
 )
 
 func main() {
-	pack := flag.Bool("zip", false, "also pack dist/"+archive)
+	pack := flag.Bool("zip", false, "stage "+dist+"/"+inside+", and pack it as "+dist+"/"+archive)
 	flag.Parse()
-	err := stage(".", "dist")
-	if err == nil && *pack {
-		err = zipDist("dist")
+	var err error
+	if *pack {
+		err = stagePackage(".", dist)
+	} else {
+		err = stage(".", dist)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stage:", err)
 		os.Exit(1)
 	}
+}
+
+// stagePackage stages and packs the app for a Function App.
+func stagePackage(project, dist string) error {
+	folder := filepath.Join(dist, inside)
+	if err := stage(project, folder); err != nil {
+		return err
+	}
+	return zipApp(folder, filepath.Join(dist, archive))
 }
 
 // stage copies the app's files into dist and removes functions and retry policies that the project does not
@@ -66,7 +80,7 @@ func stage(project, dist string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"), 0o644)
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"), 0o644)
 }
 
 func removeFunctions(dist string) error {
@@ -90,14 +104,13 @@ func copyFile(from, to string) error {
 	return os.WriteFile(to, content, 0o644)
 }
 
-// zipDist packs what a Function App runs: the executable with its run bit, host.json and the functions.
-func zipDist(dist string) (err error) {
-	names, err := packed(dist)
+// zipApp packs what a Function App runs: the executable with its run bit, host.json and the functions.
+func zipApp(app, path string) (err error) {
+	names, err := packed(app)
 	if err != nil {
 		return err
 	}
 	// The name changes when the zip is complete, so a failure does not spoil a good zip.
-	path := filepath.Join(dist, archive)
 	file, err := os.Create(path + ".part")
 	if err != nil {
 		return err
@@ -109,7 +122,7 @@ func zipDist(dist string) (err error) {
 	}()
 	w := zip.NewWriter(file)
 	for _, name := range names {
-		if err := addToZip(w, dist, name); err != nil {
+		if err := addToZip(w, app, name); err != nil {
 			return errors.Join(err, file.Close())
 		}
 	}
@@ -119,14 +132,14 @@ func zipDist(dist string) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
-// packed returns the files of the zip, as paths below dist. It lists what to include, so that no other file in
-// dist is ever deployed.
-func packed(dist string) ([]string, error) {
+// packed returns the files of the zip, as paths below the app's folder. It lists what to include, so that no other file
+// is ever deployed.
+func packed(app string) ([]string, error) {
 	names := []string{executable, "host.json"}
-	if _, err := os.Stat(filepath.Join(dist, config.RetryFile)); err == nil {
+	if _, err := os.Stat(filepath.Join(app, config.RetryFile)); err == nil {
 		names = append(names, config.RetryFile)
 	}
-	functions, err := filepath.Glob(filepath.Join(dist, "*", "function.json"))
+	functions, err := filepath.Glob(filepath.Join(app, "*", "function.json"))
 	if err != nil {
 		return nil, err
 	}
@@ -137,10 +150,10 @@ func packed(dist string) ([]string, error) {
 	return names, nil
 }
 
-func addToZip(w *zip.Writer, dist, name string) error {
-	file, err := os.Open(filepath.Join(dist, filepath.FromSlash(name)))
+func addToZip(w *zip.Writer, app, name string) error {
+	file, err := os.Open(filepath.Join(app, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) && name == executable {
-		return fmt.Errorf("%s is not built: run `make package`", filepath.Join(dist, executable))
+		return fmt.Errorf("%s is not built: run `make package`", filepath.Join(app, executable))
 	}
 	if err != nil {
 		return err

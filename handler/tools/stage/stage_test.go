@@ -65,14 +65,17 @@ func tree(t *testing.T, dir string) map[string]string {
 	return files
 }
 
-// newDist returns a dist folder with the executable that the Go tool builds. Like on Windows, or on a disk without
-// permissions, the executable has no run bit.
+// newDist returns a dist folder with the executables that the Go tool builds. Like on Windows, or on a disk without
+// permissions, they have no run bit.
 func newDist(t *testing.T) string {
 	t.Helper()
 	dist := filepath.Join(t.TempDir(), "dist")
-	mustWrite(t, dist, map[string]string{"async-caller": "\x7fELF machine code"})
+	mustWrite(t, dist, map[string]string{"async-caller": thisMachine, "package/async-caller": "\x7fELF machine code"})
 	return dist
 }
+
+// thisMachine is the executable for this machine.
+const thisMachine = "MZ machine code"
 
 func mustStage(t *testing.T, project, dist string) {
 	t.Helper()
@@ -83,7 +86,7 @@ func mustStage(t *testing.T, project, dist string) {
 
 func mustPack(t *testing.T, project, dist string) {
 	t.Helper()
-	if err := errors.Join(stage(project, dist), zipDist(dist)); err != nil {
+	if err := stagePackage(project, dist); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -105,7 +108,7 @@ func TestStagedProject(t *testing.T) {
 	mustStage(t, projectRoot, dist)
 	staged := tree(t, dist)
 
-	want := map[string]string{"async-caller": staged["async-caller"], ".funcignore": staged[".funcignore"]}
+	want := map[string]string{"async-caller": thisMachine, "package/async-caller": staged["package/async-caller"], ".funcignore": staged[".funcignore"]}
 	for _, name := range []string{"host.json", "local.settings.json"} {
 		want[name] = mustRead(t, filepath.Join(projectRoot, name))
 	}
@@ -113,8 +116,8 @@ func TestStagedProject(t *testing.T) {
 	if diff := cmp.Diff(want, staged); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
-	if len(want) != 4+11+1 {
-		t.Errorf("staged %d files, want 11 functions, a timer and 4 more", len(want))
+	if len(want) != 5+11+1 {
+		t.Errorf("staged %d files, want 11 functions, a timer and 5 more", len(want))
 	}
 }
 
@@ -125,7 +128,7 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 	for path, content := range tree(t, dist) {
 		name, isFunction := strings.CutSuffix(path, "/function.json")
 		if !isFunction {
-			if strings.Contains(path, "/") {
+			if strings.Contains(path, "/") && path != "package/async-caller" {
 				t.Errorf("%s is in a folder without function.json", path)
 			}
 			continue
@@ -203,17 +206,21 @@ func mustUnzip(t *testing.T, path string) map[string]packedFile {
 	return files
 }
 
-// The zip has the app and no other file of dist.
+// The zip has the app and no other file, and the app for this machine stays.
 func TestZip(t *testing.T) {
 	dist := newDist(t)
-	mustWrite(t, dist, map[string]string{
-		"async-caller.zip": "the one before", "async-caller.exe": "MZ", "other.zip": "PK", ".env": "SECRET=1", "main.go": "package main",
+	mustWrite(t, dist, map[string]string{"async-caller.zip": "the one before"})
+	mustWrite(t, filepath.Join(dist, "package"), map[string]string{
+		"async-caller.exe": "MZ", "other.zip": "PK", ".env": "SECRET=1", "main.go": "package main",
 		"notes.txt": "x", "handler/main.go": "package main", "deep/er/function.json": "{}", ".git/config": "x", "go.mod": "module x",
 		"AC-standard/function.json": "old", "AC-standard/sample.dat": "x", "AC-retired/function.json": "{}",
 	})
 	mustPack(t, projectRoot, dist)
 	packed := mustUnzip(t, filepath.Join(dist, "async-caller.zip"))
 
+	if got := mustRead(t, filepath.Join(dist, "async-caller")); got != thisMachine {
+		t.Errorf("this machine's executable is now %q", got)
+	}
 	want := []string{"async-caller", "host.json"}
 	for name := range tree(t, filepath.Join(projectRoot, "functions")) {
 		want = append(want, name)
@@ -257,11 +264,11 @@ func TestZipIsRepeatable(t *testing.T) {
 }
 
 // `func azure functionapp publish` in dist zips every file that .funcignore does not name.
-func TestPublishFromDistLeavesTheZipOut(t *testing.T) {
+func TestPublishFromDistLeavesThePackageOut(t *testing.T) {
 	dist := newDist(t)
-	mustPack(t, projectRoot, dist)
-	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip"}) {
-		t.Errorf(".funcignore names %q, want only the zip", ignored)
+	mustStage(t, projectRoot, dist)
+	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip", "package"}) {
+		t.Errorf(".funcignore names %q, want only the zip and the package", ignored)
 	}
 }
 
@@ -273,7 +280,8 @@ func TestStagingAgain(t *testing.T) {
 	mustStage(t, newProject(t, "Both", "New"), dist)
 
 	want := map[string]string{
-		"async-caller": "\x7fELF machine code", "kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\n",
+		"async-caller": thisMachine, "package/async-caller": "\x7fELF machine code",
+		"kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\npackage\n",
 		"Both/function.json": `{"name":"Both"}`, "New/function.json": `{"name":"New"}`,
 	}
 	if diff := cmp.Diff(want, tree(t, dist)); diff != "" {
@@ -297,7 +305,7 @@ func TestOnlyFunctionJSONIsStaged(t *testing.T) {
 	mustWrite(t, project, map[string]string{"functions/Work/readme.md": "x", "functions/Empty/readme.md": "x", "functions/function.json": "{}"})
 	mustStage(t, project, dist)
 	got := slices.Sorted(maps.Keys(tree(t, dist)))
-	if diff := cmp.Diff([]string{".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json"}, got); diff != "" {
+	if diff := cmp.Diff([]string{".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json", "package/async-caller"}, got); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
 }
@@ -307,7 +315,7 @@ func TestProblems(t *testing.T) {
 		remove string // below the project, or below dist
 		want   []string
 	}{
-		"no_executable":     {"dist/async-caller", []string{"async-caller is not built", "make package"}},
+		"no_executable":     {"dist/package/async-caller", []string{"async-caller is not built", "make package"}},
 		"no_functions":      {"functions", []string{"functions/", "function.json"}},
 		"no_host_json":      {"host.json", []string{"host.json"}},
 		"no_local_settings": {"local.settings.json", []string{"local.settings.json"}},
@@ -316,12 +324,12 @@ func TestProblems(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			project := newProject(t, "Work")
 			dist := filepath.Join(project, "dist")
-			mustWrite(t, dist, map[string]string{"async-caller": "x"})
+			mustWrite(t, dist, map[string]string{"package/async-caller": "x"})
 			mustPack(t, project, dist)
 			if err := os.RemoveAll(filepath.Join(project, test.remove)); err != nil {
 				t.Fatal(err)
 			}
-			err := errors.Join(stage(project, dist), zipDist(dist))
+			err := stagePackage(project, dist)
 			if err == nil {
 				t.Fatal("no error")
 			}

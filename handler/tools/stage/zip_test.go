@@ -23,10 +23,10 @@ func TestZipTimesAreReadableAsDOSTimes(t *testing.T) {
 func TestFailedPackLeavesNoBrokenZip(t *testing.T) {
 	dist := newDist(t)
 	mustPack(t, projectRoot, dist)
-	if err := os.Remove(filepath.Join(dist, executable)); err != nil {
+	if err := os.Remove(filepath.Join(dist, inside, executable)); err != nil {
 		t.Fatal(err)
 	}
-	_ = zipDist(dist)
+	_ = stagePackage(projectRoot, dist)
 	if info, err := os.Stat(filepath.Join(dist, archive)); err == nil && info.Size() == 0 {
 		t.Error("there is an empty async-caller.zip in dist")
 	}
