@@ -211,12 +211,18 @@ func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
 	f.put("slow", "hang", "")
 	f.start(env)
 	f.await("the call", func() bool { return len(f.target.Calls("slow")) == 1 })
+	began := time.Now()
 	f.must(f.host.Stop(30 * time.Second))
 
-	messages, err := f.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
-	f.must(err)
-	if len(messages) != 1 || f.count(mainQueue) != 1 {
-		t.Fatalf("%d visible messages of %d, want 1 of 1", len(messages), f.count(mainQueue))
+	var messages []queue.Message
+	f.await("the message", func() bool {
+		var err error
+		messages, err = f.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
+		f.must(err)
+		return len(messages) > 0
+	})
+	if waited := time.Since(began); waited < 10*time.Second || f.count(mainQueue) != 1 {
+		t.Fatalf("1 of %d messages is visible after %v, want 1 of 1 after 10 s, when the host has ended", f.count(mainQueue), waited)
 	}
 	content, err := queue.Base64.Decode(messages[0].Text)
 	f.must(err)
