@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -40,6 +41,7 @@ const loopbackAllowed = "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*"
 type Host struct {
 	command *exec.Cmd
 	output  *output
+	killed  atomic.Bool
 	done    chan struct{}
 	err     error // read it after done is closed
 }
@@ -65,7 +67,9 @@ func StartHost(ctx context.Context, o HostOptions) (*Host, error) {
 		return nil, fmt.Errorf("start the local host: %w", err)
 	}
 	go func() {
-		h.err = h.command.Wait()
+		if err := h.command.Wait(); !h.killed.Load() {
+			h.err = err
+		}
 		close(h.done)
 	}()
 	return h, nil
@@ -91,9 +95,13 @@ func (h *Host) Interrupt() error { return syscall.Kill(-h.command.Process.Pid, s
 func (h *Host) Terminate() error { return h.command.Process.Signal(syscall.SIGTERM) }
 
 // Kill ends the host at once, like a crash. Its handler lives on until it notices.
-func (h *Host) Kill() error { return h.command.Process.Kill() }
+func (h *Host) Kill() error {
+	h.killed.Store(true)
+	return h.command.Process.Kill()
+}
 
-// Stop interrupts host and handler and waits for the end of the host. It kills a host that takes longer than the grace.
+// Stop interrupts host and handler, waits for the end of the host and returns its error, unless it was killed. It kills a
+// host that takes longer than the grace.
 func (h *Host) Stop(grace time.Duration) error {
 	_ = h.Interrupt() // it may have ended already
 	timer := time.NewTimer(grace)

@@ -1,0 +1,88 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"asynccaller/handler/tools/testbed"
+)
+
+// TestHostEndsDuringCalls checks that calls that a host leaves behind are made again soon after the next host has started,
+// as the same attempt, and that every message is there once.
+func TestHostEndsDuringCalls(t *testing.T) {
+	const messages = 20
+	for name, test := range map[string]struct {
+		end func(*testbed.Host) error
+		env []string
+	}{
+		"killed":                {(*testbed.Host).Kill, nil},
+		"killed_in_update_mode": {(*testbed.Host).Kill, inUpdateMode},
+		"terminated":            {(*testbed.Host).Terminate, nil}, // it waits for 10 s, but the calls take longer
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t, options{})
+			for n := range messages {
+				f.put(fmt.Sprintf("r%d", n), "hang,200", "")
+			}
+			env := append([]string{fmt.Sprintf("AzureFunctionsJobHost__extensions__queues__batchSize=%d", messages)}, test.env...)
+			f.start(env)
+			f.await("every call to begin", func() bool {
+				for n := range messages {
+					if len(f.target.Calls(fmt.Sprintf("r%d", n))) == 0 {
+						return false
+					}
+				}
+				return true
+			})
+			f.must(test.end(f.host))
+			<-f.host.Done()
+			f.start(env)
+			began := time.Now()
+			f.await("every message to be delivered", func() bool { return f.delivered(messages) })
+			f.awaitEmpty()
+			for n := range messages {
+				calls := f.target.Calls(fmt.Sprintf("r%d", n))
+				if len(calls) != 2 || calls[0].Attempt != "1" || calls[1].Attempt != "1" || calls[1].At.Sub(began) > 30*time.Second {
+					t.Errorf("r%d: calls %v since %v, want the first attempt twice within 30 s", n, calls, began)
+				}
+			}
+			if n := f.count(poisonQueue); n > 0 {
+				t.Errorf("%d messages in the poison queue", n)
+			}
+			if s := f.summary(); s["received"] != float64(messages) || s["failed"] != 0.0 || s["max_dequeue_count"] != 2.0 {
+				t.Errorf("the next host counted %v", s)
+			}
+		})
+	}
+}
+
+// TestHostTerminatedDuringAShortCall checks that a host that is told to stop lets a call end and deletes its message.
+func TestHostTerminatedDuringAShortCall(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	stopping := make(chan struct{})
+	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		calls.Add(1)
+		<-stopping
+	}))
+	t.Cleanup(target.Close)
+	answer := sync.OnceFunc(func() { close(stopping) })
+	t.Cleanup(answer)
+	f := newFixture(t, options{})
+	f.putContent([]byte(envelopeTo(target.URL)))
+	f.start(nil)
+	f.await("the call", func() bool { return calls.Load() == 1 })
+	f.must(f.host.Terminate())
+	f.await("the host to stop", func() bool { return len(f.host.Lines("host stopping")) == 1 })
+	answer()
+	f.await("the end of the host", f.host.Ended)
+	if s := f.summary(); s["succeeded"] != 1.0 || s["failed"] != 0.0 || calls.Load() != 1 || f.count(mainQueue) != 0 {
+		t.Errorf("%d calls, %d messages are left, the host counted %v", calls.Load(), f.count(mainQueue), s)
+	}
+}
