@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -36,8 +37,9 @@ type Request struct {
 	Queue string
 	// Message is the id of the message to update or delete.
 	Message string
-	// Text is the text that a put or an update writes.
-	Text string
+	// Text is the text that a put or an update writes, Delay how long the message is invisible from then on.
+	Text  string
+	Delay time.Duration
 }
 
 // Answer is storage's answer.
@@ -55,8 +57,9 @@ func (a Answer) Done() bool { return a.Status/100 == 2 }
 
 // Message is a message in an answer.
 type Message struct {
-	ID   string `xml:"MessageId"`
-	Text string `xml:"MessageText"`
+	ID         string `xml:"MessageId"`
+	Text       string `xml:"MessageText"`
+	PopReceipt string
 }
 
 // Order says what to do with a request or an answer. The zero value forwards it.
@@ -208,6 +211,8 @@ func (p *Proxy) classify(r *http.Request, body []byte) Request {
 	var m Message
 	_ = xml.Unmarshal(body, &m) // a body that is no message has no text
 	request.Text = m.Text
+	seconds, _ := strconv.Atoi(r.URL.Query().Get("visibilitytimeout")) // without it, a message is visible at once
+	request.Delay = time.Duration(seconds) * time.Second
 	return request
 }
 

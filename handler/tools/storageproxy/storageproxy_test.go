@@ -33,7 +33,11 @@ func (w *watcher) Before(r storageproxy.Request) storageproxy.Order {
 	if r.Operation == storageproxy.Other {
 		return storageproxy.Order{}
 	}
-	w.seen = append(w.seen, "before "+operations[r.Operation]+" "+r.Text)
+	what := "before " + operations[r.Operation] + " " + r.Text
+	if r.Delay > 0 {
+		what += " for " + r.Delay.String()
+	}
+	w.seen = append(w.seen, what)
 	return w.before
 }
 
@@ -46,8 +50,8 @@ func (w *watcher) After(r storageproxy.Request, a storageproxy.Answer) storagepr
 	what := "after " + operations[r.Operation]
 	for _, m := range a.Messages {
 		what += " " + m.Text
-		if m.ID == "" {
-			what += " without an id"
+		if m.ID == "" || m.PopReceipt == "" {
+			what += " without an id or a receipt"
 		}
 	}
 	if !a.Done() {
@@ -106,7 +110,7 @@ func TestProxy(t *testing.T) {
 	if err != nil || len(messages) != 1 {
 		t.Fatalf("received %v, %v", messages, err)
 	}
-	receipt, err := store.Update(t.Context(), "q-1", messages[0].ID, messages[0].PopReceipt, "two", 0)
+	receipt, err := store.Update(t.Context(), "q-1", messages[0].ID, messages[0].PopReceipt, "two", time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +121,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"before put one", "after put ", "before get ", "after get one", "before update two", "after update", "before delete ", "after delete",
+		"before put one", "after put ", "before get  for 1m0s", "after get one", "before update two for 1h0m0s", "after update", "before delete ", "after delete",
 	}
 	if seen := w.notes(); !reflect.DeepEqual(seen, want) {
 		t.Errorf("seen %q, want %q", seen, want)
