@@ -191,6 +191,8 @@ func (r changeResult) error(ctx context.Context, err error) error {
 	case err != nil && r.Finished():
 	case err != nil:
 		err = fmt.Errorf("%w\n%s", err, resume)
+	case r.Stopped != "" && r.Finished(): // all were sent first
+		err = fmt.Errorf("stopped: %s\nwait again: `async-caller poison resume %s`", r.Stopped, r.Run)
 	case r.Stopped != "":
 		err = fmt.Errorf("stopped: %s\n%s (%s left)", r.Stopped, resume, thousands(r.Left+r.Both))
 	case !r.Finished() && ctx.Err() != nil:

@@ -174,6 +174,10 @@ func TestResultError(t *testing.T) {
 			nil, exitPartly,
 			"stopped: 2 came back\n" + resume + " (7 left)",
 		},
+		"stopped_at_the_end": {
+			t.Context(), poison.Result{Total: 2, Done: 2, Stopped: "they wait"}, nil, exitPartly,
+			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
+		},
 		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
 		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
 		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "ids that match no message: at least 1"},

@@ -123,7 +123,11 @@ func TestCanary(t *testing.T) {
 		"not_read":            {want: "does the function app run?"},
 		"not_read_delayed":    {pace: journal.Pace{Delay: time.Minute}, want: "does the function app run?"},
 		"not_over_in_time":    {does: "deliver", takes: time.Hour, want: "whether they are delivered does not show yet"},
-		"all_are_first_ones":  {does: "fail", pace: journal.Pace{Canary: 30}},
+		"all_are_first":       {does: "deliver", pace: journal.Pace{Canary: 30}},
+		"all_failed":          {does: "fail", pace: journal.Pace{Canary: 30}, want: "failed again: r"},
+		"more_than_all":       {does: "deliver", pace: journal.Pace{Canary: 31}},
+		"more_failed":         {does: "fail", pace: journal.Pace{Canary: 100}, want: "failed again: r"},
+		"more_not_read":       {pace: journal.Pace{Canary: 100}, want: "does the function app run?"},
 		"spread_over_an_hour": {does: "fail", pace: journal.Pace{Spread: time.Hour}, want: "failed again: r"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -144,7 +148,7 @@ func TestCanary(t *testing.T) {
 					}
 					return
 				}
-				if !strings.Contains(r.Stopped, c.want) || r.Done != 3 || r.Left != 27 || r.Finished() {
+				if first := min(c.pace.Canary, 30); !strings.Contains(r.Stopped, c.want) || r.Done != first || r.Left != 30-first {
 					t.Errorf("want it stopped by %q: %+v, %q", c.want, r, said.said)
 				}
 				if n := len(hidden(store, poisonQueue)); n > 0 {
@@ -172,6 +176,28 @@ func TestCanaryResumed(t *testing.T) {
 		advance(time.Minute)
 		if n := len(store.All(mainQueue)) + len(store.All(poisonQueue)); n > 0 {
 			t.Errorf("%d are left", n)
+		}
+	})
+}
+
+// TestCanaryInterrupted checks that a run that is interrupted while it waits for its last messages is not finished.
+func TestCanaryInterrupted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 3)
+		a := newAccount(t, store)
+		p := mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: journal.Pace{Canary: 3, CanaryWait: time.Hour}}))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		r, err := p.Execute(ctx)
+		if err != nil || !strings.Contains(r.Stopped, "interrupted") || r.Done != 3 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if s := must(a.Summaries())[0]; s.State != "interrupted" {
+			t.Errorf("%+v", s)
+		}
+		app{store: store, does: always("deliver")}.start(t)
+		if r, err = a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" {
+			t.Errorf("%+v, %v", r, err)
 		}
 	})
 }

@@ -76,9 +76,10 @@ func (r *run) send(ctx context.Context) error {
 	}
 	r.over = len(r.before) - len(steps)
 	pace := r.journal.Run.Pace
-	if pace.Canary > 0 && pace.Canary < len(r.before) && !r.journal.CanaryPassed {
+	pace.Canary = min(pace.Canary, len(r.before))
+	if pace.Canary > 0 && !r.journal.CanaryPassed {
 		first, _ := slices.BinarySearch(steps, pace.Canary)
-		if err := r.sendCanaries(ctx, steps[:first]); err != nil || ctx.Err() != nil {
+		if err := r.sendCanaries(ctx, pace, steps[:first]); err != nil {
 			return err
 		}
 		steps = steps[first:]
@@ -100,8 +101,7 @@ func (r *run) send(ctx context.Context) error {
 }
 
 // sendCanaries carries out the steps of the canaries that are not finished, and waits for the delivery of all.
-func (r *run) sendCanaries(ctx context.Context, steps []int) error {
-	pace := r.journal.Run.Pace
+func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) error {
 	for n := range pace.Canary {
 		s, err := r.journal.Step(n)
 		if err == nil {
@@ -114,10 +114,14 @@ func (r *run) sendCanaries(ctx context.Context, steps []int) error {
 			r.watch.sent(s, p)
 		}
 	}
-	if err := r.all(ctx, steps); err != nil || ctx.Err() != nil {
-		return err
+	err := r.all(ctx, steps)
+	if err == nil && ctx.Err() == nil {
+		err = r.watch.canaries(ctx, pace)
 	}
-	if err := r.watch.canaries(ctx, pace); err != nil || ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		return stopError("interrupted before the first messages were delivered")
+	case err != nil:
 		return err
 	}
 	return r.journal.Canary()
