@@ -133,6 +133,11 @@ func TestSignals(t *testing.T) {
 		"byte_order_mark":       {503, "", "\ufeff " + nexusNo, false, "Nexus"},
 		"not_utf8":              {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
 		"utf16":                 {503, "", utf16(nexusNo), false, "Nexus"},
+		"utf16_big":             {503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)), false, "Nexus"},
+		"utf16_big_with_mark":   {503, "Content-Type: application/json", swapped(utf16("\ufeff" + nexusNo)), false, "Nexus"},
+		"utf16_yes":             {400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true, "Nexus"},
+		"utf16_no_json":         {503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true, "status 503"},
+		"latin1":                {503, "Content-Type: application/json; charset=iso-8859-1", strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus"},
 		"utf16_with_mark":       {503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo), false, "Nexus"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -154,6 +159,15 @@ func utf16(text string) string {
 	return b.String()
 }
 
+// swapped returns the bytes of a text in the other byte order.
+func swapped(text string) string {
+	b := []byte(text)
+	for i := 0; i+1 < len(b); i += 2 {
+		b[i], b[i+1] = b[i+1], b[i]
+	}
+	return string(b)
+}
+
 // TestLongSignals: a signal counts in the first MiB, whatever stands before it, and takes little memory.
 func TestLongSignals(t *testing.T) {
 	const no = `"Type":"x","IsRetryMeaningful":false`
@@ -173,6 +187,9 @@ func TestLongSignals(t *testing.T) {
 		"spaces_behind":  {`{` + no + `}` + long(" ", far), true},
 		"goes_on":        {`{` + no + `,"StackTrace":"` + long("x", 2<<20) + `"}`, true},
 		"beyond_1_mib":   {`{"StackTrace":"` + long("x", 1<<20) + `",` + no + `}`, false},
+		"utf8_mark":      {"\xef\xbb\xbf" + `{"StackTrace":"` + long("x", far) + `",` + no + `}`, true},
+		"utf16":          {utf16("\ufeff" + `{"StackTrace":"` + long("x", far/2) + `",` + no + `}`), true},
+		"utf16_big":      {swapped(utf16(`{"StackTrace":"` + long("å", far/2) + `",` + no + `}`)), true},
 		"not_closed":     {`{` + no + `,"StackTrace":"` + long("x", far) + `"`, false},
 		"no_json_behind": {`{` + no + `}` + long(" ", far) + "x", false},
 		"no_json_within": {`{` + no + `,"a":` + long("x", far) + `}`, false},
