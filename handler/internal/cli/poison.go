@@ -186,7 +186,7 @@ func withExitCode(ctx context.Context, err error) error {
 // summarize ends a listing with the number of messages.
 func (s *session) summarize(listed poison.Listed) error {
 	if listed.Matched == 0 {
-		return nothingMatched(listed.Hidden)
+		return s.nothingMatched(listed.Hidden)
 	}
 	text := messages(listed.Matched)
 	if listed.Hidden > 0 {
@@ -197,8 +197,8 @@ func (s *session) summarize(listed poison.Listed) error {
 }
 
 // nothingMatched returns the error of a command that found no message.
-func nothingMatched(hidden int) error {
-	err := poison.ErrNothing
+func (s *session) nothingMatched(hidden int) error {
+	err := fmt.Errorf("%w in %s", poison.ErrNothing, s.account.Name)
 	if hidden > 0 {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}

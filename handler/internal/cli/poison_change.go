@@ -37,15 +37,15 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 	}
 	s.announce(plan)
 	r := changeResult{
-		Result: poison.Result{Command: plan.Command}, NoUndo: plan.Command == "delete" && plan.Backup == "",
+		Result: poison.Result{Command: plan.Command, Account: plan.Account}, NoUndo: plan.Command == "delete" && plan.Backup == "",
 		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched),
 	}
 	err = s.confirm(ctx, plan, r.NoUndo)
 	switch {
 	case plan.Total == 0 && plan.Refused == 0:
-		err = nothingMatched(plan.Hidden)
+		err = s.nothingMatched(plan.Hidden)
 	case plan.Total == 0:
-		err = fmt.Errorf("nothing to %s: all matching messages were refused", plan.Command)
+		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", plan.Command, plan.Account)
 		if s.json {
 			_ = printJSON(s.out, r)
 		}
@@ -106,9 +106,9 @@ func (s *session) printMore(n int) {
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
 	if plan.Command == "keep" {
-		return text + queuesText(" on ", plan.From) + ", so that storage does not delete them"
+		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", so that storage does not delete them"
 	}
-	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To)
+	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + " in " + plan.Account
 }
 
 // queuesText lists queues, with the number of messages on each if there are several queues.
@@ -135,16 +135,11 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
 	plan.RenewLeases(ctx)
-	question := fmt.Sprintf("%s %s?", plan.Command, messages(plan.Total))
 	confirmed := isYes
 	if final {
-		count := strconv.Itoa(plan.Total)
-		question += " This cannot be undone. Type " + count + " to confirm:"
-		confirmed = func(answer string) bool { return answer == count }
-	} else {
-		question += " [y/N]"
+		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
 	}
-	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question)
+	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question(plan, final))
 	if err != nil {
 		return errors.New("interrupted: nothing was changed")
 	}
@@ -154,12 +149,20 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 	return nil
 }
 
+func question(plan *poison.Plan, final bool) string {
+	text := fmt.Sprintf("%s %s in %s?", plan.Command, messages(plan.Total), plan.Account)
+	if final {
+		return fmt.Sprintf("%s This cannot be undone. Type %d to confirm:", text, plan.Total)
+	}
+	return text + " [y/N]"
+}
+
 // report prints the result of a run and returns its error.
 func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	if r.Run == "" { // it did not begin
 		return err
 	}
-	s.status.printf("%s %s of %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total))
+	s.status.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
 	reasons := r.Why[:min(len(r.Why), mostReports)]
 	for _, reason := range reasons {
 		s.status.printf("  skipped: %s", reason)

@@ -86,11 +86,11 @@ func TestExecute(t *testing.T) {
 		printed, failure string
 		moved            int
 	}{
-		"done":         {dead(2), true, exitDone, "requeued 2 of 2\nundo: `async-caller poison undo ", "", 2},
-		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller\n", "nothing was changed", 0},
-		"nothing":      {nil, true, exitNothing, "", "no message matches", 0},
+		"done":         {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
+		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0},
+		"nothing":      {nil, true, exitNothing, "", "no message matches in test", 0},
 		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ", "skipped or refused: 1 message", 1},
-		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "all matching messages were refused", 0},
+		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "nothing to requeue in test: all matching messages were refused", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,14 +138,14 @@ func TestResultJSON(t *testing.T) {
 		d.json = true
 		_ = d.execute(t.Context(), d.mustPlan(t), nil)
 		var got struct {
-			Command              string
+			Command, Account     string
 			Total, Done, Refused int
 			Refusals             []struct{ Why string }
 		}
 		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil {
 			t.Fatalf("%v: %s", err, d.stdout.String())
 		}
-		if got.Command != "requeue" || got.Total != 2 || got.Done != 2 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
+		if got.Command != "requeue" || got.Account != "test" || got.Total != 2 || got.Done != 2 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -206,9 +206,9 @@ func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
 	_ = d.report(t.Context(), changeResult{Result: poison.Result{
-		Run: "RUN", Command: "move", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
+		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
 	}}, nil)
-	want := "moved 1,480 of 1,500\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
+	want := "moved 1,480 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
 		"written, but not yet deleted at the source: 10 messages\n" +
 		"possibly written twice, after a kill or a lost answer: 1 message\n" +
 		"undo: `async-caller poison undo RUN`\n"
@@ -220,16 +220,29 @@ func TestReport(t *testing.T) {
 func TestPlanText(t *testing.T) {
 	type counts = map[string]int
 	for want, plan := range map[string]*poison.Plan{
-		"requeue 412 messages from a-poison to a": {Command: "requeue", Total: 412, From: counts{"a-poison": 412}, To: counts{"a": 412}},
-		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3)": {
+		"requeue 412 messages from a-poison to a in acme": {Command: "requeue", Total: 412, From: counts{"a-poison": 412}, To: counts{"a": 412}},
+		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
 			Command: "requeue", Total: 1003, From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
 		},
-		"delete 1 message from a-poison":                                    {Command: "delete", Total: 1, From: counts{"a-poison": 1}},
-		"import 2 messages to a-poison":                                     {Command: "import", Total: 2, To: counts{"a-poison": 2}},
-		"keep 2 messages on a-poison, so that storage does not delete them": {Command: "keep", Total: 2, From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
-		"undo 2 messages from parking to a-poison":                          {Command: "undo", Total: 2, From: counts{"parking": 2}, To: counts{"a-poison": 2}},
+		"delete 1 message from a-poison in acme":                                    {Command: "delete", Total: 1, From: counts{"a-poison": 1}},
+		"import 2 messages to a-poison in acme":                                     {Command: "import", Total: 2, To: counts{"a-poison": 2}},
+		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Command: "keep", Total: 2, From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
+		"undo 2 messages from parking to a-poison in acme":                          {Command: "undo", Total: 2, From: counts{"parking": 2}, To: counts{"a-poison": 2}},
 	} {
+		plan.Account = "acme"
 		if got := planText(plan); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestQuestion(t *testing.T) {
+	plan := &poison.Plan{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}
+	for final, want := range map[bool]string{
+		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
+		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
+	} {
+		if got := question(plan, final); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

@@ -116,6 +116,7 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 
 // dryRunResult is the result of a dry run of requeue for one message.
 type dryRunResult struct {
+	Account string          `json:"account"`
 	Message inspect.Message `json:"message"`
 	To      string          `json:"to,omitempty"`
 	Diff    string          `json:"diff,omitempty"`
@@ -126,7 +127,7 @@ type dryRunResult struct {
 func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets inspect.Secrets) error {
 	refused := 0
 	listed, err := s.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, reason error) {
-		r := dryRunResult{Message: f.Message, To: to}
+		r := dryRunResult{Account: s.account.Name, Message: f.Message, To: to}
 		if reason != nil {
 			refused++
 			r.Refused = reason.Error()
@@ -146,9 +147,10 @@ func (s *session) dryRun(ctx context.Context, source poison.Source, request pois
 		return err
 	}
 	if listed.Matched == 0 {
-		return nothingMatched(listed.Hidden)
+		return s.nothingMatched(listed.Hidden)
 	}
-	s.status.printf("would requeue %s and refuse %s; nothing was changed", messages(listed.Matched-refused), thousands(refused))
+	s.status.printf("would requeue %s in %s and refuse %s; nothing was changed",
+		messages(listed.Matched-refused), s.account.Name, thousands(refused))
 	if listed.Hidden > 0 {
 		s.status.printf("%s", hiddenText(listed.Hidden))
 	}

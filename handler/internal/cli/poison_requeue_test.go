@@ -75,7 +75,7 @@ func TestDryRun(t *testing.T) {
 		if strings.Contains(out, "CANARY") {
 			t.Errorf("shows a secret: %s", out)
 		}
-		if got, want := d.err.String(), "would requeue 1 message and refuse 1; nothing was changed\n"; got != want {
+		if got, want := d.err.String(), "would requeue 1 message in test and refuse 1; nothing was changed\n"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		if got := d.store.All("async-caller-poison"); len(got) != 2 || got[0].DequeueCount != 0 {

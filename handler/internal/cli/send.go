@@ -34,7 +34,8 @@ func newSend(env Env) *cobra.Command {
 		Short: "Put envelopes on their queues",
 		Long: `Put an envelope on the queue of its priority: async-caller, or async-caller-1 to async-caller-10.
 The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
-as JSON. A missing queue is created. The command prints the request id of each envelope.
+as JSON. A missing queue is created. The command prints the request id of each envelope, and then
+the number of envelopes and the storage account to standard error.
 
 With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
 That format does not support --timeout, --retry and --give-up.
@@ -82,7 +83,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&o.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
 	flags.StringVar(&o.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
-	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId")
+	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
 }
 
@@ -115,12 +116,12 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		sender.Nexus = &o.tenant
 	}
 	if !o.dryRun {
-		store, _, err := openStore(a.env)
+		store, account, err := openStore(a.env)
 		if err != nil {
 			return err
 		}
 		defer store.Close()
-		sender.Store = store
+		sender.Store, sender.Account = store, account
 	}
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])
@@ -139,7 +140,9 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 			return err
 		}
 	}
-	return o.print(env.Stdout, message, receipt)
+	err = o.print(env.Stdout, message, receipt)
+	o.summarize(newStatus(env), 1, sender.Account)
+	return err
 }
 
 // parallelSends is how many messages of a file are sent at once. Storage takes some milliseconds for each.
@@ -178,6 +181,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		sent++
 		status.count("", "sent", sent, 0)
 	}
+	o.summarize(status, sent, sender.Account)
 	if ctx.Err() != nil {
 		problems = append(problems, fmt.Errorf("interrupted after %d envelopes", sent))
 	}
@@ -235,6 +239,13 @@ func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Re
 	}
 	_, err := fmt.Fprintln(out, receipt.RequestID)
 	return err
+}
+
+// summarize prints how many envelopes were sent, and to which account.
+func (o *sendOptions) summarize(status *status, sent int, account string) {
+	if sent > 0 && !o.dryRun {
+		status.printf("sent %s to %s", plural(sent, "envelope"), account)
+	}
 }
 
 // readFile reads a file of at most maxFileBytes, or standard input for "-".

@@ -27,8 +27,8 @@ type Plan struct {
 	// undoes is the journal of the run that is undone, or nil. It is locked, so that no other process resumes that run.
 	undoes *journal.Journal
 
-	// Command and Run are the command and the ID of the run.
-	Command, Run string
+	// Command and Run are the command and the ID of the run, Account is the name of the account.
+	Command, Run, Account string
 	// Total is the number of messages, From and To are their numbers by queue.
 	Total    int
 	From, To map[string]int
@@ -91,7 +91,7 @@ func (a *Account) planOf(j *journal.Journal) *Plan {
 	return &Plan{
 		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{},
 		leases:  lease.New(a.Store, j),
-		Command: j.Run.Command, Run: j.Run.ID, From: map[string]int{}, To: map[string]int{},
+		Command: j.Run.Command, Run: j.Run.ID, Account: j.Run.Account, From: map[string]int{}, To: map[string]int{},
 	}
 }
 
@@ -236,6 +236,7 @@ func (p *Plan) close(ctx context.Context) (err error) {
 type Result struct {
 	Run     string `json:"run"`
 	Command string `json:"command"`
+	Account string `json:"account"`
 	Total   int    `json:"total"`
 	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping.
 	Done    int      `json:"done"`
@@ -256,7 +257,7 @@ func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
 // resultOf sums up the progress of a run.
 func resultOf(j *journal.Journal) Result {
 	steps := j.Steps()
-	result := Result{Run: j.Run.ID, Command: j.Run.Command, Total: len(steps)}
+	result := Result{Run: j.Run.ID, Command: j.Run.Command, Account: j.Run.Account, Total: len(steps)}
 	for _, p := range steps {
 		switch p.State {
 		case journal.Done:

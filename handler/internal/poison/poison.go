@@ -118,7 +118,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
 			poisoned := strings.Join(poisonQueues(all), ", ")
-			return nil, fmt.Errorf("queue %s: %w; the account's poison queues are: %s", name, queue.ErrNoQueue, cmp.Or(poisoned, "none"))
+			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, queue.ErrNoQueue, a.Name, cmp.Or(poisoned, "none"))
 		}
 		advice := "its poison queue is " + name + queue.PoisonSuffix + "; use --force to take messages from it nevertheless"
 		if err := a.checkQueue(all, name, advice); err != nil && !s.Force {

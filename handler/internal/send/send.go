@@ -44,8 +44,9 @@ func Queues() []string {
 
 // Sender puts envelopes on the queues of a storage account. It is safe for concurrent use.
 type Sender struct {
-	// Store may be nil if nothing is sent.
+	// Store may be nil if nothing is sent. Account is its name, for receipts.
 	Store    queue.Store
+	Account  string
 	Encoding queue.Encoding
 	Rules    decision.Rules
 	// Nexus, unless nil, is the tenant in whose name native envelopes are sent in the Nexus format.
@@ -66,6 +67,7 @@ type Receipt struct {
 	RequestID string `json:"requestId"`
 	Queue     string `json:"queue"`
 	MessageID string `json:"messageId"`
+	Account   string `json:"account"`
 }
 
 // Prepare validates an envelope and adds a request id and the time of creation if they are missing.
@@ -114,7 +116,7 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 			put, err = s.Store.Put(ctx, m.Queue, item)
 		}
 	}
-	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID}, err
+	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
 }
 
 // Draft describes a native envelope. Its members are those of docs/envelope.md; zero values are left out.
