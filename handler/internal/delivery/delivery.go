@@ -5,7 +5,6 @@ package delivery
 import (
 	"context"
 	"errors"
-	"strconv"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -14,7 +13,6 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/settle"
-	"asynccaller/handler/internal/strictjson"
 )
 
 // Message is a message that the host delivers.
@@ -194,27 +192,3 @@ func logText(event *zerolog.Event, name, value string) {
 
 // cut bounds a text that the sender can choose freely, for the log.
 func cut(text string) string { return text[:min(len(text), 128)] }
-
-// Summary returns the log line in short, for a person who looks at one invocation.
-func (r *Result) Summary() string {
-	text := "settled: " + string(r.Action) + " (" + string(r.Reason) + ")"
-	if r.Err != nil {
-		text = "not " + text
-	}
-	if e := r.Envelope; e != nil {
-		text += ", request " + e.RequestID + " to " + e.Call.Target.Host
-	}
-	if r.Attempt > 0 {
-		text += ", attempt " + strconv.Itoa(r.Attempt) + " took " + r.Took.Round(time.Millisecond).String()
-	}
-	if r.Status > 0 {
-		text += ", status " + strconv.Itoa(r.Status)
-	}
-	if r.Action == decision.Reschedule {
-		text += ", next in " + r.Delay.Round(time.Second).String()
-	}
-	if r.Detail != "" {
-		text += ": " + strictjson.ReplaceUnprintable(r.Detail)
-	}
-	return text
-}

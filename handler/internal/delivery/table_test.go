@@ -1,7 +1,6 @@
 package delivery_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"net/http"
@@ -467,38 +466,4 @@ func TestEncodingNone(t *testing.T) {
 			t.Errorf("the poison queue holds %v, want the plain text", all)
 		}
 	})
-}
-
-// TestSummary: a person who looks at one invocation sees the settled line in short.
-func TestSummary(t *testing.T) {
-	put := decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Status: 503, Delay: 4400 * time.Millisecond}
-	e, err := envelope.Parse([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/path"}}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, row := range map[string]struct {
-		result delivery.Result
-		want   string
-	}{
-		"delivered": {
-			delivery.Result{
-				Decision: decision.Decision{Action: decision.Finish, Reason: decision.Delivered, Status: 200},
-				Envelope: e, Attempt: 2, Took: 1234567 * time.Microsecond,
-			},
-			"settled: finish (delivered), request r1 to t.example, attempt 2 took 1.235s, status 200",
-		},
-		"reschedule": {
-			delivery.Result{Decision: put, Envelope: e, Attempt: 1, Took: time.Second},
-			"settled: reschedule (temporary_status), request r1 to t.example, attempt 1 took 1s, status 503, next in 4s",
-		},
-		"malformed": {delivery.Result{Decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Malformed, Detail: "not JSON"}}, "settled:" +
-			" dead_letter (malformed): not JSON"},
-		"not_settled": {delivery.Result{Decision: put, Err: context.DeadlineExceeded}, "not settled: reschedule (temporary_status), status 503, next in 4s"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := row.result.Summary(); got != row.want {
-				t.Errorf("got  %q\nwant %q", got, row.want)
-			}
-		})
-	}
 }

@@ -43,8 +43,8 @@ type Deliverer interface {
 
 // Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function and each
 // task, whose names are those of their functions in exactly that case. Tasks may be nil; no task may have the
-// name of a function. The body of every answer is a JSON object that is not empty, because the host waits forever
-// after a 2xx answer without one.
+// name of a function. The body of every answer is a JSON object, because the host waits forever after a 2xx answer
+// without one. It never has the member Logs: the host would log the outcome a second time, without the log's fields.
 func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -74,7 +74,7 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 				return answer{}, err
 			}
 			result := deliverer.Deliver(ctx, m)
-			return answer{code: status(&result), Logs: []string{result.Summary()}}, nil
+			return answer{code: status(&result)}, nil
 		})
 	}
 }
@@ -137,8 +137,6 @@ type answer struct {
 	code   int
 	Status string `json:"status,omitempty"`
 	Error  string `json:"error,omitempty"`
-	// Logs are lines that the host prints in the invocation's log if the code is 2xx.
-	Logs []string `json:",omitempty"`
 }
 
 func (a answer) write(w http.ResponseWriter) {
@@ -150,9 +148,8 @@ func (a answer) write(w http.ResponseWriter) {
 }
 
 // Task is the work of one timer function. Its context is that of the host's request: it ends when the host hangs
-// up, but not when the handler stops. It carries the invocation's logger. The summary is one printable
-// line for the invocation's log; it is ignored if there is an error. The handler logs both, so neither may hold a
-// secret.
+// up, but not when the handler stops. It carries the invocation's logger. The handler logs the error or, if there is
+// none, the summary, so neither may hold a secret.
 //
 // A task must tolerate interruption: the host runs a failed task only at its next time. One task never runs twice
 // at once in one process, but the hosts of two instances may each run it.
@@ -175,7 +172,7 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 			if !running.TryLock() {
 				// This is no failure: the work is in progress.
 				log.Warn().Msg("task not started: a run is in progress")
-				return answer{code: http.StatusOK, Logs: []string{"not started: a run is in progress"}}, nil
+				return answer{code: http.StatusOK}, nil
 			}
 			defer running.Unlock()
 			return runTask(log.WithContext(ctx), task, &log), nil
@@ -191,9 +188,8 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 		log.Error().Err(err).Dur(logs.Took, took).Msg("task failed: " + runMissed)
 		return answer{code: http.StatusInternalServerError, Error: err.Error()}
 	}
-	summary = cmp.Or(summary, "done")
-	log.Info().Str(logs.Detail, summary).Dur(logs.Took, took).Msg("task done")
-	return answer{code: http.StatusOK, Logs: []string{summary}}
+	log.Info().Str(logs.Detail, cmp.Or(summary, "done")).Dur(logs.Took, took).Msg("task done")
+	return answer{code: http.StatusOK}
 }
 
 // invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
