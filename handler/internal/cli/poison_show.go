@@ -72,7 +72,9 @@ type attempt struct {
 type requeuePreview struct {
 	To string `json:"to,omitempty"`
 	// Refused is the reason why requeue would refuse the message.
-	Refused     string               `json:"refused,omitempty"`
+	Refused string `json:"refused,omitempty"`
+	// Flags are what requeue needs so that it does not refuse the message.
+	Flags       []string             `json:"flags,omitempty"`
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
@@ -94,13 +96,20 @@ func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.S
 // previewRequeue prepares a message as requeue does and explains the result.
 func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePreview {
 	rules, now := s.account.Rules, time.Now()
-	to, err := poison.Target(f.Queue, "")
-	text := ""
-	if err == nil {
-		text, err = edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
-	}
+	to, unknown := poison.Target(f.Queue, "")
+	text, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
 	preview := requeuePreview{To: to}
+	if unknown != nil {
+		preview.Flags = append(preview.Flags, "--to QUEUE")
+	}
 	if err != nil {
+		flag := "--edit"
+		if _, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{FixEncoding: true}, now); err == nil {
+			flag = "--fix-encoding"
+		}
+		preview.Flags = append(preview.Flags, flag)
+	}
+	if err := cmp.Or(unknown, err); err != nil {
 		preview.Refused = err.Error()
 		return preview
 	}
@@ -229,13 +238,6 @@ func (r requeuePreview) print(out io.Writer) {
 // next suggests commands. They name the queue, which saves reading the others.
 func (d messageDetails) next() []string {
 	target := d.Message.ID + " --queue " + d.Message.Queue
-	requeue := "requeue " + target
-	if d.Message.Reason == inspect.Undecodable && d.Message.Format != "" {
-		requeue += " --fix-encoding"
-	} else if _, err := poison.Target(d.Message.Queue, ""); err != nil {
-		requeue += " --to QUEUE"
-	} else if d.Requeue.Refused != "" {
-		requeue += " --edit"
-	}
+	requeue := strings.Join(append([]string{"requeue", target}, d.Requeue.Flags...), " ")
 	return []string{requeue, "delete " + target}
 }

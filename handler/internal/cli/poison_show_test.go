@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,20 +14,24 @@ import (
 	"asynccaller/handler/internal/queue"
 )
 
-// TestPreviewRequeue checks that the preview agrees with requeue.
+// TestPreviewRequeue checks that the preview agrees with requeue, and suggests the flags that help.
 func TestPreviewRequeue(t *testing.T) {
 	encode := func(content string) string { return queue.Base64.Encode([]byte(content)) }
 	const start = `{"asyncCaller":1,"call":{"url":"https://t.example/"},`
 	for name, test := range map[string]struct {
 		queue, text string
 		to, refused string
+		flags       string
 	}{
-		"accepted":        {"async-caller-poison", encode(dead(1)[0]), "async-caller", ""},
-		"parked":          {"parking", encode(dead(1)[0]), "", "--to"},
-		"malformed":       {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing"},
-		"undecodable":     {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding"},
-		"policy":          {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry="},
-		"not_due_for_now": {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", ""},
+		"accepted":            {"async-caller-poison", encode(dead(1)[0]), "async-caller", "", ""},
+		"parked":              {"parking", encode(dead(1)[0]), "", "--to", "--to QUEUE"},
+		"malformed":           {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing", "--edit"},
+		"undecodable":         {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it", "--fix-encoding"},
+		"undecodable_parked":  {"parking", dead(1)[0], "", "--to", "--to QUEUE --fix-encoding"},
+		"undecodable_text":    {"async-caller-poison", "hello, world", "async-caller", "alone does not help: the message is malformed", "--edit"},
+		"undecodable_refused": {"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=", "--edit"},
+		"policy":              {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry=", "--edit"},
+		"not_due_for_now":     {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
@@ -40,31 +43,10 @@ func TestPreviewRequeue(t *testing.T) {
 			if (got.Explanation == nil) != (test.refused != "") {
 				t.Errorf("explained %v, refused %q", got.Explanation != nil, got.Refused)
 			}
-		})
-	}
-}
-
-// TestNext checks that the suggested command has the option that fixes the message.
-func TestNext(t *testing.T) {
-	refused := requeuePreview{Refused: "why"}
-	for name, test := range map[string]struct {
-		details messageDetails
-		want    string
-	}{
-		"good":    {messageDetails{}, "requeue 1 --queue a-poison"},
-		"parked":  {messageDetails{Message: inspect.Message{Queue: "parking"}, Requeue: refused}, "requeue 1 --queue parking --to QUEUE"},
-		"refused": {messageDetails{Requeue: refused}, "requeue 1 --queue a-poison --edit"},
-		"undecodable": {
-			messageDetails{Message: inspect.Message{Reason: inspect.Undecodable, Format: envelope.FormatNative}, Requeue: refused},
-			"requeue 1 --queue a-poison --fix-encoding",
-		},
-		"no_text": {messageDetails{Message: inspect.Message{Reason: inspect.Undecodable}, Requeue: refused}, "requeue 1 --queue a-poison --edit"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			m := &test.details.Message
-			m.ID, m.Queue = "1", cmp.Or(m.Queue, "a-poison")
-			if got, want := test.details.next(), []string{test.want, "delete 1 --queue " + m.Queue}; !slices.Equal(got, want) {
-				t.Errorf("%q, want %q", got, want)
+			target := "8a1b --queue " + test.queue
+			want := []string{strings.TrimSpace("requeue " + target + " " + test.flags), "delete " + target}
+			if got := (messageDetails{Message: found.Message, Requeue: got}).next(); !slices.Equal(got, want) {
+				t.Errorf("next %q, want %q", got, want)
 			}
 		})
 	}

@@ -48,6 +48,10 @@ func Prepare(ctx context.Context, r inspect.Rules, text, messageID string, o Opt
 	original, err := r.Encoding.Decode(text)
 	switch {
 	case err != nil && !o.FixEncoding:
+		o.FixEncoding = true
+		if _, err := Prepare(ctx, r, text, messageID, o, now); err != nil {
+			return "", fmt.Errorf("the text is not base64, as host.json requires, and --fix-encoding alone does not help: %w", err)
+		}
 		return "", errors.New("the text is not base64, as host.json requires: --fix-encoding takes it as the content and encodes it")
 	case err != nil:
 		original = []byte(text)
