@@ -48,12 +48,12 @@ func runHost(ctx context.Context, env Env, folder string, options host.Options) 
 		return usageError(err)
 	}
 	app, appErr := functionapp.Load(folder, env.Environ)
-	store, _, err := openStore(env)
+	store, account, err := openStore(env)
 	if err = usageError(errors.Join(appErr, host.CheckTimers(app), err)); err != nil {
 		return err
 	}
 	defer store.Close()
-	options.App, options.Store, options.Env = app, store, env.Environ
+	options.App, options.Store, options.Account, options.Env = app, store, account, env.Environ
 	options.Stdout, options.Stderr = logOutput(env.Stdout), env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
 	return host.New(options).Run(ctx)

@@ -180,7 +180,8 @@ func runServe(ctx context.Context, env Env) error {
 	if err != nil {
 		return err
 	}
-	log.Info().Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
+	account := accountName(c.connection.Endpoint)
+	log.Info().Str(logs.Account, account).Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
 	var aside sync.WaitGroup
 	defer aside.Wait()
@@ -191,7 +192,7 @@ func runServe(ctx context.Context, env Env) error {
 	}
 	if len(c.app.Functions) > 0 {
 		aside.Go(func() {
-			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, accountName(c.connection.Endpoint)).Logger())
+			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, account).Logger())
 		})
 	}
 	return server.Run(ctx)
@@ -249,7 +250,7 @@ func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingres
 		defer cancel()
 		defer context.AfterFunc(stopping, cancel)()
 		kept, err := keeper.Run(ctx)
-		text := fmt.Sprintf("kept %d messages on poison queues from expiring", kept)
+		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, accountName(c.connection.Endpoint))
 		if err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %s", text, strings.ReplaceAll(err.Error(), "\n", "; "))
 		}

@@ -70,8 +70,9 @@ const (
 type Options struct {
 	// App is the app folder, as [functionapp.Load] returns it.
 	App *functionapp.App
-	// Store is the storage account of the functions' queues.
-	Store queue.Store
+	// Store is the storage account of the functions' queues; Account is its name, for the log.
+	Store   queue.Store
+	Account string
 	// Env is the environment, as `name=value`. The handler gets it together with what the host adds, and
 	// %NAME% in host.json refers to it. Without AZURE_FUNCTIONS_ENVIRONMENT, the host is a Development host.
 	Env []string
@@ -247,7 +248,7 @@ func (h *Host) logStart(cmd command, port int, clocks []*clock) {
 	for _, c := range clocks {
 		timers = append(timers, c.timer.Name+" <- "+c.schedule.text)
 	}
-	h.options.Log.Info().Str("app", h.options.App.Dir).Str("handler", cmd.path).Int("port", port).
+	h.options.Log.Info().Str("account", h.options.Account).Str("app", h.options.App.Dir).Str("handler", cmd.path).Int("port", port).
 		Strs("listening", listening).Strs("timers", timers).Msg("host started")
 }
 

@@ -32,7 +32,7 @@ func latestPID(t *testing.T, output string) int {
 }
 
 func TestRunDelivers(t *testing.T) {
-	h := startHost(t, "serve", nil)
+	h := startHost(t, "serve", func(h *Host) { h.options.Account = "acme.queue.core.windows.net" })
 	h.put("env:FUNCTIONS_APP_ROOT_PATH")
 	h.put("env:FUNCTIONS_HTTPWORKER_ID")
 	h.log.waitFor(t, `"result":"Succeeded"`, 2)
@@ -46,7 +46,7 @@ func TestRunDelivers(t *testing.T) {
 	dir := h.options.App.Dir
 	h.output.waitFor(t, fmt.Sprintf("fake: dir=%s FUNCTIONS_APP_ROOT_PATH=%s\n", dir, dir), 1)
 	for _, text := range []string{
-		`"message":"host started"`, `"Fn <- work"`, `"message":"handler ready"`, `"message":"Executing"`,
+		`"message":"host started"`, `"account":"acme.queue.core.windows.net"`, `"Fn <- work"`, `"message":"handler ready"`, `"message":"Executing"`,
 		"New queue message detected on 'work'.", `"message":"fake: logged"`, `"message":"host stopped"`,
 	} {
 		h.log.waitFor(t, text, 1)
