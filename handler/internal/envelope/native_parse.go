@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -221,10 +222,10 @@ func (c *Call) setDefaults(body string) {
 // not be as long as a message.
 const maxHostPort = len(".") + 253 + len(":65535")
 
-// ParseURL reads the URL of a call, and maps its host to ASCII. Its error says what is wrong with the URL, but does not
-// quote it.
+// ParseURL reads the URL of a call. It maps the host to ASCII, and the path and query as [EscapeURL] does. Its error says
+// what is wrong with the URL, but does not quote it.
 func ParseURL(text string) (*url.URL, error) {
-	u, err := url.Parse(text)
+	u, err := url.Parse(EscapeURL(text))
 	switch {
 	case err != nil:
 		return nil, errors.New("not a URL")
@@ -250,6 +251,30 @@ func ParseURL(text string) (*url.URL, error) {
 	}
 	u.Host = strings.TrimSuffix(u.Host, ":") // an empty port means the default one
 	return u, nil
+}
+
+// EscapeURL percent-encodes those bytes of a URL's path and query that neither can hold (RFC 3986, 3.3 and 3.4), such as
+// those of å. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL refuses a URL.
+func EscapeURL(text string) string {
+	path := 0
+	if scheme, rest, found := strings.Cut(text, "//"); found && (scheme == "" || strings.HasSuffix(scheme, ":")) {
+		path = len(text)
+		if n := strings.IndexAny(rest, "/?#"); n >= 0 {
+			path = len(text) - len(rest) + n
+		}
+	}
+	var escaped []byte
+	kept := 0 // the bytes that are in escaped
+	for i := path; i < len(text); i++ {
+		if c := text[i]; c >= utf8.RuneSelf || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			escaped = fmt.Appendf(append(escaped, text[kept:i]...), "%%%02X", c)
+			kept = i + 1
+		}
+	}
+	if kept == 0 {
+		return text
+	}
+	return string(append(escaped, text[kept:]...))
 }
 
 // checkMethod returns a method in the letter case of net/http.

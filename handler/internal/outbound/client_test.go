@@ -142,6 +142,8 @@ func TestRequestLine(t *testing.T) {
 		"no_path":         {"", "GET", "GET / HTTP/1.1"},
 		"query_only":      {"?a=1", "GET", "GET /?a=1 HTTP/1.1"},
 		"escapes_kept":    {"/a%2Fb/c%20d?q=1%202+3&x=%C3%A9", "GET", "GET /a%2Fb/c%20d?q=1%202+3&x=%C3%A9 HTTP/1.1"},
+		"raw_query":       {"/?q=å&r=\"a\"|{b}%C3", "GET", "GET /?q=%C3%A5&r=%22a%22%7C%7Bb%7D%C3 HTTP/1.1"},
+		"raw_path":        {"/å/a%2Fb|c?", "GET", "GET /%C3%A5/a%2Fb%7Cc? HTTP/1.1"},
 		"double_slash":    {"//a//b/../c/", "GET", "GET //a//b/../c/ HTTP/1.1"},
 		"fragment_stays":  {"/a#part", "GET", "GET /a HTTP/1.1"},
 		"lower_case":      {"/", "put", "PUT / HTTP/1.1"},

@@ -151,6 +151,25 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 	}
 }
 
+func TestRedirectsToRawPaths(t *testing.T) {
+	for location, want := range map[string]string{
+		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5", "//one.example?{å}": "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
+	} {
+		server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.RequestURI == "/" {
+				w.Header()["Location"] = []string{location}
+				w.WriteHeader(http.StatusFound)
+			}
+		})
+		client := newClient(t, longTimeout)
+		client.Dial(dialTo(map[string]*testServer{"one.example": server}))
+		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example"})), 200)
+		if all := server.all(); len(all) != 2 || all[1].uri != want {
+			t.Errorf("%s: got %+v, want %s", location, all, want)
+		}
+	}
+}
+
 // An unreachable target behind a redirect fails like any other.
 func TestRedirectToNobody(t *testing.T) {
 	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))

@@ -111,8 +111,9 @@ func keepOneAuthorization(header http.Header) {
 
 // cleanLocation removes a Location that cannot be called. One that names a host becomes an absolute URL with this host in
 // ASCII; the envelope's Host header is not for that host. Any other stays relative, because [http.Client] then keeps
-// the Host header.
+// the Host header. The path and query are escaped as in an envelope's URL.
 func cleanLocation(response *http.Response) {
+	response.Header.Set("Location", envelope.EscapeURL(response.Header.Get("Location")))
 	next, err := response.Location()
 	if err == nil {
 		next, err = envelope.ParseURL(next.String())
