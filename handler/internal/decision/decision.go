@@ -3,6 +3,7 @@ package decision
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -148,7 +149,7 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter float64) Decision {
 	e := in.Envelope
 	j := r.judge(o)
-	d := Decision{Detail: o.describe(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
+	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
 		d.Action, d.Reason, d.Detail, d.Status, d.Delay = Reschedule, Interrupted, j.rule, e.LatestStatus(), handBack(jitter)
@@ -202,14 +203,16 @@ func (Rules) Release(jitter float64) Decision {
 func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter float64) Decision {
 	d.Limited = in.Policy.Limited
 	if in.Policy.Exhausted(d.State.Attempts) {
-		d.Reason, d.Detail = Exhausted, fmt.Sprintf("%d attempts, the last one: %s", d.State.Attempts, d.Detail)
+		d.Reason, d.Detail = Exhausted, fmt.Sprintf("%d attempts, the last one: %s", d.State.Attempts, o.describe())
 		return giveUp(in.Envelope, d, cmp.Or(in.Policy.GiveUp, r.GiveUp))
 	}
 	delay := in.Policy.Delay(d.State.Attempts, jitter)
 	asked := o.askedWait(now)
 	d.Ignored = append(asked.ignored, d.Ignored...)
+	last := o.describe()
 	if asked.wait > 0 {
-		d.Detail += fmt.Sprintf(", %s asks for %v", asked.header, asked.wait.Round(time.Second))
+		asks := fmt.Sprintf(", %s asks for %v", asked.header, asked.wait.Round(time.Second))
+		d.Detail, last = strings.TrimPrefix(d.Detail+asks, ", "), last+asks
 		// Never earlier than the target asks for, and not all calls at the same time.
 		delay = max(delay, asked.wait+time.Duration(jitter*askedWaitJitter*float64(asked.wait)))
 	}
@@ -218,7 +221,7 @@ func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter flo
 		first, _ := in.Policy.Bounds(1)
 		next = deadline.Add(-lastAttemptLead)
 		if !next.After(now.Add(first)) {
-			d.Reason, d.Detail = Expired, "the deadline comes before the next attempt; the last one: "+d.Detail
+			d.Reason, d.Detail = Expired, "the deadline comes before the next attempt; the last one: "+last
 			return giveUp(in.Envelope, d, r.GiveUp)
 		}
 	}

@@ -58,11 +58,19 @@ func (o Outcome) attempt(started time.Time) envelope.Attempt {
 func (o Outcome) describe() string {
 	switch {
 	case o.Failure == "":
-		return "answered " + strconv.Itoa(o.Status)
+		return o.detail()
 	case o.Detail == "":
 		return string(o.Failure)
 	}
 	return string(o.Failure) + ": " + o.Detail
+}
+
+// detail is describe without the failure, for a text that follows it.
+func (o Outcome) detail() string {
+	if o.Failure == "" {
+		return "answered " + strconv.Itoa(o.Status)
+	}
+	return o.Detail
 }
 
 // reason returns the failure or, if the target responded, the given reason.

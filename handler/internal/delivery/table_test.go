@@ -97,7 +97,7 @@ func TestSettle(t *testing.T) {
 				`,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "timeout", "attempt": 1.0, "took": 40.0,
-				"delay": 5000.0, "next_attempt_at": "2000-01-01T00:00:05Z", "detail": "timeout: no answer in time",
+				"delay": 5000.0, "next_attempt_at": "2000-01-01T00:00:05Z", "detail": "no answer in time",
 			},
 		},
 		"temporary_own_schedule": {
@@ -203,15 +203,15 @@ func TestSettle(t *testing.T) {
 		"rejected_url": {
 			outcome: failure(decision.FailureBadURL, "the URL cannot be called"),
 			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"bad_url: the URL cannot be called","tookMs":40}`) +
-				letter("bad_url", "bad_url: the URL cannot be called", 1, took)),
+				letter("bad_url", "the URL cannot be called", 1, took)),
 			settled: logLine{
 				"action":  "dead_letter",
 				"reason":  "bad_url",
 				"attempt": 1.0,
 				"took":    40.0,
-				"detail":  "bad_url: the URL cannot be called",
+				"detail":  "the URL cannot be called",
 			},
-			gaveUp: "Giving up on envelope r1: bad_url: the URL cannot be called",
+			gaveUp: "Giving up on envelope r1: the URL cannot be called",
 		},
 
 		// not due yet

@@ -3,6 +3,7 @@ package poison
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -108,7 +109,7 @@ func (w *watch) failures(ctx context.Context, share float64) error {
 
 func (w *watch) firstBack() string {
 	m := w.back[0]
-	return fmt.Sprintf("%s on %s: %s: %s", m.RequestID, m.Queue, m.Reason, m.Detail)
+	return strings.TrimSuffix(fmt.Sprintf("%s on %s: %s: %s", m.RequestID, m.Queue, m.Reason, m.Detail), ": ")
 }
 
 // checkPoison looks for messages that came back to the poison queue of a main queue, if that queue has grown.

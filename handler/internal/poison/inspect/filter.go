@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 )
@@ -173,6 +174,8 @@ func errorKey(m Message) string {
 		return foldText(m.Error)
 	case !diagnosed && m.Status != 0:
 		return "answered " + strconv.Itoa(m.Status)
+	case m.Detail != "" && slices.Contains(decision.Failures(), decision.Failure(m.Reason)): // as in Message.Error
+		return foldText(m.Reason + ": " + withoutReason(m.Reason, m.Detail))
 	case m.Detail != "":
 		return foldText(m.Detail)
 	}

@@ -164,7 +164,15 @@ func (m *Message) believe(d envelope.DeadLetter) {
 }
 
 func (m *Message) because(reason, detail string) {
-	m.Reason, m.Detail = shown(reason, maxReason), shown(detail, maxDetail)
+	m.Reason, m.Detail = shown(reason, maxReason), shown(withoutReason(reason, detail), maxDetail)
+}
+
+// withoutReason returns a detail without the reason that it begins with, as in the dead letters of earlier versions.
+func withoutReason(reason, detail string) string {
+	if detail == reason {
+		return ""
+	}
+	return strings.TrimPrefix(detail, reason+": ")
 }
 
 const (

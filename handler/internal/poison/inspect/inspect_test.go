@@ -118,6 +118,8 @@ func TestReadHostileDeadLetters(t *testing.T) {
 		"no_reason":        {`{}`, inspect.Message{Reason: "unknown"}},
 		"not_an_object":    {`"by hand"`, inspect.Message{Reason: "unknown"}},
 		"control":          {`{"reason":"a\u001b[2J","detail":"b\u202ec\n"}`, inspect.Message{Reason: "a\ufffd[2J", Detail: "b\ufffdc\ufffd"}},
+		"reason_twice":     {`{"reason":"dns","detail":"dns: no such host"}`, inspect.Message{Reason: "dns", Detail: "no such host"}},
+		"only_reasons":     {`{"reason":"dns","detail":"dns"}`, inspect.Message{Reason: "dns"}},
 		"long_reason":      {`{"reason":"` + strings.Repeat("ä", 40) + `"}`, inspect.Message{Reason: strings.Repeat("ä", 30) + "…"}},
 		"other_queue":      {`{"reason":"x","queue":"async-caller-7"}`, inspect.Message{Reason: "x", Main: "async-caller-7"}},
 		"poison_queue":     {`{"reason":"x","queue":"async-caller-7-poison"}`, inspect.Message{Reason: "x"}},
