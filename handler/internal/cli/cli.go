@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -232,15 +233,40 @@ func readApp(env Env, folder string) (app, error) {
 	return a, usageError(errors.Join(a.wrong, hostErr))
 }
 
-// openStore opens the storage account of the app. Account is its endpoint without the scheme: a journal names
-// its account this way, so that the protocol does not matter.
-func openStore(env Env) (store *azure.Store, account string, err error) {
+// openStore opens the storage account of the app, for an environment that includes local.settings.json. Account is its
+// endpoint without the scheme: a journal names its account this way, so that the protocol does not matter.
+func openStore(env Env, folder string) (store *azure.Store, account string, err error) {
 	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
-	if err != nil {
+	if err = errors.Join(checkSources(env.Environ, folder), err); err != nil {
 		return nil, "", usageError(err)
 	}
 	store, err = azure.Open(connection)
 	return store, accountName(connection.Endpoint), usageError(err)
+}
+
+// checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection
+// string in the one would silently take precedence over an identity in the other.
+func checkSources(environ []string, folder string) error {
+	values, err := functionapp.WithLocalSettings(folder, nil)
+	if err != nil {
+		return nil // reported elsewhere, or decrypted by func start
+	}
+	var own, local []string
+	for _, variable := range environ {
+		name, _, _ := strings.Cut(variable, "=")
+		switch {
+		case !azure.Sets(variable, functionapp.ConnectionName):
+		case slices.Contains(values, variable):
+			local = append(local, name)
+		default:
+			own = append(own, name)
+		}
+	}
+	if len(own) == 0 || len(local) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: unset the former, or remove the latter",
+		strings.Join(own, ", "), strings.Join(local, ", "), filepath.Join(folder, functionapp.LocalSettings))
 }
 
 func accountName(endpoint string) string {

@@ -180,7 +180,7 @@ func (o *explainOptions) peek(ctx context.Context, a app) (source string, err er
 	if _, err := parseQueue(o.Queue); err != nil {
 		return "", usageError(fmt.Errorf("--queue: %w", err))
 	}
-	store, _, err := openStore(a.env)
+	store, _, err := openStore(a.env, o.app)
 	if err != nil {
 		return "", err
 	}

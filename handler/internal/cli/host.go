@@ -48,7 +48,7 @@ func runHost(ctx context.Context, env Env, folder string, options host.Options) 
 		return usageError(err)
 	}
 	app, appErr := functionapp.Load(folder, env.Environ)
-	store, account, err := openStore(env)
+	store, account, err := openStore(env, folder)
 	if err = usageError(errors.Join(appErr, host.CheckTimers(app), err)); err != nil {
 		return err
 	}

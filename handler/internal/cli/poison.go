@@ -106,7 +106,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		if err != nil {
 			return usageError(err)
 		}
-		store, account, err := openStore(a.env)
+		store, account, err := openStore(a.env, p.app)
 		if err != nil {
 			return err
 		}

@@ -40,7 +40,8 @@ the number of envelopes and the storage account to standard error.
 With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
 That format does not support --timeout, --retry and --give-up.
 
-The storage account is AzureWebJobsStorage, from the environment or local.settings.json.`,
+The storage account is AzureWebJobsStorage, from the environment or local.settings.json. Settings of
+an identity in the one and a connection string in the other are refused.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
   async-caller send --url https://example.com/ --body-file order.xml
@@ -116,7 +117,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		sender.Nexus = &o.tenant
 	}
 	if !o.dryRun {
-		store, account, err := openStore(a.env)
+		store, account, err := openStore(a.env, o.app)
 		if err != nil {
 			return err
 		}

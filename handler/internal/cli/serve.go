@@ -85,13 +85,14 @@ func readHandlerConfig(env Env) (handlerConfig, error) {
 	policies, policiesErr := config.LoadPolicies(dir)
 	settings, settingsErr := config.Load(env.Environ, policies)
 	connection, connectionErr := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
+	sourcesErr := checkSources(env.Environ, dir)
 	port, portErr := handlerPort(env.getenv)
 	var timeoutErr error
 	if app != nil && settings.CallTimeout > 0 {
 		timeoutErr = settings.CheckTimeouts(app.Host)
 	}
 	c := handlerConfig{app, settings, connection, port, errors.Join(policiesErr, settingsErr, timeoutErr)}
-	needed := errors.Join(appErr, connectionErr, portErr)
+	needed := errors.Join(appErr, sourcesErr, connectionErr, portErr)
 	if needed != nil || strings.EqualFold(env.getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
 		return c, usageError(errors.Join(needed, c.wrong))
 	}

@@ -327,10 +327,13 @@ func lookup(environ []string, name string) string {
 	return ""
 }
 
+// LocalSettings is the name of the file in the app folder with the settings of a development machine.
+const LocalSettings = "local.settings.json"
+
 // WithLocalSettings adds the Values of the app folder's local.settings.json to an environment, as `func start` does:
 // variables that are already set take precedence. A folder without that file adds nothing.
 func WithLocalSettings(dir string, environ []string) ([]string, error) {
-	path := filepath.Join(dir, "local.settings.json")
+	path := filepath.Join(dir, LocalSettings)
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
 		return environ, nil

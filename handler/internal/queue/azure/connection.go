@@ -80,6 +80,13 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	return conn, nil
 }
 
+// Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given name.
+func Sets(variable, name string) bool {
+	key, value, _ := strings.Cut(variable, "=")
+	key, name = configKey(key), configKey(name)
+	return strings.TrimSpace(value) != "" && (key == name || strings.HasPrefix(key, configKey(name+separator)))
+}
+
 // settings reads the settings of one connection and collects the problems.
 type settings struct {
 	name string
