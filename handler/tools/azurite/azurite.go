@@ -38,6 +38,8 @@ const (
 
 // Options configures Azurite. The zero value keeps nothing on disk.
 type Options struct {
+	// Port is the TCP port on 127.0.0.1; 0 means a free one.
+	Port int
 	// Data is the folder to keep the queues in; Azurite creates it. If empty, all data is in memory and lost on Stop.
 	// After a restart, Azurite 3.36 does not expire the messages from the folder.
 	Data string
@@ -62,7 +64,7 @@ type Server struct {
 // Start starts Azurite on a free port and returns once it accepts requests. The context limits only the start:
 // the server runs until Stop, or until this process ends. Call [Install] before.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	s := &Server{options: options}
+	s := &Server{options: options, Port: options.Port}
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}

@@ -9,14 +9,15 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 	"time"
 
-	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/send"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
@@ -35,7 +36,11 @@ func main() {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, *stay)
+	interrupted := ctx.Err() != nil
 	stop()
+	if *stay && interrupted {
+		return // Ctrl-C is how to end it
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
 		os.Exit(1)
@@ -53,12 +58,18 @@ type system struct {
 func run(ctx context.Context, stay bool) (err error) {
 	var s system
 	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
-	fmt.Fprintln(os.Stderr, "Installing Azurite if needed (npm; the first time takes about half a minute) ...")
-	if err := azurite.Install(ctx, os.Stderr); err != nil {
+	var queuePort, targetPort int // any that is free
+	if stay {
+		queuePort, targetPort = free(ctx, queuePortIfFree), free(ctx, targetPortIfFree)
+	}
+	installed := step("Looking for Azurite; the first time, npm installs it, which takes about half a minute")
+	err = azurite.Install(ctx, os.Stderr)
+	installed()
+	if err != nil {
 		return err
 	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
-	if s.azurite, err = azurite.Start(ctx, azurite.Options{}); err != nil {
+	if s.azurite, err = azurite.Start(ctx, azurite.Options{Port: queuePort}); err != nil {
 		return err
 	}
 	defer stopping(s.azurite.Stop)
@@ -66,13 +77,18 @@ func run(ctx context.Context, stay bool) (err error) {
 		return err
 	}
 	defer s.store.Close()
-	if s.target, err = target.Start(ctx); err != nil {
+	for priority := range 11 { // the host warns of each queue that does not exist
+		if err := s.store.Create(ctx, send.QueueFor(priority)); err != nil {
+			return err
+		}
+	}
+	if s.target, err = target.StartAt(ctx, targetPort); err != nil {
 		return err
 	}
 	defer s.target.Close()
 	var log io.Writer
 	if stay {
-		log = logs.Readable(os.Stderr)
+		log = &lines{out: os.Stderr}
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
 		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,
@@ -85,8 +101,9 @@ func run(ctx context.Context, stay bool) (err error) {
 		return s.host.Stop(stopGrace)
 	})
 
-	fmt.Fprintln(os.Stderr, "Sending six messages that end in different ways ...")
+	played := step("Sending six messages that end in different ways, which takes about six seconds")
 	rows, err := s.play(ctx)
+	played()
 	if err != nil {
 		return errors.Join(err, s.saveLog())
 	}
@@ -98,6 +115,45 @@ func run(ctx context.Context, stay bool) (err error) {
 		<-ctx.Done()
 	}
 	return nil
+}
+
+// The ports of `make run`: those of Azurite and of a target, so that commands in a shell's history work the next time.
+const (
+	queuePortIfFree  = 10001
+	targetPortIfFree = 8099
+)
+
+// free returns the port, or 0 if another program uses it.
+func free(ctx context.Context, port int) int {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return 0
+	}
+	_ = listener.Close()
+	return port
+}
+
+// stepEvery is how often a step that takes long says so.
+const stepEvery = 5 * time.Second
+
+// step says what the demo does, and how long it has been at it, until the returned function is called.
+func step(text string) (done func()) {
+	fmt.Fprintln(os.Stderr, text, "...")
+	ended := make(chan struct{})
+	began := time.Now()
+	go func() {
+		tick := time.NewTicker(stepEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ended:
+				return
+			case <-tick.C:
+				fmt.Fprintf(os.Stderr, "  ... %.0f s\n", time.Since(began).Seconds())
+			}
+		}
+	}()
+	return func() { close(ended) }
 }
 
 // saveLog writes the log of host and handler to a file, and returns an error that names it.
@@ -115,6 +171,7 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
   export AzureWebJobsStorage='%s'
   dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,5s
+  dist/async-caller poison list
 
-The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.
+Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.
 `

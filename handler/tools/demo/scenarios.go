@@ -162,9 +162,12 @@ func report(out io.Writer, rows []row) (unexpected int) {
 		verdict := "yes"
 		if !r.asExpected() {
 			unexpected++
-			verdict = fmt.Sprintf("no: expected %s after %s", r.outcome, r.answers)
+			verdict = "no"
 		}
 		fmt.Fprintf(out, form, r.name, fmt.Sprint(r.attempts), r.gotAnswers, r.gotOutcome, verdict)
+		if !r.asExpected() {
+			fmt.Fprintf(out, form, "  expected", "", r.answers, r.outcome, "")
+		}
 	}
 	fmt.Fprintln(out)
 	return unexpected

@@ -30,7 +30,11 @@ type Server struct {
 
 // Serve starts a server on a free port. The caller closes it.
 func Serve(ctx context.Context, handler http.Handler) (*Server, error) {
-	listener, err := listen(ctx, "127.0.0.1:0")
+	return serveAt(ctx, 0, handler)
+}
+
+func serveAt(ctx context.Context, port int, handler http.Handler) (*Server, error) {
+	listener, err := listen(ctx, fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return nil, err
 	}

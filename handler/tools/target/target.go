@@ -33,11 +33,14 @@ type Call struct {
 }
 
 // Start starts a target on a free port. The caller closes it.
-func Start(ctx context.Context) (t *Target, err error) {
+func Start(ctx context.Context) (*Target, error) { return StartAt(ctx, 0) }
+
+// StartAt starts a target on a port; 0 means a free one.
+func StartAt(ctx context.Context, port int) (t *Target, err error) {
 	t = &Target{calls: map[string][]Call{}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/answer/{script}", t.answer)
-	t.Server, err = Serve(ctx, mux)
+	t.Server, err = serveAt(ctx, port, mux)
 	return t, err
 }
 
