@@ -45,8 +45,8 @@ func TestSettle(t *testing.T) {
 			"json":{"Id":"r1","Context":{"order":[42]},"StatusCode":%d,"Payload":%q,"PayloadMediaType":%q,"Attempts":%d,"Reason":%q,"PayloadTruncated":false}}}`,
 			clock(at), status, payload, mediaType, attempts, reason)
 	}
-	letter := func(reason, detail string, attempts int, at time.Duration) string {
-		return fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":%q,"queue":"async-caller","attempts":%d}`, clock(at), reason, detail, attempts)
+	letter := func(reason, detail string, attempts int, at time.Duration, answer string) string {
+		return fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":%q,"queue":"async-caller","attempts":%d%s}`, clock(at), reason, detail, attempts, answer)
 	}
 	state := func(attempts int, trail string) string {
 		return fmt.Sprintf(`,"attempts":%d,"latestAttemptAt":"2000-01-01T00:00:00Z","trail":[%s]`, attempts, trail)
@@ -140,6 +140,7 @@ func TestSettle(t *testing.T) {
 					"the deadline comes before the next attempt; the last one: answered 500",
 					1,
 					took,
+					`,"answer":{"status":500,"mediaType":"text/plain","text":""}`,
 				),
 			),
 			settled: logLine{
@@ -166,7 +167,7 @@ func TestSettle(t *testing.T) {
 		},
 		"attempts_used_up": {
 			extra: `,"retry":{"maxAttempts":1}`, outcome: answer(500, ""),
-			poison: successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, the last one: answered 500", 1, took)),
+			poison: successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, the last one: answered 500", 1, took, `,"answer":{"status":500,"mediaType":"text/plain","text":""}`)),
 			settled: logLine{
 				"action":  "dead_letter",
 				"reason":  "exhausted",
@@ -181,7 +182,7 @@ func TestSettle(t *testing.T) {
 		// permanent failure
 		"rejected": {
 			outcome: answer(400, "no"),
-			poison:  successor(state(1, first400) + letter("rejected", "answered 400", 1, took)),
+			poison:  successor(state(1, first400) + letter("rejected", "answered 400", 1, took, `,"answer":{"status":400,"mediaType":"text/plain","text":"no"}`)),
 			settled: logLine{"action": "dead_letter", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
 			gaveUp:  "Giving up on envelope r1: answered 400",
 		},
@@ -203,7 +204,7 @@ func TestSettle(t *testing.T) {
 		"rejected_url": {
 			outcome: failure(decision.FailureBadURL, "the URL cannot be called"),
 			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"bad_url: the URL cannot be called","tookMs":40}`) +
-				letter("bad_url", "the URL cannot be called", 1, took)),
+				letter("bad_url", "the URL cannot be called", 1, took, "")),
 			settled: logLine{
 				"action":  "dead_letter",
 				"reason":  "bad_url",
@@ -234,7 +235,7 @@ func TestSettle(t *testing.T) {
 		// deadline passed on arrival
 		"expired": {
 			extra:   `,"deadline":"2000-01-01T00:00:00Z"`,
-			poison:  successor(`,"deadline":"2000-01-01T00:00:00Z"` + letter("expired", "the deadline has passed", 0, 0)),
+			poison:  successor(`,"deadline":"2000-01-01T00:00:00Z"` + letter("expired", "the deadline has passed", 0, 0, "")),
 			settled: logLine{"action": "dead_letter", "reason": "expired", "detail": "the deadline has passed"},
 			gaveUp:  "Giving up on envelope r1: the deadline has passed",
 		},
@@ -247,7 +248,7 @@ func TestSettle(t *testing.T) {
 
 		// moved back by hand: drop deadLetter, start again with a new deadline
 		"moved_back": {
-			extra: `,"deadline":"1999-12-01T00:00:00Z"` + seen503 + `,"nextAttemptAt":"2000-01-02T00:00:00Z"` + letter("expired", "x", 3, 0), outcome: answer(500, ""),
+			extra: `,"deadline":"1999-12-01T00:00:00Z"` + seen503 + `,"nextAttemptAt":"2000-01-02T00:00:00Z"` + letter("expired", "x", 3, 0, `,"answer":{"status":503,"text":"busy"}`), outcome: answer(500, ""),
 			main: successor(state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 1.0, "status": 500.0, "took": 40.0,

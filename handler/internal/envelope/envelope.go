@@ -102,6 +102,8 @@ type DeadLetter struct {
 	Detail   string    `json:"detail,omitempty"`
 	Queue    string    `json:"queue"`
 	Attempts int       `json:"attempts"`
+	// Answer is the target's latest answer; nil if there was none, or no room for it. DeadLettered sets it.
+	Answer *Excerpt `json:"answer,omitempty"`
 }
 
 // GiveUp says how to give up an envelope without a callback.

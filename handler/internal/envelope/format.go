@@ -18,8 +18,9 @@ import (
 // delivery state.
 type format interface {
 	name() Format
-	// levels describes what each level leaves out, for a successor and for a dead letter.
-	levels() (successor, deadLetter []string)
+	// levels describes what each level leaves out, for a successor and for a dead letter. The levels of answered are those
+	// at which a dead letter holds the answer.
+	levels() (successor, answered, deadLetter []string)
 	// encode writes the envelope and, unless d is nil, why it is a dead letter. It fills up to limit bytes at levels
 	// that cut something, and returns nil at a level that is of no use.
 	encode(e *Envelope, l level, d *DeadLetter, limit int) []byte
@@ -128,8 +129,8 @@ const (
 	// maxReason is the length of the longest reason that we give.
 	maxReason    = 16
 	maxMediaType = 100
-	// comfortableRoom exceeds the size of any addition to an envelope except its trail, which is the first part to be
-	// left out.
+	// comfortableRoom exceeds the size of any addition to an envelope except its trail and the answer, which are the first
+	// parts to be left out.
 	comfortableRoom = 2 << 10
 	// callbackRoom is the space that a callback leaves free in its message, so that it is accepted like any envelope.
 	callbackRoom = 256
@@ -137,15 +138,28 @@ const (
 
 // Successor returns the content of the successor: the envelope with its present state, in at most limit bytes.
 func (e *Envelope) Successor(limit int) (Content, error) {
-	levels, _ := e.format.levels()
+	levels, _, _ := e.format.levels()
 	return e.fit(levels, nil, limit)
 }
 
-// DeadLettered returns the content for the poison queue: the envelope and the reason, in at most limit bytes.
+// DeadLettered returns the content for the poison queue: the envelope, the reason and the target's latest answer, in at most
+// limit bytes. The answer is shortened, and left out, before anything else.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = clip(d.Detail, maxDetail)
-	_, levels := e.format.levels()
-	return e.fit(levels, &d, limit)
+	_, answered, levels := e.format.levels()
+	if e.Latest == nil {
+		return e.fit(levels, &d, limit)
+	}
+	for longest := maxExcerpt; longest > 0; longest /= 2 {
+		d.Answer = e.Latest.excerpt(longest)
+		if content, err := e.fit(answered, &d, limit); err == nil {
+			return content, nil
+		}
+	}
+	d.Answer = nil
+	content, err := e.fit(levels, &d, limit)
+	content.LeftOut = strings.TrimSuffix("the answer, "+content.LeftOut, ", ")
+	return content, err
 }
 
 // fit writes the envelope at the first level that fits.
@@ -165,7 +179,7 @@ func (e *Envelope) checkRoom(limit int) error {
 	reason := strings.Repeat("x", maxReason)
 	longest := 0
 	if e.size+comfortableRoom > limit {
-		successor, deadLetter := e.format.levels()
+		successor, _, deadLetter := e.format.levels()
 		state := State{Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
 		longest = max(
 			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),

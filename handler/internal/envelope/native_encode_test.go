@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,7 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatalf("reschedule %d: %v", n, err)
 		}
 		checkFits(t, successor.Bytes, call)
+		state.Latest = &envelope.Answer{Status: 503, Header: http.Header{"Content-Type": {longMediaType}}, Body: []byte(strings.Repeat("\"\x00é", 40000))}
 		why := envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000), Queue: "async-caller"}
 		dead, err := e.WithState(state).DeadLettered(why, limit)
 		if err != nil {

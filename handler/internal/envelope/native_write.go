@@ -37,7 +37,9 @@ var nativeLevels = []string{
 	barest:        "trail, times, unknown members, context, attempts and retry",
 }
 
-func (n *native) levels() (successor, deadLetter []string) { return nativeLevels[:bare], nativeLevels }
+func (n *native) levels() (successor, answered, deadLetter []string) {
+	return nativeLevels[:bare], nativeLevels[:latestOfTrail], nativeLevels
+}
 
 func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 	w := newObject()

@@ -45,8 +45,9 @@ var nexusLevels = []string{
 // again with its own state.
 const roomForNexus = 256
 
-func (n *nexus) levels() (successor, deadLetter []string) {
-	return nexusLevels[:nexusBare], nexusLevels
+func (n *nexus) levels() (successor, answered, deadLetter []string) {
+	// A long latest response is the answer twice, so that its end is left out first.
+	return nexusLevels[:nexusBare], nexusLevels[:latestOfNexusTrail], nexusLevels
 }
 
 func (n *nexus) encode(e *Envelope, l level, d *DeadLetter, limit int) []byte {

@@ -152,6 +152,39 @@ func (a *Answer) encoding(charset string) encoding.Encoding {
 	return known // nil for a charset that is registered but not supported
 }
 
+// Excerpt is the beginning of an answer, for a person to read.
+type Excerpt struct {
+	Status    int    `json:"status"`
+	MediaType string `json:"mediaType"`
+	// Text is the beginning of the body as text, at most 2 KiB. Truncated is set if there was more.
+	Text      string `json:"text"`
+	Truncated bool   `json:"truncated"`
+}
+
+const maxExcerpt = 2 << 10
+
+// Excerpt returns the beginning of the answer, or nil if there is no answer.
+func (a *Answer) Excerpt() *Excerpt {
+	if a == nil {
+		return nil
+	}
+	return a.excerpt(maxExcerpt)
+}
+
+// excerpt returns an excerpt whose text has at most longest bytes.
+func (a *Answer) excerpt(longest int) *Excerpt {
+	const longestCharacter = 4 // bytes of any charset
+	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
+	x := &Excerpt{Status: a.Status, MediaType: clip(a.MediaType(), maxMediaType), Truncated: a.Truncated || len(beginning.Body) < len(a.Body)}
+	text := queueSafe(beginning.Text())
+	if x.Truncated {
+		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
+	}
+	x.Text = clip(text, longest)
+	x.Truncated = x.Truncated || len(x.Text) < len(text)
+	return x
+}
+
 func (a *Answer) contentType() (mediaType, charset string) {
 	mediaType, parameters, err := mime.ParseMediaType(a.Header.Get("Content-Type"))
 	if err != nil && !errors.Is(err, mime.ErrInvalidMediaParameter) {
@@ -263,8 +296,25 @@ func (s spelling) writeDeadLetter(w *object, d *DeadLetter, l, bare level) {
 		}
 		inner.text(s.write("queue"), d.Queue)
 		inner.number(s.write("attempts"), d.Attempts)
+		s.writeAnswer(inner, d.Answer)
 	}
 	w.raw(s.write("deadLetter"), inner.end())
+}
+
+func (s spelling) writeAnswer(w *object, x *Excerpt) {
+	if x == nil {
+		return
+	}
+	inner := newObject()
+	inner.number(s.write("status"), x.Status)
+	if x.MediaType != "" {
+		inner.text(s.write("mediaType"), x.MediaType)
+	}
+	inner.text(s.write("text"), x.Text)
+	if x.Truncated {
+		inner.raw(s.write("truncated"), []byte("true"))
+	}
+	w.raw(s.write("answer"), inner.end())
 }
 
 func (s spelling) parseTrail(value json.RawMessage) ([]Attempt, error) {

@@ -75,6 +75,9 @@ func TestSecretsInOutcomes(t *testing.T) {
 			reply := post(t, a.start(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
 
 			a.wantNoSecret(t, reply)
+			if dead := strings.Join(a.contents(t, poisonQueue), ""); name == "rejected" && !strings.Contains(dead, "a-C4nary") {
+				t.Errorf("the dead letter does not hold the answer: %s", dead)
+			}
 			if line := a.lines(t)[0]; line["target_host"] != "t.example" {
 				t.Errorf("target_host is %v", line["target_host"])
 			}
