@@ -239,7 +239,7 @@ func selectMessages(flags *flagSet) *selection {
 	filter := &s.selected.Filter
 	flags.StringSliceVar(&filter.Reasons, "reason", nil, "only messages with this `reason`, such as expired; may be repeated")
 	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
-	flags.StringSliceVar(&filter.Hosts, "host", nil, "only calls to this `host`, or *.example.com; may be repeated")
+	parsedCSV(flags, &filter.Hosts, "host", "only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
 	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
 	parsed(flags, &filter.Since, "since", "only messages given up after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
 	parsed(flags, &filter.Until, "until", "only messages given up before this `time`", parseAgo)
@@ -291,6 +291,14 @@ func (s *selection) source(ids []string) (poison.Source, error) {
 	source := s.selected
 	source.IDs = ids
 	return source, flags.err()
+}
+
+// parseHost reads a host with or without a port, and refuses a URL.
+func parseHost(text string) (string, error) {
+	if text == "" || strings.ContainsAny(text, "/@?# \t") {
+		return "", errors.New("want a host such as example.com, example.com:8443 or *.example.com") // a URL may hold a secret
+	}
+	return text, nil
 }
 
 // parseStatusOrNone reads the status of an answer; none is 0.

@@ -3,6 +3,7 @@ package inspect
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strconv"
@@ -20,8 +21,8 @@ type Filter struct {
 	Reasons []string
 	// Statuses are latest answers; 0 means no answer.
 	Statuses []int
-	// Hosts and Methods match in any letter case. A host is a name, which matches every port unless it has one, or
-	// "*.suffix", which matches every name below the suffix.
+	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it has
+	// one, or "*.suffix", which matches every name below the suffix.
 	Hosts, Methods []string
 	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
@@ -74,19 +75,30 @@ func matchHost(pattern, host string) bool {
 	if host == "" {
 		return false
 	}
-	want, have := url.URL{Host: strings.ToLower(pattern)}, url.URL{Host: host}
+	if addr, err := netip.ParseAddr(pattern); err == nil && addr.Is6() {
+		pattern = "[" + pattern + "]" // brackets are for a port
+	}
+	want, have := url.URL{Host: pattern}, url.URL{Host: host}
 	if want.Port() != "" && want.Port() != have.Port() {
 		return false
 	}
-	hostName := have.Hostname()
 	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")
-	if ascii, err := guard.ASCII(name); err == nil { // as in Message.Host
-		name = ascii
-	}
+	name, host = spelled(name), spelled(have.Hostname())
 	if isSuffix {
-		return name != "" && strings.HasSuffix(hostName, "."+name) && len(hostName) > len(name)+1
+		return name != "" && strings.HasSuffix(host, "."+name) && len(host) > len(name)+1
 	}
-	return name == hostName
+	return name == host
+}
+
+// spelled returns a name in lower case, in ASCII and without a final dot, or an address in its usual form.
+func spelled(host string) string {
+	if ascii, err := guard.ASCII(host); err == nil {
+		host = ascii
+	}
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.String()
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
 // contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has
