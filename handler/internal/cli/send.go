@@ -142,7 +142,9 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		}
 	}
 	err = o.print(env.Stdout, message, receipt)
-	o.summarize(newStatus(env), 1, sender.Account)
+	status := newStatus(env)
+	warnUnreadable(status, "", message)
+	o.summarize(status, 1, sender.Account)
 	return err
 }
 
@@ -179,6 +181,7 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 			problems = append(problems, fmt.Errorf("envelope %d: %w", s.n, s.err))
 			continue
 		}
+		warnUnreadable(status, fmt.Sprintf("envelope %d: ", s.n), s.message)
 		sent++
 		status.count("", "sent", sent, 0)
 	}
@@ -240,6 +243,13 @@ func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Re
 	}
 	_, err := fmt.Fprintln(out, receipt.RequestID)
 	return err
+}
+
+// warnUnreadable prints which headers a C# function app may be unable to read.
+func warnUnreadable(status *status, envelope string, message send.Message) {
+	for _, name := range message.Unreadable {
+		status.printf("warning: %s%s: not every .NET can read the value, and a C# function app that cannot refuses the message", envelope, name)
+	}
 }
 
 // summarize prints how many envelopes were sent, and to which account.

@@ -190,19 +190,23 @@ func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBod
 	return append(content, lineEnd...)
 }
 
-// appendField writes one header. It joins the values as HttpMessageContent does.
+// appendField writes one header.
 func appendField(content []byte, name string, values []string) []byte {
-	separator := ", "
-	switch http.CanonicalHeaderKey(name) {
-	case "Cookie", "Set-Cookie", "X-Powered-By":
-		for _, value := range values {
-			content = appendLine(content, name+": "+value)
-		}
-		return content
-	case "User-Agent":
-		separator = " "
+	for _, value := range joined(http.CanonicalHeaderKey(name), values) {
+		content = appendLine(content, name+": "+value)
 	}
-	return appendLine(content, name+": "+strings.Join(values, separator))
+	return content
+}
+
+// joined returns the values of a header, one per line, as HttpMessageContent writes them.
+func joined(canonical string, values []string) []string {
+	switch canonical {
+	case "Cookie", "Set-Cookie", "X-Powered-By":
+		return values
+	case "User-Agent":
+		return []string{strings.Join(values, " ")}
+	}
+	return []string{strings.Join(values, ", ")}
 }
 
 // appendLine writes a text as exactly one line. It replaces each control character by a space. No other byte changes,

@@ -276,53 +276,68 @@ func parseStatusLine(line string) (int, error) {
 
 // Parts of the values that .NET accepts.
 const (
-	word  = "[A-Za-z0-9!#$%&'*+.^_|~-]+"
-	label = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+	word    = "[A-Za-z0-9!#$%&'*+.^_|~-]+"
+	quoted  = `"[ !#-\[\]-~]*"`
+	label   = "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
+	product = word + "(/" + word + ")?"
+	media   = word + "/" + word + "( ?; ?" + word + "=(" + word + "|" + quoted + "))*"
+	tag     = "(W/)?" + quoted
 )
 
 var (
-	number     = regexp.MustCompile(`^[0-9]{1,9}$`)
-	tokens     = regexp.MustCompile(`^` + word + `(, ?` + word + `)*$`)
-	products   = regexp.MustCompile(`^` + word + `(/` + word + `)?( ` + word + `(/` + word + `)?)*$`)
-	mediaTypes = regexp.MustCompile(`^` + word + `/` + word + `( ?; ?` + word + `=(` + word + `|"[ !#-\[\]-~]*"))*$`)
-	entityTag  = regexp.MustCompile(`^(W/)?"[ !#-\[\]-~]*"$`)
+	number      = whole("[0-9]{1,9}")
+	tokens      = list(word)
+	products    = whole(product + "( " + product + ")*")
+	agents      = whole(product + "( (" + product + `|\([ !#-'*-~]*\)))*`)
+	mediaTypes  = whole(media)
+	mediaRanges = list(media)
+	qualities   = list(word + `(; ?q=(0(\.[0-9]{1,3})?|1(\.0{1,3})?))?`)
+	directives  = list("no-cache|no-store|no-transform|public|private|must-revalidate|only-if-cached|(max-age|s-maxage|min-fresh)=[0-9]{1,9}")
+	credentials = whole(word + `( [!#-+\--~]+)?`)
+	entityTag   = whole(tag)
+	entityTags  = list(tag + "|[*]")
+	byteRange   = whole("bytes=([0-9]{1,9}-[0-9]{0,9}|-[0-9]{1,9})")
 	// references are absolute paths, and URLs whose host is a name or an IPv4 address.
-	references = regexp.MustCompile(`^(/|https?://` + label + `(\.` + label + `)*(:[0-9]{1,4})?(/|$))` +
-		`([A-Za-z0-9.\-_~:?#@!$&'()*+,;=%][A-Za-z0-9.\-_~:/?#@!$&'()*+,;=%]*)?$`)
+	references = whole("(/|https?://" + label + `(\.` + label + `)*(:[1-5]?[0-9]{1,4})?(/|$))` +
+		`([A-Za-z0-9.\-_~:?#@!$&'()*+,;=%][A-Za-z0-9.\-_~:/?#@!$&'()*+,;=%]*)?`)
 )
+
+// whole returns a function that reports whether a text matches an expression.
+func whole(expression string) func(string) bool {
+	return regexp.MustCompile("^(" + expression + ")$").MatchString
+}
+
+// list returns a function that reports whether each element of a list matches an expression.
+func list(element string) func(string) bool {
+	return whole("(" + element + ")(, ?(" + element + "))*")
+}
+
+func isAny(value string) bool { return value != "" }
 
 // parsed lists the headers whose values .NET parses when it reads a message (System.Net.Http, KnownHeaders). One value
 // that it cannot parse makes the whole message unreadable. Each function reports values that every version of .NET
 // accepts; nil means that no value is worth the effort. Expires is not in the list: .NET accepts any value.
 var parsed = map[string]func(value string) bool{
-	"Accept": nil, "Accept-Charset": nil, "Accept-Encoding": nil, "Accept-Language": nil,
-	"Accept-Ranges": tokens.MatchString, "Age": number.MatchString, "Allow": tokens.MatchString, "Alt-Svc": nil,
-	"Authorization": nil, "Cache-Control": nil, "Connection": nil, "Content-Disposition": nil, "Content-Encoding": tokens.MatchString,
-	"Content-Language": tokens.MatchString, "Content-Length": number.MatchString, "Content-Location": references.MatchString,
-	"Content-Md5": nil, "Content-Range": nil, "Content-Type": IsMediaType, "Cookie": nil, "Date": isDate,
-	"Etag": entityTag.MatchString, "Expect": nil, "From": nil,
-	"Host": nil, "If-Match": nil, "If-Modified-Since": nil, "If-None-Match": nil, "If-Range": nil,
-	"If-Unmodified-Since": nil, "Last-Modified": isDate, "Location": references.MatchString, "Max-Forwards": nil, "Pragma": nil,
-	"Proxy-Authenticate": nil, "Proxy-Authorization": nil, "Range": nil, "Referer": nil,
-	"Retry-After": func(value string) bool { return number.MatchString(value) || isDate(value) },
-	"Server":      products.MatchString, "Te": nil, "Trailer": nil, "Transfer-Encoding": nil, "Upgrade": nil,
-	"User-Agent": nil, "Vary": tokens.MatchString, "Via": nil, "Warning": nil, "Www-Authenticate": nil,
+	"Accept": mediaRanges, "Accept-Charset": qualities, "Accept-Encoding": qualities, "Accept-Language": qualities,
+	"Accept-Ranges": tokens, "Age": number, "Allow": tokens, "Alt-Svc": nil, "Authorization": credentials, "Cache-Control": directives,
+	"Connection": tokens, "Content-Disposition": nil, "Content-Encoding": tokens, "Content-Language": tokens, "Content-Length": number,
+	"Content-Location": references, "Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes, "Cookie": isAny, "Date": isDate,
+	"Etag": entityTag, "Expect": tokens, "From": nil, "Host": nil, "If-Match": entityTags, "If-Modified-Since": isDate,
+	"If-None-Match": entityTags, "If-Range": entityTag, "If-Unmodified-Since": isDate, "Last-Modified": isDate, "Location": references,
+	"Max-Forwards": number, "Pragma": tokens, "Proxy-Authenticate": nil, "Proxy-Authorization": credentials, "Range": byteRange,
+	"Referer": references, "Retry-After": func(value string) bool { return number(value) || isDate(value) }, "Server": products,
+	"Te": qualities, "Trailer": tokens, "Transfer-Encoding": tokens, "Upgrade": tokens, "User-Agent": agents, "Vary": tokens, "Via": nil,
+	"Warning": nil, "Www-Authenticate": nil,
 }
 
 // IsMediaType reports whether .NET can parse a media type, with or without parameters, for certain.
-func IsMediaType(text string) bool { return mediaTypes.MatchString(text) }
+func IsMediaType(text string) bool { return mediaTypes(text) }
 
-// Readable returns the headers that .NET accepts for certain when it reads them in a message. .NET refuses a whole
-// message if one value does not fit the definition of its header, for example a comma in Server.
-func Readable(header http.Header) http.Header {
-	readable := make(http.Header, len(header))
-	for name, values := range header {
-		accepts, isParsed := parsed[name]
-		if !isParsed || (accepts != nil && len(values) == 1 && accepts(values[0])) {
-			readable[name] = values
-		}
-	}
-	return readable
+// IsReadable reports whether .NET accepts a header for certain when it reads it in a message. The name is canonical. .NET
+// refuses a whole message if one value does not fit the definition of its header, for example a comma in Server.
+func IsReadable(name string, values []string) bool {
+	accepts, isParsed := parsed[name]
+	return !isParsed || accepts != nil && !slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
 }
 
 // isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday, which

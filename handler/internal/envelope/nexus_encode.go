@@ -165,7 +165,12 @@ const truncatedHeader = "X-Async-Caller-Truncated"
 // formatAnswer writes an answer so that the C# side can read it. It always sets Content-Length, because .NET reads no body
 // without a content header, and the target's own may be wrong for a cut body.
 func formatAnswer(a Answer) []byte {
-	header := dotnet.Readable(a.Header)
+	header := make(http.Header, len(a.Header)+2)
+	for name, values := range a.Header {
+		if dotnet.IsReadable(name, values) {
+			header[name] = values
+		}
+	}
 	header.Set("Content-Length", strconv.Itoa(len(a.Body)))
 	if a.Truncated {
 		header.Set(truncatedHeader, "true")
@@ -289,6 +294,23 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 		}
 	}
 	return r.encode(), nil
+}
+
+// UnreadableInNexus names the headers that the C# side may be unable to read after ToNexus. It would then refuse the message.
+func (e *Envelope) UnreadableInNexus() (names []string) {
+	n, ok := e.format.(*native)
+	if !ok {
+		return nil
+	}
+	for of, call := range map[part]Call{partCall: e.Call, partCallback: n.callback} {
+		for name, values := range call.Header {
+			if !dotnet.IsReadable(name, values) {
+				names = append(names, string(of)+".headers."+call.Spelling.Of(name))
+			}
+		}
+	}
+	slices.Sort(names)
+	return names
 }
 
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.

@@ -60,6 +60,8 @@ type Message struct {
 	Content   []byte
 	// Delay is how long the message stays invisible.
 	Delay time.Duration
+	// Unreadable names the headers that a C# function app may be unable to read.
+	Unreadable []string
 }
 
 // Receipt identifies a message that was sent.
@@ -84,11 +86,16 @@ func (s *Sender) Prepare(content []byte) (Message, error) {
 		return Message{}, errors.New("deadline: is in the past: the call would never be made")
 	}
 	encoded, err := s.encode(e)
+	var unreadable []string
+	if s.Nexus != nil {
+		unreadable = e.UnreadableInNexus()
+	}
 	return Message{
-		RequestID: e.RequestID,
-		Queue:     QueueFor(e.Priority),
-		Content:   encoded,
-		Delay:     min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
+		Unreadable: unreadable,
+		RequestID:  e.RequestID,
+		Queue:      QueueFor(e.Priority),
+		Content:    encoded,
+		Delay:      min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
 	}, err
 }
 
