@@ -11,7 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
@@ -237,7 +236,7 @@ func selectQueues(flags *flagSet) *selection {
 func selectMessages(flags *flagSet) *selection {
 	s := selectQueues(flags)
 	filter := &s.selected.Filter
-	flags.StringSliceVar(&filter.Reasons, "reason", nil, "only messages with this `reason`, such as expired; may be repeated")
+	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as expired; may be repeated", inspect.ParseReason)
 	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
 	parsedCSV(flags, &filter.Hosts, "host", "only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
 	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
@@ -254,8 +253,7 @@ func selectMessages(flags *flagSet) *selection {
 		return &group, err
 	})
 	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
-	flags.suggest("reason", string(decision.Rejected), string(decision.Expired), string(decision.Exhausted),
-		inspect.Malformed, inspect.Undecodable, inspect.HostGaveUp, inspect.Unknown)
+	flags.suggest("reason", inspect.Reasons()...)
 	flags.suggest("group", "reason=", "status=", "host=", "route=", "error=")
 	return s
 }

@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/nearest"
 )
 
 // Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one of
@@ -121,6 +122,32 @@ func contains(m Message, content []byte, text string) bool {
 	}
 	wanted := strings.ToLower(text)
 	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) })
+}
+
+// Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one, which
+// only a [Group] selects.
+func Reasons() []string {
+	reasons := []string{string(decision.Expired), string(decision.Exhausted), string(decision.Rejected)}
+	for _, f := range decision.Failures() {
+		if f != decision.FailureInterrupted { // such a call is repeated
+			reasons = append(reasons, string(f))
+		}
+	}
+	return append(reasons, Malformed, Undecodable, HostGaveUp, Unknown)
+}
+
+// ParseReason reads one of [Reasons]. Its error lists them.
+func ParseReason(text string) (string, error) {
+	reasons := Reasons()
+	if slices.Contains(reasons, text) {
+		return text, nil
+	}
+	meant := ""
+	if similar, likely := nearest.Name(text, reasons); likely {
+		meant = similar + ", or one of "
+	}
+	return "", fmt.Errorf("%q is not a reason: want %s%s; --group reason=REASON selects any other",
+		shown(text, maxReason), meant, strings.Join(reasons, ", "))
 }
 
 // By is a criterion for groups.
