@@ -231,14 +231,15 @@ func newPoisonMove(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "move [ID]... --to QUEUE",
 		Short: "Move messages unchanged to another queue",
-		Long: `Move messages byte for byte to another queue, which is created if necessary. Use "requeue" to send
-messages again: a moved message would arrive as a dead letter.`,
-		Example: `  async-caller poison move --to parking --reason malformed`,
+		Long: `Move messages byte for byte to another queue, which must exist unless you give --create. "queues"
+shows them there. To send messages again, use "requeue": a moved one would arrive as a dead letter.`,
+		Example: `  async-caller poison move --to parking --create --reason malformed`,
 	}
-	var to string
+	var to poison.Move
 	flags := flagsOf(command)
-	parsed(flags, &to, "to", "`queue` to move to (required)", parseQueue)
+	parsed(flags, &to.To, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
+	flags.BoolVar(&to.Create, "create", false, createUsage)
 	p.addYes(flags)
 	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		plan, err := s.account.PlanMove(ctx, source, to)

@@ -58,6 +58,7 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	p.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
+	flags.BoolVar(&o.Create, "create", false, createUsage)
 	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
 	parsedList(flags, edits, "set-header", "set a `header` of the call, as 'Name: value'; may be repeated", edit.ParseHeader)
 	parsedList(flags, edits, "delete-header", "remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
@@ -74,10 +75,13 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	flags.DurationVar(&pace.Spread, "spread", 0, "spread the deliveries evenly over this time")
 }
 
+const createUsage = "with --to: create a queue that does not exist, even if no function reads it"
+
 // check refuses flags that do not fit together.
 func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	pace := o.Pace
 	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
+	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
 	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
 	flags.refuse(!(pace.StopAt >= 0 && pace.StopAt <= 1), "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1") // NaN is neither
@@ -93,6 +97,13 @@ func parseRate(text string) (float64, error) {
 }
 
 func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOptions) error {
+	warning, err := s.account.CheckRequeue(ctx, o.Requeue) // before the work of --edit
+	if err != nil {
+		return err
+	}
+	if warning != "" {
+		s.status.printf("warning: %s", warning)
+	}
 	if o.dryRun {
 		return s.dryRun(ctx, source, o.Requeue, inspect.Secrets(o.reveal))
 	}

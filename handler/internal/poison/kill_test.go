@@ -39,7 +39,7 @@ func killedCommands() []killed {
 		}
 	}
 	move := func(a *poison.Account) (*poison.Plan, error) {
-		return a.PlanMove(context.Background(), poison.Source{}, parking)
+		return a.PlanMove(context.Background(), poison.Source{}, poison.Move{To: parking, Create: true})
 	}
 	requeue := func(a *poison.Account) (*poison.Plan, error) {
 		return a.PlanRequeue(context.Background(), poison.Source{}, poison.Requeue{})
@@ -111,7 +111,7 @@ func TestKilledResume(t *testing.T) {
 		first := newKiller(t, store, 500, true, string(a.Runs))
 		dying := *a
 		dying.Store = first
-		_, _ = mustPlan(t)(dying.PlanMove(ctx, poison.Source{}, parking)).Execute(ctx)
+		_, _ = mustPlan(t)(dying.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true})).Execute(ctx)
 		ids := must(journal.Folder(first.to).List())
 
 		second := newKiller(t, store, 0, true, first.to)

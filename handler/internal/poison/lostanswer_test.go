@@ -101,7 +101,7 @@ func TestStorageAway(t *testing.T) {
 					}
 					return nil
 				}}
-				p := mustPlan(t)(a.PlanMove(t.Context(), poison.Source{}, parking))
+				p := mustPlan(t)(a.PlanMove(t.Context(), poison.Source{}, poison.Move{To: parking, Create: true}))
 				r, err := p.Execute(context.Background())
 				if !errors.Is(err, errNoAnswer) || r.Finished() {
 					t.Fatalf("%+v, %v", r, err)

@@ -9,12 +9,14 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
@@ -23,25 +25,60 @@ import (
 
 // Requeue says how messages are sent again.
 type Requeue struct {
-	// To is the queue; empty means the main queue of the poison queue on which a message is.
-	To   string
-	Edit edit.Options
-	Pace journal.Pace
+	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue that does
+	// not exist and that no function reads.
+	To     string
+	Create bool
+	Edit   edit.Options
+	Pace   journal.Pace
 }
 
-func (r Requeue) check() error {
-	if r.To != "" && !queue.ValidName(r.To) {
-		return fmt.Errorf("queue %.80q: not the name of a queue", r.To)
-	}
+// CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
+func (a *Account) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
 	if r.Pace.Delay+r.Pace.Spread > queue.MaxDelay {
-		return fmt.Errorf("delay and spread are %v together: a message can wait %v at most", r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
+		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most", r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
 	}
-	return nil
+	if r.To == "" {
+		return "", nil
+	}
+	all, err := a.reach(ctx)
+	if err == nil {
+		err = a.checkNew(all, r.To, r.Create)
+	}
+	if err == nil && a.checkQueue(all, r.To, "") == nil {
+		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
+	}
+	return warning, err
+}
+
+// mostNames is the largest number of queues that an error lists.
+const mostNames = 20
+
+// checkNew refuses a queue to write to that does not exist, unless a function reads it or the user wants it created:
+// nobody would look for messages on a queue whose name is misspelt.
+func (a *Account) checkNew(all []string, to string, create bool) error {
+	switch {
+	case !queue.ValidName(to):
+		return fmt.Errorf("queue %.80q: not the name of a queue", to)
+	case create, slices.Contains(all, to), a.checkQueue(all, to, "") != nil:
+		return nil
+	}
+	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, a.AppQueues))))
+	meant := ""
+	if similar, likely := nearest.Name(to, known); likely {
+		meant = "; did you mean " + similar + "?"
+	}
+	exist := strings.Join(all[:min(len(all), mostNames)], ", ")
+	if more := len(all) - mostNames; more > 0 {
+		exist += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\nto create it, give --create",
+		to, queue.ErrNoQueue, meant, cmp.Or(exist, "none"))
 }
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back.
 func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, error) {
-	if err := r.check(); err != nil {
+	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return nil, err
 	}
 	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.requeue(r, time.Now()))
@@ -70,7 +107,7 @@ func Target(from, to string) (string, error) {
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, after
 // is nil and why is the reason.
 func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
-	if err := r.check(); err != nil {
+	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return Listed{}, err
 	}
 	requeue := a.requeue(r, time.Now())
@@ -84,24 +121,31 @@ func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f F
 	})
 }
 
+// Move says where messages are moved.
+type Move struct {
+	// To is the queue. Create allows one that does not exist and that no function reads.
+	To     string
+	Create bool
+}
+
 // PlanMove prepares to move messages unchanged to another queue. To send messages again, use PlanRequeue, which
 // resets their state.
-func (a *Account) PlanMove(ctx context.Context, s Source, to string) (*Plan, error) {
-	if !queue.ValidName(to) {
-		return nil, fmt.Errorf("queue %.80q: not the name of a queue", to)
-	}
+func (a *Account) PlanMove(ctx context.Context, s Source, m Move) (*Plan, error) {
 	all, err := a.reach(ctx)
+	if err == nil {
+		err = a.checkNew(all, m.To, m.Create)
+	}
 	if err == nil && !s.Force {
-		err = a.checkQueue(all, to, "use requeue to send messages to it, or --force to move them there unchanged")
+		err = a.checkQueue(all, m.To, "use requeue to send messages to it, or --force to move them there unchanged")
 	}
 	if err != nil {
 		return nil, err
 	}
 	return a.plan(ctx, journal.Run{Command: "move"}, s, func(_ context.Context, f Found) (journal.Step, error) {
-		if f.Queue == to {
+		if f.Queue == m.To {
 			return journal.Step{}, errors.New("it is there already")
 		}
-		return journal.Step{Before: f.Text, To: to}, nil
+		return journal.Step{Before: f.Text, To: m.To}, nil
 	})
 }
 

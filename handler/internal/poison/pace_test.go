@@ -307,7 +307,7 @@ func TestSlowStorage(t *testing.T) {
 					}
 					return nil
 				}}
-				p := mustPlan(t)(newAccount(t, s).PlanMove(t.Context(), poison.Source{}, parking))
+				p := mustPlan(t)(newAccount(t, s).PlanMove(t.Context(), poison.Source{}, poison.Move{To: parking, Create: true}))
 				s.takes = slow
 				ctx, cancel := context.WithTimeout(t.Context(), limit)
 				defer cancel()

@@ -94,10 +94,10 @@ func TestListRefused(t *testing.T) {
 		_, err = a.PlanDelete(t.Context(), poison.Source{Queues: []string{name}}, poison.Backup{})
 		wantError(t, err, append(words, name)...)
 	}
-	if _, err := a.PlanMove(t.Context(), poison.Source{}, mainQueue); !errors.Is(err, poison.ErrAppQueue) {
+	if _, err := a.PlanMove(t.Context(), poison.Source{}, poison.Move{To: mainQueue, Create: true}); !errors.Is(err, poison.ErrAppQueue) {
 		t.Errorf("move to a live queue: %v", err)
 	}
-	if _, err := a.PlanMove(t.Context(), poison.Source{}, "No Queue"); err == nil {
+	if _, err := a.PlanMove(t.Context(), poison.Source{}, poison.Move{To: "No Queue", Create: true}); err == nil {
 		t.Error("move to an invalid name")
 	}
 	if _, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{To: "No Queue"}); err == nil {
@@ -169,7 +169,7 @@ func TestPlan(t *testing.T) {
 		store := newQueues(t, 100)
 		before := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: inspect.Filter{Text: "orders/r1"}}, parking))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: inspect.Filter{Text: "orders/r1"}}, poison.Move{To: parking, Create: true}))
 		meant := 11 // r1 and r10 to r19
 		want := map[string]int{poisonQueue: meant}
 		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) || !cmp.Equal(p.To, map[string]int{parking: meant}) {
@@ -201,7 +201,7 @@ func TestPlanLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 100)
 		a := newAccount(t, store)
-		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), poison.Source{Limit: 40}, parking)))
+		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), poison.Source{Limit: 40}, poison.Move{To: parking, Create: true})))
 		advance(10 * time.Second)
 		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 || len(hidden(store, poisonQueue)) > 0 {
 			t.Errorf("%+v; %d moved, %d left, %d of them hidden", r, len(store.All(parking)), len(store.All(poisonQueue)), len(hidden(store, poisonQueue)))
@@ -303,7 +303,7 @@ func TestCancelled(t *testing.T) {
 					}
 					return nil
 				}})
-				p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
+				p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true}))
 				r, err := p.Execute(ctx)
 				if err != nil || r.Both != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
@@ -333,7 +333,7 @@ func TestTakenMeanwhile(t *testing.T) {
 		ctx := t.Context()
 		store := newQueues(t, 10)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true}))
 		for _, m := range store.All(poisonQueue)[:3] {
 			if err := store.Delete(ctx, poisonQueue, m.ID, m.PopReceipt); err != nil {
 				t.Fatal(err)
@@ -359,11 +359,11 @@ func TestSummaries(t *testing.T) {
 		if got, err := a.Summaries(); err != nil || len(got) != 0 {
 			t.Errorf("no run yet: %+v, %v", got, err)
 		}
-		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking)))
+		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true})))
 		advance(time.Second)
 		undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, move.Run)))
 		advance(time.Second)
-		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, parking))
+		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, poison.Move{To: parking, Create: true}))
 		defer open.Discard(ctx)
 		var got []string
 		for _, s := range must(a.Summaries()) {
@@ -374,6 +374,65 @@ func TestSummaries(t *testing.T) {
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestUnknownQueue checks that messages are not sent to a queue that nobody reads and that does not exist, unless the
+// user wants it.
+func TestUnknownQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx := t.Context()
+		store := newQueues(t, 3)
+		for _, name := range []string{"parking", "orders-poison"} {
+			if err := store.Create(ctx, name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a := newAccount(t, store)
+		a.AppQueues = append(a.AppQueues, "async-caller-1")
+		requeue := func(to string, create bool) error {
+			request := poison.Requeue{To: to, Create: create}
+			p, err := a.PlanRequeue(ctx, poison.Source{}, request)
+			if err == nil {
+				p.Discard(ctx)
+			}
+			_, previewed := a.Preview(ctx, poison.Source{}, request, func(poison.Found, string, []byte, error) {})
+			if errors.Is(err, queue.ErrNoQueue) != errors.Is(previewed, queue.ErrNoQueue) {
+				t.Errorf("%s: %v, but the preview says %v", to, err, previewed)
+			}
+			return err
+		}
+		move := func(to string, create bool) error {
+			p, err := a.PlanMove(ctx, poison.Source{}, poison.Move{To: to, Create: create})
+			if err == nil {
+				p.Discard(ctx)
+			}
+			return err
+		}
+		for name, do := range map[string]func(string, bool) error{"requeue": requeue, "move": move} {
+			err := do("parkign", false)
+			if !errors.Is(err, queue.ErrNoQueue) {
+				t.Errorf("%s to a misspelt queue: %v", name, err)
+			}
+			wantError(t, err, "did you mean parking?", "orders-poison", "--create")
+			if err := do("parkign", true); err != nil {
+				t.Errorf("%s with --create: %v", name, err)
+			}
+			if err := do("parking", false); err != nil {
+				t.Errorf("%s to a queue that exists: %v", name, err)
+			}
+		}
+		for _, to := range []string{"async-caller-1", "orders"} { // of the app, and of another one
+			if err := requeue(to, false); err != nil {
+				t.Errorf("requeue to %s: %v", to, err)
+			}
+		}
+		for to, warns := range map[string]bool{"": false, "parking": true, "async-caller-1": false, "orders": false, mainQueue: false} {
+			warning, err := a.CheckRequeue(ctx, poison.Requeue{To: to})
+			if err != nil || strings.Contains(warning, "no function of the app reads parking") != warns {
+				t.Errorf("%q: %q, %v", to, warning, err)
+			}
 		}
 	})
 }

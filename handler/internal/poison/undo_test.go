@@ -23,7 +23,7 @@ func TestUndo(t *testing.T) {
 	all := poison.Source{}
 	for name, plan := range map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
 		"move": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return a.PlanMove(ctx, all, parking)
+			return a.PlanMove(ctx, all, poison.Move{To: parking, Create: true})
 		},
 		"requeue": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			return a.PlanRequeue(ctx, all, poison.Requeue{})
@@ -221,7 +221,7 @@ func TestUndoRefused(t *testing.T) {
 			t.Errorf("a delete without a copy: %v", err)
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, parking))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true}))
 		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
 			t.Errorf("a running run: %v", err)
 		}
@@ -255,7 +255,7 @@ func interrupted(t *testing.T, store *memory.Store, command string, deletion int
 	}
 	first.Store = k
 	plan := func() (*poison.Plan, error) {
-		return first.PlanMove(context.Background(), poison.Source{}, parking)
+		return first.PlanMove(context.Background(), poison.Source{}, poison.Move{To: parking, Create: true})
 	}
 	if command == "delete" {
 		plan = func() (*poison.Plan, error) {
@@ -422,7 +422,7 @@ func TestTwoOperators(t *testing.T) {
 			plans <- p
 		}()
 		go func() {
-			p, err := newAccount(t, store).PlanMove(ctx, poison.Source{}, parking)
+			p, err := newAccount(t, store).PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true})
 			if err != nil {
 				t.Error(err)
 			}

@@ -31,7 +31,7 @@ func TestInterruptedRuns(t *testing.T) {
 		t.Parallel()
 		x := newInterruption(t)
 		for from, to := poisonQueue, parkingQueue; x.cuts < interruptions/2; from, to = to, from {
-			x.finish("move", "--queue", from, "--to", to, "--all")
+			x.finish("move", "--queue", from, "--to", to, "--create", "--all")
 		}
 		x.judge()
 	})
