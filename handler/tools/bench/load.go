@@ -30,7 +30,7 @@ type load struct {
 
 func (b *bench) load(p *process, m message, parallel int) load {
 	l := load{target: b.target, address: p.address, parallel: parallel}
-	l.request, l.idAt = m.request(b.target.url(), time.Now())
+	l.request, l.idAt = m.request(p.address, b.target.url(), time.Now())
 	_, body := m.call(b.target.url())
 	l.callBytes = int64(len(body))
 	return l

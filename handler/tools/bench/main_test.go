@@ -120,7 +120,7 @@ func TestInvocation(t *testing.T) {
 	const url = "http://127.0.0.1:1/orders"
 	for _, m := range []message{small, large, {1, text}, {48, text}} {
 		t.Run(strings.ReplaceAll(m.String(), " ", "_"), func(t *testing.T) {
-			raw, idAt := m.request(url, time.Now())
+			raw, idAt := m.request("127.0.0.1:7071", url, time.Now())
 			copy(raw[idAt:], strings.Repeat("f", idLength))
 			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))
 			if err != nil {
@@ -174,7 +174,7 @@ func mustTarget(t *testing.T) *callTarget {
 func newLoad(s *callTarget, parallel int) load {
 	l := load{target: s, address: s.Addr, parallel: parallel}
 	now := time.Now() // one time for both, because the number of its digits varies
-	l.request, l.idAt = small.request(s.url(), now)
+	l.request, l.idAt = small.request(s.Addr, s.url(), now)
 	l.callBytes = int64(len(small.invocation(s.url(), now)))
 	return l
 }

@@ -84,13 +84,13 @@ func quoted(s string) string {
 // idLength is the length of a GUID.
 const idLength = 36
 
-// request returns the host's HTTP request, and the position of the invocation's id in it. A header gives the floor the
-// number of bytes of the call; the handler ignores it.
-func (m message) request(target string, now time.Time) (bytes []byte, idAt int) {
+// request returns the host's HTTP request to the handler at an address, and the position of the invocation's id in it. A
+// header gives the floor the number of bytes of the call; the handler ignores it.
+func (m message) request(handler, target string, now time.Time) (bytes []byte, idAt int) {
 	body := m.invocation(target, now)
 	_, callBody := m.call(target)
-	head := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: Azure-Functions-Host/4.1052.200.0\r\n"+
+	head := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\nUser-Agent: Azure-Functions-Host/4.1052.200.0\r\n"+
 		"Content-Type: application/json; charset=utf-8\r\nContent-Length: %d\r\nX-Bench-Call-Bytes: %d\r\nX-Azure-Functions-InvocationId: ",
-		m.mode.function(), len(body), len(callBody))
+		m.mode.function(), handler, len(body), len(callBody))
 	return append([]byte(head+strings.Repeat("0", idLength)+"\r\n\r\n"), body...), len(head)
 }
