@@ -129,7 +129,10 @@ func newPoisonQueues(p *poisonFlags) *cobra.Command {
 		Use:   "queues",
 		Short: "Show which queues have poison messages, by reason",
 		Long: `Show the number, age and reasons of the messages on each poison queue. EXPIRES is the time until
-storage deletes the first message that the Functions host moved there; "keep" prevents that.`,
+storage deletes the first message that the Functions host moved there; "keep" prevents that.
+
+Other queues follow if no function of the app reads them and messages were moved there: those that
+hold dead letters, and those that a command on this machine has written to.`,
 		Example: `  async-caller poison queues`,
 		Args:    cobra.NoArgs,
 		RunE:    p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
@@ -146,6 +149,10 @@ func (s *session) queues(ctx context.Context) error {
 		s.status.printf("no poison queues on %s: no message has failed", s.account.Name)
 	}
 	for _, q := range summaries {
+		if q.Moved {
+			s.status.printf("%s has messages that were moved there; no function of the app reads it:\n"+
+				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, q.Queue)
+		}
 		if q.Expiring > 0 {
 			s.status.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
 				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), q.Queue)

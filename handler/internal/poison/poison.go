@@ -14,8 +14,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
@@ -199,11 +201,13 @@ func (a *Account) scan(ctx context.Context, name string, o Observer, see func(qu
 	return max(total-seen, 0), ignoreMissing(err)
 }
 
-// QueueSummary describes a poison queue.
+// QueueSummary describes a poison queue, or another queue that has messages from one.
 type QueueSummary struct {
 	Queue string `json:"queue"`
-	// Main is the queue that it belongs to.
-	Main string `json:"main"`
+	// Main is the queue that a poison queue belongs to.
+	Main string `json:"main,omitempty"`
+	// Moved says that it is not a poison queue: somebody has moved messages to it, and no function of the app reads it.
+	Moved bool `json:"moved,omitempty"`
 	// Messages is the number of messages. Hidden is how many of them are invisible, because another client has received
 	// them or they are delayed.
 	Messages int `json:"messages"`
@@ -225,7 +229,7 @@ type ReasonCount struct {
 	Count  int    `json:"count"`
 }
 
-// Queues describes the account's poison queues.
+// Queues describes the account's poison queues, and then the queues to which messages were moved.
 func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
@@ -233,23 +237,80 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	var summaries []QueueSummary
 	for _, name := range poisonQueues(all) {
-		s := QueueSummary{Queue: name, Main: mainQueue(name), Reasons: []ReasonCount{}}
-		reasons := inspect.NewGroups(inspect.ByReason)
-		s.Hidden, err = a.scan(ctx, name, a.observer(), func(m queue.Message) {
-			message := inspect.Read(a.Rules, name, m)
-			s.add(message)
-			reasons.Add(message)
-		})
+		s, err := a.summarize(ctx, name)
 		if err != nil {
 			return summaries, err
 		}
-		s.Messages += s.Hidden
-		for _, row := range reasons.Result() {
-			s.Reasons = append(s.Reasons, ReasonCount{Reason: row.Key, Count: row.Count})
-		}
+		s.Main = mainQueue(name)
 		summaries = append(summaries, s)
 	}
+	written := sync.OnceValue(a.written)
+	for _, name := range all {
+		if strings.HasSuffix(name, queue.PoisonSuffix) || a.checkQueue(all, name, "") != nil {
+			continue
+		}
+		moved, err := a.hasMoved(ctx, name, written)
+		if err == nil && moved {
+			var s QueueSummary
+			s, err = a.summarize(ctx, name)
+			s.Moved = true
+			summaries = append(summaries, s)
+		}
+		if err != nil {
+			return summaries, err
+		}
+	}
 	return summaries, nil
+}
+
+// summarize describes one queue.
+func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, error) {
+	s := QueueSummary{Queue: name, Reasons: []ReasonCount{}}
+	reasons := inspect.NewGroups(inspect.ByReason)
+	hidden, err := a.scan(ctx, name, a.observer(), func(m queue.Message) {
+		message := inspect.Read(a.Rules, name, m)
+		s.add(message)
+		reasons.Add(message)
+	})
+	s.Hidden = hidden
+	s.Messages += hidden
+	for _, row := range reasons.Result() {
+		s.Reasons = append(s.Reasons, ReasonCount{Reason: row.Key, Count: row.Count})
+	}
+	return s, err
+}
+
+// hasMoved reports whether a queue that no function reads has messages from a poison queue: a dead letter among the
+// first, or any message if a run of this machine has written to the queue. It only peeks, because the queue may belong to
+// another program.
+func (a *Account) hasMoved(ctx context.Context, name string, written func() map[string]bool) (bool, error) {
+	first, err := a.peek(ctx, name)
+	for _, m := range first {
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.DeadLetter != nil {
+			return true, nil
+		}
+	}
+	return len(first) > 0 && written()[name], err
+}
+
+// written returns the queues that the runs of this machine have written to. It reads the first step of each run, and
+// ignores journals that cannot be read, which Summaries reports.
+func (a *Account) written() map[string]bool {
+	names := map[string]bool{}
+	ids, _ := a.Runs.List()
+	for _, id := range ids {
+		j, err := a.Runs.Read(id)
+		if err != nil {
+			continue
+		}
+		if j.Run.Account == a.Name && j.Agreed && len(j.Steps()) > 0 {
+			if s, err := j.Step(0); err == nil {
+				names[s.To] = true
+			}
+		}
+		_ = j.Close() // nothing was written
+	}
+	return names
 }
 
 func (s *QueueSummary) add(m inspect.Message) {
