@@ -33,8 +33,8 @@ latest status, the number of attempts, and the call or the problem. --group-by c
 	}
 	flags := flagsOf(command)
 	var by inspect.By
-	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route or error", inspect.ParseBy)
-	flags.suggest("group-by", "reason", "status", "host", "route", "error")
+	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route, error or answer", inspect.ParseBy)
+	flags.suggest("group-by", "reason", "status", "host", "route", "error", "answer")
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		if by != "" {
 			return s.listGroups(ctx, source, by)

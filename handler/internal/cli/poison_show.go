@@ -24,8 +24,9 @@ func newPoisonShow(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one message in detail",
-		Long: `Show why a message is on the queue, its attempts, the call, and what would happen if you requeued it
-now. ID is the message id, its first 8 or more characters, or the request id.
+		Long: `Show why a message is on the queue, its attempts, the target's latest answer, the call, and what
+would happen if you requeued it now. ID is the message id, its first 8 or more characters, or the
+request id.
 
 Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
 other places are not recognized: check the output before you share it.`,
@@ -53,11 +54,12 @@ other places are not recognized: check the output before you share it.`,
 // messageDetails is the output of show.
 type messageDetails struct {
 	Message inspect.Message `json:"message"`
-	// Trail and Call describe an envelope, Content a message that is none.
-	Trail   []attempt      `json:"trail,omitempty"`
-	Call    *inspect.Call  `json:"call,omitempty"`
-	Content string         `json:"content,omitempty"`
-	Requeue requeuePreview `json:"requeue"`
+	// Trail, Answer and Call describe an envelope, Content a message that is none.
+	Trail   []attempt       `json:"trail,omitempty"`
+	Answer  *inspect.Answer `json:"answer,omitempty"`
+	Call    *inspect.Call   `json:"call,omitempty"`
+	Content string          `json:"content,omitempty"`
+	Requeue requeuePreview  `json:"requeue"`
 }
 
 // attempt is one call of the trail.
@@ -86,7 +88,7 @@ func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.S
 		return d
 	}
 	call := inspect.ShowCall(e, secrets)
-	d.Call = &call
+	d.Call, d.Answer = &call, inspect.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
 		d.Trail = append(d.Trail, attempt{a.At, a.Status, strictjson.ReplaceUnprintable(a.Error), a.Took.Milliseconds()})
 	}
@@ -129,6 +131,10 @@ func (d messageDetails) print(out io.Writer) {
 			took := time.Duration(a.TookMs) * time.Millisecond
 			printLine(out, "  "+age(time.Since(a.At))+" ago", "%s, %s, took %v", moment(a.At), a.result(), took)
 		}
+	}
+	if d.Answer != nil {
+		fmt.Fprint(out, "\nlatest answer\n")
+		printAnswer(out, *d.Answer)
 	}
 	if d.Call != nil {
 		fmt.Fprint(out, "\ncall\n")
@@ -212,6 +218,17 @@ func printCall(out io.Writer, c inspect.Call) {
 		printLine(out, "  context", "json")
 		printBlock(out, c.Context)
 	}
+}
+
+func printAnswer(out io.Writer, a inspect.Answer) {
+	printLine(out, "  status", "%d", a.Status)
+	printField(out, "  media type", a.MediaType)
+	body := string(a.BodyKind)
+	if a.Truncated {
+		body += ", only the beginning"
+	}
+	printLine(out, "  body", "%s", body)
+	printBlock(out, a.Body)
 }
 
 // printBlock writes an indented text without wrapping it.

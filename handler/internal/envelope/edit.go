@@ -164,5 +164,6 @@ func EmbeddedMembers() []Embedded {
 		{Path: []string{nexusRawRequest, rawCallBack}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawContext}, Kind: EmbeddedJSON, Base64: true},
 		{Path: []string{nexusLatestResponse}, Kind: EmbeddedHTTP, Base64: true},
+		{Path: []string{nexusDeadLetter, "answer", "text"}, Kind: EmbeddedBody, ContentType: []string{nexusDeadLetter, "answer", "mediaType"}},
 	}
 }

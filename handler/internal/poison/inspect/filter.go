@@ -114,6 +114,9 @@ func contains(m Message, content []byte, text string) bool {
 		if e.Latest != nil {
 			texts = append(texts, e.Latest.Text())
 		}
+		if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
+			texts = append(texts, e.DeadLetter.Answer.Text)
+		}
 		for name, values := range e.Call.Header {
 			for _, value := range values {
 				texts = append(texts, name+": "+value)
@@ -160,13 +163,14 @@ const (
 	ByHost   By = "host"   // Message.Host
 	ByRoute  By = "route"  // Message.Route
 	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
+	ByAnswer By = "answer" // Message.Answer
 )
 
 // ParseBy reads a criterion. Its error lists the criteria.
 func ParseBy(text string) (By, error) {
 	by := By(strings.ToLower(text))
-	if !slices.Contains([]By{ByReason, ByStatus, ByHost, ByRoute, ByError}, by) {
-		return "", fmt.Errorf("cannot group by %q: want reason, status, host, route or error", shown(text, maxReason))
+	if !slices.Contains([]By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer}, by) {
+		return "", fmt.Errorf("cannot group by %q: want reason, status, host, route, error or answer", shown(text, maxReason))
 	}
 	return by, nil
 }
@@ -176,6 +180,9 @@ func ParseBy(text string) (By, error) {
 const (
 	keyNoEnvelope = "(no envelope)"
 	keyNoAnswer   = "(no answer)"
+	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
+	keyEmptyAnswer  = "(empty answer)"
+	keyBinaryAnswer = "(binary answer)"
 	// keyOthers counts the messages after maxKeys different keys.
 	keyOthers = "(others)"
 	maxKey    = 200
@@ -201,6 +208,8 @@ func (b By) Key(m Message) string {
 		return cmp.Or(m.Route, keyNoEnvelope)
 	case ByError:
 		return errorKey(m)
+	case ByAnswer:
+		return cmp.Or(m.Answer, keyNoAnswer)
 	}
 	return ""
 }

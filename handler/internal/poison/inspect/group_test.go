@@ -37,7 +37,7 @@ func TestKeys(t *testing.T) {
 			t.Errorf("%s of %q is %q, want %q", by, fields[1], got, fields[2])
 		}
 	}
-	if len(seen) != 5 || seen[inspect.ByRoute] < 30 || seen[inspect.ByError] < 15 {
+	if len(seen) != 6 || seen[inspect.ByAnswer] < 20 || seen[inspect.ByRoute] < 30 || seen[inspect.ByError] < 15 {
 		t.Errorf("only these keys are held: %v", seen)
 	}
 }
@@ -54,6 +54,10 @@ func messageFor(t *testing.T, by inspect.By, input string) inspect.Message {
 	case inspect.ByRoute:
 		if input != "" {
 			m.Route = inspect.Route(input)
+		}
+	case inspect.ByAnswer:
+		if input != "" {
+			m = read(answered(t, "", strings.ReplaceAll(input, `\n`, "\n")))
 		}
 	case inspect.ByError:
 		fields := strings.SplitN(input, "|", 4)
@@ -107,7 +111,7 @@ func TestParseBy(t *testing.T) {
 		t.Errorf("got %q, %v", by, err)
 	}
 	_, err := inspect.ParseBy("co\x1blor")
-	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route or error`; err == nil || err.Error() != want {
+	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }

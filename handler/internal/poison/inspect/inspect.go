@@ -1,9 +1,9 @@
 // Package inspect describes poison messages: what a message is and why it is on the poison queue, which messages a
 // filter selects, how messages group, and what may be shown of their content. It is pure.
 //
-// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds a
-// body, a header's value, a query string or user info. [ShowCall], [ShowContent] and [Diff] show the content and, unless
-// the caller reveals them, mask secrets: the values of headers, JSON members and form fields with secret names, user info,
+// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds the
+// call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff] show the
+// content and, unless the caller reveals them, mask secrets: the values of headers, JSON members and form fields with secret names, user info,
 // and the values in the queries of URLs. They find secrets also in JSON inside a string, in XML and in broken JSON, where
 // they rather hide too much. They do not find secrets without a telling name, such as a password in a sentence or an id in
 // a path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
@@ -80,6 +80,9 @@ type Message struct {
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Route  string `json:"route,omitempty"`
+	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ from
+	// message to message; empty if no answer is known.
+	Answer string `json:"answer,omitempty"`
 	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
 	Bytes int `json:"bytes"`
 }
@@ -141,6 +144,9 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, e.LatestStatus()
 	if n := len(e.Trail); n > 0 {
 		m.Error = shown(e.Trail[n-1].Error, maxError)
+	}
+	if x := latestAnswer(e); x != nil {
+		m.Answer = answerLine(x)
 	}
 	m.Method = shown(e.Call.Method, maxMethod)
 	path := cmp.Or(e.Call.Target.EscapedPath(), "/")

@@ -82,6 +82,7 @@ func TestReadDeadLetters(t *testing.T) {
 		Main: "async-caller-3", Reason: "expired", Detail: "answered 503", Since: givenUp, RequestID: "order-42",
 		Attempts: 2, Status: 503, Error: "timeout",
 	}
+	want.Answer = "(empty answer)"
 	inNative, inNexus := want, want
 	inNative.Format, inNative.Method, inNative.Host = envelope.FormatNative, "POST", "target.example:8443"
 	inNative.Path, inNative.Route = "/orders/4711/a%20b", "/orders/{n}/a%20b"
