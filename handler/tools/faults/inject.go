@@ -38,6 +38,8 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 		s.beginOutage(f.Length, order)
 	case schedule.RestartStorage:
 		s.restartStorage()
+	case schedule.BadDeploy:
+		s.injecting.Go(func() { s.deployBadly(f) })
 	case schedule.RefuseCalls:
 		s.injecting.Go(func() {
 			if err := s.target.Refuse(s.ctx, f.Length); err != nil {
@@ -187,6 +189,10 @@ func (s handlerWatcher) after(r storageproxy.Request, a storageproxy.Answer) (or
 	default:
 		for _, m := range a.Messages {
 			s.note(judge.Event{Kind: judge.Wrote, ID: id, Message: m.ID})
+			if r.Delay > minHeld {
+				s.result.hold()
+				s.held.add(heldMessage{r.Queue, m.ID, m.PopReceipt, r.Text})
+			}
 		}
 	}
 	f := s.script.at(schedule.AfterWrite, id)
@@ -255,7 +261,7 @@ func (s hostWatcher) leased(a storageproxy.Answer) storageproxy.Order {
 	for _, m := range a.Messages {
 		id := s.script.learn(m.ID, m.Text)
 		ids = append(ids, id)
-		s.note(judge.Event{Kind: judge.Leased, ID: id, Message: m.ID})
+		s.note(judge.Event{Kind: judge.Leased, ID: id, Message: m.ID, DequeueCount: m.DequeueCount})
 		if f == nil {
 			f = s.script.at(schedule.Leased, id)
 		}

@@ -38,7 +38,7 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 0, "seed of the plan; 0 draws one")
 	flag.IntVar(&o.schedules, "schedules", 250, "number of schedules to run")
 	flag.DurationVar(&o.time, "time", 10*time.Minute, "start no schedule after this time")
-	flag.IntVar(&o.systems, "systems", 10, "number of systems that run in parallel")
+	flag.IntVar(&o.systems, "systems", 12, "number of systems that run in parallel")
 	flag.BoolVar(&o.outage, "outage", true, "in one schedule, storage is down for longer than the handler retries a settle write")
 	flag.IntVar(&o.long, "long", 0, "instead of schedules: send this many messages through one system and kill its processes every few seconds")
 	flag.StringVar(&o.executable, "executable", "", "async-caller to test; empty builds it")

@@ -84,6 +84,7 @@ func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for since := time.Now(); time.Since(since) < idleFor; {
+		s.bringForward(ctx)
 		if s.left(ctx) != 0 || s.target.Busy() > 0 || s.handlerProxy.Busy() > 0 || s.unsettled.count(s.processes) > 0 {
 			since = time.Now()
 		}

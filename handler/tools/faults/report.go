@@ -25,6 +25,8 @@ type result struct {
 	schedules int
 	verdict   judge.Verdict
 	faults    map[schedule.Action]int
+	// held counts the messages that handlers with a wrong setting have put back.
+	held int
 	// errs are errors of the run itself.
 	errs []error
 }
@@ -46,6 +48,13 @@ func (r *result) inject(a schedule.Action) {
 		r.faults = map[schedule.Action]int{}
 	}
 	r.faults[a]++
+}
+
+// hold counts a message that a handler with a wrong setting has put back.
+func (r *result) hold() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.held++
 }
 
 // fail adds an error of the run itself, if there is one.
@@ -77,6 +86,7 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "repeated    %s of calls, %s of callbacks, %s of dead letters\n", percent(v.Calls), percent(v.Callbacks), percent(v.DeadLetters))
 	fmt.Fprintf(out, "redelivered %s\n", list(v.Redelivered))
 	fmt.Fprintf(out, "by the host %d messages moved to a poison queue after %d failed deliveries\n", v.MovedByHost, maxDequeueCount)
+	fmt.Fprintf(out, "held        %d messages, because of a wrong setting\n", r.held)
 	fmt.Fprintf(out, "faults      %s\n", list(r.faults))
 	for i, f := range slices.Concat(v.Lost, v.Unexplained) {
 		kind := "UNEXPLAINED"

@@ -35,8 +35,10 @@ const (
 // queues are the main queues.
 var queues = [...]string{mainQueue, priorityQueue}
 
-// settings make every wait short: retries after a second, calls of at most two.
+// settings make every wait short: retries after a second, calls of at most two. In Production a wrong setting does not end
+// the handler.
 var settings = [...]string{
+	"AZURE_FUNCTIONS_ENVIRONMENT=Production",
 	"ASYNC_CALLER_RETRY=fast",
 	"ASYNC_CALLER_CALL_TIMEOUT=2s",
 	"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01",
@@ -67,10 +69,13 @@ type system struct {
 	stopping bool
 	tending  sync.WaitGroup
 
+	// deploying is held during a bad deploy.
+	deploying sync.Mutex
 	// injecting are faults that take time.
 	injecting sync.WaitGroup
 	script    script
 	unsettled unsettled
+	held      held
 	outage    outage
 	result    *result
 
@@ -104,12 +109,12 @@ func (s *system) stop(ctx context.Context) (err error) {
 }
 
 // stage makes the app folder: the project's own files for two queues, a fast retry policy, and a script in the handler's
-// place. The script records its process id and gives the handler a proxy of its own. The handler takes over the script's
-// process by exec, so the host is its parent as always.
+// place. The script records its process id and gives the handler a proxy of its own, and a wrong setting during a bad
+// deploy. The handler takes over the script's process by exec, so the host is its parent as always.
 func (s *system) stage(executable string) error {
 	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: executable}
-	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\nexec '%s' \"$@\"\n",
-		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), executable)
+	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\n[ -e '%s' ] && export %s\nexec '%s' \"$@\"\n",
+		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), s.badDeploy(), misspelt, executable)
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
 		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),

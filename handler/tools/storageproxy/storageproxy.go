@@ -57,9 +57,10 @@ func (a Answer) Done() bool { return a.Status/100 == 2 }
 
 // Message is a message in an answer.
 type Message struct {
-	ID         string `xml:"MessageId"`
-	Text       string `xml:"MessageText"`
-	PopReceipt string
+	ID           string `xml:"MessageId"`
+	Text         string `xml:"MessageText"`
+	PopReceipt   string
+	DequeueCount int64
 }
 
 // Order says what to do with a request or an answer. The zero value forwards it.

@@ -3,6 +3,7 @@ package storageproxy_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"sync"
 	"testing"
@@ -52,6 +53,9 @@ func (w *watcher) After(r storageproxy.Request, a storageproxy.Answer) storagepr
 		what += " " + m.Text
 		if m.ID == "" || m.PopReceipt == "" {
 			what += " without an id or a receipt"
+		}
+		if m.DequeueCount > 0 {
+			what += fmt.Sprintf(" dequeued %d", m.DequeueCount)
 		}
 	}
 	if !a.Done() {
@@ -121,7 +125,7 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"before put one", "after put ", "before get  for 1m0s", "after get one", "before update two for 1h0m0s", "after update", "before delete ", "after delete",
+		"before put one", "after put ", "before get  for 1m0s", "after get one dequeued 1", "before update two for 1h0m0s", "after update", "before delete ", "after delete",
 	}
 	if seen := w.notes(); !reflect.DeepEqual(seen, want) {
 		t.Errorf("seen %q, want %q", seen, want)

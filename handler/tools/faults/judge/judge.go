@@ -34,6 +34,8 @@ const (
 	Deleted
 	// Disturbed: a fault was active from At to Until. An empty ID means that it concerns all messages.
 	Disturbed
+	// Held: from At to Until all handlers had a wrong setting, with which they must make no calls.
+	Held
 )
 
 // Cause is a fault that explains a repetition. Other faults explain nothing: the handler must cope with them.
@@ -59,13 +61,15 @@ type Event struct {
 	Kind Kind
 	// ID is the message's; that of its callback ends with [schedule.CallbackSuffix].
 	ID string
-	// Message is the queue message's id.
-	Message string
+	// Message is the queue message's id, DequeueCount how often it was received when it was leased: more often than was seen
+	// if storage stopped meanwhile.
+	Message      string
+	DequeueCount int64
 	// Attempt and Answer belong to a call, Reported is the status that a callback reports.
 	Attempt  int
 	Answer   string
 	Reported int
-	// Cause and Until belong to a disturbance.
+	// Cause belongs to a disturbance, Until to that and to Held.
 	Cause Cause
 	Until time.Duration
 }
@@ -146,7 +150,7 @@ func Judge(planned []schedule.Message, r Record) Verdict {
 		switch c := of(e.ID); {
 		case c != nil:
 			c.events = append(c.events, e)
-		case e.ID == "" && e.Kind == Disturbed:
+		case e.ID == "" && (e.Kind == Disturbed || e.Kind == Held):
 			general = append(general, e)
 		default:
 			v.Unexplained = append(v.Unexplained, Finding{e.ID, "nobody sent this message"})
@@ -172,7 +176,7 @@ type check struct {
 	record  Record
 	verdict *Verdict
 	events  []Event
-	// general are the disturbances that concern all messages.
+	// general are the events that concern all messages.
 	general     []Event
 	deadLetters []DeadLetter
 	// copies is how many copies of the message may exist, or have been made again by a stop, as far as faults explain them;
@@ -214,11 +218,16 @@ func (c *check) count(kind Kind) (n int) {
 	return n
 }
 
-// redeliveries counts repeated deliveries, each of which needs a cause. A message that was updated is expected again.
+// redeliveries counts repeated deliveries, each of which needs a cause. A message that was updated is expected again; if its
+// host was killed, the handler may have released it, so that its call is made again.
 func (c *check) redeliveries() (n int) {
 	latest := map[string]time.Duration{}
 	for _, e := range c.events {
 		if e.Kind == Updated {
+			if before, ok := latest[e.Message]; ok && c.hostKilled(before, e.At) {
+				n++
+				c.verdict.Redelivered[HostKilled]++
+			}
 			delete(latest, e.Message)
 		}
 		if e.Kind != Leased {
@@ -240,11 +249,20 @@ func (c *check) redeliveries() (n int) {
 // causeOf returns the cause of a disturbance between two moments.
 func (c *check) causeOf(from, until time.Duration) Cause {
 	for _, e := range slices.Concat(c.events, c.general) {
-		if e.Kind == Disturbed && e.At <= until && max(e.Until, e.At) >= from {
+		if e.Kind == Disturbed && e.within(from, until) {
 			return e.Cause
 		}
 	}
 	return ""
+}
+
+// within reports whether something that lasted from At to Until, if it did, was going on between two moments.
+func (e Event) within(from, until time.Duration) bool {
+	return e.At <= until && max(e.Until, e.At) >= from
+}
+
+func (c *check) hostKilled(from, until time.Duration) bool {
+	return slices.ContainsFunc(c.general, func(e Event) bool { return e.Cause == HostKilled && e.within(from, until) })
 }
 
 // stops counts how often the host was stopped during the message's life: the calls of all its copies were interrupted then
@@ -255,7 +273,7 @@ func (c *check) stops() (n int) {
 	}
 	first, last := c.events[0].At, c.events[len(c.events)-1].At
 	for _, e := range c.general {
-		if e.Cause == HostStopped && e.At <= last && e.Until >= first {
+		if e.Cause == HostStopped && e.within(first, last) {
 			n++
 		}
 	}
@@ -279,7 +297,7 @@ func (c *check) deletions() {
 			if from, ok := leased[e.Message]; ok && settled < from {
 				c.unexplained("was deleted at %v before anything was settled", e.At)
 			}
-		case Unacknowledged, Disturbed:
+		case Unacknowledged, Disturbed, Held:
 		}
 	}
 }
@@ -300,6 +318,9 @@ func (c *check) calls() {
 	for _, e := range c.events {
 		if e.Kind != Called {
 			continue
+		}
+		if slices.ContainsFunc(c.general, func(held Event) bool { return held.Kind == Held && held.within(e.At, e.At) }) {
+			c.unexplained("was called at %v, when a setting was wrong", e.At)
 		}
 		count := &c.verdict.Calls
 		if e.ID != c.ID {
@@ -337,16 +358,7 @@ func (c *check) statuses() []int {
 // exhausted reports whether the host has received one queue message so often that it moves it to the poison queue. A
 // reschedule by update counts too. Deliveries without a cause are reported elsewhere.
 func (c *check) exhausted() bool {
-	received := map[string]int64{}
-	for _, e := range c.events {
-		if e.Kind == Leased {
-			received[e.Message]++
-			if received[e.Message] >= c.record.MaxDequeueCount {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.events, func(e Event) bool { return e.DequeueCount >= c.record.MaxDequeueCount })
 }
 
 func (c *check) judgeDeadLetters() {

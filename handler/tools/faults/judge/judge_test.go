@@ -12,6 +12,7 @@ import (
 
 // story returns the events of message m that the lines describe, one a second.
 func story(lines ...string) (events []judge.Event) {
+	received := map[string]int64{}
 	for i, line := range lines {
 		at := time.Duration(i) * time.Second
 		word := strings.Fields(line)
@@ -22,6 +23,10 @@ func story(lines ...string) (events []judge.Event) {
 				"leased": judge.Leased, "deleted": judge.Deleted, "updated": judge.Updated, "wrote": judge.Wrote,
 			}[word[0]]
 			e.Message = word[1]
+			if e.Kind == judge.Leased {
+				received[e.Message]++
+				e.DequeueCount = received[e.Message]
+			}
 			if strings.HasPrefix(e.Message, "callback") {
 				e.ID += schedule.CallbackSuffix
 			}
@@ -37,6 +42,11 @@ func story(lines ...string) (events []judge.Event) {
 			e.Reported = schedule.Status(word[1])
 		case "killed":
 			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HandlerKilled, at
+		case "host_killed":
+			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HostKilled, at
+		case "held": // held <seconds>
+			seconds, _ := time.ParseDuration(word[1] + "s")
+			e.Kind, e.ID, e.Until = judge.Held, "", at+seconds
 		case "stopped":
 			e.Kind, e.ID, e.Cause, e.Until = judge.Disturbed, "", judge.HostStopped, at
 		case "undeleted":
@@ -132,6 +142,22 @@ func TestJudge(t *testing.T) {
 		"interrupted_by_a_stop": {
 			message: delivered, repeated: 1,
 			events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"released": {
+			message: delivered, repeated: 1,
+			events: story("leased 1", "called 1", "host_killed", "updated 1", "leased 1", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+		},
+		"updated_by_itself": {
+			message: delivered, unexplained: "was made 2 times", repeated: 1,
+			events: story("host_killed", "leased 1", "called 2", "updated 1", "leased 1", "called 2 200", "deleted 1"),
+		},
+		"held": {
+			message: delivered,
+			events:  story("leased 1", "called 1 503", "wrote 2", "deleted 1", "held 4", "leased 2", "wrote 3", "deleted 2", "leased 3", "called 2 200", "deleted 3"),
+		},
+		"called_with_a_wrong_setting": {
+			message: delivered, unexplained: "a setting was wrong",
+			events: story("held 1", "leased 1", "called 1 503", "wrote 2", "deleted 1", "held 2", "leased 2", "called 2 200", "deleted 2"),
 		},
 		"two_copies_interrupted_by_a_stop": {
 			message: delivered, repeated: 3,

@@ -99,6 +99,7 @@ const (
 	StorageBusy    Action = "storage busy"             // every request is answered with 503
 	RestartStorage Action = "storage restarted"
 	RefuseCalls    Action = "target refuses"
+	BadDeploy      Action = "bad deploy" // the handler starts again and has a wrong setting, until the next deploy
 )
 
 // Fault is an action that is taken when a message reaches a point.
@@ -111,6 +112,8 @@ type Fault struct {
 	Skip int
 	// Length is how long the fault lasts, if it does.
 	Length time.Duration
+	// End is the fault with which the handler of a bad deploy ends.
+	End Action
 }
 
 // New returns the schedule with a number. It is always the same for a seed.
@@ -192,13 +195,13 @@ func failures(r *rand.Rand, callback bool) (answers []string) {
 
 // actions are the faults that are possible at a point.
 var actions = map[Point][]choice[Action]{
-	Leased:     {{2, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {2, LoseAnswer}},
-	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, RefuseCalls}},
-	DuringCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost}, {1, StorageDown}},
+	Leased:     {{2, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {2, LoseAnswer}, {2, BadDeploy}},
+	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, RefuseCalls}, {2, BadDeploy}},
+	DuringCall: {{4, KillHandler}, {2, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost}, {1, StorageDown}, {2, BadDeploy}},
 	AfterCall:  {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, StorageDown}, {1, StorageBusy}, {2, RefuseCalls}},
 	BeforeWrite: slices.Concat(
 		[]choice[Action]{{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, StorageDown}, {2, StorageBusy}},
-		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest}, {2, RestartStorage}},
+		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest}, {2, RestartStorage}, {2, BadDeploy}},
 	),
 	AfterWrite: {{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {3, LoseAnswer}, {1, WithholdAnswer}, {1, RestartStorage}},
 	BeforeDelete: slices.Concat(
@@ -219,6 +222,7 @@ var lengths = map[Action][2]time.Duration{
 	RefuseCalls:    {500 * time.Millisecond, 3 * time.Second},
 	HangRequest:    {requestLimit, requestLimit + 1},
 	WithholdAnswer: {requestLimit, requestLimit + 1},
+	BadDeploy:      {time.Second, 4 * time.Second},
 }
 
 func newFault(r *rand.Rand, m Message) Fault {
@@ -242,6 +246,9 @@ func newFault(r *rand.Rand, m Message) Fault {
 	}
 	if length, ok := lengths[f.Action]; ok {
 		f.Length = length[0] + time.Duration(r.Int64N(int64(length[1]-length[0])))
+	}
+	if f.Action == BadDeploy {
+		f.End = draw(r, []choice[Action]{{2, InterruptHost}, {2, TerminateHost}, {2, KillHost}, {1, KillBoth}, {1, KillHandler}})
 	}
 	return f
 }

@@ -46,13 +46,16 @@ func TestNew(t *testing.T) {
 			if !ok || f.ID != m.ID && m.Callbacks == nil {
 				t.Fatalf("%+v waits for an unknown message", f)
 			}
+			if (f.Action == schedule.BadDeploy) != (f.End != "") {
+				t.Errorf("%+v has the end of a bad deploy, or a bad deploy has none", f)
+			}
 			if f.Point == schedule.AfterWrite && !m.Writes() {
 				t.Errorf("%+v waits for a write that %+v does not need", f, m)
 			}
 		}
 	}
 	for what, n := range map[string][2]int{
-		"outcomes": {len(outcomes), 7}, "formats": {len(nexus), 2}, "points": {len(points), 8}, "actions": {len(actions), 16}, "answers": {len(answers), 16},
+		"outcomes": {len(outcomes), 7}, "formats": {len(nexus), 2}, "points": {len(points), 8}, "actions": {len(actions), 17}, "answers": {len(answers), 16},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%d %s of %d occur", n[0], what, n[1])
