@@ -46,6 +46,8 @@ type Options struct {
 	// CertFile and KeyFile are PEM files. If both are set, Azurite serves https and accepts bearer tokens as
 	// well as the account key. It checks a token's dates, issuer and audience, but not its signature.
 	CertFile, KeyFile string
+	// AnyVersion makes Azurite accept API versions that it does not know, such as that of a newer SDK.
+	AnyVersion bool
 }
 
 // Server is a running Azurite. It is not safe for concurrent use.
@@ -128,10 +130,9 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{
-		script, "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.Port), "--silent", "--disableTelemetry",
-		// A newer SDK may use an API version that this Azurite does not know.
-		"--skipApiVersionCheck",
+	args := []string{script, "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.Port), "--silent", "--disableTelemetry"}
+	if s.options.AnyVersion {
+		args = append(args, "--skipApiVersionCheck")
 	}
 	if s.options.Data != "" {
 		args = append(args, "--location", s.options.Data)

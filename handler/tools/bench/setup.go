@@ -54,7 +54,7 @@ func (b *bench) setUp(ctx context.Context, project string) (err error) {
 		return err
 	}
 	err = onProcessors(b.processors[:1], b.processors, func() (err error) {
-		b.azurite, err = azurite.Start(ctx, azurite.Options{})
+		b.azurite, err = azurite.Start(ctx, azurite.Options{AnyVersion: true})
 		return err
 	})
 	if err != nil {

@@ -335,6 +335,10 @@ func (s *settings) development(proxyURI string) Connection {
 }
 
 const (
+	versionHeader = "x-ms-version"
+	// apiVersion is older than the SDK's, which Azurite refuses for months after a release of the SDK. It has all that
+	// the operations of [queue.Store] need.
+	apiVersion = "2021-12-02"
 	// applicationID is part of the User-Agent, so that storage logs show the sender.
 	applicationID = "async-caller"
 	// maxConnsPerHost limits the connections to storage. The Functions host passes batchSize + newBatchThreshold
@@ -393,6 +397,11 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 		Retry:     policy.RetryOptions{MaxRetries: -1},
 		Telemetry: policy.TelemetryOptions{ApplicationID: applicationID},
 		Transport: transport,
+		// Before the request is signed.
+		PerCallPolicies: []policy.Policy{policyFunc(func(req *policy.Request) (*http.Response, error) {
+			req.Raw().Header[versionHeader] = []string{apiVersion} // in the SDK's letter case, to replace its version
+			return req.Next()
+		})},
 	}}
 	switch {
 	case conn.AccountKey != "":
@@ -407,6 +416,10 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 		return azqueue.NewServiceClient(conn.Endpoint, cred, options)
 	}
 }
+
+type policyFunc func(*policy.Request) (*http.Response, error)
+
+func (f policyFunc) Do(req *policy.Request) (*http.Response, error) { return f(req) }
 
 // newCredential returns a credential that requests tokens from Microsoft Entra. It uses the SDK's own transport and
 // retries, because the endpoint of a managed identity answers 404 while the machine starts.
