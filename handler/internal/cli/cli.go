@@ -134,6 +134,9 @@ func Run(ctx context.Context, args []string, env Env) int {
 			fmt.Fprintf(stderr, "%s: %s\n", programName, strictjson.ReplaceUnprintable(line))
 		}
 	}
+	if advice := storageAdvice(err); advice != "" {
+		fmt.Fprintf(stderr, "%s: %s\n", programName, advice)
+	}
 	if coded, ok := errors.AsType[*codeError](err); ok {
 		return coded.code
 	}
@@ -247,10 +250,7 @@ func openStore(env Env, folder string) (store *azure.Store, account string, err 
 // checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection
 // string in the one would silently take precedence over an identity in the other.
 func checkSources(environ []string, folder string) error {
-	values, err := functionapp.WithLocalSettings(folder, nil)
-	if err != nil {
-		return nil // reported elsewhere, or decrypted by func start
-	}
+	values, _ := functionapp.WithLocalSettings(folder, nil) // the caller reports the error, and func start can decrypt the file
 	var own, local []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
@@ -267,6 +267,18 @@ func checkSources(environ []string, folder string) error {
 	}
 	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: unset the former, or remove the latter",
 		strings.Join(own, ", "), strings.Join(local, ", "), filepath.Join(folder, functionapp.LocalSettings))
+}
+
+// storageAdvice returns what to do about an error of storage that does not say it itself.
+func storageAdvice(err error) string {
+	switch {
+	case errors.Is(err, queue.ErrDenied):
+		return "check the credential in " + functionapp.ConnectionName + " and the account's firewall, or assign the role " +
+			"Storage Queue Data Contributor to the identity"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens at this address: start Azurite with `make azurite`, or check " + functionapp.ConnectionName
+	}
+	return ""
 }
 
 func accountName(endpoint string) string {

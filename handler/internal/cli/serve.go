@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,16 +210,16 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 	defer cancel()
 	begin := time.Now()
 	_, err := store.Count(ctx, name)
-	level, text := zerolog.ErrorLevel, "storage does not answer: check the account in "+functionapp.ConnectionName+
-		", its firewall and the network; a message that cannot be written stays with the host"
+	level, text := zerolog.ErrorLevel, "storage does not answer: "+
+		cmp.Or(storageAdvice(err), "check the account in "+functionapp.ConnectionName+", its firewall and the network")+
+		"; a message that cannot be written stays with the host"
 	switch {
 	case err == nil:
 		level, text = zerolog.InfoLevel, "storage answers"
 	case errors.Is(err, queue.ErrNoQueue):
 		level, text = zerolog.InfoLevel, "storage answers; the queue does not exist until a sender creates it"
 	case errors.Is(err, queue.ErrRefused):
-		text = "storage refuses the handler: check the credential in " + functionapp.ConnectionName +
-			", or assign the role Storage Queue Data Contributor to the identity"
+		text = strings.TrimSuffix("storage refuses the handler: "+storageAdvice(err), ": ")
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // the handler stops
 	}

@@ -322,7 +322,7 @@ func TestStorageProbe(t *testing.T) {
 		},
 		"away": {
 			regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(good, "QueueEndpoint=http://"+unusedAddress(t)),
-			"error", "storage does not answer: check the account in AzureWebJobsStorage", "refused",
+			"error", "storage does not answer: nothing listens at this address: start Azurite", "refused",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

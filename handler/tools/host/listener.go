@@ -107,8 +107,7 @@ func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 	for !closed(stopping) {
 		batch, err := l.poll(ctx)
 		if errors.Is(err, queue.ErrRefused) {
-			l.fatal(fmt.Errorf("function %s cannot read its queue, at which the real host crashes; "+
-				"check the credentials and their rights: %w", l.fn.Name, err))
+			l.fatal(fmt.Errorf("function %s cannot read its queue, at which the real host crashes: %w", l.fn.Name, err))
 			return
 		}
 		l.report(err)

@@ -2,8 +2,10 @@
 package azure
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/xml"
 	"errors"
 	"fmt"
 	"math"
@@ -13,9 +15,11 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2/queueerror"
 
@@ -266,11 +270,13 @@ func clean(err error) error {
 // wellFormedCode matches storage error codes. A proxy may have put anything into the header.
 var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// answer describes a response that is not a success, by its status and code only, and wraps the error of package queue
-// that it means.
+// answer describes a response that is not a success, by its status and code, and wraps the error of package queue that it
+// means. A refusal also has the service's own message.
 func answer(response *azcore.ResponseError) error {
-	text := response.ErrorCode
-	if !wellFormedCode.MatchString(text) {
+	text, explained := response.ErrorCode, ""
+	if wellFormedCode.MatchString(text) {
+		explained = explanation(response.RawResponse)
+	} else {
 		text = http.StatusText(response.StatusCode)
 	}
 	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
@@ -282,8 +288,47 @@ func answer(response *azcore.ResponseError) error {
 		kind = queue.ErrStale
 	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return errors.New(text) // a temporary failure
+	default:
+		if status == http.StatusUnauthorized || status == http.StatusForbidden || code == queueerror.InvalidAuthenticationInfo {
+			kind = queue.ErrDenied
+		}
+		if explained != "" {
+			text += ": " + explained
+		}
 	}
 	return fmt.Errorf("%s: %w", text, kind)
+}
+
+// maxWord is the length of the longest word of a service's message that is shown. Signatures, keys, tokens and encoded
+// messages are longer, should the service quote them.
+const maxWord = 40
+
+// explanation returns the first line of the service's message about an error, without the full stop. The other lines are
+// the id and the time of the request.
+func explanation(response *http.Response) string {
+	body, _ := runtime.Payload(response) // the SDK has read it
+	var document struct{ Message, HeaderName string }
+	if xml.Unmarshal(bytes.TrimPrefix(body, []byte("\ufeff")), &document) != nil {
+		return ""
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(document.Message), "\n")
+	words := strings.Fields(strings.Map(func(r rune) rune {
+		if unicode.IsSpace(r) || unicode.IsPrint(r) {
+			return r
+		}
+		return -1
+	}, line))
+	for i, word := range words {
+		if len(word) > maxWord {
+			words[i] = "***"
+		}
+	}
+	text := oneLine(strings.TrimSuffix(strings.Join(words, " "), "."))
+	const skip = "--skipApiVersionCheck"
+	if (document.HeaderName == versionHeader || strings.Contains(text, "API version")) && !strings.Contains(text, skip) {
+		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skip, "; ")
+	}
+	return text
 }
 
 // terseError replaces the text of its cause.

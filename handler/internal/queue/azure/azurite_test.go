@@ -45,8 +45,9 @@ func TestIdentityOnAzurite(t *testing.T) {
 		audience string
 		want     string // error; empty: none
 	}{
-		"storage":     {"https://storage.azure.com", ""},
-		"other_thing": {"https://vault.azure.net", "create queue by-identity: 403 AuthenticationFailed: storage refused"},
+		"storage": {"https://storage.azure.com", ""},
+		"other_thing": {"https://vault.azure.net", "create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
+			"Make sure the value of the Authorization header is formed correctly including the signature: storage refused access"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {

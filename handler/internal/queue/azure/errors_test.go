@@ -70,6 +70,12 @@ func mustHideSecrets(t *testing.T, err error) {
 	}
 }
 
+// serviceMessage returns the first line of a service's message that quotes the request.
+func serviceMessage(r *http.Request) string {
+	credential := strings.TrimPrefix(r.Header.Get("Authorization"), "SharedKey ")
+	return "The service\u202e says so: " + credential + strings.ReplaceAll(r.URL.String(), "&", "&amp;") + ". "
+}
+
 // answerWith returns a service that gives one answer. Like the real one, its answer holds secrets.
 func answerWith(status int, code string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +84,8 @@ func answerWith(status int, code string) http.HandlerFunc {
 		}
 		w.Header().Set("X-Canary", "canary")
 		w.WriteHeader(status)
-		_, _ = fmt.Fprintf(w, "<Error><Message>%s\n%s\ncanary</Message></Error>", r.Header.Get("Authorization"), r.URL)
+		_, _ = fmt.Fprintf(w, "\ufeff<?xml version=\"1.0\"?><Error><Code>%s</Code><Message>%s\ncanary</Message><Detail>canary</Detail></Error>",
+			code, serviceMessage(r))
 	}
 }
 
@@ -93,13 +100,16 @@ func TestAnswers(t *testing.T) {
 		{409, "QueueBeingDeleted", queue.ErrNoQueue, "409 QueueBeingDeleted: queue does not exist"},
 		{404, "MessageNotFound", queue.ErrStale, "404 MessageNotFound: message is gone or another client received it"},
 		{400, "PopReceiptMismatch", queue.ErrStale, "400 PopReceiptMismatch: message is gone or another client received it"},
-		{403, "AuthorizationFailure", queue.ErrRefused, "403 AuthorizationFailure: storage refused"},
-		{403, "AuthenticationFailed", queue.ErrRefused, "403 AuthenticationFailed: storage refused"},
-		{401, "NoAuthenticationInformation", queue.ErrRefused, "401 NoAuthenticationInformation: storage refused"},
-		{400, "InvalidResourceName", queue.ErrRefused, "400 InvalidResourceName: storage refused"},
-		{413, "RequestBodyTooLarge", queue.ErrRefused, "413 RequestBodyTooLarge: storage refused"},
+		{403, "AuthorizationFailure", queue.ErrDenied, "403 AuthorizationFailure: The service says so: ***: storage refused access"},
+		{403, "AuthenticationFailed", queue.ErrDenied, "403 AuthenticationFailed: The service says so: ***: storage refused access"},
+		{403, "AuthorizationPermissionMismatch", queue.ErrDenied, "403 AuthorizationPermissionMismatch: The service says so: ***: storage refused access"},
+		{401, "NoAuthenticationInformation", queue.ErrDenied, "401 NoAuthenticationInformation: The service says so: ***: storage refused access"},
+		{400, "InvalidAuthenticationInfo", queue.ErrDenied, "400 InvalidAuthenticationInfo: The service says so: ***: storage refused access"},
+		{400, "InvalidHeaderValue", queue.ErrRefused, "400 InvalidHeaderValue: The service says so: ***: storage refused"},
+		{400, "InvalidResourceName", queue.ErrRefused, "400 InvalidResourceName: The service says so: ***: storage refused"},
+		{413, "RequestBodyTooLarge", queue.ErrRefused, "413 RequestBodyTooLarge: The service says so: ***: storage refused"},
 		{404, "", queue.ErrRefused, "404 Not Found: storage refused"},
-		{403, "not\ta code", queue.ErrRefused, "403 Forbidden: storage refused"},
+		{403, "not\ta code", queue.ErrDenied, "403 Forbidden: storage refused access"},
 		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
 		{429, "", nil, "429 Too Many Requests"},
 		{500, "InternalError", nil, "500 InternalError"},
@@ -124,8 +134,8 @@ func TestAnswers(t *testing.T) {
 				if want := "put on queue async-caller: " + test.text; err == nil || err.Error() != want {
 					t.Errorf("%s: error %q, want %q", name, err, want)
 				}
-				for _, kind := range []error{queue.ErrNoQueue, queue.ErrStale, queue.ErrRefused} {
-					if errors.Is(err, kind) != (kind == test.kind) { //nolint:errorlint // which one it is
+				for _, kind := range []error{queue.ErrNoQueue, queue.ErrStale, queue.ErrRefused, queue.ErrDenied} {
+					if errors.Is(err, kind) != (test.kind != nil && errors.Is(test.kind, kind)) {
 						t.Errorf("%s: errors.Is(%q, %q) = %t", name, err, kind, errors.Is(err, kind))
 					}
 				}
@@ -133,6 +143,42 @@ func TestAnswers(t *testing.T) {
 					t.Errorf("%s: %d requests, want 1: the caller retries", name, got)
 				}
 				mustHideSecrets(t, err)
+			}
+		})
+	}
+}
+
+// A service that does not know our API version says so itself, or only names the header.
+func TestVersionRefused(t *testing.T) {
+	const fix = "--skipApiVersionCheck"
+	for name, test := range map[string]struct{ body, want string }{
+		"azurite": {
+			"<Message>The API version 2021-12-02 is not supported. Upgrade Azurite, or give " + fix + ".\nRequestId:1</Message>",
+			"The API version 2021-12-02 is not supported. Upgrade Azurite, or give " + fix + ": storage refused",
+		},
+		"old_azurite": {
+			"<Message>The API version 2021-12-02 is not supported by Azurite.</Message>",
+			"The API version 2021-12-02 is not supported by Azurite; update Azurite, or start it with " + fix + ": storage refused",
+		},
+		"azure": {
+			"<Message>A header is not in the correct format.\r\nRequestId:1</Message><HeaderName>x-ms-version</HeaderName>",
+			"A header is not in the correct format; update Azurite, or start it with " + fix + ": storage refused",
+		},
+		"other_header": {
+			"<Message>A header is not in the correct format.</Message><HeaderName>x-ms-date</HeaderName>",
+			"A header is not in the correct format: storage refused",
+		},
+		"no_message": {"<HeaderName>x-ms-version</HeaderName>", "update Azurite, or start it with " + fix + ": storage refused"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("x-ms-error-code", "InvalidHeaderValue")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, "<Error>"+test.body+"</Error>")
+			})
+			err := putError(t.Context(), mustOpen(t, connections(url)["key"]))
+			if want := "put on queue async-caller: 400 InvalidHeaderValue: " + test.want; err == nil || err.Error() != want {
+				t.Errorf("error %q, want %q", err, want)
 			}
 		})
 	}

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue/azure"
+)
+
+// refusing starts a storage service that answers every request with an error, and returns a connection string.
+func refusing(t *testing.T, status int, code, message string) string {
+	t.Helper()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("x-ms-error-code", code)
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code><Message>"+message+"\nRequestId:1</Message></Error>")
+	}))
+	t.Cleanup(server.Close)
+	return connectionTo(server.Listener.Addr().String())
+}
+
+func connectionTo(address string) string {
+	return "AccountName=acme;AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint=http://" + address + "/acme;"
+}
+
+func unusedAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return listener.Addr().String()
+}
+
+// TestStorageErrors checks that every command passes on what storage says, and that only a denied access puts the
+// blame on the credential.
+func TestStorageErrors(t *testing.T) {
+	const credential = "check the credential in AzureWebJobsStorage"
+	for name, test := range map[string]struct {
+		connection     string
+		want, mustLack []string
+	}{
+		"version": {
+			refusing(t, 400, "InvalidHeaderValue", "The API version 1 is not supported by Azurite."),
+			[]string{"400 InvalidHeaderValue: The API version 1 is not supported by Azurite; update Azurite, or start it with --skipApiVersionCheck"},
+			[]string{"credential", "role "},
+		},
+		"denied": {
+			refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized."),
+			[]string{"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential, "the role Storage Queue Data Contributor"},
+			[]string{"Azurite"},
+		},
+		"not_started": {
+			connectionTo(unusedAddress(t)),
+			[]string{"connection refused", "start Azurite with `make azurite`"},
+			[]string{"credential", "role "},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			environ := []string{"AzureWebJobsStorage=" + test.connection}
+			check := func(command, printed string) {
+				for _, part := range test.want {
+					if strings.Count(printed, part) != 1 {
+						t.Errorf("%s: want %q once: %s", command, part, printed)
+					}
+				}
+				for _, part := range append(test.mustLack, "C4nary") {
+					if strings.Contains(printed, part) {
+						t.Errorf("%s: %q is in %s", command, part, printed)
+					}
+				}
+			}
+			var commands sync.WaitGroup
+			defer commands.Wait()
+			for _, command := range []string{
+				"send --url https://t.example/", "explain --queue async-caller --request-id r1",
+				"poison queues", "poison list", "poison requeue --all --yes", "poison move --to aside --all --yes",
+			} {
+				args := append(strings.Fields(command), "--app", t.TempDir())
+				commands.Go(func() { // poison tries an unreachable account for 15 s
+					var stderr bytes.Buffer
+					code := Run(t.Context(), args, Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr})
+					if code != exitFailed {
+						t.Errorf("%s: exit code %d: %s", command, code, &stderr)
+					}
+					check(command, stderr.String())
+				})
+			}
+			connection, err := azure.ParseConnection(environ, functionapp.ConnectionName)
+			if err != nil {
+				t.Fatal(err)
+			}
+			store, err := azure.Open(connection)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer store.Close()
+			var log bytes.Buffer
+			probe(t.Context(), store, "async-caller", zerolog.New(&log))
+			check("serve", log.String())
+		})
+	}
+}
