@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -74,6 +75,11 @@ func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(st
 	})
 }
 
+// durationFlag declares a flag for a duration. Its default is the value of target; usage names it.
+func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
+	parsed(f, target, name, usage, within(math.MinInt64, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration))
+}
+
 // suggest completes the argument of a flag with fixed values.
 func (f *flagSet) suggest(flag string, values ...string) {
 	completion := cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
@@ -85,7 +91,7 @@ func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	d, err := time.ParseDuration(text)
+	d, err := config.ParseDuration(text)
 	if err != nil {
 		return parseTime(text, "a duration from now")
 	}
@@ -94,7 +100,7 @@ func parseMoment(text string) (time.Time, error) {
 
 // parseAgo reads a time, or how long ago it was.
 func parseAgo(text string) (time.Time, error) {
-	d, err := time.ParseDuration(text)
+	d, err := config.ParseDuration(text)
 	if err != nil || d < 0 {
 		return parseTime(text, "how long ago it was")
 	}
@@ -126,8 +132,13 @@ func parseRetry(text string) (json.RawMessage, error) {
 		return parseJSON(text)
 	}
 	delays := strings.Split(text, ",")
-	if _, err := time.ParseDuration(delays[0]); err != nil {
+	if _, err := config.ParseDuration(delays[0]); err != nil {
 		return json.Marshal(text)
+	}
+	for i, delay := range delays {
+		if d, err := config.ParseDuration(delay); err == nil && strings.Contains(delay, "d") { // an envelope has no days
+			delays[i] = d.String()
+		}
 	}
 	return json.Marshal(map[string][]string{"schedule": delays})
 }

@@ -36,10 +36,16 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	var options host.Options
 	flags := flagsOf(command)
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
-	flags.DurationVar(&options.Lease, "lease", 10*time.Minute, "time that a message stays invisible during an invocation")
+	options.Lease = 10 * time.Minute
+	durationFlag(flags, &options.Lease, "lease", "`duration` that a message stays invisible during an invocation (default 10m)")
 	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", 3,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
-	command.RunE = func(cmd *cobra.Command, _ []string) error { return runHost(cmd.Context(), env, app, options) }
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := flags.err(); err != nil {
+			return err
+		}
+		return runHost(cmd.Context(), env, app, options)
+	}
 	return command
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/strictjson"
@@ -218,7 +219,7 @@ until --limit messages have arrived.`,
 	flags := flagsOf(command)
 	interval := 5 * time.Second
 	parsed(flags, &interval, "interval", "`duration` between two reads, at least 1s (default 5s)",
-		within(time.Second, math.MaxInt64, "a duration of at least 1s", time.ParseDuration)) // storage charges for each read
+		within(time.Second, math.MaxInt64, "a duration of at least 1s", config.ParseDuration)) // storage charges for each read
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		return s.watch(ctx, source, interval)
 	})

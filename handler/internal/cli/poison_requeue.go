@@ -68,11 +68,12 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	parsed(flags, &pace.Canary, "canary", "send this `number` first, and the others once those are delivered", atLeast(0))
-	flags.DurationVar(&pace.CanaryWait, "canary-wait", 3*time.Minute, "time limit for the delivery of the first messages")
+	pace.CanaryWait = 3 * time.Minute
+	durationFlag(flags, &pace.CanaryWait, "canary-wait", "`duration` that the delivery of the first messages may take (default 3m)")
 	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
 	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, "stop when more than this share, 0 to 1, has returned")
-	flags.DurationVar(&pace.Delay, "delay", 0, "delay before the messages are delivered")
-	flags.DurationVar(&pace.Spread, "spread", 0, "spread the deliveries evenly over this time")
+	durationFlag(flags, &pace.Delay, "delay", "`duration` before the messages are delivered")
+	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
 }
 
 const createUsage = "with --to: create a queue that does not exist, even if no function reads it"

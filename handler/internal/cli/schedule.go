@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
@@ -70,8 +71,8 @@ The operator's limits apply.`,
 }
 
 func parseDeadline(text string) (time.Duration, error) {
-	want := fmt.Sprintf("a duration such as 90s or 6h, above 0 and at most %v", maxScheduleDeadline)
-	return within(1, maxScheduleDeadline, want, time.ParseDuration)(text)
+	want := fmt.Sprintf("a duration such as 90s, 6h or 7d, above 0 and at most %v", maxScheduleDeadline)
+	return within(1, maxScheduleDeadline, want, config.ParseDuration)(text)
 }
 
 func (o scheduleOptions) run(env Env) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -174,12 +175,34 @@ func unlessNone[T any](parse func(string) (T, error)) func(string) (T, error) {
 
 func duration(shortest, longest time.Duration) func(string) (time.Duration, error) {
 	return func(value string) (time.Duration, error) {
-		d, err := time.ParseDuration(value)
+		d, err := ParseDuration(value)
 		if err != nil || d < shortest || d > longest {
-			return 0, fmt.Errorf("give a duration such as 90s or 6h, from %v to %v", shortest, longest)
+			return 0, fmt.Errorf("give a duration such as 90s, 6h or 7d, from %v to %v", shortest, longest)
 		}
 		return d, nil
 	}
+}
+
+// ParseDuration reads a Go duration that may begin with days of 24 hours, as our output does: 7d, 1d12h.
+func ParseDuration(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	n, err := strconv.Atoi(days)
+	part := time.Duration(0)
+	if err == nil && rest != "" {
+		part, err = time.ParseDuration(rest)
+	}
+	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
+	if err != nil || n < -most || n > most || part >= day || strings.ContainsAny(rest, "+-") {
+		return 0, fmt.Errorf("%.40q is not a duration", text)
+	}
+	if strings.HasPrefix(days, "-") {
+		part = -part
+	}
+	return time.Duration(n)*day + part, nil
 }
 
 // callTimeout parses the longest duration of a call. A call and its settling should end before the host first renews its

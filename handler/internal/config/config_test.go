@@ -67,6 +67,7 @@ func TestLoad(t *testing.T) {
 		"call_timeout_most":  {[]string{"ASYNC_CALLER_CALL_TIMEOUT=270s"}, func(s *settings) { s.CallTimeout = 270 * time.Second }},
 		"expiration":         {[]string{"ASYNC_CALLER_EXPIRATION=720h"}, func(s *settings) { s.Expiration = 720 * time.Hour }},
 		"expiration_least":   {[]string{"ASYNC_CALLER_EXPIRATION=1s"}, func(s *settings) { s.Expiration = time.Second }},
+		"expiration_days":    {[]string{"ASYNC_CALLER_EXPIRATION=2d12h"}, func(s *settings) { s.Expiration = 60 * time.Hour }},
 		"expiration_most": {
 			[]string{"ASYNC_CALLER_EXPIRATION=87600h", "ASYNC_CALLER_MAX_DEADLINE=87600h"},
 			func(s *settings) { s.Expiration, s.MaxDeadline = 87600*time.Hour, 87600*time.Hour },
@@ -133,7 +134,7 @@ func TestLoadRefuses(t *testing.T) {
 		"call_timeout_day":      {"ASYNC_CALLER_CALL_TIMEOUT=24h", []string{"to 4m30s", "renews its lease"}},
 		"call_timeout_negative": {"ASYNC_CALLER_CALL_TIMEOUT=-5s", []string{`"-5s"`}},
 		"call_timeout_timespan": {"ASYNC_CALLER_CALL_TIMEOUT=00:02:00", []string{`"00:02:00"`}},
-		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=7d", []string{`"7d"`, "6h"}},
+		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=3651d", []string{`"3651d"`, "7d"}},
 		"expiration_short":      {"ASYNC_CALLER_EXPIRATION=1ms", []string{"from 1s"}},
 		"expiration_long":       {"ASYNC_CALLER_EXPIRATION=87601h", []string{"to 87600h"}},
 		"max_deadline_short":    {"ASYNC_CALLER_MAX_DEADLINE=167h", []string{"ASYNC_CALLER_EXPIRATION, ", "168h0m0s", "167h0m0s"}},
@@ -356,5 +357,21 @@ func TestProjectsOwnTimeouts(t *testing.T) {
 	}
 	if err := loaded.CheckTimeouts(host); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "2d": 48 * time.Hour, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour, "2d3h4m5.5s": 51*time.Hour + 4*time.Minute + 5500*time.Millisecond,
+		"0d": 0, "-2d": -48 * time.Hour, "-1d12h": -36 * time.Hour, "-0d1h": -time.Hour, "106750d": 106750 * 24 * time.Hour,
+	} {
+		if got, err := config.ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "d", "2", "2days", "2d3", "2d 3h", "1h2d", "2d-3h", "2d+3h", "1d24h", "1d1d", "1.5d", "106752d", "9999999999999999999d", "infd", "0x1d", "2D"} {
+		if got, err := config.ParseDuration(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
 	}
 }
