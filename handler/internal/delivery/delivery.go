@@ -172,8 +172,11 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Status > 0 {
 		event.Int(logs.Status, r.Status)
 	}
-	if r.Action == decision.Reschedule {
-		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond)).Time(logs.NextAttempt, r.State.NextAttemptAt)
+	if r.Delay > 0 {
+		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond))
+	}
+	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted { // whose call has been due before
+		event.Time(logs.NextAttempt, r.State.NextAttemptAt)
 	}
 	logText(event, logs.Reschedule, string(r.Reschedule))
 	logText(event, logs.Detail, r.Detail)

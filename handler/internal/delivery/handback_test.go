@@ -111,7 +111,8 @@ func TestHold(t *testing.T) {
 				b.wantQueue(t, mainQueue, row.content, row.delay)
 				b.wantQueue(t, poisonQueue, "", 0)
 				if row.end == nil {
-					if line := b.linesWith(t, "settled")[0]; line["action"] != "hold" || line["reason"] != "bad_setting" {
+					line := b.linesWith(t, "settled")[0]
+					if line["action"] != "hold" || line["reason"] != "bad_setting" || line["delay"] != float64(row.delay.Milliseconds()) {
 						t.Errorf("log line %v", line)
 					}
 				}

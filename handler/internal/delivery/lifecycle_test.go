@@ -377,6 +377,9 @@ func TestStopDuringCall(t *testing.T) {
 		}
 		b.wantQueue(t, mainQueue, content, handedBack)
 		b.wantGaveUp(t, "")
+		if line := b.linesWith(t, "settled")[0]; line["delay"] != 12500.0 || line["next_attempt_at"] != nil {
+			t.Errorf("log line %v, want the delay and no time of a next attempt, which was before", line)
+		}
 	})
 }
 
