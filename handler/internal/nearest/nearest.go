@@ -6,14 +6,26 @@ import "strings"
 // Name returns the most similar of some names, without regard to letter case; it is empty if there are none. Likely reports
 // whether the text is so similar that it was probably meant to be that name.
 func Name(text string, names []string) (name string, likely bool) {
-	const perMistake = 3 // characters of a name
-	least := -1
+	const (
+		perMistake = 3   // characters of a name
+		longest    = 100 // a longer text is like no name
+	)
+	text, least := text[:min(len(text), longest)], -1
 	for _, n := range names {
 		if d := distance(strings.ToLower(text), strings.ToLower(n)); least < 0 || d < least {
 			name, least = n, d
 		}
 	}
 	return name, least >= 0 && least <= max(1, len(name)/perMistake)
+}
+
+// Hint returns a question that is the end of an error about a text that is none of the names. It is empty if the text is
+// probably no misspelling of one.
+func Hint(text string, names []string) string {
+	if name, likely := Name(text, names); likely {
+		return "; did you mean " + name + "?"
+	}
+	return ""
 }
 
 // distance returns how many characters must be inserted, deleted, replaced or swapped with the next one to make one text the

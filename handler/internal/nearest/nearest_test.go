@@ -37,6 +37,9 @@ func TestName(t *testing.T) {
 			}
 		})
 	}
+	if got := nearest.Hint("deadlin", names) + nearest.Hint("owner", names); got != "; did you mean deadline?" {
+		t.Errorf("hints: %q", got)
+	}
 	if got, likely := nearest.Name("call", nil); got != "" || likely {
 		t.Errorf("nearest of no names: %q, likely %v", got, likely)
 	}

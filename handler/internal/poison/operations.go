@@ -64,16 +64,12 @@ func (a *Account) checkNew(all []string, to string, create bool) error {
 		return nil
 	}
 	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, a.AppQueues))))
-	meant := ""
-	if similar, likely := nearest.Name(to, known); likely {
-		meant = "; did you mean " + similar + "?"
-	}
 	exist := strings.Join(all[:min(len(all), mostNames)], ", ")
 	if more := len(all) - mostNames; more > 0 {
 		exist += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\nto create it, give --create",
-		to, queue.ErrNoQueue, meant, cmp.Or(exist, "none"))
+		to, queue.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back.

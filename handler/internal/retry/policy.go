@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -121,7 +122,7 @@ func (own Policies) Named(name string) (Policy, error) {
 	k, ok := kinds[name]
 	if !ok {
 		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
-		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s", name, strings.Join(names, ", "))
+		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s", name, strings.Join(names, ", "), nearest.Hint(name, names))
 	}
 	var p parameters
 	policy := k.build(&p)
@@ -156,7 +157,8 @@ func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 	}
 	for _, m := range members {
 		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
-			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"`, title, strings.Join(k.parameters, ", ")))
+			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"%s`,
+				title, strings.Join(k.parameters, ", "), nearest.Hint(m.Name, append([]string{"policy"}, k.parameters...))))
 		}
 	}
 	if p.err != nil {

@@ -52,7 +52,8 @@ func TestShowAnswer(t *testing.T) {
 		},
 		"html": {
 			"text/html; charset=utf-8", "<html>\n<h1>No order</h1>\n</html>",
-			inspect.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>", BodyKind: inspect.BodyText}, "",
+			inspect.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>", BodyKind: inspect.BodyText},
+			"",
 		},
 		"control": {
 			"text/plain", "a\x1b[2J\x07 \u202e \u009b and more of the same text", inspect.Answer{
