@@ -228,6 +228,9 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 	} else {
 		printEnvelope(out, x.Envelope, q.Now)
 	}
+	for _, unknown := range x.Unknown {
+		printLine(out, "warning", "%s", unknown)
+	}
 	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
 	printStep(out, x.Arrival)
 	if q.Outcome == nil {

@@ -135,6 +135,10 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if err != nil {
 		return usageError(err)
 	}
+	status := newStatus(env)
+	for _, warning := range message.Warnings {
+		status.printf("warning: %s", warning)
+	}
 	var receipt send.Receipt
 	if !o.dryRun {
 		if receipt, err = sender.Send(ctx, message); err != nil {
@@ -142,11 +146,12 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 		}
 	}
 	err = o.print(env.Stdout, message, receipt)
-	status := newStatus(env)
-	warnUnreadable(status, "", message)
 	o.summarize(status, 1, sender.Account)
 	return err
 }
+
+// mostWarnings is how many warnings about the envelopes of a file are printed. All may have the same mistake.
+const mostWarnings = 20
 
 // parallelSends is how many messages of a file are sent at once. Storage takes some milliseconds for each.
 const parallelSends = 16
@@ -171,9 +176,14 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	status := newStatus(env)
 	defer status.clear()
 	out := &output{Writer: env.Stdout, status: status}
-	sent, problems := 0, []error{}
+	sent, warned, problems := 0, 0, []error{}
 	for s := range o.sendAll(ctx, sender, input) {
 		<-s.done
+		for _, warning := range s.message.Warnings {
+			if warned++; warned <= mostWarnings {
+				status.printf("warning: envelope %d: %s", s.n, warning)
+			}
+		}
 		if s.err == nil {
 			s.err = o.print(out, s.message, s.receipt)
 		}
@@ -181,9 +191,11 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 			problems = append(problems, fmt.Errorf("envelope %d: %w", s.n, s.err))
 			continue
 		}
-		warnUnreadable(status, fmt.Sprintf("envelope %d: ", s.n), s.message)
 		sent++
 		status.count("", "sent", sent, 0)
+	}
+	if more := warned - mostWarnings; more > 0 {
+		status.printf("%s not shown", plural(more, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
 	if ctx.Err() != nil {
@@ -243,13 +255,6 @@ func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Re
 	}
 	_, err := fmt.Fprintln(out, receipt.RequestID)
 	return err
-}
-
-// warnUnreadable prints which headers a C# function app may be unable to read.
-func warnUnreadable(status *status, envelope string, message send.Message) {
-	for _, name := range message.Unreadable {
-		status.printf("warning: %s%s: not every .NET can read the value, and a C# function app that cannot refuses the message", envelope, name)
-	}
 }
 
 // summarize prints how many envelopes were sent, and to which account.

@@ -111,7 +111,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
 	n.callback.Method = http.MethodPost
 	err := eachMember(object, func(m strictjson.Member) error {
-		if strictjson.IsNull(m.Value) || (m.Name != "url" && m.Name != "method" && m.Name != "headers") {
+		if strictjson.IsNull(m.Value) || !slices.Contains(callbackNames, m.Name) {
 			return nil
 		}
 		n.callbackMembers = append(n.callbackMembers, m)

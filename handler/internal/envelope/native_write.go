@@ -3,6 +3,7 @@ package envelope
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -81,6 +82,17 @@ var nativeMembers = map[string]struct {
 	"call": {barest + 1, true}, "callback": {barest + 1, true}, "giveUp": {barest + 1, false},
 	"retry": {barest, false}, "notBefore": {barest, true}, "deadline": {bare, true},
 	"context": {noContext, true}, "priority": {noExtras, true},
+}
+
+// callbackNames are the members of a callback, which a call has as well.
+var callbackNames = []string{"url", "method", "headers"}
+
+func nativeObjects() []knownObject {
+	return []knownObject{
+		{"", slices.Sorted(maps.Keys(nativeMembers))},
+		{string(partCall), slices.Concat(callbackNames, bodyMembers, []string{"timeout"})},
+		{string(partCallback), callbackNames},
+	}
 }
 
 // keeps reports whether a level writes a member as it came.

@@ -315,10 +315,7 @@ func (e *Envelope) UnreadableInNexus() (names []string) {
 
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
-	inner := map[string][]string{
-		"call":     append([]string{"url", "method", "headers"}, bodyMembers...),
-		"callback": {"url", "method", "headers"},
-	}
+	inner := map[string][]string{"call": slices.Concat(callbackNames, bodyMembers), "callback": callbackNames}
 	for _, m := range n.members {
 		var err error
 		if !nativeMembers[m.Name].nexus {

@@ -46,6 +46,8 @@ type Question struct {
 type Explanation struct {
 	// Envelope is nil if the content is not an envelope.
 	Envelope *Envelope `json:"envelope,omitempty"`
+	// Unknown are the members that have no effect.
+	Unknown []envelope.Unknown `json:"unknown,omitempty"`
 	// Arrival is the step on delivery of the message.
 	Arrival Step `json:"arrival"`
 	// AfterCall is the step after a call with the assumed outcome; nil if none is assumed or no call is ever made. If
@@ -106,7 +108,7 @@ type Write struct {
 func About(rules decision.Rules, q Question) Explanation {
 	m := message{Question: q, rules: rules, in: rules.Open(q.Content, q.MessageID, q.MaxContentBytes, q.Now)}
 	arrival := rules.BeforeCall(m.in, q.Now)
-	explanation := Explanation{Arrival: m.step(q.Now, arrival)}
+	explanation := Explanation{Unknown: envelope.UnknownMembers(q.Content), Arrival: m.step(q.Now, arrival)}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
 	}

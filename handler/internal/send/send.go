@@ -60,8 +60,9 @@ type Message struct {
 	Content   []byte
 	// Delay is how long the message stays invisible.
 	Delay time.Duration
-	// Unreadable names the headers that a C# function app may be unable to read.
-	Unreadable []string
+	// Warnings say what the sender probably did not intend: members without effect, and headers that a C# function app may be
+	// unable to read.
+	Warnings []string
 }
 
 // Receipt identifies a message that was sent.
@@ -72,31 +73,33 @@ type Receipt struct {
 	Account   string `json:"account"`
 }
 
-// Prepare validates an envelope and adds a request id and the time of creation if they are missing.
-func (s *Sender) Prepare(content []byte) (Message, error) {
+// Prepare validates an envelope and adds a request id and the time of creation if they are missing. If it returns an error,
+// the message has only the warnings.
+func (s *Sender) Prepare(content []byte) (message Message, err error) {
+	for _, unknown := range envelope.UnknownMembers(content) {
+		message.Warnings = append(message.Warnings, unknown.String())
+	}
 	now := time.Now()
 	rules := s.Rules
 	rules.MaxDeadline = 0 // the handler applies its own
 	in := rules.Open(content, uuid.NewString(), s.Encoding.MaxContentBytes(), now)
 	if in.Malformed != nil {
-		return Message{}, in.Malformed
+		return message, in.Malformed
 	}
 	e := in.Envelope
 	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
-		return Message{}, errors.New("deadline: is in the past: the call would never be made")
+		return message, errors.New("deadline: is in the past: the call would never be made")
 	}
-	encoded, err := s.encode(e)
-	var unreadable []string
+	if message.Content, err = s.encode(e); err != nil {
+		return message, err
+	}
 	if s.Nexus != nil {
-		unreadable = e.UnreadableInNexus()
+		for _, header := range e.UnreadableInNexus() {
+			message.Warnings = append(message.Warnings, header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
+		}
 	}
-	return Message{
-		Unreadable: unreadable,
-		RequestID:  e.RequestID,
-		Queue:      QueueFor(e.Priority),
-		Content:    encoded,
-		Delay:      min(max(e.DueAt().Sub(now), 0), queue.MaxDelay),
-	}, err
+	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority), min(max(e.DueAt().Sub(now), 0), queue.MaxDelay)
+	return message, nil
 }
 
 func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
