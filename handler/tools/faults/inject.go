@@ -164,6 +164,7 @@ func writes(r storageproxy.Request) bool {
 
 // After implements [storageproxy.Watcher].
 func (s handlerWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	s.noteStall(a)
 	order := s.after(r, a)
 	if order.Reset || a.Status == 0 || a.Status >= 500 {
 		s.unsettled.add(r.Text, s.processes)
@@ -237,6 +238,7 @@ func (s hostWatcher) injectHost(f *schedule.Fault) storageproxy.Order {
 
 // After implements [storageproxy.Watcher].
 func (s hostWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	s.noteStall(a)
 	if !a.Done() {
 		return storageproxy.Order{Reset: a.Status == 0}
 	}
@@ -252,6 +254,13 @@ func (s hostWatcher) After(r storageproxy.Request, a storageproxy.Answer) storag
 	case storageproxy.Update, storageproxy.Other:
 	}
 	return storageproxy.Order{}
+}
+
+// noteStall records that this machine is too busy for Azurite to answer in time.
+func (s *system) noteStall(a storageproxy.Answer) {
+	if a.Took > stallLimit {
+		s.disturbed(judge.Stalled, s.now()-a.Took)
+	}
 }
 
 // leased records the messages that storage leases to the host, and injects the first fault that waits for one of them.

@@ -46,6 +46,8 @@ type Request struct {
 type Answer struct {
 	// Status is 0 if storage gave no answer: then it is unknown what storage has done.
 	Status int
+	// Took is how long storage took.
+	Took time.Duration
 	// Messages are the messages that storage wrote or returned.
 	Messages []Message
 	// ClientLeft is true if the client has closed its connection and so never learns the answer.
@@ -131,8 +133,11 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	// Storage finishes what it has begun, even if the client leaves.
+	began := time.Now()
 	status, header, content := p.forward(context.WithoutCancel(r.Context()), r, body)
-	answer := Answer{Status: status, Messages: messages(request.Operation, content), ClientLeft: r.Context().Err() != nil}
+	answer := Answer{
+		Status: status, Took: time.Since(began), Messages: messages(request.Operation, content), ClientLeft: r.Context().Err() != nil,
+	}
 	if interfere(w, r, p.watcher.After(request, answer)) {
 		return
 	}
