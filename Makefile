@@ -3,27 +3,33 @@
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package deploy needs-func
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package deploy azurite needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+# Ctrl-C at a terminal must end neither make nor go run, which would report a failure: the program is a job of its own.
+job = program=$$(mktemp) && go build -o $$program $(1) && \
+	bash -c "[ ! -t 0 ] || set -m; $$program $(2); exit \$$?"; code=$$?; rm -f $$program; exit $$code
 
 build: ## build the executable and stage the app in dist
 	go build -trimpath -pgo=off -o dist/async-caller ./handler
 	go run ./handler/tools/stage
 
-demo: build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
+demo: needs-node build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
 	go run ./handler/tools/demo
 
-run: build ## the same parts as the demo, but they stay up until Ctrl-C
-	@# Ctrl-C at the terminal must end neither make nor go run, which would report a failure: the demo is a job of its own.
-	@demo=$$(mktemp) && go build -o $$demo ./handler/tools/demo && bash -c "set -m 2>/dev/null; $$demo -stay; exit \$$?"; code=$$?; rm -f $$demo; exit $$code
+run: needs-node build ## the same parts as the demo, but they stay up until Ctrl-C
+	@$(call job,./handler/tools/demo,-stay)
+
+azurite: ## run Azurite on its standard ports, for make start; it keeps its data in .azurite
+	@$(call job,./handler/tools/azurite/cmd)
 
 start: needs-func ## func start in dist (needs Azure Functions Core Tools and Azurite)
 	$(MAKE) build
 	cd dist && func start
 
-test: ## run all tests, Azurite included
+test: needs-node ## run all tests, Azurite included
 	GOFLAGS=-pgo=off go test -race -shuffle=on -count=1 -timeout 10m ./...
 
 test-long: ## the tests of many messages at full size, without the race detector (10 minutes)
@@ -79,7 +85,10 @@ deploy: needs-func ## publish the package to a Function App: make deploy APP=nam
 	$(MAKE) package
 	cd dist/package && func azure functionapp publish "$(APP)" --no-build
 
-# This is checked before anything is built.
+# These are checked before anything is built.
+needs-node:
+	@go run ./handler/tools/azurite/cmd -check
+
 needs-func:
 	@command -v func >/dev/null || { echo "func is not installed: install Azure Functions Core Tools 4, see \
 	https://learn.microsoft.com/azure/azure-functions/functions-run-local" >&2; exit 1; }

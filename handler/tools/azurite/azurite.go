@@ -1,5 +1,5 @@
 // Package azurite runs the queue service of Azurite, the Azure Storage emulator, as a child process: the
-// storage of tests, the demo and local development. It needs Node.js; [Install] fetches Azurite at the version
+// storage of tests, the demo and local development. It needs Node.js, see [CheckNode]; [Install] fetches Azurite at the version
 // that package-lock.json pins.
 //
 // It is for programs that run from a checkout of the repository, because Azurite is installed in this
@@ -40,7 +40,9 @@ const (
 type Options struct {
 	// Port is the TCP port on 127.0.0.1; 0 means a free one.
 	Port int
-	// Data is the folder to keep the queues in; Azurite creates it. If empty, all data is in memory and lost on Stop.
+	// BlobPort and TablePort are those of Azurite's other services. It runs them as well if BlobPort is not 0.
+	BlobPort, TablePort int
+	// Data is the folder to keep the data in; Azurite creates it. If empty, all data is in memory and lost on Stop.
 	// After a restart, Azurite 3.36 does not expire the messages from the folder.
 	Data string
 	// CertFile and KeyFile are PEM files. If both are set, Azurite serves https and accepts bearer tokens as
@@ -96,6 +98,9 @@ func (s *Server) Stop() error {
 	return nil
 }
 
+// Ended returns a channel that is closed when the running server has ended.
+func (s *Server) Ended() <-chan struct{} { return s.child.ended }
+
 func (s *Server) start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
@@ -123,14 +128,21 @@ func (s *Server) command() (*exec.Cmd, error) {
 		return nil, err
 	}
 	script := filepath.Join(dir, modules, "azurite", "dist", "src", "queue", "main.js")
+	if s.options.BlobPort != 0 {
+		script = filepath.Join(dir, modules, "azurite", "dist", "src", "azurite.js")
+	}
 	if _, err := os.Stat(script); err != nil {
 		return nil, fmt.Errorf("it is not installed: run `npm ci` in %s", dir)
 	}
-	node, err := lookPath("node")
+	node, err := lookPath(dir, "node")
 	if err != nil {
 		return nil, err
 	}
 	args := []string{script, "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.Port), "--silent", "--disableTelemetry"}
+	if s.options.BlobPort != 0 {
+		args = append(args, "--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(s.options.BlobPort),
+			"--tableHost", "127.0.0.1", "--tablePort", strconv.Itoa(s.options.TablePort))
+	}
 	if s.options.AnyVersion {
 		args = append(args, "--skipApiVersionCheck")
 	}
@@ -145,8 +157,10 @@ func (s *Server) command() (*exec.Cmd, error) {
 	return exec.Command(node, args...), nil //nolint:noctx // our own script; it outlives the context
 }
 
-// listening matches what Azurite prints when it accepts requests.
-var listening = regexp.MustCompile(`successfully listens on (https?)(://127\.0\.0\.1:(\d+))\n`)
+// listening matches what Azurite prints when it accepts requests: the queue service alone, or all services, of which the
+// table service is the last.
+var listening = regexp.MustCompile(`Queue service (?:successfully listens on|is successfully listening at) (https?)(://127\.0\.0\.1:(\d+))\n` +
+	`(?:$|(?s:.*)Table service is successfully listening)`)
 
 // await waits until the child accepts requests, and fills in its address.
 func (s *Server) await(ctx context.Context, c *child) error {

@@ -3,12 +3,15 @@ package azurite
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -30,12 +33,59 @@ const (
 func Install(ctx context.Context, out io.Writer) error {
 	dir, err := folder()
 	if err == nil {
+		err = checkNode(ctx, dir, out)
+	}
+	if err == nil {
 		err = installIn(ctx, dir, out)
 	}
 	if err != nil {
 		return fmt.Errorf("install azurite: %w", err)
 	}
 	return nil
+}
+
+// CheckNode returns an error if Node.js or npm is missing, and writes a warning to out if Node.js is older than Azurite requires.
+func CheckNode(ctx context.Context, out io.Writer) error {
+	dir, err := folder()
+	if err != nil {
+		return err
+	}
+	return checkNode(ctx, dir, out)
+}
+
+func checkNode(ctx context.Context, dir string, out io.Writer) error {
+	node, err := lookPath(dir, "node")
+	if err == nil {
+		_, err = lookPath(dir, "npm")
+	}
+	if err != nil {
+		return err
+	}
+	version, err := exec.CommandContext(ctx, node, "--version").Output() // v20.20.2
+	if err != nil {
+		return fmt.Errorf("%s --version: %w", node, err)
+	}
+	major, _, _ := strings.Cut(strings.TrimPrefix(string(version), "v"), ".")
+	has, _ := strconv.Atoi(major)
+	if wants := requiredNode(dir); has < wants {
+		fmt.Fprintf(out, "warning: Azurite requires Node.js %d or later, and this is %s; if it fails, install a newer one\n",
+			wants, strings.TrimSpace(string(version)))
+	}
+	return nil
+}
+
+// requiredNode returns the oldest major version of Node.js that the pinned Azurite requires.
+func requiredNode(dir string) (major int) {
+	var lock struct {
+		Packages struct {
+			Azurite struct{ Engines struct{ Node string } } `json:"node_modules/azurite"`
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, lockFile))
+	if err == nil && json.Unmarshal(text, &lock) == nil {
+		_, _ = fmt.Sscanf(lock.Packages.Azurite.Engines.Node, ">=%d", &major)
+	}
+	return major
 }
 
 func installIn(ctx context.Context, dir string, out io.Writer) error {
@@ -65,7 +115,7 @@ func fresh(dir string) bool {
 }
 
 func npmCI(ctx context.Context, dir string, out io.Writer) error {
-	npm, err := lookPath("npm")
+	npm, err := lookPath(dir, "npm")
 	if err != nil {
 		return err
 	}
@@ -83,10 +133,10 @@ func npmCI(ctx context.Context, dir string, out io.Writer) error {
 }
 
 // lookPath finds node or npm.
-func lookPath(program string) (string, error) {
+func lookPath(dir, program string) (string, error) {
 	path, err := exec.LookPath(program)
 	if err != nil {
-		return "", fmt.Errorf("%w: install Node.js 20 or newer, which includes node and npm, and put it on the PATH", err)
+		return "", fmt.Errorf("%w: install Node.js %d or later, which includes node and npm, and put it on the PATH", err, requiredNode(dir))
 	}
 	return path, nil
 }

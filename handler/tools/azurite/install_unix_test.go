@@ -5,6 +5,7 @@ package azurite
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -93,6 +94,50 @@ func TestInstallWithoutNode(t *testing.T) {
 	err := installIn(t.Context(), dir, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `"npm"`) || !strings.Contains(err.Error(), "install Node.js") {
 		t.Errorf("error %v, want what is missing and what to do", err)
+	}
+}
+
+// fakeNode puts a node on the PATH that prints a version, with an npm that does nothing.
+func fakeNode(t *testing.T, version string) {
+	t.Helper()
+	bin := t.TempDir()
+	mustWrite(t, filepath.Join(bin, "node"), "#!/bin/sh\necho "+version+"\n", 0o700)
+	mustWrite(t, filepath.Join(bin, "npm"), "#!/bin/sh\n", 0o700)
+	t.Setenv("PATH", bin)
+}
+
+func TestCheckNode(t *testing.T) {
+	const warning = "warning: Azurite requires Node.js 21 or later, and this is "
+	for version, want := range map[string]string{
+		"v20.20.2": warning + "v20.20.2; if it fails, install a newer one\n", "v8.1.0": warning + "v8.1.0; if it fails, install a newer one\n",
+		"v21.0.0": "", "v24.1.0": "", "v100.0.0": "",
+	} {
+		fakeNode(t, version)
+		var out strings.Builder
+		if err := CheckNode(t.Context(), &out); err != nil || out.String() != want {
+			t.Errorf("%s: %q, error %v; want %q", version, out.String(), err, want)
+		}
+	}
+	for _, missing := range []string{"node", "npm"} {
+		fakeNode(t, "v24.1.0")
+		if err := os.Remove(filepath.Join(os.Getenv("PATH"), missing)); err != nil {
+			t.Fatal(err)
+		}
+		err := CheckNode(t.Context(), io.Discard)
+		if err == nil || !strings.Contains(err.Error(), `"`+missing+`"`) || !strings.Contains(err.Error(), "install Node.js 21 or later") {
+			t.Errorf("error %v, want that %s is missing and what to do", err, missing)
+		}
+	}
+}
+
+// TestReadme checks that README names the version of Node.js that the pinned Azurite requires.
+func TestReadme(t *testing.T) {
+	readme, err := os.ReadFile("../../../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := fmt.Sprintf("Node.js %d or later", requiredNode(".")); !strings.Contains(string(readme), want) {
+		t.Errorf("README does not say %q", want)
 	}
 }
 
