@@ -175,7 +175,9 @@ func TestResultError(t *testing.T) {
 			"stopped: 2 came back\n" + resume + " (7 left)",
 		},
 		"stopped_at_the_end": {
-			t.Context(), poison.Result{Total: 2, Done: 2, Stopped: "they wait"}, nil, exitPartly,
+			t.Context(),
+			poison.Result{Total: 2, Done: 2, Stopped: "they wait"},
+			nil, exitPartly,
 			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
 		},
 		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
@@ -293,11 +295,11 @@ func TestPrintRuns(t *testing.T) {
 			{Run: "20261119-120000-requeue-cccc", Command: "requeue", At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"},
 			{Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken"},
 		})
-		want := `RUN                           COMMAND      WHEN     MESSAGES  STATE
-20261121-115900-undo-aaaa     undo       1m ago            3  finished, undo of 20261121-110000-move-bbbb
-20261121-110000-move-bbbb     move       1h ago            3  undone by 20261121-115900-undo-aaaa
-20261119-120000-requeue-cccc  requeue    2d ago  99999/100000  interrupted
-20261119-110000-requeue-dddd  -               -            -  unreadable: line 3 is broken
+		want := `RUN                               WHEN      MESSAGES  STATE
+20261121-115900-undo-aaaa       1m ago             3  finished, undo of 20261121-110000-move-bbbb
+20261121-110000-move-bbbb       1h ago             3  undone by 20261121-115900-undo-aaaa
+20261119-120000-requeue-cccc    2d ago  99999/100000  interrupted
+20261119-110000-requeue-dddd         -             -  unreadable: line 3 is broken
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)

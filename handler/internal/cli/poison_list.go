@@ -26,7 +26,8 @@ func newPoisonList(p *poisonFlags) *cobra.Command {
 		Use:   "list",
 		Short: "List messages and why they are on a poison queue",
 		Long: `List messages with the beginning of the id, the time since the handler gave up, the reason, the
-latest status, the number of attempts, and the call or the problem. --group-by counts them instead.`,
+latest status, the number of attempts, and the call or the problem. --group-by counts them instead.
+Rows are cut to 100 columns; --json has the whole texts.`,
 		Example: `  async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
   async-caller poison list --group 'route=/orders/{n}' --json`,
@@ -110,10 +111,10 @@ func (s *session) listGroups(ctx context.Context, source poison.Source, by inspe
 }
 
 func printGroups(out io.Writer, groups []inspect.Row) {
-	const format = "%7s  %5s  %4s  %-8s  "
-	fmt.Fprintf(out, format+"KEY\n", "COUNT", "FIRST", "LAST", "SAMPLE")
-	for _, g := range groups { // the whole key, for --group
-		fmt.Fprintf(out, format+"%s\n", thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
+	const format = "%7s  %5s  %4s  %-8s  %s"
+	printRow(out, format, "COUNT", "FIRST", "LAST", "SAMPLE", "KEY")
+	for _, g := range groups {
+		printRow(out, format, thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
 	}
 }
 
@@ -165,13 +166,19 @@ func (s *session) queues(ctx context.Context) error {
 	return nil
 }
 
+// otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the reasons.
+const otherColumns, fewestColumns = 37, 25
+
 func printQueues(out io.Writer, summaries []poison.QueueSummary) {
+	const widest = textColumns - otherColumns - fewestColumns
 	width := len("QUEUE")
 	for _, q := range summaries {
-		width = max(width, len(q.Queue))
+		if len(q.Queue) <= widest {
+			width = max(width, len(q.Queue))
+		}
 	}
 	row := func(cells ...any) {
-		fmt.Fprintf(out, "%-*s  %8s  %6s  %6s  %-7s  %s\n", append([]any{width}, cells...)...)
+		printRow(out, "%-*s  %8s  %6s  %6s  %-7s  %s", append([]any{width}, cells...)...)
 	}
 	row("QUEUE", "MESSAGES", "OLDEST", "NEWEST", "EXPIRES", "REASONS")
 	for _, q := range summaries {
@@ -182,8 +189,12 @@ func printQueues(out io.Writer, summaries []poison.QueueSummary) {
 		if q.Expiring > 0 {
 			expires = "in " + age(time.Until(q.NextExpiry))
 		}
-		lines := wrap(reasonsText(q.Reasons), max(textColumns-width-37, 25))
-		row(q.Queue, thousands(q.Messages), oldest, newest, expires, lines[0])
+		lines, name := wrap(reasonsText(q.Reasons), textColumns-otherColumns-width), q.Queue
+		if len(name) > width { // it needs a line of its own, because a command may need the whole name
+			fmt.Fprintln(out, name)
+			name = ""
+		}
+		row(name, thousands(q.Messages), oldest, newest, expires, lines[0])
 		for _, line := range lines[1:] {
 			row("", "", "", "", "", line)
 		}
@@ -268,14 +279,14 @@ of each run. An interrupted run can be resumed or undone.`,
 }
 
 func printRuns(out io.Writer, summaries []poison.RunSummary) {
-	row := func(run, command, at, done, state string) {
-		line := fmt.Sprintf("%-28s  %-7s  %8s  %11s  %s", run, command, at, done, state)
-		fmt.Fprintln(out, strictjson.ReplaceUnprintable(line)) // a journal may come from elsewhere
+	row := func(run, at, done, state string) {
+		state = strictjson.ReplaceUnprintable(state) // a journal may come from elsewhere
+		printRow(out, "%-28s  %8s  %12s  %s", run, at, done, state)
 	}
-	row("RUN", "COMMAND", "WHEN", "MESSAGES", "STATE")
+	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
 	for _, r := range summaries {
 		if r.Problem != "" {
-			row(r.Run, "-", "-", "-", cut(r.State+": "+r.Problem, 38))
+			row(r.Run, "-", "-", r.State+": "+r.Problem)
 			continue
 		}
 		done := thousands(r.Done)
@@ -288,7 +299,7 @@ func printRuns(out io.Writer, summaries []poison.RunSummary) {
 		} else if r.Of != "" {
 			state += ", undo of " + r.Of
 		}
-		row(r.Run, r.Command, age(time.Since(r.At))+" ago", done, state)
+		row(r.Run, age(time.Since(r.At))+" ago", done, state)
 	}
 }
 

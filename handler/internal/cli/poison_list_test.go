@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -130,4 +131,50 @@ func TestExportFile(t *testing.T) {
 			t.Errorf("the file has changed: %v", err)
 		}
 	})
+}
+
+// TestTablesFit checks that no table is wider than a terminal, and that queues and runs have their whole names.
+func TestTablesFit(t *testing.T) {
+	const many = 123_456_789
+	long, name := strings.Repeat("x", 300), strings.Repeat("q", 56)+"-poison"
+	old := time.Now().Add(-999 * 24 * time.Hour)
+	message := inspect.Message{
+		ID: long, Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
+		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
+	}
+	const run, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
+	queues := []poison.QueueSummary{
+		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old, Reasons: []poison.ReasonCount{{Reason: long, Count: many}}},
+		{Queue: "a-poison", Messages: 1, Reasons: []poison.ReasonCount{{Reason: "expired", Count: 1}}},
+	}
+	for table, c := range map[string]struct {
+		print func(io.Writer)
+		whole []string
+	}{
+		"list": {func(out io.Writer) { printMessage(out, message) }, nil},
+		"groups": {func(out io.Writer) {
+			printGroups(out, []inspect.Row{{Key: long, Count: many, First: old, Last: old, Sample: message}})
+		}, nil},
+		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
+		"runs": {func(out io.Writer) {
+			printRuns(out, []poison.RunSummary{
+				{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: run},
+				{Run: run, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo},
+				{Run: run, State: "unreadable", Problem: long},
+			})
+		}, []string{undo + " ", "undo of " + run + "\n", "partly undone by " + undo + "\n"}},
+	} {
+		var out bytes.Buffer
+		c.print(&out)
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
+				t.Errorf("%s: %d columns: %s", table, n, line)
+			}
+		}
+		for _, want := range c.whole {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q:\n%s", table, want, out.String())
+			}
+		}
+	}
 }

@@ -153,7 +153,7 @@ func TestSelectionRefused(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, part := range []string{
-		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host is empty", "an id is empty",
+		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host: want a host", "an id is empty",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)

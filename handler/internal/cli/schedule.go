@@ -151,7 +151,7 @@ func printSchedules(out io.Writer, schedules []explain.Schedule, rows int) {
 			i += hidden - 1
 			continue
 		}
-		fmt.Fprintln(out, strings.TrimRight(fmt.Sprintf("%6d", i+1)+row(schedules, i), " "))
+		printRow(out, "%6d%s", i+1, row(schedules, i))
 	}
 	fmt.Fprintln(out)
 	for _, t := range schedules {

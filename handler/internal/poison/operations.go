@@ -45,7 +45,7 @@ func (a *Account) CheckRequeue(ctx context.Context, r Requeue) (warning string, 
 	if err == nil {
 		err = a.checkNew(all, r.To, r.Create)
 	}
-	if err == nil && a.checkQueue(all, r.To, "") == nil {
+	if err == nil && !a.isRead(all, r.To) {
 		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
 	}
 	return warning, err
@@ -60,7 +60,7 @@ func (a *Account) checkNew(all []string, to string, create bool) error {
 	switch {
 	case !queue.ValidName(to):
 		return fmt.Errorf("queue %.80q: not the name of a queue", to)
-	case create, slices.Contains(all, to), a.checkQueue(all, to, "") != nil:
+	case create, slices.Contains(all, to), a.isRead(all, to):
 		return nil
 	}
 	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, a.AppQueues))))

@@ -115,7 +115,7 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 		return nil, err
 	}
 	if len(s.Queues) == 0 {
-		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.checkQueue(all, name, "") != nil }), nil
+		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.isRead(all, name) }), nil
 	}
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
@@ -160,6 +160,9 @@ func (a *Account) checkQueue(all []string, name, advice string) error {
 	}
 	return fmt.Errorf("queue %s: %w (%s); %s", name, ErrAppQueue, why, advice)
 }
+
+// isRead reports whether a function app seems to read the queue.
+func (a *Account) isRead(all []string, name string) bool { return a.checkQueue(all, name, "") != nil }
 
 func poisonQueues(all []string) []string {
 	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !strings.HasSuffix(name, queue.PoisonSuffix) })
@@ -246,7 +249,7 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	written := sync.OnceValue(a.written)
 	for _, name := range all {
-		if strings.HasSuffix(name, queue.PoisonSuffix) || a.checkQueue(all, name, "") != nil {
+		if strings.HasSuffix(name, queue.PoisonSuffix) || a.isRead(all, name) {
 			continue
 		}
 		moved, err := a.hasMoved(ctx, name, written)

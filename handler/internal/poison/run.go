@@ -319,7 +319,7 @@ func (r *run) find(ctx context.Context, name string, lost map[string]journal.Ste
 	if err != nil {
 		return hidden, err
 	}
-	if errors.Is(r.account.checkQueue(all, name, ""), ErrAppQueue) {
+	if r.account.isRead(all, name) {
 		return taken, nil
 	}
 	before, err := r.account.count(ctx, name)

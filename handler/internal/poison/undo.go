@@ -86,7 +86,7 @@ func (a *Account) undoOf(j *journal.Journal) (undo Result, isUndone bool) {
 	}
 	defer func() { _ = by.Close() }() // nothing was written
 	undo = resultOf(by)
-	return undo, by.Agreed && !(by.Ended && undo.Done == 0)
+	return undo, by.Agreed && (!by.Ended || undo.Done > 0)
 }
 
 // PlanUndo prepares to restore the messages of a run, as far as they still are where the run has put them. The run
