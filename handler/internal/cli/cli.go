@@ -265,7 +265,7 @@ func checkSources(environ []string, folder string) error {
 	if len(own) == 0 || len(local) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: unset the former, or remove the latter",
+	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: unset the former, remove the latter, or use another app folder",
 		strings.Join(own, ", "), strings.Join(local, ", "), filepath.Join(folder, functionapp.LocalSettings))
 }
 
