@@ -55,7 +55,8 @@ type Judgement struct {
 }
 
 // Judge judges a host and an address that it resolves to. The host is a name or a literal address as [ASCII] returns
-// it. If the address is zero, Judge judges by the host alone; otherwise the verdict is never [AddressDecides].
+// it. If the address is zero, Judge judges by the host alone, and knows the addresses of loopback names; otherwise the
+// verdict is never [AddressDecides].
 func (r Rules) Judge(host string, addr netip.Addr) Judgement {
 	name, literal, ok := canonical(host)
 	if !ok {
@@ -74,8 +75,20 @@ func (r Rules) Judge(host string, addr netip.Addr) Judgement {
 		return r.judgeAddr(forms, name, named)
 	case !named && !r.Allow.open() && !r.Allow.hasAddrs():
 		return refused(theName, AllowSetting+" does not name it")
+	case isLoopbackName(name) && r.Judge(name, netip.IPv6Loopback()).Verdict == Refused:
+		if j := r.Judge(name, netip.AddrFrom4([4]byte{127, 0, 0, 1})); j.Verdict == Refused {
+			return j
+		}
 	}
 	return Judgement{Verdict: AddressDecides}
+}
+
+// isLoopbackName reports whether a canonical name stands for loopback addresses everywhere (RFC 6761), or in the hosts files
+// of the usual Linux distributions.
+func isLoopbackName(name string) bool {
+	return strings.HasSuffix("."+name, ".localhost") || slices.Contains([]string{
+		"localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback",
+	}, name)
 }
 
 const theName, theHeader = "the host name", "the Host header"

@@ -151,7 +151,7 @@ func TestRequestIDFromInvalidMessageID(t *testing.T) {
 // TestAllowedTargets checks that a host is judged by its name only. The handler judges its address when it calls.
 func TestAllowedTargets(t *testing.T) {
 	for _, call := range []string{
-		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost/"`, `"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
+		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost.example/"`, `"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
 		`"url":"http://[fd00::1]/","headers":{"Host":"other.example"}`,
 	} {
 		got := prepare(t, `{"asyncCaller":1,"call":{`+call+`}}`, edit.Options{})
