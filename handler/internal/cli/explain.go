@@ -233,23 +233,29 @@ func printExplanation(out io.Writer, q explain.Question, x explain.Explanation) 
 	}
 	fmt.Fprintf(out, "\nnow, %s\n", moment(q.Now))
 	printStep(out, x.Arrival)
-	if q.Outcome == nil {
+	switch {
+	case x.AfterCall == nil && q.Outcome == nil:
 		return
-	}
-	assumption := fmt.Sprintf("the answer is %d", q.Outcome.Status)
-	if q.Outcome.Failure != "" {
-		assumption = fmt.Sprintf("there is no answer (%s)", q.Outcome.Failure)
-	}
-	if x.AfterCall == nil {
-		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption)
+	case x.AfterCall == nil:
+		fmt.Fprintf(out, "\nno call is made, so it does not matter that %s\n", assumption(*q.Outcome))
 		return
+	case x.Envelope.Refused != "":
+		fmt.Fprintf(out, "\nno request is sent, because the target is refused, %s\n", moment(x.AfterCall.At))
+	default:
+		fmt.Fprintf(out, "\nif %s, %s\n", assumption(*q.Outcome), moment(x.AfterCall.At))
 	}
-	fmt.Fprintf(out, "\nif %s, %s\n", assumption, moment(x.AfterCall.At))
 	printAfterCall(out, *x.AfterCall, x.Envelope)
 	if x.Otherwise != nil {
 		fmt.Fprint(out, "\nor, if the random part of the delay is too long\n")
 		printAfterCall(out, *x.Otherwise, x.Envelope)
 	}
+}
+
+func assumption(o decision.Outcome) string {
+	if o.Failure != "" {
+		return fmt.Sprintf("there is no answer (%s)", o.Failure)
+	}
+	return fmt.Sprintf("the answer is %d", o.Status)
 }
 
 func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
@@ -259,9 +265,6 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	printField(out, "tenant", tenantText(e.Organization, e.Environment))
 	printField(out, "correlation id", e.CorrelationID)
 	printLine(out, "call", "%s %s", e.Method, e.Target)
-	if e.Refused != "" {
-		printLine(out, "", "it ends as %s: %s", decision.FailureTargetRefused, e.Refused)
-	}
 	printField(out, "headers", strings.Join(e.Headers, ", "))
 	printLine(out, "body", "%d bytes", e.BodyBytes)
 	printField(out, "callback", e.Callback)

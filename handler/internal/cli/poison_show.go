@@ -246,7 +246,6 @@ func (r requeuePreview) print(out io.Writer) {
 	printLine(out, "  to", "%s", r.To)
 	printStep(out, r.Explanation.Arrival)
 	if e := r.Explanation.Envelope; e != nil {
-		printField(out, "  target", e.Refused)
 		printLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
 		printField(out, "  policy", e.Policy)
 	}

@@ -38,7 +38,7 @@ type Question struct {
 	MaxContentBytes int
 	// Targets are the rules that say which targets may be called.
 	Targets guard.Rules
-	// Outcome is the assumed outcome of the call, or nil.
+	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
 	Outcome *decision.Outcome
 }
 
@@ -50,8 +50,8 @@ type Explanation struct {
 	Unknown []envelope.Unknown `json:"unknown,omitempty"`
 	// Arrival is the step on delivery of the message.
 	Arrival Step `json:"arrival"`
-	// AfterCall is the step after a call with the assumed outcome; nil if none is assumed or no call is ever made. If
-	// the random part of the wait decides between two actions, AfterCall is for the shortest wait and Otherwise for the
+	// AfterCall is the step after a call with the assumed outcome, or that follows if the target is refused; nil if none is
+	// assumed or no call is ever due. If the random part of the wait decides between two actions, AfterCall is for the shortest wait and Otherwise for the
 	// longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
@@ -111,8 +111,11 @@ func About(rules decision.Rules, q Question) Explanation {
 	explanation := Explanation{Unknown: envelope.UnknownMembers(q.Content), Arrival: m.step(q.Now, arrival)}
 	if m.in.Envelope != nil {
 		explanation.Envelope = m.describe()
+		if refused := explanation.Envelope.Refused; refused != "" {
+			m.Outcome = &decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
+		}
 	}
-	if q.Outcome == nil || m.in.Malformed != nil {
+	if m.Outcome == nil || m.in.Malformed != nil {
 		return explanation
 	}
 	at := q.Now

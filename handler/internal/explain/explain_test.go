@@ -61,6 +61,43 @@ func TestAnswerToACallThatIsNotDue(t *testing.T) {
 }
 
 // TestLeftOut: what has no room is named.
+// TestRefusedTarget: a refused target ends the call when it is due, whatever the target would answer.
+func TestRefusedTarget(t *testing.T) {
+	const form = `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://%s/"}%s}`
+	ok := answer(200)
+	for name, test := range map[string]struct {
+		host, extra string
+		outcome     *decision.Outcome
+		want        decision.Action
+		days        int
+	}{
+		"address":     {"127.0.0.1:7071", "", nil, decision.DeadLetter, 0},
+		"local_name":  {"localhost", "", nil, decision.DeadLetter, 0},
+		"with_answer": {"localhost", "", &ok, decision.DeadLetter, 0},
+		"callback":    {"localhost", `,"callback":{"url":"http://s.example/"}`, nil, decision.Callback, 0},
+		"drop":        {"localhost", `,"giveUp":"drop"`, nil, decision.Drop, 0},
+		"not_due":     {"localhost", `,"notBefore":"2000-02-01T00:00:00Z"`, nil, decision.DeadLetter, 31},
+		"expired":     {"localhost", `,"deadline":"1999-02-01T00:00:00Z"`, nil, "", 0},
+		"malformed":   {"localhost", `,"retry":"often"`, &ok, "", 0},
+		"unknown":     {"t.example", "", nil, "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			x := explain.About(rules(), question(fmt.Sprintf(form, test.host, test.extra), test.outcome))
+			switch {
+			case test.want == "":
+				if x.AfterCall != nil {
+					t.Errorf("a call ends with %+v", x.AfterCall)
+				}
+			case x.AfterCall == nil || x.Otherwise != nil || x.AfterCall.Next != nil || x.AfterCall.Action != test.want ||
+				x.AfterCall.Reason != decision.Reason(decision.FailureTargetRefused) || !strings.Contains(x.AfterCall.Detail, "127.0.0.1 is refused"):
+				t.Errorf("the call ends with %+v, want %s", x.AfterCall, test.want)
+			case !x.AfterCall.At.Equal(midnight.AddDate(0, 0, test.days)):
+				t.Errorf("the call ends at %v", x.AfterCall.At)
+			}
+		})
+	}
+}
+
 func TestLeftOut(t *testing.T) {
 	o := answer(500)
 	content := fmt.Sprintf(plain, `,"x":"`+strings.Repeat("x", 49152-160)+`"`)
