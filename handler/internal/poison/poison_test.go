@@ -318,7 +318,7 @@ func TestHome(t *testing.T) {
 		if len(refused) != 4 || !strings.Contains(refused["lost"], "--to") || !strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		if _, err = a.Preview(t.Context(), source, poison.Requeue{To: "third"}, see); err != nil || homes["lost"] != "third" {
+		if _, err = a.Preview(t.Context(), source, poison.Requeue{To: "third", Create: true}, see); err != nil || homes["lost"] != "third" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
 		}
 		if contents(store) != before || len(hidden(store, poisonQueue)) > 0 || len(must(a.Runs.List())) > 0 {
