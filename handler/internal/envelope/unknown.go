@@ -32,15 +32,16 @@ type knownObject struct {
 }
 
 // UnknownMembers returns the first members of content that have no effect. It does not look into objects that may have any
-// members, or that Async Caller writes. The content need not be a valid envelope; without a marker it is taken for a native
-// one.
+// members, or that Async Caller writes. The content need not be a valid envelope. Without a marker it is taken for a native
+// one, but only members that are probably misspelt are named: the others may be anything, also a secret.
 func UnknownMembers(content []byte) []Unknown {
 	members, err := strictjson.Object(content)
 	if err != nil {
 		return nil
 	}
 	objects, same := nativeObjects(), strictjson.ExactNames
-	if native, nexus := markers(members); nexus && !native {
+	native, nexus := markers(members)
+	if nexus && !native {
 		objects, same = []knownObject{{"", nexusNames}, {nexusRawRequest, rawNames}}, strictjson.FoldNames
 	}
 	var unknown []Unknown
@@ -51,8 +52,12 @@ func UnknownMembers(content []byte) []Unknown {
 			}
 		}
 		for _, m := range members {
-			if !slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) && len(unknown) < maxUnknown {
-				unknown = append(unknown, Unknown{Path: join(object.path, strictjson.Printable(m.Name)), Nearest: nearestMember(object, objects, m.Name)})
+			if len(unknown) == maxUnknown || slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) {
+				continue
+			}
+			u := Unknown{Path: join(object.path, strictjson.Printable(m.Name)), Nearest: nearestMember(object, objects, m.Name)}
+			if native || nexus || u.Nearest != "" {
+				unknown = append(unknown, u)
 			}
 		}
 	}

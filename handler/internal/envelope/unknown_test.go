@@ -28,7 +28,7 @@ func TestUnknownMembers(t *testing.T) {
 		"no_similar":        {`{"asyncCaller":1,"x-note":"n","call":{"url":"http://a"}}`, []string{"x-note -> "}},
 		"malformed":         {`{"asyncCaller":1,"cal":{"url":"http://a"}}`, []string{"cal -> call"}},
 		"call_is_no_object": {`{"asyncCaller":1,"call":[{"uri":1}],"callback":null,"prioritet":1}`, []string{"prioritet -> priority"}},
-		"no_marker":         {`{"asynccaler":1,"call":{"url":"http://a"}}`, []string{"asynccaler -> asyncCaller"}},
+		"no_marker":         {`{"asynccaler":1,"call":{"url":"http://a","C4nary":1},"C4nary":1}`, []string{"asynccaler -> asyncCaller"}},
 		"nexus": {
 			`{"organization":"o","DeadlinAt":"x","RawRequest":{"ID":"1","CallOut":"","Prioriti":1},"Trail":[]}`,
 			[]string{"DeadlinAt -> DeadlineAt", "RawRequest.Prioriti -> RawRequest.Priority"},
