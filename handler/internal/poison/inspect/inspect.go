@@ -81,8 +81,8 @@ type Message struct {
 	Path   string `json:"path,omitempty"`
 	Route  string `json:"route,omitempty"`
 	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ from
-	// message to message; empty if no answer is known.
-	Answer string `json:"answer,omitempty"`
+	// message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not print it.
+	Answer string `json:"-"`
 	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
 	Bytes int `json:"bytes"`
 }
