@@ -17,8 +17,9 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end.
-const idleLimit = 3 * time.Minute
+// idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end. It is longer than
+// a held message waits: if storage stops before it acknowledges the write, nobody has the receipt to bring it forward.
+const idleLimit = 7 * time.Minute
 
 // modes are the values of ASYNC_CALLER_RESCHEDULE, spread over the systems.
 var modes = [...]string{"enqueue", "enqueue", "update"}
