@@ -131,6 +131,7 @@ func TestSignalsInBodies(t *testing.T) {
 	}
 	f := newFixture(t, options{})
 	queues := f.stageAll()
+	f.must(os.WriteFile(filepath.Join(f.app, "local.settings.json"), []byte(`{"Values":{"ASYNC_CALLER_TARGETS_ALLOW":"127.0.0.0/8,*"}}`), 0o600))
 	p := newPartner(t)
 	f.start(inAFewSeconds)
 	for name, s := range scenarios {
