@@ -78,7 +78,7 @@ func (s *Server) Run(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), delivery.ErrHostGone) {
 		ended = delivery.ErrHostGone
 	}
-	s.log.Info().Str(logs.Reason, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
+	s.log.Info().Str(logs.Detail, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
 	if err := errors.Join(s.http.Shutdown(grace), unexpected(<-served)); err != nil {

@@ -1,5 +1,6 @@
 // Package settle writes the message that must exist before the host may delete the original: the successor, the
-// callback or the dead letter. No other package of the message flow writes to queues.
+// callback, the dead letter, or the same message in hold mode. If the host has ended, settle releases the original. No
+// other package of the message flow writes to queues.
 package settle
 
 import (
