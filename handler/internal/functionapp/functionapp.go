@@ -44,8 +44,10 @@ type Host struct {
 type QueueOptions struct {
 	// BatchSize is the number of messages that one poll receives, 1 to 32.
 	BatchSize int
-	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts; -1 when
-	// host.json has none (the default is BatchSize/2 times the processors).
+	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts. With
+	// concurrency.dynamicConcurrencyEnabled the host ignores both numbers: it has a limit of its own for each function, from 1
+	// to 500, which the handler cannot read. The threshold still stands for it, because the host raises its limit as long as
+	// there is processor time to spare, which calls that hang leave. The maximum of 500 would be too much until it is reached.
 	NewBatchThreshold int
 	// MaxPollingInterval is the longest pause between polls of an empty queue; 0 when host.json has none.
 	MaxPollingInterval time.Duration

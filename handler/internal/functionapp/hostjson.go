@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,6 +33,8 @@ const (
 	noHostRetry = "remove it: the host would repeat the call, in addition to the retries of Async Caller"
 	// overridePrefix begins environment variables that replace values of host.json, after each __ became a colon.
 	overridePrefix = "azurefunctionsjobhost:"
+	// consumptionPlan is the environment variable by which the host knows the classic Consumption plan.
+	consumptionPlan = "WEBSITE_SKU=Dynamic"
 	// extensionsFile lists the extensions of an app that brings its own instead of a bundle (`func extensions install`).
 	extensionsFile = "bin/extensions.json"
 )
@@ -47,6 +50,8 @@ type hostJSON struct {
 	values map[string]string
 	// extensions says whether the app folder has extensionsFile.
 	extensions bool
+	// processors is the number of processors by which the host multiplies its default of newBatchThreshold.
+	processors int
 	problems
 }
 
@@ -61,10 +66,16 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	extensions, err := os.Stat(filepath.Join(dir, filepath.FromSlash(extensionsFile)))
-	h := &hostJSON{values: map[string]string{}, extensions: err == nil && extensions.Mode().IsRegular()}
+	h := &hostJSON{
+		values: map[string]string{}, extensions: err == nil && extensions.Mode().IsRegular(),
+		processors: runtime.GOMAXPROCS(0), // like .NET's ProcessorCount, and unlike NumCPU, within the limit of the container
+	}
 	flatten(h.values, "", root)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
+		if variable == consumptionPlan {
+			h.processors = 1
+		}
 		if key, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix); ok && key != "" {
 			h.values[key] = value
 		}
@@ -168,11 +179,12 @@ func (h *hostJSON) host() Host {
 	if h.text("functionTimeout") != "-1" {
 		timeout = h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
 	}
+	batchSize := h.number("extensions.queues.batchSize", defaultBatchSize, 1, queue.MaxBatch)
 	return Host{
 		FunctionTimeout: timeout,
 		Queues: QueueOptions{
-			BatchSize:          h.number("extensions.queues.batchSize", defaultBatchSize, 1, queue.MaxBatch),
-			NewBatchThreshold:  h.number("extensions.queues.newBatchThreshold", -1, 0, 1000),
+			BatchSize:          batchSize,
+			NewBatchThreshold:  h.number("extensions.queues.newBatchThreshold", batchSize/2*h.processors, 0, 1000),
 			MaxPollingInterval: h.timeSpan("extensions.queues.maxPollingInterval", 0, minPollingInterval, 24*time.Hour),
 			VisibilityTimeout:  h.timeSpan("extensions.queues.visibilityTimeout", 0, 0, maxVisibilityTimeout),
 			MaxDequeueCount:    int64(h.number("extensions.queues.maxDequeueCount", defaultMaxDequeueCount, 1, 1_000_000)),

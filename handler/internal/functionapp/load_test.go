@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -302,11 +303,39 @@ func TestDefaults(t *testing.T) {
 	}`}).mustLoad(t)
 	want := functionapp.Host{
 		FunctionTimeout: 5 * time.Minute,
-		Queues:          functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: -1, MaxDequeueCount: 5, MessageEncoding: queue.Base64},
+		Queues:          functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0), MaxDequeueCount: 5, MessageEncoding: queue.Base64},
 		Handler:         functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
 	}
 	if diff := cmp.Diff(want, loaded.Host); diff != "" {
 		t.Errorf("host.json (-want +got):\n%s", diff)
+	}
+}
+
+// TestDefaultThreshold checks the host's default: half a batch, rounded down, for each processor; on the classic Consumption
+// plan for one.
+func TestDefaultThreshold(t *testing.T) {
+	const consumption, threshold = "WEBSITE_SKU=Dynamic", `, "newBatchThreshold": 2`
+	processors := runtime.GOMAXPROCS(0)
+	for name, test := range map[string]struct {
+		file    func(*testing.T) files
+		environ []string
+		want    int
+	}{
+		"missing":           {func(t *testing.T) files { return withHost(t, threshold, ``) }, nil, 2 * processors},
+		"null":              {func(t *testing.T) files { return withHost(t, threshold, `, "newBatchThreshold": null`) }, nil, 2 * processors},
+		"odd":               {func(t *testing.T) files { return withHost(t, `4`+threshold, `17`) }, nil, 8 * processors},
+		"one_at_a_time":     {func(t *testing.T) files { return withHost(t, `4`+threshold, `1`) }, nil, 0},
+		"overridden_batch":  {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{"AzureFunctionsJobHost__extensions__queues__batchSize=32"}, 16 * processors},
+		"consumption":       {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{consumption}, 2},
+		"other_plan":        {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{"WEBSITE_SKU=FlexConsumption"}, 2 * processors},
+		"consumption_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 3`) }, []string{consumption}, 3},
+		"zero_given":        {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 0`) }, nil, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := test.file(t).mustLoad(t, test.environ...).Host.Queues.NewBatchThreshold; got != test.want {
+				t.Errorf("newBatchThreshold is %d, want %d", got, test.want)
+			}
+		})
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,7 +42,7 @@ const (
 // host contract.
 type listener struct {
 	fn     functionapp.Function
-	queues functionapp.QueueOptions // with the host's defaults filled in
+	queues functionapp.QueueOptions // with the host's default of maxPollingInterval filled in
 	lease  time.Duration
 	poison string // empty if the queue has none
 	store  queue.Store
@@ -68,7 +67,7 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	poison, _ := queue.PoisonName(fn.Queue)
 	return &listener{
 		fn:       fn,
-		queues:   withDefaults(h.options.App.Host.Queues, variablesOf(h.options.Env)),
+		queues:   withDefaultPolling(h.options.App.Host.Queues, variablesOf(h.options.Env)),
 		lease:    h.options.Lease,
 		poison:   poison,
 		store:    h.options.Store,
@@ -82,16 +81,9 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	}
 }
 
-// withDefaults fills in the host's defaults. A Development host also shortens a polling interval in host.json that
-// equals the default.
-func withDefaults(o functionapp.QueueOptions, variables map[string]string) functionapp.QueueOptions {
-	if o.NewBatchThreshold < 0 {
-		processors := runtime.NumCPU()
-		if variables["WEBSITE_SKU"] == "Dynamic" {
-			processors = 1
-		}
-		o.NewBatchThreshold = o.BatchSize / 2 * processors
-	}
+// withDefaultPolling fills in the host's default for maxPollingInterval. A Development host also shortens an interval in
+// host.json that equals the default.
+func withDefaultPolling(o functionapp.QueueOptions, variables map[string]string) functionapp.QueueOptions {
 	o.MaxPollingInterval = cmp.Or(o.MaxPollingInterval, longestPoll)
 	if o.MaxPollingInterval == longestPoll && strings.EqualFold(variables[environmentVariable], development) {
 		o.MaxPollingInterval = developmentPoll

@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
@@ -456,26 +455,6 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func TestQueueDefaults(t *testing.T) {
-	for name, test := range map[string]struct {
-		batchSize, threshold int
-		env                  []string
-		want                 int
-	}{
-		"given":       {16, 8, nil, 8},
-		"zero":        {1, 0, nil, 0},
-		"default":     {17, -1, nil, 8 * runtime.NumCPU()},
-		"consumption": {16, -1, []string{"WEBSITE_SKU=Dynamic"}, 8},
-	} {
-		t.Run(name, func(t *testing.T) {
-			options := functionapp.QueueOptions{BatchSize: test.batchSize, NewBatchThreshold: test.threshold}
-			if got := withDefaults(options, variablesOf(test.env)).NewBatchThreshold; got != test.want {
-				t.Errorf("threshold %d, want %d", got, test.want)
-			}
-		})
-	}
-}
-
 func TestBackoff(t *testing.T) {
 	for name, test := range map[string]struct {
 		longest time.Duration
@@ -517,7 +496,7 @@ func TestBackoffStaysCapped(t *testing.T) {
 	}
 }
 
-func TestQueueDefaultsOfPolling(t *testing.T) {
+func TestDefaultPolling(t *testing.T) {
 	for asked, want := range map[time.Duration]struct{ development, production time.Duration }{
 		0:                {2 * time.Second, time.Minute},
 		time.Minute:      {2 * time.Second, time.Minute},
@@ -527,7 +506,7 @@ func TestQueueDefaultsOfPolling(t *testing.T) {
 	} {
 		for environment, want := range map[string]time.Duration{"development": want.development, "Production": want.production} {
 			variables := map[string]string{environmentVariable: environment}
-			if got := withDefaults(functionapp.QueueOptions{MaxPollingInterval: asked}, variables).MaxPollingInterval; got != want {
+			if got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, variables).MaxPollingInterval; got != want {
 				t.Errorf("%s: interval %v becomes %v, want %v", environment, asked, got, want)
 			}
 		}
