@@ -124,9 +124,9 @@ func (r Rules) judgeHeader(target, header *url.URL) Judgement {
 	return r.denied(theHeader, name, forms)
 }
 
-// Port returns the port of an http or https URL.
+// Port returns the port of an http or https URL, without leading zeros.
 func Port(u *url.URL) string {
-	return cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
+	return cmp.Or(strings.TrimLeft(u.Port(), "0"), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
 // AllowsUnresolved reports whether a proxy may resolve a name that does not exist here: Allow has the name, and Deny has
@@ -213,6 +213,16 @@ func canonical(host string) (name string, addr netip.Addr, ok bool) {
 		return "", addr, err == nil && httpguts.ValidHostHeader(name) // a zone may be any text
 	}
 	return name, netip.Addr{}, validName(name)
+}
+
+// Canonical returns the host of a URL, as [ASCII] returns it, in the form that is the same for all texts that mean this host:
+// a name in lower case without a final dot, or an address without a zone.
+func Canonical(host string) string {
+	name, addr, _ := canonical(host)
+	if addr.IsValid() {
+		return addr.WithZone("").Unmap().String()
+	}
+	return name
 }
 
 // star is the entry of Allow that allows every target that no entry names.

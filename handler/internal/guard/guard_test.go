@@ -389,3 +389,24 @@ func BenchmarkJudgeName(b *testing.B) {
 		rules.Judge("orders.example.org", netip.Addr{})
 	}
 }
+
+// TestOneTargetManyTexts: limits that count by host or port cannot be avoided by writing it differently.
+func TestOneTargetManyTexts(t *testing.T) {
+	for text, want := range map[string]string{
+		"a.example": "a.example", "A.Example.": "a.example", "10.1.2.3": "10.1.2.3", "::ffff:10.1.2.3": "10.1.2.3",
+		"2001:DB8:0::1": "2001:db8::1", "fe80::1%eth0": "fe80::1",
+	} {
+		if got := guard.Canonical(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{"http://a": "80", "https://a": "443", "http://a:443": "443", "https://a:00443": "443", "http://[::1]:8080": "8080"} {
+		u, err := url.Parse(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := guard.Port(u); got != want {
+			t.Errorf("%s: got port %s, want %s", text, got, want)
+		}
+	}
+}
