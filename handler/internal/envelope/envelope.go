@@ -89,6 +89,13 @@ type Call struct {
 	Timeout time.Duration
 }
 
+// HopByHop are the headers that concern only one connection (RFC 9110, 7.6.1), and Content-Length, which follows from the
+// body. No call has them.
+var HopByHop = []string{
+	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
+}
+
 // Callback is the call that reports the outcome.
 type Callback struct {
 	// URL is absolute, http or https.

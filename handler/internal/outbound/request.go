@@ -33,13 +33,6 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 	return request, nil
 }
 
-// hopByHop are the headers that concern only one connection (RFC 9110, 7.6.1), and Content-Length, which follows
-// from the body.
-var hopByHop = []string{
-	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
-	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
-}
-
 // repeatable are the headers that make net/http repeat a request by itself, up to once for each kept-alive
 // connection, when a connection breaks after the request was sent. One attempt must be one call. net/http does not
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
@@ -55,7 +48,7 @@ func header(e *envelope.Envelope) http.Header {
 			sent.Del(strings.TrimSpace(name))
 		}
 	}
-	for _, name := range hopByHop {
+	for _, name := range envelope.HopByHop {
 		delete(sent, name)
 	}
 	setDefault(sent, "User-Agent", userAgent)

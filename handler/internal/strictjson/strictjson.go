@@ -256,7 +256,7 @@ func Printable(name string) string {
 	for at := range len(name) {
 		c := name[at]
 		letter := 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
-		if at == longest || (!letter && !strings.ContainsRune("-_.$[]@", rune(c))) {
+		if at == longest || (!letter && !strings.ContainsRune("-_.$[]@*", rune(c))) {
 			return name[:at] + "…"
 		}
 	}

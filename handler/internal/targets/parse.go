@@ -1,0 +1,299 @@
+package targets
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/time/rate"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// The bounds of a call's timeout. A call and its settling should end before the host first renews its lease: a delete during
+// the renewal fails, and the host delivers the message again.
+const (
+	MinTimeout = time.Second
+	MaxTimeout = 270 * time.Second
+)
+
+// The bounds of the file and of its values.
+const (
+	maxFileBytes   = 1 << 20
+	maxEntries     = 1000
+	maxConcurrency = 10_000
+	maxCalls       = 1_000_000 // of a rate or a burst
+	maxFailures    = 1000
+	minDelay       = time.Second
+	maxDelay       = 24 * time.Hour
+)
+
+// Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Lookup returns the value of an
+// environment variable; without it, references to variables are not resolved, and the headers are of use by name only. The
+// error joins all problems; each names the pattern and the member, and none repeats a header's value.
+func Parse(content []byte, own retry.Policies, lookup func(name string) (string, bool)) (Profiles, error) {
+	if len(content) > maxFileBytes {
+		return Profiles{}, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
+	}
+	members, err := strictjson.Object(content)
+	if err != nil {
+		return Profiles{}, err
+	}
+	if len(members) > maxEntries {
+		return Profiles{}, fmt.Errorf("has %d entries: at most %d are allowed", len(members), maxEntries)
+	}
+	profiles := Profiles{entries: make(map[string]Profile, len(members))}
+	var problems []error
+	for _, m := range members {
+		key, profile, err := parseEntry(m, own, lookup)
+		if before, ok := profiles.entries[key]; ok && err == nil {
+			err = fmt.Errorf("means the same as the pattern %q: remove one", before.Pattern)
+		}
+		for _, problem := range each(err) {
+			problems = append(problems, fmt.Errorf("%.300q: %w", m.Name, problem))
+		}
+		if err == nil {
+			profiles.entries[key] = profile
+			profiles.longest = max(profiles.longest, profile.Timeout)
+		}
+	}
+	return profiles, errors.Join(problems...)
+}
+
+// each returns the errors that an error joins.
+func each(err error) []error {
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		return joined.Unwrap()
+	}
+	if err == nil {
+		return nil
+	}
+	return []error{err}
+}
+
+func parseEntry(m strictjson.Member, own retry.Policies, lookup func(string) (string, bool)) (key string, p Profile, err error) {
+	p = byDefault
+	p.Pattern = m.Name
+	key, p.Scope, err = parsePattern(m.Name)
+	problems := eachMember(m.Value, map[string]func(json.RawMessage) error{
+		"breaker":     p.Breaker.set,
+		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
+		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, lookup) },
+		"rate":        p.setRate,
+		"retry":       func(value json.RawMessage) error { return p.setRetry(value, own) },
+		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
+	})
+	return key, p, errors.Join(append(each(err), each(problems)...)...)
+}
+
+// parsePattern returns the key of a pattern in [Profiles], and the scope if the pattern names a port.
+func parsePattern(text string) (key, scope string, err error) {
+	if text == star {
+		return star, "", nil
+	}
+	bare, isSuffix := strings.CutPrefix(text, "*.")
+	if addr, err := netip.ParseAddr(bare); err == nil && addr.Is6() {
+		bare = "[" + bare + "]"
+	}
+	u, err := envelope.ParseURL("http://" + bare)
+	if err != nil || strings.ContainsAny(bare, "/?#@%") || strings.HasSuffix(bare, ":") {
+		return "", "", errors.New("not a pattern: want a host name or address, with or without a port, *.suffix or *")
+	}
+	host := guard.Canonical(u.Hostname())
+	_, notAddress := netip.ParseAddr(host)
+	switch {
+	case isSuffix && (u.Port() != "" || notAddress == nil):
+		return "", "", errors.New("not a pattern: *. is followed by the name of a domain, without a port")
+	case isSuffix:
+		return "." + host, "", nil
+	case u.Port() != "":
+		address := net.JoinHostPort(host, guard.Port(u))
+		return address, address, nil
+	}
+	return host, "", nil
+}
+
+// eachMember calls the function of each member of an object. Its error joins all problems.
+func eachMember(value json.RawMessage, known map[string]func(json.RawMessage) error) error {
+	return inEach(value, func(m strictjson.Member) error {
+		if set, ok := known[m.Name]; ok {
+			return set(m.Value)
+		}
+		names := slices.Sorted(maps.Keys(known))
+		return fmt.Errorf("unknown member: the members are %s%s", strings.Join(names, ", "), nearest.Hint(m.Name, names))
+	})
+}
+
+// inEach calls a function for each member of an object. Its error joins all problems.
+func inEach(value json.RawMessage, set func(strictjson.Member) error) error {
+	members, err := strictjson.Object(value)
+	problems := each(err)
+	for _, m := range members {
+		for _, problem := range each(set(m)) {
+			problems = append(problems, strictjson.In(m.Name, problem))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// into returns a function that parses a value into a field.
+func into[T any](field *T, parse func(json.RawMessage) (T, error)) func(json.RawMessage) error {
+	return func(value json.RawMessage) (err error) {
+		*field, err = parse(value)
+		return err
+	}
+}
+
+func wholeNumber(highest int) func(json.RawMessage) (int, error) {
+	return func(value json.RawMessage) (int, error) { return strictjson.Int(value, 1, highest) }
+}
+
+func duration(shortest, longest time.Duration) func(json.RawMessage) (time.Duration, error) {
+	return func(value json.RawMessage) (time.Duration, error) {
+		d, err := strictjson.Duration(value)
+		if err == nil && (d < shortest || d > longest) {
+			err = fmt.Errorf("want a duration from %v to %v", shortest, longest)
+		}
+		return d, err
+	}
+}
+
+func isString(value json.RawMessage) bool { return value[0] == '"' }
+
+func (b *Breaker) set(value json.RawMessage) error {
+	if isString(value) {
+		if b.Off = string(value) == `"off"`; !b.Off {
+			return errors.New(`want "off" or an object with its parameters`)
+		}
+		return nil
+	}
+	err := eachMember(value, map[string]func(json.RawMessage) error{
+		"failures": into(&b.Failures, wholeNumber(maxFailures)),
+		"minDelay": into(&b.MinDelay, duration(minDelay, maxDelay)),
+		"maxDelay": into(&b.MaxDelay, duration(minDelay, maxDelay)),
+	})
+	if err == nil && b.MinDelay > b.MaxDelay {
+		err = fmt.Errorf("minDelay, %v, is longer than maxDelay, %v", b.MinDelay, b.MaxDelay)
+	}
+	return err
+}
+
+// units are the units of a rate.
+var units = map[string]int{"s": 1, "m": 60, "h": 3600}
+
+func (p *Profile) setRate(value json.RawMessage) error {
+	if isString(value) {
+		return p.setLimit(value)
+	}
+	var burst int
+	err := eachMember(value, map[string]func(json.RawMessage) error{"burst": into(&burst, wholeNumber(maxCalls)), "limit": p.setLimit})
+	if err == nil && p.Rate == 0 {
+		err = strictjson.In("limit", errors.New("missing"))
+	}
+	if burst > 0 {
+		p.Burst = burst
+	}
+	return err
+}
+
+// setLimit reads a number of calls per unit of time. Without a burst of its own, a limit allows the calls of a second at once.
+func (p *Profile) setLimit(value json.RawMessage) error {
+	text, err := strictjson.String(value)
+	calls, unit, _ := strings.Cut(text, "/")
+	n, notNumber := strconv.Atoi(calls)
+	seconds, known := units[unit]
+	if err != nil || notNumber != nil || !known || n < 1 || n > maxCalls {
+		return fmt.Errorf(`want 1 to %d calls per second, minute or hour, such as "50/s", "30/m" or "100/h"`, maxCalls)
+	}
+	p.Rate, p.Burst, p.RateText = rate.Limit(n)/rate.Limit(seconds), max(1, n/seconds), text
+	return nil
+}
+
+func (p *Profile) setRetry(value json.RawMessage, own retry.Policies) error {
+	policy, err := own.Parse(value)
+	p.Retry = &policy
+	return err
+}
+
+func (p *Profile) setHeaders(value json.RawMessage, lookup func(string) (string, bool)) error {
+	p.Headers = http.Header{}
+	return inEach(value, func(m strictjson.Member) error {
+		canonical := http.CanonicalHeaderKey(m.Name)
+		switch _, twice := p.Headers[canonical]; {
+		case !httpguts.ValidHeaderFieldName(m.Name):
+			return errors.New("not a header name")
+		case twice:
+			return errors.New("appears twice: the letter case of names does not matter")
+		case canonical == "Host" || slices.Contains(envelope.HopByHop, canonical):
+			return errors.New("cannot be set here: it follows from the call or its connection")
+		case strings.HasPrefix(canonical, "X-Async-Caller-") || canonical == "Idempotency-Key" || canonical == "X-Idempotency-Key":
+			return errors.New("cannot be set here: it must differ from call to call")
+		}
+		values, err := headerValues(m.Value, secret.Is(m.Name), lookup)
+		p.Spelling.Add(p.Headers, m.Name, values...)
+		return err
+	})
+}
+
+// headerValues reads the value of a header, or an array of values.
+func headerValues(value json.RawMessage, isSecret bool, lookup func(string) (string, bool)) ([]string, error) {
+	elements := []json.RawMessage{value}
+	if value[0] == '[' {
+		var err error
+		if elements, err = strictjson.Elements(value); err != nil || len(elements) == 0 {
+			return nil, errors.New("want a string or an array of strings")
+		}
+	}
+	var values []string
+	var problems []error
+	for _, element := range elements {
+		text, err := headerValue(element, isSecret, lookup)
+		values, problems = append(values, text), append(problems, err)
+	}
+	return values, errors.Join(problems...)
+}
+
+// variableName matches the name of an environment variable that a shell and Azure accept.
+var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
+
+func headerValue(value json.RawMessage, isSecret bool, lookup func(string) (string, bool)) (string, error) {
+	if !isString(value) {
+		return "", errors.New("want a string or an array of strings")
+	}
+	text, err := strictjson.String(value)
+	if err != nil {
+		return "", err
+	}
+	name, isVariable := strings.CutPrefix(text, "$")
+	switch {
+	case isSecret && !isVariable:
+		return "", errors.New(`may be secret, and the file must not contain secrets: want "$NAME", and the value in the environment variable NAME`)
+	case isVariable && !variableName.MatchString(name):
+		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
+	case isVariable && lookup != nil:
+		if text, _ = lookup(name); text == "" {
+			return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
+		}
+		if !httpguts.ValidHeaderFieldValue(text) {
+			return "", fmt.Errorf("the environment variable %s holds a line break or another control character", name)
+		}
+	case !httpguts.ValidHeaderFieldValue(text):
+		return "", errors.New("holds a line break or another control character")
+	}
+	return text, nil
+}

@@ -1,0 +1,103 @@
+// Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, headers and circuit
+// breaker by host. It is pure.
+package targets
+
+import (
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"asynccaller/handler/internal/dotnet"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/retry"
+)
+
+// Profile says how a target is called.
+type Profile struct {
+	// Pattern is the pattern of the entry that applies, as in the file; empty if none does.
+	Pattern string
+	// Scope is what Concurrency and Rate count: the target's host, with its port if the pattern names one.
+	Scope string
+	// Concurrency is the largest number of calls at a time; 0 means no limit.
+	Concurrency int
+	// Rate is the largest number of calls per second, with bursts of up to Burst calls; 0 means no limit. RateText is the rate as
+	// in the file.
+	Rate     rate.Limit
+	Burst    int
+	RateText string
+	// Timeout is the longest duration of a call; 0 means that the setting applies.
+	Timeout time.Duration
+	// Retry is the policy of an envelope that asks for none; nil means that the setting applies.
+	Retry *retry.Policy
+	// Headers are added to a call whose envelope does not have them. The names are canonical, and Spelling has the file's spelling.
+	Headers  http.Header
+	Spelling dotnet.Spelling
+	Breaker  Breaker
+}
+
+// Breaker holds the parameters of a target's circuit breaker.
+type Breaker struct {
+	Off bool
+	// Failures is the number of failures in a row that open it.
+	Failures int
+	// MinDelay and MaxDelay are the shortest and longest time for which a message is rescheduled while it is open.
+	MinDelay, MaxDelay time.Duration
+}
+
+// byDefault is the profile of a target without an entry. An entry without a member has the value from here.
+var byDefault = Profile{Breaker: Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
+
+// Profiles are the entries of targets.json. The zero value has none.
+type Profiles struct {
+	// entries has the profiles by host, host:port, suffix with its leading dot, or star. The scope of an entry with a port is set.
+	entries map[string]Profile
+	// longest is the longest timeout.
+	longest time.Duration
+}
+
+const star = "*"
+
+// For returns the profile of a target: that of the most specific pattern that matches its host, or the default one. Profiles
+// are not merged.
+func (p Profiles) For(target *url.URL) Profile {
+	host := guard.Canonical(target.Hostname())
+	profile := p.find(host, Address(target))
+	if profile.Scope == "" {
+		profile.Scope = host
+	}
+	return profile
+}
+
+func (p Profiles) find(host, address string) Profile {
+	if len(p.entries) == 0 {
+		return byDefault
+	}
+	for _, key := range []string{address, host} {
+		if profile, ok := p.entries[key]; ok {
+			return profile
+		}
+	}
+	for rest := host; rest != ""; {
+		_, after, found := strings.Cut(rest, ".")
+		if profile, ok := p.entries["."+after]; found && ok {
+			return profile
+		}
+		rest = after
+	}
+	if profile, ok := p.entries[star]; ok {
+		return profile
+	}
+	return byDefault
+}
+
+// LongestTimeout returns the longest timeout of any entry; 0 if none has one.
+func (p Profiles) LongestTimeout() time.Duration { return p.longest }
+
+// Address returns the host and port of a target. It is the same for all URLs that mean the same host and port.
+func Address(target *url.URL) string {
+	return net.JoinHostPort(guard.Canonical(target.Hostname()), guard.Port(target))
+}
