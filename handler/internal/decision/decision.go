@@ -8,6 +8,7 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/targets"
 )
 
 // Action says what happens to a message. It is a closed set; each action is settled in exactly one way.
@@ -51,6 +52,8 @@ const (
 	Malformed   Reason = "malformed" // not a valid envelope
 	BadSetting  Reason = "bad_setting"
 	HostGone    Reason = "host_gone"
+	Busy        Reason = "busy"        // no slot for the target
+	TargetDown  Reason = "target_down" // the target's circuit breaker is open
 )
 
 // A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host that
@@ -110,6 +113,8 @@ type Rules struct {
 	// are the limits on what it may ask for.
 	Policies retry.Policies
 	Limits   retry.Limits
+	// Profiles are what the operator says about single targets.
+	Profiles targets.Profiles
 	// Statuses are the temporary responses; nil means [DefaultStatuses].
 	Statuses Statuses
 	// MaxDelay is the longest delay that the queue accepts; zero means no limit. A longer wait is made of
@@ -142,6 +147,28 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 		return r.reschedule(d, now, due)
 	}
 	return Decision{Action: Call, Reason: Due, State: e.State}
+}
+
+// IsLastAttempt reports whether the deadline leaves no time for a later attempt than one that begins now.
+func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
+	return !now.Before(e.GiveUpAt(r.Expiration).Add(-lastAttemptLead))
+}
+
+// Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It comes
+// back after the delay, which never passes the time of the last attempt. If that time has come, there is no slot for it.
+func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Duration, now time.Time) Decision {
+	e := in.Envelope
+	d := Decision{Reason: reason, Detail: detail, State: e.State, Status: e.LatestStatus()}
+	d.State.Expires = e.GiveUpAt(r.Expiration)
+	if r.IsLastAttempt(e, now) {
+		d.Reason, d.Detail = Expired, string(reason)
+		return giveUp(e, d, r.GiveUp)
+	}
+	due := now.Add(delay)
+	if last := d.State.Expires.Add(-lastAttemptLead); due.After(last) {
+		due = last
+	}
+	return r.reschedule(d, now, due)
 }
 
 // AfterCall decides what to do with a message whose call began at started and has just ended. The jitter is a

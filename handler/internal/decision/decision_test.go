@@ -290,7 +290,7 @@ func TestReportWithoutAnyAnswerIs504(t *testing.T) {
 func TestNoReasonIsTooLong(t *testing.T) {
 	for _, reason := range []decision.Reason{
 		decision.Delivered, decision.Status, decision.NotDue, decision.Interrupted, decision.Rejected, decision.Expired,
-		decision.Exhausted, decision.Malformed, decision.BadSetting, decision.HostGone, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
+		decision.Exhausted, decision.Malformed, decision.BadSetting, decision.HostGone, decision.Busy, decision.TargetDown, decision.Reason(decision.FailureRedirected), decision.Reason(decision.FailureCertificate),
 		decision.Reason(decision.FailureTargetRefused),
 	} {
 		if len(reason) > 16 {

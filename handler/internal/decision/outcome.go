@@ -239,6 +239,9 @@ type askedWait struct {
 	ignored []string
 }
 
+// AskedWait returns how long the target asks callers to wait; zero if it does not ask.
+func (o Outcome) AskedWait(now time.Time) time.Duration { return o.askedWait(now).wait }
+
 // askedWait reads the wait from the response. Retry-After counts on every temporary response. Rate limit headers
 // occur on ordinary responses as well, so they count only if the limit is reached.
 func (o Outcome) askedWait(now time.Time) askedWait {

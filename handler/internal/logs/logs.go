@@ -45,6 +45,11 @@ const (
 	Ignored         = "ignored"
 	Stack           = "stack"
 	Account         = "account"
+	// Failures are those in a row that opened a circuit breaker, Down is how long its target has been down.
+	Failures = "failures"
+	Down     = "down"
+	// Messages is the number of messages that a line is about.
+	Messages = "messages"
 	// Dropped is the number of lines that are missing before this one.
 	Dropped = "dropped"
 )

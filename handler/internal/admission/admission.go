@@ -1,0 +1,241 @@
+// Package admission decides whether a call that is due may begin now. It keeps a target that hangs or is down from taking
+// the slots of the others: each target has a share of the slots and a circuit breaker, and may have limits of its own. A
+// message that is refused does not wait, because that would hold a slot: it is rescheduled.
+//
+// The state is in memory, for this instance only, and none of it has to survive. There is no I/O, and the time is an
+// argument.
+package admission
+
+import (
+	"net/url"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/targets"
+)
+
+// A target gets a slot of a queue function while its calls in flight are fewer than a sharePart-th of the free slots, and
+// always up to minShare. This is the dynamic threshold of switches with a shared buffer (Choudhury and Hahne, 1998): it
+// leaves slots free however many targets hang, and needs no configuration. With a pool of 224 one target gets up to 56
+// slots, and five get up to 28 each.
+const (
+	sharePart = 3
+	minShare  = 8
+)
+
+// maxCalls is the pool that the targets share over all functions, without a minimum. It bounds the memory of the calls: one
+// takes at most about 220 KiB, and the handler must do with 256 MiB (docs/performance.md).
+const maxCalls = 1024
+
+// Gate admits calls. It is safe for concurrent use.
+type Gate struct {
+	// poolSize is how many invocations of a queue function may be in flight before the host stops to receive.
+	poolSize int
+
+	mu sync.Mutex
+	// inFlight has the calls in flight of each queue function, and under everything those of all.
+	inFlight map[string]int
+	// shares has the calls of each target, by function and of all; limits has those of each scope of a profile.
+	shares   table[flow]
+	limits   table[limit]
+	breakers table[breaker]
+	refused  map[Refused]int
+}
+
+// everything stands for all functions; no function has this name.
+const everything = ""
+
+// limit is what the profile of a target limits.
+type limit struct {
+	flow
+	rate     *rate.Limiter
+	rateLine line
+}
+
+// New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight.
+func New(newBatchThreshold int) *Gate {
+	return &Gate{
+		poolSize: newBatchThreshold,
+		inFlight: map[string]int{},
+		shares:   table[flow]{},
+		limits:   table[limit]{},
+		breakers: table[breaker]{},
+		refused:  map[Refused]int{},
+	}
+}
+
+// Request asks for a slot.
+type Request struct {
+	// Function is the name of the queue function.
+	Function string
+	Target   *url.URL
+	Profile  targets.Profile
+	// LastAttempt says that the deadline leaves no time for a later attempt. The circuit breaker then allows this one.
+	LastAttempt bool
+}
+
+// Refusal says why a call must not begin now, and when its message should come back.
+type Refusal struct {
+	// Reason is [decision.Busy] or [decision.TargetDown]. Detail explains it in a few words.
+	Reason decision.Reason
+	Detail string
+	Delay  time.Duration
+}
+
+// Refused identifies the refusals that [Gate.Refused] counts.
+type Refused struct {
+	// Target is host and port, or empty for all targets for which there is no room.
+	Target string
+	Reason decision.Reason
+	Detail string
+}
+
+// maxRefused bounds the targets that are counted by name.
+const maxRefused = 100
+
+// Refused returns how many messages were refused since it was last called.
+func (g *Gate) Refused() map[Refused]int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	counted := g.refused
+	g.refused = map[Refused]int{}
+	return counted
+}
+
+func (g *Gate) count(target string, r *Refusal) {
+	counted := Refused{target, r.Reason, r.Detail}
+	if _, ok := g.refused[counted]; !ok && len(g.refused) >= maxRefused {
+		counted.Target = ""
+	}
+	g.refused[counted]++
+}
+
+// Slot is the permission for one call. Its holder calls [Slot.Ended] with the outcome of the call, and [Slot.Release] in
+// any case when the invocation ends.
+type Slot struct {
+	gate     *Gate
+	function string
+	began    time.Time
+	// share has the target's calls of the function, all those of all functions.
+	share, all *entry[flow]
+	// limit is nil if the profile has no limits, breaker if it turns the breaker off.
+	limit    *entry[limit]
+	breaker  *entry[breaker]
+	settings targets.Breaker
+	// probe says that the call tests whether the target is up again.
+	probe bool
+}
+
+// Admit returns a slot, or a refusal. The jitter is a random number from 0 up to, not including, 1.
+func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	target := targets.Address(r.Target)
+	s := &Slot{
+		gate: g, function: r.Function, began: now, settings: r.Profile.Breaker,
+		share: g.shares.get(r.Function+" "+target, now), all: g.shares.get(everything+" "+target, now),
+	}
+	if r.Profile.Concurrency > 0 || r.Profile.Rate > 0 {
+		s.limit = g.limits.get(r.Profile.Scope, now)
+	}
+	if !r.Profile.Breaker.Off {
+		s.breaker = g.breakers.get(target, now)
+	}
+	refusal := s.down(r, now, jitter)
+	if refusal == nil {
+		refusal = s.busy(r, now, jitter)
+	}
+	if refusal != nil {
+		g.count(target, refusal)
+		return nil, refusal
+	}
+	s.take()
+	return s, nil
+}
+
+// down refuses a call while the circuit breaker is open.
+func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
+	if s.breaker == nil || !s.breaker.value.open || r.LastAttempt {
+		return nil
+	}
+	if delay := s.breaker.value.wait(s.settings, now, jitter); delay > 0 {
+		return &Refusal{decision.TargetDown, "the circuit breaker is open", delay}
+	}
+	s.probe = true
+	return nil
+}
+
+// busy refuses a call for which there is no slot.
+func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
+	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], maxCalls-s.gate.inFlight[everything]
+	limit, shared := r.Profile.Concurrency, r.Profile.Concurrency == 0
+	var delay time.Duration
+	var by string
+	switch {
+	case freeOfAll <= 0 || shared && s.all.calls*sharePart >= freeOfAll:
+		by, delay = "instance", s.all.value.wait(s.all.calls, now, jitter)
+	case shared && s.share.calls >= minShare && s.share.calls*sharePart >= free:
+		by, delay = "share", s.share.value.wait(s.share.calls, now, jitter)
+	case !shared && s.limit.calls >= limit:
+		by, delay = "concurrency", s.limit.value.wait(s.limit.calls, now, jitter)
+	case r.Profile.Rate > 0:
+		by, delay = "rate", s.limit.value.rateWait(r.Profile, now, jitter)
+	}
+	if delay == 0 {
+		return nil
+	}
+	return &Refusal{decision.Busy, by, delay}
+}
+
+// take takes the slot.
+func (s *Slot) take() {
+	s.gate.inFlight[s.function]++
+	s.gate.inFlight[everything]++
+	for _, share := range []*entry[flow]{s.share, s.all} {
+		share.calls++
+		share.value.begin(s.began)
+	}
+	if s.limit != nil {
+		s.limit.calls++
+		s.limit.value.begin(s.began)
+	}
+	if s.breaker != nil {
+		s.breaker.calls++
+		s.breaker.value.probing = s.breaker.value.probing || s.probe
+	}
+}
+
+// Ended tells the circuit breaker how the call ended. It returns how that changed the state of the target.
+func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	if s.breaker == nil {
+		return Change{}
+	}
+	return s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
+}
+
+// Release frees the slot.
+func (s *Slot) Release(now time.Time) {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.gate.inFlight[s.function]--
+	s.gate.inFlight[everything]--
+	for _, share := range []*entry[flow]{s.share, s.all} {
+		share.calls--
+		share.value.end(s.began, now)
+	}
+	if s.limit != nil {
+		s.limit.calls--
+		s.limit.value.end(s.began, now)
+	}
+	if s.breaker != nil {
+		s.breaker.calls--
+		if s.probe { // also if the call never ended
+			s.breaker.value.probing = false
+		}
+	}
+}

@@ -1,0 +1,507 @@
+package admission_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"testing"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"asynccaller/handler/internal/admission"
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/targets"
+)
+
+// begin is the time at which each test begins.
+var begin = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+const (
+	poolSize = 224
+	function = "AC-standard"
+)
+
+// bench is a gate with a clock and without randomness.
+type bench struct {
+	*testing.T
+	*admission.Gate
+	now     time.Time
+	profile targets.Profile
+}
+
+func newBench(t *testing.T, size int) *bench {
+	t.Helper()
+	return &bench{T: t, Gate: admission.New(size), now: begin, profile: targets.Profiles{}.For(&url.URL{})}
+}
+
+// ask asks for a call to a host.
+func (b *bench) ask(host string) (*admission.Slot, *admission.Refusal) {
+	return b.Admit(b.request(host), b.now, 0.5)
+}
+
+func (b *bench) request(host string) admission.Request {
+	return admission.Request{Function: function, Target: &url.URL{Scheme: "https", Host: host}, Profile: b.profile}
+}
+
+// fill takes as many slots as the hosts get, in turn, and returns them.
+func (b *bench) fill(hosts ...string) (slots []*admission.Slot) {
+	for {
+		before := len(slots)
+		for _, host := range hosts {
+			if slot, _ := b.ask(host); slot != nil {
+				slots = append(slots, slot)
+			}
+		}
+		if len(slots) == before {
+			return slots
+		}
+	}
+}
+
+func (b *bench) mustSlot(host string) *admission.Slot {
+	b.Helper()
+	slot, refusal := b.ask(host)
+	if slot == nil {
+		b.Fatalf("%s at %v: refused: %+v", host, b.now.Sub(begin), *refusal)
+	}
+	return slot
+}
+
+func (b *bench) mustRefuse(host string, reason decision.Reason) *admission.Refusal {
+	b.Helper()
+	slot, refusal := b.ask(host)
+	if slot != nil || refusal.Reason != reason {
+		b.Fatalf("%s at %v: slot %v, refusal %+v, want %s", host, b.now.Sub(begin), slot, refusal, reason)
+	}
+	return refusal
+}
+
+// call makes a call with an outcome.
+func (b *bench) call(host string, o decision.Outcome) admission.Change {
+	b.Helper()
+	slot := b.mustSlot(host)
+	b.now = b.now.Add(o.Took)
+	defer slot.Release(b.now)
+	return slot.Ended(o, b.now)
+}
+
+// TestShare: the more targets want slots, the fewer each gets, and some remain free for others.
+func TestShare(t *testing.T) {
+	for _, row := range []struct{ size, hosts, each int }{
+		{poolSize, 1, 56},
+		{poolSize, 5, 28},
+		{poolSize, 20, 10},
+		{96, 5, 12},
+		{8, 1, 8},
+		{0, 1, 8},
+		{8, 2, 8}, // few slots: the host is the limit
+	} {
+		t.Run(fmt.Sprintf("%d_slots_%d_targets", row.size, row.hosts), func(t *testing.T) {
+			b := newBench(t, row.size)
+			var hosts []string
+			for i := range row.hosts {
+				hosts = append(hosts, fmt.Sprintf("t%d.example", i))
+			}
+			slots := b.fill(hosts...)
+			if each := float64(len(slots)) / float64(row.hosts); each > float64(row.each) || each < float64(row.each)-0.5 {
+				t.Errorf("%v slots for each, want %d", each, row.each)
+			}
+			b.mustSlot("healthy.example").Release(b.now)
+			if again := b.fill(hosts...); len(again) > 0 {
+				t.Errorf("%d more slots", len(again))
+			}
+			slots[0].Release(b.now)
+			if again := b.fill(hosts...); len(again) != 1 {
+				t.Errorf("%d slots after one was released", len(again))
+			}
+		})
+	}
+}
+
+// TestShareOfEachFunction: a target's calls from one queue take no slot of another queue.
+func TestShareOfEachFunction(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.fill("t.example")
+	other := b.request("t.example")
+	other.Function = "AC-priority01"
+	if slot, _ := b.Admit(other, b.now, 0.5); slot == nil {
+		t.Error("refused")
+	}
+}
+
+// TestOneTargetInManySpellings: a sender cannot get more than one share for a target.
+func TestOneTargetInManySpellings(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.fill("t.example")
+	for _, host := range []string{"T.example", "t.example.", "t.example:443", "t.example:00443"} {
+		b.mustRefuse(host, decision.Busy)
+	}
+}
+
+// TestLine: busy messages come back at the pace at which the target's slots become free.
+func TestLine(t *testing.T) {
+	b := newBench(t, poolSize)
+	slots := b.fill("t.example")
+	b.now = b.now.Add(2 * time.Second)
+	for _, slot := range slots {
+		slot.Release(b.now)
+	}
+	slots = b.fill("t.example") // 56 calls of 2 s: 28 a second
+	for place := 2; place <= 2800; place++ {
+		delay := b.mustRefuse("t.example", decision.Busy).Delay
+		if want := max(time.Duration(place)*time.Second/28, time.Second); (delay - want).Abs() > time.Millisecond {
+			t.Fatalf("place %d: %v, want %v", place, delay, want)
+		}
+	}
+	for range 25 { // the line moves on
+		b.now = b.now.Add(2 * time.Second)
+		for _, slot := range slots {
+			slot.Release(b.now)
+		}
+		slots = b.fill("t.example")
+	}
+	if delay := b.mustRefuse("t.example", decision.Busy).Delay; (delay - 50*time.Second).Abs() > time.Second {
+		t.Errorf("%v later, want about 50 s", delay)
+	}
+}
+
+// TestLineOfHangingTarget: calls that have not ended show that the target is slow.
+func TestLineOfHangingTarget(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.fill("t.example")
+	b.now = b.now.Add(time.Minute)
+	var shortest, longest time.Duration
+	for place := range 10_000 {
+		delay := b.mustRefuse("t.example", decision.Busy).Delay
+		if place == 0 {
+			shortest = delay
+		}
+		longest = max(longest, delay)
+	}
+	if want := 2 * time.Minute / 56; (shortest - want).Abs() > time.Second/10 {
+		t.Errorf("the first waits %v, want %v", shortest, want)
+	}
+	if longest > 15*time.Minute || longest < 10*time.Minute {
+		t.Errorf("the last waits %v, want at most 15m", longest)
+	}
+}
+
+// TestConcurrency: a profile's limit replaces the share and counts over all functions.
+func TestConcurrency(t *testing.T) {
+	b := newBench(t, poolSize)
+	for limit, functions := range map[int]int{2: 1, 3: 2, 224: 1, 100: 3} {
+		b.profile.Concurrency, b.profile.Scope = limit, fmt.Sprintf("t%d.example", limit)
+		admitted := 0
+		for i := range 1000 {
+			request := b.request(b.profile.Scope)
+			request.Function = fmt.Sprintf("%s%d", function, i%functions)
+			if slot, refusal := b.Admit(request, b.now, 0.5); slot != nil {
+				admitted++
+			} else if refusal.Reason != decision.Busy || refusal.Detail != "concurrency" {
+				t.Fatalf("refusal %+v", refusal)
+			}
+		}
+		if admitted != limit {
+			t.Errorf("%d calls at once, want %d", admitted, limit)
+		}
+	}
+}
+
+// TestRate: a burst begins at once, and the rest comes back at the rate.
+func TestRate(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.profile.Scope, b.profile.Rate, b.profile.Burst = "t.example", rate.Limit(2), 3
+	for range 3 {
+		b.mustSlot("t.example").Release(b.now)
+	}
+	for place := 1; place <= 20; place++ {
+		refusal := b.mustRefuse("t.example", decision.Busy)
+		if want := max(time.Duration(place)*time.Second/2, time.Second); refusal.Detail != "rate" || (refusal.Delay-want).Abs() > time.Millisecond {
+			t.Errorf("place %d: %+v, want %v", place, refusal, want)
+		}
+	}
+	b.now = b.now.Add(time.Second)
+	b.mustSlot("t.example").Release(b.now)
+	b.mustSlot("t.example").Release(b.now)
+	b.mustRefuse("t.example", decision.Busy)
+}
+
+// TestRefusalTakesNothing: a call without a slot does not use up the rate.
+func TestRefusalTakesNothing(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.profile.Scope, b.profile.Concurrency, b.profile.Rate, b.profile.Burst = "t.example", 1, rate.Limit(1), 2
+	slot := b.mustSlot("t.example")
+	for range 10 {
+		b.mustRefuse("t.example", decision.Busy)
+	}
+	slot.Release(b.now)
+	b.mustSlot("t.example")
+}
+
+// TestRefused: the counts say which targets were limited, and their number is bounded.
+func TestRefused(t *testing.T) {
+	b := newBench(t, 0)
+	const hosts = 500
+	for i := range hosts {
+		host := fmt.Sprintf("t%d.example", i)
+		for _, slot := range b.fill(host) {
+			slot.Release(b.now)
+		}
+	}
+	counts, total := b.Refused(), 0
+	for refused, n := range counts {
+		total += n
+		if refused.Reason != decision.Busy || refused.Detail != "share" {
+			t.Errorf("%+v", refused)
+		}
+	}
+	if total != hosts || len(counts) != 101 || counts[admission.Refused{Reason: decision.Busy, Detail: "share"}] != hosts-100 {
+		t.Errorf("%d refusals of %d targets, want %d of 100 and the others", total, len(counts), hosts)
+	}
+	if again := b.Refused(); len(again) != 0 {
+		t.Errorf("counted twice: %v", again)
+	}
+}
+
+// TestManyTargets: senders can name any number of targets. What is in flight is never forgotten.
+func TestManyTargets(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.fill("busy.example")
+	for i := range 20_000 {
+		b.call(fmt.Sprintf("t%d.example", i), decision.Outcome{Failure: decision.FailureDNS})
+	}
+	b.mustRefuse("busy.example", decision.Busy)
+}
+
+func failure(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
+
+// TestBreakerOpens: five failures in a row that mean that the target is down open the breaker, and nothing else does.
+func TestBreakerOpens(t *testing.T) {
+	for name, row := range map[string]struct {
+		outcome decision.Outcome
+		opens   bool
+	}{
+		"connect":       {failure(decision.FailureConnect), true},
+		"dns":           {failure(decision.FailureDNS), true},
+		"tls":           {failure(decision.FailureTLS), true},
+		"connection":    {failure(decision.FailureConnection), true},
+		"timeout":       {decision.Outcome{Failure: decision.FailureTimeout, Took: 10 * time.Second}, true},
+		"short_timeout": {decision.Outcome{Failure: decision.FailureTimeout, Took: 9 * time.Second}, false},
+		"no_timeout":    {decision.Outcome{Failure: decision.FailureTimeout, Took: time.Millisecond}, false},
+		"certificate":   {failure(decision.FailureCertificate), false},
+		"interrupted":   {failure(decision.FailureInterrupted), false},
+		"refused":       {failure(decision.FailureTargetRefused), false},
+		"bad_url":       {failure(decision.FailureBadURL), false},
+		"redirected":    {decision.Outcome{Failure: decision.FailureRedirected, Status: 302}, false},
+		"broken_off":    {decision.Outcome{Failure: decision.FailureConnection, Status: 200}, true},
+		"502":           {decision.Outcome{Status: 502}, true},
+		"503":           {decision.Outcome{Status: 503}, true},
+		"504":           {decision.Outcome{Status: 504}, true},
+		"500":           {decision.Outcome{Status: 500}, false},
+		"429":           {decision.Outcome{Status: 429}, false},
+		"404":           {decision.Outcome{Status: 404}, false},
+		"200":           {decision.Outcome{Status: 200}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, poolSize)
+			for i := range 20 {
+				if change := b.call("t.example", row.outcome); change.Opened {
+					if i != 4 || !row.opens || change.Failures != 5 {
+						t.Errorf("call %d: %+v", i+1, change)
+					}
+					b.mustRefuse("t.example", decision.TargetDown)
+					b.mustSlot("other.example").Release(b.now)
+					return
+				}
+			}
+			if row.opens {
+				t.Error("it never opened")
+			}
+		})
+	}
+}
+
+// open makes the breaker of a host open.
+func (b *bench) open(host string, o decision.Outcome) {
+	b.Helper()
+	for range b.profile.Breaker.Failures {
+		b.call(host, o)
+	}
+	b.mustRefuse(host, decision.TargetDown)
+}
+
+// TestBreakerCountsInARow: one success in between starts the count again.
+func TestBreakerCountsInARow(t *testing.T) {
+	b := newBench(t, poolSize)
+	for i := range 40 {
+		o := decision.Outcome{Status: 503}
+		if i%5 == 4 {
+			o.Status = 200
+		}
+		if change := b.call("t.example", o); change != (admission.Change{}) {
+			t.Fatalf("call %d: %+v", i, change)
+		}
+	}
+}
+
+// TestBreakerWaits: the waits grow with the outage, from 5 s to 15 min.
+func TestBreakerWaits(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("t.example", decision.Outcome{Status: 503})
+	slot := b.probe("t.example")
+	for age, want := range map[time.Duration][2]time.Duration{
+		6 * time.Second:  {5 * time.Second, 6 * time.Second},
+		time.Minute:      {30 * time.Second, time.Minute},
+		10 * time.Minute: {5 * time.Minute, 10 * time.Minute},
+		time.Hour:        {15 * time.Minute, 15 * time.Minute},
+	} {
+		b.now = begin.Add(age)
+		for jitter, want := range map[float64]time.Duration{0: want[0], 1: want[1]} {
+			_, refusal := b.Admit(b.request("t.example"), b.now, jitter)
+			if refusal == nil || refusal.Delay != want {
+				t.Errorf("after %v with jitter %v: %+v, want %v", age, jitter, refusal, want)
+			}
+		}
+	}
+	slot.Release(b.now)
+}
+
+// probe waits until a probe may begin.
+func (b *bench) probe(host string) *admission.Slot {
+	b.Helper()
+	b.now = b.now.Add(5 * time.Second)
+	return b.mustSlot(host)
+}
+
+// TestProbe: one call at a time tests whether the target is up again, and one success closes the breaker.
+func TestProbe(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("t.example", decision.Outcome{Status: 503})
+	for range 3 {
+		slot := b.probe("t.example")
+		b.mustRefuse("t.example", decision.TargetDown)
+		b.now = b.now.Add(2 * time.Minute)
+		b.mustRefuse("t.example", decision.TargetDown)
+		slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute}, b.now)
+		slot.Release(b.now)
+		b.mustRefuse("t.example", decision.TargetDown)
+	}
+	b.probe("t.example").Release(b.now) // a call that panicked
+	b.mustSlot("t.example").Release(b.now)
+	change := b.call("t.example", decision.Outcome{Status: 404})
+	if !change.Closed || change.Down != b.now.Sub(begin) {
+		t.Errorf("%+v after %v", change, b.now.Sub(begin))
+	}
+	if n := len(b.fill("t.example")); n != 56 {
+		t.Errorf("%d calls at once after the recovery, want the target's share", n)
+	}
+}
+
+// TestUndecidedProbe: a probe that says nothing about the target delays nobody.
+func TestUndecidedProbe(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("t.example", decision.Outcome{Status: 503})
+	slot := b.probe("t.example")
+	slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: time.Millisecond}, b.now)
+	slot.Release(b.now)
+	if change := b.call("t.example", decision.Outcome{Status: 200}); !change.Closed {
+		t.Error("the next probe did not close the breaker")
+	}
+}
+
+// TestLastAttempt: the breaker never blocks it, but the share does.
+func TestLastAttempt(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("t.example", decision.Outcome{Status: 503})
+	last := b.request("t.example")
+	last.LastAttempt = true
+	slots := 0
+	for range 100 {
+		slot, refusal := b.Admit(last, b.now, 0.5)
+		if slot != nil {
+			slots++
+		} else if refusal.Reason != decision.Busy {
+			t.Fatalf("%+v", refusal)
+		}
+	}
+	if slots != 56 {
+		t.Errorf("%d last attempts at once, want 56", slots)
+	}
+}
+
+// TestLateFailures: calls that began before a success say nothing about the time after it.
+func TestLateFailures(t *testing.T) {
+	b := newBench(t, poolSize)
+	hanging := b.fill("t.example")
+	hanging[0].Release(b.now)
+	b.now = b.now.Add(time.Minute)
+	b.call("t.example", decision.Outcome{Status: 200})
+	b.now = b.now.Add(time.Minute)
+	for _, slot := range hanging[1:] {
+		if change := slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute}, b.now); change.Opened {
+			t.Fatal("the breaker opened")
+		}
+	}
+}
+
+// TestRetryAfter: a target that is down and asks for time gets it, up to an hour for the messages of others.
+func TestRetryAfter(t *testing.T) {
+	for asked, want := range map[string]time.Duration{"120": 2 * time.Minute, "1800": 30 * time.Minute, "31536000": time.Hour, "1": 5 * time.Second} {
+		b := newBench(t, poolSize)
+		b.open("t.example", decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {asked}}})
+		if delay := b.mustRefuse("t.example", decision.TargetDown).Delay; delay < want || delay > want*12/10 {
+			t.Errorf("asked for %s s: %v, want %v", asked, delay, want)
+		}
+		b.now = b.now.Add(want - time.Second)
+		b.mustRefuse("t.example", decision.TargetDown)
+		b.now = b.now.Add(time.Second)
+		b.mustSlot("t.example")
+	}
+}
+
+// TestBreakerOff: a profile can turn it off.
+func TestBreakerOff(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.profile.Breaker.Off = true
+	for range 20 {
+		if change := b.call("t.example", decision.Outcome{Status: 503}); change.Opened {
+			t.Fatal("it opened")
+		}
+	}
+}
+
+// TestAllFunctions: the calls of all queues together are bounded, and a target that hangs in all of them leaves room.
+func TestAllFunctions(t *testing.T) {
+	b := newBench(t, poolSize)
+	fill := func(host string) (n int) {
+		for i := range 11 * 256 {
+			request := b.request(host)
+			request.Function = fmt.Sprint(function, i%11)
+			if slot, _ := b.Admit(request, b.now, 0.5); slot != nil {
+				n++
+			}
+		}
+		return n
+	}
+	total := 0
+	for i := range 5 {
+		n := fill(fmt.Sprintf("t%d.example", i))
+		if total += n; i == 0 && n != 256 {
+			t.Errorf("one target has %d calls in flight, want a quarter of 1024", n)
+		}
+	}
+	if n := fill("healthy.example"); n == 0 {
+		t.Error("no slot for another target")
+	}
+	b.profile.Concurrency, b.profile.Scope = 10_000, "greedy.example"
+	for range 5 {
+		total += fill("greedy.example")
+	}
+	if total > 1024 {
+		t.Errorf("%d calls in flight", total)
+	}
+	if refusal := b.mustRefuse("new.example", decision.Busy); refusal.Detail != "instance" || refusal.Delay < time.Second {
+		t.Errorf("%+v", refusal)
+	}
+}

@@ -1,0 +1,131 @@
+package admission
+
+import (
+	"net/http"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/targets"
+)
+
+const (
+	// minTimeout is the shortest call whose timeout means that the target is down. A sender may ask for less.
+	minTimeout = 10 * time.Second
+	// maxAskedWait is the longest wait that a target may ask for on behalf of all messages for it: one of its paths must not
+	// stop the others for days.
+	maxAskedWait = time.Hour
+	// askedWaitJitter spreads the messages that wait as long as the target asks.
+	askedWaitJitter = 0.2
+)
+
+// breaker is the circuit breaker of a target. It is our own, because no library has all of this: outcomes that say nothing about
+// the target, calls that go out although it is open, a wait that the target asks for, and the age of the outage.
+type breaker struct {
+	open bool
+	// failures are those in a row, since is when the first of them began.
+	failures int
+	since    time.Time
+	// success is when a call last succeeded. Calls that began before say nothing about the time after it.
+	success time.Time
+	// probeAt is when the next probe may begin while the breaker is open; probing says that one is in flight.
+	probeAt time.Time
+	probing bool
+}
+
+// Change is a change of a circuit breaker's state. The zero value is none.
+type Change struct {
+	Opened, Closed bool
+	// Failures are the failures in a row that opened the breaker.
+	Failures int
+	// Down is how long the target has been down.
+	Down time.Duration
+}
+
+// wait returns when a message should come back while the breaker is open, or zero if its call may begin as a probe. The
+// delay is half to all of the outage's age: the waits grow with it, and the messages spread.
+func (b *breaker) wait(settings targets.Breaker, now time.Time, jitter float64) time.Duration {
+	asked := b.probeAt.Sub(now)
+	if asked <= 0 && !b.probing {
+		return 0
+	}
+	delay := time.Duration((0.5 + 0.5*jitter) * float64(now.Sub(b.since)))
+	delay = max(min(delay, settings.MaxDelay), settings.MinDelay)
+	if asked > delay {
+		delay = asked + time.Duration(askedWaitJitter*jitter*float64(asked))
+	}
+	return delay
+}
+
+// ended records the outcome of a call.
+func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
+	if probe {
+		b.probing = false
+	}
+	switch judge(o) {
+	case up:
+		change := Change{Closed: b.open}
+		if b.open {
+			change.Down = now.Sub(b.since)
+		}
+		*b = breaker{success: now}
+		return change
+	case down:
+		return b.failed(settings, o, began, now, probe)
+	case unknown:
+	}
+	return Change{}
+}
+
+func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) (change Change) {
+	if began.Before(b.success) {
+		return change
+	}
+	if b.failures == 0 {
+		b.since = began
+	}
+	b.failures++
+	opens := !b.open && b.failures >= settings.Failures
+	if opens {
+		b.open = true
+		change = Change{Opened: true, Failures: b.failures, Down: now.Sub(b.since)}
+	}
+	next := now.Add(min(o.AskedWait(now), maxAskedWait))
+	if opens || probe {
+		next = now.Add(max(settings.MinDelay, next.Sub(now)))
+	}
+	if next.After(b.probeAt) {
+		b.probeAt = next
+	}
+	return change
+}
+
+// state is what an outcome says about the target.
+type state int
+
+const (
+	unknown state = iota
+	up
+	down
+)
+
+// judge says whether an outcome means that the target is up or down. Failures that depend on the call rather than on the
+// target mean neither.
+func judge(o decision.Outcome) state {
+	switch o.Failure {
+	case decision.FailureConnect, decision.FailureDNS, decision.FailureTLS, decision.FailureConnection:
+		return down
+	case decision.FailureTimeout:
+		if o.Took >= minTimeout {
+			return down
+		}
+		return unknown
+	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused, decision.FailureCertificate:
+		return unknown
+	case "", decision.FailureRedirected:
+	}
+	switch o.Status {
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return down
+	}
+	return up
+}
