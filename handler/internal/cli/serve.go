@@ -20,6 +20,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/functionapp"
@@ -115,7 +116,7 @@ func (c handlerConfig) hold() time.Duration {
 	return holdWait
 }
 
-// remindEvery is the interval between two lines about hold mode.
+// remindEvery is the interval between two lines about hold mode, and about limits.
 const remindEvery = time.Minute
 
 // remind logs until ctx ends that the handler is in hold mode, and why.
@@ -129,6 +130,23 @@ func remind(ctx context.Context, wrong error, log zerolog.Logger) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		}
+	}
+}
+
+// logRefused logs once a minute until ctx ends how many messages the limits of each target rescheduled.
+func logRefused(ctx context.Context, gate *admission.Gate, log zerolog.Logger) {
+	tick := time.NewTicker(remindEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		for refused, messages := range gate.Refused() {
+			log.Warn().Str(logs.TargetHost, cmp.Or(refused.Target, "others")).Str(logs.Reason, string(refused.Reason)).Str(logs.Detail, refused.Detail).
+				Int(logs.Messages, messages).Msg("rescheduled without a call in the last minute")
 		}
 	}
 }
@@ -167,8 +185,10 @@ func runServe(ctx context.Context, env Env) error {
 	defer client.Close()
 
 	queues := c.app.Host.Queues
+	gate := admission.New(queues.NewBatchThreshold)
 	deliverer := &delivery.Deliverer{
 		Rules:    c.settings.Rules,
+		Gate:     gate,
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
 		Log:      log,
@@ -192,6 +212,7 @@ func runServe(ctx context.Context, env Env) error {
 	if c.wrong != nil {
 		aside.Go(func() { remind(ctx, c.wrong, log) })
 	}
+	aside.Go(func() { logRefused(ctx, gate, log) })
 	if len(c.app.Functions) > 0 {
 		aside.Go(func() {
 			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, account).Logger())

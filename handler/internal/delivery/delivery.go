@@ -1,4 +1,4 @@
-// Package delivery takes one message through the handler: open, decide, call, decide, settle. Each step is a package
+// Package delivery takes one message through the handler: open, decide, admit, call, decide, settle. Each step is a package
 // of its own. This package contains their order and the log line about the result.
 package delivery
 
@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
@@ -62,9 +63,11 @@ type Caller interface {
 	Do(ctx context.Context, e *envelope.Envelope) decision.Outcome
 }
 
-// Deliverer delivers messages. It has no state and is safe for concurrent use.
+// Deliverer delivers messages. Its only state is that of the gate. It is safe for concurrent use.
 type Deliverer struct {
-	Rules   decision.Rules
+	Rules decision.Rules
+	// Gate says whether a call that is due may begin.
+	Gate    *admission.Gate
 	Caller  Caller
 	Settler *settle.Settler
 	// Log receives the lines about messages.
@@ -92,10 +95,20 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		decided = d.Now()
 		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
 	case r.Action == decision.Call:
+		slot, refusal := d.Gate.Admit(admission.Request{
+			Function: m.Function, Target: in.Envelope.Call.Target, Profile: d.Rules.Profiles.For(in.Envelope.Call.Target),
+			LastAttempt: d.Rules.IsLastAttempt(in.Envelope, arrived),
+		}, arrived, d.Jitter())
+		if refusal != nil {
+			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived)
+			break
+		}
+		defer func() { slot.Release(d.Now()) }()
 		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
 		decided = d.Now()
 		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
+		d.logChange(common{&m, &r}, slot.Ended(outcome, decided))
 	}
 	if errors.Is(context.Cause(d.Stopping), ErrHostGone) { //nolint:contextcheck // see Stopping
 		r.Decision = d.Rules.Release(d.Jitter())
@@ -135,6 +148,17 @@ func (d *Deliverer) log(m *Message, r *Result) {
 		level = zerolog.ErrorLevel // a person must look at it, and no other line says so
 	}
 	d.Log.WithLevel(level).EmbedObject(fields).EmbedObject(r).Msg("settled")
+}
+
+// logChange writes a line if the call opened or closed the circuit breaker of its target.
+func (d *Deliverer) logChange(fields common, c admission.Change) {
+	switch {
+	case c.Opened:
+		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).Str(logs.Reason, string(fields.result.Reason)).Str(logs.Detail, fields.result.Detail).
+			Msg("circuit breaker opened: messages for the target are rescheduled without a call, except one at a time as a probe")
+	case c.Closed:
+		d.Log.Info().EmbedObject(fields).Dur(logs.Down, c.Down).Msg("circuit breaker closed: the target is up again")
+	}
 }
 
 // MarshalZerologObject adds the fields that identify the message.

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
@@ -100,6 +101,7 @@ func setup(t *testing.T, called *target) *bench {
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
+		Gate:     admission.New(224),
 		Caller:   called,
 		Settler:  settle.New(b.store, queue.Base64),
 		Log:      zerolog.New(b.log),

@@ -250,7 +250,7 @@ func TestReadyWhileBusy(t *testing.T) {
 	a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
 		started <- struct{}{}
 		<-release
-		return decision.Outcome{Status: 503}
+		return decision.Outcome{Status: 500}
 	}))
 	server := a.start(t)
 	var replies sync.WaitGroup

@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
@@ -74,6 +75,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		tb.Fatal(err)
 	}
 	a.deliverer = &delivery.Deliverer{
+		Gate:     admission.New(224),
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
