@@ -27,8 +27,8 @@ const (
 )
 
 // maxCalls is the pool that the targets share over all functions, without a minimum. It bounds the memory of the calls: one
-// takes at most about 220 KiB, and the handler must do with 256 MiB (docs/performance.md).
-const maxCalls = 1024
+// takes up to 400 KiB, and the handler must do with 256 MiB (docs/performance.md).
+const maxCalls = 512
 
 // Gate admits calls. It is safe for concurrent use.
 type Gate struct {

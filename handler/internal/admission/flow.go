@@ -38,15 +38,14 @@ func (f *flow) end(began, now time.Time) {
 }
 
 // wait returns when a message should come back: its place in the line times the mean duration of a call, divided by
-// the number of calls in flight. The calls in flight are half done on average, so a call takes at least twice their age:
-// that shows a target that hangs before its first call has ended.
+// the number of calls in flight. The age of the calls in flight shows a target that hangs before the first of them has ended.
 func (f *flow) wait(calls int, now time.Time, jitter float64) time.Duration {
 	const shortest = 0.001 // seconds
-	running, share := 0.0, max(float64(calls), 1)
+	age, share := 0.0, max(float64(calls), 1)
 	if calls > 0 {
-		running = 2 * (float64(now.UnixMilli()) - float64(f.began)/share) / 1000
+		age = (float64(now.UnixMilli()) - float64(f.began)/share) / 1000
 	}
-	return f.line.join(share/max(f.mean, running, shortest), now, jitter)
+	return f.line.join(share/max(f.mean, age, shortest), now, jitter)
 }
 
 // rateWait takes a token of the profile's rate. If there is none, it returns when the message should come back.
