@@ -73,6 +73,11 @@ type Request struct {
 	Function string
 	Target   *url.URL
 	Profile  targets.Profile
+	// Waited says that the message was rescheduled before. Others do not overtake those that wait for a slot.
+	Waited bool
+	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does not
+	// come back sooner.
+	Backoff time.Duration
 	// LastAttempt says that the deadline leaves no time for a later attempt. The circuit breaker then allows this one.
 	LastAttempt bool
 }
@@ -161,7 +166,7 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 	if s.breaker == nil || !s.breaker.value.open || r.LastAttempt {
 		return nil
 	}
-	if delay := s.breaker.value.wait(s.settings, now, jitter); delay > 0 {
+	if delay := s.breaker.value.wait(s.settings, r.Backoff, now, jitter); delay > 0 {
 		return &Refusal{decision.TargetDown, "the circuit breaker is open", delay}
 	}
 	s.probe = true
@@ -171,24 +176,44 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 // busy refuses a call for which there is no slot.
 func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], maxCalls-s.gate.inFlight[everything]
-	limit, shared := r.Profile.Concurrency, r.Profile.Concurrency == 0
-	var delay time.Duration
-	var by string
-	switch {
-	case freeOfAll <= 0 || shared && s.all.calls*sharePart >= freeOfAll:
-		by, delay = "instance", s.all.value.wait(s.all.calls, now, jitter)
-	case shared && s.share.calls >= minShare && s.share.calls*sharePart >= free:
-		by, delay = "share", s.share.value.wait(s.share.calls, now, jitter)
-	case !shared && s.limit.calls >= limit:
-		by, delay = "concurrency", s.limit.value.wait(s.limit.calls, now, jitter)
-	case r.Profile.Rate > 0:
-		by, delay = "rate", s.limit.value.rateWait(r.Profile, now, jitter)
+	bounds := []bound{
+		{"instance", &s.all.value, s.all.calls, shareOf(freeOfAll, s.all.calls)},
+		{"share", &s.share.value, s.share.calls, max(shareOf(free, s.share.calls), minShare)},
 	}
-	if delay == 0 {
-		return nil
+	if concurrency := r.Profile.Concurrency; concurrency > 0 { // instead of the shares
+		bounds = []bound{
+			{"instance", &s.all.value, s.all.calls, s.all.calls + max(freeOfAll, 0)},
+			{"concurrency", &s.limit.value.flow, s.limit.calls, concurrency},
+		}
 	}
-	return &Refusal{decision.Busy, by, delay}
+	waited := r.Waited || r.LastAttempt
+	for _, b := range bounds {
+		if delay := b.flow.line.admit(b.calls < b.limit, waited, b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter); delay > 0 {
+			return &Refusal{decision.Busy, b.name, delay}
+		}
+	}
+	if p := r.Profile; p.Rate > 0 {
+		l := &s.limit.value
+		if l.rate == nil {
+			l.rate = rate.NewLimiter(p.Rate, p.Burst)
+		}
+		if delay := l.rateLine.admit(l.rate.TokensAt(now) >= 1, waited, float64(p.Rate), p.Burst, now, jitter); delay > 0 {
+			return &Refusal{decision.Busy, "rate", delay}
+		}
+		l.rate.AllowN(now, 1)
+	}
+	return nil
 }
+
+// bound is a limit on the calls of a flow.
+type bound struct {
+	name         string
+	flow         *flow
+	calls, limit int
+}
+
+// shareOf returns the share of a target of a pool: with so many calls in flight, and so many free slots for all targets.
+func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / (sharePart + 1) }
 
 // take takes the slot.
 func (s *Slot) take() {

@@ -42,14 +42,15 @@ type Change struct {
 }
 
 // wait returns when a message should come back while the breaker is open, or zero if its call may begin as a probe. The
-// delay is half to all of the outage's age: the waits grow with it, and the messages spread.
-func (b *breaker) wait(settings targets.Breaker, now time.Time, jitter float64) time.Duration {
+// delay is half to all of the outage's age: the waits grow with it, and the messages spread. It is not shorter than the message's own
+// back-off, so that messages late in their schedule do not come more often than without a breaker.
+func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time.Time, jitter float64) time.Duration {
 	asked := b.probeAt.Sub(now)
 	if asked <= 0 && !b.probing {
 		return 0
 	}
 	delay := time.Duration((0.5 + 0.5*jitter) * float64(now.Sub(b.since)))
-	delay = max(min(delay, settings.MaxDelay), settings.MinDelay)
+	delay = max(min(max(delay, backoff), settings.MaxDelay), settings.MinDelay)
 	if asked > delay {
 		delay = asked + time.Duration(askedWaitJitter*jitter*float64(asked))
 	}

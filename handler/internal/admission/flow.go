@@ -1,11 +1,8 @@
 package admission
 
 import (
+	"math"
 	"time"
-
-	"golang.org/x/time/rate"
-
-	"asynccaller/handler/internal/targets"
 )
 
 // Bounds of the delay of a busy message.
@@ -14,7 +11,7 @@ const (
 	maxBusyDelay = 15 * time.Minute
 )
 
-// flow estimates how fast the calls in flight free their slots, and keeps the line of messages that were refused.
+// flow estimates how fast the calls in flight free their slots, and has the line of messages that were refused.
 type flow struct {
 	line line
 	// began is the sum of the times at which the calls in flight began, in Unix milliseconds, which never overflows.
@@ -37,26 +34,15 @@ func (f *flow) end(began, now time.Time) {
 	f.mean += meanWeight * (held - f.mean)
 }
 
-// wait returns when a message should come back: its place in the line times the mean duration of a call, divided by
-// the number of calls in flight. The age of the calls in flight shows a target that hangs before the first of them has ended.
-func (f *flow) wait(calls int, now time.Time, jitter float64) time.Duration {
+// pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a target
+// that hangs before the first of them has ended.
+func (f *flow) pace(calls, limit int, now time.Time) float64 {
 	const shortest = 0.001 // seconds
-	age, share := 0.0, max(float64(calls), 1)
+	age := 0.0
 	if calls > 0 {
-		age = (float64(now.UnixMilli()) - float64(f.began)/share) / 1000
+		age = (float64(now.UnixMilli()) - float64(f.began)/float64(calls)) / 1000
 	}
-	return f.line.join(share/max(f.mean, age, shortest), now, jitter)
-}
-
-// rateWait takes a token of the profile's rate. If there is none, it returns when the message should come back.
-func (l *limit) rateWait(p targets.Profile, now time.Time, jitter float64) time.Duration {
-	if l.rate == nil {
-		l.rate = rate.NewLimiter(p.Rate, p.Burst)
-	}
-	if l.rate.AllowN(now, 1) {
-		return 0
-	}
-	return l.rateLine.join(float64(p.Rate), now, jitter)
+	return float64(max(limit, 1)) / max(f.mean, age, shortest)
 }
 
 // line is the line of messages that were rescheduled because there was no slot. They are spread over the time in which
@@ -68,11 +54,21 @@ type line struct {
 	at     time.Time
 }
 
-// join adds a message to a line that moves pace places a second, and returns when it is the message's turn, varied by a
-// tenth either way. Messages beyond the longest delay come back in its second half, and join again.
-func (l *line) join(pace float64, now time.Time, jitter float64) time.Duration {
-	l.places = max(0, l.places-now.Sub(l.at).Seconds()*pace) + 1
+// admit returns zero if a message may take the slot, if there is one, or when the message should come back: its place in the
+// line divided by the pace at which slots become free, varied by a tenth either way. A message that has not waited yet
+// does not overtake those that have.
+//
+// With exactly that pace slots would remain unused, because messages do not come back exactly when a slot is free. So the line
+// moves faster, by the square-root rule for the staffing of a service with random arrivals. Messages beyond the longest delay come
+// back in its second half, and join again.
+func (l *line) admit(slot, waited bool, pace float64, limit int, now time.Time, jitter float64) time.Duration {
+	pace *= 1 + 1/math.Sqrt(float64(max(limit, 1)))
+	l.places = max(0, l.places-now.Sub(l.at).Seconds()*pace)
 	l.at = now
+	if slot && (waited || l.places < 1) {
+		return 0
+	}
+	l.places++
 	seconds := l.places / pace * (0.9 + 0.2*jitter)
 	if longest := maxBusyDelay.Seconds(); l.places/pace > longest {
 		l.places = longest * pace

@@ -95,10 +95,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		decided = d.Now()
 		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
 	case r.Action == decision.Call:
-		slot, refusal := d.Gate.Admit(admission.Request{
-			Function: m.Function, Target: in.Envelope.Call.Target, Profile: d.Rules.Profiles.For(in.Envelope.Call.Target),
-			LastAttempt: d.Rules.IsLastAttempt(in.Envelope, arrived),
-		}, arrived, d.Jitter())
+		slot, refusal := d.admit(&m, in, arrived)
 		if refusal != nil {
 			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived)
 			break
@@ -118,6 +115,19 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
 	d.log(&m, &r)
 	return r
+}
+
+// admit asks for a slot for the call of an intake.
+func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admission.Slot, *admission.Refusal) {
+	e, jitter := in.Envelope, d.Jitter()
+	request := admission.Request{
+		Function: m.Function, Target: e.Call.Target, Profile: d.Rules.Profiles.For(e.Call.Target),
+		Waited: !e.NextAttemptAt.IsZero(), LastAttempt: d.Rules.IsLastAttempt(e, now),
+	}
+	if e.Attempts > 0 {
+		request.Backoff = in.Policy.Delay(e.Attempts, jitter)
+	}
+	return d.Gate.Admit(request, now, jitter)
 }
 
 // wait returns after so long, or when ctx ends.
