@@ -211,22 +211,21 @@ type app struct {
 	rules    decision.Rules
 	targets  guard.Rules
 	encoding queue.Encoding
-	// wrong are the problems with the settings and retry.json, which put a handler into hold mode.
+	// wrong are the problems with the settings, retry.json and targets.json, which put a handler into hold mode.
 	wrong error
 }
 
 // readApp reads the settings from the environment and, where they exist in the app folder, from
-// local.settings.json, host.json and retry.json. The error joins every problem.
+// local.settings.json, host.json, retry.json and targets.json. The error joins every problem.
 func readApp(env Env, folder string) (app, error) {
 	environ, err := functionapp.WithLocalSettings(folder, env.Environ)
 	if err != nil {
 		return app{}, usageError(err)
 	}
 	env.Environ = environ
-	policies, policiesErr := config.LoadPolicies(folder)
-	settings, settingsErr := config.Load(environ, policies)
+	settings, settingsErr := config.LoadApp(folder, environ, nil) // no call is made, and the secrets are in the app only
 	host, hostErr := functionapp.LoadHost(folder, environ)
-	a := app{env, settings.Rules, settings.Targets, queue.Base64, errors.Join(policiesErr, settingsErr)}
+	a := app{env, settings.Rules, settings.Targets, queue.Base64, settingsErr}
 	switch {
 	case hostErr == nil:
 		a.encoding = host.Queues.MessageEncoding

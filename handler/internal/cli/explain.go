@@ -40,8 +40,9 @@ that applies, the time of the next attempt, and the message that would be writte
 The envelope comes from FILE, or standard input for "-", as JSON or base64; or, with --queue and
 --request-id, from the first 32 visible messages of a queue or of its poison queue.
 
-Settings come from the environment and from local.settings.json, host.json and retry.json in the app
-folder. Query strings, user info, header values, bodies and the context are not shown.`,
+Settings come from the environment and from local.settings.json, host.json, retry.json and
+targets.json in the app folder. Query strings, user info, header values, bodies and the context are
+not shown.`,
 		Example: `  async-caller explain order.json --status 503 --header 'Retry-After: 120'
   async-caller send --dry-run --url https://example.com/ping | async-caller explain - --failure dns
   async-caller explain --queue async-caller --request-id 42 --at 2026-12-24T18:00:00Z --json`,
@@ -71,7 +72,7 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)
 	parsed(flags, &o.Now, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
-	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json and local.settings.json")
+	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json, targets.json and local.settings.json")
 }
 
 func failureNames() string {

@@ -120,7 +120,7 @@ func choosePolicy(rules decision.Rules, flag, text string) (retry.Policy, error)
 	case member == nil && flag == "--compare":
 		return retry.Policy{}, fmt.Errorf("%s: a policy name is empty", flag)
 	case member == nil:
-		return rules.PolicyFor(&envelope.Envelope{})
+		return rules.Retry, nil
 	}
 	policy, err := rules.PolicyFor(&envelope.Envelope{Retry: member})
 	if err != nil {

@@ -49,9 +49,9 @@ which function serves which queue. The settings are environment variables: Azure
 ` + settingsHelp() + `
 At start-up the handler validates the settings, host.json and every function.json, and reports all
 problems at once. With AZURE_FUNCTIONS_ENVIRONMENT=Development, which func start sets, it then exits
-with code 2. Otherwise, if only the settings above or retry.json are wrong, it starts in hold mode:
-it makes no calls, and messages go back to their queues until the settings are corrected. Later it
-never exits with code 0, because the host would not restart it.`,
+with code 2. Otherwise, if only the settings above, retry.json or targets.json are wrong, it starts
+in hold mode: it makes no calls, and messages go back to their queues until the settings are
+corrected. Later it never exits with code 0, because the host would not restart it.`,
 		Example: `  func start                            # in dist: the host starts serve
   async-caller host --app dist          # the same with the local stand-in for the host`,
 		Args: cobra.NoArgs,
@@ -84,8 +84,7 @@ type handlerConfig struct {
 func readHandlerConfig(env Env) (handlerConfig, error) {
 	dir := functionapp.RootPath(env.getenv)
 	app, appErr := functionapp.Load(dir, env.Environ)
-	policies, policiesErr := config.LoadPolicies(dir)
-	settings, settingsErr := config.Load(env.Environ, policies)
+	settings, settingsErr := config.LoadApp(dir, env.Environ, env.getenv)
 	connection, connectionErr := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
 	sourcesErr := checkSources(env.Environ, dir)
 	port, portErr := handlerPort(env.getenv)
@@ -93,7 +92,7 @@ func readHandlerConfig(env Env) (handlerConfig, error) {
 	if app != nil && settings.CallTimeout > 0 {
 		timeoutErr = settings.CheckTimeouts(app.Host)
 	}
-	c := handlerConfig{app, settings, connection, port, errors.Join(policiesErr, settingsErr, timeoutErr)}
+	c := handlerConfig{app, settings, connection, port, errors.Join(settingsErr, timeoutErr)}
 	needed := errors.Join(appErr, sourcesErr, connectionErr, portErr)
 	if needed != nil || strings.EqualFold(env.getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
 		return c, usageError(errors.Join(needed, c.wrong))

@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/targets"
 )
 
 // Prefix is the beginning of the name of each setting.
@@ -63,7 +64,7 @@ func table(s *Settings) []Setting {
 	add := func(name, byDefault, meaning string, set func(string) error) {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
-	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call, at most 270s; an envelope may ask for less",
+	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call, at most 270s; targets.json may set another, and an envelope may ask for less",
 		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
 		into(&r.Expiration, duration(time.Second, decade)))
@@ -77,7 +78,7 @@ func table(s *Settings) []Setting {
 		into(&s.Proxy, unlessNone(outbound.ParseProxy)))
 	add(Prefix+"RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place",
 		into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate)))
-	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json",
+	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json; targets.json may set another",
 		into(&r.Retry, r.Policies.Named))
 	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
 		into(&r.Limits.MaxAttempts, count))
@@ -144,13 +145,17 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 // CheckTimeouts reports a functionTimeout in host.json that is too short: the host would end an invocation before the
 // call and then the settle write are done.
 func (s Settings) CheckTimeouts(host functionapp.Host) error {
-	needed := s.CallTimeout + settle.Timeout
+	longest, source := s.CallTimeout, Prefix+"CALL_TIMEOUT"
+	if l := s.Rules.Profiles.LongestTimeout(); l > longest {
+		longest, source = l, "the longest timeout in "+TargetsFile
+	}
+	needed := longest + settle.Timeout
 	if host.FunctionTimeout < 0 || host.FunctionTimeout > needed {
 		return nil
 	}
-	return fmt.Errorf("host.json: functionTimeout is %v: set it above %v, the sum of %sCALL_TIMEOUT, %v, and %v to settle; "+
+	return fmt.Errorf("host.json: functionTimeout is %v: set it above %v, the sum of %s, %v, and %v to settle; "+
 		"at functionTimeout the host kills the handler and all its calls",
-		host.FunctionTimeout, needed, Prefix, s.CallTimeout, settle.Timeout)
+		host.FunctionTimeout, needed, source, longest, settle.Timeout)
 }
 
 // into returns a function that parses a value into a field. An invalid value does not change the field.
@@ -205,10 +210,9 @@ func ParseDuration(text string) (time.Duration, error) {
 	return time.Duration(n)*day + part, nil
 }
 
-// callTimeout parses the longest duration of a call. A call and its settling should end before the host first renews its
-// lease: a delete during the renewal fails, and the host delivers the message again.
+// callTimeout parses the longest duration of a call.
 func callTimeout(value string) (time.Duration, error) {
-	d, err := duration(time.Second, 270*time.Second)(value)
+	d, err := duration(targets.MinTimeout, targets.MaxTimeout)(value)
 	if err != nil {
 		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, and may deliver the message again if the call ends at that moment", err)
 	}
@@ -245,23 +249,42 @@ func logLevel(value string) (zerolog.Level, error) {
 	return zerolog.ParseLevel(name)
 }
 
-// RetryFile is the name of the file in the app folder with the operator's own retry policies.
-const RetryFile = "retry.json"
+// The optional files in the app folder: the operator's own retry policies, and the profiles of targets.
+const (
+	RetryFile   = "retry.json"
+	TargetsFile = "targets.json"
+)
+
+// LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of the
+// environment variables to which targets.json refers; see [targets.Parse]. The error joins all problems.
+func LoadApp(dir string, environ []string, getenv func(string) string) (Settings, error) {
+	policies, policiesErr := LoadPolicies(dir)
+	settings, err := Load(environ, policies)
+	profiles, profilesErr := readFile(dir, TargetsFile, func(content []byte) (targets.Profiles, error) {
+		return targets.Parse(content, policies, getenv)
+	})
+	settings.Rules.Profiles = profiles
+	return settings, errors.Join(policiesErr, err, profilesErr)
+}
 
 // LoadPolicies reads the operator's own retry policies from the app folder. The file is optional. The error has one
 // line per problem; each names the file, the policy and the parameter.
 func LoadPolicies(dir string) (retry.Policies, error) {
-	content, err := os.ReadFile(filepath.Join(dir, RetryFile)) //nolint:gosec // the app folder is the operator's choice
+	return readFile(dir, RetryFile, retry.ParsePolicies)
+}
+
+// readFile reads an optional file. Each line of the error names the file.
+func readFile[T any](dir, name string, parse func([]byte) (T, error)) (parsed T, err error) {
+	content, err := os.ReadFile(filepath.Join(dir, name)) //nolint:gosec // the app folder is the operator's choice
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return parsed, nil
 	}
 	if err != nil {
-		return nil, err
+		return parsed, err
 	}
-	policies, err := retry.ParsePolicies(content)
-	if err != nil {
-		const file = RetryFile + ": "
-		return nil, errors.New(file + strings.ReplaceAll(err.Error(), "\n", "\n"+file))
+	if parsed, err = parse(content); err != nil {
+		prefix := name + ": "
+		return parsed, errors.New(prefix + strings.ReplaceAll(err.Error(), "\n", "\n"+prefix))
 	}
-	return policies, nil
+	return parsed, nil
 }

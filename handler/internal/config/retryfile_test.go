@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/retry"
 )
 
@@ -93,11 +95,57 @@ func TestMinDelayForTheOperatorsPolicy(t *testing.T) {
 	}
 }
 
+// TestLoadApp: targets.json can use the policies of retry.json and the environment, and its longest timeout must fit host.json.
+func TestLoadApp(t *testing.T) {
+	dir := withRetryFile(t, `{"patient":{"schedule":["1m"]}}`)
+	mustWrite(t, dir, "targets.json", `{"a.example":{"retry":"patient","timeout":"4m","headers":{"Authorization":"$A_TOKEN"}}}`)
+	getenv := func(name string) string { return map[string]string{"A_TOKEN": "Bearer x"}[name] }
+	loaded, err := config.LoadApp(dir, nil, getenv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := loaded.Rules.Profiles.For(&url.URL{Scheme: "https", Host: "a.example"})
+	if p.Retry == nil || p.Retry.Name != "patient" || p.Headers.Get("Authorization") != "Bearer x" {
+		t.Errorf("got %+v", p)
+	}
+	err = loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 5 * time.Minute})
+	if err == nil || !strings.Contains(err.Error(), "set it above 5m0s, the sum of the longest timeout in targets.json, 4m0s, and 1m0s to settle") {
+		t.Errorf("got %v", err)
+	}
+	if err := loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 301 * time.Second}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAllFilesAreReported: the problems of all files at once, each on a line that names its file.
+func TestAllFilesAreReported(t *testing.T) {
+	dir := withRetryFile(t, `{"io":{}}`)
+	mustWrite(t, dir, "targets.json", `{"a.example":{"timeout":0,"headers":{"X-A":"$UNSET"}}}`)
+	_, err := config.LoadApp(dir, []string{"ASYNC_CALLER_GIVE_UP=never"}, func(string) string { return "" })
+	if err == nil {
+		t.Fatal("nothing was found wrong")
+	}
+	lines := strings.Split(err.Error(), "\n")
+	for i, want := range []string{
+		"retry.json: io: ", "ASYNC_CALLER_GIVE_UP: ", `targets.json: "a.example": timeout: `,
+		`targets.json: "a.example": headers.X-A: the environment variable UNSET `,
+	} {
+		if len(lines) != 4 || !strings.HasPrefix(lines[i], want) {
+			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
+		}
+	}
+}
+
 func withRetryFile(t *testing.T, content string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, config.RetryFile), []byte(content), 0o600); err != nil {
+	mustWrite(t, dir, config.RetryFile, content)
+	return dir
+}
+
+func mustWrite(t *testing.T, dir, name, content string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return dir
 }

@@ -62,6 +62,9 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 // PolicyFor returns the policy by which an envelope is retried. Its error makes the envelope malformed.
 func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
+		if own := r.Profiles.For(e.Call.Target).Retry; own != nil {
+			return own.Within(retry.Limits{MinDelay: r.Limits.MinDelay}), nil // as for Retry, the other limits do not apply
+		}
 		return r.Retry, nil
 	}
 	policy, err := r.Policies.Parse(e.Retry)

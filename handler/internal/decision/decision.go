@@ -113,7 +113,7 @@ type Rules struct {
 	// are the limits on what it may ask for.
 	Policies retry.Policies
 	Limits   retry.Limits
-	// Profiles are what the operator says about single targets.
+	// Profiles are what the operator says about single targets. A profile's policy takes the place of Retry.
 	Profiles targets.Profiles
 	// Statuses are the temporary responses; nil means [DefaultStatuses].
 	Statuses Statuses

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/targets"
 )
 
 var (
@@ -169,6 +170,34 @@ func TestHold(t *testing.T) {
 				if d.Action != decision.Hold || d.Reason != decision.BadSetting || string(w.Content) != row.content || w.Queue != "async-caller" || w.Delay != want {
 					t.Errorf("%s for %s: %q to %q in %v, want the same content in %v", d.Action, d.Reason, w.Content, w.Queue, w.Delay, want)
 				}
+			}
+		})
+	}
+}
+
+// TestProfilesPolicy: a profile's policy applies if the envelope asks for none.
+func TestProfilesPolicy(t *testing.T) {
+	r := rules()
+	r.Limits = retry.Limits{MinDelay: time.Minute, MaxDelay: 2 * time.Minute, MaxAttempts: 2}
+	var err error
+	r.Profiles, err = targets.Parse([]byte(`{"target.example":{"retry":{"schedule":["30s","1h"],"maxAttempts":9}},"*":{"timeout":"5s"}}`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		content                string
+		policy                 string
+		attempts               int
+		firstDelay, afterThree time.Duration
+	}{
+		"profile":      {fmt.Sprintf(plain, ``), "list", 9, time.Minute, time.Hour}, // as for the setting, only the shortest delay is limited
+		"envelope":     {fmt.Sprintf(plain, `,"retry":{"schedule":["1h"]}`), "list", 2, 2 * time.Minute, 2 * time.Minute},
+		"other_target": {strings.Replace(fmt.Sprintf(plain, ``), "target.example", "other.example", 1), "exponential", 0, 4 * time.Second, 16 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := accepted(t, r, row.content).Policy
+			if p.Name != row.policy || p.MaxAttempts != row.attempts || p.Delay(1, 0) != row.firstDelay || p.Delay(3, 0) != row.afterThree {
+				t.Errorf("policy %s, %d attempts, %v after the first and %v after the third", p.Name, p.MaxAttempts, p.Delay(1, 0), p.Delay(3, 0))
 			}
 		})
 	}

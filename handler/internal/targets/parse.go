@@ -43,10 +43,10 @@ const (
 	maxDelay       = 24 * time.Hour
 )
 
-// Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Lookup returns the value of an
-// environment variable; without it, references to variables are not resolved, and the headers are of use by name only. The
-// error joins all problems; each names the pattern and the member, and none repeats a header's value.
-func Parse(content []byte, own retry.Policies, lookup func(name string) (string, bool)) (Profiles, error) {
+// Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Getenv returns the value of an
+// environment variable; if it is nil, references to variables are not resolved, and headers have only their names. The error
+// joins all problems; each names the pattern and the member, and none repeats a header's value.
+func Parse(content []byte, own retry.Policies, getenv func(name string) string) (Profiles, error) {
 	if len(content) > maxFileBytes {
 		return Profiles{}, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
 	}
@@ -60,7 +60,7 @@ func Parse(content []byte, own retry.Policies, lookup func(name string) (string,
 	profiles := Profiles{entries: make(map[string]Profile, len(members))}
 	var problems []error
 	for _, m := range members {
-		key, profile, err := parseEntry(m, own, lookup)
+		key, profile, err := parseEntry(m, own, getenv)
 		if before, ok := profiles.entries[key]; ok && err == nil {
 			err = fmt.Errorf("means the same as the pattern %q: remove one", before.Pattern)
 		}
@@ -86,14 +86,14 @@ func each(err error) []error {
 	return []error{err}
 }
 
-func parseEntry(m strictjson.Member, own retry.Policies, lookup func(string) (string, bool)) (key string, p Profile, err error) {
+func parseEntry(m strictjson.Member, own retry.Policies, getenv func(string) string) (key string, p Profile, err error) {
 	p = byDefault
 	p.Pattern = m.Name
 	key, p.Scope, err = parsePattern(m.Name)
 	problems := eachMember(m.Value, map[string]func(json.RawMessage) error{
 		"breaker":     p.Breaker.set,
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
-		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, lookup) },
+		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
 		"rate":        p.setRate,
 		"retry":       func(value json.RawMessage) error { return p.setRetry(value, own) },
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
@@ -230,7 +230,7 @@ func (p *Profile) setRetry(value json.RawMessage, own retry.Policies) error {
 	return err
 }
 
-func (p *Profile) setHeaders(value json.RawMessage, lookup func(string) (string, bool)) error {
+func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) error {
 	p.Headers = http.Header{}
 	return inEach(value, func(m strictjson.Member) error {
 		canonical := http.CanonicalHeaderKey(m.Name)
@@ -244,14 +244,14 @@ func (p *Profile) setHeaders(value json.RawMessage, lookup func(string) (string,
 		case strings.HasPrefix(canonical, "X-Async-Caller-") || canonical == "Idempotency-Key" || canonical == "X-Idempotency-Key":
 			return errors.New("cannot be set here: it must differ from call to call")
 		}
-		values, err := headerValues(m.Value, secret.Is(m.Name), lookup)
+		values, err := headerValues(m.Value, secret.Is(m.Name), getenv)
 		p.Spelling.Add(p.Headers, m.Name, values...)
 		return err
 	})
 }
 
 // headerValues reads the value of a header, or an array of values.
-func headerValues(value json.RawMessage, isSecret bool, lookup func(string) (string, bool)) ([]string, error) {
+func headerValues(value json.RawMessage, isSecret bool, getenv func(string) string) ([]string, error) {
 	elements := []json.RawMessage{value}
 	if value[0] == '[' {
 		var err error
@@ -262,7 +262,7 @@ func headerValues(value json.RawMessage, isSecret bool, lookup func(string) (str
 	var values []string
 	var problems []error
 	for _, element := range elements {
-		text, err := headerValue(element, isSecret, lookup)
+		text, err := headerValue(element, isSecret, getenv)
 		values, problems = append(values, text), append(problems, err)
 	}
 	return values, errors.Join(problems...)
@@ -271,7 +271,7 @@ func headerValues(value json.RawMessage, isSecret bool, lookup func(string) (str
 // variableName matches the name of an environment variable that a shell and Azure accept.
 var variableName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,127}$`)
 
-func headerValue(value json.RawMessage, isSecret bool, lookup func(string) (string, bool)) (string, error) {
+func headerValue(value json.RawMessage, isSecret bool, getenv func(string) string) (string, error) {
 	if !isString(value) {
 		return "", errors.New("want a string or an array of strings")
 	}
@@ -285,8 +285,8 @@ func headerValue(value json.RawMessage, isSecret bool, lookup func(string) (stri
 		return "", errors.New(`may be secret, and the file must not contain secrets: want "$NAME", and the value in the environment variable NAME`)
 	case isVariable && !variableName.MatchString(name):
 		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
-	case isVariable && lookup != nil:
-		if text, _ = lookup(name); text == "" {
+	case isVariable && getenv != nil:
+		if text = getenv(name); text == "" {
 			return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
 		}
 		if !httpguts.ValidHeaderFieldValue(text) {
