@@ -52,15 +52,17 @@ func stagePackage(project, dist string) error {
 	return zipApp(folder, filepath.Join(dist, archive))
 }
 
-// stage copies the app's files into dist and removes functions and retry policies that the project does not
-// have.
+// optional are the files of the app that a project need not have.
+var optional = []string{config.RetryFile, config.TargetsFile}
+
+// stage copies the app's files into dist, and removes functions and optional files that the project does not have.
 func stage(project, dist string) error {
 	if err := removeFunctions(dist); err != nil {
 		return err
 	}
-	for _, name := range []string{"host.json", "local.settings.json", config.RetryFile} {
+	for _, name := range append([]string{"host.json", "local.settings.json"}, optional...) {
 		err := copyFile(filepath.Join(project, name), filepath.Join(dist, name))
-		if name == config.RetryFile && errors.Is(err, fs.ErrNotExist) {
+		if slices.Contains(optional, name) && errors.Is(err, fs.ErrNotExist) {
 			err = os.RemoveAll(filepath.Join(dist, name))
 		}
 		if err != nil {
@@ -136,8 +138,10 @@ func zipApp(app, path string) (err error) {
 // is ever deployed.
 func packed(app string) ([]string, error) {
 	names := []string{executable, "host.json"}
-	if _, err := os.Stat(filepath.Join(app, config.RetryFile)); err == nil {
-		names = append(names, config.RetryFile)
+	for _, name := range optional {
+		if _, err := os.Stat(filepath.Join(app, name)); err == nil {
+			names = append(names, name)
+		}
 	}
 	functions, err := filepath.Glob(filepath.Join(app, "*", "function.json"))
 	if err != nil {

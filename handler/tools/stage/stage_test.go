@@ -292,6 +292,25 @@ func TestStagingAgain(t *testing.T) {
 	}
 }
 
+// TestOptionalFiles: a file that the project no longer has is removed, so that it is not deployed again.
+func TestOptionalFiles(t *testing.T) {
+	project, dist := newProject(t, "Work"), newDist(t)
+	for _, name := range []string{"retry.json", "targets.json"} {
+		mustWrite(t, project, map[string]string{name: "{}"})
+		mustPack(t, project, dist)
+		if _, ok := mustUnzip(t, filepath.Join(dist, archive))[name]; !ok {
+			t.Errorf("%s is not in the zip", name)
+		}
+		if err := os.Remove(filepath.Join(project, name)); err != nil {
+			t.Fatal(err)
+		}
+		mustPack(t, project, dist)
+		if _, ok := mustUnzip(t, filepath.Join(dist, archive))[name]; ok {
+			t.Errorf("%s is in the zip, although the project has none", name)
+		}
+	}
+}
+
 func TestDistIsMade(t *testing.T) {
 	dist := filepath.Join(t.TempDir(), "new", "dist")
 	mustStage(t, newProject(t, "Work"), dist)
