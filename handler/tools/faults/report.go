@@ -27,6 +27,8 @@ type result struct {
 	faults    map[schedule.Action]int
 	// held counts the messages that handlers with a wrong setting have put back.
 	held int
+	// busy and down count the messages that were rescheduled without a call.
+	busy, down int
 	// errs are errors of the run itself.
 	errs []error
 }
@@ -55,6 +57,14 @@ func (r *result) hold() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.held++
+}
+
+// refused counts messages that were rescheduled without a call, because of a limit or of a circuit breaker.
+func (r *result) refused(busy, down int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.busy += busy
+	r.down += down
 }
 
 // fail adds an error of the run itself, if there is one.
@@ -87,6 +97,7 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "redelivered %s\n", list(v.Redelivered))
 	fmt.Fprintf(out, "by the host %d messages moved to a poison queue after %d failed deliveries\n", v.MovedByHost, maxDequeueCount)
 	fmt.Fprintf(out, "held        %d messages, because of a wrong setting\n", r.held)
+	fmt.Fprintf(out, "refused     %d calls, because of a limit; %d, because a circuit breaker was open\n", r.busy, r.down)
 	fmt.Fprintf(out, "faults      %s\n", list(r.faults))
 	for i, f := range slices.Concat(v.Lost, v.Unexplained) {
 		kind := "UNEXPLAINED"

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
@@ -44,6 +46,9 @@ var settings = [...]string{
 	"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01",
 	"AzureFunctionsJobHost__extensions__queues__maxPollingInterval=00:00:00.2500000",
 }
+
+// profiles are the limits of all targets: tight, so that they refuse many calls, and with waits as short as the others.
+const profiles = `{"*": {"concurrency": 4, "rate": {"limit": "30/s", "burst": 10}, "breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}}}`
 
 // system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
 type system struct {
@@ -119,6 +124,7 @@ func (s *system) stage(executable string) error {
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
 		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),
 		os.WriteFile(filepath.Join(s.app(), "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600),
+		os.WriteFile(filepath.Join(s.app(), config.TargetsFile), []byte(profiles), 0o600),
 		os.WriteFile(filepath.Join(s.app(), "async-caller"), []byte(script), 0o700),
 	)
 	for from, to := range map[string]string{
@@ -133,7 +139,11 @@ func (s *system) stage(executable string) error {
 		return fmt.Errorf("staging the app, which works in the project's folder only: %w", err)
 	}
 	s.log, err = os.Create(filepath.Join(s.dir, "host.log"))
-	s.stops = append(s.stops, func(context.Context) error { return s.log.Close() })
+	s.stops = append(s.stops, func(context.Context) error {
+		lines, err := os.ReadFile(s.log.Name())
+		s.result.refused(bytes.Count(lines, []byte(`"reason":"busy"`)), bytes.Count(lines, []byte(`"reason":"target_down"`)))
+		return errors.Join(err, s.log.Close())
+	})
 	return err
 }
 
