@@ -180,7 +180,7 @@ func runServe(ctx context.Context, env Env) error {
 		return usageError(err)
 	}
 	defer store.Close()
-	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy)
+	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy).WithProfiles(c.settings.Rules.Profiles)
 	defer client.Close()
 
 	queues := c.app.Host.Queues

@@ -3,6 +3,7 @@
 package outbound
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +24,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/targets"
 )
 
 // Limits of a call.
@@ -55,6 +57,7 @@ var errTimeout = errors.New("no answer in time")
 // Client makes calls. It is safe for concurrent use.
 type Client struct {
 	timeout   time.Duration
+	profiles  targets.Profiles
 	http      http.Client
 	transport *guardedTransport
 }
@@ -70,13 +73,20 @@ func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
 	}
 }
 
+// WithProfiles makes the client use the timeouts and headers of profiles. It returns the client.
+func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
+	c.profiles = profiles
+	return c
+}
+
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
 
-// Do makes the call of an envelope and waits for the answer, at most for the client's timeout or the envelope's
-// shorter one. The end of ctx interrupts the call.
+// Do makes the call of an envelope and waits for the answer, at most for the timeout of the target's profile, or else the
+// client's, or the envelope's shorter one. The end of ctx interrupts the call.
 func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
-	timeout := c.timeout
+	profile := c.profiles.For(e.Call.Target)
+	timeout := cmp.Or(profile.Timeout, c.timeout)
 	if e.Call.Timeout > 0 {
 		timeout = min(timeout, e.Call.Timeout)
 	}
@@ -85,18 +95,18 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) }) // no deadline of ctx, because do can shorten the time
 	defer timer.Stop()
 	started := time.Now()
-	outcome := c.do(ctx, e, timer)
+	outcome := c.do(ctx, e, profile, timer)
 	outcome.Took = time.Since(started)
 	return outcome
 }
 
-func (c *Client) do(ctx context.Context, e *envelope.Envelope, timer *time.Timer) decision.Outcome {
+func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer) decision.Outcome {
 	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
 	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
 	})
-	request, err := newRequest(traced, e)
+	request, err := newRequest(traced, e, profile)
 	if err != nil {
 		return failure(ctx, err)
 	}

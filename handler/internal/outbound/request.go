@@ -15,12 +15,20 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/targets"
 )
 
 const userAgent = "async-caller"
 
-// newRequest returns the request for the next attempt at an envelope's call.
-func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error) {
+// addedKey is the key of a context's value with the names of the headers that the target's profile has added.
+type addedKey struct{}
+
+// newRequest returns the request for the next attempt at an envelope's call, with the headers of the target's profile.
+func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Request, error) {
+	added := addedBy(profile, e)
+	if len(added) > 0 {
+		ctx = context.WithValue(ctx, addedKey{}, added)
+	}
 	var body io.Reader
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
@@ -29,7 +37,7 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 	if err != nil {
 		return nil, err
 	}
-	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, header(e)
+	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, header(e, profile, added)
 	return request, nil
 }
 
@@ -38,9 +46,29 @@ func newRequest(ctx context.Context, e *envelope.Envelope) (*http.Request, error
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
 var repeatable = []string{"Idempotency-Key", "X-Idempotency-Key"}
 
-// header returns the headers of the request: those of the envelope without the hop-by-hop ones, and our own. The names
-// are in the sender's spelling, each in only one. It shares the values with the envelope.
-func header(e *envelope.Envelope) http.Header {
+// addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own take
+// precedence. A Host header can lead the call to another host than the profile's, and a TRACE call can return its headers
+// to the sender (RFC 9110, 9.3.8): they get none.
+func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
+	host := &url.URL{Scheme: e.Call.Target.Scheme, Host: e.Call.Host}
+	if host.Host != "" && !sameHost(e.Call.Target, host) || e.Call.Method == http.MethodTrace {
+		return nil
+	}
+	for name := range profile.Headers {
+		_, own := e.Call.Header[name]
+		if name == "Authorization" && e.Call.Target.User != nil {
+			own = true // net/http makes one of the user info
+		}
+		if !own {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// header returns the headers of the request: those of the envelope without the hop-by-hop ones, those added by the profile,
+// and our own. The names are in the spelling of who wrote them, each in only one. It shares the values with their owners.
+func header(e *envelope.Envelope, profile targets.Profile, added []string) http.Header {
 	sent := make(http.Header, len(e.Call.Header))
 	maps.Copy(sent, e.Call.Header)
 	for _, listed := range e.Call.Header["Connection"] {
@@ -51,21 +79,27 @@ func header(e *envelope.Envelope) http.Header {
 	for _, name := range envelope.HopByHop {
 		delete(sent, name)
 	}
+	for _, name := range added {
+		sent[name] = profile.Headers[name]
+	}
 	setDefault(sent, "User-Agent", userAgent)
 	setDefault(sent, "Idempotency-Key", e.RequestID)
 	sent.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
-	for name, spelled := range e.Call.Spelling {
+	spell := func(name, spelled string) {
 		if values, ok := sent[name]; ok {
 			delete(sent, name)
 			sent[spelled] = values
 		}
 	}
+	for name, spelled := range e.Call.Spelling {
+		spell(name, spelled)
+	}
+	for _, name := range added {
+		spell(name, profile.Spelling.Of(name))
+	}
 	setDefault(sent, "User-Agent", "") // otherwise net/http adds its own
 	for _, name := range repeatable {
-		if values, ok := sent[name]; ok {
-			delete(sent, name)
-			sent[strings.ToLower(name)] = values
-		}
+		spell(name, strings.ToLower(name))
 	}
 	return sent
 }
@@ -94,8 +128,9 @@ func checkRedirect(next *http.Request, via []*http.Request) error {
 		maps.DeleteFunc(next.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
 	}
 	if leavesHost(next, via) {
+		added, _ := next.Context().Value(addedKey{}).([]string)
 		for name := range next.Header {
-			if secret.Is(name) {
+			if secret.Is(name) || slices.Contains(added, http.CanonicalHeaderKey(name)) {
 				delete(next.Header, name)
 			}
 		}
