@@ -73,8 +73,6 @@ type Request struct {
 	Function string
 	Target   *url.URL
 	Profile  targets.Profile
-	// Waited says that the message was rescheduled before. Others do not overtake those that wait for a slot.
-	Waited bool
 	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does not
 	// come back sooner.
 	Backoff time.Duration
@@ -186,10 +184,9 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 			{"concurrency", &s.limit.value.flow, s.limit.calls, concurrency},
 		}
 	}
-	waited := r.Waited || r.LastAttempt
 	for _, b := range bounds {
-		if delay := b.flow.line.admit(b.calls < b.limit, waited, b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter); delay > 0 {
-			return &Refusal{decision.Busy, b.name, delay}
+		if b.calls >= b.limit {
+			return &Refusal{decision.Busy, b.name, b.flow.line.join(b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter)}
 		}
 	}
 	if p := r.Profile; p.Rate > 0 {
@@ -197,10 +194,9 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 		if l.rate == nil {
 			l.rate = rate.NewLimiter(p.Rate, p.Burst)
 		}
-		if delay := l.rateLine.admit(l.rate.TokensAt(now) >= 1, waited, float64(p.Rate), p.Burst, now, jitter); delay > 0 {
-			return &Refusal{decision.Busy, "rate", delay}
+		if !l.rate.AllowN(now, 1) {
+			return &Refusal{decision.Busy, "rate", l.rateLine.join(float64(p.Rate), p.Burst, now, jitter)}
 		}
-		l.rate.AllowN(now, 1)
 	}
 	return nil
 }

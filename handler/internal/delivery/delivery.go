@@ -122,7 +122,7 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 	e, jitter := in.Envelope, d.Jitter()
 	request := admission.Request{
 		Function: m.Function, Target: e.Call.Target, Profile: d.Rules.Profiles.For(e.Call.Target),
-		Waited: !e.NextAttemptAt.IsZero(), LastAttempt: d.Rules.IsLastAttempt(e, now),
+		LastAttempt: d.Rules.IsLastAttempt(e, now),
 	}
 	if e.Attempts > 0 {
 		request.Backoff = in.Policy.Delay(e.Attempts, jitter)
