@@ -5,11 +5,15 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/admission"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/targets"
 )
 
 // These tests calculate the tables of docs/capacity.md with its formulas, and check the formula for slots against a
@@ -40,7 +44,29 @@ func (l listener) atMost(held float64) float64 {
 	return min(float64(l.batch+l.threshold)/held, float64(l.batch)/l.receive)
 }
 
-var shipped, wide = listener{16, 8, storageLatency}, listener{32, 224, storageLatency}
+// shipped has the numbers of host.json, as TestCapacityOfSlots checks. Share is the slots that one target gets then.
+var shipped = listener{32, 224, storageLatency}
+
+const share = 56
+
+func TestCapacityOfSlots(t *testing.T) {
+	host, err := functionapp.LoadHost("..", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := (listener{host.Queues.BatchSize, host.Queues.NewBatchThreshold, storageLatency}); got != shipped {
+		t.Errorf("host.json has %v, docs/capacity.md is about %v", got, shipped)
+	}
+	gate, slots := admission.New(shipped.threshold), 0
+	target := &url.URL{Scheme: "https", Host: "api.example"}
+	request := admission.Request{Function: "AC-standard", Target: target, Profile: targets.Profiles{}.For(target)}
+	for refusal := (*admission.Refusal)(nil); refusal == nil; slots++ {
+		_, refusal = gate.Admit(request, time.Time{}, 0)
+	}
+	if slots--; slots != share {
+		t.Errorf("one target gets %d slots, docs/capacity.md says %d", slots, share)
+	}
+}
 
 // expectTable checks that the document has a table.
 func expectTable(t *testing.T, rows [][]string) {
@@ -60,12 +86,15 @@ func expectTable(t *testing.T, rows [][]string) {
 func up(x float64) int { return int(math.Ceil(x * (1 - 1e-12))) }
 
 func TestCapacityOfInstances(t *testing.T) {
-	for _, l := range []listener{shipped, wide} {
+	for _, attempts := range []func(held float64) float64{
+		shipped.atLeast,
+		func(held float64) float64 { return share / held },
+	} {
 		rows := [][]string{{"calls/s", "100ms", "500ms", "2s", "10s", "60s"}}
 		for _, rate := range []float64{1, 10, 50, 100, 400} {
 			row := []string{fmt.Sprint(rate)}
 			for _, latency := range []float64{0.1, 0.5, 2, 10, 60} {
-				slots, processors := up(rate*spare/l.atLeast(latency+storageLatency)), up(rate*spare*processorTime)
+				slots, processors := up(rate*spare/attempts(latency+storageLatency)), up(rate*spare*processorTime)
 				cell := fmt.Sprint(max(slots, processors))
 				if processors > slots {
 					cell += "*"
@@ -181,7 +210,7 @@ func TestListenerAgainstSimulation(t *testing.T) {
 		}
 	}
 	for name, l := range map[string]listener{
-		"shipped": shipped, "wide": wide, "one_at_a_time": {1, 0, storageLatency}, "slow_storage": {4, 100, 0.2},
+		"shipped": shipped, "host_default": {16, 8, storageLatency}, "one_at_a_time": {1, 0, storageLatency}, "slow_storage": {4, 100, 0.2},
 	} {
 		for distribution, held := range map[string]func() float64{
 			"constant":    func() float64 { return 1 },

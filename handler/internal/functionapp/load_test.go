@@ -59,8 +59,8 @@ func TestProjectsOwnApp(t *testing.T) {
 	wantHost := functionapp.Host{
 		FunctionTimeout: 5 * time.Minute,
 		Queues: functionapp.QueueOptions{
-			BatchSize:          16,
-			NewBatchThreshold:  8,
+			BatchSize:          32,
+			NewBatchThreshold:  224,
 			MaxPollingInterval: 2 * time.Second,
 			VisibilityTimeout:  30 * time.Second,
 			MaxDequeueCount:    5,

@@ -45,8 +45,8 @@ const (
 	// idleTimeout is less than the 2 to 4 minutes after which Azure's outbound NAT and common load balancers
 	// drop an idle connection.
 	idleTimeout = 90 * time.Second
-	// maxIdlePerHost is more than the calls that all queue functions make at once (11 times 24 by default), in
-	// case they all go to one target. The default of 2 halves the throughput.
+	// maxIdlePerHost is the number of calls that are in flight at most (package admission), in case they all go to one target.
+	// The default of 2 halves the throughput.
 	maxIdlePerHost = 512
 	maxIdle        = 1024
 )

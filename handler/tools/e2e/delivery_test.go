@@ -48,7 +48,7 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 // TestHandlerKilledDuringCalls checks that the host restarts a killed handler, and every message is delivered.
 func TestHandlerKilledDuringCalls(t *testing.T) {
 	t.Parallel()
-	const messages = 16 // host.json's batchSize: all are called at the same time
+	const messages = 16 // less than host.json's batchSize: all are called at the same time
 	f := newFixture(t, options{})
 	for n := range messages {
 		f.put(fmt.Sprintf("r%d", n), "hang,200", "")

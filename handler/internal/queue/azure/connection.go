@@ -341,8 +341,8 @@ const (
 	apiVersion = "2021-12-02"
 	// applicationID is part of the User-Agent, so that storage logs show the sender.
 	applicationID = "async-caller"
-	// maxConnsPerHost limits the connections to storage. The Functions host passes batchSize + newBatchThreshold
-	// messages of a queue at once, 24 by default, and each needs one request in flight.
+	// maxConnsPerHost limits the connections to storage. A message needs one for about 10 ms, when its call has ended: if all
+	// 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
 	maxConnsPerHost = 64
 	// connectTimeout and handshakeTimeout leave time for a second try within one settle write.
 	connectTimeout   = 5 * time.Second
