@@ -289,7 +289,32 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	if e.DeadlineLimited != "" {
 		printLine(out, "", "limited by the operator: %s", e.DeadlineLimited)
 	}
+	printLine(out, "profile", "%s", profileText(e.Profile))
 	printField(out, "policy", policyText(e.Policy, e.MaxAttempts, e.Limited))
+}
+
+// profileText describes what targets.json says about a target.
+func profileText(p explain.Profile) string {
+	parts := []string{p.Pattern}
+	add := func(is bool, format string, args ...any) {
+		if is {
+			parts = append(parts, fmt.Sprintf(format, args...))
+		}
+	}
+	add(p.Concurrency > 0, "%d calls at a time", p.Concurrency)
+	add(p.Rate != "", "%s in bursts of %d", p.Rate, p.Burst)
+	add(p.Timeout > 0, "timeout %s", exactly(p.Timeout))
+	add(p.Retry != "", "retry policy %s", p.Retry)
+	add(p.Headers != nil, "headers %s", strings.Join(p.Headers, " "))
+	if p.Pattern == "" {
+		parts = []string{"none, no limits"}
+	}
+	if b := p.Breaker; b != nil {
+		add(true, "circuit breaker after %d failures, %s to %s", b.Failures, exactly(b.MinDelay), exactly(b.MaxDelay))
+	} else {
+		add(true, "no circuit breaker")
+	}
+	return strings.Join(parts, "; ")
 }
 
 func policyText(name string, maxAttempts int, limited string) string {

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/strictjson"
+	"asynccaller/handler/internal/targets"
 )
 
 // The ends of the range of random numbers that decision.Rules.AfterCall accepts.
@@ -247,13 +248,52 @@ type Envelope struct {
 	Deadline time.Time  `json:"deadline"`
 	// DeadlineLimited is the operator's limit that applies instead of a later deadline; empty if none does.
 	DeadlineLimited string `json:"deadlineLimited,omitempty"`
-	Policy          string `json:"policy,omitempty"`
-	MaxAttempts     int    `json:"maxAttempts,omitempty"`
-	Limited         string `json:"limited,omitempty"`
+	// Profile is the profile of the target that applies.
+	Profile     Profile `json:"profile"`
+	Policy      string  `json:"policy,omitempty"`
+	MaxAttempts int     `json:"maxAttempts,omitempty"`
+	Limited     string  `json:"limited,omitempty"`
 	// IfExpired is the action at the deadline.
 	IfExpired decision.Action `json:"ifExpired"`
 	// MovedBack is the reason of a dead letter that was moved back; its envelope starts again.
 	MovedBack *DeadLetter `json:"movedBack,omitempty"`
+}
+
+// Profile is the part of a target's profile that may be shown. A member that is missing is not set.
+type Profile struct {
+	// Pattern is empty if no entry of targets.json matches the target.
+	Pattern     string  `json:"pattern,omitempty"`
+	Concurrency int     `json:"concurrency,omitempty"`
+	Rate        string  `json:"rate,omitempty"`
+	Burst       int     `json:"burst,omitempty"`
+	Timeout     Seconds `json:"timeoutSeconds,omitempty"`
+	// Retry is the name of a policy.
+	Retry string `json:"retry,omitempty"`
+	// Headers are names.
+	Headers []string `json:"headers,omitempty"`
+	// Breaker is nil if it is off.
+	Breaker *Breaker `json:"breaker,omitempty"`
+}
+
+// Breaker holds the parameters of a circuit breaker.
+type Breaker struct {
+	Failures int     `json:"failures"`
+	MinDelay Seconds `json:"minDelaySeconds"`
+	MaxDelay Seconds `json:"maxDelaySeconds"`
+}
+
+func describeProfile(p targets.Profile) Profile {
+	about := Profile{Pattern: p.Pattern, Concurrency: p.Concurrency, Rate: p.RateText, Burst: p.Burst, Timeout: Seconds(p.Timeout)}
+	if p.Retry != nil {
+		about.Retry = p.Retry.Name
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.Headers)) {
+		about.Headers = append(about.Headers, p.Spelling.Of(name))
+	}
+	if b := p.Breaker; !b.Off {
+		about.Breaker = &Breaker{b.Failures, Seconds(b.MinDelay), Seconds(b.MaxDelay)}
+	}
+	return about
 }
 
 // DeadLetter is the reason why an envelope was given up before.
@@ -272,7 +312,8 @@ func (m message) describe() *Envelope {
 		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.Target.String()),
 		BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
-		Policy: m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
+		Profile: describeProfile(m.rules.Profiles.For(e.Call.Target)),
+		Policy:  m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
 		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host).Detail,
 	}
