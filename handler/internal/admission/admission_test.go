@@ -348,6 +348,25 @@ func TestBreakerCountsInARow(t *testing.T) {
 	}
 }
 
+// TestBreakerAfterASuccess: a target that answers some calls is not down, however many fail in between; it is when it has not
+// answered for 5 s.
+func TestBreakerAfterASuccess(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("down.example", decision.Outcome{Status: 503}) // it never answered
+	for range 100 {
+		b.call("t.example", decision.Outcome{Status: 200})
+		for range 40 {
+			if change := b.call("t.example", decision.Outcome{Status: 503, Took: 100 * time.Millisecond}); change.Opened {
+				t.Fatal("it opened")
+			}
+		}
+	}
+	b.now = b.now.Add(time.Second)
+	if change := b.call("t.example", decision.Outcome{Status: 503}); !change.Opened {
+		t.Error("it did not open 5 s after the last success")
+	}
+}
+
 // TestBreakerWaits: the waits grow with the outage, from 5 s to 15 min.
 func TestBreakerWaits(t *testing.T) {
 	b := newBench(t, poolSize)

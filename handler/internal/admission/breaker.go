@@ -85,7 +85,8 @@ func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, no
 		b.since = began
 	}
 	b.failures++
-	opens := !b.open && b.failures >= settings.Failures
+	// A target that has just answered is not down: a gateway can fail for one of its paths and work for the others.
+	opens := !b.open && b.failures >= settings.Failures && now.Sub(b.success) >= settings.MinDelay
 	if opens {
 		b.open = true
 		change = Change{Opened: true, Failures: b.failures, Down: now.Sub(b.since)}
