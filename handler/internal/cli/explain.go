@@ -307,7 +307,7 @@ func profileText(p explain.Profile) string {
 	add(p.Retry != "", "retry policy %s", p.Retry)
 	add(p.Headers != nil, "headers %s", strings.Join(p.Headers, " "))
 	if p.Pattern == "" {
-		parts = []string{"none, no limits"}
+		parts = []string{"none, no limits except the share"}
 	}
 	if b := p.Breaker; b != nil {
 		add(true, "circuit breaker after %d failures, %s to %s", b.Failures, exactly(b.MinDelay), exactly(b.MaxDelay))

@@ -22,7 +22,7 @@ type Profile struct {
 	Pattern string
 	// Scope is what Concurrency and Rate count: the target's host, with its port if the pattern names one.
 	Scope string
-	// Concurrency is the largest number of calls at a time; 0 means no limit.
+	// Concurrency is the largest number of calls at a time; 0 means that the target's share decides.
 	Concurrency int
 	// Rate is the largest number of calls per second, with bursts of up to Burst calls; 0 means no limit. RateText is the rate as
 	// in the file.
