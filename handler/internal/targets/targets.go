@@ -65,18 +65,18 @@ const star = "*"
 // are not merged.
 func (p Profiles) For(target *url.URL) Profile {
 	host := guard.Canonical(target.Hostname())
-	profile := p.find(host, Address(target))
+	profile := p.find(host, target)
 	if profile.Scope == "" {
 		profile.Scope = host
 	}
 	return profile
 }
 
-func (p Profiles) find(host, address string) Profile {
+func (p Profiles) find(host string, target *url.URL) Profile {
 	if len(p.entries) == 0 {
 		return byDefault
 	}
-	for _, key := range []string{address, host} {
+	for _, key := range []string{Address(target), host} {
 		if profile, ok := p.entries[key]; ok {
 			return profile
 		}
