@@ -29,9 +29,14 @@ type load struct {
 }
 
 func (b *bench) load(p *process, m message, parallel int) load {
+	return b.loadTo(p, m, parallel, b.target.url())
+}
+
+// loadTo is load with a URL of the target's.
+func (b *bench) loadTo(p *process, m message, parallel int, url string) load {
 	l := load{target: b.target, address: p.address, parallel: parallel}
-	l.request, l.idAt = m.request(p.address, b.target.url(), time.Now())
-	_, body := m.call(b.target.url())
+	l.request, l.idAt = m.request(p.address, url, time.Now())
+	_, body := m.call(url)
 	l.callBytes = int64(len(body))
 	return l
 }

@@ -53,7 +53,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, m.Spread.Median)
 		}
 	}
-	if want := 14; limits != want && runtime.GOOS == "linux" {
+	if want := 16; limits != want && runtime.GOOS == "linux" {
 		t.Errorf("%d limits, want %d:\n%s", limits, want, out.String())
 	}
 }

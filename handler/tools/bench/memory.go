@@ -33,16 +33,19 @@ func (b *bench) measureStart(_ context.Context, r *report) error {
 	return nil
 }
 
-// The numbers of calls in flight. Each needs two open files in this process, which needs some for itself.
-const fewCalls, manyCalls, ownFiles = 1000, 10000, 300
+const (
+	// mostCalls is how many calls the handler makes at a time (package admission). Each needs two open files in this process,
+	// which needs ownFiles for itself.
+	mostCalls, ownFiles = 512, 300
+)
 
-// callsInFlight returns how many calls can be in flight, up to the number wanted.
-func callsInFlight(wanted int) (int, error) {
+// callsInFlight returns how many calls can be in flight.
+func callsInFlight() (int, error) {
 	var files syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &files); err != nil {
 		return 0, fmt.Errorf("reading the limit of open files: %w", err)
 	}
-	return max(min(wanted, (int(min(files.Cur, 1<<20))-ownFiles)/2), 1), nil
+	return max(min(mostCalls, (int(min(files.Cur, 1<<20))-ownFiles)/2), 1), nil
 }
 
 // measureMemory measures the memory of a call in flight, and what the body of an answer of 1 GiB adds.
@@ -50,29 +53,26 @@ func (b *bench) measureMemory(ctx context.Context, r *report) error {
 	if runtime.GOOS != "linux" {
 		return nil
 	}
-	counts := []int{fewCalls, manyCalls}
-	if b.short {
-		counts = counts[:1]
+	calls, err := callsInFlight()
+	if err != nil {
+		return err
 	}
-	for _, wanted := range counts {
-		calls, err := callsInFlight(wanted)
-		if err != nil {
-			return err
-		}
-		for _, m := range []message{small, large} {
-			b.say("memory: %d calls in flight, %v", calls, m)
-			var values []float64
-			for range min(b.rounds, freshProcesses) {
-				kib, err := b.hold(ctx, calls, m, behavior{hang: true})
-				if err != nil {
-					return err
-				}
-				values = append(values, kib)
+	for _, m := range []message{small, large} {
+		b.say("memory: %d calls in flight, %v", calls, m)
+		var values []float64
+		for range min(b.rounds, freshProcesses) {
+			kib, err := b.hold(ctx, calls, m, behavior{hang: true})
+			if err != nil {
+				return err
 			}
-			r.add(fmt.Sprintf("memory of a call, KiB: %d in flight, %v", calls, m), atMost, map[message]float64{small: 80, large: 200}[m], values...)
+			values = append(values, kib)
 		}
+		r.add(fmt.Sprintf("memory of a call, KiB: %d in flight, %v", calls, m), atMost, map[message]float64{small: 80, large: 200}[m], values...)
 	}
-	return b.measureAnswers(ctx, r)
+	if err := b.measureAnswers(ctx, r, calls); err != nil {
+		return err
+	}
+	return b.measureSlots(ctx, r, calls)
 }
 
 const (
@@ -83,11 +83,7 @@ const (
 )
 
 // measureAnswers compares calls whose target stalls within a body of 1 GiB with calls whose target stalls before it.
-func (b *bench) measureAnswers(ctx context.Context, r *report) error {
-	calls, err := callsInFlight(fewCalls)
-	if err != nil {
-		return err
-	}
+func (b *bench) measureAnswers(ctx context.Context, r *report, calls int) error {
 	for _, framing := range []string{"length", "chunks"} {
 		b.say("memory: a body of 1 GiB by %s", framing)
 		// Not 200: nobody needs the body of that, because the call has no callback.

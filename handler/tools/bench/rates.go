@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// parallel is how many invocations the host sends at a time with host.json as shipped.
+// parallel is how many invocations are sent at a time: as many as the host sends with its own defaults on one processor. With
+// more, rates would measure the scheduler of a machine that floor and handler share with their load.
 const parallel = 24
 
 // rateRounds is how many times as many rounds rates have as the rest.

@@ -89,6 +89,9 @@ func (b *bench) build(ctx context.Context, project, from, to string) error {
 	return nil
 }
 
+// ownLimits has the target outside the limits of a target, because the handler's own cost is measured.
+const ownLimits = `{"127.0.0.1":{"concurrency":10000,"breaker":"off"}}`
+
 // stage makes an app folder of the project's host.json and one function for each mode.
 func (b *bench) stage(project string) error {
 	for _, m := range []mode{binary, text} {
@@ -102,13 +105,14 @@ func (b *bench) stage(project string) error {
 		}
 	}
 	host, err := os.ReadFile(filepath.Join(project, "host.json"))
-	return errors.Join(err, os.WriteFile(filepath.Join(b.work, "host.json"), host, 0o600))
+	return errors.Join(err, os.WriteFile(filepath.Join(b.work, "host.json"), host, 0o600),
+		os.WriteFile(filepath.Join(b.work, "targets.json"), []byte(ownLimits), 0o600))
 }
 
-// withHandler starts the handler with a storage account, calls do and stops the handler.
-func (b *bench) withHandler(ctx context.Context, connectionString string, do func(p *process) error) error {
-	p, err := start(ctx, filepath.Join(b.work, "handler"), []string{"serve"},
-		"AzureWebJobsStorage="+connectionString, "FUNCTIONS_APP_ROOT_PATH="+b.work, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
+// withHandler starts the handler with a storage account and the settings, calls do and stops the handler.
+func (b *bench) withHandler(ctx context.Context, connectionString string, do func(p *process) error, settings ...string) error {
+	p, err := start(ctx, filepath.Join(b.work, "handler"), []string{"serve"}, append(settings,
+		"AzureWebJobsStorage="+connectionString, "FUNCTIONS_APP_ROOT_PATH="+b.work, "ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")...)
 	if err != nil {
 		return err
 	}
@@ -119,8 +123,9 @@ func (b *bench) withHandler(ctx context.Context, connectionString string, do fun
 // behavior is how the target answers calls.
 type behavior struct {
 	target.Answer
-	// hang makes it wait, after the answer if that has a status, until the caller leaves.
-	hang bool
+	// hang makes it wait, after the answer if that has a status, until the caller leaves or the channel is closed.
+	hang  bool
+	until <-chan struct{}
 }
 
 // callTarget counts calls and answers all in the same way.
@@ -162,7 +167,10 @@ func (t *callTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	t.hanging.Add(1)
 	defer t.hanging.Add(-1)
-	<-r.Context().Done()
+	select {
+	case <-r.Context().Done():
+	case <-b.until:
+	}
 }
 
 func (m mode) queue() string { return strings.ToLower(m.function()) }

@@ -19,9 +19,6 @@ import (
 // roundMessages is how many messages are written in a round. Azurite gets slower with the number of messages on a queue.
 const roundMessages = 20 * parallel
 
-// manyReschedules is how many messages are rescheduled at a time: far more than the host sends.
-const manyReschedules = 1000
-
 // requests watches the handler's requests to storage.
 type requests struct {
 	// all counts them, answered those with an answer, failed those that storage did not carry out.
@@ -93,10 +90,10 @@ func (b *bench) countTransactions(ctx context.Context, r *report, p *process) er
 		}
 		r.add("storage transactions of a message: "+outcome.name, exactly, outcome.want, float64(b.requests.all.Load()-before)/float64(n))
 	}
-	if _, _, err := b.load(p, small, manyReschedules).run(ctx, times(2*manyReschedules)); err != nil {
+	if _, _, err := b.load(p, small, mostCalls).run(ctx, times(4*mostCalls)); err != nil {
 		return err
 	}
-	r.add("storage connections, 1,000 reschedules at a time", atMost, 64, float64(b.proxy.Peak()))
+	r.add(fmt.Sprintf("storage connections, %d reschedules at a time", mostCalls), atMost, 64, float64(b.proxy.Peak()))
 	return nil
 }
 
