@@ -35,9 +35,11 @@ const (
 	firstAnswerBytes = 512
 	// maxDrainBytes is the part of the rest that is read and dropped, so that the connection can be reused, and
 	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
-	maxDrainBytes  = 256 << 10
-	drainTimeout   = 100 * time.Millisecond
-	maxHeaderBytes = 256 << 10
+	maxDrainBytes = 256 << 10
+	drainTimeout  = 100 * time.Millisecond
+	// maxHeaderBytes limits the head of an answer. Short header lines take up to 16 times their size in memory, and stay there while
+	// the body is read.
+	maxHeaderBytes = 64 << 10
 	maxRedirects   = 10
 
 	dialTimeout      = 10 * time.Second

@@ -13,6 +13,7 @@ import (
 	"io"
 	"math/big"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,17 @@ func TestUnresolvedHost(t *testing.T) {
 	}
 }
 
+// TestManyHeaders checks that an answer may have headers of 60 KiB, far more than servers send.
+func TestManyHeaders(t *testing.T) {
+	server := newRawServer(t, func(c net.Conn) {
+		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X: 0123456789a\r\n", 60<<6)+"Content-Length: 0\r\n\r\n")
+	})
+	o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "http", server.listener.Addr().String()))
+	if o.Status != http.StatusOK || o.Failure != "" {
+		t.Errorf("got %+v, want 200", o)
+	}
+}
+
 func TestBrokenConnections(t *testing.T) {
 	reset := func(c net.Conn) { _ = c.(*net.TCPConn).SetLinger(0) }
 	send := func(text string) func(net.Conn) {
@@ -93,6 +105,7 @@ func TestBrokenConnections(t *testing.T) {
 		"contradicting_lengths":  send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
 		"negative_length":        send("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
 		"endless_headers":        send("HTTP/1.1 200 OK\r\nX-Long: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"),
+		"too_many_headers":       send("HTTP/1.1 200 OK\r\n" + strings.Repeat("X:\r\n", 16<<10) + "\r\n"),
 		"interim_answers_only":   send(strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 3)),
 		"unknown_encoding":       send("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + canary + "\r\n\r\n"),
 		"answer_of_a_tls_server": send("\x15\x03\x01\x00\x02\x02\x46"),
