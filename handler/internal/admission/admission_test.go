@@ -398,8 +398,22 @@ func TestBreakerWaits(t *testing.T) {
 // probe waits until a probe may begin.
 func (b *bench) probe(host string) *admission.Slot {
 	b.Helper()
-	b.now = b.now.Add(5 * time.Second)
+	b.now = b.now.Add(time.Minute)
 	return b.mustSlot(host)
+}
+
+// TestProbesAreFew: the pauses between probes grow with the outage, because each costs a message one of its attempts.
+func TestProbesAreFew(t *testing.T) {
+	for age, want := range map[time.Duration]time.Duration{30 * time.Second: 5 * time.Second, 10 * time.Minute: 30 * time.Second, time.Hour: time.Minute} {
+		b := newBench(t, poolSize)
+		b.open("t.example", decision.Outcome{Status: 503})
+		b.now = begin.Add(age)
+		b.call("t.example", decision.Outcome{Status: 503})
+		b.now = b.now.Add(want - time.Second)
+		b.mustRefuse("t.example", decision.TargetDown)
+		b.now = b.now.Add(time.Second)
+		b.mustSlot("t.example")
+	}
 }
 
 // TestProbe: one call at a time tests whether the target is up again, and one success closes the breaker.

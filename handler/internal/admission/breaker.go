@@ -14,6 +14,10 @@ const (
 	// maxAskedWait is the longest wait that a target may ask for on behalf of all messages for it: one of its paths must not
 	// stop the others for days.
 	maxAskedWait = time.Hour
+	// The pause between two probes is a twentieth of the outage's age, from minDelay to maxProbePause. Each costs a message one of
+	// its attempts, and so lengthens its back-off.
+	probeShare    = 20
+	maxProbePause = time.Minute
 	// askedWaitJitter spreads the messages that wait as long as the target asks.
 	askedWaitJitter = 0.2
 )
@@ -91,11 +95,11 @@ func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, no
 		b.open = true
 		change = Change{Opened: true, Failures: b.failures, Down: now.Sub(b.since)}
 	}
-	next := now.Add(min(o.AskedWait(now), maxAskedWait))
+	pause := min(o.AskedWait(now), maxAskedWait)
 	if opens || probe {
-		next = now.Add(max(settings.MinDelay, next.Sub(now)))
+		pause = max(pause, min(now.Sub(b.since)/probeShare, maxProbePause), settings.MinDelay)
 	}
-	if next.After(b.probeAt) {
+	if next := now.Add(pause); next.After(b.probeAt) {
 		b.probeAt = next
 	}
 	return change
