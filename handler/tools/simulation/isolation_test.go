@@ -1,0 +1,223 @@
+package simulation
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+)
+
+// quick is how fast a target answers that is well.
+const quick = 50 * time.Millisecond
+
+// TestIsolation: nine in ten of 40 calls a second for each instance go to targets that hang, and the calls to the other target begin in
+// time. docs/targets.md quotes the figures.
+func TestIsolation(t *testing.T) {
+	rows := []struct {
+		name      string
+		slots     hostJSON
+		instances int
+	}{
+		{"formerly", formerly, 1},
+		{"without", unlimited, 1},
+		{"128_slots", hostJSON{32, 96, true}, 1},
+		{"2_instances", shipped, 2},
+		{"3_instances", shipped, 3},
+		{"1_instance", shipped, 1},
+	}
+	if slowdown > 1 {
+		rows = rows[len(rows)-1:]
+	}
+	for _, row := range rows {
+		for _, hanging := range []int{1, 5, 20} {
+			t.Run(fmt.Sprintf("%s_%d_hang_from_the_start", row.name, hanging), func(t *testing.T) {
+				t.Parallel()
+				isolation(t, row.slots, row.instances, hanging, 0)
+			})
+			t.Run(fmt.Sprintf("%s_%d_begin_to_hang", row.name, hanging), func(t *testing.T) {
+				t.Parallel()
+				isolation(t, row.slots, row.instances, hanging, time.Minute)
+			})
+		}
+	}
+}
+
+func isolation(t *testing.T, slots hostJSON, instances, hanging int, healthyFor time.Duration) {
+	t.Helper()
+	const trouble = 5 * time.Minute
+	a, end := newApp(slots, instances), healthyFor+trouble
+	seconds := int(end.Seconds()) * instances
+	healthy := a.target("healthy", answers(200, quick))
+	healthy.from = healthyFor
+	healthy.send(4*seconds, 0, end, 0)
+	var others []*target
+	for i := range hanging {
+		other := a.target(fmt.Sprintf("t%d", i), a.during(healthyFor, end, hangs, answers(200, quick)))
+		other.send(36*seconds/hanging, 0, end, 0)
+		others = append(others, other)
+	}
+	a.run(end)
+	reschedules, transactions := 0, a.transactions
+	for _, other := range others {
+		reschedules += other.busy + other.down
+	}
+	a.run(end + time.Hour)
+	mustDeliver(t, healthy)
+	p99 := percentile(healthy.waits, 0.99)
+	t.Logf("p99 %v, longest %v; %d reschedules of %d calls and %d transactions within %v", p99.Round(time.Millisecond),
+		percentile(healthy.waits, 1).Round(time.Millisecond), reschedules, 36*seconds, transactions, end)
+	switch {
+	case slots == shipped && (p99 > 500*time.Millisecond || healthy.busy > 0):
+		t.Errorf("p99 is %v, and %d calls were refused", p99, healthy.busy)
+	case slots == shipped && reschedules > 60*seconds:
+		t.Errorf("%d reschedules", reschedules)
+	case !slots.isolation && p99 < time.Minute:
+		t.Errorf("p99 is %v without isolation: the test shows nothing", p99)
+	}
+}
+
+// TestSlowTarget: a healthy target that takes 2 s for a call gets many of them, and its messages are rescheduled once as a rule.
+func TestSlowTarget(t *testing.T) {
+	const took, long = 2 * time.Second, 5 * time.Minute
+	for name, row := range map[string]struct {
+		concurrency, instances int
+		// backlog is how many calls are due at once, perSecond how many more come in each second.
+		backlog, perSecond int
+		// rate is the least number of calls a second, mean the largest mean number of reschedules, longest the longest wait.
+		rate, mean float64
+		longest    time.Duration
+	}{
+		"backlog":              {0, 1, 3000, 0, 25, 1.5, 3 * time.Minute},
+		"backlog_2_instances":  {0, 2, 6000, 0, 2 * 21, 1.7, 3 * time.Minute},
+		"backlog_3_instances":  {0, 3, 9000, 0, 3 * 20, 1.7, 3 * time.Minute},
+		"backlog_and_more":     {0, 1, 3000, 20, 25, 1.5, 10 * time.Minute},
+		"overload":             {0, 1, 0, 40, 25, 1.5, 20 * time.Minute},
+		"overload_2_instances": {0, 2, 0, 80, 2 * 24, 1.5, 20 * time.Minute},
+		"nine_tenths":          {0, 1, 0, 25, 24.5, 0.5, time.Minute},
+		"limit_224":            {224, 1, 3000, 0, 80, 1.5, time.Minute},
+		"limit_224_steady":     {224, 1, 0, 80, 79, 0.1, 10 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newApp(shipped, row.instances)
+			slow := a.target("slow", answers(200, took))
+			slow.profile.Concurrency, slow.profile.Scope = row.concurrency, slow.url.Host
+			slow.send(row.backlog, 0, 0, 0)
+			slow.send(row.perSecond*int(long.Seconds()), 0, long, 0)
+			a.run(24 * time.Hour)
+			mustDeliver(t, slow)
+			longest := percentile(slow.waits, 1)
+			t.Logf("%.1f calls a second, %.2f reschedules, 95th percentile %d, most %d; p50 %v, p99 %v, longest wait %v, at most %d calls at once", slow.rate(),
+				slow.mean(), percentile(slow.reschedules, 0.95), percentile(slow.reschedules, 1), percentile(slow.waits, 0.5).Round(time.Millisecond),
+				percentile(slow.waits, 0.99).Round(time.Second), longest.Round(time.Second), slow.most)
+			if slow.rate() < row.rate || slow.mean() > row.mean || longest > row.longest {
+				t.Errorf("want at least %v calls a second, at most %v reschedules and a wait of %v", row.rate, row.mean, row.longest)
+			}
+		})
+	}
+}
+
+// TestTargetDown: a target is down for an hour, and many calls wait for it. docs/targets.md quotes the figures.
+func TestTargetDown(t *testing.T) {
+	for name, row := range map[string]struct {
+		trouble   func() decision.Outcome
+		calls     int
+		over      time.Duration // in which the calls become due
+		attempts  int           // of each call before the outage
+		compareTo hostJSON
+		// transactions is how many there may be, compared with those without a breaker.
+		transactions float64
+		drain        time.Duration
+	}{
+		"503_sent_at_first":       {answers(503, 20*time.Millisecond), 100_000, time.Minute, 0, formerly, 1, 20 * time.Minute},
+		"503_sent_over_the_hour":  {answers(503, 20*time.Millisecond), 100_000, time.Hour, 0, formerly, 1, 20 * time.Minute},
+		"503_late_in_the_backoff": {answers(503, 20*time.Millisecond), 100_000, time.Hour, 8, formerly, 1.4, 30 * time.Minute},
+		"hangs_sent_at_first":     {hangs, 20_000, time.Minute, 0, unlimited, 8, 20 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			without := anHourDown(t, row.compareTo, row.trouble, row.calls/slowdown, row.over, row.attempts)
+			with := anHourDown(t, shipped, row.trouble, row.calls/slowdown, row.over, row.attempts)
+			// With fewer calls, the probes weigh more.
+			if with.failed*20 > without.failed*slowdown {
+				t.Errorf("%d failed calls, %d without a breaker, want 95 %% fewer", with.failed, without.failed)
+			}
+			if float64(with.transactions) > row.transactions*slowdown*float64(without.transactions) {
+				t.Errorf("%d storage transactions, %d without a breaker", with.transactions, without.transactions)
+			}
+			if with.most > 56 {
+				t.Errorf("%d calls at once, want at most the target's share", with.most)
+			}
+			if drain := with.last() - time.Hour; drain > row.drain {
+				t.Errorf("the last call was delivered %v after the target's return", drain)
+			}
+		})
+	}
+}
+
+func anHourDown(t *testing.T, slots hostJSON, trouble func() decision.Outcome, calls int, over time.Duration, attempts int) *target {
+	t.Helper()
+	a := newApp(slots, 1)
+	x := a.target("down", a.during(0, time.Hour, trouble, answers(200, quick)))
+	x.send(calls, 0, over, attempts)
+	a.run(24 * time.Hour)
+	mustDeliver(t, x)
+	t.Logf("%+v: %d failed calls, %.2f reschedules a call, %d transactions; after the return at most %d calls a second, %d at once, the last after %v",
+		slots, x.failed, x.mean(), a.transactions, x.peak(time.Hour), x.most, (x.last() - time.Hour).Round(time.Second))
+	return x
+}
+
+// TestLineAfterTrouble: some minutes after a target has recovered, its calls wait for nothing.
+func TestLineAfterTrouble(t *testing.T) {
+	for name, trouble := range map[string]func() decision.Outcome{"hangs": hangs, "slow": answers(200, 20*time.Second), "down": answers(503, 0)} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newApp(shipped, 1)
+			x := a.target("t", a.during(time.Minute, 6*time.Minute, trouble, answers(200, quick)))
+			x.from = 20 * time.Minute
+			x.send(25*60*40, 0, 25*time.Minute, 0)
+			a.run(time.Hour)
+			mustDeliver(t, x)
+			if p99 := percentile(x.waits, 0.99); p99 > 500*time.Millisecond {
+				t.Errorf("p99 is %v", p99)
+			}
+		})
+	}
+}
+
+// TestHealthyButSlow: calls that take a minute, and some that never end, do not open the circuit breaker.
+func TestHealthyButSlow(t *testing.T) {
+	a := newApp(shipped, 1)
+	slow := a.target("slow", answers(200, time.Minute))
+	unreliable := a.target("unreliable", nil)
+	unreliable.answer = func() decision.Outcome {
+		if a.random.IntN(4) == 0 {
+			return hangs()
+		}
+		return answers(200, quick)()
+	}
+	for _, x := range []*target{slow, unreliable} {
+		x.send(500, 0, 20*time.Minute, 0)
+	}
+	a.run(24 * time.Hour)
+	for _, x := range []*target{slow, unreliable} {
+		mustDeliver(t, x)
+		if x.down > 0 {
+			t.Errorf("%s: %d calls were refused as if the target were down", x.url.Host, x.down)
+		}
+	}
+}
+
+// TestGatewayWithABrokenPath: a host that answers 503 for most calls is not down for the others.
+func TestGatewayWithABrokenPath(t *testing.T) {
+	a := newApp(shipped, 1)
+	broken, good := a.target("gateway", answers(503, quick)), a.target("gateway", answers(200, quick))
+	broken.send(10*60*36, 0, 10*time.Minute, 0)
+	good.send(10*60*4, 0, 10*time.Minute, 0)
+	a.run(15 * time.Minute)
+	mustDeliver(t, good)
+	if p99 := percentile(good.waits, 0.99); p99 > 30*time.Second {
+		t.Errorf("p99 is %v", p99)
+	}
+}
