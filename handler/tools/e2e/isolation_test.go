@@ -19,7 +19,7 @@ import (
 func TestCircuitBreaker(t *testing.T) {
 	t.Parallel()
 	const messages = 40
-	f := newFixture(t, options{})
+	f := newFixture(t, options{breaker: true})
 	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600))
 	var up atomic.Bool
 	var failed, delivered atomic.Int64

@@ -65,6 +65,8 @@ type options struct {
 	azurite azurite.Options
 	// dataType is that of the function; empty means binary.
 	dataType string
+	// breaker turns on the circuit breaker. Without it, the failures of a script do not make other messages wait.
+	breaker bool
 }
 
 func newFixture(t *testing.T, o options) *fixture {
@@ -78,18 +80,21 @@ func newFixture(t *testing.T, o options) *fixture {
 	f.must(err)
 	t.Cleanup(f.target.Close)
 	f.must(f.store.Create(t.Context(), mainQueue))
-	f.stage(o.dataType)
+	f.stage(o)
 	return f
 }
 
 // stage fills the app folder with the project's files and the standard function.
-func (f *fixture) stage(dataType string) {
+func (f *fixture) stage(o options) {
 	f.t.Helper()
 	const project = "../../.."
 	function, err := os.ReadFile(filepath.Join(project, "functions", "AC-standard", "function.json"))
 	f.must(err)
-	if dataType != "" {
-		function = bytes.ReplaceAll(function, []byte(`"binary"`), []byte(strconv.Quote(dataType)))
+	if o.dataType != "" {
+		function = bytes.ReplaceAll(function, []byte(`"binary"`), []byte(strconv.Quote(o.dataType)))
+	}
+	if !o.breaker {
+		f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off"}}`), 0o600))
 	}
 	host, err := os.ReadFile(filepath.Join(project, "host.json"))
 	f.must(err)
