@@ -25,7 +25,7 @@ const (
 
 // runLong sends many messages through one system. Its processes are killed every few seconds.
 func runLong(ctx context.Context, o options, dir string, r *result) {
-	r.fail(withSystem(ctx, filepath.Join(dir, "long"), o.executable, "ASYNC_CALLER_LOG_LEVEL=warn", r, func(s *system) error {
+	r.fail(withSystem(ctx, filepath.Join(dir, "long"), o.executable, "ASYNC_CALLER_LOG_LEVEL=warn", unlimited, r, func(s *system) error {
 		s.script.reset()
 		messages := planLong(o.seed, o.long)
 		killing, stop := context.WithCancel(ctx)

@@ -31,7 +31,7 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range min(o.systems, o.schedules) {
 		running.Go(func() {
 			name := fmt.Sprintf("system%d-%s", i, modes[i%len(modes)])
-			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], r, func(s *system) error {
+			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], limited, r, func(s *system) error {
 				for deadline := time.Now().Add(o.time); ctx.Err() == nil && time.Now().Before(deadline); {
 					number := int(next.Add(1)) - 1
 					if number >= o.schedules {
@@ -53,8 +53,8 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 }
 
 // withSystem starts a system, runs do, and stops the system. The error says which processes and connections were left.
-func withSystem(ctx context.Context, dir, executable, setting string, r *result, do func(*system) error) error {
-	s, err := startSystem(ctx, dir, executable, setting, r)
+func withSystem(ctx context.Context, dir, executable, setting, profile string, r *result, do func(*system) error) error {
+	s, err := startSystem(ctx, dir, executable, setting, profile, r)
 	if err == nil {
 		stop := s.watchForStalls(ctx)
 		err = do(s)

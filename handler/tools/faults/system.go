@@ -47,13 +47,18 @@ var settings = [...]string{
 	"AzureFunctionsJobHost__extensions__queues__maxPollingInterval=00:00:00.2500000",
 }
 
-// profiles are the limits of all targets: tight, so that they refuse many calls, and with waits as short as the others.
-const profiles = `{"*": {"concurrency": 4, "rate": {"limit": "30/s", "burst": 10}, "breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}}}`
+// The profile of all targets: limits so tight that they refuse many calls, or none for a long run. The waits are as short
+// as the others.
+const (
+	limited   = `{"*": {"concurrency": 4, "rate": {"limit": "200/s", "burst": 8}, ` + breaker + `}}`
+	unlimited = `{"*": {` + breaker + `}}`
+	breaker   = `"breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}`
+)
 
 // system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
 type system struct {
-	dir, setting string
-	started      time.Time
+	dir, setting, profile string
+	started               time.Time
 	// ctx ends the faults that take time.
 	ctx context.Context //nolint:containedctx // faults belong to the life of the system
 	// stops has what stop does, in reverse order.
@@ -89,8 +94,8 @@ type system struct {
 }
 
 // startSystem starts a system. Even after an error the caller stops the result.
-func startSystem(ctx context.Context, dir, executable, setting string, r *result) (*system, error) {
-	s := &system{dir: dir, setting: setting, started: time.Now(), ctx: ctx, result: r}
+func startSystem(ctx context.Context, dir, executable, setting, profile string, r *result) (*system, error) {
+	s := &system{dir: dir, setting: setting, profile: profile, started: time.Now(), ctx: ctx, result: r}
 	for _, start := range []func() error{
 		s.startStorage, s.startProxies, func() error { return s.stage(executable) }, s.startHost,
 	} {
@@ -124,7 +129,7 @@ func (s *system) stage(executable string) error {
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
 		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),
 		os.WriteFile(filepath.Join(s.app(), "retry.json"), []byte(`{"fast":{"schedule":["1s"]}}`), 0o600),
-		os.WriteFile(filepath.Join(s.app(), config.TargetsFile), []byte(profiles), 0o600),
+		os.WriteFile(filepath.Join(s.app(), config.TargetsFile), []byte(s.profile), 0o600),
 		os.WriteFile(filepath.Join(s.app(), "async-caller"), []byte(script), 0o700),
 	)
 	for from, to := range map[string]string{
