@@ -3,7 +3,7 @@
 // Bench measures the handler's own cost and judges the limits in docs/performance.md. It compares the handler's rate
 // with that of the floor (handler/tools/bench/floor), the simplest possible custom handler, and measures memory per call
 // in flight, the time from start to first answer, storage transactions and connections, and rescheduling into Azurite
-// compared with the storage SDK alone.
+// compared with the storage SDK alone. It measures with the local host how targets that hang slow down others.
 //
 // Floor and handler run as the Functions host starts them. They take the same invocations in turn and send the same bytes
 // to the same target, which is part of this process. A run in which a call is missing or has other bytes ends with
@@ -13,6 +13,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -32,18 +33,26 @@ type options struct {
 	// take time each.
 	rounds int
 	time   time.Duration
+	// trouble is how long targets hang; window is how long calls that take long are counted.
+	trouble, window time.Duration
+	// only is the measurement to make; all if it is empty.
+	only string
 }
 
 func main() {
 	var o options
-	flag.BoolVar(&o.short, "short", false, "fewer rounds: less than two minutes")
+	flag.BoolVar(&o.short, "short", false, "fewer rounds, and targets that hang for less time: less than four minutes")
 	flag.BoolVar(&o.json, "json", false, "report as JSON")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit is not met")
+	flag.StringVar(&o.only, "only", "", "measure only rates, memory, storage or isolation")
+	flag.DurationVar(&o.trouble, "trouble", 0, "how long targets hang (default 5m, 25s if short)")
 	flag.Parse()
-	o.rounds, o.time = 15, 500*time.Millisecond
+	trouble := 5 * time.Minute
+	o.rounds, o.time, o.window = 15, 500*time.Millisecond, 30*time.Second
 	if o.short {
-		o.rounds = 5
+		o.rounds, o.window, trouble = 5, 9*time.Second, 25*time.Second
 	}
+	o.trouble = cmp.Or(o.trouble, trouble)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := run(ctx, ".", o, os.Stdout, os.Stderr)
 	stop()
@@ -56,23 +65,42 @@ func main() {
 // run measures in the project's folder and writes the report. Rounds are short and many because the speed of a machine
 // changes, and floor and handler should meet the same speed.
 func run(ctx context.Context, project string, o options, out, messages io.Writer) (err error) {
-	b := &bench{options: o, messages: messages, begin: time.Now()}
+	b := &bench{options: o, project: project, messages: messages, begin: time.Now()}
 	r := report{System: fmt.Sprintf("%s/%s, %d processors, %s", runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())}
+	measures, err := b.measures()
+	if err != nil {
+		return err
+	}
 	b.say("building")
-	err = b.setUp(ctx, project)
-	for _, measure := range []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureStorage, b.measureStart} {
+	err = b.setUp(ctx)
+	for _, measure := range measures {
 		if err == nil {
 			err = measure(ctx, &r)
 		}
 	}
-	if err := errors.Join(err, b.tearDown()); err != nil {
-		return err
-	}
+	err = errors.Join(err, b.tearDown())
 	b.say("done")
-	if err := r.write(out, o.json); err != nil || !o.strict {
+	if err := errors.Join(err, r.write(out, o.json)); err != nil || !o.strict { // a run takes long: show what was measured
 		return err
 	}
 	return r.missed()
+}
+
+// measures returns the measurements to make.
+func (b *bench) measures() ([]func(context.Context, *report) error, error) {
+	switch b.only {
+	case "":
+		return []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureIsolation, b.measureStorage, b.measureStart}, nil
+	case "rates":
+		return []func(context.Context, *report) error{b.measureRates}, nil
+	case "memory":
+		return []func(context.Context, *report) error{b.measureMemory}, nil
+	case "storage":
+		return []func(context.Context, *report) error{b.measureStorage}, nil
+	case "isolation":
+		return []func(context.Context, *report) error{b.measureIsolation}, nil
+	}
+	return nil, fmt.Errorf("-only %s: it is none of rates, memory, storage and isolation", b.only)
 }
 
 // say prints what is being measured.

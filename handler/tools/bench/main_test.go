@@ -29,7 +29,9 @@ const project = "../../.."
 // TestRun measures everything once and briefly. The values mean nothing, but all of them exist.
 func TestRun(t *testing.T) {
 	var out, messages bytes.Buffer
-	runErr := run(t.Context(), project, options{short: true, rounds: 1, time: 50 * time.Millisecond, json: true, strict: true}, &out, &messages)
+	runErr := run(t.Context(), project, options{
+		short: true, json: true, strict: true, rounds: 1, time: 50 * time.Millisecond, trouble: 10 * time.Second, window: 3 * time.Second,
+	}, &out, &messages)
 	var r report
 	if err := json.Unmarshal(out.Bytes(), &r); err != nil {
 		t.Fatalf("%v, %v\n%s", runErr, err, messages.String())
@@ -42,7 +44,7 @@ func TestRun(t *testing.T) {
 		if m.Bound != noBound {
 			limits++
 		}
-		if m.Spread.Max == 0 && m.Name != "storage transactions of a message: delivered" {
+		if m.Spread.Max == 0 && m.Name != "storage transactions of a message: delivered" && !strings.HasPrefix(m.Name, "reschedules") {
 			t.Errorf("%s is 0", m.Name)
 		}
 		if m.Bound == exactly && !m.met() {
@@ -53,8 +55,15 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, m.Spread.Median)
 		}
 	}
-	if want := 16; limits != want && runtime.GOOS == "linux" {
+	if want := 24; limits != want && runtime.GOOS == "linux" {
 		t.Errorf("%d limits, want %d:\n%s", limits, want, out.String())
+	}
+}
+
+func TestOnly(t *testing.T) {
+	err := run(t.Context(), project, options{only: "storag"}, io.Discard, io.Discard)
+	if err == nil || !strings.Contains(err.Error(), "-only storag: it is none of") {
+		t.Errorf("error %v, want the measurements that exist", err)
 	}
 }
 
@@ -215,8 +224,8 @@ func TestLoadInterrupted(t *testing.T) {
 }
 
 func TestProcess(t *testing.T) {
-	b := &bench{messages: t.Output(), work: t.TempDir(), target: mustTarget(t)}
-	if err := b.build(t.Context(), project, "./handler/tools/bench/floor", "floor"); err != nil {
+	b := &bench{project: project, messages: t.Output(), work: t.TempDir(), target: mustTarget(t)}
+	if err := b.build(t.Context(), "./handler/tools/bench/floor", "floor"); err != nil {
 		t.Fatal(err)
 	}
 	mustStart := func(t *testing.T) *process {

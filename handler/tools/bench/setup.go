@@ -24,6 +24,7 @@ import (
 type bench struct {
 	options
 
+	project  string
 	messages io.Writer
 	begin    time.Time
 	// work is a folder for executables and the handler's app.
@@ -39,12 +40,12 @@ type bench struct {
 }
 
 // setUp builds both programs and starts target and storage.
-func (b *bench) setUp(ctx context.Context, project string) (err error) {
+func (b *bench) setUp(ctx context.Context) (err error) {
 	if b.work, err = os.MkdirTemp("", "async-caller-bench-"); err != nil {
 		return err
 	}
-	err = errors.Join(b.build(ctx, project, "./handler/tools/bench/floor", "floor"), b.build(ctx, project, "./handler", "handler"))
-	if err := errors.Join(err, b.stage(project), azurite.Install(ctx, b.messages)); err != nil {
+	err = errors.Join(b.build(ctx, "./handler/tools/bench/floor", "floor"), b.build(ctx, "./handler", "handler"))
+	if err := errors.Join(err, b.stage(), azurite.Install(ctx, b.messages)); err != nil {
 		return err
 	}
 	if b.target, err = newCallTarget(ctx); err != nil {
@@ -78,9 +79,9 @@ func (b *bench) tearDown() (err error) {
 }
 
 // build builds a package as `make package` does, but for this machine.
-func (b *bench) build(ctx context.Context, project, from, to string) error {
+func (b *bench) build(ctx context.Context, from, to string) error {
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-ldflags=-s", "-o", filepath.Join(b.work, to), from)
-	command.Dir = project
+	command.Dir = b.project
 	command.Env = append(os.Environ(), "CGO_ENABLED=0")
 	command.Stdout, command.Stderr = b.messages, b.messages
 	if err := command.Run(); err != nil {
@@ -93,7 +94,7 @@ func (b *bench) build(ctx context.Context, project, from, to string) error {
 const ownLimits = `{"127.0.0.1":{"concurrency":10000,"breaker":"off"}}`
 
 // stage makes an app folder of the project's host.json and one function for each mode.
-func (b *bench) stage(project string) error {
+func (b *bench) stage() error {
 	for _, m := range []mode{binary, text} {
 		if err := os.MkdirAll(filepath.Join(b.work, m.function()), 0o700); err != nil {
 			return err
@@ -104,7 +105,7 @@ func (b *bench) stage(project string) error {
 			return err
 		}
 	}
-	host, err := os.ReadFile(filepath.Join(project, "host.json"))
+	host, err := os.ReadFile(filepath.Join(b.project, "host.json"))
 	return errors.Join(err, os.WriteFile(filepath.Join(b.work, "host.json"), host, 0o600),
 		os.WriteFile(filepath.Join(b.work, "targets.json"), []byte(ownLimits), 0o600))
 }
