@@ -58,7 +58,8 @@ type line struct {
 }
 
 // join adds a message to the line of a limit for which pace slots a second become free. It returns when it is the message's
-// turn, varied by a tenth either way. Messages beyond the longest delay come back in its second half, and join again.
+// turn, varied by a tenth and 2 s either way: storage counts whole seconds, so messages that were refused together would
+// otherwise come back together. Messages beyond the longest delay come back in its second half, and join again.
 //
 // The line moves faster than that, by a square root as for the staffing of a service with random arrivals: messages do not
 // come back exactly when a slot is free, and a slot that waits for its message is lost. If the pace rises, new messages do not
@@ -73,7 +74,7 @@ func (l *line) join(pace float64, limit int, now time.Time, jitter float64) time
 	l.places++
 	l.at = now
 	turn := min(l.until.Sub(now).Seconds()+1/pace, l.places/pace)
-	delay := turn * (0.9 + 0.2*jitter)
+	delay := turn + (2*jitter-1)*(turn/10+2)
 	if longest := maxBusyDelay.Seconds(); turn > longest {
 		turn, delay = longest, longest*(0.5+0.5*jitter)
 	}
