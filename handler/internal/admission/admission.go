@@ -36,7 +36,7 @@ type Gate struct {
 	poolSize int
 
 	mu sync.Mutex
-	// inFlight has the calls in flight of each queue function, and under everything those of all.
+	// inFlight has the slots taken of each queue function, and under everything those of all.
 	inFlight map[string]int
 	// shares has the calls of each target, by function and of all; limits has those of each scope of a profile.
 	shares   table[flow]
@@ -128,8 +128,8 @@ type Slot struct {
 	limit    *entry[limit]
 	breaker  *entry[breaker]
 	settings targets.Breaker
-	// probe says that the call tests whether the target is up again.
-	probe bool
+	// probe says that the call tests whether the target is up again, ended that it has ended.
+	probe, ended bool
 }
 
 // Admit returns a slot, or a refusal. The jitter is a random number from 0 up to, not including, 1.
@@ -229,22 +229,24 @@ func (s *Slot) take() {
 	}
 }
 
-// Ended tells the circuit breaker how the call ended. It returns how that changed the state of the target.
+// Ended says how the call ended. The target has its place in the share and in its limits again; the host's slot stays taken until
+// [Slot.Release]. It returns how the outcome changed the state of the target.
 func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
+	s.leave(now)
 	if s.breaker == nil {
 		return Change{}
 	}
 	return s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
 }
 
-// Release frees the slot.
-func (s *Slot) Release(now time.Time) {
-	s.gate.mu.Lock()
-	defer s.gate.mu.Unlock()
-	s.gate.inFlight[s.function]--
-	s.gate.inFlight[everything]--
+// leave ends the call for the target. The time to settle does not count: it says nothing about the target.
+func (s *Slot) leave(now time.Time) {
+	if s.ended {
+		return
+	}
+	s.ended = true
 	for _, share := range []*entry[flow]{s.share, s.all} {
 		share.calls--
 		share.value.end(s.began, now)
@@ -253,6 +255,15 @@ func (s *Slot) Release(now time.Time) {
 		s.limit.calls--
 		s.limit.value.end(s.began, now)
 	}
+}
+
+// Release frees the slot.
+func (s *Slot) Release(now time.Time) {
+	s.gate.mu.Lock()
+	defer s.gate.mu.Unlock()
+	s.leave(now) // a call that never ended
+	s.gate.inFlight[s.function]--
+	s.gate.inFlight[everything]--
 	if s.breaker != nil {
 		s.breaker.calls--
 		if s.probe { // also if the call never ended

@@ -547,3 +547,33 @@ func TestAllFunctions(t *testing.T) {
 		t.Errorf("%+v", refusal)
 	}
 }
+
+// TestSettlingIsNotTheTarget: time that a message takes to settle, as in an outage of storage, makes no target look slow or busy.
+func TestSettlingIsNotTheTarget(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.profile.Concurrency, b.profile.Scope = 4, "t.example"
+	for range 3 {
+		var settling []*admission.Slot
+		for range 4 {
+			settling = append(settling, b.mustSlot("t.example"))
+		}
+		b.now = b.now.Add(100 * time.Millisecond)
+		for _, slot := range settling {
+			slot.Ended(decision.Outcome{Status: 500}, b.now)
+		}
+		next := b.mustSlot("t.example") // the target has ended its calls
+		next.Ended(decision.Outcome{Status: 200}, b.now)
+		b.now = b.now.Add(time.Minute)
+		for _, slot := range append(settling, next) {
+			slot.Release(b.now)
+		}
+	}
+	for range 4 {
+		b.mustSlot("t.example")
+	}
+	for range 20 {
+		if delay := b.mustRefuse("t.example", decision.Busy).Delay; delay > 2*time.Second {
+			t.Fatalf("a message waits %v for calls of 0.1 s", delay)
+		}
+	}
+}

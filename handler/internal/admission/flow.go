@@ -20,7 +20,7 @@ type flow struct {
 	line line
 	// began is the sum of the times at which the calls in flight began, in Unix milliseconds, which never overflows.
 	began int64
-	// mean is the moving average of the time that a call held its slot, in seconds.
+	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
 }
 
