@@ -151,7 +151,7 @@ func TestLine(t *testing.T) {
 	slots = b.fill("t.example") // 56 calls of 2 s: 28 a second
 	for place := 2; place <= 2800; place++ {
 		delay := b.mustRefuse("t.example", decision.Busy).Delay
-		if want := max(seconds(float64(place)/28/(1+1.5/math.Sqrt(56))), time.Second); (delay - want).Abs() > time.Millisecond {
+		if want := max(seconds(float64(place)/28/(1+2.5/math.Sqrt(56))), time.Second); (delay - want).Abs() > time.Millisecond {
 			t.Fatalf("place %d: %v, want %v", place, delay, want)
 		}
 	}
@@ -162,8 +162,8 @@ func TestLine(t *testing.T) {
 		}
 		slots = b.fill("t.example")
 	}
-	if delay := b.mustRefuse("t.example", decision.Busy).Delay; (delay - 34*time.Second).Abs() > time.Second {
-		t.Errorf("%v later, want about 34 s", delay)
+	if delay := b.mustRefuse("t.example", decision.Busy).Delay; (delay - 26*time.Second).Abs() > time.Second {
+		t.Errorf("%v later, want about 26 s", delay)
 	}
 }
 
@@ -218,7 +218,7 @@ func TestRate(t *testing.T) {
 	}
 	for place := 1; place <= 20; place++ {
 		refusal := b.mustRefuse("t.example", decision.Busy)
-		if want := max(seconds(float64(place)/2/(1+1.5/math.Sqrt(3))), time.Second); refusal.Detail != "rate" || (refusal.Delay-want).Abs() > time.Millisecond {
+		if want := max(seconds(float64(place)/2/(1+2.5/math.Sqrt(3))), time.Second); refusal.Detail != "rate" || (refusal.Delay-want).Abs() > time.Millisecond {
 			t.Errorf("place %d: %+v, want %v", place, refusal, want)
 		}
 	}

@@ -11,9 +11,9 @@ const (
 	maxBusyDelay = 15 * time.Minute
 )
 
-// overbooking is how many more messages than slots come back, as a multiple of the square root of the limit. It uses 86 to 93
-// % of the slots in the simulation of a backlog, for 1.2 to 2.6 reschedules a message (handler/tools/simulation).
-const overbooking = 1.5
+// overbooking is how many more messages than slots come back, as a multiple of the square root of the limit. It uses 79 to
+// 94 % of the slots in the simulation of a backlog, for 1.1 to 1.7 reschedules a message (handler/tools/simulation).
+const overbooking = 2.5
 
 // flow estimates how fast the calls in flight free their slots, and has the line of messages that were refused.
 type flow struct {
@@ -58,7 +58,7 @@ type line struct {
 }
 
 // join adds a message to the line of a limit for which pace slots a second become free. It returns when it is the message's
-// turn, varied by a tenth and 2 s either way: storage counts whole seconds, so messages that were refused together would
+// turn, varied by a quarter and 2 s either way: storage counts whole seconds, so messages that were refused together would
 // otherwise come back together. Messages beyond the longest delay come back in its second half, and join again.
 //
 // The line moves faster than that, by a square root as for the staffing of a service with random arrivals: messages do not
@@ -74,7 +74,7 @@ func (l *line) join(pace float64, limit int, now time.Time, jitter float64) time
 	l.places++
 	l.at = now
 	turn := min(l.until.Sub(now).Seconds()+1/pace, l.places/pace)
-	delay := turn + (2*jitter-1)*(turn/10+2)
+	delay := turn + (2*jitter-1)*(turn/4+2)
 	if longest := maxBusyDelay.Seconds(); turn > longest {
 		turn, delay = longest, longest*(0.5+0.5*jitter)
 	}
