@@ -255,6 +255,9 @@ func (s *Slot) leave(now time.Time) {
 		s.limit.calls--
 		s.limit.value.end(s.began, now)
 	}
+	if s.probe {
+		s.breaker.value.probing = false
+	}
 }
 
 // Release frees the slot.
@@ -266,8 +269,5 @@ func (s *Slot) Release(now time.Time) {
 	s.gate.inFlight[everything]--
 	if s.breaker != nil {
 		s.breaker.calls--
-		if s.probe { // also if the call never ended
-			s.breaker.value.probing = false
-		}
 	}
 }

@@ -402,6 +402,18 @@ func (b *bench) probe(host string) *admission.Slot {
 	return b.mustSlot(host)
 }
 
+// TestProbeThatSettlesLong: a probe whose call has ended, but whose message is not settled yet, does not end the next probe.
+func TestProbeThatSettlesLong(t *testing.T) {
+	b := newBench(t, poolSize)
+	b.open("t.example", decision.Outcome{Status: 503})
+	first := b.probe("t.example")
+	first.Ended(decision.Outcome{Status: 503}, b.now)
+	b.probe("t.example")
+	first.Release(b.now)
+	b.now = b.now.Add(time.Minute)
+	b.mustRefuse("t.example", decision.TargetDown)
+}
+
 // TestProbesAreFew: the pauses between probes grow with the outage, because each costs a message one of its attempts.
 func TestProbesAreFew(t *testing.T) {
 	for age, want := range map[time.Duration]time.Duration{30 * time.Second: 5 * time.Second, 10 * time.Minute: 30 * time.Second, time.Hour: time.Minute} {

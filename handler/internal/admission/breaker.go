@@ -63,9 +63,6 @@ func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time
 
 // ended records the outcome of a call.
 func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
-	if probe {
-		b.probing = false
-	}
 	switch judge(o) {
 	case up:
 		change := Change{Closed: b.open}

@@ -31,11 +31,11 @@ func (f *flow) begin(at time.Time) { f.began += at.UnixMilli() }
 
 func (f *flow) end(began, now time.Time) {
 	f.began -= began.UnixMilli()
-	held := now.Sub(began).Seconds()
+	took := now.Sub(began).Seconds()
 	if f.mean == 0 {
-		f.mean = held
+		f.mean = took
 	}
-	f.mean += meanWeight * (held - f.mean)
+	f.mean += meanWeight * (took - f.mean)
 }
 
 // pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a target

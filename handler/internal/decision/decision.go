@@ -155,7 +155,7 @@ func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
 }
 
 // Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It comes
-// back after the delay, which never passes the time of the last attempt. If that time has come, there is no slot for it.
+// back after the delay, but not after the time of the last attempt. If that time has come, the envelope is given up.
 func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Duration, now time.Time) Decision {
 	e := in.Envelope
 	d := Decision{Reason: reason, Detail: detail, State: e.State, Status: e.LatestStatus()}
