@@ -163,7 +163,7 @@ func (a *app) sendEvery(ctx context.Context, rate float64, until time.Time, next
 	due := time.Now()
 	for {
 		due = due.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
-		if !due.Before(until) || !waitUntil(ctx, due) {
+		if !due.Before(until) || !testbed.Pause(ctx, time.Until(due)) {
 			break
 		}
 		target := next()
@@ -187,18 +187,6 @@ func (a *app) sendAll(ctx context.Context, n int) error {
 		}
 	})
 	return errors.Join(errs...)
-}
-
-// waitUntil waits until a moment, and reports whether ctx has not ended before.
-func waitUntil(ctx context.Context, moment time.Time) bool {
-	timer := time.NewTimer(time.Until(moment))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // awaitCalls waits until targets have received so many of the calls that were sent.
@@ -255,7 +243,7 @@ func (t *slowTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		<-r.Context().Done()
 		return
 	}
-	waitUntil(r.Context(), time.Now().Add(t.takes))
+	testbed.Pause(r.Context(), t.takes)
 }
 
 // Before implements [storageproxy.Watcher].

@@ -11,6 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"asynccaller/handler/tools/testbed"
 )
 
 const (
@@ -117,7 +119,7 @@ func (s *scene) run(ctx context.Context, trouble time.Duration) error {
 		defer time.AfterFunc(s.warm, s.hang).Stop()
 	}
 	err := s.sendEvery(ctx, arrivals, end, mostly(len(s.targets)-1))
-	if err == nil && !waitUntil(ctx, end.Add(lastCalls)) {
+	if err == nil && !testbed.Pause(ctx, time.Until(end.Add(lastCalls))) {
 		err = context.Cause(ctx)
 	}
 	s.spent = s.costs(len(s.calls))
@@ -271,7 +273,7 @@ func (b *bench) runSlow(ctx context.Context, c *slowCase) (err error) {
 			return err
 		}
 	}
-	if !waitUntil(ctx, end) {
+	if !testbed.Pause(ctx, time.Until(end)) {
 		return context.Cause(ctx)
 	}
 	c.rate = float64(c.delivered(end.Add(-b.window), end)) / b.window.Seconds()

@@ -14,6 +14,7 @@ import (
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
+	"asynccaller/handler/tools/testbed"
 )
 
 // misspelt is the wrong setting of a bad deploy.
@@ -35,7 +36,7 @@ func (s *system) deployBadly(f *schedule.Fault) {
 	s.inject(&schedule.Fault{Action: schedule.KillHandler})
 	held := s.awaitHold(before)
 	began := s.now()
-	pause(s.ctx, f.Length)
+	testbed.Pause(s.ctx, f.Length)
 	if held {
 		s.record(judge.Event{Kind: judge.Held, At: began, Until: s.now()})
 	}
@@ -47,9 +48,9 @@ func (s *system) deployBadly(f *schedule.Fault) {
 func (s *system) awaitHold(before []int) bool {
 	for limit := time.Now().Add(stopGrace); time.Now().Before(limit); {
 		if len(s.processes.ids()) > len(before) && !slices.ContainsFunc(before, s.processes.alive) && s.target.Busy() == 0 {
-			return pause(s.ctx, idleFor)
+			return testbed.Pause(s.ctx, idleFor)
 		}
-		if !pause(s.ctx, replaceTick) {
+		if !testbed.Pause(s.ctx, replaceTick) {
 			break
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"asynccaller/handler/tools/faults/schedule"
+	"asynccaller/handler/tools/testbed"
 )
 
 const (
@@ -71,7 +72,7 @@ func (s *system) feed(ctx context.Context, messages []schedule.Message) error {
 		sending.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(messages)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				if i%100 == 0 {
-					for s.left(ctx) > backlog && pause(ctx, 100*time.Millisecond) {
+					for s.left(ctx) > backlog && testbed.Pause(ctx, 100*time.Millisecond) {
 					}
 				}
 				if err := s.send(ctx, messages[i], 0); err != nil {
@@ -93,7 +94,7 @@ func (s *system) killAtRandom(ctx context.Context, seed uint64) {
 	actions := []schedule.Action{
 		schedule.KillHandler, schedule.KillHandler, schedule.KillHandler, schedule.KillHost, schedule.KillBoth, schedule.InterruptHost,
 	}
-	for pause(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
+	for testbed.Pause(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
 		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]})
 	}
 }

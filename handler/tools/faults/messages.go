@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
+	"asynccaller/handler/tools/testbed"
 )
 
 // content returns a message as its sender writes it.
@@ -88,7 +89,7 @@ func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 		if s.left(ctx) != 0 || s.target.Busy() > 0 || s.handlerProxy.Busy() > 0 || s.unsettled.count(s.processes) > 0 {
 			since = time.Now()
 		}
-		if !pause(ctx, idleFor/5) {
+		if !testbed.Pause(ctx, idleFor/5) {
 			return s.left(context.WithoutCancel(ctx))
 		}
 	}

@@ -61,7 +61,7 @@ func (p *processes) kill(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
-	for p.alive(id) && pause(ctx, time.Millisecond) {
+	for p.alive(id) && testbed.Pause(ctx, time.Millisecond) {
 	}
 	return true
 }
@@ -79,16 +79,4 @@ func (p *processes) awaitEnd(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// pause waits for a while and returns true, or returns false as soon as ctx ends.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

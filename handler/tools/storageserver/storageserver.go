@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
+	"asynccaller/handler/tools/testbed"
 )
 
 // Server is a running account, with the name and the key of Azurite's.
@@ -79,7 +80,7 @@ type (
 func (s *Server) serve(operation func(http.Header, *http.Request) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, body, err := operation(w.Header(), r)
-		s.wait(r.Context())
+		testbed.Pause(r.Context(), s.takes)
 		switch {
 		case errors.Is(err, queue.ErrNoQueue):
 			w.Header().Set("X-Ms-Error-Code", "QueueNotFound")
@@ -95,16 +96,6 @@ func (s *Server) serve(operation func(http.Header, *http.Request) (status int, b
 		if body != nil && err == nil {
 			_ = xml.NewEncoder(w).Encode(body) // the client may have left
 		}
-	}
-}
-
-// wait waits for the time that a request takes, or until the client has left.
-func (s *Server) wait(ctx context.Context) {
-	timer := time.NewTimer(s.takes)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 
