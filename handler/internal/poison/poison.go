@@ -22,6 +22,7 @@ import (
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/lease"
+	"asynccaller/handler/internal/scheduled"
 )
 
 // Account is a storage account with poison queues. It is safe for concurrent use.
@@ -37,6 +38,8 @@ type Account struct {
 	AppQueues []string
 	// Observer follows the work; it may be nil.
 	Observer Observer
+	// Table is the record of scheduled messages; nil if it cannot be used.
+	Table scheduled.Table
 }
 
 // Errors of the methods of [Account].

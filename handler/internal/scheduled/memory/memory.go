@@ -1,0 +1,117 @@
+// Package memory implements [scheduled.Table] in this process, for tests.
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/scheduled"
+)
+
+// Table is a table in memory. The zero value is empty.
+type Table struct {
+	mu       sync.Mutex
+	rows     map[key]scheduled.Row
+	beats    map[string]time.Time
+	versions int
+	// err, unless nil, is the error of every operation.
+	err error
+}
+
+type key struct{ queue, id string }
+
+var _ scheduled.Table = (*Table)(nil)
+
+// Fail makes every operation fail with the error, until it is called with nil.
+func (t *Table) Fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}
+
+// Put implements [scheduled.Table].
+func (t *Table) Put(_ context.Context, queue string, rows []scheduled.Row) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return t.err
+	}
+	if t.rows == nil {
+		t.rows = map[key]scheduled.Row{}
+	}
+	for _, row := range rows {
+		t.versions++
+		row.Queue, row.Version = queue, strconv.Itoa(t.versions)
+		t.rows[key{queue, row.ID}] = row
+	}
+	return nil
+}
+
+// Delete implements [scheduled.Table].
+func (t *Table) Delete(_ context.Context, queue string, keys []scheduled.Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range keys {
+		if row, ok := t.rows[key{queue, k.ID}]; ok && t.err == nil && (k.Version == "" || k.Version == row.Version) {
+			delete(t.rows, key{queue, k.ID})
+		}
+	}
+	return t.err
+}
+
+// Get implements [scheduled.Table].
+func (t *Table) Get(_ context.Context, queue, id string) (scheduled.Row, bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row, ok := t.rows[key{queue, id}]
+	return row, ok, t.err
+}
+
+// List implements [scheduled.Table].
+func (t *Table) List(_ context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
+	t.mu.Lock()
+	err := t.err
+	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
+	rows := maps.Clone(t.rows)
+	t.mu.Unlock()
+	for _, k := range keys {
+		row := rows[k]
+		if err != nil || q.Queue != "" && q.Queue != k.queue || !q.DueBefore.IsZero() && !row.NextAttemptAt.Before(q.DueBefore) {
+			continue
+		}
+		if !q.Content {
+			row.Content = nil
+		}
+		err = see(row)
+	}
+	return err
+}
+
+// Beat implements [scheduled.Table].
+func (t *Table) Beat(_ context.Context, name string) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.beats == nil {
+		t.beats = map[string]time.Time{}
+	}
+	if t.err == nil {
+		t.beats[name] = time.Now().UTC()
+	}
+	return t.err
+}
+
+// Heartbeats implements [scheduled.Table].
+func (t *Table) Heartbeats(context.Context) ([]scheduled.Heartbeat, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var beats []scheduled.Heartbeat
+	for _, name := range slices.Sorted(maps.Keys(t.beats)) {
+		beats = append(beats, scheduled.Heartbeat{Name: name, At: t.beats[name]})
+	}
+	return beats, t.err
+}

@@ -1,0 +1,77 @@
+// Package scheduled records the messages that wait for their next attempt. They are invisible on their queue, and no
+// operation of Queue Storage lists them. The record is a table in the same storage account; [Table] is the narrow view of it
+// that Async Caller needs. The handler's [Recorder] writes it, best effort: rows can be missing, and the message of a row can
+// be gone. The record never decides what happens to a message.
+package scheduled
+
+import (
+	"context"
+	"time"
+)
+
+// TableName is the name of the table.
+const TableName = "asynccallerscheduled"
+
+// MinDelay is the shortest delay that is recorded: shorter ones cost no transaction.
+const MinDelay = 30 * time.Second
+
+// Row describes a scheduled message. Its texts come from the sender, so treat them as hostile.
+type Row struct {
+	// Queue and ID identify the message, and the row.
+	Queue, ID string
+	// PopReceipt updates or deletes the message until somebody receives it.
+	PopReceipt string
+	RequestID  string
+	// TargetHost is the host of the call, with a port if the URL has one. Route is its path without ids and numbers.
+	TargetHost, Route string
+	// Reason is why the message was rescheduled. Status is the target's latest answer; 0 means none.
+	Reason string
+	Status int
+	// Attempts is the number of calls made.
+	Attempts                           int
+	CreatedAt, NextAttemptAt, Deadline time.Time
+	Organization, Environment          string
+	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
+	Content []byte
+	// Version changes with each write of the row. Storage sets it.
+	Version string
+}
+
+// Key names a row of a queue. Unless Version is empty, it means only that version of the row.
+type Key struct{ ID, Version string }
+
+// Query selects rows.
+type Query struct {
+	// Queue limits them to one queue; empty means all.
+	Queue string
+	// Content says whether the rows have their content.
+	Content bool
+	// DueBefore, unless zero, limits them to messages that are due earlier.
+	DueBefore time.Time
+}
+
+// Heartbeat is when a timer function last ran.
+type Heartbeat struct {
+	// Name is that of the timer function.
+	Name string
+	At   time.Time
+}
+
+// Table is the record of an account. Implementations are safe for concurrent use. A missing table is empty; Put and Beat
+// create it. Errors wrap those of package queue: [queue.ErrDenied] means that the credential has no permission to use
+// tables. They never contain a connection string, a signature or a message's content. An operation is made once: the
+// caller retries, and limits its time by the context.
+type Table interface {
+	// Put writes rows of one queue; a row replaces an earlier one of the same message.
+	Put(ctx context.Context, queue string, rows []Row) error
+	// Delete removes rows of one queue. A row that is missing, or has another version, is left alone and is no error.
+	Delete(ctx context.Context, queue string, keys []Key) error
+	// Get returns one row with its content. It reports false if there is none.
+	Get(ctx context.Context, queue, id string) (row Row, found bool, err error)
+	// List shows the selected rows in the order of queue and ID, and keeps at most a page of them in memory. It stops at
+	// the first error of see, and returns it.
+	List(ctx context.Context, q Query, see func(Row) error) error
+	// Beat records that a timer function runs now, Heartbeats returns the latest one of each.
+	Beat(ctx context.Context, name string) error
+	Heartbeats(ctx context.Context) ([]Heartbeat, error)
+}
