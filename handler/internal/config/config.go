@@ -42,9 +42,20 @@ type Settings struct {
 	LogLevel   zerolog.Level
 	Proxy      outbound.Proxy
 	Reschedule settle.RescheduleMode
+	// Scheduled says whether scheduled messages are recorded in the table.
+	Scheduled Switch
 	// Targets are the rules that say which targets may be called.
 	Targets guard.Rules
 }
+
+// Switch turns something on or off.
+type Switch string
+
+// The values of a [Switch].
+const (
+	On  Switch = "on"
+	Off Switch = "off"
+)
 
 // Setting describes one setting.
 type Setting struct {
@@ -88,6 +99,8 @@ func table(s *Settings) []Setting {
 		into(&r.Limits.MinDelay, duration(0, week)))
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
 		into(&r.Statuses, decision.ParseStatuses))
+	add(Prefix+"SCHEDULED", "on", "whether scheduled messages are recorded in a table, to list, run and cancel them: on or off",
+		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like",
 		into(&s.Targets.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",

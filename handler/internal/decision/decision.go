@@ -168,7 +168,11 @@ func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Durati
 	if last := d.State.Expires.Add(-lastAttemptLead); due.After(last) {
 		due = last
 	}
-	return r.reschedule(d, now, due)
+	d = r.reschedule(d, now, due)
+	if reason == Busy {
+		d.State.NextAttemptAt = e.NextAttemptAt // it is due, and not recorded as a scheduled message
+	}
+	return d
 }
 
 // AfterCall decides what to do with a message whose call began at started and has just ended. The jitter is a

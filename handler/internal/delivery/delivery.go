@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/settle"
 )
 
@@ -70,6 +71,8 @@ type Deliverer struct {
 	Gate    *admission.Gate
 	Caller  Caller
 	Settler *settle.Settler
+	// Record keeps a record of scheduled messages; nil keeps none.
+	Record *scheduled.Recorder
 	// Log receives the lines about messages.
 	Log zerolog.Logger
 	// Hold is how long a message waits before it is held, which is all that happens to it; zero delivers messages.
@@ -87,6 +90,9 @@ type Deliverer struct {
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	arrived := d.Now()
 	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
+	if wasRecorded(in.Received, m.Lease) {
+		d.Record.Arrived(m.Queue, m.Lease.ID)
+	}
 	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived
 	switch {
@@ -112,7 +118,11 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
-	r.Reschedule, r.Err = d.Settler.Settle(ctx, w, m.Lease)
+	settled, err := d.Settler.Settle(ctx, w, m.Lease)
+	r.Reschedule, r.Err = settled.Reschedule, err
+	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= scheduled.MinDelay && err == nil {
+		d.Record.Scheduled(row(&r, w, settled))
+	}
 	d.log(&m, &r)
 	return r
 }
@@ -128,6 +138,24 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 		request.Backoff = in.Policy.Delay(e.Attempts, jitter)
 	}
 	return d.Gate.Admit(request, now, jitter)
+}
+
+// wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when it was
+// rescheduled. The clocks of storage and of the handler differ.
+func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
+	const clocksDiffer = 5 * time.Second
+	return e != nil && lease.ID != "" && e.NextAttemptAt.Sub(lease.InsertedAt) >= scheduled.MinDelay-clocksDiffer
+}
+
+// row describes a message that was rescheduled.
+func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
+	target := r.Envelope.Call.Target
+	return scheduled.Row{
+		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host),
+		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
+		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
+		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment), Content: w.Content,
+	}
 }
 
 // wait returns after so long, or when ctx ends.
@@ -209,7 +237,7 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Delay > 0 {
 		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond))
 	}
-	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted { // whose call has been due before
+	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy { // whose call has been due before
 		event.Time(logs.NextAttempt, r.State.NextAttemptAt)
 	}
 	logText(event, logs.Reschedule, string(r.Reschedule))

@@ -45,7 +45,7 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, ExpiresAt: m.ExpiresAt}
+		held := leaseOf(m)
 		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: content, Lease: held})
 		if result.Err != nil || result.Action == decision.Fault {
 			_, err = b.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, visibilityTimeout)

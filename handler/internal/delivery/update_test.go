@@ -168,7 +168,7 @@ func (b *bench) receive(t *testing.T) queue.Message {
 }
 
 func leaseOf(m queue.Message) settle.Lease {
-	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, ExpiresAt: m.ExpiresAt}
+	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt}
 }
 
 // TestRandomFaultsInUpdateMode drives messages to their end through updates that are not done, done

@@ -55,8 +55,9 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	m.ID, m.DequeueCount = hintText(metadata, "Id"), hintNumber(metadata, "DequeueCount")
 	if !forgeable {
 		expires, _ := time.Parse(time.RFC3339, hintText(metadata, "ExpirationTime"))
+		inserted, _ := time.Parse(time.RFC3339, hintText(metadata, "InsertionTime"))
 		m.Lease = settle.Lease{
-			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, ExpiresAt: expires,
+			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, InsertedAt: inserted, ExpiresAt: expires,
 		}
 	}
 	if !envelope.ValidRequestID(m.ID) {

@@ -95,11 +95,11 @@ func receive(t *testing.T, store *faulty) *hosted {
 // settle settles the message and then completes it as the host does.
 func (h *hosted) settle(t *testing.T, d decision.Decision) (settle.RescheduleMode, error) {
 	t.Helper()
-	mode, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+	settled, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
 		Settle(t.Context(), write(t, content, queue.Base64, d), h.Lease)
 	wantNoSecret(t, err)
 	h.complete(t, err)
-	return mode, err
+	return settled.Reschedule, err
 }
 
 // complete is what the host does on its answer: delete or, when that is an error, make visible again in
@@ -354,10 +354,10 @@ func TestRescheduleInPlaceWithoutAQueue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := receive(t, newStore(t))
 				h.Store, h.onUpdate = memory.New(), fault
-				mode, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+				settled, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
 					Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
-				if err != nil || mode != settle.RescheduleEnqueue {
-					t.Errorf("reschedule by %q, error %v", mode, err)
+				if err != nil || settled.Reschedule != settle.RescheduleEnqueue {
+					t.Errorf("reschedule by %q, error %v", settled.Reschedule, err)
 				}
 				_, m := h.only(t, main, queue.Base64)
 				if wait := time.Until(m.NextVisibleAt); wait > time.Minute {
@@ -382,10 +382,10 @@ func TestWhatNeverUpdates(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := receive(t, newStore(t))
-			mode, err := settle.New(h, queue.Base64).WithReschedule(test.mode, maxDequeueCount).
+			settled, err := settle.New(h, queue.Base64).WithReschedule(test.mode, maxDequeueCount).
 				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
-			if err != nil || mode != "" {
-				t.Errorf("mode %q, error %v", mode, err)
+			if err != nil || settled.Reschedule != "" {
+				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}
 			h.complete(t, nil)
 			h.only(t, test.queue, queue.Base64)

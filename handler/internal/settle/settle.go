@@ -52,13 +52,20 @@ func (s *Settler) WithReschedule(mode RescheduleMode, maxDequeueCount int64) *Se
 // MaxContentBytes returns the size of the largest content that the settler can write.
 func (s *Settler) MaxContentBytes() int { return s.encoding.MaxContentBytes() }
 
+// Settled is a message that settling has written.
+type Settled struct {
+	// Reschedule is how the message was rescheduled in mode update; otherwise empty.
+	Reschedule RescheduleMode
+	// ID and PopReceipt are the message's, as storage acknowledged it; empty if none was written.
+	ID, PopReceipt string
+}
+
 // Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless the settler's
-// mode is update. The returned mode says how the message was rescheduled; it is empty in mode enqueue. Settle stops
-// after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call that was made. After an error, no
-// write is known to have succeeded, and the host must keep the message.
-func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
+// mode is update. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call that
+// was made. After an error, no write is known to have succeeded, and the host must keep the message.
+func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Settled, error) {
 	if w.Problem != nil {
-		return "", fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
+		return Settled{}, fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
 	}
 	switch w.Action {
 	case decision.Reschedule, decision.Callback, decision.DeadLetter, decision.Hold, decision.Release:
@@ -66,30 +73,31 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Re
 		defer cancel()
 		return s.write(ctx, w, lease)
 	case decision.Finish, decision.Drop, decision.Fault:
-		return "", nil
+		return Settled{}, nil
 	case decision.Call:
 	}
-	return "", fmt.Errorf("action %q does not end a message", w.Action)
+	return Settled{}, fmt.Errorf("action %q does not end a message", w.Action)
 }
 
 // put writes a message that becomes visible when it is due. If the acknowledgement of a write is lost, put writes the
 // message again: it prefers a duplicate to a loss. The time that the write takes is not added to the delay; otherwise
 // a last attempt would come after the deadline.
-func (s *Settler) put(ctx context.Context, w decision.Write) error {
+func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, err error) {
 	item := queue.Item{Text: s.encoding.Encode(w.Content)}
 	due := time.Now().Add(w.Delay)
-	return queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		item.Delay = max(time.Until(due), 0)
-		_, err := s.store.Put(ctx, w.Queue, item)
+		put, err = s.store.Put(ctx, w.Queue, item)
 		if !errors.Is(err, queue.ErrNoQueue) {
 			return err
 		}
 		if err := s.store.Create(ctx, w.Queue); err != nil {
 			return err
 		}
-		_, err = s.store.Put(ctx, w.Queue, item)
+		put, err = s.store.Put(ctx, w.Queue, item)
 		return err
 	}, queue.ErrRefused)
+	return put, err
 }
 
 // RescheduleMode is how a message is rescheduled.
@@ -109,7 +117,8 @@ const (
 type Lease struct {
 	ID, PopReceipt string
 	DequeueCount   int64
-	ExpiresAt      time.Time
+	// InsertedAt is when the message was written; zero if it is not known.
+	InsertedAt, ExpiresAt time.Time
 }
 
 // outage is how long a message that is due can wait for a host before it expires.
@@ -128,21 +137,23 @@ func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
 }
 
 // write writes the message that replaces the original. It returns a mode only for a reschedule in mode update.
-func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (RescheduleMode, error) {
+func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (settled Settled, err error) {
 	if w.Action == decision.Release {
-		return "", s.release(ctx, w, lease)
+		return Settled{}, s.release(ctx, w, lease)
 	}
-	if w.Action != decision.Reschedule || s.mode != RescheduleUpdate {
-		return "", s.put(ctx, w)
-	}
-	if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
-		updated, err := s.update(ctx, w, lease, due)
-		if updated || err != nil {
-			return RescheduleUpdate, err
+	if w.Action == decision.Reschedule && s.mode == RescheduleUpdate {
+		if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
+			receipt, updated, err := s.update(ctx, w, lease, due)
+			if updated || err != nil {
+				return Settled{RescheduleUpdate, lease.ID, receipt}, err
+			}
+			w.Delay = time.Until(due)
 		}
-		w.Delay = time.Until(due)
+		settled.Reschedule = RescheduleEnqueue
 	}
-	return RescheduleEnqueue, s.put(ctx, w)
+	put, err := s.put(ctx, w)
+	settled.ID, settled.PopReceipt = put.ID, put.PopReceipt
+	return settled, err
 }
 
 // release makes the message visible after its delay, unchanged. Without a lease, or if its receipt is stale, it does
@@ -151,14 +162,14 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 	if lease.ID == "" || lease.PopReceipt == "" {
 		return nil
 	}
-	if _, err := s.update(ctx, w, lease, time.Now().Add(w.Delay)); err != nil {
+	if _, _, err := s.update(ctx, w, lease, time.Now().Add(w.Delay)); err != nil {
 		return fmt.Errorf("release the message: %w", err)
 	}
 	return nil
 }
 
-// update reschedules the message in place. It returns false if storage certainly did not, and an error if that is not
-// known.
+// update reschedules the message in place and returns its new receipt. It returns false if storage certainly did not, and
+// an error if that is not known.
 //
 // A receipt is valid for one update, so at most one try succeeds, however late it arrives. The meaning of a failed try
 // depends on the tries before it:
@@ -172,22 +183,22 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 //     right in both cases: the host then makes the message visible again with the receipt that it has. If we were
 //     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does.
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.
-func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (updated bool, err error) {
+func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (receipt string, updated bool, err error) {
 	text := s.encoding.Encode(w.Content)
 	tries := 0
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		tries++
-		_, err := s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
+		receipt, err = s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
 		return err
 	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
 	rejected := errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrRefused)
 	switch {
 	case err == nil:
-		return true, nil
+		return receipt, true, nil
 	case errors.Is(err, queue.ErrNoQueue), rejected && tries == 1:
-		return false, nil
+		return "", false, nil
 	case rejected:
-		return false, fmt.Errorf("an earlier try without an answer may have rescheduled the message: %w", err)
+		return "", false, fmt.Errorf("an earlier try without an answer may have rescheduled the message: %w", err)
 	}
-	return false, err
+	return "", false, err
 }

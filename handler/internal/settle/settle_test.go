@@ -86,9 +86,9 @@ func TestActions(t *testing.T) {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore(t)
-					mode, err := settle.New(store, encoding).Settle(t.Context(), write(t, content, encoding, test.decision), settle.Lease{})
-					if err != nil || mode != "" {
-						t.Fatalf("mode %q, error %v", mode, err)
+					settled, err := settle.New(store, encoding).Settle(t.Context(), write(t, content, encoding, test.decision), settle.Lease{})
+					if err != nil || settled.Reschedule != "" {
+						t.Fatalf("mode %q, error %v", settled.Reschedule, err)
 					}
 					got, m := store.only(t, test.queue, encoding)
 					if diff := cmp.Diff(generic(t, test.want), generic(t, got)); diff != "" {
@@ -125,10 +125,10 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			mode, err := settle.New(store, queue.Base64).
+			settled, err := settle.New(store, queue.Base64).
 				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
-			if err != nil || mode != "" {
-				t.Errorf("mode %q, error %v", mode, err)
+			if err != nil || settled.Reschedule != "" {
+				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}
 			if len(store.tries) != 0 || store.creates != 0 {
 				t.Errorf("storage was asked %d times to put and %d times to create", len(store.tries), store.creates)

@@ -1,0 +1,124 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/queue"
+	table "asynccaller/handler/internal/scheduled/memory"
+
+	"asynccaller/handler/internal/scheduled"
+)
+
+// observed counts the rows that are written and removed, and checks each new receipt.
+type observed struct {
+	table.Table
+	b                *bench
+	t                *testing.T
+	written, removed int
+	routes           []string
+}
+
+func (o *observed) Put(ctx context.Context, name string, rows []scheduled.Row) error {
+	for _, row := range rows {
+		all := o.b.store.All(name)
+		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt || all[0].Text != queue.Base64.Encode(row.Content) {
+			o.t.Errorf("row %+v does not fit the queue's %+v", row, all)
+		}
+		if wait := all[0].NextVisibleAt.Sub(row.NextAttemptAt).Abs(); wait > time.Second || row.Deadline.Sub(row.CreatedAt) != 7*24*time.Hour {
+			o.t.Errorf("the row's next attempt is at %v, the message's at %v", row.NextAttemptAt, all[0].NextVisibleAt)
+		}
+		o.routes = append(o.routes, fmt.Sprint(row.TargetHost, row.Route, row.Status, row.Reason, row.Attempts))
+	}
+	o.written += len(rows)
+	return o.Table.Put(ctx, name, rows)
+}
+
+func (o *observed) Delete(ctx context.Context, name string, keys []scheduled.Key) error {
+	o.removed += len(keys)
+	return o.Table.Delete(ctx, name, keys)
+}
+
+// TestRecord: only reschedules by 30 s or more are recorded, each is removed when its message arrives, and in the end
+// nothing is left. The delays are 5 s, 10 s, 20 s, 40 s, 80 s.
+func TestRecord(t *testing.T) {
+	for _, mode := range []string{"enqueue", "update"} {
+		t.Run(mode, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, recovering(5))
+				record := &observed{b: b, t: t}
+				if mode == "update" {
+					b.inUpdateMode(b.store)
+				}
+				b.Record = scheduled.NewRecorder(record, func(path string) string { return "<" + path + ">" }, zerolog.Nop())
+				b.send(t, fmt.Sprintf(plain, ""))
+
+				b.runHost(t)
+				b.Record.Close()
+
+				if record.written != 2 || record.removed != 2 {
+					t.Errorf("%d rows were written and %d removed, want 2 each", record.written, record.removed)
+				}
+				if got := fmt.Sprint(record.routes); got != "[target.example:8443</orders>503temporary_status4 target.example:8443</orders>503temporary_status5]" {
+					t.Errorf("rows %s", got)
+				}
+				wantRows(t, &record.Table, 0)
+			})
+		})
+	}
+}
+
+// TestNotRecorded lists the messages that no row is written for, and those whose row is left alone.
+func TestNotRecorded(t *testing.T) {
+	later := fmt.Sprintf(plain, `,"attempts":3,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
+	for name, test := range map[string]struct {
+		outcome  decision.Outcome
+		content  string
+		leased   bool
+		rowsLeft int
+	}{
+		"delivered":            {outcome: decision.Outcome{Status: 200}, content: later, leased: true, rowsLeft: 0},
+		"short_delay":          {outcome: decision.Outcome{Status: 503}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+		"text_mode":            {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
+		"malformed":            {content: "{", leased: true, rowsLeft: 1},
+		"interrupted":          {outcome: decision.Outcome{Failure: decision.FailureInterrupted}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+		"gives_up":             {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
+		"long_ago_but_at_once": {outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(test.outcome))
+				var record table.Table
+				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, zerolog.Nop())
+				if err := record.Put(t.Context(), mainQueue, []scheduled.Row{{ID: messageID}}); err != nil {
+					t.Fatal(err)
+				}
+				m := delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(test.content)}
+				if test.leased {
+					m.Lease.ID, m.Lease.InsertedAt = messageID, midnight.Add(-time.Hour)
+				}
+
+				b.Deliver(b.ctx, m)
+				b.Record.Close()
+
+				wantRows(t, &record, test.rowsLeft)
+			})
+		})
+	}
+}
+
+func wantRows(t *testing.T, record *table.Table, want int) {
+	t.Helper()
+	got := 0
+	err := record.List(t.Context(), scheduled.Query{}, func(scheduled.Row) error { got++; return nil })
+	if err != nil || got != want {
+		t.Errorf("%d rows are left, want %d; error %v", got, want, err)
+	}
+}
