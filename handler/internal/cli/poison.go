@@ -21,7 +21,9 @@ import (
 
 // poisonFlags are the flags that all poison commands share.
 type poisonFlags struct {
-	env       Env
+	env Env
+	// group is the command that the others belong to: poison or scheduled.
+	group     string
 	app, runs string
 	json      bool
 	// yes is a flag of the commands that change messages.
@@ -29,9 +31,9 @@ type poisonFlags struct {
 }
 
 func newPoison(env Env) *cobra.Command {
-	p := &poisonFlags{env: env}
+	p := &poisonFlags{env: env, group: "poison"}
 	command := &cobra.Command{
-		Use:   "poison",
+		Use:   p.group,
 		Short: "Show, fix and resend messages that could not be delivered",
 		Long: `Work with the messages on the poison queues, <queue>-poison: dead letters, malformed messages, and
 messages that the Functions host moved there because the handler crashed or timed out.
@@ -50,11 +52,7 @@ owner can read these files.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	flags := command.PersistentFlags()
-	flags.SortFlags = false
-	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
-	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
-	flags.StringVar(&p.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
+	p.declare(command)
 	command.AddCommand(
 		newPoisonQueues(p), newPoisonList(p), newPoisonShow(p), newPoisonWatch(p),
 		newPoisonRequeue(p), newPoisonMove(p), newPoisonDelete(p), newPoisonKeep(p),
@@ -62,6 +60,15 @@ owner can read these files.`,
 		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
 	)
 	return command
+}
+
+// declare declares the flags that all commands of a group have.
+func (p *poisonFlags) declare(group *cobra.Command) {
+	flags := group.PersistentFlags()
+	flags.SortFlags = false
+	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	flags.StringVar(&p.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
 }
 
 // addYes declares --yes.
@@ -222,7 +229,7 @@ type selection struct {
 // selectQueues declares the flags that select messages by queue.
 func selectQueues(flags *flagSet) *selection {
 	s := &selection{flags: flags}
-	parsedCSV(flags, &s.selected.Queues, "queue", "`queue` to read; may be repeated (default every poison queue)", parseQueue)
+	s.addQueue("`queue` to read; may be repeated (default every poison queue)")
 	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
 	var names []string
 	for _, name := range send.Queues() {
@@ -232,18 +239,29 @@ func selectQueues(flags *flagSet) *selection {
 	return s
 }
 
+func (s *selection) addQueue(usage string) {
+	parsedCSV(s.flags, &s.selected.Queues, "queue", usage, parseQueue)
+}
+
 // selectMessages declares all flags that select messages.
 func selectMessages(flags *flagSet) *selection {
 	s := selectQueues(flags)
+	s.addFilters(inspect.Reasons(), "given up")
 	filter := &s.selected.Filter
-	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as expired; may be repeated", inspect.ParseReason)
+	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
+	flags.StringVar(&filter.Text, "text", "", "only messages that contain this `text`, ignoring case")
+	return s
+}
+
+// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
+func (s *selection) addFilters(reasons []string, since string) {
+	flags, filter := s.flags, &s.selected.Filter
+	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated", inspect.ParseReason(reasons))
 	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
 	parsedCSV(flags, &filter.Hosts, "host", "only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
-	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
-	parsed(flags, &filter.Since, "since", "only messages given up after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
-	parsed(flags, &filter.Until, "until", "only messages given up before this `time`", parseAgo)
+	parsed(flags, &filter.Since, "since", "only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	parsed(flags, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
 	flags.StringVar(&filter.RequestID, "request-id", "", "only messages with this request `id`")
-	flags.StringVar(&filter.Text, "text", "", "only messages that contain this `text`, ignoring case")
 	parsed(flags, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts", func(text string) (int, error) {
 		n, err := atLeast(0)(text)
 		return n + 1, err
@@ -253,17 +271,21 @@ func selectMessages(flags *flagSet) *selection {
 		return &group, err
 	})
 	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
-	flags.suggest("reason", inspect.Reasons()...)
+	flags.suggest("reason", reasons...)
 	flags.suggest("group", "reason=", "status=", "host=", "route=", "error=")
-	return s
 }
 
 // requireSelection declares the flags that select messages, and --all for all of them.
 func requireSelection(flags *flagSet) *selection {
 	s := selectMessages(flags)
-	s.required = true
-	flags.BoolVar(&s.all, "all", false, "select all messages on all poison queues")
+	s.require("select all messages on all poison queues")
 	return s
+}
+
+// require declares --all, without which a selection must not be empty.
+func (s *selection) require(usage string) {
+	s.required = true
+	s.flags.BoolVar(&s.all, "all", false, usage)
 }
 
 // source returns the selected messages. The error names every problem with the flags.
@@ -273,6 +295,7 @@ func (s *selection) source(ids []string) (poison.Source, error) {
 	given := len(ids) > 0
 	for _, name := range []string{
 		"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group", "limit",
+		"due-within", "due-after",
 	} {
 		if flags.Changed(name) {
 			given = true

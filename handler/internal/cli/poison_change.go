@@ -25,6 +25,8 @@ type changeResult struct {
 	Refusals []poison.Refusal `json:"refusals,omitempty"`
 	// Unmatched is the number of ids that match no message.
 	Unmatched int `json:"unmatched,omitempty"`
+	// group is the command whose undo and resume the report names.
+	group string
 	// NoUndo means that the run cannot be undone.
 	NoUndo bool `json:"-"`
 }
@@ -162,6 +164,7 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	if r.Run == "" { // it did not begin
 		return err
 	}
+	r.group = s.group
 	s.status.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
 	reasons := r.Why[:min(len(r.Why), mostReports)]
 	for _, reason := range reasons {
@@ -175,7 +178,7 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
 	if r.Done+r.Both > 0 && r.Command != "undo" && !r.NoUndo {
-		s.status.printf("undo: `async-caller poison undo %s`", r.Run)
+		s.status.printf("undo: `async-caller %s undo %s`", r.group, r.Run)
 	}
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
@@ -189,19 +192,19 @@ func (r changeResult) error(ctx context.Context, err error) error {
 	if r.Done+r.Both > 0 {
 		code = exitPartly
 	}
-	resume := fmt.Sprintf("continue: `async-caller poison resume %s`", r.Run)
+	resume := fmt.Sprintf("`async-caller %s resume %s`", r.group, r.Run)
 	switch {
 	case err != nil && r.Finished():
 	case err != nil:
-		err = fmt.Errorf("%w\n%s", err, resume)
+		err = fmt.Errorf("%w\ncontinue: %s", err, resume)
 	case r.Stopped != "" && r.Finished(): // all were sent first
-		err = fmt.Errorf("stopped: %s\nwait again: `async-caller poison resume %s`", r.Stopped, r.Run)
+		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
 	case r.Stopped != "":
-		err = fmt.Errorf("stopped: %s\n%s (%s left)", r.Stopped, resume, thousands(r.Left+r.Both))
+		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, thousands(r.Left+r.Both))
 	case !r.Finished() && ctx.Err() != nil:
-		err = fmt.Errorf("interrupted\n%s", resume)
+		err = fmt.Errorf("interrupted\ncontinue: %s", resume)
 	case !r.Finished():
-		err = fmt.Errorf("not all messages are done\n%s", resume)
+		err = fmt.Errorf("not all messages are done\ncontinue: %s", resume)
 	case r.Unmatched > 0:
 		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
 	case r.Command == "undo" && r.Skipped > 0 && r.Done == 0:

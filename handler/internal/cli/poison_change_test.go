@@ -41,7 +41,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 			t.Fatal(err)
 		}
 	}
-	p := &poisonFlags{env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
+	p := &poisonFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
 	d.session = p.newSession()
 	d.account = &poison.Account{
 		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
@@ -189,7 +189,7 @@ func TestResultError(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
-			r := changeResult{Result: test.result}
+			r := changeResult{Result: test.result, group: "poison"}
 			if name == "unmatched" {
 				r.Unmatched = 1
 			}

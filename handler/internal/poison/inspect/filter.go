@@ -139,18 +139,30 @@ func Reasons() []string {
 	return append(reasons, Malformed, Undecodable, HostGaveUp, Unknown)
 }
 
-// ParseReason reads one of [Reasons]. Its error lists them.
-func ParseReason(text string) (string, error) {
-	reasons := Reasons()
-	if slices.Contains(reasons, text) {
-		return text, nil
+// ScheduledReasons lists the reasons why messages are rescheduled.
+func ScheduledReasons() []string {
+	reasons := []string{string(decision.Status), string(decision.NotDue), string(decision.TargetDown)}
+	for _, f := range decision.Failures() {
+		if f != decision.FailureInterrupted { // such a delay is too short to be recorded
+			reasons = append(reasons, string(f))
+		}
 	}
-	meant := ""
-	if similar, likely := nearest.Name(text, reasons); likely {
-		meant = similar + ", or one of "
+	return reasons
+}
+
+// ParseReason returns a function that reads one of the reasons. Its error lists them.
+func ParseReason(reasons []string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if slices.Contains(reasons, text) {
+			return text, nil
+		}
+		meant := ""
+		if similar, likely := nearest.Name(text, reasons); likely {
+			meant = similar + ", or one of "
+		}
+		return "", fmt.Errorf("%q is not a reason: want %s%s; --group reason=REASON selects any other",
+			shown(text, maxReason), meant, strings.Join(reasons, ", "))
 	}
-	return "", fmt.Errorf("%q is not a reason: want %s%s; --group reason=REASON selects any other",
-		shown(text, maxReason), meant, strings.Join(reasons, ", "))
 }
 
 // By is a criterion for groups.

@@ -1,0 +1,69 @@
+package cli
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+)
+
+func newScheduled(env Env) *cobra.Command {
+	p := &poisonFlags{env: env, group: "scheduled"}
+	command := &cobra.Command{
+		Use:   p.group,
+		Short: "Show, expedite and cancel calls that wait for their next attempt",
+		Long: `Work with messages that were rescheduled by 30 s or more. They are invisible on their queues; the
+handler records them in a table of the storage account. The record can miss messages, or have some
+that are gone; storage decides whether a message can still be changed.
+
+A command that changes messages shows its plan and asks for confirmation; without a terminal it
+requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
+continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
+		Example: `  async-caller scheduled runs`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	p.declare(command)
+	command.AddCommand(newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p))
+	return command
+}
+
+// scheduledSelection is the flags that select scheduled messages.
+type scheduledSelection struct {
+	*selection
+	selected poison.ScheduledSource
+}
+
+// selectScheduled declares the flags that select scheduled messages.
+func selectScheduled(flags *flagSet) *scheduledSelection {
+	s := &scheduledSelection{selection: &selection{flags: flags}}
+	s.addQueue("`queue` to look at; may be repeated (default all)")
+	s.addFilters(inspect.ScheduledReasons(), "created")
+	parsed(flags, &s.selected.DueBefore, "due-within", "only messages whose next attempt is due within this `duration`, such as 1h",
+		func(text string) (time.Time, error) {
+			d, err := within(0, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration)(text)
+			return time.Now().Add(d), err
+		})
+	parsed(flags, &s.selected.DueAfter, "due-after", "only messages whose next attempt is not due before this `time`, or 2h for 2 hours from now", parseMoment)
+	return s
+}
+
+// requireScheduled declares the flags that select scheduled messages, and --all for all of them.
+func requireScheduled(flags *flagSet) *scheduledSelection {
+	s := selectScheduled(flags)
+	s.require("select all scheduled messages")
+	return s
+}
+
+// withScheduled returns the RunE of a command that works on the selected scheduled messages.
+func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(context.Context, *session, poison.ScheduledSource) error) runFunc {
+	return p.withSelection(selected.selection, func(ctx context.Context, s *session, source poison.Source) error {
+		selected.selected.Source = source
+		return work(ctx, s, selected.selected)
+	})
+}
