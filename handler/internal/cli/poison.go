@@ -175,7 +175,7 @@ func withExitCode(ctx context.Context, err error) error {
 	if _, coded := errors.AsType[*codeError](err); coded {
 		return err
 	}
-	for _, usage := range []error{poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist} {
+	for _, usage := range []error{poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist} {
 		if errors.Is(err, usage) {
 			return usageError(err)
 		}

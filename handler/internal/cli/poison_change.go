@@ -31,6 +31,14 @@ type changeResult struct {
 	NoUndo bool `json:"-"`
 }
 
+// newChangeResult returns the result of a plan that was not executed.
+func newChangeResult(plan *poison.Plan) changeResult {
+	return changeResult{
+		Result: poison.Result{Command: plan.Command, Account: plan.Account, Total: plan.Total}, NoUndo: plan.Command == "delete" && plan.Backup == "",
+		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched),
+	}
+}
+
 // execute shows a plan, asks for confirmation, executes the plan and reports the result. The arguments are the
 // results of the function that made the plan.
 func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) error {
@@ -38,10 +46,7 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 		return err
 	}
 	s.announce(plan)
-	r := changeResult{
-		Result: poison.Result{Command: plan.Command, Account: plan.Account}, NoUndo: plan.Command == "delete" && plan.Backup == "",
-		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched),
-	}
+	r := newChangeResult(plan)
 	err = s.confirm(ctx, plan, r.NoUndo)
 	switch {
 	case plan.Total == 0 && plan.Refused == 0:
@@ -107,7 +112,16 @@ func (s *session) printMore(n int) {
 // planText describes a plan in one line.
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
-	if plan.Command == "keep" {
+	switch plan.Command {
+	case "run":
+		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", which are scheduled"
+	case "cancel":
+		text += queuesText(" on ", plan.From) + " in " + plan.Account + ", which are scheduled"
+		if len(plan.To) > 0 {
+			text += ", and send callbacks" + queuesText(" to ", plan.To)
+		}
+		return text
+	case "keep":
 		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", so that storage does not delete them"
 	}
 	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + " in " + plan.Account
@@ -177,7 +191,7 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	if r.Twice > 0 {
 		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
-	if r.Done+r.Both > 0 && r.Command != "undo" && !r.NoUndo {
+	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !r.NoUndo {
 		s.status.printf("undo: `async-caller %s undo %s`", r.group, r.Run)
 	}
 	if s.json {
@@ -211,6 +225,8 @@ func (r changeResult) error(ctx context.Context, err error) error {
 		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Command == "undo" && r.Skipped > 0:
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
+	case r.Skipped > 0 && (r.Command == "run" || r.Command == "cancel"):
+		code, err = exitPartly, fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
 	case r.Skipped+r.Refused > 0:
 		err = fmt.Errorf("skipped or refused: %s", messages(r.Skipped+r.Refused))
 	default:
@@ -226,6 +242,10 @@ func pastTense(command string) string {
 		return "kept"
 	case "undo":
 		return "undone"
+	case "run":
+		return "run"
+	case "cancel":
+		return "cancelled"
 	}
 	return strings.TrimSuffix(command, "e") + "ed"
 }

@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -67,13 +68,25 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
+	addPace(flags, pace)
+	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, "stop when more than this share, 0 to 1, has returned")
+	durationFlag(flags, &pace.Delay, "delay", "`duration` before the messages are delivered")
+}
+
+// addPace declares the flags that limit the load on the targets.
+func addPace(flags *flagSet, pace *journal.Pace) {
 	parsed(flags, &pace.Canary, "canary", "send this `number` first, and the others once those are delivered", atLeast(0))
 	pace.CanaryWait = 3 * time.Minute
 	durationFlag(flags, &pace.CanaryWait, "canary-wait", "`duration` that the delivery of the first messages may take (default 3m)")
 	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
-	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, "stop when more than this share, 0 to 1, has returned")
-	durationFlag(flags, &pace.Delay, "delay", "`duration` before the messages are delivered")
 	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
+}
+
+// checkPace refuses a pace that is not possible.
+func checkPace(flags *flagSet, pace journal.Pace) {
+	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
+	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
+		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", queue.MaxDelay))
 }
 
 const createUsage = "with --to: create a queue that does not exist, even if no function reads it"
@@ -84,10 +97,8 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
 	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
-	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
 	flags.refuse(!(pace.StopAt >= 0 && pace.StopAt <= 1), "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1") // NaN is neither
-	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
-		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", queue.MaxDelay))
+	checkPace(flags, pace)
 }
 
 // parseRate reads a number per second.

@@ -24,12 +24,13 @@ that are gone; storage decides whether a message can still be changed.
 A command that changes messages shows its plan and asks for confirmation; without a terminal it
 requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
 continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
-		Example: `  async-caller scheduled runs`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Example: `  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
+  async-caller scheduled cancel --host old.example.com --callback`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	p.declare(command)
-	command.AddCommand(newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p))
+	command.AddCommand(newScheduledRun(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p))
 	return command
 }
 

@@ -54,6 +54,7 @@ const (
 	HostGone    Reason = "host_gone"
 	Busy        Reason = "busy"        // no slot for the target
 	TargetDown  Reason = "target_down" // the target's circuit breaker is open
+	Cancelled   Reason = "cancelled"   // an operator has deleted the scheduled message
 )
 
 // A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host that

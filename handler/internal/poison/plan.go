@@ -238,7 +238,8 @@ type Result struct {
 	Command string `json:"command"`
 	Account string `json:"account"`
 	Total   int    `json:"total"`
-	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping.
+	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping, and all of
+	// a run or cancel of scheduled messages.
 	Done    int      `json:"done"`
 	Skipped int      `json:"skipped,omitempty"`
 	Why     []string `json:"why,omitempty"`
@@ -264,7 +265,7 @@ func resultOf(j *journal.Journal) Result {
 			result.Done++
 		case journal.Skipped:
 			result.Skipped++
-			if len(result.Why) < maxRefusals {
+			if len(result.Why) < maxRefusals || j.Run.Command == commandRun || j.Run.Command == commandCancel {
 				result.Why = append(result.Why, p.Why)
 			}
 		case journal.Written:

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,6 +36,10 @@ type run struct {
 	over int
 	// twice corrects Result.Twice for what the journal does not say.
 	twice int
+	// rows are the changes of the record of scheduled messages that are not written yet, by queue.
+	rows map[string]*rowChanges
+	// tableFailed is set when a change of the record has failed. No more are made.
+	tableFailed atomic.Bool
 }
 
 // stopError is why a run stops by itself.
@@ -44,7 +49,7 @@ func (e stopError) Error() string { return string(e) }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
+	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps(), rows: map[string]*rowChanges{}}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
 	result.Twice += r.twice
@@ -57,6 +62,7 @@ func (p *Plan) perform(ctx context.Context) (Result, error) {
 // performAll returns no error if ctx ends.
 func (r *run) performAll(ctx context.Context) error {
 	defer r.leases.Renew(ctx)()
+	defer r.recordRest(ctx)
 	if err := r.send(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -110,7 +116,11 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 		if err != nil {
 			return err
 		}
-		if p := r.before[n]; p.State == journal.Written || p.State == journal.Done { // by an earlier process
+		p := r.before[n]
+		if s.Row != nil && p.Unfinished() {
+			r.watch.before[s.To]-- // it is on the queue already
+		}
+		if p.State == journal.Written || p.State == journal.Done { // by an earlier process
 			r.watch.sent(s, p)
 		}
 	}
@@ -175,6 +185,9 @@ func (r *run) step(ctx context.Context, n int) error {
 	if err != nil {
 		return err
 	}
+	if s.Row != nil && s.From != "" {
+		return r.stepScheduled(ctx, s)
+	}
 	m := r.leases.Find(s.From, s.ID)
 	if s.From != "" && m == nil {
 		return lease.ErrLost
@@ -190,7 +203,9 @@ func (r *run) step(ctx context.Context, n int) error {
 		}
 	}
 	if m == nil {
-		return r.journal.Enter(n, journal.Done)
+		err = r.journal.Enter(n, journal.Done)
+		r.record(ctx, s)
+		return err
 	}
 	if s.To == "" {
 		if err := r.journal.Enter(n, journal.Deleting); err != nil {
@@ -213,7 +228,7 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	if err := r.journal.Enter(n, journal.Begun); err != nil {
 		return err
 	}
-	item := queue.Item{Text: s.Text(), Delay: r.delay(n)}
+	item := queue.Item{Text: s.Text(), Delay: r.delay(s)}
 	tries := 0
 	put, err := lease.Retry(ctx, func(ctx context.Context) (queue.Message, error) {
 		tries++
@@ -233,13 +248,17 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	return err
 }
 
-// delay returns how long a step's message stays invisible. A canary is not delayed, because the run waits for it.
-func (r *run) delay(n int) time.Duration {
+// delay returns how long a step's message stays invisible. A canary is not delayed, because the run waits for it. A message
+// that was cancelled waits until it was due.
+func (r *run) delay(s journal.Step) time.Duration {
 	pace := r.journal.Run.Pace
-	if n < pace.Canary {
+	switch {
+	case s.Row != nil && s.From == "":
+		return max(time.Until(s.Row.NextAttemptAt), 0)
+	case s.N < pace.Canary:
 		return 0
 	}
-	return pace.Delay + time.Duration(float64(pace.Spread)*float64(n)/float64(len(r.before)))
+	return pace.Delay + time.Duration(float64(pace.Spread)*float64(s.N)/float64(len(r.before)))
 }
 
 // searchInterval is how often the run searches for invisible messages.

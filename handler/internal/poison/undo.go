@@ -1,6 +1,7 @@
 package poison
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,14 +46,14 @@ func (a *Account) Resume(ctx context.Context, id string) (result Result, err err
 	}
 	if !j.Agreed {
 		p.leases.Release(ctx, p.leases.All()...)
-		return Result{}, fmt.Errorf("%s: %w: it was never confirmed; its messages are visible again", id, errors.Join(ErrNothingLeft, j.End()))
+		return Result{}, fmt.Errorf("%s: %w: it was never confirmed; messages that it leased are visible again", id, errors.Join(ErrNothingLeft, j.End()))
 	}
 	return p.perform(ctx)
 }
 
 // adopt takes the message of a step over by a recorded receipt.
 func (p *Plan) adopt(s journal.Step, popReceipt string) error {
-	if s.From == "" {
+	if s.From == "" || s.Row != nil {
 		return nil
 	}
 	_, err := p.leases.Adopt(s.N, s.From, s.ID, popReceipt, s.Before)
@@ -110,7 +111,7 @@ func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 
 // reverse plans the opposite of a run.
 func (p *Plan) reverse(ctx context.Context, j *journal.Journal) error {
-	if err := p.account.checkRun(ctx, j); err != nil {
+	if err := cmp.Or(p.account.checkRun(ctx, j), checkScheduled(j)); err != nil {
 		return err
 	}
 	for n, progress := range j.Steps() {
@@ -130,6 +131,9 @@ func (p *Plan) reverse(ctx context.Context, j *journal.Journal) error {
 
 // reverseStep plans the opposite of a step, as far as the step was carried out.
 func (p *Plan) reverseStep(ctx context.Context, s journal.Step, progress journal.Progress) error {
+	if s.Row != nil && s.From != "" {
+		return p.restore(s, progress)
+	}
 	original := inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}
 	switch {
 	case progress.State == journal.Planned, progress.State == journal.Skipped:

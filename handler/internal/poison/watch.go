@@ -34,6 +34,8 @@ type watch struct {
 	// counts is the length of each poison queue at the last look, plus the messages that the run has deleted.
 	counts map[string]int
 	back   []inspect.Message
+	// scheduled says that the run is one of scheduled messages.
+	scheduled bool
 
 	// mu guards the members that the workers of the run change.
 	mu sync.Mutex
@@ -46,6 +48,8 @@ type watch struct {
 type sentMessage struct {
 	queue, id string
 	at        time.Time // by storage's clock
+	// attempts is the number of calls made before, if the message was scheduled.
+	attempts int
 }
 
 func newWatch(a *Account) *watch {
@@ -68,7 +72,11 @@ func (w *watch) sent(s journal.Step, p journal.Progress) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.total++
-	w.out[s.RequestID] = sentMessage{s.To, p.NewID, p.WrittenAt}
+	m := sentMessage{queue: s.To, id: p.NewID, at: p.WrittenAt}
+	if s.Row != nil {
+		w.scheduled, m.attempts = true, s.Row.Attempts
+	}
+	w.out[s.RequestID] = m
 }
 
 // deletedFrom notes a message that was deleted.
@@ -105,6 +113,10 @@ func (w *watch) failures(ctx context.Context, share float64) error {
 		}
 	}
 	return nil
+}
+
+func notDelivered(requestID string, attempts int) stopError {
+	return stopError(fmt.Sprintf("a first message, %.128s, is not delivered: it waits for attempt %d", requestID, attempts+1))
 }
 
 func (w *watch) firstBack() string {
@@ -186,13 +198,20 @@ func (w *watch) delivered(ctx context.Context, main string, canaries int, deadli
 		switch {
 		case left == 0 || isQuiet || len(w.back) > 0:
 			w.counts = map[string]int{} // read the poison queue even if it has not grown
-			if err := w.checkPoison(ctx, main); err != nil || len(w.back) == 0 {
+			if err := w.checkPoison(ctx, main); err != nil {
 				return err
 			}
+			if len(w.back) == 0 {
+				return w.checkRescheduled(ctx, main)
+			}
 			return stopError("a first message failed again: " + w.firstBack())
-		case now.After(deadline) && seen:
-			return stopError("the first messages still wait on " + main + ": does the function app run?")
 		case now.After(deadline):
+			if err := w.checkRescheduled(ctx, main); err != nil {
+				return err
+			}
+			if seen {
+				return stopError("the first messages still wait on " + main + ": does the function app run?")
+			}
 			return stopError("the first messages were taken from " + main + ", but whether they are delivered does not show yet")
 		}
 	}
@@ -213,8 +232,8 @@ func (w *watch) visible(ctx context.Context, main string) (seen bool, err error)
 			continue
 		}
 		isOriginal := m.ID == canary.id && m.DequeueCount == 0
-		if !isOriginal && message.Attempts > 0 {
-			return true, stopError(fmt.Sprintf("a first message, %s, is not delivered: it waits for attempt %d", message.RequestID, message.Attempts+1))
+		if !isOriginal && message.Attempts > canary.attempts {
+			return true, notDelivered(message.RequestID, message.Attempts)
 		}
 		seen = true
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/gofrs/flock"
 
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -26,7 +27,7 @@ import (
 type Run struct {
 	// ID names the run and its file. IDs sort by time.
 	ID string `json:"run"`
-	// Command is requeue, move, delete, import, keep or undo.
+	// Command is requeue, move, delete, import, keep, run, cancel or undo.
 	Command string    `json:"command"`
 	At      time.Time `json:"at"`
 	// Account is the host and path of the account's queue endpoint.
@@ -66,6 +67,9 @@ type Step struct {
 	After string `json:"after,omitempty"`
 	// RequestID is the call's, if there is one.
 	RequestID string `json:"requestId,omitempty"`
+	// Row is the row of a scheduled message, without its content. Then the step does not write After before it deletes
+	// the message: a run makes the message due, a cancel deletes it, and After is the callback for its sender.
+	Row *scheduled.Row `json:"row,omitempty"`
 }
 
 // Text returns the text to write to To.
@@ -79,7 +83,7 @@ const (
 	Planned State = "step"
 	// Begun: the message may or may not have been written to To.
 	Begun State = "begun"
-	// Deleting: the step writes no message, and may or may not have deleted the one on From.
+	// Deleting: the step has written no message, and may or may not have deleted the one on From, or made it due.
 	Deleting State = "leaving"
 	// Written: the message was written to To; it may still be on From as well.
 	Written State = "written"

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/journal"
+)
+
+func newScheduledRun(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "run [ID]...",
+		Short: "Make scheduled messages due now",
+		Long: `Make the next attempt of scheduled messages due at once, or spread it evenly over --spread. Attempts
+and deadline stay. --rate limits the load on the target, and --canary runs a few first and waits
+until they are delivered. A message that is already being delivered is left alone and reported; the
+exit code is then 4. A run cannot be undone.`,
+		Example: `  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
+  async-caller scheduled run order-4711 --yes`,
+	}
+	var pace journal.Pace
+	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) }, func(flags *flagSet) { checkPace(flags, pace) },
+		func(ctx context.Context, s *session, source poison.ScheduledSource) (*poison.Plan, error) {
+			return s.account.PlanRun(ctx, source, pace)
+		})
+}
+
+func newScheduledCancel(p *poisonFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "cancel [ID]...",
+		Short: "Delete scheduled messages",
+		Long: `Delete scheduled messages. The journal keeps them, and "undo" enqueues them again with the delay
+that remains then. --callback sends the callbacks of the calls, with reason "cancelled"; "undo" does
+not revoke these. A message that is already being delivered is left alone and reported; the exit
+code is then 4.`,
+		Example: `  async-caller scheduled cancel --host old.example.com --callback
+  async-caller scheduled cancel --group 'route=/orders/{n}' --dry-run`,
+	}
+	var callback bool
+	return p.changeScheduled(command, func(flags *flagSet) {
+		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
+	}, func(*flagSet) {}, func(ctx context.Context, s *session, source poison.ScheduledSource) (*poison.Plan, error) {
+		return s.account.PlanCancel(ctx, source, callback)
+	})
+}
+
+// changeScheduled completes a command that changes scheduled messages.
+func (p *poisonFlags) changeScheduled(
+	command *cobra.Command, declare, check func(*flagSet), plan func(context.Context, *session, poison.ScheduledSource) (*poison.Plan, error),
+) *cobra.Command {
+	var dryRun bool
+	flags := flagsOf(command)
+	flags.BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
+	p.addYes(flags)
+	declare(flags)
+	selected := requireScheduled(flags)
+	selected.check = func([]string) { check(flags) }
+	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source poison.ScheduledSource) error {
+		plan, err := plan(ctx, s, source)
+		if err == nil && dryRun {
+			return s.preview(ctx, plan)
+		}
+		return s.execute(ctx, plan, err)
+	})
+	return command
+}
+
+// preview shows a plan and discards it.
+func (s *session) preview(ctx context.Context, plan *poison.Plan) error {
+	defer plan.Discard(ctx)
+	if plan.Total+plan.Refused == 0 {
+		return s.nothingMatched(plan.Hidden)
+	}
+	s.announce(plan)
+	s.status.printf("dry run: nothing was changed")
+	if s.json {
+		return printJSON(s.out, newChangeResult(plan))
+	}
+	return nil
+}

@@ -1,0 +1,299 @@
+package poison
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/lease"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// The commands that change scheduled messages. Their steps have a row, whose receipt is the claim on the message: nothing is
+// leased, so that no receipt changes before its step.
+const (
+	commandRun    = "run"
+	commandCancel = "cancel"
+)
+
+// PlanRun prepares to make scheduled messages due at once, or later as the pace says.
+func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
+	now := time.Now()
+	return a.planScheduled(ctx, journal.Run{Command: commandRun, Pace: pace}, s, func(in decision.Intake, row scheduled.Row) (journal.Step, error) {
+		_, err := a.expedited(in, now, 0)
+		return journal.Step{To: row.Queue}, err
+	})
+}
+
+// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told.
+func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
+	now := time.Now()
+	return a.planScheduled(ctx, journal.Run{Command: commandCancel}, s, func(in decision.Intake, row scheduled.Row) (journal.Step, error) {
+		e := in.Envelope
+		if !callback || e == nil || e.Callback == nil {
+			return journal.Step{}, nil
+		}
+		report := a.Rules.Decision.Report(decision.Decision{
+			GivenUp: true, Reason: decision.Cancelled, Status: e.LatestStatus(), State: e.State,
+		}, now)
+		content, err := e.CallbackWith(report, in.Limit)
+		return journal.Step{To: row.Queue, After: a.Rules.Encoding.Encode(content.Bytes)}, err
+	})
+}
+
+// planScheduled plans the change of each selected message.
+func (a *Account) planScheduled(
+	ctx context.Context, run journal.Run, s ScheduledSource, change func(decision.Intake, scheduled.Row) (journal.Step, error),
+) (*Plan, error) {
+	if _, err := a.reach(ctx); err != nil {
+		return nil, err
+	}
+	p, err := a.newPlan(run)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	_, err = a.ListScheduled(ctx, s, true, func(m Scheduled) error {
+		p.match(s.IDs, m.Message)
+		row := m.Row
+		found := Found{Message: m.Message, Text: a.Rules.Encoding.Encode(row.Content), Content: row.Content}
+		_, err := p.step(ctx, found, row.PopReceipt, func(context.Context, Found) (journal.Step, error) {
+			if !queue.ValidName(row.Queue) || row.ID != m.ID || row.PopReceipt == "" || len(row.Content) == 0 {
+				return journal.Step{}, errors.New("its row is incomplete")
+			}
+			if err := queue.CheckText(found.Text); err != nil {
+				return journal.Step{}, err
+			}
+			step, err := change(a.Rules.Decision.Open(row.Content, row.ID, a.Rules.Encoding.MaxContentBytes(), now), row)
+			row.Content = nil
+			step.Before, step.Row = found.Text, &row
+			return step, err
+		})
+		return err
+	})
+	if err = errors.Join(err, p.checkIDs(s.IDs)); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// expedited returns the text of a message that may be called after the delay, instead of when it is due. Its deadline stays.
+func (a *Account) expedited(in decision.Intake, now time.Time, delay time.Duration) (text string, err error) {
+	if in.Envelope == nil {
+		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
+	}
+	e, due := *in.Envelope, time.Time{} // at once means at once, whatever the handler's clock says
+	if delay > 0 {
+		due = now.Add(delay)
+	}
+	tooLate := e.NotBefore.After(due) && e.NotBefore.After(now)
+	if tooLate {
+		e.Deadline = e.GiveUpAt(a.Rules.Decision.Expiration) // which may depend on notBefore
+	}
+	e.NextAttemptAt, e.Expires = due, e.GiveUpAt(a.Rules.Decision.Expiration)
+	content, err := e.Successor(in.Limit)
+	if err == nil && tooLate {
+		content.Bytes, err = envelope.Set(content.Bytes, []string{"notBefore"}, "null")
+	}
+	return a.Rules.Encoding.Encode(content.Bytes), err
+}
+
+// stepScheduled carries out a step of a run or a cancel.
+func (r *run) stepScheduled(ctx context.Context, s journal.Step) error {
+	defer r.record(ctx, s)
+	n := s.N
+	if p := r.journal.Progress(n); p.State == journal.Planned || p.State == journal.Deleting {
+		why, err := r.claim(ctx, s, p.State == journal.Deleting)
+		switch {
+		case err != nil:
+			return err
+		case why != "":
+			return r.journal.Skipped(n, fmt.Sprintf("%s (%s) on %s: %s", s.RequestID, s.ID, s.From, why))
+		}
+	}
+	if s.After != "" && r.journal.Progress(n).State != journal.Written { // the callback
+		if err := r.write(ctx, n, s); err != nil {
+			return err
+		}
+	}
+	return r.journal.Enter(n, journal.Done)
+}
+
+// clocksDiffer is how far this machine's clock may differ from storage's.
+const clocksDiffer = time.Minute
+
+// claim deletes a message, or makes it due, by its recorded receipt. If storage refuses that, claim returns why. Tried says
+// that an earlier process may have done it.
+func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string, err error) {
+	if err := r.journal.Enter(s.N, journal.Deleting); err != nil {
+		return "", err
+	}
+	tries, delay := 0, r.delay(s)
+	receipt, err := lease.Retry(ctx, func(ctx context.Context) (string, error) {
+		tries++
+		if r.Command == commandCancel {
+			return "", r.account.Store.Delete(ctx, s.From, s.ID, s.PopReceipt)
+		}
+		text, err := r.expedite(s, time.Now(), delay)
+		if err != nil {
+			return "", fmt.Errorf("%w: %w", queue.ErrRefused, err)
+		}
+		return r.account.Store.Update(ctx, s.From, s.ID, s.PopReceipt, text, delay)
+	})
+	tried = tried || tries > 1
+	switch {
+	case err == nil && r.Command == commandRun:
+		err = r.journal.Written(s.N, s.ID, receipt, time.Now().UTC(), 1)
+		r.watch.sent(s, r.journal.Progress(s.N))
+		return "", err
+	case err == nil:
+		return "", nil
+	case errors.Is(err, queue.ErrNoQueue):
+		return "its queue does not exist", nil
+	case errors.Is(err, queue.ErrRefused) && !errors.Is(err, queue.ErrDenied):
+		return err.Error(), nil
+	case !errors.Is(err, queue.ErrStale):
+		return "", err
+	case tried && time.Until(s.Row.NextAttemptAt) > clocksDiffer:
+		return "", nil // nobody else can have received it yet, so it was a try of this run that got no answer
+	case tried:
+		return "not known whether this run has changed it before it was delivered: a try got no answer", nil
+	}
+	return "already being delivered, or changed by another command", nil
+}
+
+// expedite returns the new text of a step of a run.
+func (r *run) expedite(s journal.Step, now time.Time, delay time.Duration) (string, error) {
+	rules := r.account.Rules
+	in := rules.Decision.Open(rules.Content(s.Before), s.ID, rules.Encoding.MaxContentBytes(), now)
+	return r.account.expedited(in, now, delay)
+}
+
+// restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back.
+func (p *Plan) restore(s journal.Step, progress journal.Progress) error {
+	if progress.State == journal.Skipped {
+		p.refuse(inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}, progress.Why)
+	}
+	if progress.State != journal.Done { // the message is where it was
+		return nil
+	}
+	return p.add(journal.Step{N: p.Total, To: s.From, After: s.Before, RequestID: s.RequestID, Row: s.Row})
+}
+
+// checkScheduled returns why a run of scheduled messages cannot be undone.
+func checkScheduled(j *journal.Journal) error {
+	switch j.Run.Command {
+	case commandRun:
+		return fmt.Errorf("%s: %w: its messages are due or delivered, and cannot be scheduled again", j.Run.ID, ErrNothingLeft)
+	case commandCancel:
+		for _, p := range j.Steps() {
+			if p.Unfinished() && p.State != journal.Planned {
+				return fmt.Errorf("%s: it was interrupted while it cancelled: resume it first, then undo it", j.Run.ID)
+			}
+		}
+	}
+	return nil
+}
+
+const (
+	// A write of the record has at most rowBatch rows, is made after rowInterval, and takes at most rowTimeout.
+	rowBatch    = 100
+	rowInterval = time.Second
+	rowTimeout  = 10 * time.Second
+)
+
+// rowChanges are the changes of the record that follow from finished steps on one queue.
+type rowChanges struct {
+	put    []scheduled.Row
+	remove []scheduled.Key
+	since  time.Time
+}
+
+// record adds the change of the record that follows from a step, if the step is finished. A message that stays scheduled gets
+// a new row. The row of any other message is removed, unless the handler has replaced it.
+func (r *run) record(ctx context.Context, s journal.Step) {
+	p := r.journal.Progress(s.N)
+	if s.Row == nil || r.account.Table == nil || p.Unfinished() {
+		return
+	}
+	row, text := *s.Row, s.After
+	if r.Command == commandRun {
+		row.NextAttemptAt = p.WrittenAt.Add(r.delay(s))
+	}
+	stays := r.Command != commandCancel && p.NewPopReceipt != "" && time.Until(row.NextAttemptAt) >= scheduled.MinDelay
+	if stays && r.Command == commandRun {
+		text, _ = r.expedite(s, p.WrittenAt, r.delay(s)) // it was possible before
+	}
+	r.mu.Lock()
+	rows := r.rows[row.Queue]
+	if rows == nil {
+		rows = &rowChanges{since: time.Now()}
+		r.rows[row.Queue] = rows
+	}
+	switch {
+	case stays:
+		row.ID, row.PopReceipt, row.Content = p.NewID, p.NewPopReceipt, r.account.Rules.Content(text)
+		rows.put = append(rows.put, row)
+	case s.From != "":
+		rows.remove = append(rows.remove, scheduled.Key{ID: row.ID, Version: row.Version})
+	}
+	full := len(rows.put)+len(rows.remove) >= rowBatch || time.Since(rows.since) >= rowInterval
+	if full {
+		delete(r.rows, row.Queue)
+	}
+	r.mu.Unlock()
+	if full {
+		r.writeRows(ctx, row.Queue, rows)
+	}
+}
+
+// recordRest makes the changes of the record that are left, with those of the steps that an earlier process has finished.
+func (r *run) recordRest(ctx context.Context) {
+	for n, p := range r.before {
+		if s, err := r.journal.Step(n); err == nil && !p.Unfinished() {
+			r.record(ctx, s)
+		}
+	}
+	for name, rows := range r.rows {
+		r.writeRows(ctx, name, rows)
+	}
+}
+
+// writeRows changes the record of a queue. Nothing depends on the record, so an error is only a note, and ends the changes.
+func (r *run) writeRows(ctx context.Context, name string, rows *rowChanges) {
+	if r.tableFailed.Load() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowTimeout)
+	defer cancel()
+	var err error
+	if len(rows.put) > 0 {
+		err = r.account.Table.Put(ctx, name, rows.put)
+	}
+	if len(rows.remove) > 0 && err == nil {
+		err = r.account.Table.Delete(ctx, name, rows.remove)
+	}
+	if err != nil && !r.tableFailed.Swap(true) {
+		r.account.observer().Note(fmt.Sprintf("the record of %s is out of date: %v; the messages are not affected", name, err))
+	}
+}
+
+// checkRescheduled returns a [stopError] if a first message of a run was rescheduled. Only the record shows that.
+func (w *watch) checkRescheduled(ctx context.Context, main string) error {
+	if !w.scheduled || w.account.Table == nil {
+		return nil
+	}
+	return w.account.Table.List(ctx, scheduled.Query{Queue: main}, func(row scheduled.Row) error {
+		if m, sent := w.out[row.RequestID]; sent && row.Attempts > m.attempts {
+			return notDelivered(row.RequestID, row.Attempts)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,630 @@
+package poison_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/scheduled"
+	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+)
+
+// later is the delay of the scheduled messages of these tests.
+const later = 2 * time.Hour
+
+// plannedCall returns a call that has a callback and was rescheduled by a delay.
+func plannedCall(requestID string, delay time.Duration) []byte {
+	now := time.Now().UTC()
+	return fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/1","json":{"a": 1}},`+
+		`"callback":{"url":"https://s.example/done"},"context":{"x":"y"},"custom":[1, 2],"createdAt":%q,"attempts":3,"latestAttemptAt":%q,`+
+		`"nextAttemptAt":%q,"trail":[{"at":%[4]q,"status":503,"tookMs":7}]}`,
+		requestID, now.Add(-time.Hour).Format(time.RFC3339), now.Add(-time.Minute).Format(time.RFC3339), now.Add(delay).Format(time.RFC3339))
+}
+
+// schedule puts a message with a delay on the main queue, and records it.
+func schedule(t *testing.T, store queue.Store, table scheduled.Table, content []byte, delay time.Duration) scheduled.Row {
+	t.Helper()
+	text := queue.Base64.Encode(content)
+	m, err := store.Put(t.Context(), mainQueue, queue.Item{Text: text, Delay: delay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := scheduled.Row{
+		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example", Route: "/orders/{n}",
+		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour), NextAttemptAt: time.Now().Add(delay),
+		Content: content,
+	}
+	if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+// newScheduled returns an account with n scheduled messages.
+func newScheduled(t *testing.T, n int) (*poison.Account, *memory.Store, *scheduledmemory.Table) {
+	t.Helper()
+	store, table := newQueues(t, 0), &scheduledmemory.Table{}
+	for i := range n {
+		schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), later), later)
+	}
+	a := newAccount(t, store)
+	a.Table = table
+	return a, store, table
+}
+
+// rows returns the rows of a table.
+func rows(t *testing.T, table scheduled.Table) (all []scheduled.Row) {
+	t.Helper()
+	err := table.List(context.Background(), scheduled.Query{Content: true}, func(row scheduled.Row) error {
+		all = append(all, row)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func everything() poison.ScheduledSource { return poison.ScheduledSource{} }
+
+func planRun(ctx context.Context, a *poison.Account, pace journal.Pace) (*poison.Plan, error) {
+	return a.PlanRun(ctx, everything(), pace)
+}
+
+// TestRunScheduled checks that a run makes messages due at once and changes nothing else.
+func TestRunScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 30)
+		r := execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		if r.Done != 30 || r.Twice != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(rows(t, table)))
+		}
+		for _, m := range store.All(mainQueue) {
+			content := a.Rules.Content(m.Text)
+			e, err := envelope.Parse(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := envelope.Parse(plannedCall(e.RequestID, later))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) || len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
+				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) || !strings.Contains(string(content), `"custom":[1, 2]`) {
+				t.Fatalf("it was changed to %s", content)
+			}
+		}
+		_, err := a.PlanUndo(t.Context(), r.Run)
+		if !errors.Is(err, poison.ErrNothingLeft) {
+			t.Errorf("undo: %v", err)
+		}
+		wantError(t, err, "due or delivered")
+	})
+}
+
+// TestRunNotBefore checks that a run makes a call due before its notBefore, and that its deadline stays.
+func TestRunNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		notBefore := time.Now().Add(later).UTC().Truncate(time.Second)
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
+			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
+		schedule(t, store, table, content, later)
+		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		if err != nil || !e.NotBefore.IsZero() || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
+			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
+		}
+	})
+}
+
+// TestRunNexus checks that a run makes a Nexus message due.
+func TestRunNexus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		e, err := envelope.Parse([]byte(nexusMessage(time.Now().Add(later))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !e.DueAt().After(time.Now()) {
+			t.Fatal("it is due before")
+		}
+		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
+		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		after, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) || after.Attempts != e.Attempts {
+			t.Errorf("%+v, %v", after, err)
+		}
+	})
+}
+
+func nexusMessage(due time.Time) string {
+	raw := queue.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
+	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,"CallOutUriScheme":"https","Title":"GET"},`+
+		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,"NextAttemptAt":%q,"DeadlineAt":%q}`,
+		raw, time.Now().UTC().Format(time.RFC3339), due.UTC().Format(time.RFC3339), due.Add(later).UTC().Format(time.RFC3339))
+}
+
+// TestRunSpread checks that a run distributes messages over time, and that those that still wait are recorded and can be
+// cancelled.
+func TestRunSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 10)
+		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
+		want := map[string]time.Time{}
+		for i, m := range store.All(mainQueue) {
+			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second || wait < time.Duration(i)*10*time.Second-time.Second {
+				t.Errorf("message %d is visible in %v", i, wait)
+			}
+			if time.Until(m.NextVisibleAt) >= scheduled.MinDelay {
+				want[m.ID] = m.NextVisibleAt
+			}
+		}
+		for _, row := range rows(t, table) {
+			if d := want[row.ID].Sub(row.NextAttemptAt); d.Abs() > time.Second {
+				t.Errorf("the row of %s says %v", row.RequestID, row.NextAttemptAt)
+			}
+			delete(want, row.ID)
+		}
+		if len(want) > 0 {
+			t.Errorf("not recorded: %v", want)
+		}
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		if r.Done != 7 || len(store.All(mainQueue)) != 3 {
+			t.Errorf("cancelled %d, %d are left", r.Done, len(store.All(mainQueue)))
+		}
+	})
+}
+
+// TestRunRate checks that a run keeps to its rate within 10 %.
+func TestRunRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, _ := newScheduled(t, 2000)
+		a.Store = &tap{Store: store}
+		began := time.Now()
+		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{Rate: 200})))
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("2,000 at 200 per second took %v", took)
+		}
+	})
+}
+
+// TestCancelScheduled checks that a cancel deletes messages, and that its undo restores them byte for byte for the time that
+// remains, with their rows.
+func TestCancelScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 120)
+		schedule(t, store, table, []byte("not an envelope \x00"), later)
+		before, recorded := texts(store, mainQueue), rows(t, table)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(rows(t, table)))
+		}
+		advance(time.Hour)
+		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if undo.Done != 121 || !slices.Equal(texts(store, mainQueue), before) {
+			t.Errorf("%+v, not the same messages", undo)
+		}
+		for _, m := range store.All(mainQueue) {
+			if wait := time.Until(m.NextVisibleAt); wait > time.Hour || wait < time.Hour-time.Second {
+				t.Fatalf("it waits for %v", wait)
+			}
+		}
+		again := rows(t, table)
+		if len(again) != len(recorded) || again[0].Reason != "temporary_status" || !again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
+			t.Errorf("%d rows: %+v", len(again), again)
+		}
+		if r := execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{}))); r.Done != 120 {
+			t.Errorf("the new rows are not valid: %+v", r)
+		}
+	})
+}
+
+// TestCancelUndoneLate checks that the undo of a cancel makes messages visible that would be due.
+func TestCancelUndoneLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 3)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		advance(2 * later)
+		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)), len(rows(t, table)))
+		}
+	})
+}
+
+// TestCancelCallback checks that the senders are told, if they have a callback.
+func TestCancelCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 1)
+		schedule(t, store, table, []byte(`{"asyncCaller":1,"requestId":"mute","call":{"url":"https://t.example/"}}`), later)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), true)))
+		all := store.All(mainQueue)
+		if r.Done != 2 || len(all) != 1 || len(hidden(store, mainQueue)) != 0 {
+			t.Fatalf("%+v, %d messages", r, len(all))
+		}
+		e, err := envelope.Parse(a.Rules.Content(all[0].Text))
+		if err != nil || e.Call.URL != "https://s.example/done" || e.Callback != nil {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		for _, want := range []string{`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`, `"Reason":"cancelled"`} {
+			if !strings.Contains(string(e.Call.Body), want) {
+				t.Errorf("the callback has no %s: %s", want, e.Call.Body)
+			}
+		}
+		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if len(store.All(mainQueue)) != 3 {
+			t.Errorf("after undo %d messages", len(store.All(mainQueue)))
+		}
+	})
+}
+
+// TestRefuseScheduled checks which messages are left alone, and why.
+func TestRefuseScheduled(t *testing.T) {
+	ctx := t.Context()
+	a, store, table := newScheduled(t, 0)
+	schedule(t, store, table, []byte("not an envelope"), later)
+	for _, row := range []scheduled.Row{
+		{ID: "no-content", PopReceipt: "x"},
+		{ID: "no-receipt", Content: []byte("x")},
+		{ID: "\x1b[31m", PopReceipt: "x", Content: []byte("x")},
+		{ID: "too-large", PopReceipt: "x", Content: make([]byte, queue.MaxTextBytes)},
+	} {
+		if err := table.Put(ctx, mainQueue, []scheduled.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := mustPlan(t)(planRun(ctx, a, journal.Pace{}))
+	defer p.Discard(ctx)
+	if p.Total != 0 || p.Refused != 5 {
+		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
+	}
+	a.Table = nil
+	if _, err := planRun(ctx, a, journal.Pace{}); !errors.Is(err, poison.ErrNoTable) {
+		t.Errorf("without a table: %v", err)
+	}
+}
+
+// changes are the commands that change scheduled messages.
+func changes() map[string]func(context.Context, *poison.Account) (*poison.Plan, error) {
+	return map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
+		"run": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return planRun(ctx, a, journal.Pace{})
+		},
+		"spread": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return planRun(ctx, a, journal.Pace{Spread: time.Hour})
+		},
+		"cancel": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanCancel(ctx, everything(), false)
+		},
+		"callback": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return a.PlanCancel(ctx, everything(), true)
+		},
+	}
+}
+
+// TestStale checks that messages that are being delivered are left alone and reported.
+func TestStale(t *testing.T) {
+	for name, plan := range changes() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, table := newScheduled(t, 40)
+				advance(later)
+				p := mustPlan(t)(plan(t.Context(), a))
+				received, err := store.Receive(t.Context(), mainQueue, 30, time.Minute)
+				if err != nil || len(received) != 30 {
+					t.Fatal(len(received), err)
+				}
+				r := execute(t, p)
+				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 || !strings.Contains(r.Why[0], "already being delivered") {
+					t.Errorf("%+v", r)
+				}
+				for _, m := range received { // the host's receipts are still valid
+					if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {
+						t.Error(err)
+					}
+				}
+				for _, row := range rows(t, table) {
+					if slices.ContainsFunc(received, func(m queue.Message) bool { return m.ID == row.ID }) {
+						t.Errorf("a row with a stale receipt is left: %s", row.ID)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestChangeRaces runs and cancels messages at the moment at which they are delivered, and checks that each has one outcome,
+// the one that is reported.
+func TestChangeRaces(t *testing.T) {
+	const messages = 1000
+	for _, name := range []string{"run", "cancel", "callback"} {
+		t.Run(name, func(t *testing.T) {
+			a, store, table := newScheduled(t, 0)
+			for i := range messages {
+				schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), 0), 0)
+			}
+			p := mustPlan(t)(changes()[name](t.Context(), a))
+			delivered := map[string]int{}
+			stop := make(chan struct{})
+			var host sync.WaitGroup
+			host.Go(func() {
+				for {
+					received, err := store.Receive(context.Background(), mainQueue, 4, time.Minute)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, m := range received {
+						delivered[m.ID]++
+						if err := store.Delete(context.Background(), mainQueue, m.ID, m.PopReceipt); err != nil {
+							delivered[m.ID]-- // a run or cancel took it back, which is not possible
+							t.Error(err)
+						}
+					}
+					select {
+					case <-stop:
+						if len(received) == 0 {
+							return
+						}
+					default:
+					}
+				}
+			})
+			r := execute(t, p)
+			close(stop)
+			host.Wait()
+			h, err := a.Runs.Read(r.Run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = h.Close() }()
+			for n, progress := range h.Steps() {
+				s, err := h.Step(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := 1 // it was delivered, at once or by itself
+				if name != "run" && progress.State == journal.Done {
+					want = 0
+				}
+				if delivered[s.ID] != want {
+					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.ID], progress.State, progress.Why)
+				}
+			}
+			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
+				t.Errorf("%d done, %d skipped, %d messages and %d rows left", r.Done, r.Skipped, len(store.All(mainQueue)), len(rows(t, table)))
+			}
+			t.Logf("%d changed, %d were being delivered", r.Done, r.Skipped)
+		})
+	}
+}
+
+// TestChangeLostAnswer loses the answer of an operation that storage has carried out.
+func TestChangeLostAnswer(t *testing.T) {
+	for name, plan := range changes() {
+		for _, due := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/due=%v", name, due), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, store, table := newScheduled(t, 10)
+					if due {
+						advance(later)
+					}
+					lost := map[string]bool{}
+					a.Store = &tap{Store: store, after: func(operation string) error {
+						if operation == "names" || lost[operation] {
+							return nil
+						}
+						lost[operation] = true
+						return errNoAnswer
+					}}
+					r := execute(t, mustPlan(t)(plan(t.Context(), a)))
+					wantUnknown := 0
+					if due {
+						wantUnknown = 1
+					}
+					if r.Skipped != wantUnknown || due && !strings.Contains(r.Why[0], "not known") {
+						t.Errorf("%+v", r)
+					}
+					if name == "callback" && (r.Twice != 1 || len(store.All(mainQueue)) > 11) {
+						t.Errorf("%+v, %d callbacks", r, len(store.All(mainQueue)))
+					}
+					for _, row := range rows(t, table) {
+						if name != "spread" {
+							t.Errorf("a row is left: %+v", row)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// mortalTable is the table as a process sees it that is killed.
+type mortalTable struct {
+	scheduled.Table
+	killer *killer
+}
+
+func (m mortalTable) Put(ctx context.Context, name string, rows []scheduled.Row) error {
+	if m.killer.dead {
+		return errDead
+	}
+	return m.Table.Put(ctx, name, rows)
+}
+
+func (m mortalTable) Delete(ctx context.Context, name string, keys []scheduled.Key) error {
+	if m.killer.dead {
+		return errDead
+	}
+	return m.Table.Delete(ctx, name, keys)
+}
+
+// TestChangeKilled kills a change of scheduled messages at each of its storage operations, before or after its effect, and
+// checks that the resumed run completes it.
+func TestChangeKilled(t *testing.T) {
+	const messages = 12
+	all := changes()
+	all["undo"] = nil
+	for name, plan := range all {
+		for _, afterwards := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s/afterwards=%v", name, afterwards), func(t *testing.T) {
+				reached := true
+				for at := 1; reached && !t.Failed(); at++ {
+					synctest.Test(t, func(t *testing.T) {
+						reached = killChange(t, name, plan, messages, at, afterwards)
+					})
+					if !reached && at <= messages {
+						t.Errorf("it has only %d operations", at-1)
+					}
+				}
+			})
+		}
+	}
+}
+
+func killChange(t *testing.T, name string, plan func(context.Context, *poison.Account) (*poison.Plan, error), messages, at int, afterwards bool) (reached bool) {
+	t.Helper()
+	ctx := context.Background()
+	a, store, table := newScheduled(t, messages)
+	before := texts(store, mainQueue)
+	if name == "undo" {
+		cancelled := execute(t, mustPlan(t)(a.PlanCancel(ctx, everything(), false))).Run
+		plan = func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanUndo(ctx, cancelled) }
+		advance(time.Second)
+	}
+	k := newKiller(t, store, at, afterwards, string(a.Runs))
+	dying := *a
+	dying.Store, dying.Table = k, mortalTable{table, k}
+	p, err := plan(ctx, &dying)
+	if err == nil {
+		_, _ = p.Execute(ctx)
+	}
+	if !k.dead {
+		return false
+	}
+	next := accountIn(store, k.to)
+	next.Table = table
+	ids, err := next.Runs.List()
+	if err != nil || len(ids) == 0 || !agreed(t, k.to, ids[0]) {
+		if len(store.All(mainQueue)) != messages && name != "undo" {
+			t.Errorf("%d messages, after a kill before the confirmation: %v", len(store.All(mainQueue)), err)
+		}
+		return true
+	}
+	r, err := next.Resume(ctx, ids[0])
+	if err != nil && !errors.Is(err, poison.ErrNothingLeft) {
+		t.Fatalf("killed at %d: resume: %v", at, err)
+	}
+	if r.Run != "" && (!r.Finished() || r.Done != messages) {
+		t.Errorf("killed at %d: %+v", at, r)
+	}
+	checkChanged(t, name, store, table, before, r)
+	return true
+}
+
+// checkChanged checks the result of a change that was killed and resumed.
+func checkChanged(t *testing.T, name string, store *memory.Store, table scheduled.Table, before []string, r poison.Result) {
+	t.Helper()
+	all, recorded, invisible := store.All(mainQueue), rows(t, table), len(hidden(store, mainQueue))
+	wrong := false
+	switch name {
+	case "run":
+		wrong = len(all) != len(before) || invisible > 0 || len(recorded) > 0
+	case "spread":
+		// A lost answer loses a receipt. Then the message has no row.
+		wrong = len(all) != len(before) || invisible < len(before)-1 || len(recorded) < invisible-inFlight || len(recorded) > invisible
+	case "cancel":
+		wrong = len(all) != 0 || len(recorded) > 0
+	case "callback":
+		told := map[string]int{}
+		for _, m := range all {
+			told[requestID(m.Text)]++
+		}
+		wrong = len(told) != len(before) || len(all) > len(before)+r.Twice || len(recorded) > 0
+		for id, n := range told {
+			wrong = wrong || n > 2 || !strings.HasSuffix(id, ".callback")
+		}
+	case "undo":
+		there := texts(store, mainQueue)
+		wrong = len(there) > len(before)+r.Twice || !slices.Equal(slices.Compact(there), before) || invisible != len(all) || len(recorded) < len(before)-inFlight
+	}
+	if wrong {
+		t.Errorf("%d messages, %d invisible, %d rows: %+v", len(all), invisible, len(recorded), r)
+	}
+}
+
+// TestScheduledCanary checks that a run waits for the delivery of its first messages, and stops if one is rescheduled.
+func TestScheduledCanary(t *testing.T) {
+	for _, fails := range []bool{false, true} {
+		t.Run(fmt.Sprintf("fails=%v", fails), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, table := newScheduled(t, 20)
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				var host sync.WaitGroup
+				defer host.Wait()
+				defer stop()
+				host.Go(func() {
+					for ctx.Err() == nil {
+						received, _ := store.Receive(ctx, mainQueue, 32, time.Minute)
+						for _, m := range received {
+							if fails {
+								row := schedule(t, store, table, plannedCall(requestID(m.Text), later), later) //nolint:contextcheck // it uses the context of the test
+								row.Attempts = 4
+								_ = table.Put(ctx, mainQueue, []scheduled.Row{row})
+							}
+							_ = store.Delete(ctx, mainQueue, m.ID, m.PopReceipt)
+						}
+						select {
+						case <-ctx.Done():
+						case <-time.After(time.Second):
+						}
+					}
+				})
+				r, err := mustPlan(t)(planRun(ctx, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})).Execute(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if fails && (r.Done != 3 || !strings.Contains(r.Stopped, "waits for attempt 5")) || !fails && r.Done != 20 {
+					t.Errorf("%+v", r)
+				}
+			})
+		})
+	}
+}
+
+// TestCancelResumedFirst checks that a cancel that was killed must be resumed before its undo, because it is not known which
+// messages are gone.
+func TestCancelResumedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, _ := newScheduled(t, 20)
+		k := newKiller(t, store, 10, true, string(a.Runs))
+		dying := *a
+		dying.Store = k
+		_, _ = mustPlan(t)(dying.PlanCancel(t.Context(), everything(), false)).Execute(t.Context())
+		a.Runs = journal.Folder(k.to)
+		run := filepath.Base(strings.TrimSuffix(glob(t, k.to, "*.jsonl")[0], ".jsonl"))
+		_, err := a.PlanUndo(t.Context(), run)
+		wantError(t, err, "resume it first")
+		if _, err := a.Resume(t.Context(), run); err != nil {
+			t.Fatal(err)
+		}
+		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), run)))
+		if len(store.All(mainQueue)) != 20 {
+			t.Errorf("%d are back", len(store.All(mainQueue)))
+		}
+	})
+}
