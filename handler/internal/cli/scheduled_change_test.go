@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/scheduled/memory"
+)
+
+// newScheduledSession returns a session with n scheduled messages, and as many that are being delivered.
+func newScheduledSession(t *testing.T, n, stale int) *testSession {
+	t.Helper()
+	d := newTestSession(t)
+	table := &memory.Table{}
+	d.group, d.account.Table = "scheduled", table
+	for i := range n + stale {
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},"callback":{"url":"https://s.example/"}}`, i, i)
+		m, err := d.store.Put(t.Context(), "async-caller", queue.Item{Text: queue.Base64.Encode(content), Delay: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i >= n {
+			m.PopReceipt = "stale"
+		}
+		row := scheduled.Row{
+			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
+			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Content: content,
+		}
+		if err := table.Put(t.Context(), "async-caller", []scheduled.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// TestChangeScheduled checks the exit code and the messages for each result of a change of scheduled messages.
+func TestChangeScheduled(t *testing.T) {
+	for name, test := range map[string]struct {
+		n, stale int
+		callback bool
+		code     int
+		printed  string
+		failure  string
+	}{
+		"done": {
+			3, 0, false, exitDone,
+			"cancel 3 messages on async-caller in test, which are scheduled\ncancelled 3 of 3 in test\nundo: `async-caller scheduled undo ", "",
+		},
+		"callback": {
+			2, 0, true, exitDone,
+			"cancel 2 messages on async-caller in test, which are scheduled, and send callbacks to async-caller\ncancelled 2 of 2 in test\n", "",
+		},
+		"nothing": {0, 0, false, exitNothing, "", "no message matches in test"},
+		"some":    {2, 1, false, exitPartly, "cancelled 2 of 3 in test\n  skipped: r2 (", "not cancelled: 1 message"},
+		"none":    {0, 2, false, exitPartly, "cancelled 0 of 2 in test\n  skipped: r0 (", "not cancelled: 2 messages"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newScheduledSession(t, test.n, test.stale)
+				plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, test.callback)
+				err = d.execute(t.Context(), plan, err)
+				if codeOf(err) != test.code || err != nil && !strings.Contains(err.Error(), test.failure) {
+					t.Errorf("exit code %d, want %d: %v", codeOf(err), test.code, err)
+				}
+				if !strings.Contains(d.err.String(), test.printed) {
+					t.Errorf("printed %q, want %q", d.err.String(), test.printed)
+				}
+			})
+		})
+	}
+}
+
+// TestRunScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.
+func TestRunScheduledJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newScheduledSession(t, 3, 30)
+		d.json = true
+		plan, err := d.account.PlanRun(t.Context(), poison.ScheduledSource{}, journal.Pace{})
+		err = d.execute(t.Context(), plan, err)
+		var got struct {
+			Command       string
+			Done, Skipped int
+			Why           []string
+		}
+		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "run" || got.Done != 3 || got.Skipped != 30 || len(got.Why) != 30 {
+			t.Errorf("%+v, %v: %s", got, e, d.stdout.String())
+		}
+		if codeOf(err) != exitPartly || strings.Contains(d.err.String(), "undo") {
+			t.Errorf("%v\n%s", err, d.err.String())
+		}
+	})
+}
+
+// TestPreviewScheduled checks that a dry run shows the plan and leaves nothing behind.
+func TestPreviewScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newScheduledSession(t, 3, 0)
+		d.json = true
+		plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.preview(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		runs, _ := d.account.Runs.List()
+		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 || !strings.Contains(d.err.String(), "cancel 3 messages on async-caller in test") ||
+			!strings.Contains(d.stdout.String(), `"total":3`) {
+			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
+		}
+	})
+}
+
+// TestSelectScheduled checks what the flags select, and that a command that changes messages requires one.
+func TestSelectScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		now := time.Now()
+		for text, want := range map[string]string{
+			"":                          "select messages by ids or filters, or give --all",
+			"--all":                     "",
+			"--due-within 1h":           "",
+			"--due-after 1h":            "",
+			"--due-within -1h":          "--due-within: \"-1h\": want a duration",
+			"--host=":                   "--host: want a host",
+			"--reason expired":          "--reason: \"expired\" is not a reason: want temporary_status",
+			"--reason temporary_status": "",
+		} {
+			flags := flagsOf(&cobra.Command{})
+			s := requireScheduled(flags)
+			if err := flags.Parse(strings.Fields(text)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := s.source(nil)
+			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("%q: %v, want %q", text, err, want)
+			}
+			if text == "--due-within 1h" && !s.selected.DueBefore.Equal(now.Add(time.Hour)) || text == "--due-after 1h" && !s.selected.DueAfter.Equal(now.Add(time.Hour)) {
+				t.Errorf("%q: %+v", text, s.selected)
+			}
+		}
+	})
+}
