@@ -54,12 +54,17 @@ other places are not recognized: check the output before you share it.`,
 // messageDetails is the output of show.
 type messageDetails struct {
 	Message inspect.Message `json:"message"`
+	contentDetails
+	Requeue requeuePreview `json:"requeue"`
+}
+
+// contentDetails is what show says about the content of a message.
+type contentDetails struct {
 	// Trail, Answer and Call describe an envelope, Content a message that is none.
 	Trail   []attempt       `json:"trail,omitempty"`
 	Answer  *inspect.Answer `json:"answer,omitempty"`
 	Call    *inspect.Call   `json:"call,omitempty"`
 	Content string          `json:"content,omitempty"`
-	Requeue requeuePreview  `json:"requeue"`
 }
 
 // attempt is one call of the trail.
@@ -81,10 +86,13 @@ type requeuePreview struct {
 }
 
 func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.Secrets) messageDetails {
-	d := messageDetails{Message: f.Message, Requeue: s.previewRequeue(ctx, f)}
-	e, err := envelope.Parse(f.Content)
+	return messageDetails{Message: f.Message, contentDetails: newContentDetails(f.Content, secrets), Requeue: s.previewRequeue(ctx, f)}
+}
+
+func newContentDetails(content []byte, secrets inspect.Secrets) (d contentDetails) {
+	e, err := envelope.Parse(content)
 	if err != nil {
-		d.Content = string(inspect.ShowContent(f.Content, secrets))
+		d.Content = string(inspect.ShowContent(content, secrets))
 		return d
 	}
 	call := inspect.ShowCall(e, secrets)
@@ -125,6 +133,16 @@ func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePre
 
 func (d messageDetails) print(out io.Writer) {
 	printMessageFields(out, d.Message)
+	d.contentDetails.print(out)
+	fmt.Fprint(out, "\nif it is requeued now\n")
+	d.Requeue.print(out)
+	fmt.Fprint(out, "\nnext\n")
+	for _, command := range d.next() {
+		fmt.Fprintf(out, "  async-caller poison %s\n", command)
+	}
+}
+
+func (d contentDetails) print(out io.Writer) {
 	if len(d.Trail) > 0 {
 		fmt.Fprint(out, "\nattempts\n")
 		for _, a := range d.Trail {
@@ -143,12 +161,6 @@ func (d messageDetails) print(out io.Writer) {
 	if d.Content != "" {
 		fmt.Fprint(out, "\ncontent\n")
 		printBlock(out, d.Content)
-	}
-	fmt.Fprint(out, "\nif it is requeued now\n")
-	d.Requeue.print(out)
-	fmt.Fprint(out, "\nnext\n")
-	for _, command := range d.next() {
-		fmt.Fprintf(out, "  async-caller poison %s\n", command)
 	}
 }
 
@@ -244,8 +256,13 @@ func (r requeuePreview) print(out io.Writer) {
 		return
 	}
 	printLine(out, "  to", "%s", r.To)
-	printStep(out, r.Explanation.Arrival)
-	if e := r.Explanation.Envelope; e != nil {
+	printDelivery(out, *r.Explanation)
+}
+
+// printDelivery says what the handler does on delivery, and until when it tries.
+func printDelivery(out io.Writer, x explain.Explanation) {
+	printStep(out, x.Arrival)
+	if e := x.Envelope; e != nil {
 		printLine(out, "  deadline", "%s; then %s", moment(e.Deadline), consequence(e.IfExpired))
 		printField(out, "  policy", e.Policy)
 	}

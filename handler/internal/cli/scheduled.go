@@ -24,13 +24,17 @@ that are gone; storage decides whether a message can still be changed.
 A command that changes messages shows its plan and asks for confirmation; without a terminal it
 requires --yes. A journal records each run: "runs" lists them, "undo" reverts one, and "resume"
 continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
-		Example: `  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
+		Example: `  async-caller scheduled list --group-by host
+  async-caller scheduled show 4f1c2a9e
+  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	p.declare(command)
-	command.AddCommand(newScheduledRun(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p))
+	command.AddCommand(
+		newScheduledList(p), newScheduledShow(p), newScheduledRun(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
+	)
 	return command
 }
 

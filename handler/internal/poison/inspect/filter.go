@@ -195,13 +195,13 @@ const (
 	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
 	keyEmptyAnswer  = "(empty answer)"
 	keyBinaryAnswer = "(binary answer)"
-	// keyOthers counts the messages after maxKeys different keys.
-	keyOthers = "(others)"
+	// KeyOthers is the group of the messages after [MaxKeys] different keys.
+	KeyOthers = "(others)"
 	maxKey    = 200
 )
 
-// maxKeys limits the memory if a sender gives every message another key.
-const maxKeys = 10_000
+// MaxKeys is the largest number of groups. It limits the memory if a sender gives every message another key.
+const MaxKeys = 10_000
 
 // Key returns the key of a message's group. It is printable and has at most 260 bytes. Keys stay the same from version to
 // version. An unknown criterion gives every message the same key.
@@ -289,8 +289,8 @@ func NewGroups(by By) *Groups { return &Groups{by: by, rows: map[string]*Row{}} 
 func (g *Groups) Add(m Message) {
 	key := g.by.Key(m)
 	row := g.rows[key]
-	if row == nil && len(g.rows) >= maxKeys {
-		key = keyOthers
+	if row == nil && len(g.rows) >= MaxKeys {
+		key = KeyOthers
 		row = g.rows[key]
 	}
 	if row == nil {

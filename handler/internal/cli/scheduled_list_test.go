@@ -1,0 +1,217 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	"unicode/utf8"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/scheduled/memory"
+)
+
+// newRowsSession returns a session with these rows, whose messages are gone.
+func newRowsSession(t *testing.T, rows ...scheduled.Row) *testSession {
+	t.Helper()
+	d := newTestSession(t)
+	table := &memory.Table{}
+	d.group, d.account.Table = "scheduled", table
+	for _, row := range rows {
+		if row.Content == nil {
+			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,"call":{"url":"https://t.example/orders/7?code=CANARY",`+
+				`"headers":{"Authorization":"CANARY"}},"trail":[{"at":%q,"status":503,"tookMs":12}]}`, row.RequestID, row.CreatedAt.Format(time.RFC3339), row.CreatedAt.Format(time.RFC3339))
+		}
+		if err := table.Put(t.Context(), row.Queue, []scheduled.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+// rowAt returns a row whose message is due after a while.
+func rowAt(id, host string, wait time.Duration) scheduled.Row {
+	now := time.Now()
+	return scheduled.Row{
+		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host, Route: "/orders/{n}", Reason: "temporary_status",
+		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),
+	}
+}
+
+func TestListScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
+		if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+			t.Fatal(err)
+		}
+		want := "async-caller\n" +
+			"ID        REQUEST                NEXT  ATT   STATUS  DEADLINE  TARGET\n" +
+			"aaaaaaaa  r-aaaaaaaa-1            30m  2     503     2d        one.example/orders/{n}\n" +
+			"bbbbbbbb  r-bbbbbbbb-2            due  2     503     2d        two.example/orders/{n}\n" +
+			"cccccccc  r-cccccccc-3          stale  2     503     2d        two.example/orders/{n}\n"
+		if got := d.stdout.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+			t.Errorf("printed\n%swant\n%s", got, want)
+		}
+		if d.err.String() != "3 messages\n" {
+			t.Errorf("summary %q", d.err.String())
+		}
+	})
+}
+
+// TestListScheduledJSON checks that a line has the fields of the row, but neither receipt nor content.
+func TestListScheduledJSON(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute))
+		d.json = true
+		if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+			t.Fatal(err)
+		}
+		var line map[string]any
+		if err := json.Unmarshal(d.stdout.Bytes(), &line); err != nil {
+			t.Fatal(err)
+		}
+		for name, want := range map[string]any{
+			"queue": "async-caller", "id": "aaaaaaaa-1", "requestId": "r-aaaaaaaa-1", "host": "one.example", "route": "/orders/{n}", "reason": "temporary_status",
+			"status": 503.0, "attempts": 2.0, "state": "waiting", "nextAttemptAt": time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339),
+		} {
+			if line[name] != want {
+				t.Errorf("%s is %v, want %v", name, line[name], want)
+			}
+		}
+		if text := d.stdout.String(); strings.Contains(text, "RECEIPT") || strings.Contains(text, "CANARY") {
+			t.Errorf("printed %s", text)
+		}
+	})
+}
+
+func TestGroupScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		other := rowAt("eeeeeeee-5", "two.example", 5*time.Hour)
+		other.Status = 0
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute),
+			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
+		d.json = true
+		if err := d.groupScheduled(t.Context(), poison.ScheduledSource{}, inspect.ByHost); err != nil {
+			t.Fatal(err)
+		}
+		var got []poison.ScheduledGroup
+		for line := range strings.Lines(d.stdout.String()) {
+			var g poison.ScheduledGroup
+			if err := json.Unmarshal([]byte(line), &g); err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, g)
+		}
+		if len(got) != 2 || got[0].Key != "two.example" || got[0].Count != 4 || got[0].DueInMinute != 2 || got[0].DueInHour != 2 || got[0].Stale != 1 ||
+			len(got[0].Statuses) != 2 || got[0].Statuses[0] != (poison.StatusCount{Status: 503, Count: 3}) || got[1].DueInHour != 1 || got[1].DueInMinute != 0 {
+			t.Errorf("groups %+v", got)
+		}
+	})
+}
+
+// TestHostileRows checks that a writer to the table controls neither the terminal nor the width of the output.
+func TestHostileRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
+		row := scheduled.Row{
+			Queue: text, ID: text, RequestID: "r", TargetHost: text, Route: text, Reason: text, Organization: text, Environment: text,
+			Status: -1 << 62, Attempts: 1 << 62, Content: []byte(text),
+		}
+		d := newRowsSession(t, row)
+		for name, print := range map[string]func() error{
+			"list":  func() error { return d.listScheduled(t.Context(), poison.ScheduledSource{}) },
+			"group": func() error { return d.groupScheduled(t.Context(), poison.ScheduledSource{}, inspect.ByRoute) },
+			"show": func() error {
+				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, "r")
+				if err == nil {
+					d.scheduledDetails(t.Context(), found, inspect.Masked).print(d.out)
+				}
+				return err
+			},
+		} {
+			d.stdout.Reset()
+			if err := print(); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for line := range strings.Lines(d.stdout.String()) {
+				if line = strings.TrimSuffix(line, "\n"); strings.ContainsAny(line, "\x1b\u202e") ||
+					utf8.RuneCountInString(line) > textColumns && !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "  async-caller") {
+					t.Errorf("%s: %d columns: %q", name, utf8.RuneCountInString(line), line)
+				}
+			}
+		}
+	})
+}
+
+func TestShowScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute), rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
+		found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, "r-aaaaaaaa-1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.scheduledDetails(t.Context(), found, inspect.Masked).print(d.out)
+		got := d.stdout.String()
+		for _, want := range []string{
+			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n", "\nattempts\n", "answered 503, took 12ms",
+			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***", "\nat its next attempt\n  action       call", "scheduled cancel aaaaaaaa-1 --queue async-caller\n",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q is missing in\n%s", want, got)
+			}
+		}
+		if strings.Contains(got, "CANARY") {
+			t.Errorf("a secret is shown:\n%s", got)
+		}
+		d.stdout.Reset()
+		if d.scheduledDetails(t.Context(), found, inspect.Revealed).print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
+			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
+		}
+		for id, want := range map[string]error{"aaaaaaaa": poison.ErrAmbiguous, "bbbbbbbb": poison.ErrNothing} {
+			if _, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, id); !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", id, err, want)
+			}
+		}
+	})
+}
+
+// manyRows is a table with rows that exist only while they are listed.
+type manyRows struct {
+	memory.Table
+	n int
+}
+
+func (r *manyRows) List(_ context.Context, _ scheduled.Query, see func(scheduled.Row) error) error {
+	for i := range r.n {
+		row := rowAt(fmt.Sprintf("%08d", i), fmt.Sprintf("h%d.example", i), time.Hour)
+		if err := see(row); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestManyRows checks that groups need bounded memory, whatever the hosts.
+func TestManyRows(t *testing.T) {
+	d := newTestSession(t)
+	d.account.Table = &manyRows{n: 100_000}
+	groups := poison.ScheduledGroups{By: inspect.ByHost, Now: time.Now()}
+	_, err := d.account.ListScheduled(t.Context(), poison.ScheduledSource{}, false, func(m poison.Scheduled) error {
+		groups.Add(m, false)
+		return nil
+	})
+	runtime.GC()
+	var memory runtime.MemStats
+	runtime.ReadMemStats(&memory)
+	result := groups.Result()
+	if err != nil || len(result) != inspect.MaxKeys+1 || result[0].Key != inspect.KeyOthers || result[0].Count != 100_000-inspect.MaxKeys || memory.HeapAlloc > 64<<20 {
+		t.Errorf("%v: %d groups, the first %+v, %d bytes", err, len(result), result[0], memory.HeapAlloc)
+	}
+}

@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+)
+
+func newScheduledShow(p *poisonFlags) *cobra.Command {
+	var reveal bool
+	command := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show one scheduled message in detail",
+		Long: `Show when a scheduled message is due, its attempts, the target's latest answer, the call, and what
+the handler will do at its next attempt. ID is the message id, its first 8 or more characters, or
+the request id.
+
+Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
+other places are not recognized: check the output before you share it.`,
+		Example: `  async-caller scheduled show 4f1c2a9e
+  async-caller scheduled show order-4711 --queue async-caller --reveal`,
+		Args: cobra.ExactArgs(1),
+	}
+	flags := flagsOf(command)
+	flags.BoolVar(&reveal, "reveal", false, "show secrets")
+	selected := &scheduledSelection{selection: &selection{flags: flags}}
+	selected.addQueue("`queue` to look at; may be repeated (default all)")
+	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source poison.ScheduledSource) error {
+		found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
+		if err != nil {
+			return err
+		}
+		details := s.scheduledDetails(ctx, found, inspect.Secrets(reveal))
+		if s.json {
+			return printJSON(s.out, details)
+		}
+		details.print(s.out)
+		return nil
+	})
+	return command
+}
+
+// scheduledDetails is the output of show for a scheduled message.
+type scheduledDetails struct {
+	Message scheduledLine `json:"message"`
+	contentDetails
+	Next explain.Explanation `json:"next"`
+}
+
+func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secrets inspect.Secrets) scheduledDetails {
+	now, rules := time.Now(), s.account.Rules
+	line := newScheduledLine(m, s.account.StaleCheck(ctx, now)(m.Row), now)
+	at := now
+	if line.NextAttemptAt.After(now) {
+		at = line.NextAttemptAt
+	}
+	return scheduledDetails{Message: line, contentDetails: newContentDetails(m.Row.Content, secrets), Next: explain.About(rules.Decision, explain.Question{
+		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
+	})}
+}
+
+func (d scheduledDetails) print(out io.Writer) {
+	m, now := d.Message, time.Now()
+	printLine(out, "message", "%s on %s", m.ID, m.Queue)
+	printField(out, "request id", m.RequestID)
+	printField(out, "tenant", tenantText(m.Organization, m.Environment))
+	printLine(out, "target", "%s%s", m.Host, m.Route)
+	printLine(out, "reason", "%s", m.Reason)
+	printLine(out, "attempts", "%s", attemptsText(m.Attempts, m.Status))
+	printLine(out, "created", "%s, %s ago", moment(m.CreatedAt), age(now.Sub(m.CreatedAt)))
+	next := "in " + age(m.NextAttemptAt.Sub(now))
+	switch m.State {
+	case "due":
+		next = "due: the host receives it when it comes to it"
+	case "stale":
+		next = "stale: the message is gone, and only its record is left"
+	}
+	printLine(out, "next attempt", "%s, %s", moment(m.NextAttemptAt), next)
+	if !m.Deadline.IsZero() {
+		printLine(out, "deadline", "%s, %s", moment(m.Deadline), remaining(m.Deadline, now))
+	}
+	d.contentDetails.print(out)
+	fmt.Fprint(out, "\nat its next attempt\n")
+	printDelivery(out, d.Next)
+	target := m.ID + " --queue " + m.Queue
+	fmt.Fprintf(out, "\nnext\n  async-caller scheduled run %s\n  async-caller scheduled cancel %s\n", target, target)
+}

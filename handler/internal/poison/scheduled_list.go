@@ -1,0 +1,161 @@
+package poison
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// ByQueue groups scheduled messages by their queue, beside the criteria of package inspect.
+const ByQueue inspect.By = "queue"
+
+// maxQueues limits the queues that are asked whether they are empty: a writer to the table can invent any number of them.
+const maxQueues = 1000
+
+// StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once, when
+// it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not safe for
+// concurrent use.
+func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(scheduled.Row) bool {
+	empty := map[string]bool{}
+	return func(row scheduled.Row) bool {
+		if !row.IsStale(now, true) {
+			return false
+		}
+		known, ok := empty[row.Queue]
+		if !ok && len(empty) < maxQueues && queue.ValidName(row.Queue) {
+			messages, err := a.Store.Peek(ctx, row.Queue, 1)
+			known = ignoreMissing(err) == nil && len(messages) == 0
+			empty[row.Queue] = known
+		}
+		return row.IsStale(now, known)
+	}
+}
+
+// FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
+func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id string) (Scheduled, error) {
+	s.IDs, s.Limit = []string{id}, 2
+	var matches []Scheduled
+	_, err := a.ListScheduled(ctx, s, false, func(m Scheduled) error {
+		matches = append(matches, m)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return Scheduled{}, err
+	case len(matches) == 0:
+		return Scheduled{}, fmt.Errorf("%.80q: %w among the scheduled messages", id, ErrNothing)
+	case len(matches) > 1:
+		return Scheduled{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
+			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
+	}
+	found := matches[0].Row
+	row, ok, err := a.Table.Get(ctx, found.Queue, found.ID)
+	switch {
+	case err != nil:
+		return Scheduled{}, fmt.Errorf("read the record of %s: %w", matches[0].ID, err)
+	case !ok:
+		return Scheduled{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
+	}
+	return fromRow(row), nil
+}
+
+// ScheduledGroup counts the scheduled messages with the same key.
+type ScheduledGroup struct {
+	Key   string `json:"key"`
+	Count int    `json:"count"`
+	// DueInMinute and DueInHour count the messages that are due by then, those that are due already included, but not the
+	// stale ones. Stale counts the rows whose message is gone.
+	DueInMinute int `json:"dueInMinute"`
+	DueInHour   int `json:"dueInHour"`
+	Stale       int `json:"stale"`
+	// Next and Last are the times of the first and the last next attempt.
+	Next time.Time `json:"next"`
+	Last time.Time `json:"last"`
+	// Statuses counts the latest answers, the most frequent first; 0 means none.
+	Statuses []StatusCount `json:"statuses"`
+}
+
+// StatusCount is the number of messages with a latest answer.
+type StatusCount struct {
+	Status int `json:"status,omitempty"`
+	Count  int `json:"count"`
+}
+
+// maxStatuses limits the statuses that a group distinguishes.
+const maxStatuses = 20
+
+// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [inspect.Groups] does. It is not safe for
+// concurrent use.
+type ScheduledGroups struct {
+	By  inspect.By
+	Now time.Time
+
+	groups map[string]*ScheduledGroup
+}
+
+// Add counts a message.
+func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
+	key := m.Queue
+	if g.By != ByQueue {
+		key = g.By.Key(m.Message)
+	}
+	if g.groups == nil {
+		g.groups = map[string]*ScheduledGroup{}
+	}
+	if g.groups[key] == nil && len(g.groups) >= inspect.MaxKeys {
+		key = inspect.KeyOthers
+	}
+	group, due := g.groups[key], m.Row.NextAttemptAt
+	if group == nil {
+		group = &ScheduledGroup{Key: key, Next: due, Last: due}
+		g.groups[key] = group
+	}
+	group.add(m, stale, g.Now)
+}
+
+func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
+	due := m.Row.NextAttemptAt
+	g.Count++
+	if due.Before(g.Next) {
+		g.Next = due
+	}
+	if due.After(g.Last) {
+		g.Last = due
+	}
+	switch wait := due.Sub(now); {
+	case stale:
+		g.Stale++
+	case wait <= time.Minute:
+		g.DueInMinute++
+		g.DueInHour++
+	case wait <= time.Hour:
+		g.DueInHour++
+	}
+	at := slices.IndexFunc(g.Statuses, func(c StatusCount) bool { return c.Status == m.Status })
+	if at < 0 && len(g.Statuses) < maxStatuses {
+		at = len(g.Statuses)
+		g.Statuses = append(g.Statuses, StatusCount{Status: m.Status})
+	}
+	if at >= 0 {
+		g.Statuses[at].Count++
+	}
+}
+
+// Result lists the groups, the largest first, and groups of the same size by key.
+func (g *ScheduledGroups) Result() []ScheduledGroup {
+	rows := make([]ScheduledGroup, 0, len(g.groups))
+	for group := range maps.Values(g.groups) {
+		slices.SortFunc(group.Statuses, func(a, b StatusCount) int { return cmp.Or(b.Count-a.Count, a.Status-b.Status) })
+		rows = append(rows, *group)
+	}
+	slices.SortFunc(rows, func(a, b ScheduledGroup) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key)) })
+	return rows
+}
