@@ -38,12 +38,9 @@ var _ queue.Store = (*Store)(nil)
 // Open returns the account of a connection. It sends no request: the first operation detects a wrong key. The caller
 // closes the store.
 func Open(conn Connection) (*Store, error) {
-	var cred azcore.TokenCredential
-	if conn.AccountKey == "" && conn.SAS == "" {
-		var err error
-		if cred, err = newCredential(conn.Identity); err != nil {
-			return nil, describe("open queue storage", err)
-		}
+	cred, err := conn.credential()
+	if err != nil {
+		return nil, describe("open queue storage", err)
 	}
 	return open(conn, cred, newHTTPClient(newTransport(conn.Endpoint)))
 }
@@ -67,7 +64,7 @@ func (s *Store) do(doing, name string, run func(*azqueue.QueueClient) error, che
 	err := cmp.Or(append(checks, checkName(name))...)
 	if err == nil {
 		if err = run(s.service.NewQueueClient(name)); err != nil {
-			s.distrust(err)
+			distrust(s.http, err)
 		}
 	}
 	return describe(doing+" queue "+name, err)
@@ -76,9 +73,9 @@ func (s *Store) do(doing, name string, run func(*azqueue.QueueClient) error, che
 // distrust closes the idle connections after a request without an answer, because they can be as dead as its own: the
 // network drops idle connections silently, and storage fails over. Otherwise each try could wait for another dead
 // connection. Requests in progress keep their connections.
-func (s *Store) distrust(err error) {
+func distrust(client *http.Client, err error) {
 	if _, answered := errors.AsType[*azcore.ResponseError](err); !answered {
-		s.http.CloseIdleConnections()
+		client.CloseIdleConnections()
 	}
 }
 
@@ -175,7 +172,7 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	for pages.More() {
 		page, err := pages.NextPage(ctx)
 		if err != nil {
-			s.distrust(err)
+			distrust(s.http, err)
 			return nil, describe("list queues", err)
 		}
 		for _, q := range page.Queues {

@@ -28,6 +28,8 @@ type Connection struct {
 	// Endpoint is the URL of the account's queue service, without a query:
 	// https://myaccount.queue.core.windows.net, or http://127.0.0.1:10001/devstoreaccount1.
 	Endpoint string
+	// TableEndpoint is the URL of the account's table service; it is empty if the settings do not tell it.
+	TableEndpoint string
 	// AccountName belongs to AccountKey, which signs requests; otherwise it is empty.
 	AccountName string
 	// AccountKey is the account's shared key, base64-encoded.
@@ -73,6 +75,12 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 		conn = s.connectionString(text)
 	} else {
 		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential()}
+		if uri := s.get(name + tableServiceURIKey); uri != "" {
+			conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", uri, "https")
+		}
+	}
+	if conn.TableEndpoint == "" {
+		conn.TableEndpoint = tableEndpoint(conn.Endpoint)
 	}
 	if err := errors.Join(s.problems...); err != nil {
 		return Connection{}, err
@@ -108,7 +116,7 @@ func (s *settings) checkKey(key, suffix string) {
 		accountNameKey, queueServiceURIKey, serviceURIKey, credentialKey, clientIDKey, tenantIDKey, clientSecretKey,
 		managedClientIDKey, resourceIDKey, objectIDKey,
 		// The host has these for its other services, and retry and diagnostics for its own storage client.
-		"__blobServiceUri", "__tableServiceUri", "__fileServiceUri",
+		"__blobServiceUri", tableServiceURIKey, "__fileServiceUri",
 	}
 	own, nested, _ := strings.Cut(suffix, ":")
 	if nested != "" && (own == "retry" || own == "diagnostics") {
@@ -126,6 +134,7 @@ func (s *settings) problem(key, format string, args ...any) {
 const (
 	accountNameKey     = "__accountName"
 	queueServiceURIKey = "__queueServiceUri"
+	tableServiceURIKey = "__tableServiceUri"
 	serviceURIKey      = "__serviceUri"
 	credentialKey      = "__credential" //nolint:gosec // a setting's name
 	clientIDKey        = "__clientId"
@@ -244,6 +253,8 @@ const (
 	developmentKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 	developmentPort    = "10001"
 	developmentHost    = "127.0.0.1:" + developmentPort
+
+	developmentTablePort = "10002"
 )
 
 // connectionString reads a storage connection string, `Name=Value;Name=Value`, with names in any letter case. The
@@ -258,6 +269,9 @@ func (s *settings) connectionString(text string) Connection {
 		return s.development(parts["developmentstorageproxyuri"])
 	}
 	conn := Connection{Endpoint: s.queueEndpoint(parts)}
+	if endpoint := parts["tableendpoint"]; endpoint != "" {
+		conn.TableEndpoint = s.endpoint(s.name, "TableEndpoint", endpoint, "https", "http")
+	}
 	switch {
 	case parts["accountkey"] != "":
 		conn.AccountName, conn.AccountKey = parts["accountname"], Secret(parts["accountkey"])
@@ -318,19 +332,31 @@ func (s *settings) queueEndpoint(parts map[string]string) string {
 	return ""
 }
 
+// tableEndpoint returns the URL of the table service of an account with a normal address, else an empty text.
+func tableEndpoint(queueEndpoint string) string {
+	const queues, tables = ".queue.", ".table."
+	if !strings.Contains(queueEndpoint, queues) {
+		return ""
+	}
+	return strings.Replace(queueEndpoint, queues, tables, 1)
+}
+
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
 // Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
 func (s *settings) development(proxyURI string) Connection {
 	base := url.URL{Scheme: "http", Host: developmentHost}
+	tables := url.URL{Scheme: "http", Host: net.JoinHostPort(base.Hostname(), developmentTablePort)}
 	if proxyURI != "" {
 		if u, err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
 			base.Scheme, base.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentPort)
+			tables.Scheme, tables.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentTablePort)
 		}
 	}
 	return Connection{
-		Endpoint:    base.String() + "/" + developmentAccount,
-		AccountName: developmentAccount,
-		AccountKey:  developmentKey,
+		Endpoint:      base.String() + "/" + developmentAccount,
+		TableEndpoint: tables.String() + "/" + developmentAccount,
+		AccountName:   developmentAccount,
+		AccountKey:    developmentKey,
 	}
 }
 
@@ -392,17 +418,12 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 
 // newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
 func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
-	options := &azqueue.ClientOptions{ClientOptions: azcore.ClientOptions{
-		// Settling retries within the time that is left, and two layers of retries multiply.
-		Retry:     policy.RetryOptions{MaxRetries: -1},
-		Telemetry: policy.TelemetryOptions{ApplicationID: applicationID},
-		Transport: transport,
-		// Before the request is signed.
-		PerCallPolicies: []policy.Policy{policyFunc(func(req *policy.Request) (*http.Response, error) {
-			req.Raw().Header[versionHeader] = []string{apiVersion} // in the SDK's letter case, to replace its version
-			return req.Next()
-		})},
-	}}
+	options := &azqueue.ClientOptions{ClientOptions: clientOptions(transport)}
+	// Before the request is signed.
+	options.PerCallPolicies = []policy.Policy{policyFunc(func(req *policy.Request) (*http.Response, error) {
+		req.Raw().Header[versionHeader] = []string{apiVersion} // in the SDK's letter case, to replace its version
+		return req.Next()
+	})}
 	switch {
 	case conn.AccountKey != "":
 		key, err := azqueue.NewSharedKeyCredential(conn.AccountName, string(conn.AccountKey))
@@ -417,9 +438,26 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 	}
 }
 
+func clientOptions(transport policy.Transporter) azcore.ClientOptions {
+	return azcore.ClientOptions{
+		// Settling retries within the time that is left, and two layers of retries multiply.
+		Retry:     policy.RetryOptions{MaxRetries: -1},
+		Telemetry: policy.TelemetryOptions{ApplicationID: applicationID},
+		Transport: transport,
+	}
+}
+
 type policyFunc func(*policy.Request) (*http.Response, error)
 
 func (f policyFunc) Do(req *policy.Request) (*http.Response, error) { return f(req) }
+
+// credential returns what requests tokens, or nil if the connection has a key or a SAS.
+func (c Connection) credential() (azcore.TokenCredential, error) {
+	if c.AccountKey != "" || c.SAS != "" {
+		return nil, nil
+	}
+	return newCredential(c.Identity)
+}
 
 // newCredential returns a credential that requests tokens from Microsoft Entra. It uses the SDK's own transport and
 // retries, because the endpoint of a managed identity answers 404 while the machine starts.

@@ -138,10 +138,30 @@ func TestParseConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			got.TableEndpoint = "" // see TestTableEndpoint
 			if diff := cmp.Diff(test.want, got, cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
 				t.Errorf("connection (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestTableEndpoint(t *testing.T) {
+	account := "AccountName=acct;AccountKey=" + key
+	for want, settings := range map[string]map[string]string{
+		"https://acct.table.core.windows.net":            {name: account},
+		"https://acct.table.core.chinacloudapi.cn":       {name: account + ";EndpointSuffix=core.chinacloudapi.cn"},
+		"http://127.0.0.1:7002/acct":                     {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct;TableEndpoint=http://127.0.0.1:7002/acct/"},
+		"":                                               {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
+		"http://127.0.0.1:10002/devstoreaccount1":        {name: "UseDevelopmentStorage=true"},
+		"http://azurite:10002/devstoreaccount1":          {name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite"},
+		"https://acct.table.core.usgovcloudapi.net":      {name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net"},
+		"https://127.0.0.1:10002/devstoreaccount1":       {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1", name + "__tableServiceUri": "https://127.0.0.1:10002/devstoreaccount1"},
+		"https://acct2.privatelink.table.core.azure.com": {name + "__queueServiceUri": "https://acct2.privatelink.queue.core.azure.com"},
+	} {
+		if got, err := parse(settings); err != nil || got.TableEndpoint != want {
+			t.Errorf("%v: %q, %v, want %q", settings, got.TableEndpoint, err, want)
+		}
 	}
 }
 

@@ -1,0 +1,364 @@
+package azure
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+
+	"asynccaller/handler/internal/scheduled"
+)
+
+// Table is the record of scheduled messages in Table Storage. Its requests and errors are like those of [Store].
+type Table struct {
+	service *aztables.ServiceClient
+	table   *aztables.Client
+	http    *http.Client
+}
+
+var _ scheduled.Table = (*Table)(nil)
+
+// ErrNoTables means that the settings do not tell where the tables of the account are.
+var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection string, or set " + tableServiceURIKey)
+
+// OpenTable returns the record of a connection's account, or [ErrNoTables]. It sends no request. The caller closes the
+// table.
+func OpenTable(conn Connection) (*Table, error) {
+	cred, err := conn.credential()
+	if err != nil {
+		return nil, describe("open table storage", err)
+	}
+	return openTable(conn, cred, newHTTPClient(newTransport(conn.TableEndpoint)))
+}
+
+// openTable is OpenTable with the parts that tests replace.
+func openTable(conn Connection, cred azcore.TokenCredential, client *http.Client) (*Table, error) {
+	if conn.TableEndpoint == "" {
+		return nil, ErrNoTables
+	}
+	service, err := newTableServiceClient(conn, cred, client)
+	if err != nil {
+		return nil, describe("open table storage", err)
+	}
+	return &Table{service: service, table: service.NewClient(scheduled.TableName), http: client}, nil
+}
+
+func newTableServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*aztables.ServiceClient, error) {
+	options := &aztables.ClientOptions{ClientOptions: clientOptions(transport)}
+	switch {
+	case conn.AccountKey != "":
+		key, err := aztables.NewSharedKeyCredential(conn.AccountName, string(conn.AccountKey))
+		if err != nil {
+			return nil, fmt.Errorf("account key: %w", err)
+		}
+		return aztables.NewServiceClientWithSharedKey(conn.TableEndpoint, key, options)
+	case conn.SAS != "":
+		return aztables.NewServiceClientWithNoCredential(conn.TableEndpoint+"?"+string(conn.SAS), options)
+	default:
+		return aztables.NewServiceClient(conn.TableEndpoint, cred, options)
+	}
+}
+
+// Close closes idle connections. Later operations open new ones.
+func (t *Table) Close() { t.http.CloseIdleConnections() }
+
+// do runs an operation, and describes its error.
+func (t *Table) do(doing string, run func() error) error {
+	err := run()
+	if err != nil {
+		distrust(t.http, err)
+	}
+	return describe(doing+" table "+scheduled.TableName, err)
+}
+
+// creating runs a write again if the table was missing.
+func (t *Table) creating(ctx context.Context, write func() error) error {
+	err := write()
+	if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
+		return err
+	}
+	if _, err := t.service.CreateTable(ctx, scheduled.TableName, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+		return err
+	}
+	return write()
+}
+
+// The service limits a transaction to 100 rows and 4 MiB; the content is sent as base64.
+const (
+	maxRows      = 100
+	maxRowsBytes = 2 << 20
+)
+
+// Put implements [scheduled.Table]. Texts are cut off after 1 KiB.
+func (t *Table) Put(ctx context.Context, queueName string, rows []scheduled.Row) error {
+	var actions []aztables.TransactionAction
+	size := 0
+	flush := func() error {
+		err := t.do("write", func() error { return t.creating(ctx, func() error { return t.submit(ctx, actions) }) })
+		actions, size = nil, 0
+		return err
+	}
+	for _, row := range rows {
+		encoded, err := json.Marshal(encodeRow(queueName, row))
+		if err != nil {
+			return fmt.Errorf("encode row %s: %w", row.ID, err)
+		}
+		if len(actions) == maxRows || size+len(encoded) > maxRowsBytes {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: encoded})
+		size += len(encoded)
+	}
+	if len(actions) == 0 {
+		return nil
+	}
+	return flush()
+}
+
+// Delete implements [scheduled.Table].
+func (t *Table) Delete(ctx context.Context, queueName string, keys []scheduled.Key) error {
+	for batch := range slices.Chunk(keys, maxRows) {
+		actions := make([]aztables.TransactionAction, len(batch))
+		for i, key := range batch {
+			encoded, err := json.Marshal(aztables.Entity{PartitionKey: queueName, RowKey: key.ID})
+			if err != nil {
+				return fmt.Errorf("encode row %s: %w", key.ID, err)
+			}
+			actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeDelete, Entity: encoded, IfMatch: etag(key)}
+		}
+		err := t.do("delete from", func() error {
+			err := errTransaction
+			if len(batch) > 1 {
+				err = t.submit(ctx, actions)
+			}
+			if errors.Is(err, errTransaction) || isMissing(err) { // a row is missing, or has another version
+				err = t.deleteEach(ctx, queueName, batch)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Table) deleteEach(ctx context.Context, queueName string, keys []scheduled.Key) error {
+	for _, key := range keys {
+		_, err := t.table.DeleteEntity(ctx, queueName, key.ID, &aztables.DeleteEntityOptions{IfMatch: etag(key)})
+		if err != nil && !isMissing(err) && !hasCode(err, aztables.UpdateConditionNotSatisfied) {
+			return err
+		}
+	}
+	return nil
+}
+
+func etag(key scheduled.Key) *azcore.ETag {
+	version := azcore.ETag(cmp.Or(key.Version, string(azcore.ETagAny)))
+	return &version
+}
+
+// errTransaction means that the service refused a row of a transaction, and with it the others.
+var errTransaction = errors.New("a row of the transaction was refused")
+
+// submit makes a transaction.
+func (t *Table) submit(ctx context.Context, actions []aztables.TransactionAction) (err error) {
+	defer func() {
+		if recover() != nil { // the SDK takes the answer of a proxy for one of the service
+			err = errors.New("unreadable answer to a transaction")
+		}
+	}()
+	_, err = t.table.SubmitTransaction(ctx, actions, nil)
+	if response, ok := errors.AsType[*azcore.ResponseError](err); ok && response.StatusCode == http.StatusAccepted {
+		return errTransaction
+	}
+	return err
+}
+
+// Get implements [scheduled.Table].
+func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Row, found bool, err error) {
+	err = t.do("read", func() error {
+		resp, err := t.table.GetEntity(ctx, queueName, id, nil)
+		if err != nil {
+			if isMissing(err) {
+				return nil
+			}
+			return err
+		}
+		row, found, err = decodeRow(resp.Value)
+		return err
+	})
+	return row, found, err
+}
+
+// selected are the properties of a row without its content.
+const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
+	"organization,environment,popReceipt"
+
+// List implements [scheduled.Table].
+func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
+	var options aztables.ListEntitiesOptions
+	if columns := selected; !q.Content {
+		options.Select = &columns
+	}
+	var conditions []string
+	if q.Queue != "" {
+		if err := checkName(q.Queue); err != nil {
+			return describe("list scheduled messages", err)
+		}
+		conditions = append(conditions, "PartitionKey eq '"+q.Queue+"'")
+	}
+	if !q.DueBefore.IsZero() {
+		conditions = append(conditions, "nextAttemptAt lt datetime'"+q.DueBefore.UTC().Format(time.RFC3339Nano)+"'")
+	}
+	return t.list(ctx, options, conditions, func(entity []byte) error {
+		row, ok, err := decodeRow(entity)
+		if err != nil {
+			return describe("list scheduled messages", err)
+		}
+		if !ok {
+			return nil
+		}
+		return see(row)
+	})
+}
+
+func (t *Table) list(ctx context.Context, options aztables.ListEntitiesOptions, conditions []string, see func(entity []byte) error) error {
+	if filter := strings.Join(conditions, " and "); filter != "" {
+		options.Filter = &filter
+	}
+	pages := t.table.NewListEntitiesPager(&options)
+	for pages.More() {
+		var page aztables.ListEntitiesResponse
+		err := t.do("list", func() (err error) {
+			if page, err = pages.NextPage(ctx); isMissing(err) {
+				return nil
+			}
+			return err
+		})
+		if err != nil || page.Entities == nil && page.NextPartitionKey == nil {
+			return err
+		}
+		for _, entity := range page.Entities {
+			if err := see(entity); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// heartbeats is the partition of the heartbeats. A queue can have the same name; its rows have a request id.
+const heartbeats = "heartbeat"
+
+// Beat implements [scheduled.Table]. The service keeps the time of a write.
+func (t *Table) Beat(ctx context.Context, name string) error {
+	encoded, err := json.Marshal(aztables.Entity{PartitionKey: heartbeats, RowKey: name})
+	if err != nil {
+		return fmt.Errorf("encode heartbeat %s: %w", name, err)
+	}
+	return t.do("write", func() error {
+		return t.creating(ctx, func() error {
+			_, err := t.table.UpsertEntity(ctx, encoded, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})
+			return err
+		})
+	})
+}
+
+// Heartbeats implements [scheduled.Table].
+func (t *Table) Heartbeats(ctx context.Context) (beats []scheduled.Heartbeat, err error) {
+	err = t.list(ctx, aztables.ListEntitiesOptions{}, []string{"PartitionKey eq '" + heartbeats + "'"}, func(encoded []byte) error {
+		var entity aztables.EDMEntity
+		if err := json.Unmarshal(encoded, &entity); err != nil {
+			return describe("read heartbeats", err)
+		}
+		if _, isRow := entity.Properties[requestID]; !isRow {
+			beats = append(beats, scheduled.Heartbeat{Name: entity.RowKey, At: time.Time(entity.Timestamp).UTC()})
+		}
+		return nil
+	})
+	return beats, err
+}
+
+const requestID = "requestId"
+
+// encodeRow returns the entity of a row. Section 9 of the design lists its properties.
+func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
+	properties := map[string]any{
+		"status": toInt32(row.Status), "attempts": toInt32(row.Attempts), "content": aztables.EDMBinary(row.Content),
+	}
+	for name, text := range map[string]string{
+		requestID: row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
+		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
+	} {
+		properties[name] = clip(text)
+	}
+	for name, at := range map[string]time.Time{"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline} {
+		if at = at.UTC(); at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
+			properties[name] = aztables.EDMDateTime(at)
+		}
+	}
+	return aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: queueName, RowKey: row.ID}, Properties: properties}
+}
+
+// The service stores times after the year 1601.
+const (
+	minYear = 1601
+	maxYear = 9999
+)
+
+// maxTextBytes limits the texts of a row, so that the service takes them.
+const maxTextBytes = 1 << 10
+
+func clip(text string) string {
+	if len(text) > maxTextBytes {
+		text = text[:maxTextBytes]
+	}
+	return strings.ToValidUTF8(text, "")
+}
+
+func toInt32(n int) int32 { return saturate(float64(n)) }
+
+// decodeRow returns the row of an entity. It reports false for one that is no row.
+func decodeRow(encoded []byte) (scheduled.Row, bool, error) {
+	var entity aztables.EDMEntity
+	if err := json.Unmarshal(encoded, &entity); err != nil {
+		return scheduled.Row{}, false, fmt.Errorf("unreadable row: %w", err)
+	}
+	text := func(name string) string { s, _ := entity.Properties[name].(string); return s }
+	number := func(name string) int { n, _ := entity.Properties[name].(int32); return int(n) }
+	at := func(name string) time.Time {
+		t, _ := entity.Properties[name].(aztables.EDMDateTime)
+		return time.Time(t)
+	}
+	content, _ := entity.Properties["content"].(aztables.EDMBinary)
+	_, ok := entity.Properties[requestID].(string)
+	return scheduled.Row{
+		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, PopReceipt: text("popReceipt"),
+		RequestID: text(requestID), TargetHost: text("targetHost"), Route: text("route"),
+		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
+		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
+		Organization: text("organization"), Environment: text("environment"), Content: content,
+	}, ok, nil
+}
+
+func hasCode(err error, code aztables.TableErrorCode) bool {
+	response, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && response.ErrorCode == string(code)
+}
+
+// isMissing reports whether the table or the row does not exist.
+func isMissing(err error) bool {
+	return hasCode(err, aztables.TableNotFound) || hasCode(err, aztables.ResourceNotFound) || hasCode(err, aztables.EntityNotFound)
+}
