@@ -135,6 +135,7 @@ func TestHostileRows(t *testing.T) {
 				}
 				return err
 			},
+			"status": func() error { return d.showStatus(t.Context(), false) },
 		} {
 			d.stdout.Reset()
 			if err := print(); err != nil {

@@ -31,6 +31,15 @@ type App struct {
 	Timers []Timer
 }
 
+// QueueNames returns the queues that the functions read.
+func (a *App) QueueNames() []string {
+	var names []string
+	for _, f := range a.Functions {
+		names = append(names, f.Queue)
+	}
+	return names
+}
+
 // Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the environment.
 type Host struct {
 	// FunctionTimeout ends an invocation; negative means never. The default is 5 minutes, the shortest default of

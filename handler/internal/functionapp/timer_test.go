@@ -112,12 +112,15 @@ func TestTimerProblemLeavesTheRest(t *testing.T) {
 	}
 }
 
-// The shipped timer runs every full hour.
-func TestProjectsOwnTimer(t *testing.T) {
-	const path = "AC-poison-keeper/function.json"
-	loaded := app(files{path: mustRead(t, "../../../functions/"+path)}).mustLoad(t)
-	want := []described{{"AC-poison-keeper", "timer", "0 0 * * * *", false}}
-	if diff := cmp.Diff(want, describe(loaded.Timers)); diff != "" {
+// The shipped keeper runs every full hour, the monitor every full minute.
+func TestProjectsOwnTimers(t *testing.T) {
+	shipped := files{}
+	for _, name := range []string{"AC-monitor", "AC-poison-keeper"} {
+		path := name + "/function.json"
+		shipped[path] = mustRead(t, "../../../functions/"+path)
+	}
+	want := []described{{"AC-monitor", "timer", "0 * * * * *", false}, {"AC-poison-keeper", "timer", "0 0 * * * *", false}}
+	if diff := cmp.Diff(want, describe(app(shipped).mustLoad(t).Timers)); diff != "" {
 		t.Fatalf("timers (-want +got):\n%s", diff)
 	}
 }

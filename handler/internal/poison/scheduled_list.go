@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/scheduled"
@@ -17,26 +18,43 @@ import (
 // ByQueue groups scheduled messages by their queue, beside the criteria of package inspect.
 const ByQueue inspect.By = "queue"
 
-// maxQueues limits the queues that are asked whether they are empty: a writer to the table can invent any number of them.
+// maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
 const maxQueues = 1000
 
 // StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once, when
 // it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not safe for
 // concurrent use.
 func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(scheduled.Row) bool {
-	empty := map[string]bool{}
+	waiting := map[string]time.Time{}
 	return func(row scheduled.Row) bool {
-		if !row.IsStale(now, true) {
+		if !row.IsStale(now) {
 			return false
 		}
-		known, ok := empty[row.Queue]
-		if !ok && len(empty) < maxQueues && queue.ValidName(row.Queue) {
-			messages, err := a.Store.Peek(ctx, row.Queue, 1)
-			known = ignoreMissing(err) == nil && len(messages) == 0
-			empty[row.Queue] = known
+		since, ok := waiting[row.Queue]
+		if !ok && len(waiting) < maxQueues && queue.ValidName(row.Queue) {
+			since = a.waitingSince(ctx, row.Queue, now)
+			waiting[row.Queue] = since
 		}
-		return row.IsStale(now, known)
+		return row.IsStale(since)
 	}
+}
+
+// waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue cannot
+// be read.
+func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
+	front, err := a.Store.Peek(ctx, name, queue.MaxBatch)
+	if ignoreMissing(err) != nil {
+		return time.Time{}
+	}
+	since := now
+	for _, m := range front {
+		visible := m.InsertedAt
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.NextAttemptAt.After(visible) {
+			visible = e.NextAttemptAt
+		}
+		since = earliest(since, visible)
+	}
+	return since
 }
 
 // FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
@@ -79,6 +97,8 @@ type ScheduledGroup struct {
 	// Next and Last are the times of the first and the last next attempt.
 	Next time.Time `json:"next"`
 	Last time.Time `json:"last"`
+	// Oldest is when the oldest call was created.
+	Oldest time.Time `json:"oldest,omitzero"`
 	// Statuses counts the latest answers, the most frequent first; 0 means none.
 	Statuses []StatusCount `json:"statuses"`
 }
@@ -115,7 +135,7 @@ func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 	}
 	group, due := g.groups[key], m.Row.NextAttemptAt
 	if group == nil {
-		group = &ScheduledGroup{Key: key, Next: due, Last: due}
+		group = &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt}
 		g.groups[key] = group
 	}
 	group.add(m, stale, g.Now)
@@ -130,6 +150,7 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	if due.After(g.Last) {
 		g.Last = due
 	}
+	g.Oldest = earliest(g.Oldest, m.Row.CreatedAt)
 	switch wait := due.Sub(now); {
 	case stale:
 		g.Stale++

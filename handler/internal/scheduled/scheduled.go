@@ -37,16 +37,17 @@ type Row struct {
 	Version string
 }
 
-// StaleAfter is how long a message of an empty queue is due until it counts as gone: the host reads an idle queue less than
-// once a minute at times.
+// StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an idle
+// queue less than once a minute at times, and queues are not strictly first in, first out.
 const StaleAfter = 2 * time.Minute
 
 // IsDue reports whether the time of the next attempt has come.
 func (r Row) IsDue(now time.Time) bool { return !r.NextAttemptAt.After(now) }
 
-// IsStale reports whether the row's message is gone: it is long due, and the queue has no visible message.
-func (r Row) IsStale(now time.Time, queueIsEmpty bool) bool {
-	return queueIsEmpty && now.Sub(r.NextAttemptAt) > StaleAfter
+// IsStale reports whether the row's message is gone: it was due long before the first visible messages of its queue became
+// visible, or long before now if there are none.
+func (r Row) IsStale(waitingSince time.Time) bool {
+	return waitingSince.Sub(r.NextAttemptAt) > StaleAfter
 }
 
 // Key names a row of a queue. Unless Version is empty, it means only that version of the row.

@@ -1,0 +1,155 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// watchEvery is the time between two screens.
+const watchEvery = 2 * time.Second
+
+func newStatusCommand(env Env) *cobra.Command {
+	p := &poisonFlags{env: env, group: "status"}
+	var watch bool
+	command := &cobra.Command{
+		Use:   "status",
+		Short: "Show what waits, until when and for whom, and whether the app runs",
+		Long: `Show the queues that functions read with their length (approximate), the age of the oldest visible
+message, the scheduled messages and those due in the next minute, and the poison messages with the
+reasons of the first 32; the targets for which most messages are scheduled; and when the timer
+functions last ran. What the record of scheduled messages cannot say is "unknown".`,
+		Example: `  async-caller status
+  async-caller status --watch
+  async-caller status --app ./my-app --json`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	flags.BoolVar(&watch, "watch", false, "show it again every 2 s, until Ctrl-C")
+	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	command.RunE = p.withSession(func(ctx context.Context, s *session, _ []string) error {
+		for {
+			err := s.showStatus(ctx, watch && isTerminal(s.env.Stdout) && !s.json)
+			if !watch || err != nil && ctx.Err() == nil {
+				return err
+			}
+			select {
+			case <-ctx.Done(): // Ctrl-C ends a watch as it should
+				return nil
+			case <-time.After(watchEvery):
+			}
+		}
+	})
+	return command
+}
+
+// showStatus prints the status. Redraw replaces what is on the terminal.
+func (s *session) showStatus(ctx context.Context, redraw bool) error {
+	status, err := s.account.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if s.json {
+		return printJSON(s.out, status)
+	}
+	if redraw {
+		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
+	}
+	printStatus(s.out, status, s.app)
+	return s.out.err
+}
+
+func printStatus(out io.Writer, s poison.Status, app string) {
+	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
+	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
+	printLine(out, "running", "%s", running(s))
+	printLine(out, "timers", "%s %s, %s %s", poison.MonitorTimer, lastRun(s.Monitor, s.At), poison.KeeperTimer, lastRun(s.Keeper, s.At))
+	if s.RecordProblem != "" {
+		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(s.RecordProblem))
+	}
+	fmt.Fprintln(out)
+	const format = "%-24s  %9s  %6s  %9s  %7s  %5s  %7s  %s"
+	printRow(out, format, "QUEUE", "MESSAGES", "OLDEST", "SCHEDULED", "1 MIN", "STALE", "POISON", "REASONS (SAMPLE)")
+	var missing, notes []string
+	for _, q := range s.Queues {
+		if q.Problem != "" {
+			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
+		}
+		if q.Expiring > 0 {
+			notes = append(notes, fmt.Sprintf("storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				messages(q.Expiring), q.Queue, queue.PoisonSuffix))
+		}
+		if q.Missing && q.Poison == 0 && (q.Scheduled == nil || q.Scheduled.Count == 0) && q.Problem == "" {
+			missing = append(missing, q.Queue)
+			continue
+		}
+		waiting, soon, stale, oldest := "unknown", "-", "-", "-"
+		if g := q.Scheduled; g != nil {
+			waiting, soon, stale = thousands(g.Count-g.Stale), thousands(g.DueInMinute), thousands(g.Stale)
+		}
+		if !q.Oldest.IsZero() {
+			oldest = age(s.At.Sub(q.Oldest))
+		}
+		name := q.Queue
+		if len(name) > 24 { // a command may need the whole name
+			fmt.Fprintln(out, name)
+			name = ""
+		}
+		printRow(out, format, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+	}
+	if len(s.Targets) > 0 {
+		fmt.Fprintln(out)
+		printScheduledGroups(out, s.Targets, s.At)
+	}
+	if s.OtherTargets > 0 {
+		notes = append(notes, "other targets: "+thousands(s.OtherTargets)+"; `async-caller scheduled list --group-by host` has them")
+	}
+	if len(missing) > 0 {
+		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))
+	}
+	for i, note := range notes {
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		printLine(out, "note", "%s", note)
+	}
+}
+
+// The age of a heartbeat from which an app seems not to run: AC-monitor runs every minute, AC-poison-keeper every hour.
+const (
+	monitorLate = 3 * time.Minute
+	keeperLate  = 125 * time.Minute
+)
+
+// running says in words whether the app runs.
+func running(s poison.Status) string {
+	latest, late := s.Monitor, monitorLate
+	if latest.IsZero() {
+		latest, late = s.Keeper, keeperLate
+	}
+	switch {
+	case s.TimersProblem != "":
+		return "unknown: " + strictjson.ReplaceUnprintable(s.TimersProblem)
+	case latest.IsZero():
+		return "unknown: no timer function has recorded a run"
+	case s.At.Sub(latest) > late:
+		return "the app seems not to run: its latest sign of life was " + age(s.At.Sub(latest)) + " ago"
+	}
+	return "yes"
+}
+
+func lastRun(at, now time.Time) string {
+	if at.IsZero() {
+		return "unknown"
+	}
+	return age(now.Sub(at)) + " ago"
+}
