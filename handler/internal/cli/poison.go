@@ -164,10 +164,7 @@ func appQueues(folder string, environ []string) ([]string, error) {
 	if app == nil {
 		return nil, err
 	}
-	for _, f := range app.Functions { // serve reports the problems of the others
-		names = append(names, f.Queue)
-	}
-	return names, nil
+	return append(names, app.QueueNames()...), nil // serve reports the problems of the other functions
 }
 
 // withExitCode gives an error its exit code, unless it has one.

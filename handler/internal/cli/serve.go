@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	stdlog "log"
-	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -31,6 +30,7 @@ import (
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
 )
@@ -183,6 +183,8 @@ func runServe(ctx context.Context, env Env) error {
 	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy).WithProfiles(c.settings.Rules.Profiles)
 	defer client.Close()
 
+	record := openRecord(c, log) //nolint:contextcheck // Close ends it, after the last delivery
+	defer record.Close()
 	queues := c.app.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold)
 	deliverer := &delivery.Deliverer{
@@ -190,18 +192,22 @@ func runServe(ctx context.Context, env Env) error {
 		Gate:     gate,
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
+		Record:   record,
 		Log:      log,
 		Hold:     c.hold(),
 		Stopping: ctx,
 		Now:      time.Now,
 		Jitter:   rand.Float64,
 	}
-	tasks := map[string]ingress.Task{keeperName: keeper(ctx, c, store)}
+	account := accountName(c.connection.Endpoint)
+	tasks := operator{handlerConfig: c, record: record, account: &poison.Account{
+		Name: account, Store: store, AppQueues: c.app.QueueNames(),
+		Rules: inspect.Rules{Encoding: queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
+	}}.tasks(ctx)
 	server, err := serve.Listen(ctx, c.port, ingress.Handler(c.app.Functions, tasks, deliverer, log), log)
 	if err != nil {
 		return err
 	}
-	account := accountName(c.connection.Endpoint)
 	log.Info().Str(logs.Account, account).Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
 	var aside sync.WaitGroup
@@ -246,36 +252,15 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 	log.WithLevel(level).Err(err).Str(logs.Queue, name).Dur(logs.Took, time.Since(begin)).Msg(text)
 }
 
-// keeperName is the timer function that keeps messages on poison queues from expiring.
-const keeperName = "AC-poison-keeper"
-
-// keeper returns the task of that function. The task ends well before functionTimeout, at which the host would kill
-// the handler with all its calls, and when the handler stops. Its next run does the rest.
-func keeper(stopping context.Context, c handlerConfig, store queue.Store) ingress.Task {
-	account := &poison.Account{
-		Store: store,
-		Rules: inspect.Rules{Encoding: c.app.Host.Queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
+// openRecord returns the recorder of scheduled messages, or nil if they are not recorded.
+func openRecord(c handlerConfig, log zerolog.Logger) *scheduled.Recorder {
+	if c.settings.Scheduled == config.Off {
+		return nil
 	}
-	var queues []string
-	for _, f := range c.app.Functions {
-		if name, ok := queue.PoisonName(f.Queue); ok {
-			queues = append(queues, name)
-		}
+	table, err := azure.OpenTable(c.connection)
+	if err != nil {
+		log.Warn().Err(err).Msg("scheduled messages are not recorded")
+		return nil
 	}
-	keeper := poison.NewKeeper(account, queues)
-	limit := c.app.Host.FunctionTimeout
-	if limit <= 0 { // unlimited
-		limit = math.MaxInt64
-	}
-	return func(ctx context.Context) (string, error) {
-		ctx, cancel := context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
-		defer cancel()
-		defer context.AfterFunc(stopping, cancel)()
-		kept, err := keeper.Run(ctx)
-		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, accountName(c.connection.Endpoint))
-		if err != nil {
-			return "", fmt.Errorf("incomplete: %s, but not all: %s", text, strings.ReplaceAll(err.Error(), "\n", "; "))
-		}
-		return text, nil
-	}
+	return scheduled.NewRecorder(table, inspect.Route, log)
 }

@@ -50,6 +50,13 @@ const (
 	Down     = "down"
 	// Messages is the number of messages that a line is about.
 	Messages = "messages"
+	// Depth is the approximate number of messages of a queue, Scheduled that of its scheduled messages, Poison that of its
+	// poison queue. Oldest is when its oldest call was created, Age how long ago that was.
+	Depth     = "depth"
+	Scheduled = "scheduled"
+	Poison    = "poison"
+	Oldest    = "oldest"
+	Age       = "age"
 	// Dropped is the number of lines that are missing before this one.
 	Dropped = "dropped"
 )

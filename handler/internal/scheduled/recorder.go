@@ -196,15 +196,40 @@ func (r *Recorder) write(batch []change) {
 		r.pause = firstPause
 		return
 	}
+	err = r.Check(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost += len(batch) + len(r.waiting) // these are out of date when the table is back
 	r.err, r.waiting, r.bytes = err, nil, 0
-	if errors.Is(err, queue.ErrDenied) && !r.off {
+}
+
+// Table returns the table, or nil if nothing is recorded.
+func (r *Recorder) Table() Table {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.off {
+		return nil
+	}
+	return r.table
+}
+
+// Check returns an error of the table, unless it means that the credential has no permission. Then the recorder logs it once,
+// and ends.
+func (r *Recorder) Check(err error) error {
+	if !errors.Is(err, queue.ErrDenied) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.off {
 		r.off = true
 		r.log.Warn().Err(err).Msg("scheduled messages are not recorded until a restart: assign the role " + Role +
 			" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it")
 	}
+	return nil
 }
 
 func (r *Recorder) change(queueName string, rows []Row, removed []Key) error {

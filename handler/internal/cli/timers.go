@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// operator has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and the
+// record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
+type operator struct {
+	handlerConfig
+	account *poison.Account
+	record  *scheduled.Recorder
+}
+
+// tasks returns the tasks by the names of their functions.
+func (o operator) tasks(stopping context.Context) map[string]ingress.Task {
+	return map[string]ingress.Task{
+		poison.KeeperTimer:  o.limited(stopping, o.keeper()),
+		poison.MonitorTimer: o.limited(stopping, o.monitor),
+	}
+}
+
+// limited returns a task that ends well before functionTimeout, at which the host would kill the handler with all its
+// calls, and when the handler stops. Its next run does the rest. Its error is one line.
+func (o operator) limited(stopping context.Context, task ingress.Task) ingress.Task {
+	limit := o.app.Host.FunctionTimeout
+	if limit <= 0 { // unlimited
+		limit = math.MaxInt64
+	}
+	return func(ctx context.Context) (string, error) {
+		ctx, cancel := context.WithTimeout(ctx, limit-min(limit/4, time.Minute))
+		defer cancel()
+		defer context.AfterFunc(stopping, cancel)()
+		text, err := task(ctx)
+		if err != nil {
+			err = errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
+		return text, err
+	}
+}
+
+// withTable does work on the record of scheduled messages, if there is one.
+func (o operator) withTable(work func(scheduled.Table) error) error {
+	table := o.record.Table()
+	if table == nil {
+		return nil
+	}
+	return o.record.Check(work(table))
+}
+
+// keeper returns the task of the keeper.
+func (o operator) keeper() ingress.Task {
+	var queues []string
+	for _, name := range o.account.AppQueues {
+		if name, ok := queue.PoisonName(name); ok {
+			queues = append(queues, name)
+		}
+	}
+	keeper := poison.NewKeeper(o.account, queues)
+	return func(ctx context.Context) (string, error) {
+		kept, err := keeper.Run(ctx)
+		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, o.account.Name)
+		tableErr := o.withTable(func(table scheduled.Table) error {
+			swept, err := o.account.Sweep(ctx, table)
+			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
+			return errors.Join(err, table.Beat(ctx, poison.KeeperTimer))
+		})
+		if err := errors.Join(err, tableErr); err != nil {
+			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
+		}
+		return text, nil
+	}
+}
+
+// monitor logs that the app is alive, and a line about each of its queues that is not empty.
+func (o operator) monitor(ctx context.Context) (string, error) {
+	log := zerolog.Ctx(ctx)
+	log.Info().Str(logs.Account, o.account.Name).Str("version", version()).Bool("hold_mode", o.wrong != nil).Msg("alive")
+	account := *o.account
+	account.Table = o.record.Table()
+	status, err := account.Status(ctx)
+	waiting := 0
+	for _, q := range status.Queues {
+		if !slices.Contains(o.account.AppQueues, q.Queue) {
+			continue // it belongs to another app
+		}
+		if q.Problem != "" {
+			err = errors.Join(err, errors.New(q.Problem))
+		}
+		held := 0
+		if q.Scheduled != nil {
+			held = q.Scheduled.Count - q.Scheduled.Stale
+		}
+		if q.Messages+q.Poison+held == 0 {
+			continue
+		}
+		waiting++
+		line := log.Info().Str(logs.Queue, q.Queue).Int(logs.Depth, q.Messages).Int(logs.Poison, q.Poison)
+		if q.Scheduled != nil {
+			line.Int(logs.Scheduled, held)
+		}
+		if oldest := q.OldestCall(); !oldest.IsZero() {
+			line.Time(logs.Oldest, oldest).Dur(logs.Age, status.At.Sub(oldest).Round(time.Second))
+		}
+		line.Msg("queue")
+	}
+	tableErr := o.withTable(func(table scheduled.Table) error { return table.Beat(ctx, poison.MonitorTimer) })
+	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
+}

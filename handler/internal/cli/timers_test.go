@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/scheduled/memory"
+)
+
+// timers is an app whose timer functions work on a session's account and table.
+type timers struct {
+	*testSession
+	tasks map[string]ingress.Task
+	log   bytes.Buffer
+	ctx   context.Context
+}
+
+func newTimers(t *testing.T, rows ...scheduled.Row) *timers {
+	t.Helper()
+	app := &timers{testSession: newRowsSession(t, rows...)}
+	log := zerolog.New(&app.log)
+	app.ctx = log.WithContext(t.Context())
+	record := scheduled.NewRecorder(app.account.Table, strings.ToLower, log)
+	t.Cleanup(record.Close)
+	app.tasks = operator{account: app.account, record: record, handlerConfig: handlerConfig{app: &functionapp.App{}}}.tasks(t.Context())
+	return app
+}
+
+// run runs a timer function, and returns its log lines, summary and error.
+func (app *timers) run(name string) string {
+	app.log.Reset()
+	summary, err := app.tasks[name](app.ctx)
+	return fmt.Sprintf("%s%s error: %v", app.log.String(), summary, err)
+}
+
+func (app *timers) put(t *testing.T, name, text string) {
+	t.Helper()
+	if _, err := app.store.Put(t.Context(), name, queue.Item{Text: queue.Base64.Encode([]byte(text))}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func contains(t *testing.T, got string, wanted ...string) {
+	t.Helper()
+	for _, want := range wanted {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
+
+func TestMonitorLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour), rowAt("bbbbbbbb-2", "two.example", time.Minute))
+		for _, name := range []string{"theirs", "theirs-poison"} {
+			if err := app.store.Create(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		app.put(t, "theirs", "of another app")
+		got := app.run(poison.MonitorTimer)
+		contains(t, got, `"account":"test"`, `"hold_mode":false,"message":"alive"`, `"scheduled":2`, `"depth":0,"poison":0`, `"age":3600000`, "1 of 1 queues are not empty error: <nil>")
+		if strings.Contains(got, "theirs") || strings.Count(got, `"message":"queue"`) != 1 {
+			t.Errorf("a line about the queue of another app:\n%s", got)
+		}
+		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
+		app.put(t, "async-caller-poison", "no envelope")
+		contains(t, app.run(poison.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
+		beats, err := app.account.Table.Heartbeats(t.Context())
+		if err != nil || len(beats) != 1 || beats[0].Name != poison.MonitorTimer || time.Since(beats[0].At) > 0 {
+			t.Errorf("heartbeats %v, %v", beats, err)
+		}
+	})
+}
+
+// TestAlerts: the queries of the documentation find the lines of the monitor.
+func TestAlerts(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/operating.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, alerts, _ := strings.Cut(string(text), "### Alerts")
+	alerts, _, _ = strings.Cut(alerts, "\n### ")
+	app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour))
+	app.put(t, "async-caller-poison", "no envelope")
+	got := app.run(poison.MonitorTimer)
+	queries := regexp.MustCompile(`has '("message":"(?:queue|alive)")'|line\.(queue|poison|age)\b`).FindAllStringSubmatch(alerts, -1)
+	if len(queries) != 7 {
+		t.Errorf("%d texts of the monitor in the queries", len(queries))
+	}
+	for _, found := range queries {
+		contains(t, got, cmp.Or(found[1], `"`+found[2]+`":`))
+	}
+	if n := strings.Count(alerts, "traces | where"); n != 5 {
+		t.Errorf("%d alerts", n)
+	}
+}
+
+// TestMonitorIdle: an app without messages says only that it is alive.
+func TestMonitorIdle(t *testing.T) {
+	got := newTimers(t).run(poison.MonitorTimer)
+	if contains(t, got, `"message":"alive"`, "0 of 1 queues"); strings.Count(got, "\n") != 1 {
+		t.Errorf("too many lines:\n%s", got)
+	}
+}
+
+// TestTimersWithoutTable: the queues are watched and kept whatever happens to the table. A missing permission is logged once,
+// another problem each time.
+func TestTimersWithoutTable(t *testing.T) {
+	for name, test := range map[string]struct {
+		err         error
+		first, next string
+	}{
+		"denied": {fmt.Errorf("list rows: %w", queue.ErrDenied), scheduled.Role, "error: <nil>"},
+		"away":   {fmt.Errorf("list rows: no answer"), "error: list rows: no answer", "error: list rows: no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			app := newTimers(t)
+			app.account.Table.(*memory.Table).Fail(test.err)
+			app.put(t, "async-caller", "x")
+			contains(t, app.run(poison.MonitorTimer), test.first, `"message":"queue"`)
+			got := app.run(poison.MonitorTimer)
+			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, scheduled.Role) {
+				t.Errorf("logged again:\n%s", got)
+			}
+			if kept := app.run(poison.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
+				t.Errorf("keeper: %s", kept)
+			}
+		})
+	}
+}
+
+// TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are not.
+func TestKeeperSweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		waiting, overtaken := rowAt("dddddddd-4", "t.example", 30*time.Minute), rowAt("eeeeeeee-5", "t.example", -time.Hour)
+		waiting.Queue, overtaken.Queue = "busy", "busy"
+		app := newTimers(t, rowAt("aaaaaaaa-1", "t.example", -2*time.Hour), rowAt("bbbbbbbb-2", "t.example", 270*time.Minute), rowAt("cccccccc-3", "t.example", 6*time.Hour), waiting, overtaken)
+		if err := app.store.Create(t.Context(), "busy"); err != nil {
+			t.Fatal(err)
+		}
+		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(time.Hour).Format(time.RFC3339)))
+		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
+		contains(t, app.run(poison.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
+		var left []string
+		if err := app.account.Table.List(t.Context(), scheduled.Query{}, func(r scheduled.Row) error { left = append(left, r.ID); return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4]" {
+			t.Errorf("rows left: %s", got)
+		}
+		beats, err := app.account.Table.Heartbeats(t.Context())
+		if err != nil || len(beats) != 1 || beats[0].Name != poison.KeeperTimer {
+			t.Errorf("heartbeats %v, %v", beats, err)
+		}
+	})
+}
