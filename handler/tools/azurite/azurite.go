@@ -1,4 +1,4 @@
-// Package azurite runs the queue service of Azurite, the Azure Storage emulator, as a child process: the
+// Package azurite runs Azurite, the Azure Storage emulator, as a child process: the
 // storage of tests, the demo and local development. It needs Node.js, see [CheckNode]; [Install] fetches Azurite at the version
 // that package-lock.json pins.
 //
@@ -38,10 +38,8 @@ const (
 
 // Options configures Azurite. The zero value keeps nothing on disk.
 type Options struct {
-	// Port is the TCP port on 127.0.0.1; 0 means a free one.
-	Port int
-	// BlobPort and TablePort are those of Azurite's other services. It runs them as well if BlobPort is not 0.
-	BlobPort, TablePort int
+	// Port is the TCP port of the queue service on 127.0.0.1, BlobPort and TablePort are those of the others; 0 means a free one.
+	Port, BlobPort, TablePort int
 	// Data is the folder to keep the data in; Azurite creates it. If empty, all data is in memory and lost on Stop.
 	// After a restart, Azurite 3.36 does not expire the messages from the folder.
 	Data string
@@ -54,11 +52,13 @@ type Options struct {
 
 // Server is a running Azurite. It is not safe for concurrent use.
 type Server struct {
-	// ConnectionString reaches the account on this server, for queues only.
+	// ConnectionString reaches the account on this server.
 	ConnectionString string
 	// Endpoint is the URL of the account's queue service, without a slash at the end.
 	Endpoint string
-	// Port is the TCP port on 127.0.0.1. A restart keeps it.
+	// TableEndpoint is that of the table service.
+	TableEndpoint string
+	// Port is the TCP port of the queue service on 127.0.0.1. A restart keeps all ports.
 	Port int
 
 	options Options
@@ -68,7 +68,7 @@ type Server struct {
 // Start starts Azurite on a free port and returns once it accepts requests. The context limits only the start:
 // the server runs until Stop, or until this process ends. Call [Install] before.
 func Start(ctx context.Context, options Options) (*Server, error) {
-	s := &Server{options: options, Port: options.Port}
+	s := &Server{options: options}
 	if err := s.start(ctx); err != nil {
 		return nil, err
 	}
@@ -127,10 +127,7 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := filepath.Join(dir, modules, "azurite", "dist", "src", "queue", "main.js")
-	if s.options.BlobPort != 0 {
-		script = filepath.Join(dir, modules, "azurite", "dist", "src", "azurite.js")
-	}
+	script := filepath.Join(dir, modules, "azurite", "dist", "src", "azurite.js")
 	if _, err := os.Stat(script); err != nil {
 		return nil, fmt.Errorf("it is not installed: run `npm ci` in %s", dir)
 	}
@@ -138,10 +135,10 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	args := []string{script, "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.Port), "--silent", "--disableTelemetry"}
-	if s.options.BlobPort != 0 {
-		args = append(args, "--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(s.options.BlobPort),
-			"--tableHost", "127.0.0.1", "--tablePort", strconv.Itoa(s.options.TablePort))
+	args := []string{
+		script, "--silent", "--disableTelemetry", "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.options.Port),
+		"--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(s.options.BlobPort),
+		"--tableHost", "127.0.0.1", "--tablePort", strconv.Itoa(s.options.TablePort),
 	}
 	if s.options.AnyVersion {
 		args = append(args, "--skipApiVersionCheck")
@@ -157,23 +154,16 @@ func (s *Server) command() (*exec.Cmd, error) {
 	return exec.Command(node, args...), nil //nolint:noctx // our own script; it outlives the context
 }
 
-// listening matches what Azurite prints when it accepts requests: the queue service alone, or all services, of which the
-// table service is the last.
-var listening = regexp.MustCompile(`Queue service (?:successfully listens on|is successfully listening at) (https?)(://127\.0\.0\.1:(\d+))\n` +
-	`(?:$|(?s:.*)Table service is successfully listening)`)
+// listening matches what Azurite prints when a service accepts requests.
+var listening = regexp.MustCompile(`(Blob|Queue|Table) service is successfully listening at (https?)(://127\.0\.0\.1:(\d+))\n`)
 
-// await waits until the child accepts requests, and fills in its address.
+// await waits until the child accepts requests, and fills in its addresses.
 func (s *Server) await(ctx context.Context, c *child) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		if found := listening.FindStringSubmatch(c.printed.String()); found != nil {
-			s.Endpoint = found[1] + found[2] + "/" + AccountName
-			s.ConnectionString = fmt.Sprintf("DefaultEndpointsProtocol=%s;AccountName=%s;AccountKey=%s;QueueEndpoint=%s;",
-				found[1], AccountName, AccountKey, s.Endpoint)
-			var err error
-			s.Port, err = strconv.Atoi(found[3])
-			return err
+		if found := listening.FindAllStringSubmatch(c.printed.String(), -1); len(found) == len([]string{"Blob", "Queue", "Table"}) {
+			return s.setAddresses(found)
 		}
 		select {
 		case <-c.ended:
@@ -183,4 +173,26 @@ func (s *Server) await(ctx context.Context, c *child) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// setAddresses reads where the services listen.
+func (s *Server) setAddresses(found [][]string) error {
+	s.ConnectionString = fmt.Sprintf("DefaultEndpointsProtocol=%s;AccountName=%s;AccountKey=%s;", found[0][2], AccountName, AccountKey)
+	for _, service := range found {
+		port, err := strconv.Atoi(service[4])
+		if err != nil {
+			return err
+		}
+		endpoint := service[2] + service[3] + "/" + AccountName
+		s.ConnectionString += service[1] + "Endpoint=" + endpoint + ";"
+		switch service[1] {
+		case "Blob":
+			s.options.BlobPort = port
+		case "Queue":
+			s.options.Port, s.Port, s.Endpoint = port, port, endpoint
+		case "Table":
+			s.options.TablePort, s.TableEndpoint = port, endpoint
+		}
+	}
+	return nil
 }
