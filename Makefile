@@ -66,9 +66,9 @@ profile: ## record handler/default.pgo, with which the package and the bench are
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \
 		!/^[ \t]*(\/\/.*)?$$/ { dir = FILENAME; sub("/[^/]*$$", "", dir); lines[dir]++; all++; \
-			if (dir !~ "/tools|/queue/(memory|queuetest)$$") product++ } \
+			if (dir !~ "/tools|/(memory|queuetest|scheduledtest)$$") product++ } \
 		END { for (dir in lines) printf "%6d %s\n", lines[dir], dir | "sort -k 2"; close("sort -k 2"); \
-			printf "%6d product (without tools and the test doubles of queue)\n%6d all\n", product, all }'
+			printf "%6d product (without tools and the test doubles of storage)\n%6d all\n", product, all }'
 
 vuln: ## look for known vulnerabilities in what is used (needs vuln.go.dev)
 	go run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...

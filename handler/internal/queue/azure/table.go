@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -318,14 +319,19 @@ const (
 	maxYear = 9999
 )
 
-// maxTextBytes limits the texts of a row, so that the service takes them.
+// maxTextBytes limits the texts of a row. They have no control characters, so that the service takes them.
 const maxTextBytes = 1 << 10
 
 func clip(text string) string {
 	if len(text) > maxTextBytes {
 		text = text[:maxTextBytes]
 	}
-	return strings.ToValidUTF8(text, "")
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, text)
 }
 
 func toInt32(n int) int32 { return saturate(float64(n)) }

@@ -35,11 +35,11 @@ func (t *Table) Fail(err error) {
 }
 
 // Put implements [scheduled.Table].
-func (t *Table) Put(_ context.Context, queue string, rows []scheduled.Row) error {
+func (t *Table) Put(ctx context.Context, queue string, rows []scheduled.Row) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.err != nil {
-		return t.err
+	if err := t.check(ctx); err != nil {
+		return err
 	}
 	if t.rows == nil {
 		t.rows = map[key]scheduled.Row{}
@@ -53,29 +53,30 @@ func (t *Table) Put(_ context.Context, queue string, rows []scheduled.Row) error
 }
 
 // Delete implements [scheduled.Table].
-func (t *Table) Delete(_ context.Context, queue string, keys []scheduled.Key) error {
+func (t *Table) Delete(ctx context.Context, queue string, keys []scheduled.Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	err := t.check(ctx)
 	for _, k := range keys {
-		if row, ok := t.rows[key{queue, k.ID}]; ok && t.err == nil && (k.Version == "" || k.Version == row.Version) {
+		if row, ok := t.rows[key{queue, k.ID}]; ok && err == nil && (k.Version == "" || k.Version == row.Version) {
 			delete(t.rows, key{queue, k.ID})
 		}
 	}
-	return t.err
+	return err
 }
 
 // Get implements [scheduled.Table].
-func (t *Table) Get(_ context.Context, queue, id string) (scheduled.Row, bool, error) {
+func (t *Table) Get(ctx context.Context, queue, id string) (scheduled.Row, bool, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	row, ok := t.rows[key{queue, id}]
-	return row, ok, t.err
+	return row, ok, t.check(ctx)
 }
 
 // List implements [scheduled.Table].
-func (t *Table) List(_ context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
+func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
 	t.mu.Lock()
-	err := t.err
+	err := t.check(ctx)
 	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
 	rows := maps.Clone(t.rows)
 	t.mu.Unlock()
@@ -93,25 +94,29 @@ func (t *Table) List(_ context.Context, q scheduled.Query, see func(scheduled.Ro
 }
 
 // Beat implements [scheduled.Table].
-func (t *Table) Beat(_ context.Context, name string) error {
+func (t *Table) Beat(ctx context.Context, name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.beats == nil {
 		t.beats = map[string]time.Time{}
 	}
-	if t.err == nil {
+	err := t.check(ctx)
+	if err == nil {
 		t.beats[name] = time.Now().UTC()
 	}
-	return t.err
+	return err
 }
 
 // Heartbeats implements [scheduled.Table].
-func (t *Table) Heartbeats(context.Context) ([]scheduled.Heartbeat, error) {
+func (t *Table) Heartbeats(ctx context.Context) ([]scheduled.Heartbeat, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var beats []scheduled.Heartbeat
 	for _, name := range slices.Sorted(maps.Keys(t.beats)) {
 		beats = append(beats, scheduled.Heartbeat{Name: name, At: t.beats[name]})
 	}
-	return beats, t.err
+	return beats, t.check(ctx)
 }
+
+// check returns why an operation fails.
+func (t *Table) check(ctx context.Context) error { return cmp.Or(t.err, ctx.Err()) }

@@ -1,0 +1,302 @@
+// Package scheduledtest is the contract of [scheduled.Table] as tests. Every implementation runs the same suite.
+package scheduledtest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/scheduled"
+)
+
+// Run checks the tables that open returns; open is called once for each test, and returns an empty table.
+func Run(t *testing.T, open func(t *testing.T) scheduled.Table) {
+	t.Helper()
+	for name, test := range map[string]func(*table){
+		"missing_table_is_empty": testMissing,
+		"put_and_get":            testPutAndGet,
+		"put_replaces":           testReplace,
+		"put_many":               testPutMany,
+		"delete":                 testDelete,
+		"delete_by_version":      testDeleteVersion,
+		"delete_many":            testDeleteMany,
+		"list_in_order":          testList,
+		"list_ends_early":        testListEnds,
+		"hostile_texts":          testHostile,
+		"times":                  testTimes,
+		"heartbeats":             testHeartbeats,
+		"context_ended":          testContext,
+	} {
+		t.Run(name, func(t *testing.T) { test(&table{Table: open(t), t: t}) })
+	}
+}
+
+// main is the queue of most rows.
+const main = "main"
+
+// table is the table of one test. Its methods fail the test.
+type table struct {
+	scheduled.Table
+	t *testing.T
+}
+
+func (a *table) must(err error) {
+	a.t.Helper()
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *table) put(queue string, rows ...scheduled.Row) {
+	a.t.Helper()
+	a.must(a.Put(a.t.Context(), queue, rows))
+}
+
+func (a *table) delete(keys ...scheduled.Key) {
+	a.t.Helper()
+	a.must(a.Delete(a.t.Context(), main, keys))
+}
+
+func (a *table) get(id string) (scheduled.Row, bool) {
+	a.t.Helper()
+	row, found, err := a.Get(a.t.Context(), main, id)
+	a.must(err)
+	return row, found
+}
+
+func (a *table) list(q scheduled.Query) (rows []scheduled.Row) {
+	a.t.Helper()
+	a.must(a.List(a.t.Context(), q, func(row scheduled.Row) error {
+		rows = append(rows, row)
+		return nil
+	}))
+	return rows
+}
+
+// wantIDs checks the queues and ids of rows.
+func (a *table) wantIDs(q scheduled.Query, want string) {
+	a.t.Helper()
+	var got []string
+	for _, row := range a.list(q) {
+		got = append(got, row.Queue+"/"+row.ID)
+	}
+	if text := strings.Join(got, " "); text != want {
+		a.t.Errorf("%+v lists %q, want %q", q, text, want)
+	}
+}
+
+var due = time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)
+
+// example returns a row with all members.
+func example(id string) scheduled.Row {
+	return scheduled.Row{
+		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443", Route: "/orders/{n}", Reason: "temporary_status",
+		Status: 503, Attempts: 3, CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
+		Organization: "org", Environment: "env", Content: []byte("{\"a\":\"\xff\x00\"}"),
+	}
+}
+
+func manyRows(n int) []scheduled.Row {
+	rows := make([]scheduled.Row, n)
+	for i := range rows {
+		rows[i] = example(fmt.Sprintf("%08d-0000-4000-8000-000000000000", i))
+	}
+	return rows
+}
+
+func testMissing(a *table) {
+	a.delete(scheduled.Key{ID: "1"})
+	a.delete(scheduled.Key{ID: "1"}, scheduled.Key{ID: "2"})
+	if _, found := a.get("1"); found {
+		a.t.Error("a row in a missing table")
+	}
+	a.wantIDs(scheduled.Query{}, "")
+	beats, err := a.Heartbeats(a.t.Context())
+	if a.must(err); len(beats) > 0 {
+		a.t.Errorf("heartbeats %v", beats)
+	}
+}
+
+func testPutAndGet(a *table) {
+	want := example("1")
+	a.put("main", want)
+	got, found := a.get("1")
+	if got.Version == "" || !found {
+		a.t.Errorf("found %t, version %q", found, got.Version)
+	}
+	want.Queue, want.Version = "main", got.Version
+	if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+		a.t.Errorf("got  %+v\nwant %+v", got, want)
+	}
+	listed := a.list(scheduled.Query{Content: true})
+	if len(listed) != 1 || fmt.Sprintf("%+v", listed[0]) != fmt.Sprintf("%+v", want) {
+		a.t.Errorf("listed %+v\nwant %+v", listed, want)
+	}
+	if listed = a.list(scheduled.Query{}); len(listed) != 1 || listed[0].Content != nil || listed[0].Version != want.Version {
+		a.t.Errorf("listed without content %+v", listed)
+	}
+}
+
+func testReplace(a *table) {
+	a.put("main", example("1"))
+	before, _ := a.get("1")
+	a.put("main", scheduled.Row{ID: "1", Attempts: 9})
+	after, _ := a.get("1")
+	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || len(after.Content) > 0 || !after.Deadline.IsZero() {
+		a.t.Errorf("replaced by %+v, before %+v", after, before)
+	}
+}
+
+// testPutMany: rows are written however many and large they are.
+func testPutMany(a *table) {
+	rows := manyRows(250)
+	for i := range rows {
+		rows[i].Content = bytes.Repeat([]byte{byte(i)}, 64<<10)
+	}
+	a.put("main", rows...)
+	listed := a.list(scheduled.Query{Content: true})
+	if len(listed) != len(rows) {
+		a.t.Fatalf("%d rows, want %d", len(listed), len(rows))
+	}
+	for i, row := range listed {
+		if row.ID != rows[i].ID || !bytes.Equal(row.Content, rows[i].Content) {
+			a.t.Fatalf("row %d: %s with %d bytes", i, row.ID, len(row.Content))
+		}
+	}
+}
+
+func testDelete(a *table) {
+	a.put("main", example("1"), example("2"))
+	a.put("other", example("1"))
+	a.delete(scheduled.Key{ID: "1"})
+	a.delete(scheduled.Key{ID: "1"})
+	a.delete()
+	a.wantIDs(scheduled.Query{}, "main/2 other/1")
+}
+
+func testDeleteVersion(a *table) {
+	a.put("main", example("1"), example("2"))
+	old, _ := a.get("1")
+	a.put("main", example("1"))
+	a.delete(scheduled.Key{ID: "1", Version: old.Version})
+	a.wantIDs(scheduled.Query{}, "main/1 main/2")
+	current, _ := a.get("1")
+	a.delete(scheduled.Key{ID: "1", Version: current.Version})
+	a.wantIDs(scheduled.Query{}, "main/2")
+}
+
+// testDeleteMany: rows that are missing or have another version do not protect the others.
+func testDeleteMany(a *table) {
+	rows := manyRows(250)
+	a.put("main", rows...)
+	a.delete(scheduled.Key{ID: rows[3].ID})
+	keys := make([]scheduled.Key, len(rows))
+	for i, row := range a.list(scheduled.Query{}) {
+		keys[i] = scheduled.Key{ID: row.ID, Version: row.Version}
+	}
+	keys[len(keys)-1] = scheduled.Key{ID: rows[3].ID}
+	a.put("main", rows[7])
+	a.delete(keys...)
+	a.wantIDs(scheduled.Query{}, "main/"+rows[7].ID)
+}
+
+func testList(a *table) {
+	early, late := example("b"), example("a")
+	early.NextAttemptAt, late.NextAttemptAt = due, due.Add(time.Second)
+	a.put("main", early, late)
+	a.put("also", example("c"))
+	a.put("heartbeat", example("d"))
+	a.must(a.Beat(a.t.Context(), "AC-monitor"))
+	a.wantIDs(scheduled.Query{}, "also/c heartbeat/d main/a main/b")
+	a.wantIDs(scheduled.Query{Queue: "main"}, "main/a main/b")
+	a.wantIDs(scheduled.Query{Queue: "main", DueBefore: due.Add(time.Second)}, "main/b")
+	a.wantIDs(scheduled.Query{DueBefore: due}, "")
+	a.wantIDs(scheduled.Query{Queue: "none"}, "")
+}
+
+func testListEnds(a *table) {
+	a.put("main", manyRows(20)...)
+	enough, seen := errors.New("enough"), 0
+	err := a.List(a.t.Context(), scheduled.Query{}, func(scheduled.Row) error {
+		if seen++; seen == 3 {
+			return enough
+		}
+		return nil
+	})
+	if !errors.Is(err, enough) || seen != 3 {
+		a.t.Errorf("saw %d rows, %v", seen, err)
+	}
+}
+
+// testHostile: whatever a sender has written, the row can be written, and the others of its batch with it.
+func testHostile(a *table) {
+	for i, text := range []string{"'; DROP", "\x00\x1b[2J\u202e", "\xff\xfe", strings.Repeat("ä", 60_000), "日本/\\?#%27&\"<>", ""} {
+		row := example(fmt.Sprint(i))
+		row.RequestID, row.TargetHost, row.Route, row.Reason, row.Organization, row.Environment = text, text, text, text, text, text
+		row.Status, row.Attempts = 1<<40, -1
+		a.put("main", row, example("other"))
+		if _, found := a.get(row.ID); !found {
+			a.t.Errorf("%.20q: no row", text)
+		}
+	}
+	if n := len(a.list(scheduled.Query{})); n != 7 {
+		a.t.Errorf("%d rows, want 7", n)
+	}
+}
+
+// testTimes: a time that the table cannot hold does not matter.
+func testTimes(a *table) {
+	for i, at := range []time.Time{{}, time.Date(1500, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<40, 0)} {
+		row := example(fmt.Sprint(i))
+		row.CreatedAt, row.Deadline = at, at
+		row.NextAttemptAt = due.In(time.FixedZone("", 3600)).Add(123456789)
+		a.put("main", row)
+		got, found := a.get(row.ID)
+		if !found || got.NextAttemptAt.Sub(row.NextAttemptAt).Abs() > time.Microsecond {
+			a.t.Errorf("%v: found %t, next attempt at %v", at, found, got.NextAttemptAt)
+		}
+	}
+}
+
+func testHeartbeats(a *table) {
+	began := time.Now().Add(-time.Second)
+	for _, name := range []string{"AC-poison-keeper", "AC-monitor", "AC-monitor"} {
+		a.must(a.Beat(a.t.Context(), name))
+	}
+	beats, err := a.Heartbeats(a.t.Context())
+	a.must(err)
+	if len(beats) != 2 || beats[0].Name != "AC-monitor" || beats[1].Name != "AC-poison-keeper" {
+		a.t.Fatalf("heartbeats %+v", beats)
+	}
+	for _, beat := range beats {
+		if beat.At.Before(began) || beat.At.After(time.Now().Add(time.Second)) {
+			a.t.Errorf("%s at %v, want now", beat.Name, beat.At)
+		}
+	}
+	a.wantIDs(scheduled.Query{}, "")
+}
+
+func testContext(a *table) {
+	a.put("main", example("1"))
+	ctx, cancel := context.WithCancel(a.t.Context())
+	cancel()
+	_, _, getErr := a.Get(ctx, "main", "1")
+	_, beatsErr := a.Heartbeats(ctx)
+	for operation, err := range map[string]error{
+		"put":        a.Put(ctx, "main", manyRows(1)),
+		"delete":     a.Delete(ctx, "main", []scheduled.Key{{ID: "1"}}),
+		"get":        getErr,
+		"list":       a.List(ctx, scheduled.Query{}, func(scheduled.Row) error { return nil }),
+		"beat":       a.Beat(ctx, "AC-monitor"),
+		"heartbeats": beatsErr,
+	} {
+		if !errors.Is(err, context.Canceled) {
+			a.t.Errorf("%s: %v", operation, err)
+		}
+	}
+	a.wantIDs(scheduled.Query{}, "main/1")
+}
