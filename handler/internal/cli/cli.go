@@ -211,6 +211,8 @@ type app struct {
 	rules    decision.Rules
 	targets  guard.Rules
 	encoding queue.Encoding
+	// scheduled says that scheduled messages are recorded.
+	scheduled bool
 	// wrong are the problems with the settings, retry.json and targets.json, which put a handler into hold mode.
 	wrong error
 }
@@ -225,7 +227,7 @@ func readApp(env Env, folder string) (app, error) {
 	env.Environ = environ
 	settings, settingsErr := config.LoadApp(folder, environ, nil) // no call is made, and the secrets are in the app only
 	host, hostErr := functionapp.LoadHost(folder, environ)
-	a := app{env, settings.Rules, settings.Targets, queue.Base64, settingsErr}
+	a := app{env, settings.Rules, settings.Targets, queue.Base64, settings.Scheduled == config.On, settingsErr}
 	switch {
 	case hostErr == nil:
 		a.encoding = host.Queues.MessageEncoding

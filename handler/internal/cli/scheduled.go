@@ -8,8 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 )
 
 func newScheduled(env Env) *cobra.Command {
@@ -71,4 +74,18 @@ func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(cont
 		selected.selected.Source = source
 		return work(ctx, s, selected.selected)
 	})
+}
+
+// openTable opens the record of scheduled messages. It returns nil if messages are not recorded, or if the connection names
+// no table service.
+func openTable(a app) scheduled.Table {
+	connection, err := azure.ParseConnection(a.env.Environ, functionapp.ConnectionName)
+	if err != nil || !a.scheduled {
+		return nil
+	}
+	table, err := azure.OpenTable(connection)
+	if err != nil {
+		return nil
+	}
+	return table
 }

@@ -23,10 +23,15 @@ import (
 
 const otherPoisonQueue = "async-caller-1-poison"
 
-// poisonCommand returns `async-caller poison` with arguments, as an operator runs it in the app folder, and its output.
+// poisonCommand returns `async-caller poison` with arguments, and its output.
 func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
+	return f.operate(append([]string{"poison"}, args...)...)
+}
+
+// operate returns `async-caller` with arguments, as an operator runs it in the app folder, and its output.
+func (f *fixture) operate(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
-	command = exec.CommandContext(f.t.Context(), executable, append([]string{"poison"}, args...)...)
+	command = exec.CommandContext(f.t.Context(), executable, args...)
 	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(f.app, "state"),
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
 	command.Dir, command.Stdout, command.Stderr = f.app, stdout, stderr
