@@ -78,6 +78,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
 	flags.StringVar(&d.GiveUp, "give-up", "", "`action` on giving up: dead-letter, drop or fault (default as configured)")
 	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
+	parsed(flags, &d.Trace.Traceparent, "traceparent", "W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
@@ -90,6 +91,14 @@ func (o *sendOptions) addTo(flags *flagSet) {
 
 // addAsWritten adds a header in the user's spelling, which the target receives.
 func addAsWritten(header http.Header, name, value string) { header[name] = append(header[name], value) }
+
+// parseTraceparent refuses a header that a receiver would ignore.
+func parseTraceparent(text string) (string, error) {
+	if _, ok := envelope.ParseTrace(text, ""); !ok {
+		return "", errors.New("want a W3C traceparent such as 00-<32 digits>-<16 digits>-01, in lower-case hexadecimal")
+	}
+	return text, nil
+}
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
@@ -278,7 +279,7 @@ func TestReportTellsTheSender(t *testing.T) {
 		Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1, Reason: "rejected",
 		At: now, Deadline: now.Add(rules().Expiration),
 	}
-	if diff := cmp.Diff(want, rules().Report(d, now)); diff != "" {
+	if diff := cmp.Diff(want, rules().Report(d, now), cmpopts.IgnoreUnexported(envelope.Report{})); diff != "" {
 		t.Errorf("report (-want +got):\n%s", diff)
 	}
 }

@@ -217,7 +217,8 @@ type common struct {
 func (c common) MarshalZerologObject(event *zerolog.Event) {
 	event.EmbedObject(c.message)
 	if e := c.result.Envelope; e != nil {
-		event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, e.Call.Target.Host)
+		event.Str(logs.RequestID, e.RequestID).Str(logs.TargetHost, e.Call.Target.Host).
+			Str(logs.TraceID, e.Trace.ID).Str(logs.SpanID, e.Trace.SpanID)
 		logText(event, logs.OriginalID, cut(e.OriginalRequestID))
 		logText(event, logs.CorrelationID, cut(e.CorrelationID()))
 	}

@@ -41,6 +41,8 @@ type Envelope struct {
 	Retry json.RawMessage
 	// GiveUp is the sender's choice of how to give up, or empty.
 	GiveUp GiveUp
+	// Trace is the trace of the call; Accept starts one if the sender did not. Its SpanID is set by Accept.
+	Trace Trace
 	// DeadLetter is set if the envelope was dead-lettered before and a person moved it back.
 	DeadLetter *DeadLetter
 	State
@@ -208,13 +210,14 @@ func (e *Envelope) LatestStatus() int {
 	return 0
 }
 
-// Accept prepares an envelope that has arrived. It sets the request id and creation time if the sender did not, or if that
-// time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And
+// Accept prepares an envelope that has arrived. It sets the request id, the trace and the creation time if the sender did not,
+// or if that time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And
 // it checks that every content that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	if e.RequestID == "" {
 		e.RequestID = messageID
 	}
+	e.trace(now, messageID)
 	if e.DeadLetter != nil {
 		e.DeadLetter = nil
 		e.State = State{}

@@ -28,6 +28,8 @@ type format interface {
 	// payloadRoom(spare) bytes of JSON if the whole content can grow by spare bytes.
 	encodeCallback(e *Envelope, r Report, context json.RawMessage) []byte
 	payloadRoom(spare int) int
+	// traceKey returns texts that are the same in all messages of a call, from its first on.
+	traceKey(e *Envelope, messageID string) []string
 	editor
 }
 
@@ -129,8 +131,8 @@ const (
 	// maxReason is the length of the longest reason that we give.
 	maxReason    = 16
 	maxMediaType = 100
-	// comfortableRoom exceeds the size of any addition to an envelope except its trail and the answer, which are the first
-	// parts to be left out.
+	// comfortableRoom exceeds the size of any addition to an envelope except its trail, trace and the answer, which are
+	// the first parts to be left out.
 	comfortableRoom = 2 << 10
 	// callbackRoom is the space that a callback leaves free in its message, so that it is accepted like any envelope.
 	callbackRoom = 256

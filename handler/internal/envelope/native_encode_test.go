@@ -37,6 +37,7 @@ func TestSuccessorKeepsMembers(t *testing.T) {
 	want := `{"asyncCaller":1,"requestId":"r1","before":[1, 2],` +
 		`"call":{ "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},"context":{"z":1e3},"mine":{"k": "v"},` +
 		`"createdAt":"2026-01-30T00:00:00Z","attempts":2,"latestAttemptAt":"2026-01-31T12:00:00Z","nextAttemptAt":"2026-01-31T12:00:10Z",` +
+		`"trace":{"traceparent":"00-1a0e202a713161ab4f0a36849226ce89-a600567a8da2d840-01"},` +
 		`"trail":[{"at":"2026-01-31T12:00:00Z","status":503,"tookMs":1}]}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("successor (-want +got):\n%s", diff)
@@ -243,6 +244,7 @@ func TestDeadLetterSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3,` +
+		`"trace":{"traceparent":"00-1a0e202a713161ab4f0a36849226ce89-a600567a8da2d840-01"},` +
 		`"deadLetter":{"at":"2026-01-31T12:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller-3","attempts":3}}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("dead letter (-want +got):\n%s", diff)
@@ -251,12 +253,14 @@ func TestDeadLetterSaysWhy(t *testing.T) {
 
 func TestCallback(t *testing.T) {
 	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"context":{ "order": 42 },
+		"trace":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00","tracestate":"a=1"},
 		"callback":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]}}}`)
 	got, err := e.CallbackWith(envelope.Report{Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered", At: arrival}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1.callback","createdAt":"2026-01-31T12:00:00Z",` +
+		`"trace":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-` + e.Trace.SpanID + `-00","tracestate":"a=1"},` +
 		`"call":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]},"json":` +
 		`{"Id":"r1","Context":{ "order": 42 },"StatusCode":200,"Payload":"{\"ok\":\"<yes>\"}","PayloadMediaType":"application/json",` +
 		`"Attempts":2,"Reason":"delivered","PayloadTruncated":false}}}`

@@ -90,6 +90,8 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 		e.Retry = m.Value
 	case "giveUp":
 		e.GiveUp, err = parseGiveUp(m.Value)
+	case "trace":
+		e.Trace = parseTrace(m.Value)
 	case "deadLetter":
 		// An earlier handler or a person wrote this as an explanation. It must never prevent a call.
 		e.DeadLetter = &DeadLetter{}

@@ -238,7 +238,8 @@ func TestMovedBackByHandStartsAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"mine":1,"createdAt":"2026-01-31T12:00:00Z"}`
+	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"mine":1,"createdAt":"2026-01-31T12:00:00Z",` +
+		`"trace":{"traceparent":"00-2bff813af25666de8e8b390e0e8c8ba4-cde48284a6e20821-01"}}`
 	if string(content.Bytes) != want {
 		t.Errorf("reschedule\n%s\nwant\n%s", content.Bytes, want)
 	}

@@ -15,11 +15,11 @@ import (
 // The levels of a native envelope.
 const (
 	latestOfTrail level = iota + 1 // only the latest attempt of the trail stays
-	noTrail
-	noTimes    // latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
-	noExtras   // priority and unknown members as well
-	noContext  // the sender's context as well
-	noAttempts // attempts as well: the delays start again, the deadline still ends them
+	noTrail                        // the trace is left out as well
+	noTimes                        // latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
+	noExtras                       // priority and unknown members as well
+	noContext                      // the sender's context as well
+	noAttempts                     // attempts as well: the delays start again, the deadline still ends them
 	// bare is for dead letters only. It leaves out createdAt and deadline, which start anew when the dead letter is moved
 	// back, and keeps only the reason of deadLetter.
 	bare
@@ -29,13 +29,13 @@ const (
 // nativeLevels says what each level leaves out.
 var nativeLevels = []string{
 	latestOfTrail: "trail",
-	noTrail:       "trail",
-	noTimes:       "trail and times",
-	noExtras:      "trail, times and unknown members",
-	noContext:     "trail, times, unknown members and context",
-	noAttempts:    "trail, times, unknown members, context and attempts",
-	bare:          "trail, times, unknown members, context and attempts",
-	barest:        "trail, times, unknown members, context, attempts and retry",
+	noTrail:       "trail and trace",
+	noTimes:       "trail, trace and times",
+	noExtras:      "trail, trace, times and unknown members",
+	noContext:     "trail, trace, times, unknown members and context",
+	noAttempts:    "trail, trace, times, unknown members, context and attempts",
+	bare:          "trail, trace, times, unknown members, context and attempts",
+	barest:        "trail, trace, times, unknown members, context, attempts and retry",
 }
 
 func (n *native) levels() (successor, answered, deadLetter []string) {
@@ -65,6 +65,9 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 		w.time("latestAttemptAt", e.LatestAttemptAt)
 		w.time("nextAttemptAt", e.NextAttemptAt)
 	}
+	if l < noTrail {
+		e.Trace.write(w, e.Trace.Parent)
+	}
 	camelCase.writeTrail(w, e.Trail, l, latestOfTrail, noTrail)
 	camelCase.writeDeadLetter(w, d, l, bare)
 	return w.end()
@@ -78,7 +81,7 @@ var nativeMembers = map[string]struct {
 	nexus bool
 }{
 	nativeMarker: {0, true}, "requestId": {0, true}, "createdAt": {0, true},
-	"attempts": {}, "latestAttemptAt": {}, "nextAttemptAt": {}, "trail": {}, "deadLetter": {},
+	"attempts": {}, "latestAttemptAt": {}, "nextAttemptAt": {}, "trail": {}, "deadLetter": {}, "trace": {0, true},
 	"call": {barest + 1, true}, "callback": {barest + 1, true}, "giveUp": {barest + 1, false},
 	"retry": {barest, false}, "notBefore": {barest, true}, "deadline": {bare, true},
 	"context": {noContext, true}, "priority": {noExtras, true},
@@ -92,6 +95,7 @@ func nativeObjects() []knownObject {
 		{"", slices.Sorted(maps.Keys(nativeMembers))},
 		{string(partCall), slices.Concat(callbackNames, bodyMembers, []string{"timeout"})},
 		{string(partCallback), callbackNames},
+		{"trace", traceNames},
 	}
 }
 
@@ -130,6 +134,7 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 	w.raw(nativeMarker, []byte(nativeVersion))
 	w.text("requestId", callbackID(e.RequestID))
 	w.time("createdAt", r.At)
+	r.trace.write(w, r.trace.SpanID)
 	w.raw("call", call.end())
 	return w.end()
 }

@@ -207,6 +207,11 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 		body.raw(payloadTruncated, []byte("true")) // our own member, which the C# side ignores
 	}
 	callOut, err := dotnet.ReplaceContent(n.callBack, callbackContentType, body.end())
+	if err == nil && r.trace.ID != "" && e.Call.Header[HeaderTraceparent] != nil {
+		if traced, err := withTrace(callOut, r.trace, r.trace.SpanID); err == nil {
+			callOut = traced
+		}
+	}
 	if err != nil {
 		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))
 	}
@@ -217,6 +222,18 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 		Tenant: e.Tenant, originalRequestID: original, id: id, method: n.callBackMethod, url: e.Callback.URL,
 		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
 	}.encode()
+}
+
+// withTrace sets the headers of a trace in the bytes of an HTTP request.
+func withTrace(message []byte, t Trace, span string) ([]byte, error) {
+	message, err := dotnet.ReplaceHeader(message, traceNames[0], t.traceparent(span))
+	if err != nil {
+		return nil, err
+	}
+	if t.State == "" {
+		return dotnet.RemoveHeader(message, traceNames[1])
+	}
+	return dotnet.ReplaceHeader(message, traceNames[1], t.State)
 }
 
 // nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null if
@@ -287,6 +304,11 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	var err error
 	if r.callOut, r.callOutScheme, err = toCallOut(e.Call); err != nil {
 		return nil, strictjson.In("call", err)
+	}
+	if slices.ContainsFunc(n.members, func(m strictjson.Member) bool { return m.Name == "trace" }) {
+		if r.callOut, err = withTrace(r.callOut, e.Trace, e.Trace.Parent); err != nil {
+			return nil, strictjson.In("trace", err)
+		}
 	}
 	if e.Callback != nil {
 		if r.callBack, r.callBackScheme, err = toCallOut(n.callback); err != nil {

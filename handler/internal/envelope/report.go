@@ -41,6 +41,8 @@ type Report struct {
 	At time.Time
 	// Deadline is the callback's own deadline.
 	Deadline time.Time
+	// trace is the trace of the call; empty if there is no room for it.
+	trace Trace
 }
 
 // payloadTruncated is the member of a callback's body that says whether the payload is the whole answer.
@@ -63,7 +65,7 @@ func (r Report) begin(body *object, id string, context json.RawMessage) {
 // callback. It cuts the payload so that the content fits into limit bytes and leaves room for the callback's state.
 func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	limit -= callbackRoom
-	r.Payload = queueSafe(r.Payload)
+	r.Payload, r.trace = queueSafe(r.Payload), e.Trace
 	content := e.format.encodeCallback(e, r, e.Context)
 	if len(content) <= limit {
 		return Content{Bytes: content}, nil
@@ -71,6 +73,10 @@ func (e *Envelope) CallbackWith(r Report, limit int) (Content, error) {
 	whole := r.Payload
 	r.Payload, r.Truncated = "", true
 	content = e.format.encodeCallback(e, r, e.Context)
+	if len(content) > limit {
+		r.trace = Trace{}
+		content = e.format.encodeCallback(e, r, e.Context)
+	}
 	if len(content) <= limit {
 		r.Payload = cut(whole, e.format.payloadRoom(limit-len(content)))
 		return Content{Bytes: e.format.encodeCallback(e, r, e.Context), LeftOut: "the end of the payload"}, nil

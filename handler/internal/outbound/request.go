@@ -41,6 +41,9 @@ func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profi
 	return request, nil
 }
 
+// traced are the headers of the trace. They replace those of the envelope, and their names are sent in lower case.
+var traced = []string{envelope.HeaderTraceparent, envelope.HeaderTracestate}
+
 // repeatable are the headers that make net/http repeat a request by itself, up to once for each kept-alive
 // connection, when a connection breaks after the request was sent. One attempt must be one call. net/http does not
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
@@ -85,6 +88,13 @@ func header(e *envelope.Envelope, profile targets.Profile, added []string) http.
 	setDefault(sent, "User-Agent", userAgent)
 	setDefault(sent, "Idempotency-Key", e.RequestID)
 	sent.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
+	if e.Trace.SpanID != "" {
+		sent[envelope.HeaderTraceparent] = []string{e.Trace.Traceparent()}
+		delete(sent, envelope.HeaderTracestate)
+	}
+	if e.Trace.State != "" {
+		sent[envelope.HeaderTracestate] = []string{e.Trace.State}
+	}
 	spell := func(name, spelled string) {
 		if values, ok := sent[name]; ok {
 			delete(sent, name)
@@ -98,7 +108,7 @@ func header(e *envelope.Envelope, profile targets.Profile, added []string) http.
 		spell(name, profile.Spelling.Of(name))
 	}
 	setDefault(sent, "User-Agent", "") // otherwise net/http adds its own
-	for _, name := range repeatable {
+	for _, name := range slices.Concat(traced, repeatable) {
 		spell(name, strings.ToLower(name))
 	}
 	return sent

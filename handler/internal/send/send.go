@@ -143,6 +143,12 @@ type Draft struct {
 	Deadline  time.Time       `json:"deadline,omitzero"`
 	Retry     json.RawMessage `json:"retry,omitempty"`
 	GiveUp    string          `json:"giveUp,omitempty"`
+	Trace     Trace           `json:"trace,omitzero"`
+}
+
+// Trace is the W3C Trace Context of the sender.
+type Trace struct {
+	Traceparent string `json:"traceparent"`
 }
 
 // Call is the request to the target. At most one of the bodies is set.

@@ -182,6 +182,9 @@ func generic(t *testing.T, text string) (value any) {
 	if err := decoder.Decode(&value); err != nil {
 		t.Fatalf("%s: %v", text, err)
 	}
+	if members, ok := value.(map[string]any); ok {
+		delete(members, "trace") // delivery's tests check it
+	}
 	return value
 }
 

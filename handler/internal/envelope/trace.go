@@ -1,0 +1,151 @@
+package envelope
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/strictjson"
+)
+
+// The headers of W3C Trace Context, with canonical names. They are sent in lower case.
+const (
+	HeaderTraceparent = "Traceparent"
+	HeaderTracestate  = "Tracestate"
+)
+
+// Trace is the W3C Trace Context of a call. Its id is the same in all attempts, in the callback and in the dead letter.
+type Trace struct {
+	// ID and SpanID are in lower-case hexadecimal. Each delivery of a message is a span of its own.
+	ID, SpanID string
+	// Parent is the span of the sender.
+	Parent string
+	Flags  byte
+	// State is the tracestate, at most 512 bytes, or empty.
+	State string
+}
+
+// Traceparent returns the header for what this delivery sends.
+func (t Trace) Traceparent() string { return t.traceparent(t.SpanID) }
+
+func (t Trace) traceparent(span string) string {
+	return fmt.Sprintf("00-%s-%s-%02x", t.ID, span, t.Flags)
+}
+
+const (
+	maxTracestate = 512
+	traceSampled  = 1
+	// traceFlags are the flags that are defined; all others must be 0.
+	traceFlags = 3
+)
+
+var (
+	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
+	traceEntries = regexp.MustCompile(`^[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~]$`)
+)
+
+// ParseTrace reads the two headers. It returns false if the traceparent is invalid. An invalid tracestate is left out.
+func ParseTrace(traceparent, tracestate string) (Trace, bool) {
+	parts := traceparents.FindStringSubmatch(traceparent)
+	if parts == nil {
+		return Trace{}, false
+	}
+	version, id, parent, rest := parts[1], parts[2], parts[3], parts[5]
+	if version == "ff" || version == "00" && rest != "" || strings.Trim(id, "0") == "" || strings.Trim(parent, "0") == "" {
+		return Trace{}, false
+	}
+	flags, _ := strconv.ParseUint(parts[4], 16, 8) // it is two digits
+	t := Trace{ID: id, Parent: parent, Flags: byte(flags) & traceFlags}
+	if version != "00" {
+		t.Flags &= traceSampled // the only flag that later versions must keep
+	}
+	if validTracestate(tracestate) {
+		t.State = tracestate
+	}
+	return t, true
+}
+
+func validTracestate(text string) bool {
+	const maxEntries = 32
+	if len(text) > maxTracestate {
+		return false
+	}
+	entries := 0
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.Trim(entry, " \t"); entry == "" {
+			continue // the specification allows it
+		}
+		if entries++; entries > maxEntries || !traceEntries.MatchString(entry) {
+			return false
+		}
+	}
+	return entries > 0
+}
+
+// parseTrace reads the member trace. Like the headers, it must never prevent a call.
+func parseTrace(value json.RawMessage) Trace {
+	var member struct{ Traceparent, Tracestate string }
+	for name, text := range map[string]*string{traceNames[0]: &member.Traceparent, traceNames[1]: &member.Tracestate} {
+		*text, _ = strictjson.String(orNull(strictjson.ExactNames.Get(value, name)))
+	}
+	t, _ := ParseTrace(member.Traceparent, member.Tracestate)
+	return t
+}
+
+// traceNames are the members of the member trace.
+var traceNames = []string{"traceparent", "tracestate"}
+
+// write writes the member trace with this span as the parent of the receiver's. It leaves out a trace without an id.
+func (t Trace) write(w *object, span string) {
+	if t.ID == "" {
+		return
+	}
+	inner := newObject()
+	inner.text(traceNames[0], t.traceparent(span))
+	if t.State != "" {
+		inner.text(traceNames[1], t.State)
+	}
+	w.raw("trace", inner.end())
+}
+
+// trace sets the trace: that of the envelope, or of the headers of the call, or else a new one. A new one follows from what
+// identifies the call, so that a message that is delivered again before it is settled, or twice, has the same.
+func (e *Envelope) trace(now time.Time, messageID string) {
+	if e.Trace.ID == "" {
+		if parents := e.Call.Header[HeaderTraceparent]; len(parents) == 1 {
+			e.Trace, _ = ParseTrace(parents[0], strings.Join(e.Call.Header[HeaderTracestate], ","))
+		}
+	}
+	if e.Trace.ID == "" {
+		sum := digest(e.format.traceKey(e, messageID)...)
+		e.Trace = Trace{ID: sum[:32], Parent: sum[32:48], Flags: traceSampled}
+	}
+	e.Trace.SpanID = digest(e.Trace.ID, messageID, now.Format(time.RFC3339Nano))[:16]
+}
+
+// digest returns a hash of texts in hexadecimal.
+func digest(texts ...string) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
+	return hex.EncodeToString(sum[:])
+}
+
+// traceKey is the request id, which a sender may use again, and the creation time or the id of the first message.
+func (n *native) traceKey(e *Envelope, messageID string) []string {
+	if e.CreatedAt.IsZero() {
+		return []string{e.RequestID, messageID}
+	}
+	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano)}
+}
+
+// traceKey is what a callback has in common with its call: the format has no place for a trace.
+func (n *nexus) traceKey(e *Envelope, _ string) []string {
+	if id := n.originalRequestID; id != "" {
+		return []string{e.Tenant.Organization, e.Tenant.Environment, id}
+	}
+	return []string{e.Tenant.Organization, e.Tenant.Environment, e.RequestID}
+}
