@@ -28,6 +28,7 @@ import (
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -274,8 +275,8 @@ func checkSources(environ []string, folder string) error {
 func storageAdvice(err error) string {
 	switch {
 	case errors.Is(err, queue.ErrDenied):
-		return "check the credential in " + functionapp.ConnectionName + " and the account's firewall, or assign the role " +
-			"Storage Queue Data Contributor to the identity"
+		return "check the credential in " + functionapp.ConnectionName + " and the account's firewall, or assign the roles " +
+			"Storage Queue Data Contributor and " + scheduled.Role + " to the identity"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens at this address: start Azurite with `make azurite`, or check " + functionapp.ConnectionName
 	}
