@@ -36,7 +36,7 @@ func Install(ctx context.Context, out io.Writer) error {
 		err = checkNode(ctx, dir, out)
 	}
 	if err == nil {
-		err = installIn(ctx, dir, out)
+		err = InstallIn(ctx, dir, out)
 	}
 	if err != nil {
 		return fmt.Errorf("install azurite: %w", err)
@@ -88,7 +88,8 @@ func requiredNode(dir string) (major int) {
 	return major
 }
 
-func installIn(ctx context.Context, dir string, out io.Writer) error {
+// InstallIn is like Install for the packages of another folder with a package-lock.json.
+func InstallIn(ctx context.Context, dir string, out io.Writer) error {
 	if fresh(dir) {
 		return nil
 	}

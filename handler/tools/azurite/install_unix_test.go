@@ -53,7 +53,7 @@ func TestInstallOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			if err := installIn(t.Context(), dir, io.Discard); err != nil {
+			if err := InstallIn(t.Context(), dir, io.Discard); err != nil {
 				t.Error(err)
 			}
 		})
@@ -62,13 +62,13 @@ func TestInstallOnce(t *testing.T) {
 	if got := calls(t, dir); got != 1 {
 		t.Errorf("npm ran %d times, want once", got)
 	}
-	if err := installIn(t.Context(), dir, io.Discard); err != nil || calls(t, dir) != 1 {
+	if err := InstallIn(t.Context(), dir, io.Discard); err != nil || calls(t, dir) != 1 {
 		t.Errorf("npm ran again for nothing: %v", err)
 	}
 
 	mustWrite(t, filepath.Join(dir, lockFile), `{"changed":true}`, 0o600)
 	var out strings.Builder
-	if err := installIn(t.Context(), dir, &out); err != nil || calls(t, dir) != 2 {
+	if err := InstallIn(t.Context(), dir, &out); err != nil || calls(t, dir) != 2 {
 		t.Errorf("npm ran %d times after the lock file changed, want one more: %v", calls(t, dir), err)
 	}
 	if out.String() != "installing\n" {
@@ -79,7 +79,7 @@ func TestInstallOnce(t *testing.T) {
 func TestInstallInterrupted(t *testing.T) {
 	dir := fakeNPM(t, countAndInstall+"; exit 7")
 	for want := 1; want <= 2; want++ { // an incomplete install does not count
-		err := installIn(t.Context(), dir, io.Discard)
+		err := InstallIn(t.Context(), dir, io.Discard)
 		if err == nil || !strings.Contains(err.Error(), "`npm ci` in "+dir+": exit status 7") {
 			t.Errorf("error %v, want npm's, and the folder", err)
 		}
@@ -91,7 +91,7 @@ func TestInstallInterrupted(t *testing.T) {
 
 func TestInstallWithoutNode(t *testing.T) {
 	dir := fakeNPM(t, "")
-	err := installIn(t.Context(), dir, io.Discard)
+	err := InstallIn(t.Context(), dir, io.Discard)
 	if err == nil || !strings.Contains(err.Error(), `"npm"`) || !strings.Contains(err.Error(), "install Node.js") {
 		t.Errorf("error %v, want what is missing and what to do", err)
 	}
@@ -150,7 +150,7 @@ func TestInstallContextEnds(t *testing.T) {
 	defer func() { _ = lock.Close() }()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := installIn(ctx, dir, io.Discard); !errors.Is(err, context.DeadlineExceeded) || calls(t, dir) != 0 {
+	if err := InstallIn(ctx, dir, io.Discard); !errors.Is(err, context.DeadlineExceeded) || calls(t, dir) != 0 {
 		t.Errorf("error %v after %d installs, want to wait for the other one", err, calls(t, dir))
 	}
 }
