@@ -7,4 +7,7 @@ const (
 	interruptions       = 50
 	interruptedMessages = 2000
 	scale               = 1
+	outageMessages      = 5000
+	outageRate          = 200
+	outageSlack         = 0
 )

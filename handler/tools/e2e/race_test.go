@@ -2,6 +2,8 @@
 
 package e2e_test
 
+import "time"
+
 // With the race detector, as in CI, tests of many messages are shorter, because Azurite slows down with the number of
 // messages.
 const (
@@ -10,4 +12,9 @@ const (
 	interruptedMessages = 300
 	// scale divides the 10,000 messages of TestPoisonAtScale.
 	scale = 10
+	// outageMessages wait for a target that was down. They are run at outageRate a second, and may take outageSlack longer or
+	// shorter than that.
+	outageMessages = 400
+	outageRate     = 50
+	outageSlack    = 2 * time.Second
 )

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/storageserver"
 	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
 )
@@ -67,11 +69,19 @@ type options struct {
 	dataType string
 	// breaker turns on the circuit breaker. Without it, the failures of a script do not make other messages wait.
 	breaker bool
+	// fastQueues puts the queues on a storageserver, because Azurite slows down with the number of messages.
+	fastQueues bool
 }
 
 func newFixture(t *testing.T, o options) *fixture {
 	t.Helper()
 	f := &fixture{t: t, app: t.TempDir(), azurite: azuritetest.Start(t, o.azurite)}
+	if o.fastQueues {
+		server, err := storageserver.Start(t.Context(), 0)
+		f.must(err)
+		t.Cleanup(server.Close)
+		f.azurite.ConnectionString = strings.Replace(f.azurite.ConnectionString, f.azurite.Endpoint, server.Endpoint, 1)
+	}
 	var err error
 	f.store, err = testbed.OpenStore(f.azurite.ConnectionString)
 	f.must(err)
