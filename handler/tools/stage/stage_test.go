@@ -116,8 +116,8 @@ func TestStagedProject(t *testing.T) {
 	if diff := cmp.Diff(want, staged); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
-	if len(want) != 5+11+1 {
-		t.Errorf("staged %d files, want 11 functions, a timer and 5 more", len(want))
+	if len(want) != 5+11+2 {
+		t.Errorf("staged %d files, want 11 functions, 2 timers and 5 more", len(want))
 	}
 }
 
@@ -158,8 +158,8 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(app.Functions) != 11 || len(app.Timers) != 1 {
-		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 1", len(app.Functions), len(app.Timers))
+	if len(app.Functions) != 11 || len(app.Timers) != 2 {
+		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 2", len(app.Functions), len(app.Timers))
 	}
 	if _, err := os.Stat(filepath.Join(dist, app.Host.Handler.Executable)); err != nil {
 		t.Errorf("host.json names an executable that is not in dist: %v", err)

@@ -31,3 +31,23 @@ func TestFailedPackLeavesNoBrokenZip(t *testing.T) {
 		t.Error("there is an empty async-caller.zip in dist")
 	}
 }
+
+// Linux sets the run bit only of a zip that says it was made on Unix: the upper byte of the creator's version is the system.
+func TestZipIsMadeOnUnix(t *testing.T) {
+	const unix, zipVersion20, executableFile = 3, 20, 0o100755
+	dist := newDist(t)
+	mustPack(t, projectRoot, dist)
+	r, err := zip.OpenReader(filepath.Join(dist, archive))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	for _, file := range r.File {
+		if system, version := file.CreatorVersion>>8, file.CreatorVersion&0xff; system != unix || version != zipVersion20 {
+			t.Errorf("%s was made on system %d by version %d", file.Name, system, version)
+		}
+		if file.Name == executable && file.ExternalAttrs>>16 != executableFile {
+			t.Errorf("%s has the mode %o", file.Name, file.ExternalAttrs>>16)
+		}
+	}
+}
