@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/queue/azure"
@@ -313,7 +315,8 @@ func checkAlerts(variant *template, document string) {
 	for _, r := range variant.ofType("Microsoft.Insights/scheduledQueryRules") {
 		p := r.Body["properties"]
 		condition := at(p, "criteria", "allOf").([]any)[0]
-		got = append(got, fmt.Sprintf("%v; %v %v; %s", at(p, "displayName"), at(p, "evaluationFrequency"), at(p, "windowSize"), oneLine(fmt.Sprint(at(condition, "query")))))
+		query := oneLine(fmt.Sprint(at(condition, "query")))
+		got = append(got, fmt.Sprintf("%v; %v %v; %s", at(p, "displayName"), at(p, "evaluationFrequency"), at(p, "windowSize"), query))
 		if at(condition, "operator") != "GreaterThan" || at(condition, "threshold") != 0.0 || at(condition, "timeAggregation") != "Count" {
 			variant.add("the alert %v does not fire on any result", at(p, "displayName"))
 		}
@@ -386,13 +389,14 @@ func TestTemplateUsesEverySchema(t *testing.T) {
 func TestFaults(t *testing.T) {
 	flexFile, premiumFile := func(f *files) *string { return &f.flex }, func(f *files) *string { return &f.premium }
 	templateFile := func(f *files) *string { return &f.template }
+	const none, with = `"settings": { "value": {} }`, `"settings": { "value": {"%s": "%s"} }`
 	tests := map[string]struct {
 		file     func(*files) *string
 		old, new string
 		want     string
 	}{
 		"misspelt_property":     {templateFile, "allowSharedKeyAccess: false", "allowSharedKeysAccess: false", "has no member allowSharedKeysAccess"},
-		"nested_property":       {templateFile, "maximumInstanceCount: maximumInstanceCount\n      }", "maxInstanceCount: maximumInstanceCount\n      }", "no member maxInstanceCount"},
+		"nested_property":       {templateFile, "        maximumInstanceCount: max", "        maxInstanceCount: max", "has no member maxInstanceCount"},
 		"letter_case":           {templateFile, "Application_Type", "application_Type", "has no member application_Type"},
 		"unknown_enum_value":    {templateFile, "'TLS1_2'", "'TLS12'", "is TLS12: want one of"},
 		"wrong_type":            {templateFile, "retentionInDays: 30", "retentionInDays: '30'", "retentionInDays is 30: want int"},
@@ -405,13 +409,13 @@ func TestFaults(t *testing.T) {
 		"misspelt_queue":        {templateFile, "'async-caller-7'", "'async-caller-07'", "queues: async-caller-07 is not wanted"},
 		"missing_poison_queue":  {templateFile, "'${queueName}-poison'", "'${queueName}-poisoned'", "queues: async-caller-poisoned is not wanted"},
 		"missing_table":         {templateFile, "'asynccallerscheduled'", "'scheduled'", "tables: asynccallerscheduled is missing"},
-		"unknown_setting":       {flexFile, `"settings": { "value": {} }`, `"settings": { "value": {"ASYNC_CALLER_EXPIRY": "24h"} }`, "ASYNC_CALLER_EXPIRY: no such setting"},
-		"wrong_setting":         {flexFile, `"settings": { "value": {} }`, `"settings": { "value": {"ASYNC_CALLER_EXPIRATION": "soon"} }`, "ASYNC_CALLER_EXPIRATION"},
+		"unknown_setting":       {flexFile, none, fmt.Sprintf(with, "ASYNC_CALLER_EXPIRY", "24h"), "ASYNC_CALLER_EXPIRY: no such setting"},
+		"wrong_setting":         {flexFile, none, fmt.Sprintf(with, "ASYNC_CALLER_EXPIRATION", "soon"), "ASYNC_CALLER_EXPIRATION"},
 		"misspelt_host_setting": {templateFile, "AzureWebJobsStorage__clientId:", "AzureWebJobsStorage__clientID2:", "AzureWebJobsStorage__clientID2 is not wanted"},
 		"setting_of_plan":       {templateFile, "flex ? {} : premiumSettings", "premiumSettings", "FUNCTIONS_WORKER_RUNTIME is not wanted"},
-		"host_json_spoilt":      {flexFile, `"settings": { "value": {} }`, `"settings": { "value": {"AzureFunctionsJobHost__extensions__queues__batchSize": "64"} }`, "batchSize"},
+		"host_json_spoilt":      {flexFile, none, fmt.Sprintf(with, "AzureFunctionsJobHost__extensions__queues__batchSize", "64"), "batchSize"},
 		"shared_keys":           {templateFile, "allowSharedKeyAccess: false", "allowSharedKeyAccess: true", "allowSharedKeyAccess is true"},
-		"role_missing":          {templateFile, "[queueContributor, tableContributor, blobOwner]", "[queueContributor, blobOwner]", "Storage Table Data Contributor on storage is missing"},
+		"role_missing":          {templateFile, ", tableContributor, blobOwner]", ", blobOwner]", "Storage Table Data Contributor on storage is missing"},
 		"role_unknown":          {templateFile, "b7e6dc6d-f1e8", "b7e6dc6d-f1e9", "Storage Blob Data Owner on storage is missing"},
 		"alert_changed":         {templateFile, "calls > 10\n", "calls > 100\n", "calls > 100 is not wanted"},
 		"alert_interval":        {templateFile, "every: 'PT1H'", "every: 'PT5M'", "PT5M PT5M; traces | where timestamp > ago(1h)"},
@@ -440,6 +444,113 @@ func TestFaults(t *testing.T) {
 		t.Run(names[i], func(t *testing.T) {
 			if want := tests[names[i]].want; !strings.Contains(strings.Join(found, "\n"), want) {
 				t.Errorf("found %q, and not %q", found, want)
+			}
+		})
+	}
+}
+
+// TestReadme: the page has all parameters with their defaults, and all roles.
+func TestReadme(t *testing.T) {
+	readme, f := read(t, "deploy/README.md"), readFiles(t)
+	var declared, documented []string
+	for _, n := range parse(t, []string{f.template}, nil).Bicep[0].find("parameter_declaration") {
+		declared = append(declared, n.named()[0].Text)
+	}
+	_, table, _ := strings.Cut(readme, "## Parameters")
+	table, _, _ = strings.Cut(table, "\n## ")
+	for _, match := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| ([^|]*) \\|").FindAllStringSubmatch(table, -1) {
+		documented = append(documented, match[1])
+		if match[2] != "none" && match[2] != "the group's" && !regexp.MustCompile(`param `+match[1]+` \w+ = '?`+match[2]+`'?\n`).MatchString(f.template) {
+			t.Errorf("the default of %s is not %s", match[1], match[2])
+		}
+	}
+	if diff := cmp.Diff(declared, documented); diff != "" {
+		t.Errorf("parameters (-main.bicep +README.md):\n%s", diff)
+	}
+	for _, role := range roles {
+		if !strings.Contains(readme, "\n| "+role+" |") {
+			t.Errorf("no word about the role %s", role)
+		}
+	}
+}
+
+// TestAzd: azd deploys the zip of `make package`, and packs nothing itself.
+func TestAzd(t *testing.T) {
+	root := parse(t, nil, []string{read(t, "deploy/azure.yaml")}).YAML[0]
+	service := at(root, "services", "async-caller")
+	for path, want := range map[string]string{
+		"host": "function", "language": "custom", "dist": "../dist/async-caller.zip", "hooks.prepackage.run": "make -C .. build package",
+	} {
+		if got := at(service, strings.Split(path, ".")...); got != want {
+			t.Errorf("%s is %v: want %s", path, got, want)
+		}
+	}
+	f := readFiles(t)
+	app := f.variants(t, parse(t, []string{f.template}, nil).Bicep[0])["flex"].ofType("Microsoft.Web/sites")[0]
+	if tag := at(app.Body, "tags", "azd-service-name"); tag != "async-caller" {
+		t.Errorf("azd looks for an app with the tag azd-service-name=async-caller, and it is %v", tag)
+	}
+}
+
+// dockerfile returns what is wrong with a Dockerfile.
+func dockerfile(text string) (p problems) {
+	text = regexp.MustCompile(`(?m)^#.*\n`).ReplaceAllString(text, "")
+	text = strings.ReplaceAll(text, "\\\n", " ")
+	var order []string
+	environment := map[string]string{}
+	for line := range strings.SplitSeq(text, "\n") {
+		words := strings.Fields(line)
+		if len(words) == 0 {
+			continue
+		}
+		order = append(order, words[0])
+		switch words[0] {
+		case "FROM":
+			if words[1] != "mcr.microsoft.com/azure-functions/base:4" {
+				p.add("the base image is %s", words[1])
+			}
+		case "ENV":
+			for _, word := range words[1:] {
+				name, value, _ := strings.Cut(word, "=")
+				environment[name] = value
+			}
+		case "COPY":
+			if target := words[len(words)-1]; target != environment["AzureWebJobsScriptRoot"]+"/" {
+				p.add("the app is in %s, and the host looks in %s", target, environment["AzureWebJobsScriptRoot"])
+			}
+		}
+	}
+	// Another instruction would replace how the image starts the host, or what it contains.
+	if got := strings.Join(order, " "); got != "FROM ENV COPY" {
+		p.add("the instructions are %s", got)
+	}
+	for name := range environment {
+		if !slices.Contains([]string{"AzureWebJobsScriptRoot", "AzureFunctionsJobHost__Logging__Console__IsEnabled", "FUNCTIONS_WORKER_RUNTIME"}, name) {
+			p.add("%s is set in the image: settings and secrets belong to the app", name)
+		}
+	}
+	if environment["FUNCTIONS_WORKER_RUNTIME"] != "custom" {
+		p.add("the runtime is %s", environment["FUNCTIONS_WORKER_RUNTIME"])
+	}
+	return p
+}
+
+func TestDockerfile(t *testing.T) {
+	text := read(t, "deploy/Dockerfile")
+	if p := dockerfile(text); p != nil {
+		t.Errorf("%q", p)
+	}
+	for name, test := range map[string]struct{ old, new, want string }{
+		"tag":      {"base:4", "base:latest", "the base image"},
+		"folder":   {"COPY . /home/site/wwwroot/", "COPY . /app/", "the host looks in /home/site/wwwroot"},
+		"runtime":  {"RUNTIME=custom", "RUNTIME=node", "the runtime is node"},
+		"secret":   {"ENV ", "ENV AzureWebJobsStorage=AccountKey ", "settings and secrets"},
+		"start":    {"COPY", "CMD [\"sh\"]\nCOPY", "the instructions"},
+		"one_line": {" \\\n    FUNCTIONS_WORKER_RUNTIME", "\nFUNCTIONS_WORKER_RUNTIME", "the instructions"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := strings.Join(dockerfile(strings.Replace(text, test.old, test.new, 1)), "\n"); !strings.Contains(got, test.want) {
+				t.Errorf("found %q, and not %q", got, test.want)
 			}
 		})
 	}
