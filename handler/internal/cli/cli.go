@@ -12,8 +12,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -159,7 +157,7 @@ host passes it to "async-caller serve", which makes the call. If the call fails 
 handler retries it with exponential back-off until the envelope's deadline.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched, 4 partly done.`,
-		Version:       platformVersion(),
+		Version:       thisBuild().String(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -170,39 +168,6 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
 	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env), newStatusCommand(env), newHost(env), newVersion(env))
 	return root
-}
-
-func newVersion(env Env) *cobra.Command {
-	var asJSON bool
-	command := &cobra.Command{
-		Use:   "version",
-		Short: "Print the version",
-		Long:  "Print the version and the platform of the executable, as --version does.",
-		Example: `  async-caller version
-  async-caller version --json`,
-		Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return printJSON(env.Stdout, map[string]string{"version": version(), "os": runtime.GOOS, "arch": runtime.GOARCH, "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintln(env.Stdout, programName, platformVersion())
-			return err
-		},
-	}
-	command.Flags().BoolVar(&asJSON, "json", false, "print JSON: version, os, arch, go")
-	return command
-}
-
-func platformVersion() string {
-	return fmt.Sprintf("%s %s/%s", version(), runtime.GOOS, runtime.GOARCH)
-}
-
-// version returns the version that the Go tool recorded: a tag or a commit.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok {
-		return info.Main.Version
-	}
-	return "unknown"
 }
 
 // app holds the settings that the handler would have in an app folder.
