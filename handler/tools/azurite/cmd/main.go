@@ -55,7 +55,10 @@ func run(ctx context.Context, out io.Writer, data string, p ports) error {
 	if err := azurite.Install(ctx, os.Stderr); err != nil {
 		return err
 	}
-	server, err := azurite.Start(ctx, azurite.Options{Port: p.queue, BlobPort: p.blob, TablePort: p.table, Data: data})
+	server, err := azurite.Start(ctx, azurite.Options{
+		Port: p.queue, BlobPort: p.blob, TablePort: p.table, Data: data,
+		AnyVersion: true, // senders may use a newer SDK
+	})
 	if err != nil {
 		return err
 	}
