@@ -113,11 +113,9 @@ func (s *session) printMore(n int) {
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
 	switch plan.Command {
-	case "run":
-		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", which are scheduled"
-	case "cancel":
-		text += queuesText(" on ", plan.From) + " in " + plan.Account + ", which are scheduled"
-		if len(plan.To) > 0 {
+	case "run", "cancel":
+		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + " in " + plan.Account
+		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
 		}
 		return text

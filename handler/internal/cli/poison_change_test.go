@@ -230,6 +230,8 @@ func TestPlanText(t *testing.T) {
 		"import 2 messages to a-poison in acme":                                     {Command: "import", Total: 2, To: counts{"a-poison": 2}},
 		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Command: "keep", Total: 2, From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
 		"undo 2 messages from parking to a-poison in acme":                          {Command: "undo", Total: 2, From: counts{"parking": 2}, To: counts{"a-poison": 2}},
+		"run 1 scheduled message on a in acme":                                      {Command: "run", Total: 1, From: counts{"a": 1}, To: counts{"a": 1}},
+		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Command: "cancel", Total: 2, From: counts{"a": 2}, To: counts{"a": 2}},
 	} {
 		plan.Account = "acme"
 		if got := planText(plan); got != want {

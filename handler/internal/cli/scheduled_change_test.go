@@ -54,11 +54,11 @@ func TestChangeScheduled(t *testing.T) {
 	}{
 		"done": {
 			3, 0, false, exitDone,
-			"cancel 3 messages on async-caller in test, which are scheduled\ncancelled 3 of 3 in test\nundo: `async-caller scheduled undo ", "",
+			"cancel 3 scheduled messages on async-caller in test\ncancelled 3 of 3 in test\nundo: `async-caller scheduled undo ", "",
 		},
 		"callback": {
 			2, 0, true, exitDone,
-			"cancel 2 messages on async-caller in test, which are scheduled, and send callbacks to async-caller\ncancelled 2 of 2 in test\n", "",
+			"cancel 2 scheduled messages on async-caller in test, and send callbacks to async-caller\ncancelled 2 of 2 in test\n", "",
 		},
 		"nothing": {0, 0, false, exitNothing, "", "no message matches in test"},
 		"some":    {2, 1, false, exitPartly, "cancelled 2 of 3 in test\n  skipped: r2 (", "not cancelled: 1 message"},
@@ -114,7 +114,7 @@ func TestPreviewScheduled(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs, _ := d.account.Runs.List()
-		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 || !strings.Contains(d.err.String(), "cancel 3 messages on async-caller in test") ||
+		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 || !strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
 		}
