@@ -54,11 +54,17 @@ type system struct {
 	store   *azure.Store
 	target  *target.Target
 	host    *testbed.Host
+	// state is a folder for the journals of commands.
+	state string
 }
 
 func run(ctx context.Context, stay, empty bool) (err error) {
 	var s system
 	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
+	if s.state, err = os.MkdirTemp("", "async-caller-demo-"); err != nil {
+		return err
+	}
+	defer stopping(func() error { return os.RemoveAll(s.state) })
 	var queuePort, targetPort int // any that is free
 	if stay {
 		queuePort, targetPort = free(ctx, queuePortIfFree), free(ctx, targetPortIfFree)
@@ -107,6 +113,12 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		if err := s.show(ctx); err != nil {
 			return errors.Join(err, s.saveLog())
 		}
+	}
+	expediting := step("Sending a message that waits ten minutes, and running it now, which takes about three seconds")
+	err = s.runEarly(ctx, os.Stdout)
+	expediting()
+	if err != nil {
+		return errors.Join(err, s.saveLog())
 	}
 	if stay {
 		fmt.Fprintf(os.Stdout, invitation, s.azurite.ConnectionString, s.target.URL("200"), s.target.URL("503,503,200"))
@@ -182,7 +194,8 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
 
   export AzureWebJobsStorage='%s'
   dist/async-caller send --url %s --body hello
-  dist/async-caller send --url %s --retry 2s,5s
+  dist/async-caller send --url %s --retry 2s,10m
+  dist/async-caller scheduled run --all    # its third attempt, which is due in ten minutes
   dist/async-caller poison list
 
 Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.

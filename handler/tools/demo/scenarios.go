@@ -97,8 +97,7 @@ func (s system) send(ctx context.Context, scenario scenario) (requestID string, 
 		return malformed, err
 	}
 	args := append([]string{"send", "--url", s.target.URL(scenario.script)}, scenario.args...)
-	command := exec.CommandContext(ctx, executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+s.azurite.ConnectionString)
+	command := s.command(ctx, args...)
 	var stderr bytes.Buffer
 	command.Stderr = &stderr
 	stdout, err := command.Output()
@@ -106,6 +105,13 @@ func (s system) send(ctx context.Context, scenario scenario) (requestID string, 
 		return "", fmt.Errorf("%w: %s", err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(string(stdout)), nil
+}
+
+// command returns a command line as a user would type it. Its journals are in the demo's folder, not in the user's.
+func (s system) command(ctx context.Context, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, executable, args...)
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+s.azurite.ConnectionString, "XDG_STATE_HOME="+s.state)
+	return command
 }
 
 // deadLetters returns the reasons of the dead letters by request id; a malformed message is its own id.

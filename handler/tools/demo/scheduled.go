@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+
+	"asynccaller/handler/tools/testbed"
+)
+
+// The exit codes of the commands.
+const (
+	exitDone    = 0
+	exitNothing = 3 // nothing matched
+)
+
+// early is a call that would wait ten minutes for its second attempt, and is delivered within seconds.
+var early = scenario{script: "503,200", args: []string{"--retry", "10m", "--request-id", "order-4711"}}
+
+// runEarly sends the call, and prints how an operator lists it and makes its next attempt due now. It returns an error unless
+// the call is listed, then delivered, and then not listed any more.
+func (s system) runEarly(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("gave up after %v", patience))
+	defer cancel()
+	id, err := s.send(ctx, early)
+	if err != nil {
+		return fmt.Errorf("send a message that waits: %w", err)
+	}
+	listed, err := s.listUntil(ctx, func(c command) bool { return c.code == exitDone && strings.Contains(c.output, id) })
+	if err != nil {
+		return fmt.Errorf("%s was not listed as scheduled: %w", id, err)
+	}
+	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s", id, listed)
+	began := time.Now()
+	expedited := s.execute(ctx, "scheduled", "run", id, "--yes")
+	fmt.Fprint(out, expedited)
+	if expedited.code != exitDone {
+		return fmt.Errorf("`%s` ended with exit code %d, want %d", expedited.typed, expedited.code, exitDone)
+	}
+	if err = s.await(ctx, func() bool { return s.delivered(ctx, id) }); err != nil {
+		return fmt.Errorf("%s was not delivered, although `%s` made it due: %w", id, expedited.typed, err)
+	}
+	gone, err := s.listUntil(ctx, func(c command) bool { return c.code == exitNothing })
+	if err != nil {
+		return fmt.Errorf("%s was delivered, but did not leave the list of scheduled messages: %w", id, err)
+	}
+	calls := s.target.Calls(id)
+	delivery := calls[len(calls)-1]
+	fmt.Fprintf(out, "%s\nAttempt %s was answered %s, %v after the command started.\n\n",
+		gone, delivery.Attempt, delivery.Answer, delivery.At.Sub(began).Round(time.Millisecond))
+	return nil
+}
+
+// delivered reports whether the target has answered 200 to a call, and its message is deleted.
+func (s system) delivered(ctx context.Context, id string) bool {
+	calls := s.target.Calls(id)
+	if len(calls) == 0 || calls[len(calls)-1].Answer != "200" {
+		return false
+	}
+	left, err := s.store.Count(ctx, mainQueue)
+	return err == nil && left == 0
+}
+
+// command is a command that has ended.
+type command struct {
+	typed, output string
+	code          int // -1 if it was killed or could not be started
+}
+
+// String returns the command and its output as on a terminal, indented.
+func (c command) String() string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "  $ %s\n", c.typed)
+	for line := range strings.Lines(c.output) {
+		text.WriteString(strings.TrimRight("  "+line, " \n") + "\n")
+	}
+	return text.String()
+}
+
+// execute runs the command line as a user would.
+func (s system) execute(ctx context.Context, args ...string) command {
+	var output bytes.Buffer
+	c := s.command(ctx, args...)
+	c.Stdout, c.Stderr = &output, &output
+	result := command{typed: strings.Join(c.Args, " ")}
+	if err := c.Run(); err != nil {
+		result.code = -1
+		if exited, ok := errors.AsType[*exec.ExitError](err); ok {
+			result.code = exited.ExitCode()
+		} else {
+			fmt.Fprintln(&output, err)
+		}
+	}
+	result.output = output.String()
+	return result
+}
+
+// listUntil lists scheduled messages until the result is as wanted, because the record of them is written in the background.
+func (s system) listUntil(ctx context.Context, wanted func(command) bool) (latest command, err error) {
+	found := false
+	err = s.await(ctx, func() bool {
+		if c := s.execute(ctx, "scheduled", "list"); ctx.Err() == nil { // otherwise it was killed
+			latest = c
+		}
+		found = wanted(latest)
+		return found || latest.code != exitDone && latest.code != exitNothing
+	})
+	switch {
+	case found:
+		return latest, nil
+	case err != nil:
+		return latest, fmt.Errorf("%w; the latest list is %q", err, latest.output)
+	}
+	return latest, fmt.Errorf("`%s` ended with exit code %d: %s", latest.typed, latest.code, strings.TrimSpace(latest.output))
+}
+
+// await polls until the condition holds. It returns an error if ctx or the host ends first.
+func (s system) await(ctx context.Context, condition func() bool) error {
+	var held bool
+	err := testbed.Await(ctx, func() bool {
+		held = condition()
+		return held || s.host.Ended()
+	})
+	if err == nil && !held {
+		err = errors.New("the local host has ended")
+	}
+	return err
+}
