@@ -43,7 +43,7 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 		return fmt.Errorf("`%s` ended with exit code %d, want %d", expedited.typed, expedited.code, exitDone)
 	}
 	if err = s.await(ctx, func() bool { return s.delivered(ctx, id) }); err != nil {
-		return fmt.Errorf("%s was not delivered, although `%s` made it due: %w", id, expedited.typed, err)
+		return fmt.Errorf("%s was not delivered after `%s`: %w", id, expedited.typed, err)
 	}
 	gone, err := s.listUntil(ctx, func(c command) bool { return c.code == exitNothing })
 	if err != nil {
