@@ -71,8 +71,9 @@ type Order struct {
 	Hold time.Duration
 	// Reset resets the connection.
 	Reset bool
-	// Status, unless 0, is answered instead of forwarding.
+	// Status, unless 0, is answered instead of forwarding, with the service's code for an error unless that is empty.
 	Status int
+	Code   string
 }
 
 // Watcher observes requests and interferes with them. Its methods are called by many goroutines at once.
@@ -97,7 +98,8 @@ const idleTimeout = 2 * time.Second
 // maxBytes is far above the largest request and answer: 32 messages of 64 KiB.
 const maxBytes = 8 << 20
 
-// Open starts a proxy in front of a queue endpoint, for example http://127.0.0.1:10001/devstoreaccount1.
+// Open starts a proxy in front of a queue endpoint, for example http://127.0.0.1:10001/devstoreaccount1. In front of a table
+// endpoint, all requests are of the kind Other.
 func Open(ctx context.Context, endpoint string, watcher Watcher) (*Proxy, error) {
 	upstream, err := url.Parse(endpoint)
 	if err != nil {
@@ -163,6 +165,9 @@ func interfere(w http.ResponseWriter, r *http.Request, o Order) bool {
 	if o.Reset {
 		target.ResetConnection(w)
 	} else if o.Status != 0 {
+		if o.Code != "" {
+			w.Header().Set("X-Ms-Error-Code", o.Code)
+		}
 		w.WriteHeader(o.Status)
 	}
 	return o.Reset || o.Status != 0

@@ -17,6 +17,8 @@ type Answer struct {
 	Status int
 	// Body is sent with the status.
 	Body string
+	// RetryAfter is sent as the header Retry-After, unless it is empty.
+	RetryAfter string
 	// Length is the Content-Length of a body of filler; 0 sends it in chunks. Sent is how many bytes of it are sent.
 	Length, Sent int64
 	// Raw and Drip replace the HTTP response if Then is Close: Raw is sent at once, then Drip at one byte a second.
@@ -49,11 +51,12 @@ var named = map[string]Answer{
 	"garbage":       {Raw: "\x00\x16\x03\x01 this is not HTTP\r\n\r\n\xff\xfe", Then: Close},
 	"drip-head":     {Drip: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Then: Close},
 	"drip-body-200": {Status: 200, Raw: "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n", Drip: strings.Repeat("x", 600), Then: Close},
+	"later-429":     {Status: 429, RetryAfter: "30"},
 	"huge-200":      {Status: 200, Length: Huge, Sent: Huge},
 }
 
 // Parse returns the answer with a name: a status, or one of reset, close, hang, half-head, half-body-503,
-// half-body-200, garbage, drip-head, drip-body-200 and huge-200.
+// half-body-200, garbage, drip-head, drip-body-200, later-429 and huge-200.
 func Parse(name string) (Answer, error) {
 	if a, ok := named[name]; ok {
 		return a, nil
@@ -86,6 +89,9 @@ func (a Answer) Write(w http.ResponseWriter, r *http.Request) {
 func (a Answer) writeHTTP(w http.ResponseWriter) {
 	if a.Length > 0 {
 		w.Header().Set("Content-Length", strconv.FormatInt(a.Length, 10))
+	}
+	if a.RetryAfter != "" {
+		w.Header().Set("Retry-After", a.RetryAfter)
 	}
 	if a.Body != "" {
 		w.Header().Set("Content-Type", "application/json")

@@ -66,6 +66,7 @@ func TestAnswer(t *testing.T) {
 		"garbage":       {},
 		"half-body-503": {length: 7},
 		"half-body-200": {length: 7},
+		"later-429":     {whole: true},
 		"huge-200":      {length: 1 << 20, whole: true},
 		"hang":          {slow: true},
 		"drip-head":     {slow: true},
