@@ -49,7 +49,7 @@ faults: ## inject hundreds of faults into the message flow and check that no mes
 	go run ./handler/tools/faults $(FLAGS)
 
 faults-short: ## the same in less than a minute
-	go run ./handler/tools/faults -schedules 12 -systems 6 -time 10s -outage=false $(FLAGS)
+	go run ./handler/tools/faults -schedules 12 -systems 6 -time 10s -outage=false -later=false $(FLAGS)
 
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)

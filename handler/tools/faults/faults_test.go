@@ -4,16 +4,22 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
+	"asynccaller/handler/tools/storageproxy"
 	"asynccaller/handler/tools/target"
 )
 
@@ -125,20 +131,101 @@ func TestPlanLong(t *testing.T) {
 	}
 }
 
+// TestTableStates checks what the handler's table client meets in each state of the table service.
+func TestTableStates(t *testing.T) {
+	upstream, err := target.Serve(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(upstream.Close)
+	endpoint := "http://" + upstream.Addr + "/" + azurite.AccountName
+	for state, want := range map[tableState]struct {
+		err      error
+		requests int
+	}{
+		healthy: {nil, 1}, stopped: {syscall.ECONNREFUSED, 0}, slow: {context.DeadlineExceeded, 1}, refusing: {queue.ErrDenied, 1},
+	} {
+		r := &result{messages: io.Discard}
+		s := &system{setup: setup{table: state}, result: r, storage: &azurite.Server{TableEndpoint: endpoint}}
+		if s.tableProxy, err = storageproxy.Open(t.Context(), endpoint, tableWatcher{s}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.tableProxy.Close)
+		table := mustOpenTable(t, s.tableEndpoint())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		err := table.Beat(ctx, "test")
+		cancel()
+		if !errors.Is(err, want.err) || r.tables[state] == nil && want.requests > 0 || r.tables[state] != nil && r.tables[state].requests != want.requests {
+			t.Errorf("table %s: %v, used %+v; want %v and %d requests", state, err, r.tables[state], want.err, want.requests)
+		}
+	}
+}
+
+func mustOpenTable(t *testing.T, endpoint string) *azure.Table {
+	t.Helper()
+	table, err := azure.OpenTable(azure.Connection{TableEndpoint: endpoint, AccountName: azurite.AccountName, AccountKey: azurite.AccountKey})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(table.Close)
+	return table
+}
+
+func TestParseTable(t *testing.T) {
+	for text, want := range map[string]int{"all": 4, "slow": 1, "": 0, "down": 0} {
+		if states, err := parseTable(text); len(states) != want || (err == nil) != (want > 0) {
+			t.Errorf("-table %q: %v, %v", text, states, err)
+		}
+	}
+}
+
+// TestUnusedTable checks that a run fails if the state of its table could not matter.
+func TestUnusedTable(t *testing.T) {
+	log := []byte(`not JSON
+{"message":"scheduled messages were not recorded in the last minute: away","messages":3}
+{"message":"delivered","messages":1}
+`)
+	for name, test := range map[string]struct {
+		use  []tableUse
+		want string
+	}{
+		"never":    {nil, "no message was rescheduled"},
+		"short":    {[]tableUse{{requests: 1}}, "no message was rescheduled"},
+		"silent":   {[]tableUse{{delays: 2}}, "table stopped: 2 delays"},
+		"received": {[]tableUse{{delays: 2}, {requests: 1}}, ""},
+		"logged":   {[]tableUse{{delays: 2}, {lost: lostChanges(log)}}, ""},
+	} {
+		var r result
+		for _, use := range test.use {
+			r.useTable(stopped, use)
+		}
+		err := r.checkTables()
+		if (err != nil) != (test.want != "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v, want %q", name, err, test.want)
+		}
+	}
+	if n := lostChanges(log); n != 3 {
+		t.Errorf("%d lost changes in the log, want 3", n)
+	}
+}
+
 func TestReport(t *testing.T) {
 	r := result{messages: io.Discard}
-	r.add(judge.Verdict{
+	r.add(slow, judge.Verdict{
 		Messages: 3, Calls: judge.Count{All: 4, Repeated: 1},
 		Lost: []judge.Finding{{ID: "m", Text: "gone"}}, Unexplained: []judge.Finding{{ID: "n", Text: "odd"}},
 	})
 	for _, a := range []schedule.Action{schedule.KillHandler, schedule.KillHost, schedule.KillHandler} {
 		r.inject(a)
 	}
+	r.useTable(slow, tableUse{delays: 2})
+	r.useTable(slow, tableUse{requests: 5})
 	var out bytes.Buffer
 	r.print(&out)
 	for _, want := range []string{
 		"messages    3\n", "lost        1\n", "unexplained 1\n", "1 (25.0 %) of calls", "3: handler killed 2, host killed 1",
 		"LOST m: gone", "UNEXPLAINED n: odd",
+		"table       slow: 1 schedules, 3 messages, 1 lost, 1 unexplained, 1 (25.0 %) of calls repeated; 2 delays to record, 5 requests, 0 changes not recorded\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
@@ -180,6 +181,9 @@ func (s handlerWatcher) after(r storageproxy.Request, a storageproxy.Answer) (or
 		return order
 	}
 	id := s.script.idOf(r.Text)
+	if a.Done() && r.Delay >= scheduled.MinDelay && r.Delay <= minHeld {
+		s.result.useTable(s.table, tableUse{delays: 1})
+	}
 	switch {
 	case a.Status == 0: // storage is stopped or stopping, and may have written
 		s.note(judge.Event{Kind: judge.Unacknowledged, ID: id})

@@ -29,8 +29,11 @@ type options struct {
 	time       time.Duration
 	systems    int
 	outage     bool
+	later      bool
 	long       int
 	executable string
+	// tables are the states of the table service, spread over the systems.
+	tables []tableState
 }
 
 func main() {
@@ -40,8 +43,14 @@ func main() {
 	flag.DurationVar(&o.time, "time", 10*time.Minute, "start no schedule after this time")
 	flag.IntVar(&o.systems, "systems", 12, "number of systems that run in parallel")
 	flag.BoolVar(&o.outage, "outage", true, "in one schedule, storage is down for longer than the handler retries a settle write")
+	flag.BoolVar(&o.later, "later", true, "in one schedule of six, messages wait 30 s, so that they are recorded in the table")
 	flag.IntVar(&o.long, "long", 0, "instead of schedules: send this many messages through one system and kill its processes every few seconds")
 	flag.StringVar(&o.executable, "executable", "", "async-caller to test; empty builds it")
+	o.tables = tableStates
+	flag.Func("table", `table service: healthy, stopped, slow, refusing or all, spread over the systems (default "all")`, func(text string) (err error) {
+		o.tables, err = parseTable(text)
+		return err
+	})
 	flag.Parse()
 	if o.seed == 0 {
 		o.seed = uint64(rand.Uint32())
@@ -87,6 +96,8 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 		return errors.New("messages were lost, or something happened that no fault explains")
 	case ctx.Err() != nil:
 		return errors.New("interrupted")
+	case o.later && o.long == 0:
+		r.fail(r.checkTables())
 	}
 	return errors.Join(r.errs...)
 }

@@ -29,16 +29,21 @@ type result struct {
 	held int
 	// busy and down count the messages that were rescheduled without a call.
 	busy, down int
+	// tables has the part of each state of the table service.
+	tables map[tableState]*tableResult
 	// errs are errors of the run itself.
 	errs []error
 }
 
-// add adds the verdict on a schedule.
-func (r *result) add(v judge.Verdict) {
+// add adds the verdict on a schedule of a system with that table service.
+func (r *result) add(t tableState, v judge.Verdict) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.schedules++
 	r.verdict.Add(v)
+	part := r.ofTable(t)
+	part.schedules++
+	part.verdict.Add(v)
 	r.progress("%d schedules, %d messages, %d lost, %d unexplained", r.schedules, r.verdict.Messages, len(r.verdict.Lost), len(r.verdict.Unexplained))
 }
 
@@ -99,6 +104,7 @@ func (r *result) print(out io.Writer) {
 	fmt.Fprintf(out, "held        %d messages, because of a wrong setting\n", r.held)
 	fmt.Fprintf(out, "refused     %d calls, because of a limit; %d, because a circuit breaker was open\n", r.busy, r.down)
 	fmt.Fprintf(out, "faults      %s\n", list(r.faults))
+	r.printTables(out)
 	for i, f := range slices.Concat(v.Lost, v.Unexplained) {
 		kind := "UNEXPLAINED"
 		if i < len(v.Lost) {

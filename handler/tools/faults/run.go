@@ -25,24 +25,21 @@ const idleLimit = 7 * time.Minute
 // modes are the values of ASYNC_CALLER_RESCHEDULE, spread over the systems.
 var modes = [...]string{"enqueue", "enqueue", "update"}
 
-// runSchedules runs schedules on several systems in parallel.
+// runSchedules runs schedules on several systems in parallel. The first one of each system has the system's number.
 func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	var next atomic.Int64
+	systems := min(o.systems, o.schedules)
+	next.Store(int64(systems))
 	var running sync.WaitGroup
-	for i := range min(o.systems, o.schedules) {
+	for i := range systems {
 		running.Go(func() {
-			name := fmt.Sprintf("system%d-%s", i, modes[i%len(modes)])
-			r.fail(withSystem(ctx, filepath.Join(dir, name), o.executable, "ASYNC_CALLER_RESCHEDULE="+modes[i%len(modes)], limited, r, func(s *system) error {
-				for deadline := time.Now().Add(o.time); ctx.Err() == nil && time.Now().Before(deadline); {
-					number := int(next.Add(1)) - 1
-					if number >= o.schedules {
-						break
-					}
-					plan := schedule.New(o.seed, number)
-					if number == 0 && o.outage {
-						plan = schedule.Outage(o.seed, number)
-					}
-					if err := s.runSchedule(ctx, plan); err != nil {
+			mode, table := modes[i%len(modes)], o.tables[i%len(o.tables)]
+			c := setup{executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited, table: table}
+			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
+			r.fail(withSystem(ctx, filepath.Join(dir, name), c, r, func(s *system) error {
+				deadline := time.Now().Add(o.time)
+				for number := i; number < o.schedules && ctx.Err() == nil && time.Now().Before(deadline); number = int(next.Add(1)) - 1 {
+					if err := s.runSchedule(ctx, o.plan(number)); err != nil {
 						return err
 					}
 				}
@@ -53,9 +50,24 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	running.Wait()
 }
 
+// laterEvery is the share of schedules whose messages wait 30 s, one in so many.
+const laterEvery = 6
+
+// plan returns the schedule with a number.
+func (o options) plan(number int) schedule.Schedule {
+	plan := schedule.New(o.seed, number)
+	if number == 0 && o.outage {
+		plan = schedule.Outage(o.seed, number)
+	}
+	if o.later && number%laterEvery == 0 {
+		plan = schedule.Later(plan)
+	}
+	return plan
+}
+
 // withSystem starts a system, runs do, and stops the system. The error says which processes and connections were left.
-func withSystem(ctx context.Context, dir, executable, setting, profile string, r *result, do func(*system) error) error {
-	s, err := startSystem(ctx, dir, executable, setting, profile, r)
+func withSystem(ctx context.Context, dir string, c setup, r *result, do func(*system) error) error {
+	s, err := startSystem(ctx, dir, c, r)
 	if err == nil {
 		stop := s.watchForStalls(ctx)
 		err = do(s)
@@ -99,7 +111,7 @@ func (s *system) conclude(ctx context.Context, messages []schedule.Message) erro
 	}
 	events := s.takeEvents()
 	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0), MaxDequeueCount: maxDequeueCount})
-	s.result.add(v)
+	s.result.add(s.table, v)
 	if !v.OK() {
 		err = s.keepEvents(v, events)
 	}

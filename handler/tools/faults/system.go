@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,10 +56,19 @@ const (
 	breaker   = `"breaker": {"failures": 2, "minDelay": "1s", "maxDelay": "3s"}`
 )
 
+// setup is what differs between systems.
+type setup struct {
+	// setting is a setting of the handler, profile that of all targets.
+	executable, setting, profile string
+	table                        tableState
+}
+
 // system is a whole system: Azurite, the local host with the handler, and a target, with proxies between them.
 type system struct {
-	dir, setting, profile string
-	started               time.Time
+	setup
+
+	dir     string
+	started time.Time
 	// ctx ends the faults that take time.
 	ctx context.Context //nolint:containedctx // faults belong to the life of the system
 	// stops has what stop does, in reverse order.
@@ -66,6 +76,7 @@ type system struct {
 
 	store                   *azure.Store
 	hostProxy, handlerProxy *storageproxy.Proxy // between host or handler and storage
+	tableProxy              *storageproxy.Proxy // between handler and table service
 	target                  *target.Server
 	log                     *os.File
 	processes               *processes
@@ -94,11 +105,9 @@ type system struct {
 }
 
 // startSystem starts a system. Even after an error the caller stops the result.
-func startSystem(ctx context.Context, dir, executable, setting, profile string, r *result) (*system, error) {
-	s := &system{dir: dir, setting: setting, profile: profile, started: time.Now(), ctx: ctx, result: r}
-	for _, start := range []func() error{
-		s.startStorage, s.startProxies, func() error { return s.stage(executable) }, s.startHost,
-	} {
+func startSystem(ctx context.Context, dir string, c setup, r *result) (*system, error) {
+	s := &system{setup: c, dir: dir, started: time.Now(), ctx: ctx, result: r}
+	for _, start := range []func() error{s.startStorage, s.startProxies, s.stage, s.startHost} {
 		if err := start(); err != nil {
 			return s, err
 		}
@@ -119,12 +128,13 @@ func (s *system) stop(ctx context.Context) (err error) {
 }
 
 // stage makes the app folder: the project's own files for two queues, a fast retry policy, and a script in the handler's
-// place. The script records its process id and gives the handler a proxy of its own, and a wrong setting during a bad
+// place. The script records its process id and gives the handler proxies of its own, and a wrong setting during a bad
 // deploy. The handler takes over the script's process by exec, so the host is its parent as always.
-func (s *system) stage(executable string) error {
-	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: executable}
+func (s *system) stage() error {
+	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: s.executable}
+	storage := strings.Replace(s.handlerProxy.Through(s.storage.ConnectionString), s.storage.TableEndpoint, s.tableEndpoint(), 1)
 	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\n[ -e '%s' ] && export %s\nexec '%s' \"$@\"\n",
-		s.processes.file, s.handlerProxy.Through(s.storage.ConnectionString), s.badDeploy(), misspelt, executable)
+		s.processes.file, storage, s.badDeploy(), misspelt, s.executable)
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
 		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),
@@ -147,6 +157,7 @@ func (s *system) stage(executable string) error {
 	s.stops = append(s.stops, func(context.Context) error {
 		lines, err := os.ReadFile(s.log.Name())
 		s.result.refused(bytes.Count(lines, []byte(`"reason":"busy"`)), bytes.Count(lines, []byte(`"reason":"target_down"`)))
+		s.result.useTable(s.table, tableUse{lost: lostChanges(lines)})
 		return errors.Join(err, s.log.Close())
 	})
 	return err
@@ -178,6 +189,10 @@ func (s *system) startProxies() (err error) {
 		return err
 	}
 	s.stopServer("the handler's storage proxy", s.handlerProxy)
+	if s.tableProxy, err = storageproxy.Open(s.ctx, s.storage.TableEndpoint, tableWatcher{s}); err != nil {
+		return err
+	}
+	s.stopServer("the handler's table proxy", s.tableProxy)
 	if s.target, err = target.Serve(s.ctx, s.targetHandler()); err != nil {
 		return err
 	}
@@ -209,7 +224,7 @@ func (s *system) startHost() (err error) {
 		return nil
 	}
 	host, err := testbed.StartHost(context.WithoutCancel(s.ctx), testbed.HostOptions{
-		Executable: s.processes.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
+		Executable: s.executable, AppDir: s.app(), ConnectionString: s.hostProxy.Through(s.storage.ConnectionString),
 		Env: append(settings[:], s.setting), Args: []string{"--lease", lease.String(), "--max-handler-errors", "-1"},
 		Out: s.log, Forget: true,
 	})

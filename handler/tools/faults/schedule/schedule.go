@@ -143,6 +143,17 @@ func Outage(seed uint64, number int) Schedule {
 	return s
 }
 
+// Later returns the schedule with another failure at the beginning of each message that does not expire: the target asks it to
+// wait so long that it is recorded.
+func Later(s Schedule) Schedule {
+	for i := range s.Messages {
+		if m := &s.Messages[i]; m.Outcome == Delivered || m.Outcome == Rejected {
+			m.Answers = append([]string{"later-429"}, m.Answers...)
+		}
+	}
+	return s
+}
+
 func newMessage(r *rand.Rand, id string) Message {
 	m := Message{ID: id, Nexus: r.IntN(2) == 0, Priority: r.IntN(3) == 0}
 	type outcome struct {

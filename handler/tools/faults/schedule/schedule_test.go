@@ -75,6 +75,22 @@ func checkMessage(t *testing.T, m schedule.Message) {
 	}
 }
 
+// TestLater checks that messages that have the time to wait are asked to, and the others are not.
+func TestLater(t *testing.T) {
+	for number := range 50 {
+		for _, m := range schedule.Later(schedule.New(1, number)).Messages {
+			asked := len(m.Answers) > 1 && m.Answers[0] == "later-429"
+			if asked != (m.Outcome == schedule.Delivered || m.Outcome == schedule.Rejected) {
+				t.Errorf("%+v is asked to wait: %v", m, asked)
+			}
+			checkMessage(t, m)
+		}
+	}
+	if answer, err := target.Parse("later-429"); err != nil || answer.RetryAfter != "30" {
+		t.Errorf("the answer is %+v, %v", answer, err)
+	}
+}
+
 // TestOutage checks that storage is down for longer than the minute for which a settle write is retried.
 func TestOutage(t *testing.T) {
 	s := schedule.Outage(1, 0)

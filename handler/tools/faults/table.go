@@ -1,0 +1,156 @@
+//go:build unix
+
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/faults/judge"
+	"asynccaller/handler/tools/storageproxy"
+)
+
+// tableState is the state of the table service of a system. No result may depend on it.
+type tableState string
+
+const (
+	healthy  tableState = "healthy"
+	stopped  tableState = "stopped"  // connections are refused
+	slow     tableState = "slow"     // every request takes 5 s longer
+	refusing tableState = "refusing" // every request is answered as if the identity had no permission
+)
+
+var tableStates = []tableState{healthy, stopped, slow, refusing}
+
+// parseTable returns the states that the flag -table names.
+func parseTable(text string) ([]tableState, error) {
+	switch t := tableState(text); {
+	case text == "all":
+		return tableStates, nil
+	case slices.Contains(tableStates, t):
+		return []tableState{t}, nil
+	}
+	return nil, fmt.Errorf("want all or one of %v", tableStates)
+}
+
+// nobody is a table endpoint at which nothing listens.
+const nobody = "http://127.0.0.1:1/" + azurite.AccountName
+
+// tableEndpoint is the table service as the handler sees it.
+func (s *system) tableEndpoint() string {
+	if s.table == stopped {
+		return nobody
+	}
+	return s.tableProxy.Through(s.storage.TableEndpoint)
+}
+
+// tableWatcher makes the table service slow, or refuses its requests.
+type tableWatcher struct{ *system }
+
+// Before implements [storageproxy.Watcher].
+func (s tableWatcher) Before(storageproxy.Request) storageproxy.Order {
+	s.result.useTable(s.table, tableUse{requests: 1})
+	if order, out := s.outage.active(); out {
+		return order
+	}
+	switch s.table {
+	case slow:
+		return storageproxy.Order{Hold: 5 * time.Second}
+	case refusing:
+		return storageproxy.Order{Status: http.StatusForbidden, Code: "AuthorizationPermissionMismatch"}
+	case healthy, stopped:
+	}
+	return storageproxy.Order{}
+}
+
+// After implements [storageproxy.Watcher].
+func (tableWatcher) After(_ storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
+	return storageproxy.Order{Reset: a.Status == 0}
+}
+
+// tableUse says how much a table was used.
+type tableUse struct {
+	// delays counts the messages that were rescheduled by 30 s or more, requests those that reached the table service, and
+	// lost the changes that handlers could not record, unless they were killed before they said so.
+	delays, requests, lost int
+}
+
+// lostChanges reads how many changes handlers could not record from their log.
+func lostChanges(log []byte) (sum int) {
+	for line := range bytes.Lines(log) {
+		var fields struct {
+			Message  string
+			Messages int
+		}
+		if json.Unmarshal(line, &fields) == nil && strings.HasPrefix(fields.Message, "scheduled messages were not recorded") {
+			sum += fields.Messages
+		}
+	}
+	return sum
+}
+
+// tableResult is the part of a result that belongs to a state of the table service.
+type tableResult struct {
+	tableUse
+
+	schedules int
+	verdict   judge.Verdict
+}
+
+// ofTable returns the part of a state. The caller holds the lock.
+func (r *result) ofTable(t tableState) *tableResult {
+	if r.tables == nil {
+		r.tables = map[tableState]*tableResult{}
+	}
+	if r.tables[t] == nil {
+		r.tables[t] = &tableResult{}
+	}
+	return r.tables[t]
+}
+
+// useTable adds to the use of a table.
+func (r *result) useTable(t tableState, u tableUse) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	part := r.ofTable(t)
+	part.delays += u.delays
+	part.requests += u.requests
+	part.lost += u.lost
+}
+
+// checkTables checks that messages were rescheduled by 30 s or more, and that the handlers tried to record them: otherwise the
+// state of the table did not matter.
+func (r *result) checkTables() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delays := 0
+	var err error
+	for t, part := range r.tables {
+		delays += part.delays
+		if part.delays > 0 && part.requests == 0 && part.lost == 0 {
+			err = errors.Join(err, fmt.Errorf("table %s: %d delays of 30 s or more, and no sign of an attempt to record one", t, part.delays))
+		}
+	}
+	if delays == 0 {
+		err = errors.New("no message was rescheduled by 30 s or more, so that no table was used")
+	}
+	return err
+}
+
+func (r *result) printTables(out io.Writer) {
+	for _, t := range tableStates {
+		if part := r.tables[t]; part != nil && part.delays > 0 {
+			fmt.Fprintf(out, "table       %s: %d schedules, %d messages, %d lost, %d unexplained, %s of calls repeated; %d delays to record, %d requests, %d changes not recorded\n",
+				t, part.schedules, part.verdict.Messages, len(part.verdict.Lost), len(part.verdict.Unexplained), percent(part.verdict.Calls),
+				part.delays, part.requests, part.lost)
+		}
+	}
+}
