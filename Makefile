@@ -1,9 +1,10 @@
-# Every target is a line that a person could type. Only the package and the bench are compiled with handler/default.pgo,
+# Every target is a line that a person could type. Only the package, a release and the bench are compiled with handler/default.pgo,
 # because a profile doubles the time of a first build.
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package deploy azurite needs-func needs-node
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package release deploy azurite needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -13,7 +14,6 @@ job = program=$$(mktemp) && go build -o $$program $(1) && \
 	bash -c "[ ! -t 0 ] || set -m; $$program $(2); exit \$$?"; code=$$?; rm -f $$program; exit $$code
 
 build: ## build the executable and stage the app in dist
-	go build -trimpath -pgo=off -o dist/async-caller ./handler
 	go run ./handler/tools/stage
 
 demo: needs-node build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
@@ -42,6 +42,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	$(GOLANGCI_LINT) config verify
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
+	$(ACTIONLINT) .github/workflows/*.yml
 	$(MAKE) test
 	GOFLAGS=-pgo=off $(MAKE) faults-short
 
@@ -77,8 +78,10 @@ format: ## format the Go code
 	$(GOLANGCI_LINT) fmt
 
 package: ## pack dist/async-caller.zip for a Function App on linux/amd64
-	GOOS=linux GOARCH=amd64 CGO_ENABLED=0 go build -trimpath -ldflags=-s -o dist/package/async-caller ./handler
 	go run ./handler/tools/stage -zip
+
+release: ## executables for five platforms, the package, an SBOM and sums in dist/release, in 5 minutes
+	go run ./handler/tools/stage -release
 
 deploy: needs-func ## publish the package to a Function App: make deploy APP=name
 	@test -n "$(APP)" || { echo "set APP to the name of the Function App: make deploy APP=name" >&2; exit 1; }

@@ -1,10 +1,11 @@
-// Stage lays out the app for the Functions host: it copies host.json, local.settings.json and the function
-// folders to dist, where the Go tool has built the executable. With -zip it uses dist/package, whose executable is
-// for a Function App, and packs it. It serves the Makefile and is not part of the product.
+// Stage lays out the app for the Functions host: it builds the executable in dist, and copies host.json,
+// local.settings.json and the function folders. With -zip it uses dist/package, whose executable is for a Function App,
+// and packs it. With -release it makes the files of a release. It serves the Makefile and is not part of the product.
 package main
 
 import (
 	"archive/zip"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -29,18 +30,39 @@ const (
 )
 
 func main() {
-	pack := flag.Bool("zip", false, "stage "+dist+"/"+inside+", and pack it as "+dist+"/"+archive)
+	pack := flag.Bool("zip", false, "build and stage "+dist+"/"+inside+" instead, and pack it as "+dist+"/"+archive)
+	release := flag.Bool("release", false, "build the files of a release in "+dist+"/"+releases+" instead, and the package")
 	flag.Parse()
+	ctx := context.Background()
 	var err error
-	if *pack {
-		err = stagePackage(".", dist)
-	} else {
-		err = stage(".", dist)
+	switch {
+	case *release:
+		err = makeRelease(ctx, ".", dist, platforms, os.Stdout)
+	case *pack:
+		err = makePackage(ctx, ".", dist)
+	default:
+		err = makeLocal(ctx, ".", dist)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "stage:", err)
 		os.Exit(1)
 	}
+}
+
+// makeLocal builds and stages the app for this machine.
+func makeLocal(ctx context.Context, project, dist string) error {
+	if err := compile(ctx, project, filepath.Join(dist, executable), "-pgo=off"); err != nil {
+		return err
+	}
+	return stage(project, dist)
+}
+
+// makePackage builds, stages and packs the app for a Function App.
+func makePackage(ctx context.Context, project, dist string) error {
+	if err := compileFor(ctx, project, functionApp, filepath.Join(dist, inside, executable)); err != nil {
+		return err
+	}
+	return stagePackage(project, dist)
 }
 
 // stagePackage stages and packs the app for a Function App.
@@ -82,7 +104,7 @@ func stage(project, dist string) error {
 			return err
 		}
 	}
-	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"), 0o644)
+	return os.WriteFile(filepath.Join(dist, ignore), []byte(archive+"\n"+inside+"\n"+releases+"\n"), 0o644)
 }
 
 func removeFunctions(dist string) error {
@@ -154,6 +176,9 @@ func packed(app string) ([]string, error) {
 	return names, nil
 }
 
+// oldest is the earliest time of the zip format: the same files make the same archive.
+var oldest = time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
+
 func addToZip(w *zip.Writer, app, name string) error {
 	file, err := os.Open(filepath.Join(app, filepath.FromSlash(name)))
 	if errors.Is(err, fs.ErrNotExist) && name == executable {
@@ -163,11 +188,9 @@ func addToZip(w *zip.Writer, app, name string) error {
 		return err
 	}
 	defer file.Close()
-	// The earliest time of the zip format: the same files make the same zip.
-	oldest := time.Date(1980, time.January, 1, 0, 0, 0, 0, time.UTC)
 	header := &zip.FileHeader{Name: name, Method: zip.Deflate, Modified: oldest}
 	header.SetMode(0o644)
-	if name == executable {
+	if isExecutable(name) {
 		header.SetMode(0o755) // the host cannot set it, because a deployed package is read-only
 	}
 	entry, err := w.CreateHeader(header)

@@ -267,8 +267,8 @@ func TestZipIsRepeatable(t *testing.T) {
 func TestPublishFromDistLeavesThePackageOut(t *testing.T) {
 	dist := newDist(t)
 	mustStage(t, projectRoot, dist)
-	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip", "package"}) {
-		t.Errorf(".funcignore names %q, want only the zip and the package", ignored)
+	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip", "package", "release"}) {
+		t.Errorf(".funcignore names %q, want only the zip, the package and the release", ignored)
 	}
 }
 
@@ -281,7 +281,7 @@ func TestStagingAgain(t *testing.T) {
 
 	want := map[string]string{
 		"async-caller": thisMachine, "package/async-caller": "\x7fELF machine code",
-		"kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\npackage\n",
+		"kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\npackage\nrelease\n",
 		"Both/function.json": `{"name":"Both"}`, "New/function.json": `{"name":"New"}`,
 	}
 	if diff := cmp.Diff(want, tree(t, dist)); diff != "" {

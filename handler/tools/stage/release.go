@@ -1,0 +1,250 @@
+package main
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"debug/buildinfo"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	// releases is the folder of the files of a release, in dist.
+	releases = "release"
+	// sums lists the SHA-256 sums of the other files, as `sha256sum -c` reads them. Notes is the text of the release.
+	sums  = "SHA256SUMS"
+	notes = "notes.md"
+)
+
+// platforms are those of a release.
+var platforms = []platform{functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"}}
+
+// makeRelease makes the files of a release: an archive with the executable for each platform, the package, the SBOM and the sums.
+// The same commit makes the same files with the same version of Go, wherever it is built. The package stays in dist as well.
+func makeRelease(ctx context.Context, project, dist string, platforms []platform, out io.Writer) error {
+	if err := checkNoChanges(ctx, project); err != nil {
+		return err
+	}
+	folder := filepath.Join(dist, releases)
+	if err := errors.Join(os.RemoveAll(folder), os.MkdirAll(folder, 0o755)); err != nil {
+		return err
+	}
+	built, err := os.MkdirTemp(dist, "built-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(built) }()
+	executables, err := compileAll(ctx, project, built, platforms)
+	if err != nil {
+		return err
+	}
+	version := versionOf(executables[0].info)
+	if err := writeNotes(project, folder, version); err != nil {
+		return err
+	}
+	prefix := filepath.Join(folder, executable+"_"+version+"_")
+	for _, e := range executables {
+		if err := packExecutable(project, e, prefix+e.system+"_"+e.processor); err != nil {
+			return err
+		}
+	}
+	if err := releasePackage(project, dist, executables); err != nil {
+		return err
+	}
+	if err := errors.Join(copyFile(filepath.Join(dist, archive), prefix+"app.zip"), writeSBOM(executables, prefix+"sbom.cdx.json")); err != nil {
+		return err
+	}
+	if err := writeSums(folder); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "%s has version %s, %s\n", folder, version, commitOf(executables[0].info))
+	return err
+}
+
+// releasePackage makes the package, as makePackage does, of an executable of the release.
+func releasePackage(project, dist string, executables []built) error {
+	i := slices.IndexFunc(executables, func(e built) bool { return e.platform == functionApp })
+	if i < 0 {
+		return errors.New("the platforms of a release do not include that of a Function App")
+	}
+	path := filepath.Join(dist, inside, executable)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), copyFile(executables[i].path, path), os.Chmod(path, 0o755)); err != nil {
+		return err
+	}
+	return stagePackage(project, dist)
+}
+
+// checkNoChanges returns an error if the project is a checkout with changes, because a release is a commit.
+func checkNoChanges(ctx context.Context, project string) error {
+	if _, err := os.Stat(filepath.Join(project, ".git")); err != nil {
+		return nil //nolint:nilerr // the source without its history has no commit to differ from
+	}
+	changes, err := git(ctx, project, "status", "--porcelain")
+	if err == nil && changes != "" {
+		return fmt.Errorf("a release is made of a commit: commit or stash these changes\n%s", changes)
+	}
+	return nil // what Git cannot read is built without a commit
+}
+
+// built is an executable, and what the Go tool recorded in it.
+type built struct {
+	platform
+	path string
+	info *buildinfo.BuildInfo
+}
+
+func compileAll(ctx context.Context, project, folder string, platforms []platform) ([]built, error) {
+	var all []built
+	for _, p := range platforms {
+		path := filepath.Join(folder, p.system+"_"+p.processor, p.executable())
+		if err := compileFor(ctx, project, p, path); err != nil {
+			return nil, err
+		}
+		info, err := buildinfo.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, built{p, path, info})
+	}
+	return all, nil
+}
+
+// versionOf returns the version for names of files: 1.2.3 for the tag v1.2.3, a pseudo-version, or devel without a commit.
+func versionOf(info *buildinfo.BuildInfo) string {
+	return strings.TrimPrefix(strings.Trim(info.Main.Version, "()"), "v")
+}
+
+func commitOf(info *buildinfo.BuildInfo) string {
+	if commit := setting(info, "vcs.revision"); commit != "" {
+		return "commit " + commit
+	}
+	return "unknown commit"
+}
+
+func setting(info *buildinfo.BuildInfo, key string) string {
+	for _, s := range info.Settings {
+		if s.Key == key {
+			return s.Value
+		}
+	}
+	return ""
+}
+
+// untagged matches the versions of commits without a tag.
+var untagged = regexp.MustCompile(`\d{14}-[0-9a-f]{12}$|^devel$`)
+
+// writeNotes writes the part of CHANGELOG.md about a version. A tagged version must have one.
+func writeNotes(project, folder, version string) error {
+	if untagged.MatchString(version) {
+		return nil
+	}
+	changelog, err := os.ReadFile(filepath.Join(project, "CHANGELOG.md"))
+	if err != nil {
+		return err
+	}
+	text, found := changes(string(changelog), version)
+	if !found {
+		return fmt.Errorf("CHANGELOG.md has nothing about the tag v%s: add a section ## [%[1]s]", version)
+	}
+	return os.WriteFile(filepath.Join(folder, notes), []byte(text), 0o644)
+}
+
+// changes returns the text about a version in a changelog.
+func changes(changelog, version string) (text string, found bool) {
+	for section := range strings.SplitSeq(changelog, "\n## ") {
+		if heading, text, _ := strings.Cut(section, "\n"); strings.HasPrefix(heading, "["+version+"]") {
+			text = strings.TrimSpace(text)
+			return text + "\n", text != ""
+		}
+	}
+	return "", false
+}
+
+// packExecutable packs an executable with the README, in the archive format that its platform opens without further programs.
+func packExecutable(project string, e built, path string) error {
+	folder := filepath.Dir(e.path)
+	const readme = "README.md"
+	if err := copyFile(filepath.Join(project, readme), filepath.Join(folder, readme)); err != nil {
+		return err
+	}
+	pack := writeTar
+	if e.system == "windows" {
+		pack = writeZip
+		path += ".zip"
+	} else {
+		path += ".tar.gz"
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(pack(file, folder, readme, e.executable()), file.Close())
+}
+
+func writeZip(out io.Writer, folder string, names ...string) error {
+	w := zip.NewWriter(out)
+	for _, name := range names {
+		if err := addToZip(w, folder, name); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+func writeTar(out io.Writer, folder string, names ...string) error {
+	compressed := gzip.NewWriter(out)
+	w := tar.NewWriter(compressed)
+	for _, name := range names {
+		content, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			return err
+		}
+		header := &tar.Header{Name: name, Size: int64(len(content)), Mode: 0o644, ModTime: oldest}
+		if isExecutable(name) {
+			header.Mode = 0o755
+		}
+		if err := w.WriteHeader(header); err != nil {
+			return err
+		}
+		if _, err := w.Write(content); err != nil {
+			return err
+		}
+	}
+	return errors.Join(w.Close(), compressed.Close())
+}
+
+func writeSums(folder string) error {
+	entries, err := os.ReadDir(folder) // sorted by name
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for _, entry := range entries {
+		if entry.Name() == notes {
+			continue
+		}
+		sum, err := sha256Of(filepath.Join(folder, entry.Name()))
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(&lines, "%s  %s\n", sum, entry.Name())
+	}
+	return os.WriteFile(filepath.Join(folder, sums), []byte(lines.String()), 0o644)
+}
+
+func sha256Of(path string) (string, error) {
+	content, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sha256.Sum256(content)), nil
+}
