@@ -125,15 +125,6 @@ const (
 	GiveUpFault      GiveUp = "fault"       // answer 500: the host retries, then moves it to the poison queue
 )
 
-// ParseGiveUp reads a value of GiveUp.
-func ParseGiveUp(text string) (GiveUp, bool) {
-	switch g := GiveUp(text); g {
-	case GiveUpDeadLetter, GiveUpDrop, GiveUpFault:
-		return g, true
-	}
-	return "", false
-}
-
 // Format is the name of a format.
 type Format string
 

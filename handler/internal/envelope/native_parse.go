@@ -146,11 +146,10 @@ func parseRequestID(value json.RawMessage) (string, error) {
 
 func parseGiveUp(value json.RawMessage) (GiveUp, error) {
 	text, err := strictjson.String(value)
-	giveUp, ok := ParseGiveUp(text)
-	if err == nil && !ok {
+	if err == nil && !slices.Contains([]GiveUp{GiveUpDeadLetter, GiveUpDrop, GiveUpFault}, GiveUp(text)) {
 		err = errors.New(`want "dead-letter", "drop" or "fault"`)
 	}
-	return giveUp, err
+	return GiveUp(text), err
 }
 
 func parseCall(object strictjson.Member) (Call, error) {
