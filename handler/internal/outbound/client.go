@@ -133,20 +133,10 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.P
 	if outcome.Status/100 == 2 && e.Callback == nil {
 		drain(response.Body, response.ContentLength, hurry) // nobody needs it
 	} else if ReadAnswer(&outcome, response.Body, response.ContentLength, hurry) != nil {
-		outcome.Failure, outcome.Detail = brokenOff(ctx), "answered "+strconv.Itoa(outcome.Status)+", but the body did not end"
+		outcome.Failure = failure(ctx, io.ErrUnexpectedEOF).Failure
+		outcome.Detail = "answered " + strconv.Itoa(outcome.Status) + ", but the body did not end"
 	}
 	return outcome
-}
-
-// brokenOff returns the kind of failure that ended a call in the body of its answer.
-func brokenOff(ctx context.Context) decision.Failure {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, errTimeout):
-		return decision.FailureTimeout
-	case cause != nil:
-		return decision.FailureInterrupted
-	}
-	return decision.FailureConnection
 }
 
 // ReadAnswer reads into an outcome what matters of the body of its answer: the beginning, and what the body of a failed
