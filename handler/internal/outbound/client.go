@@ -203,12 +203,10 @@ func failure(ctx context.Context, err error) decision.Outcome {
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
-	op, invalid := "", x509.CertificateInvalidError{}
+	certificate, _ := errors.AsType[x509.CertificateInvalidError](err)
+	op := ""
 	if network, ok := errors.AsType[*net.OpError](err); ok {
 		op = network.Op
-	}
-	if certificate, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		invalid = certificate
 	}
 	switch {
 	case errors.Is(cause, errTimeout):
@@ -226,7 +224,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnect, "the proxy does not connect to the target"
 	case is[*net.DNSError](err):
 		return decision.FailureDNS, describeDNS(err)
-	case invalid.Reason == x509.Expired:
+	case certificate.Reason == x509.Expired:
 		return decision.FailureCertificate, "the certificate has expired or is not valid yet"
 	case is[x509.HostnameError](err):
 		return decision.FailureCertificate, "the certificate is for another host"
