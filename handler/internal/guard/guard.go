@@ -310,21 +310,13 @@ func parseEntry(text string) (entry, error) {
 
 // validName reports whether a text in lower case is a DNS name, as the resolver accepts it.
 func validName(name string) bool {
-	label := 0
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c == '-', c == '_':
-			label++
-		case c == '.' && label > 0:
-			label = 0
-		default:
-			return false
-		}
-		if label > 63 {
+	foreign := func(c rune) bool { return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '_' }
+	for label := range strings.SplitSeq(name, ".") {
+		if label == "" || len(label) > 63 || strings.ContainsFunc(label, foreign) {
 			return false
 		}
 	}
-	return label > 0 && len(name) <= 253
+	return len(name) <= 253
 }
 
 // endsInNumber reports whether the last label of a name is a number. That is the case for every IPv4 address, also in
