@@ -302,13 +302,11 @@ func (a *App) checkUnique() (found problems) {
 		}
 		seen[key] = name
 	}
-	const sameName = "functions %s and %s differ only in case: rename one"
-	for _, f := range a.Functions {
-		check("name "+strings.ToLower(f.Name), f.Name, sameName)
-		check("queue "+f.Queue, f.Name, "functions %s and %s both read queue "+f.Queue+": remove one")
+	for _, name := range a.names() {
+		check("name "+strings.ToLower(name), name, "functions %s and %s differ only in case: rename one")
 	}
-	for _, t := range a.Timers {
-		check("name "+strings.ToLower(t.Name), t.Name, sameName)
+	for _, f := range a.Functions {
+		check("queue "+f.Queue, f.Name, "functions %s and %s both read queue "+f.Queue+": remove one")
 	}
 	return found
 }

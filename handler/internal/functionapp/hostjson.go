@@ -114,16 +114,10 @@ func flatten(into map[string]string, path string, value any) {
 }
 
 // text returns the value at a path written as in host.json (dots, any case), or "".
-func (h *hostJSON) text(path string) string {
-	text, _ := h.lookup(path)
-	return text
-}
+func (h *hostJSON) text(path string) string { return h.values[keyOf(path)] }
 
-// lookup returns the value at a path as text does, and whether there is one: null is, and is empty.
-func (h *hostJSON) lookup(path string) (text string, given bool) {
-	text, given = h.values[strings.ToLower(strings.ReplaceAll(path, ".", ":"))]
-	return text, given
-}
+// keyOf returns the key of a path written as in host.json.
+func keyOf(path string) string { return strings.ToLower(strings.ReplaceAll(path, ".", ":")) }
 
 func (h *hostJSON) number(path string, fallback, lowest, highest int) int {
 	return within(h, path, "a whole number", strconv.Atoi, fallback, lowest, highest)

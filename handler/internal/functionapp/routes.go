@@ -16,7 +16,7 @@ func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found probl
 		return nil
 	}
 	const prefixPath = "extensions.http.routePrefix"
-	prefix, given := host.lookup(prefixPath)
+	prefix, given := host.values[keyOf(prefixPath)] // null is given, and is empty
 	if !given {
 		prefix = "api"
 	}
