@@ -130,24 +130,25 @@ func contains(m Message, content []byte, text string) bool {
 // Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one, which
 // only a [Group] selects.
 func Reasons() []string {
-	reasons := []string{string(decision.Expired), string(decision.Exhausted), string(decision.Rejected)}
-	for _, f := range decision.Failures() {
-		if f != decision.FailureInterrupted { // such a call is repeated
-			reasons = append(reasons, string(f))
-		}
-	}
-	return append(reasons, Malformed, Undecodable, HostGaveUp, Unknown)
+	return append(withFailures(decision.Expired, decision.Exhausted, decision.Rejected), Malformed, Undecodable, HostGaveUp, Unknown)
 }
 
 // ScheduledReasons lists the reasons why messages are rescheduled.
 func ScheduledReasons() []string {
-	reasons := []string{string(decision.Status), string(decision.NotDue), string(decision.TargetDown)}
+	return withFailures(decision.Status, decision.NotDue, decision.TargetDown)
+}
+
+// withFailures adds the failures to other reasons. An interrupted call is repeated, after a delay that is not recorded.
+func withFailures(reasons ...decision.Reason) (names []string) {
 	for _, f := range decision.Failures() {
-		if f != decision.FailureInterrupted { // such a delay is too short to be recorded
-			reasons = append(reasons, string(f))
+		reasons = append(reasons, decision.Reason(f))
+	}
+	for _, reason := range reasons {
+		if reason != decision.Interrupted {
+			names = append(names, string(reason))
 		}
 	}
-	return reasons
+	return names
 }
 
 // ParseReason returns a function that reads one of the reasons. Its error lists them.
