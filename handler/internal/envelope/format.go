@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"asynccaller/handler/internal/strictjson"
 )
@@ -147,7 +146,7 @@ func (e *Envelope) Successor(limit int) (Content, error) {
 // DeadLettered returns the content for the poison queue: the envelope, the reason and the target's latest answer, in at most
 // limit bytes. The answer is shortened, and left out, before anything else.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
-	d.Detail = clip(d.Detail, maxDetail)
+	d.Detail = strictjson.Clip(d.Detail, maxDetail)
 	_, answered, levels := e.format.levels()
 	if e.Latest == nil {
 		return e.fit(levels, &d, limit)
@@ -252,14 +251,3 @@ func (w *object) end() []byte {
 }
 
 func quote(text string) []byte { return strictjson.AppendString(nil, text) }
-
-// clip shortens a text to at most limit bytes, at the boundary of a character.
-func clip(text string, limit int) string {
-	if len(text) <= limit {
-		return text
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit]
-}

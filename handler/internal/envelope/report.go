@@ -97,8 +97,8 @@ func queueSafe(text string) string {
 
 // cut returns the longest prefix of a text that takes at most room bytes as JSON.
 func cut(text string, room int) string {
-	longer := sort.Search(room+1, func(n int) bool { return len(quote(clip(text, n))) > room+len(`""`) })
-	return clip(text, longer-1)
+	longer := sort.Search(room+1, func(n int) bool { return len(quote(strictjson.Clip(text, n))) > room+len(`""`) })
+	return strictjson.Clip(text, longer-1)
 }
 
 // Answer is a target's answer to a call.
@@ -181,12 +181,12 @@ func (a *Answer) Excerpt() *Excerpt {
 func (a *Answer) excerpt(longest int) *Excerpt {
 	const longestCharacter = 4 // bytes of any charset
 	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
-	x := &Excerpt{Status: a.Status, MediaType: clip(a.MediaType(), maxMediaType), Truncated: a.Truncated || len(beginning.Body) < len(a.Body)}
+	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: a.Truncated || len(beginning.Body) < len(a.Body)}
 	text := queueSafe(beginning.Text())
 	if x.Truncated {
 		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
 	}
-	x.Text = clip(text, longest)
+	x.Text = strictjson.Clip(text, longest)
 	x.Truncated = x.Truncated || len(x.Text) < len(text)
 	return x
 }
@@ -224,7 +224,7 @@ type Attempt struct {
 
 // AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2 KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
-	a.Error, a.Took = clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
+	a.Error, a.Took = strictjson.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
 	for len(longer) > firstAttempts+1 && (len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes) {
 		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
@@ -343,7 +343,7 @@ func (s spelling) parseAttempt(value json.RawMessage) (attempt Attempt, err erro
 			attempt.Status, err = strictjson.Int(m.Value, 0, 999)
 		case s.names(m.Name, "error"):
 			attempt.Error, err = strictjson.String(m.Value)
-			attempt.Error = clip(attempt.Error, maxTrailError)
+			attempt.Error = strictjson.Clip(attempt.Error, maxTrailError)
 		case s.names(m.Name, "tookMs"):
 			var ms int
 			ms, err = strictjson.Int(m.Value, 0, int(maxTook/time.Millisecond))

@@ -206,6 +206,17 @@ func ReplaceUnprintable(text string) string {
 	}, text)
 }
 
+// Clip shortens a text to at most limit bytes, at the boundary of a character.
+func Clip(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit]
+}
+
 // Line returns a value as one line of printable JSON, without the escapes that only HTML needs.
 func Line(value any) ([]byte, error) {
 	var line bytes.Buffer

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Answer is the part of a target's latest answer that may be shown.
@@ -46,7 +47,7 @@ var (
 // answerLine returns the first line of an answer that has text, with its secrets masked, folded like an error. JSON is one
 // line, and the tags of HTML and XML are no text.
 func answerLine(x *envelope.Excerpt) string {
-	beginning, _ := clip(x.Text, 3*maxKey) // enough for a key, also behind tags and ids; masking more takes long
+	beginning := strictjson.Clip(x.Text, 3*maxKey) // enough for a key, also behind tags and ids; masking more takes long
 	text, kind := newMasker(Masked).body("answer", x.MediaType, []byte(beginning))
 	switch {
 	case kind == BodyBinary:

@@ -224,6 +224,5 @@ func shown(text string, limit int) string {
 	if len(text) <= limit {
 		return strings.Clone(text)
 	}
-	text, _ = clip(text, limit-len(cutMark))
-	return text + cutMark
+	return strictjson.Clip(text, limit-len(cutMark)) + cutMark
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // The limits of the results, in bytes.
@@ -89,7 +90,7 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	}
 	if e.Context != nil {
 		context, _ := m.body("context", "application/json", e.Context)
-		call.Context, _ = clip(context, maxBody)
+		call.Context = strictjson.Clip(context, maxBody)
 	}
 	return call
 }
@@ -196,15 +197,10 @@ func printable(text string) string {
 	}, strings.ReplaceAll(text, "\r\n", "\n"))
 }
 
-// clip cuts a text at a character boundary.
-func clip(text string, limit int) (string, bool) {
-	if len(text) <= limit {
-		return text, false
-	}
-	for limit > 0 && !utf8.RuneStart(text[limit]) {
-		limit--
-	}
-	return text[:limit], true
+// clip is [strictjson.Clip], and reports whether it has shortened the text.
+func clip(text string, limit int) (clipped string, cut bool) {
+	clipped = strictjson.Clip(text, limit)
+	return clipped, len(clipped) < len(text)
 }
 
 // Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are equal.
