@@ -380,16 +380,10 @@ func printNext(out io.Writer, n *explain.Next, at time.Time) {
 
 // consequence describes the effect of giving up.
 func consequence(a decision.Action) string {
-	switch a {
-	case decision.Callback:
-		return "the callback reports it to the sender"
-	case decision.DeadLetter:
-		return "it becomes a dead letter"
-	case decision.Drop:
-		return "it is dropped"
-	case decision.Fault:
-		return "it fails, and the host's dequeue count and poison queue take over"
-	case decision.Call, decision.Finish, decision.Reschedule, decision.Hold, decision.Release:
-	}
-	return string(a)
+	return map[decision.Action]string{
+		decision.Callback:   "the callback reports it to the sender",
+		decision.DeadLetter: "it becomes a dead letter",
+		decision.Drop:       "it is dropped",
+		decision.Fault:      "it fails, and the host's dequeue count and poison queue take over",
+	}[a]
 }
