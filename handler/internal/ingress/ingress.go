@@ -73,18 +73,12 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
-			result := deliverer.Deliver(ctx, m)
-			return answer{code: status(&result)}, nil
+			if result := deliverer.Deliver(ctx, m); result.MayDelete() {
+				return answer{code: http.StatusOK}, nil
+			}
+			return answer{code: http.StatusInternalServerError}, nil
 		})
 	}
-}
-
-// status returns 200 if the host may delete the message.
-func status(r *delivery.Result) int {
-	if r.MayDelete() {
-		return http.StatusOK
-	}
-	return http.StatusInternalServerError
 }
 
 // invocation is one POST of the host.
