@@ -97,7 +97,10 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	decided := arrived
 	switch {
 	case d.Hold > 0:
-		wait(d.Stopping, d.Hold) //nolint:contextcheck // see Stopping
+		select {
+		case <-d.Stopping.Done():
+		case <-time.After(d.Hold):
+		}
 		decided = d.Now()
 		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
 	case r.Action == decision.Call:
@@ -155,14 +158,6 @@ func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
 		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment), Content: w.Content,
-	}
-}
-
-// wait returns after so long, or when ctx ends.
-func wait(ctx context.Context, long time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(long):
 	}
 }
 
