@@ -81,18 +81,14 @@ func (s *Server) Run(ctx context.Context) error {
 	s.log.Info().Str(logs.Detail, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
-	if err := errors.Join(s.http.Shutdown(grace), unexpected(<-served)); err != nil {
+	err := s.http.Shutdown(grace)
+	if result := <-served; !errors.Is(result, http.ErrServerClosed) {
+		err = errors.Join(err, result)
+	}
+	if err != nil {
 		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers them again: %w", stopGrace, err)
 	}
 	return ended
-}
-
-// unexpected returns the error of a server that was shut down.
-func unexpected(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
 }
 
 // parentPoll is the interval between two checks of the parent process.
@@ -151,10 +147,7 @@ func TuneMemory(getenv func(string) string) (limit int64) {
 	if getenv("GOMEMLIMIT") != "" {
 		return 0
 	}
-	limit, err := memlimit.Set(
-		memlimit.WithRatio(memoryShare),
-		memlimit.WithProvider(memory),
-	)
+	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(memory))
 	if err != nil || limit <= 0 {
 		return 0
 	}
