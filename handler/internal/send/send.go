@@ -133,22 +133,23 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 // [Sender.Prepare] validates them.
 type Draft struct {
 	// Version is set by Encode.
-	Version   int             `json:"asyncCaller"`
-	RequestID string          `json:"requestId,omitempty"`
-	Call      Call            `json:"call"`
-	Callback  Callback        `json:"callback,omitzero"`
+	Version   int    `json:"asyncCaller"`
+	RequestID string `json:"requestId,omitempty"`
+	Call      Call   `json:"call"`
+	// Callback is the call that reports the outcome.
+	Callback struct {
+		URL string `json:"url"`
+	} `json:"callback,omitzero"`
 	Context   json.RawMessage `json:"context,omitempty"`
 	Priority  int             `json:"priority,omitempty"`
 	NotBefore time.Time       `json:"notBefore,omitzero"`
 	Deadline  time.Time       `json:"deadline,omitzero"`
 	Retry     json.RawMessage `json:"retry,omitempty"`
 	GiveUp    string          `json:"giveUp,omitempty"`
-	Trace     Trace           `json:"trace,omitzero"`
-}
-
-// Trace is the W3C Trace Context of the sender.
-type Trace struct {
-	Traceparent string `json:"traceparent"`
+	// Trace is the W3C Trace Context of the sender.
+	Trace struct {
+		Traceparent string `json:"traceparent"`
+	} `json:"trace,omitzero"`
 }
 
 // Call is the request to the target. At most one of the bodies is set.
@@ -160,11 +161,6 @@ type Call struct {
 	BodyBase64 []byte          `json:"bodyBase64,omitempty"`
 	JSON       json.RawMessage `json:"json,omitempty"`
 	Timeout    string          `json:"timeout,omitempty"`
-}
-
-// Callback is the call that reports the outcome.
-type Callback struct {
-	URL string `json:"url"`
 }
 
 // SetBody sets the body, as text if it is UTF-8.
