@@ -149,19 +149,16 @@ func cycles(p *parameters) Policy {
 // parseErrorHandling reads WCF's ReceiveErrorHandling.
 func parseErrorHandling(value json.RawMessage) (envelope.GiveUp, error) {
 	text, err := strictjson.String(value)
-	if err != nil {
-		return "", err
-	}
-	giveUp, ok := map[string]envelope.GiveUp{
+	giveUp, known := map[string]envelope.GiveUp{
 		"Fault":  envelope.GiveUpFault,
 		"Drop":   envelope.GiveUpDrop,
 		"Reject": envelope.GiveUpDeadLetter, // Reject informs the sender, which a callback does in any case
 		"Move":   envelope.GiveUpDeadLetter,
 	}[text]
-	if !ok {
-		return "", errors.New(`want "Fault", "Drop", "Reject" or "Move"`)
+	if err == nil && !known {
+		err = errors.New(`want "Fault", "Drop", "Reject" or "Move"`)
 	}
-	return giveUp, nil
+	return giveUp, err
 }
 
 func parseSchedule(value json.RawMessage) ([]time.Duration, error) {
