@@ -112,12 +112,8 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
-	return checkTarget(r.Targets, in.Envelope.Call)
-}
-
-// checkTarget refuses targets that the operator's rules refuse by name. The handler judges addresses when it calls.
-func checkTarget(targets guard.Rules, call envelope.Call) error {
-	if v := targets.JudgeCall(call.Target, call.Host); v.Verdict == guard.Refused {
+	// The handler judges addresses when it calls.
+	if v := r.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); v.Verdict == guard.Refused {
 		return fmt.Errorf("the target must not be called: %s", v.Detail)
 	}
 	return nil
