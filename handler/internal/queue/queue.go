@@ -186,7 +186,9 @@ const (
 // error of the operation. Storage may have carried out a try that got no answer.
 func Persist(ctx context.Context, limit time.Duration, try func(context.Context) error, final ...error) error {
 	for pause := firstPause; ; pause = min(2*pause, maxPause) {
-		err := tryOnce(ctx, limit, try)
+		tried, cancel := context.WithTimeout(ctx, limit)
+		err := try(tried)
+		cancel()
 		if err == nil || slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
@@ -196,10 +198,4 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads load, keeps no secret
 		}
 	}
-}
-
-func tryOnce(ctx context.Context, limit time.Duration, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return try(ctx)
 }
