@@ -215,10 +215,14 @@ func canonical(host string) (name string, addr netip.Addr, ok bool) {
 	return name, netip.Addr{}, validName(name)
 }
 
-// Canonical returns the host of a URL, as [ASCII] returns it, in the form that is the same for all texts that mean this host:
-// a name in lower case without a final dot, or an address without a zone.
+// Canonical returns the host of a URL in the form that is the same for all texts that mean this host: a name in ASCII, in
+// lower case and without a final dot, or an address without a zone. It is empty for a text that is no host.
 func Canonical(host string) string {
-	name, addr, _ := canonical(host)
+	name, addr, ok := canonical(host)
+	if !ok {
+		host, _ = ASCII(host) // a name in Unicode
+		name, addr, _ = canonical(host)
+	}
 	if addr.IsValid() {
 		return addr.WithZone("").Unmap().String()
 	}

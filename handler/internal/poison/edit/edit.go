@@ -333,19 +333,11 @@ func isAuthority(text string) bool {
 	return err == nil
 }
 
-// ascii returns a host as the handler and its log spell it, or any other text as it is.
-func ascii(host string) string {
-	if mapped, err := guard.ASCII(host); err == nil {
-		return mapped
-	}
-	return host
-}
-
 // replace is an [envelope.HostReplacer].
 func (c hostChange) replace(scheme, host string) (newScheme, newHost string) {
 	found := url.URL{Host: host}
 	port := found.Port()
-	if !strings.EqualFold(ascii(found.Hostname()), ascii(c.old.Hostname())) || (c.old.Port() != "" && port != c.old.Port()) {
+	if guard.Canonical(found.Hostname()) != guard.Canonical(c.old.Hostname()) || (c.old.Port() != "" && port != c.old.Port()) {
 		return scheme, host
 	}
 	newHost = c.replacement.Host

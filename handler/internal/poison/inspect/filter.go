@@ -84,22 +84,11 @@ func matchHost(pattern, host string) bool {
 		return false
 	}
 	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")
-	name, host = spelled(name), spelled(have.Hostname())
+	name, host = guard.Canonical(name), guard.Canonical(have.Hostname())
 	if isSuffix {
 		return name != "" && strings.HasSuffix(host, "."+name) && len(host) > len(name)+1
 	}
-	return name == host
-}
-
-// spelled returns a name in lower case, in ASCII and without a final dot, or an address in its usual form.
-func spelled(host string) string {
-	if ascii, err := guard.ASCII(host); err == nil {
-		host = ascii
-	}
-	if addr, err := netip.ParseAddr(host); err == nil {
-		return addr.String()
-	}
-	return strings.TrimSuffix(strings.ToLower(host), ".")
+	return name != "" && name == host
 }
 
 // contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has
