@@ -17,7 +17,10 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// The levels of a Nexus envelope. RawRequest and the tenant are never left out.
+// nexusKept are the members that no level leaves out.
+var nexusKept = []string{nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusRawRequest}
+
+// The levels of a Nexus envelope.
 const (
 	responseCut        level = iota + 1 // the latest response's body is cut to the available room
 	latestOfNexusTrail                  // also, only the latest attempt of the trail stays
@@ -79,28 +82,22 @@ func (n *nexus) encodeWith(e *Envelope, l level, d *DeadLetter, bodyBytes int) [
 
 // value returns what to write for a member: its own bytes if nothing changed, nil to leave it out.
 func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.RawMessage {
+	if l >= nexusBare && !slices.Contains(nexusKept, m.known) {
+		return nil
+	}
 	switch m.known {
 	case nexusTrailMember, nexusDeadLetter:
 		return nil
-	case nexusOrganization, nexusEnvironment, nexusRawRequest:
-		return m.Value
 	case nexusOriginalRequestID:
 		if n.originalRequestID == "" {
 			return quote(e.RequestID)
 		}
-		return m.Value
 	case "":
 		if l >= essential {
 			return nil
 		}
-		return m.Value
 	case nexusLatestResponse:
 		return n.latestResponse(e, m, l, bodyBytes)
-	}
-	if l >= nexusBare {
-		return nil
-	}
-	switch m.known {
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:
@@ -117,7 +114,7 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 		}
 		return date(m, n.deadlineAt, deadline, l)
 	}
-	return nil
+	return m.Value
 }
 
 // date returns the value of a member that is a time: its own bytes if the time has not changed.
