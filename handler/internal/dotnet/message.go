@@ -237,14 +237,11 @@ type Response struct {
 // ParseResponse reads a response message. It accepts any text as the value of a header, because targets send values such
 // as "Expires: -1".
 func ParseResponse(content []byte) (Response, error) {
-	var status int
-	m, err := parseMessage(content, "status line", func(line string) (err error) {
-		status, err = parseStatusLine(line)
-		return err
-	})
+	m, err := parseMessage(content, "status line", checkStatusLine)
 	if err != nil {
 		return Response{}, err
 	}
+	status, _ := strconv.Atoi(strings.Fields(m.line)[1]) // it has three digits
 	header, _ := m.header()
 	return Response{Status: status, Header: header, Body: m.body()}, nil
 }
@@ -259,19 +256,19 @@ func FormatResponse(r Response) []byte {
 	return append(content, r.Body...)
 }
 
-func parseStatusLine(line string) (int, error) {
+func checkStatusLine(line string) error {
 	version, rest, _ := strings.Cut(line, " ")
 	status, reason, _ := strings.Cut(rest, " ")
 	switch {
 	case !httpVersion.MatchString(version):
-		return 0, errors.New("the version is not like HTTP/1.1")
+		return errors.New("the version is not like HTTP/1.1")
 	case !statusCode.MatchString(status):
-		return 0, errors.New("the status is not a number from 100 to 999")
+		return errors.New("the status is not a number from 100 to 999")
 	case strings.ContainsAny(reason, lineEnd):
 		// Without this check, headers with other line ends would be part of the reason phrase.
-		return 0, errors.New("the reason phrase holds a lone CR or LF")
+		return errors.New("the reason phrase holds a lone CR or LF")
 	}
-	return strconv.Atoi(status)
+	return nil
 }
 
 // Parts of the values that .NET accepts.
