@@ -101,18 +101,16 @@ func fieldEnd(text []byte) (end, lines int) {
 }
 
 func parseField(raw []byte) (field, error) {
-	if strings.ContainsRune(space, rune(raw[0])) {
-		return field{}, errors.New("begins with a space but continues no header")
-	}
 	name, value, found := strings.Cut(string(raw), ":")
-	if !found {
-		return field{}, errors.New("no colon")
-	}
-	if !httpguts.ValidHeaderFieldName(name) {
-		return field{}, errors.New("the name is not a token")
-	}
 	value = unfold(value)
-	if !httpguts.ValidHeaderFieldValue(value) {
+	switch {
+	case strings.ContainsRune(space, rune(raw[0])):
+		return field{}, errors.New("begins with a space but continues no header")
+	case !found:
+		return field{}, errors.New("no colon")
+	case !httpguts.ValidHeaderFieldName(name):
+		return field{}, errors.New("the name is not a token")
+	case !httpguts.ValidHeaderFieldValue(value):
 		return field{}, errors.New("the value holds a control character")
 	}
 	return field{name: name, value: value, raw: raw}, nil
