@@ -143,15 +143,12 @@ func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if !e.Deadline.IsZero() {
 		return e.Deadline
 	}
-	from := e.CreatedAt
-	if e.NotBefore.After(from) {
-		from = e.NotBefore
-	}
-	if at := from.Add(expiration); at.Before(endOfTime) {
-		return at
-	}
-	return endOfTime
+	return earlier(endOfTime, later(e.CreatedAt, e.NotBefore).Add(expiration))
 }
+
+func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }
+
+func later(a, b time.Time) time.Time { return slices.MaxFunc([]time.Time{a, b}, time.Time.Compare) }
 
 // maxNotBefore is how far after its creation the NotBefore of an envelope counts; a later one is a mistake.
 const maxNotBefore = 366 * 24 * time.Hour
@@ -164,13 +161,7 @@ func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 	if e.Format() == FormatNexus {
 		notBefore = e.NextAttemptAt // a sender of this format has no other way to say it
 	}
-	if last := e.CreatedAt.Add(maxNotBefore); notBefore.After(last) {
-		notBefore = last
-	}
-	latest := e.CreatedAt.Add(longest)
-	if notBefore.After(e.CreatedAt) {
-		latest = notBefore.Add(longest)
-	}
+	latest := later(e.CreatedAt, earlier(notBefore, e.CreatedAt.Add(maxNotBefore))).Add(longest)
 	if e.GiveUpAt(expiration).After(latest) {
 		// In whole seconds its text is not longer than the sender's, or than that of CreatedAt.
 		e.Deadline, e.DeadlineLimited = latest.Truncate(time.Second), true
@@ -181,12 +172,7 @@ func (e *Envelope) LimitDeadline(expiration, longest time.Duration) {
 var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // DueAt returns the time before which no call may be made, or zero.
-func (e *Envelope) DueAt() time.Time {
-	if e.NotBefore.After(e.NextAttemptAt) {
-		return e.NotBefore
-	}
-	return e.NextAttemptAt
-}
+func (e *Envelope) DueAt() time.Time { return later(e.NextAttemptAt, e.NotBefore) }
 
 // LatestStatus returns the status of the target's latest answer that the state knows, or 0.
 func (e *Envelope) LatestStatus() int {
