@@ -83,12 +83,9 @@ func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, e
 	known := make([]nexusMember, len(members))
 	seen := make(map[string]bool, len(members))
 	for i, m := range members {
-		known[i] = nexusMember{Member: m, known: nameIn(names, m.Name)}
-		name := known[i].known
-		if name == "" {
-			continue
-		}
-		if seen[name] {
+		name := nameIn(names, m.Name)
+		known[i] = nexusMember{m, name}
+		if name != "" && seen[name] {
 			return nil, strictjson.In(name, errors.New("appears twice, in different letter case"))
 		}
 		seen[name] = true
