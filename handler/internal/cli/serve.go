@@ -184,7 +184,7 @@ func runServe(ctx context.Context, env Env) error {
 	defer client.Close()
 
 	record := openRecord(c, log) //nolint:contextcheck // Close ends it, after the last delivery
-	defer record.Close()
+	defer record.Close(recordTimeout)
 	queues := c.app.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold)
 	deliverer := &delivery.Deliverer{
@@ -252,6 +252,13 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 	log.WithLevel(level).Err(err).Str(logs.Queue, name).Dur(logs.Took, time.Since(begin)).Msg(text)
 }
 
+const (
+	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
+	recordLimit = 1 << 20
+	// recordTimeout is how long a handler that stops goes on writing them.
+	recordTimeout = 2 * time.Second
+)
+
 // openRecord returns the recorder of scheduled messages, or nil if they are not recorded.
 func openRecord(c handlerConfig, log zerolog.Logger) *scheduled.Recorder {
 	if c.settings.Scheduled == config.Off {
@@ -262,5 +269,5 @@ func openRecord(c handlerConfig, log zerolog.Logger) *scheduled.Recorder {
 		log.Warn().Err(err).Msg("scheduled messages are not recorded")
 		return nil
 	}
-	return scheduled.NewRecorder(table, inspect.Route, log)
+	return scheduled.NewRecorder(table, inspect.Route, recordLimit, log)
 }

@@ -37,7 +37,7 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.account.Table.Beat(t.Context(), poison.MonitorTimer); err != nil {
+		if err := scheduled.Beat(t.Context(), d.account.Table, poison.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)
@@ -65,9 +65,9 @@ func TestStatusScreen(t *testing.T) {
 // hangingTable answers nothing.
 type hangingTable struct{ memory.Table }
 
-func (*hangingTable) Heartbeats(ctx context.Context) ([]scheduled.Heartbeat, error) {
+func (*hangingTable) List(ctx context.Context, _ scheduled.Query, _ func(scheduled.Row) error) error {
 	<-ctx.Done()
-	return nil, ctx.Err()
+	return ctx.Err()
 }
 
 // TestStatusWithoutTable checks that the queues are shown whatever happens to the table.

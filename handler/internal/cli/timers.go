@@ -77,7 +77,7 @@ func (o operator) keeper() ingress.Task {
 		tableErr := o.withTable(func(table scheduled.Table) error {
 			swept, err := o.account.Sweep(ctx, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err, table.Beat(ctx, poison.KeeperTimer))
+			return errors.Join(err, scheduled.Beat(ctx, table, poison.KeeperTimer))
 		})
 		if err := errors.Join(err, tableErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
@@ -118,6 +118,6 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
-	tableErr := o.withTable(func(table scheduled.Table) error { return table.Beat(ctx, poison.MonitorTimer) })
+	tableErr := o.withTable(func(table scheduled.Table) error { return scheduled.Beat(ctx, table, poison.MonitorTimer) })
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
 }

@@ -91,7 +91,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	arrived := d.Now()
 	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
 	if wasRecorded(in.Received, m.Lease) {
-		d.Record.Arrived(m.Queue, m.Lease.ID)
+		d.Record.Gone(m.Queue, scheduled.Key{ID: m.Lease.ID})
 	}
 	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived

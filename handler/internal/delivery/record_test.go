@@ -57,11 +57,11 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = scheduled.NewRecorder(record, func(path string) string { return "<" + path + ">" }, zerolog.Nop())
+				b.Record = scheduled.NewRecorder(record, func(path string) string { return "<" + path + ">" }, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
-				b.Record.Close()
+				b.Record.Close(time.Second)
 
 				if record.written != 2 || record.removed != 2 {
 					t.Errorf("%d rows were written and %d removed, want 2 each", record.written, record.removed)
@@ -96,7 +96,7 @@ func TestNotRecorded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
 				var record table.Table
-				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, zerolog.Nop())
+				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, 1<<20, zerolog.Nop())
 				if err := record.Put(t.Context(), mainQueue, []scheduled.Row{{ID: messageID}}); err != nil {
 					t.Fatal(err)
 				}
@@ -106,7 +106,7 @@ func TestNotRecorded(t *testing.T) {
 				}
 
 				b.Deliver(b.ctx, m)
-				b.Record.Close()
+				b.Record.Close(time.Second)
 
 				wantRows(t, &record, test.rowsLeft)
 			})

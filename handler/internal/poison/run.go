@@ -7,14 +7,16 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/lease"
+	"asynccaller/handler/internal/scheduled"
 )
 
 // parallel is how many messages a run handles at once. It limits how many messages can be written twice when a
@@ -36,10 +38,8 @@ type run struct {
 	over int
 	// twice corrects Result.Twice for what the journal does not say.
 	twice int
-	// rows are the changes of the record of scheduled messages that are not written yet, by queue.
-	rows map[string]*rowChanges
-	// tableFailed is set when a change of the record has failed. No more are made.
-	tableFailed atomic.Bool
+	// rows changes the record of scheduled messages; nil without a record.
+	rows *scheduled.Recorder
 }
 
 // stopError is why a run stops by itself.
@@ -49,7 +49,10 @@ func (e stopError) Error() string { return string(e) }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps(), rows: map[string]*rowChanges{}}
+	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
+	if p.account.Table != nil {
+		r.rows = scheduled.NewRecorder(p.account.Table, inspect.Route, recordLimit, zerolog.Nop()) //nolint:contextcheck // endRecord ends it
+	}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
 	result.Twice += r.twice
@@ -62,7 +65,7 @@ func (p *Plan) perform(ctx context.Context) (Result, error) {
 // performAll returns no error if ctx ends.
 func (r *run) performAll(ctx context.Context) error {
 	defer r.leases.Renew(ctx)()
-	defer r.recordRest(ctx)
+	defer r.endRecord()
 	if err := r.send(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
@@ -204,7 +207,7 @@ func (r *run) step(ctx context.Context, n int) error {
 	}
 	if m == nil {
 		err = r.journal.Enter(n, journal.Done)
-		r.record(ctx, s)
+		r.record(s)
 		return err
 	}
 	if s.To == "" {

@@ -55,6 +55,9 @@ func (a *Account) ListScheduled(ctx context.Context, s ScheduledSource, content 
 	}
 	seen := 0
 	err = a.Table.List(ctx, query, func(row scheduled.Row) error {
+		if row.IsHeartbeat() {
+			return nil
+		}
 		seen++
 		a.observer().Scanned(scheduled.TableName, seen, seen)
 		m := fromRow(row)

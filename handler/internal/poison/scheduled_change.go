@@ -1,6 +1,7 @@
 package poison
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -107,7 +108,7 @@ func (a *Account) expedited(in decision.Intake, now time.Time, delay time.Durati
 
 // stepScheduled carries out a step of a run or a cancel.
 func (r *run) stepScheduled(ctx context.Context, s journal.Step) error {
-	defer r.record(ctx, s)
+	defer r.record(s)
 	n := s.N
 	if p := r.journal.Progress(n); p.State == journal.Planned || p.State == journal.Deleting {
 		why, err := r.claim(ctx, s, p.State == journal.Deleting)
@@ -203,24 +204,17 @@ func checkScheduled(j *journal.Journal) error {
 }
 
 const (
-	// A write of the record has at most rowBatch rows, is made after rowInterval, and takes at most rowTimeout.
-	rowBatch    = 100
-	rowInterval = time.Second
-	rowTimeout  = 10 * time.Second
+	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
+	recordLimit = 32 << 20
+	// recordTimeout is how long a run goes on writing them when all its steps are done.
+	recordTimeout = 30 * time.Second
 )
 
-// rowChanges are the changes of the record that follow from finished steps on one queue.
-type rowChanges struct {
-	put    []scheduled.Row
-	remove []scheduled.Key
-	since  time.Time
-}
-
-// record adds the change of the record that follows from a step, if the step is finished. A message that stays scheduled gets
-// a new row. The row of any other message is removed, unless the handler has replaced it.
-func (r *run) record(ctx context.Context, s journal.Step) {
+// record changes the record as a step requires, if the step is finished. A message that stays scheduled gets a new row. The
+// row of any other message is removed, unless the handler has replaced it.
+func (r *run) record(s journal.Step) {
 	p := r.journal.Progress(s.N)
-	if s.Row == nil || r.account.Table == nil || p.Unfinished() {
+	if s.Row == nil || p.Unfinished() {
 		return
 	}
 	row, text := *s.Row, s.After
@@ -231,59 +225,34 @@ func (r *run) record(ctx context.Context, s journal.Step) {
 	if stays && r.Command == commandRun {
 		text, _ = r.expedite(s, p.WrittenAt, r.delay(s)) // it was possible before
 	}
-	r.mu.Lock()
-	rows := r.rows[row.Queue]
-	if rows == nil {
-		rows = &rowChanges{since: time.Now()}
-		r.rows[row.Queue] = rows
-	}
 	switch {
 	case stays:
 		row.ID, row.PopReceipt, row.Content = p.NewID, p.NewPopReceipt, r.account.Rules.Content(text)
-		rows.put = append(rows.put, row)
+		r.rows.Scheduled(row)
 	case s.From != "":
-		rows.remove = append(rows.remove, scheduled.Key{ID: row.ID, Version: row.Version})
-	}
-	full := len(rows.put)+len(rows.remove) >= rowBatch || time.Since(rows.since) >= rowInterval
-	if full {
-		delete(r.rows, row.Queue)
-	}
-	r.mu.Unlock()
-	if full {
-		r.writeRows(ctx, row.Queue, rows)
+		r.rows.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
 	}
 }
 
-// recordRest makes the changes of the record that are left, with those of the steps that an earlier process has finished.
-func (r *run) recordRest(ctx context.Context) {
-	for n, p := range r.before {
-		if s, err := r.journal.Step(n); err == nil && !p.Unfinished() {
-			r.record(ctx, s)
-		}
-	}
-	for name, rows := range r.rows {
-		r.writeRows(ctx, name, rows)
-	}
-}
-
-// writeRows changes the record of a queue. Nothing depends on the record, so an error is only a note, and ends the changes.
-func (r *run) writeRows(ctx context.Context, name string, rows *rowChanges) {
-	if r.tableFailed.Load() {
+// endRecord makes the changes of the record that are left, with those of the steps that an earlier process has finished.
+// Nothing depends on the record, so an error is only a note.
+func (r *run) endRecord() {
+	if r.rows == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rowTimeout)
-	defer cancel()
-	var err error
-	if len(rows.put) > 0 {
-		err = r.account.Table.Put(ctx, name, rows.put)
+	for n, p := range r.before {
+		if s, err := r.journal.Step(n); err == nil && !p.Unfinished() {
+			r.record(s)
+		}
 	}
-	if len(rows.remove) > 0 && err == nil {
-		err = r.account.Table.Delete(ctx, name, rows.remove)
-	}
-	if err != nil && !r.tableFailed.Swap(true) {
-		r.account.observer().Note(fmt.Sprintf("the record of %s is out of date: %v; the messages are not affected", name, err))
+	r.rows.Close(recordTimeout)
+	if lost, err := r.rows.Lost(); lost > 0 {
+		r.account.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; the messages are not affected",
+			lost, cmp.Or(err, errTooSlow)))
 	}
 }
+
+var errTooSlow = errors.New("the table is too slow")
 
 // checkRescheduled returns a [stopError] if a first message of a run was rescheduled. Only the record shows that.
 func (w *watch) checkRescheduled(ctx context.Context, main string) error {

@@ -21,8 +21,8 @@ const (
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
 const (
-	beatsTimeout  = 5 * time.Second
-	recordTimeout = 30 * time.Second
+	beatsTimeout = 5 * time.Second
+	rowsTimeout  = 30 * time.Second
 )
 
 // maxTargets is the number of targets that a status names.
@@ -151,21 +151,22 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*Schedul
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	beats, err := a.Table.Heartbeats(limited)
-	cancel()
-	for _, beat := range beats {
-		switch beat.Name {
-		case KeeperTimer:
-			s.Keeper = beat.At
-		case MonitorTimer:
-			s.Monitor = beat.At
+	err := a.Table.List(limited, scheduled.Query{Queue: scheduled.Heartbeats}, func(row scheduled.Row) error {
+		switch {
+		case !row.IsHeartbeat():
+		case row.ID == KeeperTimer:
+			s.Keeper = row.WrittenAt
+		case row.ID == MonitorTimer:
+			s.Monitor = row.WrittenAt
 		}
-	}
+		return nil
+	})
+	cancel()
 	if err != nil {
 		s.TimersProblem, s.RecordProblem = recordProblem(err), recordProblem(err)
 		return nil
 	}
-	limited, cancel = context.WithTimeout(ctx, recordTimeout)
+	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
 	queues, hosts := ScheduledGroups{By: ByQueue, Now: s.At}, ScheduledGroups{By: inspect.ByHost, Now: s.At}
 	stale := a.StaleCheck(limited, s.At)

@@ -1,6 +1,7 @@
 package scheduled
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -13,20 +14,15 @@ import (
 )
 
 const (
-	// maxWaiting limits the memory of the changes that wait, in bytes; each takes changeBytes and its content.
-	maxWaiting  = 4 << 20
-	changeBytes = 1 << 10
+	// changeBytes is the memory that a change takes beside its content.
+	changeBytes = 512
 	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a queue at once.
 	maxBatch      = 100
-	maxBatchBytes = 1 << 20
+	maxBatchBytes = 128 << 10
 	// gatherTime is how long a change waits for others to be written with it.
 	gatherTime = time.Second
-	// writeTimeout limits a write. A failed one is repeated once, after a pause that doubles until a write succeeds.
+	// writeTimeout limits a write and its repetitions.
 	writeTimeout = 10 * time.Second
-	firstPause   = time.Second
-	maxPause     = 30 * time.Second
-	// closeTimeout is how long Close goes on writing.
-	closeTimeout = 2 * time.Second
 	// reportInterval is the interval between two log lines about changes that were not recorded.
 	reportInterval = time.Minute
 )
@@ -41,36 +37,38 @@ const Role = "Storage Table Data Contributor"
 type Recorder struct {
 	table Table
 	route func(path string) string
+	limit int
 	log   zerolog.Logger
 	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
 	wake           chan struct{}
 	stopping       context.Context //nolint:containedctx // the life of the recorder, not of a call
 	stop           context.CancelFunc
-	done           chan struct{}
-	pause          time.Duration
 	writing        context.Context //nolint:containedctx // as above
 	abandonWriting context.CancelFunc
+	done           chan struct{}
 
 	mu      sync.Mutex
 	waiting []change
 	bytes   int
 	off     bool
-	// lost counts the changes that were not recorded since the latest report, because of err if it is not nil.
-	lost int
-	err  error
+	// lost counts the changes that were not recorded, reported those of them that the log has. Err is that of the latest
+	// write that failed.
+	lost, reported int
+	err            error
 }
 
 // change is a row that is written, or removed.
 type change struct {
 	row    Row
 	remove bool
-	bytes  int
 }
 
-// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [Row]. The caller closes
-// the recorder.
-func NewRecorder(table Table, route func(path string) string, log zerolog.Logger) *Recorder {
-	r := &Recorder{table: table, route: route, log: log, wake: make(chan struct{}, 1), done: make(chan struct{}), pause: firstPause}
+func (c change) bytes() int { return changeBytes + len(c.row.Content) + len(c.row.Route) }
+
+// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [Row]. Limit is the memory
+// in bytes that the changes may take while they wait. The caller closes the recorder.
+func NewRecorder(table Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
+	r := &Recorder{table: table, route: route, limit: limit, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.writing, r.abandonWriting = context.WithCancel(context.Background())
 	go r.run()
@@ -79,12 +77,13 @@ func NewRecorder(table Table, route func(path string) string, log zerolog.Logger
 
 // Scheduled records a message. The row's Route is the path of the call, unchanged.
 func (r *Recorder) Scheduled(row Row) {
-	r.add(change{row: row, bytes: changeBytes + len(row.Content) + len(row.Route)})
+	row.Content = bytes.Clone(row.Content) // the caller's may be a small part of a large buffer
+	r.add(change{row: row})
 }
 
-// Arrived removes a message from the record, because it was delivered again.
-func (r *Recorder) Arrived(queueName, id string) {
-	r.add(change{row: Row{Queue: queueName, ID: id}, remove: true, bytes: changeBytes})
+// Gone removes the row of a message from the record, because the message was delivered again or deleted.
+func (r *Recorder) Gone(queueName string, key Key) {
+	r.add(change{row: Row{Queue: queueName, ID: key.ID, Version: key.Version}, remove: true})
 }
 
 func (r *Recorder) add(c change) {
@@ -96,26 +95,33 @@ func (r *Recorder) add(c change) {
 	switch {
 	case r.off:
 		return
-	case r.bytes+c.bytes > maxWaiting:
+	case r.bytes+c.bytes() > r.limit:
 		r.lost++
 		return
 	}
 	r.waiting = append(r.waiting, c)
-	r.bytes += c.bytes
+	r.bytes += c.bytes()
 	select {
 	case r.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Close writes the changes that wait, for at most two seconds, and ends the recorder.
-func (r *Recorder) Close() {
+// Close writes the changes that wait, and ends the recorder.
+func (r *Recorder) Close(timeout time.Duration) {
 	if r == nil {
 		return
 	}
 	r.stop()
-	defer time.AfterFunc(closeTimeout, r.abandonWriting).Stop()
+	defer time.AfterFunc(timeout, r.abandonWriting).Stop()
 	<-r.done
+}
+
+// Lost returns how many changes were lost since the start, and the error of the latest write that failed.
+func (r *Recorder) Lost() (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost, r.err
 }
 
 // run writes changes until the recorder is closed.
@@ -133,7 +139,7 @@ func (r *Recorder) run() {
 			r.report()
 			continue
 		case <-r.wake:
-			r.wait(gatherTime)
+			r.gather()
 		}
 		for b := r.take(); len(b) > 0; b = r.take() {
 			r.write(b)
@@ -141,11 +147,23 @@ func (r *Recorder) run() {
 	}
 }
 
-// wait waits unless the recorder is closed.
-func (r *Recorder) wait(d time.Duration) {
-	select {
-	case <-r.stopping.Done():
-	case <-time.After(d):
+// gather waits until there is a whole batch.
+func (r *Recorder) gather() {
+	enough := time.After(gatherTime)
+	for {
+		r.mu.Lock()
+		full := len(r.waiting) >= maxBatch || r.bytes >= maxBatchBytes
+		r.mu.Unlock()
+		if full {
+			return
+		}
+		select {
+		case <-r.stopping.Done():
+			return
+		case <-enough:
+			return
+		case <-r.wake:
+		}
 	}
 }
 
@@ -161,7 +179,7 @@ func (r *Recorder) take() []change {
 			continue
 		}
 		batch = append(batch, c)
-		size += c.bytes
+		size += c.bytes()
 	}
 	r.waiting = rest
 	r.bytes -= size
@@ -170,33 +188,36 @@ func (r *Recorder) take() []change {
 
 // write writes changes of one queue. The latest change of a message counts.
 func (r *Recorder) write(batch []change) {
-	latest := map[string]int{}
-	for i, c := range batch {
-		latest[c.row.ID] = i
+	latest := map[string]change{}
+	for _, c := range batch {
+		latest[c.row.ID] = c
 	}
 	var rows []Row
 	var removed []Key
-	for i, c := range batch {
-		switch {
-		case latest[c.row.ID] != i:
-		case c.remove:
-			removed = append(removed, Key{ID: c.row.ID})
-		default:
-			c.row.Route = r.route(c.row.Route)
-			rows = append(rows, c.row)
+	for id, c := range latest {
+		if c.remove {
+			removed = append(removed, Key{id, c.row.Version})
+			continue
 		}
+		c.row.Route = r.route(c.row.Route)
+		rows = append(rows, c.row)
 	}
-	err := r.change(batch[0].row.Queue, rows, removed)
-	if err != nil && !errors.Is(err, queue.ErrRefused) && r.stopping.Err() == nil {
-		r.wait(r.pause)
-		r.pause = min(2*r.pause, maxPause)
-		err = r.change(batch[0].row.Queue, rows, removed)
-	}
+	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
+	defer cancel()
+	queueName := batch[0].row.Queue
+	err := queue.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
+		if len(rows) > 0 {
+			err = r.table.Put(ctx, queueName, rows)
+		}
+		if len(removed) > 0 && err == nil {
+			err = r.table.Delete(ctx, queueName, removed)
+		}
+		return err
+	}, queue.ErrRefused)
 	if err == nil {
-		r.pause = firstPause
 		return
 	}
-	err = r.Check(err)
+	_ = r.Check(err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lost += len(batch) + len(r.waiting) // these are out of date when the table is back
@@ -232,24 +253,11 @@ func (r *Recorder) Check(err error) error {
 	return nil
 }
 
-func (r *Recorder) change(queueName string, rows []Row, removed []Key) error {
-	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
-	defer cancel()
-	var err error
-	if len(rows) > 0 {
-		err = r.table.Put(ctx, queueName, rows)
-	}
-	if len(removed) > 0 && err == nil {
-		err = r.table.Delete(ctx, queueName, removed)
-	}
-	return err
-}
-
 // report logs how many changes were not recorded since the latest report.
 func (r *Recorder) report() {
 	r.mu.Lock()
-	lost, err, off := r.lost, r.err, r.off
-	r.lost, r.err = 0, nil
+	lost, err, off := r.lost-r.reported, r.err, r.off
+	r.reported = r.lost
 	r.mu.Unlock()
 	if lost > 0 && !off {
 		r.log.Warn().Err(err).Int(logs.Messages, lost).

@@ -56,9 +56,11 @@ func (s *slow) rows(t *testing.T) (ids []string) {
 	return ids
 }
 
+const limit = 1 << 20
+
 func record(table scheduled.Table) (*scheduled.Recorder, *bytes.Buffer) {
 	var log bytes.Buffer
-	return scheduled.NewRecorder(table, strings.ToUpper, zerolog.New(&log)), &log
+	return scheduled.NewRecorder(table, strings.ToUpper, limit, zerolog.New(&log)), &log
 }
 
 func row(n int) scheduled.Row {
@@ -72,7 +74,7 @@ func TestRecorderBatches(t *testing.T) {
 		for n := range 250 {
 			r.Scheduled(row(n))
 		}
-		r.Arrived("main", "0007") // the latest change counts
+		r.Gone("main", scheduled.Key{ID: "0007"}) // the latest change counts
 		pass(2 * time.Second)
 		if got := fmt.Sprint(table.writes); got != "[100 100 50]" || len(table.rows(t)) != 249 {
 			t.Errorf("writes of %s rows, %d rows", got, len(table.rows(t)))
@@ -82,8 +84,8 @@ func TestRecorderBatches(t *testing.T) {
 			t.Errorf("route %q", got.Route)
 		}
 		r.Scheduled(row(300))
-		r.Close() // at once
-		r.Close()
+		r.Close(2 * time.Second) // at once
+		r.Close(2 * time.Second)
 		if len(table.rows(t)) != 250 || log.Len() > 0 {
 			t.Errorf("%d rows after Close, log %s", len(table.rows(t)), log)
 		}
@@ -97,7 +99,7 @@ func TestRecorderAwayTable(t *testing.T) {
 		away := errors.New("away")
 		table := &slow{fail: func(int) error { return away }}
 		r, log := record(table)
-		defer r.Close()
+		defer r.Close(2 * time.Second)
 		began := time.Now()
 		for n := range 10_000 {
 			r.Scheduled(row(n))
@@ -122,7 +124,7 @@ func TestRecorderAwayTable(t *testing.T) {
 	})
 }
 
-func TestRecorderRepeatsOnce(t *testing.T) {
+func TestRecorderRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slow{fail: func(try int) error {
 			if try == 1 {
@@ -131,7 +133,7 @@ func TestRecorderRepeatsOnce(t *testing.T) {
 			return nil
 		}}
 		r, log := record(table)
-		defer r.Close()
+		defer r.Close(2 * time.Second)
 		r.Scheduled(row(1))
 		pass(3 * time.Second)
 		if len(table.rows(t)) != 1 || log.Len() > 0 {
@@ -149,7 +151,7 @@ func TestRecorderWithoutPermission(t *testing.T) {
 		}
 		pass(time.Hour)
 		r.Scheduled(row(1))
-		r.Close()
+		r.Close(2 * time.Second)
 		if table.tries != 1 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "Storage Table Data Contributor") {
 			t.Errorf("%d tries, log:\n%s", table.tries, log)
 		}
@@ -164,7 +166,7 @@ func TestRecorderClosesInTime(t *testing.T) {
 		r.Scheduled(row(1))
 		pass(1500 * time.Millisecond)
 		began := time.Now()
-		r.Close()
+		r.Close(2 * time.Second)
 		if took := time.Since(began); took > 2*time.Second || !strings.Contains(log.String(), `"messages":1`) {
 			t.Errorf("closed after %v, log %s", took, log)
 		}
@@ -174,8 +176,8 @@ func TestRecorderClosesInTime(t *testing.T) {
 func TestNoRecorder(*testing.T) {
 	var r *scheduled.Recorder
 	r.Scheduled(row(1))
-	r.Arrived("main", "1")
-	r.Close()
+	r.Gone("main", scheduled.Key{ID: "1"})
+	r.Close(2 * time.Second)
 }
 
 // pass lets time pass, and waits until the recorder is idle.

@@ -33,8 +33,9 @@ type Row struct {
 	Organization, Environment          string
 	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
 	Content []byte
-	// Version changes with each write of the row. Storage sets it.
-	Version string
+	// Version changes with each write of the row, at WrittenAt. Storage sets both.
+	Version   string
+	WrittenAt time.Time
 }
 
 // StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an idle
@@ -53,6 +54,11 @@ func (r Row) IsStale(waitingSince time.Time) bool {
 // Key names a row of a queue. Unless Version is empty, it means only that version of the row.
 type Key struct{ ID, Version string }
 
+// Beat records that a timer function runs now.
+func Beat(ctx context.Context, table Table, name string) error {
+	return table.Put(ctx, Heartbeats, []Row{{ID: name}})
+}
+
 // Query selects rows.
 type Query struct {
 	// Queue limits them to one queue; empty means all.
@@ -63,28 +69,25 @@ type Query struct {
 	DueBefore time.Time
 }
 
-// Heartbeat is when a timer function last ran.
-type Heartbeat struct {
-	// Name is that of the timer function.
-	Name string
-	At   time.Time
-}
+// Heartbeats is the Queue of the rows that say when a timer function last ran: the ID is its name, and WrittenAt the time. A
+// queue can have the same name, but its rows have a request id.
+const Heartbeats = "heartbeat"
 
-// Table is the record of an account. Implementations are safe for concurrent use. A missing table is empty; Put and Beat
-// create it. Errors wrap those of package queue: [queue.ErrDenied] means that the credential has no permission to use
+// IsHeartbeat reports whether the row is that of a timer function.
+func (r Row) IsHeartbeat() bool { return r.Queue == Heartbeats && r.RequestID == "" }
+
+// Table is the record of an account. Implementations are safe for concurrent use. A missing table is empty; Put
+// creates it. Errors wrap those of package queue: [queue.ErrDenied] means that the credential has no permission to use
 // tables. They never contain a connection string, a signature or a message's content. An operation is made once: the
 // caller retries, and limits its time by the context.
 type Table interface {
-	// Put writes rows of one queue; a row replaces an earlier one of the same message.
+	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same message.
 	Put(ctx context.Context, queue string, rows []Row) error
-	// Delete removes rows of one queue. A row that is missing, or has another version, is left alone and is no error.
+	// Delete removes at most 100 rows of one queue. One that is missing, or has another version, is left alone and is no error.
 	Delete(ctx context.Context, queue string, keys []Key) error
 	// Get returns one row with its content. It reports false if there is none.
 	Get(ctx context.Context, queue, id string) (row Row, found bool, err error)
 	// List shows the selected rows in the order of queue and ID, and keeps at most a page of them in memory. It stops at
 	// the first error of see, and returns it.
 	List(ctx context.Context, q Query, see func(Row) error) error
-	// Beat records that a timer function runs now, Heartbeats returns the latest one of each.
-	Beat(ctx context.Context, name string) error
-	Heartbeats(ctx context.Context) ([]Heartbeat, error)
 }

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
@@ -153,7 +154,7 @@ func TestTableStates(t *testing.T) {
 		t.Cleanup(s.tableProxy.Close)
 		table := mustOpenTable(t, s.tableEndpoint())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := table.Beat(ctx, "test")
+		err := table.Delete(ctx, "async-caller", []scheduled.Key{{ID: "test"}})
 		cancel()
 		if !errors.Is(err, want.err) || r.tables[state] == nil && want.requests > 0 || r.tables[state] != nil && r.tables[state].requests != want.requests {
 			t.Errorf("table %s: %v, used %+v; want %v and %d requests", state, err, r.tables[state], want.err, want.requests)

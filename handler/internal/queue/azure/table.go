@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -81,78 +80,48 @@ func (t *Table) do(doing string, run func() error) error {
 	return describe(doing+" table "+scheduled.TableName, err)
 }
 
-// creating runs a write again if the table was missing.
-func (t *Table) creating(ctx context.Context, write func() error) error {
-	err := write()
-	if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
-		return err
-	}
-	if _, err := t.service.CreateTable(ctx, scheduled.TableName, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
-		return err
-	}
-	return write()
-}
-
-// The service limits a transaction to 100 rows and 4 MiB; the content is sent as base64.
-const (
-	maxRows      = 100
-	maxRowsBytes = 2 << 20
-)
-
 // Put implements [scheduled.Table]. Texts are cut off after 1 KiB.
 func (t *Table) Put(ctx context.Context, queueName string, rows []scheduled.Row) error {
-	var actions []aztables.TransactionAction
-	size := 0
-	flush := func() error {
-		err := t.do("write", func() error { return t.creating(ctx, func() error { return t.submit(ctx, actions) }) })
-		actions, size = nil, 0
-		return err
-	}
-	for _, row := range rows {
+	actions := make([]aztables.TransactionAction, len(rows))
+	for i, row := range rows {
 		encoded, err := json.Marshal(encodeRow(queueName, row))
 		if err != nil {
 			return fmt.Errorf("encode row %s: %w", row.ID, err)
 		}
-		if len(actions) == maxRows || size+len(encoded) > maxRowsBytes {
-			if err := flush(); err != nil {
-				return err
-			}
+		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: encoded}
+	}
+	return t.do("write", func() error {
+		err := t.submit(ctx, actions)
+		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
+			return err
 		}
-		actions = append(actions, aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: encoded})
-		size += len(encoded)
-	}
-	if len(actions) == 0 {
-		return nil
-	}
-	return flush()
+		if _, err := t.service.CreateTable(ctx, scheduled.TableName, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+			return err
+		}
+		return t.submit(ctx, actions)
+	})
 }
 
 // Delete implements [scheduled.Table].
 func (t *Table) Delete(ctx context.Context, queueName string, keys []scheduled.Key) error {
-	for batch := range slices.Chunk(keys, maxRows) {
-		actions := make([]aztables.TransactionAction, len(batch))
-		for i, key := range batch {
-			encoded, err := json.Marshal(aztables.Entity{PartitionKey: queueName, RowKey: key.ID})
-			if err != nil {
-				return fmt.Errorf("encode row %s: %w", key.ID, err)
-			}
-			actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeDelete, Entity: encoded, IfMatch: etag(key)}
-		}
-		err := t.do("delete from", func() error {
-			err := errTransaction
-			if len(batch) > 1 {
-				err = t.submit(ctx, actions)
-			}
-			if errors.Is(err, errTransaction) || isMissing(err) { // a row is missing, or has another version
-				err = t.deleteEach(ctx, queueName, batch)
-			}
-			return err
-		})
+	actions := make([]aztables.TransactionAction, len(keys))
+	for i, key := range keys {
+		encoded, err := json.Marshal(aztables.Entity{PartitionKey: queueName, RowKey: key.ID})
 		if err != nil {
-			return err
+			return fmt.Errorf("encode row %s: %w", key.ID, err)
 		}
+		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeDelete, Entity: encoded, IfMatch: etag(key)}
 	}
-	return nil
+	return t.do("delete from", func() error {
+		err := errTransaction
+		if len(keys) > 1 {
+			err = t.submit(ctx, actions)
+		}
+		if errors.Is(err, errTransaction) || isMissing(err) { // a row is missing, or has another version
+			err = t.deleteEach(ctx, queueName, keys)
+		}
+		return err
+	})
 }
 
 func (t *Table) deleteEach(ctx context.Context, queueName string, keys []scheduled.Key) error {
@@ -191,13 +160,13 @@ func (t *Table) submit(ctx context.Context, actions []aztables.TransactionAction
 func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Row, found bool, err error) {
 	err = t.do("read", func() error {
 		resp, err := t.table.GetEntity(ctx, queueName, id, nil)
-		if err != nil {
-			if isMissing(err) {
-				return nil
-			}
-			return err
+		switch {
+		case isMissing(err):
+			return nil
+		case err == nil:
+			row, err = decodeRow(resp.Value)
+			found = err == nil
 		}
-		row, found, err = decodeRow(resp.Value)
 		return err
 	})
 	return row, found, err
@@ -205,7 +174,7 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Ro
 
 // selected are the properties of a row without its content.
 const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
-	"organization,environment,popReceipt"
+	"organization,environment,popReceipt,Timestamp"
 
 // List implements [scheduled.Table].
 func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
@@ -223,19 +192,6 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 	if !q.DueBefore.IsZero() {
 		conditions = append(conditions, "nextAttemptAt lt datetime'"+q.DueBefore.UTC().Format(time.RFC3339Nano)+"'")
 	}
-	return t.list(ctx, options, conditions, func(entity []byte) error {
-		row, ok, err := decodeRow(entity)
-		if err != nil {
-			return describe("list scheduled messages", err)
-		}
-		if !ok {
-			return nil
-		}
-		return see(row)
-	})
-}
-
-func (t *Table) list(ctx context.Context, options aztables.ListEntitiesOptions, conditions []string, see func(entity []byte) error) error {
 	if filter := strings.Join(conditions, " and "); filter != "" {
 		options.Filter = &filter
 	}
@@ -252,7 +208,11 @@ func (t *Table) list(ctx context.Context, options aztables.ListEntitiesOptions, 
 			return err
 		}
 		for _, entity := range page.Entities {
-			if err := see(entity); err != nil {
+			row, err := decodeRow(entity)
+			if err == nil {
+				err = see(row)
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -260,47 +220,13 @@ func (t *Table) list(ctx context.Context, options aztables.ListEntitiesOptions, 
 	return nil
 }
 
-// heartbeats is the partition of the heartbeats. A queue can have the same name; its rows have a request id.
-const heartbeats = "heartbeat"
-
-// Beat implements [scheduled.Table]. The service keeps the time of a write.
-func (t *Table) Beat(ctx context.Context, name string) error {
-	encoded, err := json.Marshal(aztables.Entity{PartitionKey: heartbeats, RowKey: name})
-	if err != nil {
-		return fmt.Errorf("encode heartbeat %s: %w", name, err)
-	}
-	return t.do("write", func() error {
-		return t.creating(ctx, func() error {
-			_, err := t.table.UpsertEntity(ctx, encoded, &aztables.UpsertEntityOptions{UpdateMode: aztables.UpdateModeReplace})
-			return err
-		})
-	})
-}
-
-// Heartbeats implements [scheduled.Table].
-func (t *Table) Heartbeats(ctx context.Context) (beats []scheduled.Heartbeat, err error) {
-	err = t.list(ctx, aztables.ListEntitiesOptions{}, []string{"PartitionKey eq '" + heartbeats + "'"}, func(encoded []byte) error {
-		var entity aztables.EDMEntity
-		if err := json.Unmarshal(encoded, &entity); err != nil {
-			return describe("read heartbeats", err)
-		}
-		if _, isRow := entity.Properties[requestID]; !isRow {
-			beats = append(beats, scheduled.Heartbeat{Name: entity.RowKey, At: time.Time(entity.Timestamp).UTC()})
-		}
-		return nil
-	})
-	return beats, err
-}
-
-const requestID = "requestId"
-
 // encodeRow returns the entity of a row. Section 9 of the design lists its properties.
 func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
 	properties := map[string]any{
 		"status": toInt32(row.Status), "attempts": toInt32(row.Attempts), "content": aztables.EDMBinary(row.Content),
 	}
 	for name, text := range map[string]string{
-		requestID: row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
+		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
 		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
 	} {
 		properties[name] = clip(text)
@@ -336,11 +262,11 @@ func clip(text string) string {
 
 func toInt32(n int) int32 { return saturate(float64(n)) }
 
-// decodeRow returns the row of an entity. It reports false for one that is no row.
-func decodeRow(encoded []byte) (scheduled.Row, bool, error) {
+// decodeRow returns the row of an entity.
+func decodeRow(encoded []byte) (scheduled.Row, error) {
 	var entity aztables.EDMEntity
 	if err := json.Unmarshal(encoded, &entity); err != nil {
-		return scheduled.Row{}, false, fmt.Errorf("unreadable row: %w", err)
+		return scheduled.Row{}, describe("decode row of table "+scheduled.TableName, err)
 	}
 	text := func(name string) string { s, _ := entity.Properties[name].(string); return s }
 	number := func(name string) int { n, _ := entity.Properties[name].(int32); return int(n) }
@@ -349,14 +275,13 @@ func decodeRow(encoded []byte) (scheduled.Row, bool, error) {
 		return time.Time(t)
 	}
 	content, _ := entity.Properties["content"].(aztables.EDMBinary)
-	_, ok := entity.Properties[requestID].(string)
 	return scheduled.Row{
-		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, PopReceipt: text("popReceipt"),
-		RequestID: text(requestID), TargetHost: text("targetHost"), Route: text("route"),
+		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(), PopReceipt: text("popReceipt"),
+		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
 		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
 		Organization: text("organization"), Environment: text("environment"), Content: content,
-	}, ok, nil
+	}, nil
 }
 
 func hasCode(err error, code aztables.TableErrorCode) bool {

@@ -17,7 +17,6 @@ import (
 type Table struct {
 	mu       sync.Mutex
 	rows     map[key]scheduled.Row
-	beats    map[string]time.Time
 	versions int
 	// err, unless nil, is the error of every operation.
 	err error
@@ -46,7 +45,7 @@ func (t *Table) Put(ctx context.Context, queue string, rows []scheduled.Row) err
 	}
 	for _, row := range rows {
 		t.versions++
-		row.Queue, row.Version = queue, strconv.Itoa(t.versions)
+		row.Queue, row.Version, row.WrittenAt = queue, strconv.Itoa(t.versions), time.Now().UTC()
 		t.rows[key{queue, row.ID}] = row
 	}
 	return nil
@@ -82,7 +81,7 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 	t.mu.Unlock()
 	for _, k := range keys {
 		row := rows[k]
-		if err != nil || q.Queue != "" && q.Queue != k.queue || !q.DueBefore.IsZero() && !row.NextAttemptAt.Before(q.DueBefore) {
+		if err != nil || q.Queue != "" && q.Queue != k.queue || !q.DueBefore.IsZero() && (row.NextAttemptAt.IsZero() || !row.NextAttemptAt.Before(q.DueBefore)) {
 			continue
 		}
 		if !q.Content {
@@ -91,31 +90,6 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 		err = see(row)
 	}
 	return err
-}
-
-// Beat implements [scheduled.Table].
-func (t *Table) Beat(ctx context.Context, name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.beats == nil {
-		t.beats = map[string]time.Time{}
-	}
-	err := t.check(ctx)
-	if err == nil {
-		t.beats[name] = time.Now().UTC()
-	}
-	return err
-}
-
-// Heartbeats implements [scheduled.Table].
-func (t *Table) Heartbeats(ctx context.Context) ([]scheduled.Heartbeat, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	var beats []scheduled.Heartbeat
-	for _, name := range slices.Sorted(maps.Keys(t.beats)) {
-		beats = append(beats, scheduled.Heartbeat{Name: name, At: t.beats[name]})
-	}
-	return beats, t.check(ctx)
 }
 
 // check returns why an operation fails.
