@@ -55,10 +55,10 @@ faults-short: ## the same in less than a minute
 faults-long: ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
-bench: ## measure the handler's own cost and check its limits, in 15 minutes (FLAGS=-json, -strict)
+bench: ## measure the handler's own cost and check its limits, in 18 minutes (FLAGS=-json, -strict)
 	go run ./handler/tools/bench $(FLAGS)
 
-bench-short: ## the same in less than four minutes
+bench-short: ## the same in five minutes
 	go run ./handler/tools/bench -short $(FLAGS)
 
 profile: ## record handler/default.pgo, with which the package and the bench are compiled

@@ -254,7 +254,7 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 
 const (
 	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
-	recordLimit = 1 << 20
+	recordLimit = 512 << 10
 	// recordTimeout is how long a handler that stops goes on writing them.
 	recordTimeout = 2 * time.Second
 )

@@ -11,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
@@ -142,18 +143,17 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 
 // all carries out steps, several at once. It completes the steps that it has begun even when ctx ends or a step fails.
 func (r *run) all(ctx context.Context, steps []int) error {
-	var turns <-chan time.Time
-	if rate := r.journal.Run.Rate; rate > 0 {
-		turns = time.Tick(max(time.Duration(float64(time.Second)/rate), 1))
+	turns := rate.NewLimiter(rate.Inf, 1)
+	if perSecond := r.journal.Run.Rate; perSecond > 0 {
+		burst := max(int(perSecond/10), 1) // makes up for pauses of this machine
+		turns = rate.NewLimiter(rate.Limit(perSecond), burst)
+		turns.AllowN(time.Now(), burst-1)
 	}
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(parallel)
-	for i, n := range steps {
-		if i > 0 && turns != nil {
-			select {
-			case <-ctx.Done():
-			case <-turns:
-			}
+	for _, n := range steps {
+		if turns.Wait(ctx) != nil { // ctx has ended
+			break
 		}
 		workers.Go(func() (err error) {
 			if ctx.Err() == nil { // it may have ended while all workers were busy

@@ -171,8 +171,8 @@ func (r *Recorder) gather() {
 func (r *Recorder) take() []change {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var batch, rest []change
-	size := 0
+	var batch []change
+	rest, size := r.waiting[:0], 0
 	for _, c := range r.waiting {
 		if len(batch) == maxBatch || size > maxBatchBytes || len(batch) > 0 && c.row.Queue != batch[0].row.Queue {
 			rest = append(rest, c)
@@ -181,6 +181,7 @@ func (r *Recorder) take() []change {
 		batch = append(batch, c)
 		size += c.bytes()
 	}
+	clear(r.waiting[len(rest):])
 	r.waiting = rest
 	r.bytes -= size
 	return batch

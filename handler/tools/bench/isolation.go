@@ -87,7 +87,7 @@ func (b *bench) measureTrouble(ctx context.Context, r *report, counts []int) (er
 	limit := 0.5
 	for _, s := range scenes {
 		seconds, share := s.latencies(s.begin, s.begin.Add(b.trouble))
-		p99 := percentile(seconds, 0.99)
+		p99 := percentile99(seconds)
 		if s == calm {
 			limit = max(limit, math.Round(200*p99)/100)
 			r.add("p99 from due to delivered, s: "+s.name, noBound, 0, p99)
@@ -162,12 +162,12 @@ func (a *app) latencies(from, to time.Time) (seconds []float64, delivered float6
 	return seconds, delivered / float64(len(seconds))
 }
 
-// percentile returns the smallest of the numbers that is not less than a share of them.
-func percentile(numbers []float64, share float64) float64 {
+// percentile99 returns the smallest of the numbers that is not less than a share of them.
+func percentile99(numbers []float64) float64 {
 	if len(numbers) == 0 {
 		return 0
 	}
-	return slices.Sorted(slices.Values(numbers))[max(int(math.Ceil(share*float64(len(numbers))))-1, 0)]
+	return slices.Sorted(slices.Values(numbers))[max(int(math.Ceil(0.99*float64(len(numbers))))-1, 0)]
 }
 
 // costs are the reschedules and the storage transactions of some calls, those of the sender included.

@@ -18,7 +18,7 @@ func TestPercentile(t *testing.T) {
 		hundred[i] = float64(100 - i)
 	}
 	for want, numbers := range map[float64][]float64{0: nil, 7: {7}, 9: {9, 1, 2}, 99: hundred} {
-		if got := percentile(numbers, 0.99); got != want {
+		if got := percentile99(numbers); got != want {
 			t.Errorf("p99 of %d numbers is %v, want %v", len(numbers), got, want)
 		}
 	}

@@ -26,6 +26,8 @@ type load struct {
 	parallel int
 	// callBytes is the size of the call's body.
 	callBytes int64
+	// seen, unless nil, is called with the duration of each invocation.
+	seen func(time.Duration)
 }
 
 func (b *bench) load(p *process, m message, parallel int) load {
@@ -74,9 +76,13 @@ func (l load) run(ctx context.Context, more func() bool) (answered int64, took t
 	share(l.parallel, func(n int) {
 		reader := bufio.NewReader(conns[n])
 		for ctx.Err() == nil && more() {
+			begin := time.Now()
 			if err := l.post(conns[n], reader); err != nil {
 				cancel(err) // the first error counts
 				return
+			}
+			if l.seen != nil {
+				l.seen(time.Since(begin))
 			}
 			count.Add(1)
 		}

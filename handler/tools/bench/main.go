@@ -3,7 +3,8 @@
 // Bench measures the handler's own cost and judges the limits in docs/performance.md. It compares the handler's rate
 // with that of the floor (handler/tools/bench/floor), the simplest possible custom handler, and measures memory per call
 // in flight, the time from start to first answer, storage transactions and connections, and rescheduling into Azurite
-// compared with the storage SDK alone. It measures with the local host how targets that hang slow down others.
+// compared with the storage SDK alone, and what a table service in trouble changes. It measures with the local host how
+// targets that hang slow down others.
 //
 // Floor and handler run as the Functions host starts them. They take the same invocations in turn and send the same bytes
 // to the same target, which is part of this process. A run in which a call is missing or has other bytes ends with
@@ -41,10 +42,10 @@ type options struct {
 
 func main() {
 	var o options
-	flag.BoolVar(&o.short, "short", false, "fewer rounds, and targets that hang for less time: less than four minutes")
+	flag.BoolVar(&o.short, "short", false, "fewer rounds, and targets that hang for less time: five minutes")
 	flag.BoolVar(&o.json, "json", false, "report as JSON")
 	flag.BoolVar(&o.strict, "strict", false, "exit with 1 if a limit is not met")
-	flag.StringVar(&o.only, "only", "", "measure only rates, memory, storage or isolation")
+	flag.StringVar(&o.only, "only", "", "measure only rates, memory, storage, table or isolation")
 	flag.DurationVar(&o.trouble, "trouble", 0, "how long targets hang (default 5m, 25s if short)")
 	flag.Parse()
 	trouble := 5 * time.Minute
@@ -90,17 +91,19 @@ func run(ctx context.Context, project string, o options, out, messages io.Writer
 func (b *bench) measures() ([]func(context.Context, *report) error, error) {
 	switch b.only {
 	case "":
-		return []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureIsolation, b.measureStorage, b.measureStart}, nil
+		return []func(context.Context, *report) error{b.measureRates, b.measureMemory, b.measureIsolation, b.measureStorage, b.measureTable, b.measureStart}, nil
 	case "rates":
 		return []func(context.Context, *report) error{b.measureRates}, nil
 	case "memory":
 		return []func(context.Context, *report) error{b.measureMemory}, nil
 	case "storage":
 		return []func(context.Context, *report) error{b.measureStorage}, nil
+	case "table":
+		return []func(context.Context, *report) error{b.measureTable}, nil
 	case "isolation":
 		return []func(context.Context, *report) error{b.measureIsolation}, nil
 	}
-	return nil, fmt.Errorf("-only %s: it is none of rates, memory, storage and isolation", b.only)
+	return nil, fmt.Errorf("-only %s: it is none of rates, memory, storage, table and isolation", b.only)
 }
 
 // say prints what is being measured.

@@ -44,7 +44,8 @@ func TestRun(t *testing.T) {
 		if m.Bound != noBound {
 			limits++
 		}
-		if m.Spread.Max == 0 && m.Name != "storage transactions of a message: delivered" && !strings.HasPrefix(m.Name, "reschedules") {
+		mayBeZero := strings.Contains(m.Name, "transactions of a message") || strings.HasPrefix(m.Name, "reschedules") || strings.HasPrefix(m.Name, "memory that recording")
+		if m.Spread.Max == 0 && !mayBeZero {
 			t.Errorf("%s is 0", m.Name)
 		}
 		if m.Bound == exactly && !m.met() {
@@ -55,7 +56,7 @@ func TestRun(t *testing.T) {
 			t.Errorf("%s: %v", m.Name, m.Spread.Median)
 		}
 	}
-	if want := 24; limits != want && runtime.GOOS == "linux" {
+	if want := 34; limits != want && runtime.GOOS == "linux" {
 		t.Errorf("%d limits, want %d:\n%s", limits, want, out.String())
 	}
 }
@@ -127,8 +128,8 @@ func TestSpread(t *testing.T) {
 // TestInvocation checks that the handler's side of the contract can read an invocation, and that its envelope has the size.
 func TestInvocation(t *testing.T) {
 	const url = "http://127.0.0.1:1/orders"
-	for _, m := range []message{small, large, {1, text}, {48, text}} {
-		t.Run(strings.ReplaceAll(m.String(), " ", "_"), func(t *testing.T) {
+	for _, m := range []message{small, large, {kib: 1, mode: text}, {kib: 48, mode: text}, {kib: 1, mode: binary, delayed: true}} {
+		t.Run(strings.ReplaceAll(fmt.Sprint(m, " delayed ", m.delayed), " ", "_"), func(t *testing.T) {
 			raw, idAt := m.request("127.0.0.1:7071", url, time.Now())
 			copy(raw[idAt:], strings.Repeat("f", idLength))
 			r, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(raw)))

@@ -23,6 +23,8 @@ func (m mode) function() string { return "AC-" + string(m) }
 type message struct {
 	kib  int
 	mode mode
+	// delayed: it was rescheduled, by a delay that is recorded, and is delivered again.
+	delayed bool
 }
 
 func (m message) String() string {
@@ -42,14 +44,18 @@ func (m message) contentBytes() int {
 func (m message) call(target string) (call, body string) {
 	const words = "lorem ipsum dolor sit amet, "
 	const form = `{"url":%q,"headers":{"Content-Type":"text/plain"},"body":%q}`
-	room := max(m.contentBytes()-len(content(fmt.Sprintf(form, target, ""))), 0)
+	room := max(m.contentBytes()-len(m.content(fmt.Sprintf(form, target, ""), time.Time{})), 0)
 	body = strings.Repeat(words, room/len(words)+1)[:room]
 	return fmt.Sprintf(form, target, body), body
 }
 
 // content returns the envelope with a call.
-func content(call string) string {
-	return fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":%s}`, call)
+func (m message) content(call string, now time.Time) string {
+	state := ""
+	if m.delayed {
+		state = fmt.Sprintf(`"attempts":1,"nextAttemptAt":%q,`, now.UTC().Format(time.RFC3339))
+	}
+	return fmt.Sprintf(`{"asyncCaller":1,%s"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":%s}`, state, call)
 }
 
 // invocation returns the body of the host's request. In text mode the host copies the envelope's members into Metadata,
@@ -58,17 +64,21 @@ func (m message) invocation(target string, now time.Time) []byte {
 	const hostTime = "2006-01-02T15:04:05+00:00"
 	now = now.UTC()
 	call, _ := m.call(target)
+	content, inserted := m.content(call, now), now
+	if m.delayed {
+		inserted = now.Add(-time.Minute)
+	}
 	metadata := map[string]any{
 		"DequeueCount": "1", "Id": quoted("ac42afd5-35e5-4258-928c-16de063c24b1"), "PopReceipt": quoted("AgAAAAMAAAAAAAAAAgtnj8x+1QE="),
-		"ExpirationTime": now.AddDate(0, 0, 7).Format(hostTime), "InsertionTime": now.Format(hostTime),
+		"ExpirationTime": now.AddDate(0, 0, 7).Format(hostTime), "InsertionTime": inserted.Format(hostTime),
 		"NextVisibleTime": now.Add(10 * time.Minute).Format(hostTime),
 		"sys": map[string]string{
 			"MethodName": m.mode.function(), "UtcNow": now.Format(time.RFC3339Nano), "RandGuid": "24ad4c06-24ad-4e5b-8294-3da9714877e9",
 		},
 	}
-	data := base64.StdEncoding.EncodeToString([]byte(content(call)))
+	data := base64.StdEncoding.EncodeToString([]byte(content))
 	if m.mode == text {
-		data = quoted(content(call))
+		data = quoted(content)
 		metadata["asyncCaller"], metadata["call"] = quoted("1"), json.RawMessage(call)
 	}
 	body, _ := json.Marshal(map[string]any{"Data": map[string]string{"message": data}, "Metadata": metadata}) // strings cannot fail

@@ -20,7 +20,7 @@ const parallel = 24
 const rateRounds = 3
 
 // small and large are the messages that are measured: a typical one and the largest.
-var small, large = message{1, binary}, message{48, binary}
+var small, large = message{kib: 1, mode: binary}, message{kib: 48, mode: binary}
 
 // measureRates compares the handler's rate with the floor's, for calls that the target answers with 200.
 func (b *bench) measureRates(ctx context.Context, r *report) error {
@@ -38,7 +38,7 @@ func (b *bench) compareRates(ctx context.Context, r *report, floor, handler *pro
 	for _, m := range []struct {
 		message
 		limit float64
-	}{{small, 0.60}, {large, 0.55}, {message{48, text}, 0.40}} {
+	}{{small, 0.60}, {large, 0.55}, {message{kib: 48, mode: text}, 0.40}} {
 		b.say("rate: %v", m.message)
 		var floorRates, handlerRates []float64
 		round := func(p *process, rates *[]float64) func() error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"os/exec"
@@ -124,6 +125,7 @@ func (b *bench) withHandler(ctx context.Context, connectionString string, do fun
 // behavior is how the target answers calls.
 type behavior struct {
 	target.Answer
+	header http.Header
 	// hang makes it wait, after the answer if that has a status, until the caller leaves or the channel is closed.
 	hang  bool
 	until <-chan struct{}
@@ -145,7 +147,9 @@ func newCallTarget(ctx context.Context) (t *callTarget, err error) {
 
 func (t *callTarget) url() string { return "http://" + t.Addr + "/orders" }
 
-func (t *callTarget) answer(status int) { t.behave(behavior{Answer: target.Answer{Status: status}}) }
+func (t *callTarget) answer(code int) { t.behave(status(code)) }
+
+func status(code int) behavior { return behavior{Answer: target.Answer{Status: code}} }
 
 func (t *callTarget) behave(b behavior) { t.behavior.Store(&b) }
 
@@ -158,6 +162,7 @@ func (t *callTarget) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t.calls.Add(1)
 	b := t.behavior.Load()
 	if b.Status != 0 {
+		maps.Copy(w.Header(), b.header)
 		b.Write(w, r)
 	}
 	if !b.hang {
