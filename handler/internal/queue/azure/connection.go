@@ -30,6 +30,8 @@ type Connection struct {
 	Endpoint string
 	// TableEndpoint is the URL of the account's table service; it is empty if the settings do not tell it.
 	TableEndpoint string
+	// BlobEndpoint is that of the blob service, which only the Functions host uses. It is not validated.
+	BlobEndpoint string
 	// AccountName belongs to AccountKey, which signs requests; otherwise it is empty.
 	AccountName string
 	// AccountKey is the account's shared key, base64-encoded.
@@ -74,14 +76,13 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	if text := s.get(name); text != "" {
 		conn = s.connectionString(text)
 	} else {
-		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential()}
+		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential(), BlobEndpoint: s.get(name + blobServiceURIKey)}
 		if uri := s.get(name + tableServiceURIKey); uri != "" {
 			conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", uri, "https")
 		}
 	}
-	if conn.TableEndpoint == "" {
-		conn.TableEndpoint = tableEndpoint(conn.Endpoint)
-	}
+	conn.TableEndpoint = cmp.Or(conn.TableEndpoint, siblingEndpoint(conn.Endpoint, ".table."))
+	conn.BlobEndpoint = cmp.Or(conn.BlobEndpoint, siblingEndpoint(conn.Endpoint, ".blob."))
 	if err := errors.Join(s.problems...); err != nil {
 		return Connection{}, err
 	}
@@ -116,7 +117,7 @@ func (s *settings) checkKey(key, suffix string) {
 		accountNameKey, queueServiceURIKey, serviceURIKey, credentialKey, clientIDKey, tenantIDKey, clientSecretKey,
 		managedClientIDKey, resourceIDKey, objectIDKey,
 		// The host has these for its other services, and retry and diagnostics for its own storage client.
-		"__blobServiceUri", tableServiceURIKey, "__fileServiceUri",
+		blobServiceURIKey, tableServiceURIKey, "__fileServiceUri",
 	}
 	own, nested, _ := strings.Cut(suffix, ":")
 	if nested != "" && (own == "retry" || own == "diagnostics") {
@@ -135,6 +136,7 @@ const (
 	accountNameKey     = "__accountName"
 	queueServiceURIKey = "__queueServiceUri"
 	tableServiceURIKey = "__tableServiceUri"
+	blobServiceURIKey  = "__blobServiceUri"
 	serviceURIKey      = "__serviceUri"
 	credentialKey      = "__credential" //nolint:gosec // a setting's name
 	clientIDKey        = "__clientId"
@@ -255,6 +257,7 @@ const (
 	developmentHost    = "127.0.0.1:" + developmentPort
 
 	developmentTablePort = "10002"
+	developmentBlobPort  = "10000"
 )
 
 // connectionString reads a storage connection string, `Name=Value;Name=Value`, with names in any letter case. The
@@ -268,7 +271,7 @@ func (s *settings) connectionString(text string) Connection {
 		}
 		return s.development(parts["developmentstorageproxyuri"])
 	}
-	conn := Connection{Endpoint: s.queueEndpoint(parts)}
+	conn := Connection{Endpoint: s.queueEndpoint(parts), BlobEndpoint: parts["blobendpoint"]}
 	if endpoint := parts["tableendpoint"]; endpoint != "" {
 		conn.TableEndpoint = s.endpoint(s.name, "TableEndpoint", endpoint, "https", "http")
 	}
@@ -332,29 +335,31 @@ func (s *settings) queueEndpoint(parts map[string]string) string {
 	return ""
 }
 
-// tableEndpoint returns the URL of the table service of an account with a normal address, else an empty text.
-func tableEndpoint(queueEndpoint string) string {
-	const queues, tables = ".queue.", ".table."
+// siblingEndpoint returns the URL of another service of an account with a normal address, such as ".table.", else an empty text.
+func siblingEndpoint(queueEndpoint, service string) string {
+	const queues = ".queue."
 	if !strings.Contains(queueEndpoint, queues) {
 		return ""
 	}
-	return strings.Replace(queueEndpoint, queues, tables, 1)
+	return strings.Replace(queueEndpoint, queues, service, 1)
 }
 
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
 // Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
 func (s *settings) development(proxyURI string) Connection {
 	base := url.URL{Scheme: "http", Host: developmentHost}
-	tables := url.URL{Scheme: "http", Host: net.JoinHostPort(base.Hostname(), developmentTablePort)}
 	if proxyURI != "" {
 		if u, err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
 			base.Scheme, base.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentPort)
-			tables.Scheme, tables.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentTablePort)
 		}
 	}
+	at := func(port string) string {
+		return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), port) + "/" + developmentAccount
+	}
 	return Connection{
-		Endpoint:      base.String() + "/" + developmentAccount,
-		TableEndpoint: tables.String() + "/" + developmentAccount,
+		Endpoint:      at(developmentPort),
+		TableEndpoint: at(developmentTablePort),
+		BlobEndpoint:  at(developmentBlobPort),
 		AccountName:   developmentAccount,
 		AccountKey:    developmentKey,
 	}

@@ -138,7 +138,7 @@ func TestParseConnection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got.TableEndpoint = "" // see TestTableEndpoint
+			got.TableEndpoint, got.BlobEndpoint = "", "" // see TestSiblingEndpoints
 			if diff := cmp.Diff(test.want, got, cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
 				t.Errorf("connection (-want +got):\n%s", diff)
 			}
@@ -146,7 +146,8 @@ func TestParseConnection(t *testing.T) {
 	}
 }
 
-func TestTableEndpoint(t *testing.T) {
+// TestSiblingEndpoints checks the addresses of the other services of an account: tables, and blobs.
+func TestSiblingEndpoints(t *testing.T) {
 	account := "AccountName=acct;AccountKey=" + key
 	for want, settings := range map[string]map[string]string{
 		"https://acct.table.core.windows.net":            {name: account},
@@ -161,6 +162,17 @@ func TestTableEndpoint(t *testing.T) {
 	} {
 		if got, err := parse(settings); err != nil || got.TableEndpoint != want {
 			t.Errorf("%v: %q, %v, want %q", settings, got.TableEndpoint, err, want)
+		}
+	}
+	for want, settings := range map[string]map[string]string{
+		"https://acct.blob.core.windows.net":    {name: account},
+		"http://127.0.0.1:7000/acct":            {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct;BlobEndpoint=http://127.0.0.1:7000/acct"},
+		"":                                      {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
+		"http://azurite:10000/devstoreaccount1": {name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite"},
+		"https://127.0.0.1:10000/devstoreaccount1": {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1", name + "__blobServiceUri": "https://127.0.0.1:10000/devstoreaccount1"},
+	} {
+		if got, err := parse(settings); err != nil || got.BlobEndpoint != want {
+			t.Errorf("%v: %q, %v, want %q", settings, got.BlobEndpoint, err, want)
 		}
 	}
 }
