@@ -29,6 +29,8 @@ type App struct {
 	Functions []Function
 	// Timers are the timer-trigger functions, ordered by name; names are unique among all functions.
 	Timers []Timer
+	// Disabled are the names of the functions whose function.json disables them. They are in no other list.
+	Disabled []string
 }
 
 // QueueNames returns the queues that the functions read.
@@ -200,6 +202,8 @@ func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[
 	}
 	name := path.Dir(file)
 	switch strings.ToLower(trigger.Type) {
+	case "":
+		a.Disabled = append(a.Disabled, name)
 	case "queuetrigger":
 		found.checkCommon(name, trigger.Name, "message", content.Retry, noHostRetry)
 		if function := found.newFunction(name, trigger, environ); len(found) == 0 {

@@ -92,6 +92,17 @@ func TestProjectsOwnApp(t *testing.T) {
 	}
 }
 
+// A disabled function is listed as such, and nowhere else.
+func TestDisabledFunctions(t *testing.T) {
+	got := app(files{
+		"Broken/function.json": `{"disabled":true,"bindings":[]}`,
+		"Other/function.json":  `{"disabled":true,"bindings":[` + validTrigger + `]}`,
+	}).mustLoad(t)
+	if want := []string{"Broken", "Other"}; !slices.Equal(got.Disabled, want) || len(got.Functions) != 1 {
+		t.Errorf("disabled %q, want %q; functions %+v", got.Disabled, want, got.Functions)
+	}
+}
+
 func TestLoadWithoutHostJSON(t *testing.T) {
 	tests := map[string]struct {
 		files files
