@@ -21,6 +21,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/logs"
@@ -166,7 +167,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetIn(env.Stdin)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env), newStatusCommand(env), newHost(env), newVersion(env))
+	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env), newStatusCommand(env), newDoctor(env), newHost(env), newVersion(env))
 	return root
 }
 
@@ -238,14 +239,7 @@ func checkSources(environ []string, folder string) error {
 
 // storageAdvice returns what to do about an error of storage that does not say it itself.
 func storageAdvice(err error) string {
-	switch {
-	case errors.Is(err, queue.ErrDenied):
-		return "check the credential in " + functionapp.ConnectionName + " and the account's firewall, or assign the roles " +
-			"Storage Queue Data Contributor and " + scheduled.Role + " to the identity"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nothing listens at this address: start Azurite with `make azurite`, or check " + functionapp.ConnectionName
-	}
-	return ""
+	return doctor.Advice(err, "roles Storage Queue Data Contributor and "+scheduled.Role)
 }
 
 func accountName(endpoint string) string {

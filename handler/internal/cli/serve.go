@@ -82,22 +82,26 @@ type handlerConfig struct {
 // readHandlerConfig reads and validates the settings, host.json and every function.json. The error joins
 // every problem. Outside Development, problems with the settings alone are no error: see [handlerConfig].
 func readHandlerConfig(env Env) (handlerConfig, error) {
-	dir := functionapp.RootPath(env.getenv)
-	app, appErr := functionapp.Load(dir, env.Environ)
-	settings, settingsErr := config.LoadApp(dir, env.Environ, env.getenv)
-	connection, connectionErr := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
-	sourcesErr := checkSources(env.Environ, dir)
-	port, portErr := handlerPort(env.getenv)
-	var timeoutErr error
-	if app != nil && settings.CallTimeout > 0 {
-		timeoutErr = settings.CheckTimeouts(app.Host)
-	}
-	c := handlerConfig{app, settings, connection, port, errors.Join(settingsErr, timeoutErr)}
-	needed := errors.Join(appErr, sourcesErr, connectionErr, portErr)
+	c, appErr, connectionErr := loadHandlerConfig(env, functionapp.RootPath(env.getenv))
+	var portErr error
+	c.port, portErr = handlerPort(env.getenv)
+	needed := errors.Join(appErr, connectionErr, portErr)
 	if needed != nil || strings.EqualFold(env.getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
 		return c, usageError(errors.Join(needed, c.wrong))
 	}
 	return c, nil
+}
+
+// loadHandlerConfig is readHandlerConfig without the port, for the app in a folder. It returns the problems with the files of
+// the app and with the storage connection separately.
+func loadHandlerConfig(env Env, dir string) (c handlerConfig, appErr, connectionErr error) {
+	c.app, appErr = functionapp.Load(dir, env.Environ)
+	c.settings, c.wrong = config.LoadApp(dir, env.Environ, env.getenv)
+	if c.app != nil && c.settings.CallTimeout > 0 {
+		c.wrong = errors.Join(c.wrong, c.settings.CheckTimeouts(c.app.Host))
+	}
+	c.connection, connectionErr = azure.ParseConnection(env.Environ, functionapp.ConnectionName)
+	return c, appErr, errors.Join(checkSources(env.Environ, dir), connectionErr)
 }
 
 // holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the other

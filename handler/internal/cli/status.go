@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/strictjson"
@@ -124,17 +125,11 @@ func printStatus(out io.Writer, s poison.Status, app string) {
 	}
 }
 
-// The age of a heartbeat from which an app seems not to run: AC-monitor runs every minute, AC-poison-keeper every hour.
-const (
-	monitorLate = 3 * time.Minute
-	keeperLate  = 125 * time.Minute
-)
-
 // running says in words whether the app runs.
 func running(s poison.Status) string {
-	latest, late := s.Monitor, monitorLate
+	latest, late := s.Monitor, doctor.MonitorLate
 	if latest.IsZero() {
-		latest, late = s.Keeper, keeperLate
+		latest, late = s.Keeper, doctor.KeeperLate
 	}
 	switch {
 	case s.TimersProblem != "":

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/doctor"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/strictjson"
+)
+
+func newDoctor(env Env) *cobra.Command {
+	p := &poisonFlags{env: env, group: "doctor"}
+	command := &cobra.Command{
+		Use:   p.group,
+		Short: "Find out why an app delivers nothing, and what to do",
+		Long: `Check the settings, host.json, every function.json, the executable, the storage account and each
+permission on it, the clock, the queues that functions read, the encoding of their first messages,
+and whether the app runs. Each line is ok, warning or broken, and says what to do next; with --json
+it has the members state, check, text and next. The exit code is 1 if something is broken. A check
+that depends on a broken one is left out. Without host.json it checks the queues that we ship.
+
+The settings and the credential are those of this environment and of local.settings.json. It changes
+nothing: it only peeks at messages, and tries writes on messages, rows and blobs that do not exist.`,
+		Example: `  async-caller doctor
+  async-caller doctor --app dist
+  async-caller doctor --json | jq -r 'select(.state == "broken") | .next'`,
+		Args: cobra.NoArgs,
+	}
+	flags := flagsOf(command)
+	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	command.RunE = func(cmd *cobra.Command, _ []string) error {
+		s, broken := p.newSession(), 0
+		diagnose(cmd.Context(), env, p.app, func(line doctor.Line) {
+			if line.State == doctor.Broken {
+				broken++
+			}
+			printAll(s, []doctor.Line{line}, printDiagnosis)
+		})
+		if broken > 0 {
+			return fmt.Errorf("%s failed", plural(broken, "check"))
+		}
+		return s.out.err
+	}
+	return command
+}
+
+// diagnose runs all checks.
+func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) {
+	environ, localErr := functionapp.WithLocalSettings(dir, env.Environ)
+	if localErr == nil {
+		env.Environ = environ
+	}
+	c, appErr, connectionErr := loadHandlerConfig(env, dir)
+	report.Problems("settings", errors.Join(localErr, c.wrong), "correct it and restart the app: until then it makes no calls", "valid")
+	report.Problems("app folder", appErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
+	queues, encoding := send.Queues(), queue.Base64
+	if c.app != nil {
+		report.App(c.app, env.Environ)
+		encoding = c.app.Host.Queues.MessageEncoding
+		if len(c.app.Functions) > 0 {
+			queues = c.app.QueueNames()
+		}
+	}
+	report.Problems("connection", connectionErr, "correct the setting, in the app and in this environment", "valid")
+	if connectionErr != nil {
+		report.Skip("storage, clock, permissions, queues, encoding and heartbeats")
+		return
+	}
+	report.Storage(ctx, c.connection, queues, encoding, c.settings.Scheduled != config.Off)
+}
+
+func printDiagnosis(out io.Writer, lines []doctor.Line) {
+	for _, line := range lines {
+		printLine(out, string(line.State), "%s: %s", line.Check, strictjson.ReplaceUnprintable(line.Text))
+		printField(out, "", strictjson.ReplaceUnprintable(strings.TrimSuffix("next: "+line.Next, "next: ")))
+	}
+}

@@ -1,0 +1,196 @@
+package doctor
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// checkLimit is the longest time for a check. It may need a token first.
+const checkLimit = 10 * time.Second
+
+// The id and the receipt of no message, in the service's form.
+const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
+
+// Storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled messages
+// are recorded. If the account does not answer, that takes seconds.
+func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queues []string, encoding queue.Encoding, recorded bool) {
+	store, err := azure.Open(conn)
+	if err != nil {
+		report.failed("connection", err, "")
+		return
+	}
+	defer store.Close()
+	now, usable := report.reach(ctx, conn.Endpoint)
+	if !usable {
+		report.Skip("permissions, queues, encoding and heartbeats")
+		return
+	}
+	if report.try(ctx, "queue access", "role Storage Queue Data Contributor",
+		func(ctx context.Context) error { _, err := store.Peek(ctx, queues[0], 1); return err },
+		func(ctx context.Context) error {
+			_, err := store.Update(ctx, queues[0], noID, noReceipt, "", 0)
+			return err
+		},
+		func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) },
+	) {
+		report.queues(ctx, store, queues, encoding)
+	} else {
+		report.Skip("queues, encoding and poison messages")
+	}
+	report.table(ctx, conn, recorded, now)
+	report.try(ctx, "blob access", "role Storage Blob Data Owner", func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
+}
+
+// reach asks for an answer without a credential. It returns storage's time, and false if no other check can succeed.
+func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Time, usable bool) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit/2)
+	defer cancel()
+	begin := time.Now()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
+	var response *http.Response
+	if err == nil {
+		response, err = http.DefaultClient.Do(request)
+	}
+	if err != nil {
+		report.failed("storage", err, "")
+		return now, false
+	}
+	_ = response.Body.Close()
+	report(Line{OK, "storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)), ""})
+	now, err = http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		now = begin // a proxy has removed it
+	}
+	line := judgeClock(begin.Sub(now))
+	report(line)
+	return now, line.State != Broken
+}
+
+// judgeClock judges how far the local clock is ahead of storage's.
+func judgeClock(ahead time.Duration) Line {
+	skew := ahead.Abs().Round(time.Second)
+	line := Line{OK, "clock", fmt.Sprintf("differs by %v from storage's", skew), ""}
+	if skew >= time.Minute {
+		line.State, line.Next = Warning, "synchronize the clock of this machine: deadlines and delays are wrong by as much"
+	}
+	if skew >= 15*time.Minute {
+		line.State, line.Next = Broken, "synchronize the clock of this machine: storage refuses signatures from 15 minutes on"
+	}
+	return line
+}
+
+// try checks a permission. The operations concern what may not exist.
+func (report Reporter) try(ctx context.Context, check, roles string, operations ...func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	for _, run := range operations {
+		if err := run(ctx); err != nil && !errors.Is(err, queue.ErrNoQueue) && !errors.Is(err, queue.ErrStale) {
+			report.failed(check, err, roles)
+			return false
+		}
+	}
+	report(Line{OK, check, "permitted", ""})
+	return true
+}
+
+// queues checks whether the queues exist, how their first messages are encoded, and the poison queues.
+func (report Reporter) queues(ctx context.Context, store queue.Store, names []string, encoding queue.Encoding) {
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	var missing, miscoded, failed []string
+	for _, name := range names {
+		messages, err := store.Peek(ctx, name, queue.MaxBatch)
+		poisoned, poisonErr := store.Count(ctx, name+queue.PoisonSuffix)
+		switch {
+		case errors.Is(err, queue.ErrNoQueue):
+			missing = append(missing, name)
+		case err != nil || poisonErr != nil && !errors.Is(poisonErr, queue.ErrNoQueue):
+			report.failed("queues", cmp.Or(err, poisonErr), "")
+			report.Skip("encoding and poison messages")
+			return
+		}
+		if poisoned > 0 {
+			failed = append(failed, fmt.Sprintf("%d on %s", poisoned, name+queue.PoisonSuffix))
+		}
+		if n := countMiscoded(encoding, messages); n > 0 {
+			miscoded = append(miscoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
+		}
+	}
+	line := Line{Warning, "queues", "missing", "create them, for example with `async-caller send`: the host does not; or is this the wrong account?"}
+	if len(missing) == len(names) {
+		line.State = Broken
+	}
+	report.found(missing, line, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
+	line = Line{
+		Broken, "encoding", "first messages that are not encoded as messageEncoding says, " + string(encoding),
+		"correct messageEncoding in host.json, or the sender; then `async-caller poison requeue --fix-encoding`",
+	}
+	report.found(miscoded, line, "the first messages are encoded as messageEncoding says")
+	report.found(failed, Line{Warning, "poison", "messages that could not be delivered", "`async-caller poison list --group-by error`"}, "no messages")
+}
+
+// countMiscoded counts the messages that the host cannot decode, or would pass on although they are still encoded.
+func countMiscoded(encoding queue.Encoding, messages []queue.Message) (n int) {
+	for _, m := range messages {
+		content, err := encoding.Decode(m.Text)
+		again, againErr := queue.Base64.Decode(string(content))
+		if err != nil || againErr == nil && bytes.HasPrefix(bytes.TrimSpace(again), []byte("{")) {
+			n++
+		}
+	}
+	return n
+}
+
+// table checks the record of scheduled messages, and the heartbeats in it.
+func (report Reporter) table(ctx context.Context, conn azure.Connection, recorded bool, now time.Time) {
+	table, err := azure.OpenTable(conn)
+	if err != nil || !recorded {
+		report(Line{Warning, "table access", "scheduled messages and heartbeats are not recorded", "set ASYNC_CALLER_SCHEDULED to on, and add TableEndpoint to the connection string"})
+		return
+	}
+	defer table.Close()
+	var beats []scheduled.Heartbeat
+	if report.try(ctx, "table access", "role "+scheduled.Role,
+		func(ctx context.Context) (err error) { beats, err = table.Heartbeats(ctx); return err },
+		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []scheduled.Key{{ID: noID}}) },
+	) {
+		report(judgeHeartbeats(beats, now))
+	}
+}
+
+// The age of a heartbeat from which an app seems not to run: AC-monitor runs every minute, AC-poison-keeper every hour.
+const (
+	MonitorLate = 3 * time.Minute
+	KeeperLate  = 125 * time.Minute
+)
+
+// judgeHeartbeats judges when the timer functions last ran. The first that does not run stands for both.
+func judgeHeartbeats(beats []scheduled.Heartbeat, now time.Time) Line {
+	const check, next = "heartbeats", "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
+	var runs []string
+	late := map[string]time.Duration{poison.MonitorTimer: MonitorLate, poison.KeeperTimer: KeeperLate}
+	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
+		i := slices.IndexFunc(beats, func(beat scheduled.Heartbeat) bool { return beat.Name == timer })
+		if i < 0 {
+			return Line{Warning, check, timer + " has not run yet, or cannot record that it runs", next}
+		}
+		ago := max(now.Sub(beats[i].At), 0).Round(time.Second)
+		if ago > late[timer] {
+			return Line{Broken, check, fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer, ago), next}
+		}
+		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, ago))
+	}
+	return Line{OK, check, strings.Join(runs, ", "), ""}
+}
