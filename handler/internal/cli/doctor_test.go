@@ -27,6 +27,7 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
@@ -368,7 +369,7 @@ func beat(t *testing.T, server *azurite.Server) {
 	}
 	defer table.Close()
 	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
-		if err := table.Beat(t.Context(), timer); err != nil {
+		if err := scheduled.Beat(t.Context(), table, timer); err != nil {
 			t.Fatal(err)
 		}
 	}

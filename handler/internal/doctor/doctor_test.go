@@ -9,16 +9,15 @@ import (
 
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
 )
 
 func TestHeartbeats(t *testing.T) {
 	now := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
-	beats := func(monitor, keeper time.Duration) []scheduled.Heartbeat {
-		return []scheduled.Heartbeat{{Name: poison.KeeperTimer, At: now.Add(-keeper)}, {Name: "other", At: now}, {Name: poison.MonitorTimer, At: now.Add(-monitor)}}
+	beats := func(monitor, keeper time.Duration) map[string]time.Time {
+		return map[string]time.Time{poison.KeeperTimer: now.Add(-keeper), "other": now, poison.MonitorTimer: now.Add(-monitor)}
 	}
 	for name, test := range map[string]struct {
-		beats []scheduled.Heartbeat
+		beats map[string]time.Time
 		state State
 		text  string
 	}{
@@ -28,7 +27,7 @@ func TestHeartbeats(t *testing.T) {
 		"none":        {nil, Warning, "AC-monitor has not run yet, or cannot record that it runs"},
 		"late":        {beats(10*time.Minute, 10*time.Hour), Broken, "the app does not run, or not its timers: AC-monitor last ran 10m0s ago"},
 		"late_keeper": {beats(time.Minute, 3*time.Hour), Broken, "the app does not run, or not its timers: AC-poison-keeper last ran 3h0m0s ago"},
-		"no_keeper":   {beats(time.Minute, 0)[1:], Warning, "AC-poison-keeper has not run yet, or cannot record that it runs"},
+		"no_keeper":   {map[string]time.Time{poison.MonitorTimer: now}, Warning, "AC-poison-keeper has not run yet, or cannot record that it runs"},
 	} {
 		if got := judgeHeartbeats(test.beats, now); got.State != test.state || got.Text != test.text || (got.Next == "") != (test.state == OK) {
 			t.Errorf("%s: %+v, want %s: %s", name, got, test.state, test.text)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -161,9 +160,11 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		return
 	}
 	defer table.Close()
-	var beats []scheduled.Heartbeat
+	beats := map[string]time.Time{}
 	if report.try(ctx, "table access", "role "+scheduled.Role,
-		func(ctx context.Context) (err error) { beats, err = table.Heartbeats(ctx); return err },
+		func(ctx context.Context) error {
+			return table.List(ctx, scheduled.Query{Queue: scheduled.Heartbeats}, func(row scheduled.Row) error { beats[row.ID] = row.WrittenAt; return nil })
+		},
 		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []scheduled.Key{{ID: noID}}) },
 	) {
 		report(judgeHeartbeats(beats, now))
@@ -177,16 +178,16 @@ const (
 )
 
 // judgeHeartbeats judges when the timer functions last ran. The first that does not run stands for both.
-func judgeHeartbeats(beats []scheduled.Heartbeat, now time.Time) Line {
+func judgeHeartbeats(beats map[string]time.Time, now time.Time) Line {
 	const check, next = "heartbeats", "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
 	var runs []string
 	late := map[string]time.Duration{poison.MonitorTimer: MonitorLate, poison.KeeperTimer: KeeperLate}
 	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
-		i := slices.IndexFunc(beats, func(beat scheduled.Heartbeat) bool { return beat.Name == timer })
-		if i < 0 {
+		at, known := beats[timer]
+		if !known {
 			return Line{Warning, check, timer + " has not run yet, or cannot record that it runs", next}
 		}
-		ago := max(now.Sub(beats[i].At), 0).Round(time.Second)
+		ago := max(now.Sub(at), 0).Round(time.Second)
 		if ago > late[timer] {
 			return Line{Broken, check, fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer, ago), next}
 		}
