@@ -1,0 +1,2 @@
+// Package quickstart runs the programs of docs/senders.md in tests.
+package quickstart

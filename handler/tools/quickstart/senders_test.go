@@ -1,0 +1,271 @@
+package quickstart
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"go/format"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/target"
+	"asynccaller/handler/tools/testbed"
+)
+
+const (
+	senders   = "docs/senders.md"
+	mainQueue = "async-caller"
+)
+
+// sample returns the program of docs/senders.md in a language.
+func sample(t *testing.T, language string) string {
+	t.Helper()
+	found := regexp.MustCompile("(?s)\n```"+language+"\n(.*?)\n```\n").FindAllStringSubmatch(read(t, senders), -1)
+	if len(found) != 1 {
+		t.Fatalf("%s has %d programs in %s, want 1", senders, len(found), language)
+	}
+	return found[0][1] + "\n"
+}
+
+// program runs a sample with these arguments.
+type program func(t *testing.T, connection string, args ...string)
+
+// programs are the samples that run here.
+func programs(t *testing.T) map[string]program {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		must(t, os.WriteFile(path, []byte(content), 0o600))
+		return path
+	}
+	executable := filepath.Join(dir, "send")
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", executable, write("send.go", sample(t, "go")))
+	install(t)
+	modules, err := filepath.Abs("node_modules")
+	must(t, err)
+	must(t, os.Symlink(modules, filepath.Join(dir, "node_modules")))
+	script := write("send.mjs", sample(t, "js"))
+	return map[string]program{
+		"go": func(t *testing.T, connection string, args ...string) {
+			t.Helper()
+			mustRun(t, dir, environ("AzureWebJobsStorage="+connection), executable, args...)
+		},
+		"js": func(t *testing.T, connection string, args ...string) {
+			t.Helper()
+			mustRun(t, dir, environ("AzureWebJobsStorage="+connection), "node", append([]string{script}, args...)...)
+		},
+	}
+}
+
+// install installs the packages from npm.
+func install(t *testing.T) {
+	t.Helper()
+	var log bytes.Buffer
+	if err := azurite.InstallIn(t.Context(), ".", &log); err != nil {
+		t.Fatalf("%v\n%s", err, &log)
+	}
+}
+
+// checkEnvelope checks that the handler accepts an envelope, and that it is the one that every sample makes.
+func checkEnvelope(t *testing.T, content []byte, order, url, callback string) {
+	t.Helper()
+	var got, want any
+	must(t, json.Unmarshal(content, &got))
+	must(t, json.Unmarshal(fmt.Appendf(nil, `{"asyncCaller": 1, "requestId": "order-%[1]s", "call": {"url": %[2]q, "json": {"order": %[1]q, "item": "book"}},
+		"callback": {"url": %[3]q}, "context": {"order": %[1]q}, "retry": {"baseDelay": "10s", "maxDelay": "1h"}}`, order, url, callback), &want))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the envelopes of the samples differ (-want +got):\n%s", diff)
+	}
+	rules := decision.Rules{Expiration: time.Hour, Retry: retry.Default()}
+	if in := rules.Open(content, "m1", queue.Base64.MaxContentBytes(), time.Now()); in.Malformed != nil {
+		t.Errorf("the handler does not accept %s: %v", content, in.Malformed)
+	}
+	for _, unknown := range envelope.UnknownMembers(content) {
+		t.Error(unknown)
+	}
+}
+
+// TestSendersThatRun sends with the samples in Go and JavaScript.
+func TestSendersThatRun(t *testing.T) {
+	host, err := functionapp.LoadHost(project, nil)
+	must(t, err)
+	// SDKs can be newer than Azurite.
+	connection := azuritetest.Start(t, azurite.Options{AnyVersion: true}).ConnectionString
+	store, err := testbed.OpenStore(connection)
+	must(t, err)
+	t.Cleanup(store.Close)
+	for language, send := range programs(t) {
+		t.Run(language, func(t *testing.T) {
+			const url, callback = "https://example.com/orders?a=1&b=<å>", "https://example.com/done"
+			for range 2 { // the first time there is no queue
+				send(t, connection, "4711", url, callback)
+				messages, err := store.Receive(t.Context(), mainQueue, queue.MaxBatch, time.Hour)
+				must(t, err)
+				if len(messages) != 1 {
+					t.Fatalf("%d messages on %s, want 1", len(messages), mainQueue)
+				}
+				if year := messages[0].ExpiresAt.Year(); year != 9999 {
+					t.Errorf("the message expires in %d, want never", year)
+				}
+				content, err := host.Queues.MessageEncoding.Decode(messages[0].Text)
+				if err != nil {
+					t.Fatalf("it is not encoded as host.json says: %v", err)
+				}
+				checkEnvelope(t, content, "4711", url, callback)
+			}
+		})
+	}
+}
+
+// deliverSenders sends with the samples in Go and JavaScript to a running app.
+func deliverSenders(t *testing.T, run makeRun) {
+	server, err := target.Start(t.Context())
+	must(t, err)
+	t.Cleanup(server.Close)
+	for language, send := range programs(t) {
+		t.Run(language, func(t *testing.T) {
+			send(t, run.connection, language, server.URL("200"), server.URL("204"))
+			await(t, "the callback", func() bool { return len(server.Calls("order-"+language+".callback")) > 0 })
+			calls := server.Calls("order-" + language)
+			if len(calls) != 1 {
+				t.Fatalf("%d calls, want 1", len(calls))
+			}
+			if got, want := string(calls[0].Body), `"order":"`+language+`"`; !strings.Contains(got, want) {
+				t.Errorf("the target received %s, want a body with %s", got, want)
+			}
+		})
+	}
+}
+
+// evaluated is the result of evaluate.mjs for a sample.
+type evaluated struct {
+	Envelope json.RawMessage
+	Error    string
+}
+
+// source is a sample that cannot run here.
+type source struct {
+	Language string `json:"language"`
+	Source   string `json:"source"`
+}
+
+// evaluate parses samples and computes their envelopes.
+func evaluate(t *testing.T, samples []source, variables map[string]string) (results []evaluated) {
+	t.Helper()
+	install(t)
+	input, err := json.Marshal(map[string]any{"samples": samples, "variables": variables})
+	must(t, err)
+	var errors bytes.Buffer
+	command := exec.CommandContext(t.Context(), "node", "evaluate.mjs")
+	command.Stdin, command.Stderr = bytes.NewReader(input), &errors
+	output, err := command.Output()
+	if err != nil {
+		t.Fatalf("node evaluate.mjs: %v\n%s", err, &errors)
+	}
+	must(t, json.Unmarshal(output, &results))
+	return results
+}
+
+var variables = map[string]string{"order": "4711", "url": "https://example.com/orders", "callback": "https://example.com/done"}
+
+// TestSendersThatDoNotRun parses the samples in C# and Python, whose packages are not on npm: it checks the syntax, evaluates the
+// object that is assigned to envelope, and looks for the encoding and the time-to-live.
+func TestSendersThatDoNotRun(t *testing.T) {
+	csharp, python := sample(t, "csharp"), sample(t, "python")
+	for i, result := range evaluate(t, []source{{"csharp", csharp}, {"python", python}}, variables) {
+		if result.Error != "" {
+			t.Fatalf("sample %d: %s", i+1, result.Error)
+		}
+		checkEnvelope(t, result.Envelope, variables["order"], variables["url"], variables["callback"])
+	}
+	for program, parts := range map[string][]string{
+		csharp: {"MessageEncoding = QueueMessageEncoding.Base64", "DefaultAzureCredential(), options)", `"async-caller", options)`, "timeToLive: TimeSpan.FromSeconds(-1)"},
+		python: {`"message_encode_policy": TextBase64EncodePolicy()`, "DefaultAzureCredential(), **encoding)", `"async-caller", **encoding)`, "time_to_live=-1"},
+	} {
+		for _, part := range parts {
+			if strings.Count(program, part) != 1 {
+				t.Errorf("%s is not there once", part)
+			}
+		}
+	}
+}
+
+// TestMistakesInSenders checks that the evaluation finds mistakes.
+func TestMistakesInSenders(t *testing.T) {
+	mistakes := []struct{ language, old, replacement, want string }{
+		{"csharp", "};\n", "\n", "syntax error"},
+		{"csharp", "new { url,", "new { ulr,", "unknown variable ulr"},
+		{"csharp", "new { order },", "Order(order),", "a invocation_expression is not evaluated"},
+		{"csharp", "var envelope", "var message", "there is no variable envelope"},
+		{"python", `{"url": callback},`, `{"url": callback,`, "syntax error"},
+		{"python", `f"order-{order}"`, `f"order-{number}"`, "unknown variable number"},
+		{"python", `"item": "book"`, `"order": "book"`, "order is there twice"},
+	}
+	var samples []source
+	for _, mistake := range mistakes {
+		text := sample(t, mistake.language)
+		if !strings.Contains(text, mistake.old) {
+			t.Fatalf("the sample in %s has no %q", mistake.language, mistake.old)
+		}
+		samples = append(samples, source{mistake.language, strings.Replace(text, mistake.old, mistake.replacement, 1)})
+	}
+	for i, result := range evaluate(t, samples, variables) {
+		if !strings.HasSuffix(result.Error, mistakes[i].want) {
+			t.Errorf("%q instead of %q: got error %q, want %q", mistakes[i].replacement, mistakes[i].old, result.Error, mistakes[i].want)
+		}
+	}
+}
+
+// TestSendersAsDescribed checks what docs/senders.md says around the programs.
+func TestSendersAsDescribed(t *testing.T) {
+	document := read(t, senders)
+	program := sample(t, "go")
+	if formatted, err := format.Source([]byte(program)); err != nil || string(formatted) != program {
+		t.Errorf("the program in Go is not formatted: %v", err)
+	}
+	for language, separator := range map[string]string{"go": "\" +\n\t\"", "python": "\"\n    \""} {
+		connection := strings.ReplaceAll(sample(t, language), separator, "")
+		want := "AccountName=" + azurite.AccountName + ";AccountKey=" + azurite.AccountKey + ";QueueEndpoint=http://127.0.0.1:10001/" + azurite.AccountName + `"`
+		if !strings.Contains(connection, want) {
+			t.Errorf("the program in %s has another connection string of Azurite", language)
+		}
+	}
+	var manifest struct{ Dependencies map[string]string }
+	text, err := os.ReadFile("package.json")
+	must(t, err)
+	must(t, json.Unmarshal(text, &manifest))
+	installs := regexp.MustCompile(`\n    npm install (.*)\n`).FindStringSubmatch(document)
+	if installs == nil {
+		t.Fatal("there is no npm install")
+	}
+	for name := range strings.FieldsSeq(installs[1]) {
+		if manifest.Dependencies[name] == "" {
+			t.Errorf("package.json does not have %s", name)
+		}
+	}
+	module := read(t, "go.mod")
+	gets := regexp.MustCompile(`\n    go get (.*)\n`).FindStringSubmatch(document)
+	if gets == nil {
+		t.Fatal("there is no go get")
+	}
+	for path := range strings.FieldsSeq(gets[1]) {
+		if !strings.Contains(module, path+" v") || !strings.Contains(program, `"`+path+`"`) {
+			t.Errorf("the program in Go does not import %s, or go.mod does not have it", path)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package quickstart
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"asynccaller/handler/tools/testbed"
+)
+
+const (
+	project = "../../.."
+	// patience is long, because other packages are tested on the same two cores.
+	patience = 3 * time.Minute
+)
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(project, path))
+	must(t, err)
+	return string(text)
+}
+
+// await waits until the condition holds.
+func await(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := testbed.Await(ctx, condition); err != nil {
+		t.Fatalf("waiting for %s: %v", what, err)
+	}
+}
+
+// environ is the environment of a reader of the documents, who has chosen no storage account yet.
+func environ(more ...string) []string {
+	var kept []string
+	for _, variable := range os.Environ() {
+		if !strings.HasPrefix(variable, "AzureWebJobsStorage") && !strings.HasPrefix(variable, "ASYNC_CALLER_") {
+			kept = append(kept, variable)
+		}
+	}
+	return append(kept, more...)
+}
+
+// mustRun runs a program and returns what it printed.
+func mustRun(t *testing.T, dir string, env []string, program string, args ...string) string {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), program, args...)
+	command.Dir, command.Env = dir, env
+	output, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s %s: %v\n%s", program, strings.Join(args, " "), err, output)
+	}
+	return string(output)
+}
+
+// makeRun is what `make run` starts, without the messages of the demo.
+type makeRun struct {
+	// folder is like the project's folder after make run.
+	folder string
+	// connection is the connection string, and target the address of the target, that it printed.
+	connection, target string
+	// output is what it printed, to the terminal of make run.
+	output *terminal
+}
+
+func startMakeRun(t *testing.T) makeRun {
+	t.Helper()
+	r := makeRun{folder: t.TempDir(), output: &terminal{}}
+	dist, tools := filepath.Join(r.folder, "dist")+"/", filepath.Join(r.folder, "tools")+"/"
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", dist+"async-caller", "asynccaller/handler")
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", tools, "asynccaller/handler/tools/demo", "asynccaller/handler/tools/stage")
+	root, err := filepath.Abs(project)
+	must(t, err)
+	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
+		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(r.folder, name)))
+	}
+	mustRun(t, r.folder, os.Environ(), tools+"stage")
+
+	demo := exec.CommandContext(t.Context(), tools+"demo", "-stay", "-empty")
+	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = r.folder, environ(), r.output, r.output
+	must(t, demo.Start())
+	ended := make(chan struct{})
+	go func() {
+		_ = demo.Wait() // its output says more
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = demo.Process.Signal(os.Interrupt) // Ctrl-C
+		<-ended
+		if t.Failed() {
+			t.Logf("make run:\n%s", r.output)
+		}
+	})
+	invitation := regexp.MustCompile(`(?s)export AzureWebJobsStorage='(.+?)'.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
+	await(t, "make run", func() bool {
+		select {
+		case <-ended:
+			t.Fatal("make run has ended")
+		default:
+		}
+		found := invitation.FindStringSubmatch(r.output.String())
+		if found != nil {
+			r.connection, r.target = found[1], found[2]
+		}
+		return found != nil
+	})
+	return r
+}
+
+// terminal keeps what is printed. It is safe for concurrent use.
+type terminal struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (o *terminal) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *terminal) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
