@@ -99,7 +99,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	for _, document := range []string{
 		"../README.md", "../CONTRIBUTING.md", "../docs/architecture.md", "../docs/envelope.md", "../docs/operating.md", "../docs/retry.md", "../docs/targets.md",
 		"../docs/nexus.md", "../docs/reliability.md", "../docs/performance.md", "../docs/capacity.md", "../SECURITY.md", "../deploy/README.md",
-		"../docs/senders.md",
+		"../docs/senders.md", "../docs/tutorial.md",
 	} {
 		for _, match := range link.FindAllStringSubmatch(read(t, document), -1) {
 			if _, err := os.Stat(filepath.Join(filepath.Dir(document), match[1])); err != nil {

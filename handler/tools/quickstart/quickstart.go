@@ -1,2 +1,2 @@
-// Package quickstart runs the programs of docs/senders.md in tests.
+// Package quickstart runs the programs of docs/senders.md and the commands of docs/tutorial.md in tests.
 package quickstart
