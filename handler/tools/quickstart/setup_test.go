@@ -81,17 +81,26 @@ type makeRun struct {
 func startMakeRun(t *testing.T) makeRun {
 	t.Helper()
 	r := makeRun{folder: t.TempDir(), output: &terminal{}}
-	dist, tools := filepath.Join(r.folder, "dist")+"/", filepath.Join(r.folder, "tools")+"/"
-	mustRun(t, ".", os.Environ(), "go", "build", "-o", dist+"async-caller", "asynccaller/handler")
-	mustRun(t, ".", os.Environ(), "go", "build", "-o", tools, "asynccaller/handler/tools/demo", "asynccaller/handler/tools/stage")
+	dist, tool := filepath.Join(r.folder, "dist"), filepath.Join(r.folder, "demo")
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(dist, "async-caller"), "asynccaller/handler")
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", tool, "asynccaller/handler/tools/demo")
 	root, err := filepath.Abs(project)
 	must(t, err)
-	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
-		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(r.folder, name)))
+	link := func(name, folder string) {
+		must(t, os.Symlink(filepath.Join(root, name), filepath.Join(folder, filepath.Base(name))))
 	}
-	mustRun(t, r.folder, os.Environ(), tools+"stage")
+	for _, name := range []string{"handler", "functions", "host.json", "local.settings.json"} {
+		link(name, r.folder)
+	}
+	functions, err := os.ReadDir(filepath.Join(root, "functions"))
+	must(t, err)
+	for _, function := range functions {
+		link(filepath.Join("functions", function.Name()), dist)
+	}
+	link("host.json", dist)
+	link("local.settings.json", dist)
 
-	demo := exec.CommandContext(t.Context(), tools+"demo", "-stay", "-empty")
+	demo := exec.CommandContext(t.Context(), tool, "-stay", "-empty")
 	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = r.folder, environ(), r.output, r.output
 	must(t, demo.Start())
 	ended := make(chan struct{})
