@@ -100,17 +100,26 @@ func startMakeRun(t *testing.T) makeRun {
 	link("host.json", dist)
 	link("local.settings.json", dist)
 
-	demo := exec.CommandContext(t.Context(), tool, "-stay", "-empty")
+	demo := exec.CommandContext(context.WithoutCancel(t.Context()), tool, "-stay", "-empty") // Ctrl-C ends it
 	demo.Dir, demo.Env, demo.Stdout, demo.Stderr = r.folder, environ(), r.output, r.output
 	must(t, demo.Start())
 	ended := make(chan struct{})
+	var result error
 	go func() {
-		_ = demo.Wait() // its output says more
+		result = demo.Wait()
 		close(ended)
 	}()
 	t.Cleanup(func() {
-		_ = demo.Process.Signal(os.Interrupt) // Ctrl-C
-		<-ended
+		_ = demo.Process.Signal(os.Interrupt) // Ctrl-C; it may have ended
+		select {
+		case <-ended:
+		case <-time.After(patience):
+			_ = demo.Process.Kill()
+			<-ended
+		}
+		if result != nil {
+			t.Errorf("make run ended after Ctrl-C: %v", result)
+		}
 		if t.Failed() {
 			t.Logf("make run:\n%s", r.output)
 		}
