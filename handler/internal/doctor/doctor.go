@@ -4,9 +4,7 @@
 package doctor
 
 import (
-	"cmp"
 	"debug/buildinfo"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,11 +12,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"syscall"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
 )
 
 // State is the result of a check.
@@ -65,28 +60,6 @@ func (report Reporter) found(things []string, line Line, fine string) {
 // Skip reports that checks are left out, because the one before failed.
 func (report Reporter) Skip(checks string) {
 	report(Line{Warning, "not checked", checks, "fix the line above, and run doctor again"})
-}
-
-// failed reports an error of storage. Roles are those that the operation needs.
-func (report Reporter) failed(check string, err error, roles string) {
-	next := cmp.Or(Advice(err, roles), "try again; then check the account's name in "+functionapp.ConnectionName+", its firewall, the network and its DNS")
-	report(Line{Broken, check, err.Error(), next})
-}
-
-// Advice returns what to do about an error of storage that does not say it itself. Roles are those that the operation needs.
-func Advice(err error, roles string) string {
-	const setting = functionapp.ConnectionName
-	switch {
-	case errors.Is(err, queue.ErrDenied):
-		return "check the credential in " + setting + " and the account's firewall, or assign the " + roles + " to the identity"
-	case errors.Is(err, queue.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
-		return "a newer Azurite starts with `make azurite`"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting
-	case errors.Is(err, azure.ErrNoBlobs):
-		return "add BlobEndpoint to the connection string, or set " + setting + "__blobServiceUri"
-	}
-	return ""
 }
 
 // disabling matches the setting that disables a function. Linux allows no dots in the names of variables.

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"syscall"
 	"time"
 
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
@@ -194,4 +196,26 @@ func judgeHeartbeats(beats map[string]time.Time, now time.Time) Line {
 		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, ago))
 	}
 	return Line{OK, check, strings.Join(runs, ", "), ""}
+}
+
+// failed reports an error of storage. Roles are those that the operation needs.
+func (report Reporter) failed(check string, err error, roles string) {
+	next := cmp.Or(Advice(err, roles), "try again; then check the account's name in "+functionapp.ConnectionName+", its firewall, the network and its DNS")
+	report(Line{Broken, check, err.Error(), next})
+}
+
+// Advice returns what to do about an error of storage that does not say it itself. Roles are those that the operation needs.
+func Advice(err error, roles string) string {
+	const setting = functionapp.ConnectionName
+	switch {
+	case errors.Is(err, queue.ErrDenied):
+		return "check the credential in " + setting + " and the account's firewall, or assign the " + roles + " to the identity"
+	case errors.Is(err, queue.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
+		return "a newer Azurite starts with `make azurite`"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting
+	case errors.Is(err, azure.ErrNoBlobs):
+		return "add BlobEndpoint to the connection string, or set " + setting + "__blobServiceUri"
+	}
+	return ""
 }

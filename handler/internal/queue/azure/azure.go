@@ -183,6 +183,32 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	return names, nil
 }
 
+// hostContainer is where the Functions host keeps its locks and the state of timers.
+const hostContainer = "azure-webjobs-hosts"
+
+// ErrNoBlobs means that the settings do not tell where the blobs of the account are.
+var ErrNoBlobs = errors.New("the connection has no blob service, where the host keeps its locks and the state of timers")
+
+// ProbeBlobs reports whether the Functions host may use the blobs of a connection's account. It deletes a blob that does not
+// exist. The request is one for a message, which has the same form and the same signature: DELETE /container/messages/id. So it
+// needs no client for blobs, which would bring ten more modules.
+func ProbeBlobs(ctx context.Context, conn Connection) error {
+	if conn.BlobEndpoint == "" {
+		return ErrNoBlobs
+	}
+	conn.Endpoint = conn.BlobEndpoint
+	store, err := Open(conn)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	_, err = store.service.NewQueueClient(hostContainer).DeleteMessage(ctx, "00000000-0000-0000-0000-000000000000", "none", nil)
+	if response, ok := errors.AsType[*azcore.ResponseError](err); ok && response.StatusCode == http.StatusNotFound {
+		return nil
+	}
+	return describe("delete from blob container "+hostContainer, err)
+}
+
 // never is the time-to-live of a message that never expires.
 const never = -1
 
