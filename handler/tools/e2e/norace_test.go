@@ -10,4 +10,5 @@ const (
 	outageMessages      = 5000
 	outageRate          = 200
 	outageSlack         = 0
+	manyRows            = 100_000
 )

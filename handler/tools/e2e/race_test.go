@@ -17,4 +17,6 @@ const (
 	outageMessages = 400
 	outageRate     = 50
 	outageSlack    = 2 * time.Second
+	// manyRows is how many scheduled messages are listed: more than a page of 1,000.
+	manyRows = 3000
 )

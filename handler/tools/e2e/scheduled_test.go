@@ -5,12 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/tools/azurite"
 )
 
 // scheduledResult is the JSON output of a command that changes scheduled messages.
@@ -224,5 +230,78 @@ func TestCancelAndUndo(t *testing.T) {
 	f.awaitEmpty()
 	if !f.delivered(messages) {
 		t.Error("not all calls were delivered")
+	}
+}
+
+// TestListManyScheduled checks the time and the memory of the commands that read the whole record.
+func TestListManyScheduled(t *testing.T) {
+	const limit, mostMiB, hosts = 30 * time.Second, 100, 50
+	f := newFixture(t, options{azurite: azurite.Options{AnyVersion: true}})
+	f.putRows(manyRows, hosts)
+	for name, want := range map[string]int{"scheduled list --json": manyRows, "scheduled list --group-by host --json": hosts, "status --json": 1} {
+		command, stdout, stderr := f.operate(strings.Fields(name)...)
+		began := time.Now()
+		mib, err := runMeasured(command)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", name, err, stderr)
+		}
+		took := time.Since(began)
+		t.Logf("%s: %v, %v of processor time and %d MiB for %d rows", name, took.Round(time.Millisecond), command.ProcessState.UserTime()+command.ProcessState.SystemTime(), mib, manyRows)
+		if lines := bytes.Count(stdout.Bytes(), []byte("\n")); lines != want || took > limit || mib > mostMiB {
+			t.Errorf("%s: %d lines in %v with %d MiB, want %d lines, at most %v and %d MiB", name, lines, took, mib, want, limit, mostMiB)
+		}
+		var total struct {
+			Queues []struct{ Scheduled struct{ Count int } }
+		}
+		if strings.HasPrefix(name, "status") {
+			f.must(json.Unmarshal(stdout.Bytes(), &total))
+			if total.Queues[0].Scheduled.Count != manyRows {
+				t.Errorf("status: %+v", total)
+			}
+		}
+	}
+}
+
+// putRows fills the record with messages for some hosts.
+func (f *fixture) putRows(total, hosts int) {
+	f.t.Helper()
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.azurite.ConnectionString}, "AzureWebJobsStorage")
+	f.must(err)
+	table, err := azure.OpenTable(connection)
+	f.must(err)
+	defer table.Close()
+	rows := make([]scheduled.Row, 0, total)
+	for n := range total {
+		rows = append(rows, scheduled.Row{
+			ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n), RequestID: fmt.Sprint("order-", n), TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
+			Route: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().Add(time.Duration(n) * time.Second),
+			CreatedAt: time.Now(), Deadline: time.Now().Add(24 * time.Hour), PopReceipt: "AgAAAAMAAAAAAAAA", Content: bytes.Repeat([]byte("x"), 1<<10),
+		})
+	}
+	for batch := range slices.Chunk(rows, 100) {
+		f.must(table.Put(f.t.Context(), mainQueue, batch))
+	}
+}
+
+// runMeasured runs a command, and returns its peak memory as far as the system tells.
+func runMeasured(command *exec.Cmd) (mib int, err error) {
+	if err := command.Start(); err != nil {
+		return 0, err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- command.Wait() }()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			return mib, err
+		case <-tick.C:
+			status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", command.Process.Pid)) // Linux has it
+			if _, peak, found := strings.Cut(string(status), "VmHWM:"); found {
+				kib, _ := strconv.Atoi(strings.Fields(peak)[0])
+				mib = kib >> 10
+			}
+		}
 	}
 }
