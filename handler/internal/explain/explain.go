@@ -315,7 +315,7 @@ func (m message) describe() *Envelope {
 		Profile: describeProfile(m.rules.Profiles.For(e.Call.Target)),
 		Policy:  m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
-		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host).Detail,
+		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host),
 	}
 	if e.Call.Host != "" {
 		about.Headers = append(about.Headers, "Host")

@@ -61,31 +61,21 @@ func FuzzJudge(f *testing.F) {
 		v4 := [4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}
 		byName := rules.Judge(host, netip.Addr{})
 		plain := rules.Judge(host, netip.AddrFrom4(v4))
-		byHeader := rules.JudgeCall(&url.URL{Scheme: "http", Host: "t.example"}, host)
-		for _, v := range []guard.Judgement{byName, plain, byHeader} {
-			if (v.Verdict == guard.Refused) != (v.Detail != "") {
-				t.Fatalf("%+v", v)
-			}
-		}
-		if plain.Verdict == guard.AddressDecides {
-			t.Fatal("undecided with an address")
-		}
-		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err == nil && byName.Verdict == guard.AddressDecides {
-			t.Fatal("undecided on a literal address")
-		} else if err != nil && byName.Verdict == guard.Refused && plain.Verdict != guard.Refused {
+		rules.JudgeCall(&url.URL{Scheme: "http", Host: "t.example"}, host)
+		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err != nil && byName != "" && plain == "" {
 			t.Fatal("an address overrides a refusal by name")
 		}
-		if ascii, err := guard.ASCII(host); err != nil && byName.Verdict != guard.Refused {
+		if ascii, err := guard.ASCII(host); err != nil && byName == "" {
 			t.Fatal("a host that is none is not refused")
 		} else if again, err := guard.ASCII(ascii); err != nil && ascii != "" || again != ascii {
 			t.Fatalf("%q becomes %q and then %q", host, ascii, again)
 		}
-		if plain.Verdict != guard.Refused || strings.Contains(allow, ":") {
+		if plain == "" || strings.Contains(allow, ":") {
 			return // an entry of ALLOW may name one form and not the other
 		}
 		for name, form := range embeddings(v4) {
-			if v := rules.Judge(host, form); v.Verdict != guard.Refused {
-				t.Errorf("%v is refused (%s), but as %s, %v, it is not: %+v", netip.AddrFrom4(v4), plain.Detail, name, form, v)
+			if rules.Judge(host, form) == "" {
+				t.Errorf("%v is refused (%s), but as %s, %v, it is not", netip.AddrFrom4(v4), plain, name, form)
 			}
 		}
 	})

@@ -1,4 +1,4 @@
-// Package guard judges targets: which hosts and addresses the handler may call. It is pure: values in, a judgement
+// Package guard judges targets: which hosts and addresses the handler may call. It is pure: values in, a refusal or none
 // out. The code that dials asks it about the address that it is going to connect to.
 package guard
 
@@ -34,30 +34,13 @@ type Rules struct {
 	HTTPProxy bool
 }
 
-// Verdict is the result of judging a target.
-type Verdict int
-
-// The verdicts.
-const (
-	// Allowed: call the target.
-	Allowed Verdict = iota
-	// Refused: never call it.
-	Refused
-	// AddressDecides: the host name does not decide; judge the addresses that it resolves to.
-	AddressDecides
-)
-
-// Judgement is a verdict and, for a refusal, the rule that led to it. The detail never contains a host name, because
-// a name that a redirect led to may be secret.
-type Judgement struct {
-	Verdict Verdict
-	Detail  string
-}
-
 // Judge judges a host and an address that it resolves to. The host is a name or a literal address as [ASCII] returns
-// it. If the address is zero, Judge judges by the host alone, and knows the addresses of loopback names; otherwise the
-// verdict is never [AddressDecides].
-func (r Rules) Judge(host string, addr netip.Addr) Judgement {
+// it. If the address is zero, Judge judges by the host alone, and knows the addresses of loopback names; then it may still
+// refuse the addresses that another name resolves to.
+//
+// The result is empty if the rules allow the target. Otherwise it says which rule refuses it. It never contains a host
+// name, because a name that a redirect led to may be secret.
+func (r Rules) Judge(host string, addr netip.Addr) (refusal string) {
 	name, literal, ok := canonical(host)
 	if !ok {
 		return refused(theName, errNoHost.Error())
@@ -66,8 +49,8 @@ func (r Rules) Judge(host string, addr netip.Addr) Judgement {
 		addr = literal
 	}
 	forms := forms(addr)
-	if j := r.denied(theName, name, forms); j.Verdict == Refused {
-		return j
+	if refusal := r.denied(theName, name, forms); refusal != "" {
+		return refusal
 	}
 	_, named := r.Allow.findName(name)
 	switch {
@@ -75,12 +58,10 @@ func (r Rules) Judge(host string, addr netip.Addr) Judgement {
 		return r.judgeAddr(forms, name, named)
 	case !named && !r.Allow.open() && !r.Allow.hasAddrs():
 		return refused(theName, AllowSetting+" does not name it")
-	case isLoopbackName(name) && r.Judge(name, netip.IPv6Loopback()).Verdict == Refused:
-		if j := r.Judge(name, netip.AddrFrom4([4]byte{127, 0, 0, 1})); j.Verdict == Refused {
-			return j
-		}
+	case isLoopbackName(name) && r.Judge(name, netip.IPv6Loopback()) != "":
+		return r.Judge(name, netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	}
-	return Judgement{Verdict: AddressDecides}
+	return ""
 }
 
 // isLoopbackName reports whether a canonical name stands for loopback addresses everywhere (RFC 6761), or in the hosts files
@@ -93,11 +74,12 @@ func isLoopbackName(name string) bool {
 
 const theName, theHeader = "the host name", "the Host header"
 
-// JudgeCall judges a call without an address: the host of its URL and its Host header, which is empty if there is none.
-func (r Rules) JudgeCall(target *url.URL, header string) Judgement {
+// JudgeCall judges a call without an address: the host of its URL and its Host header, which is empty if there is none. The
+// result is that of Judge.
+func (r Rules) JudgeCall(target *url.URL, header string) (refusal string) {
 	if header != "" && header != target.Host {
-		if j := r.judgeHeader(target, &url.URL{Scheme: target.Scheme, Host: header}); j.Verdict == Refused {
-			return j
+		if refusal := r.judgeHeader(target, &url.URL{Scheme: target.Scheme, Host: header}); refusal != "" {
+			return refusal
 		}
 	}
 	return r.Judge(target.Hostname(), netip.Addr{})
@@ -105,7 +87,7 @@ func (r Rules) JudgeCall(target *url.URL, header string) Judgement {
 
 // judgeHeader judges a Host header, by which a server chooses the content. No connection goes to the host that it names,
 // so the built-in refusals do not apply.
-func (r Rules) judgeHeader(target, header *url.URL) Judgement {
+func (r Rules) judgeHeader(target, header *url.URL) (refusal string) {
 	name, addr, ok := canonical(header.Hostname())
 	targetName, targetAddr, _ := canonical(target.Hostname())
 	same := name == targetName && addr == targetAddr
@@ -115,7 +97,7 @@ func (r Rules) judgeHeader(target, header *url.URL) Judgement {
 	case r.HTTPProxy && target.Scheme == "http" && (!same || Port(header) != Port(target)):
 		return refused(theHeader, "it differs from the URL, by which the proxy finds an http target")
 	case same:
-		return Judgement{Verdict: Allowed}
+		return ""
 	}
 	forms := forms(addr)
 	if _, named := r.Allow.findName(name); !named && !r.Allow.hasAddr(forms) && !r.Allow.open() {
@@ -138,9 +120,9 @@ func (r Rules) AllowsUnresolved(host string) bool {
 }
 
 // judgeAddr judges the forms of an address that is not denied; named says that Allow has its host name.
-func (r Rules) judgeAddr(forms []netip.Addr, name string, named bool) Judgement {
+func (r Rules) judgeAddr(forms []netip.Addr, name string, named bool) (refusal string) {
 	if r.Allow.hasAddr(forms) || named && name == "localhost" && forms[0].IsLoopback() {
-		return Judgement{Verdict: Allowed}
+		return ""
 	}
 	if !named && !r.Allow.open() {
 		return refused(describe(forms, 0), AllowSetting+" names neither it nor its host name")
@@ -148,7 +130,7 @@ func (r Rules) judgeAddr(forms []netip.Addr, name string, named bool) Judgement 
 	if rule, decisive, ok := r.builtIn(forms); ok {
 		return refused(describe(forms, decisive), rule+" (built in; "+AllowSetting+" can allow it)")
 	}
-	return Judgement{Verdict: Allowed}
+	return ""
 }
 
 // builtIn returns the built-in rule that refuses one of the forms of an address, and the index of that form.
@@ -163,19 +145,17 @@ func (r Rules) builtIn(forms []netip.Addr) (rule string, decisive int, ok bool) 
 }
 
 // denied judges a name, or the forms of an address, by the entries of Deny. What names the place of the name.
-func (r Rules) denied(what, name string, forms []netip.Addr) Judgement {
+func (r Rules) denied(what, name string, forms []netip.Addr) (refusal string) {
 	if listed, ok := r.Deny.findName(name); ok {
 		return refused(what, DenySetting+" has "+listed.text)
 	}
 	if listed, decisive, ok := find(r.Deny.entries, forms); ok {
 		return refused(describe(forms, decisive), DenySetting+" has "+listed.text)
 	}
-	return Judgement{Verdict: Allowed}
+	return ""
 }
 
-func refused(what, rule string) Judgement {
-	return Judgement{Verdict: Refused, Detail: what + " is refused: " + rule}
-}
+func refused(what, rule string) string { return what + " is refused: " + rule }
 
 // describe names the address with these forms and, unless it is the address itself, the form that decides.
 func describe(forms []netip.Addr, decisive int) string {

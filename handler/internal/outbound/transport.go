@@ -138,8 +138,8 @@ func describeRedirect(request *http.Request, err error) error {
 // judge checks the host name of a request before the request is sent, also on an existing connection. dial checks
 // the address when it connects; if a proxy makes the connection, judge checks the addresses too.
 func (t *guardedTransport) judge(request *http.Request) error {
-	if v := t.rules.JudgeCall(request.URL, request.Host); v.Verdict == guard.Refused {
-		return &refusedError{v.Detail}
+	if refusal := t.rules.JudgeCall(request.URL, request.Host); refusal != "" {
+		return &refusedError{refusal}
 	}
 	if t.proxied {
 		return t.judgeAddresses(request.Context(), request.URL.Hostname())
@@ -167,8 +167,8 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 }
 
 func judgeAddress(rules guard.Rules, host string, addr netip.Addr) error {
-	if v := rules.Judge(host, addr); v.Verdict != guard.Allowed {
-		return &refusedError{v.Detail}
+	if refusal := rules.Judge(host, addr); refusal != "" {
+		return &refusedError{refusal}
 	}
 	return nil
 }

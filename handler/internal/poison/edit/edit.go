@@ -113,8 +113,8 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
 	// The handler judges addresses when it calls.
-	if v := r.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); v.Verdict == guard.Refused {
-		return fmt.Errorf("the target must not be called: %s", v.Detail)
+	if refusal := r.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); refusal != "" {
+		return fmt.Errorf("the target must not be called: %s", refusal)
 	}
 	return nil
 }
