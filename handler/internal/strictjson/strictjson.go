@@ -28,16 +28,6 @@ type Member struct {
 	came  *value // the value as it was read
 }
 
-// SyntaxError says where and why a text is not JSON. Lines and columns count from 1; a column is a byte.
-type SyntaxError struct {
-	Line, Column int
-	Problem      string
-}
-
-func (e *SyntaxError) Error() string {
-	return fmt.Sprintf("not JSON: line %d, column %d: %s", e.Line, e.Column, e.Problem)
-}
-
 // MemberError reports an invalid member. A path looks like "call.headers[0]".
 type MemberError struct {
 	Path string
@@ -171,7 +161,7 @@ type decoder struct {
 func newDecoder(text []byte) (decoder, error) {
 	d := decoder{jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), text}
 	if !utf8.Valid(text) {
-		return d, newSyntaxError(text, invalidAt(text), "invalid UTF-8")
+		return d, notJSON(text, invalidAt(text), "invalid UTF-8")
 	}
 	return d, nil
 }
@@ -219,24 +209,22 @@ func (d decoder) end() error {
 	if len(rest) == 0 {
 		return nil
 	}
-	return newSyntaxError(d.text, len(d.text)-len(rest), "text after top-level value")
+	return notJSON(d.text, len(d.text)-len(rest), "text after top-level value")
 }
 
 // syntaxError converts an error of jsontext. Any other error is the end of the text.
 func (d decoder) syntaxError(err error) error {
 	if syntax, ok := errors.AsType[*jsontext.SyntacticError](err); ok && !errors.Is(err, io.ErrUnexpectedEOF) {
-		return newSyntaxError(d.text, int(syntax.ByteOffset), syntax.Err.Error())
+		return notJSON(d.text, int(syntax.ByteOffset), syntax.Err.Error())
 	}
-	return newSyntaxError(d.text, len(d.text), "unexpected end of JSON input")
+	return notJSON(d.text, len(d.text), "unexpected end of JSON input")
 }
 
-func newSyntaxError(text []byte, offset int, problem string) *SyntaxError {
+// notJSON says where and why a text is not JSON. Lines and columns count from 1; a column is a byte.
+func notJSON(text []byte, offset int, problem string) error {
 	before := text[:offset]
-	return &SyntaxError{
-		Line:    bytes.Count(before, []byte("\n")) + 1,
-		Column:  len(before) - bytes.LastIndexByte(before, '\n'),
-		Problem: problem,
-	}
+	line, column := bytes.Count(before, []byte("\n"))+1, len(before)-bytes.LastIndexByte(before, '\n')
+	return fmt.Errorf("not JSON: line %d, column %d: %s", line, column, problem)
 }
 
 // invalidAt returns the index at which a text stops being UTF-8.
