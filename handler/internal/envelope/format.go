@@ -77,10 +77,7 @@ func Parse(content []byte) (*Envelope, error) {
 
 // Identify returns the tenant and the request id of content that [Parse] refuses, as far as they can be read.
 func Identify(content []byte) (tenant Tenant, requestID string) {
-	members, err := strictjson.Object(content)
-	if err != nil {
-		return Tenant{}, ""
-	}
+	members, _ := strictjson.Object(content)
 	native, nexus := markers(members)
 	for _, m := range members {
 		text, err := strictjson.String(m.Value)

@@ -126,15 +126,12 @@ func (a *Answer) Text() string {
 			return string(rest)
 		}
 	}
-	from := a.encoding(charset)
-	if from == nil {
-		return string(a.Body)
+	if from := a.encoding(charset); from != nil {
+		if text, err := from.NewDecoder().Bytes(a.Body); err == nil {
+			return string(text)
+		}
 	}
-	text, err := from.NewDecoder().Bytes(a.Body)
-	if err != nil {
-		return string(a.Body)
-	}
-	return string(text)
+	return string(a.Body)
 }
 
 // encoding returns the encoding of a charset, or nil for UTF-8.
@@ -151,11 +148,8 @@ func (a *Answer) encoding(charset string) encoding.Encoding {
 	case "utf-16", "unicode":
 		return unicode.UTF16(unicode.LittleEndian, unicode.UseBOM) // as in .NET; RFC 2781 says big-endian
 	}
-	known, err := ianaindex.IANA.Encoding(charset)
-	if err != nil {
-		return nil
-	}
-	return known // nil for a charset that is registered but not supported
+	known, _ := ianaindex.IANA.Encoding(charset)
+	return known // nil for a charset that is not registered or not supported
 }
 
 // Excerpt is the beginning of an answer, for a person to read.

@@ -35,10 +35,7 @@ type knownObject struct {
 // members, or that Async Caller writes. The content need not be a valid envelope. Without a marker it is taken for a native
 // one, but only members that are probably misspelt are named: the others may be anything, also a secret.
 func UnknownMembers(content []byte) []Unknown {
-	members, err := strictjson.Object(content)
-	if err != nil {
-		return nil
-	}
+	members, _ := strictjson.Object(content)
 	objects, same := nativeObjects(), strictjson.ExactNames
 	native, nexus := markers(members)
 	if nexus && !native {
@@ -47,9 +44,7 @@ func UnknownMembers(content []byte) []Unknown {
 	var unknown []Unknown
 	for _, object := range objects {
 		if object.path != "" {
-			if members, err = strictjson.Object(orNull(same.Get(content, object.path))); err != nil {
-				continue
-			}
+			members, _ = strictjson.Object(orNull(same.Get(content, object.path)))
 		}
 		for _, m := range members {
 			if len(unknown) == maxUnknown || slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) {
