@@ -203,6 +203,7 @@ func failure(ctx context.Context, err error) decision.Outcome {
 func classify(cause, err error) (kind decision.Failure, detail string) {
 	refused, isRefused := errors.AsType[*refusedError](err)
 	proxy, isProxy := errors.AsType[*proxyError](err)
+	dns, isDNS := errors.AsType[*net.DNSError](err)
 	certificate, _ := errors.AsType[x509.CertificateInvalidError](err)
 	op := ""
 	if network, ok := errors.AsType[*net.OpError](err); ok {
@@ -222,8 +223,12 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnect, "the proxy cannot be reached"
 	case strings.HasPrefix(op, "socks"):
 		return decision.FailureConnect, "the proxy does not connect to the target"
-	case is[*net.DNSError](err):
-		return decision.FailureDNS, describeDNS(err)
+	case isDNS && dns.IsNotFound:
+		return decision.FailureDNS, "the host name does not exist"
+	case isDNS && dns.IsTimeout:
+		return decision.FailureDNS, "the name server did not answer in time"
+	case isDNS:
+		return decision.FailureDNS, "the host name cannot be resolved"
 	case certificate.Reason == x509.Expired:
 		return decision.FailureCertificate, "the certificate has expired or is not valid yet"
 	case is[x509.HostnameError](err):
@@ -255,16 +260,6 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 func is[E error](err error) bool {
 	_, ok := errors.AsType[E](err)
 	return ok
-}
-
-func describeDNS(err error) string {
-	switch dns, _ := errors.AsType[*net.DNSError](err); {
-	case dns.IsNotFound:
-		return "the host name does not exist"
-	case dns.IsTimeout:
-		return "the name server did not answer in time"
-	}
-	return "the host name cannot be resolved"
 }
 
 // isTimeout reports whether a limit below the call's own was exceeded: that of dialing or of the TLS handshake.
