@@ -202,7 +202,11 @@ func (m *message) set(name, value string) error {
 	f := field{name: name, value: value, raw: []byte(name + ": " + value + lineEnd)}
 	first := slices.IndexFunc(m.fields, named(name))
 	if first < 0 {
-		m.fields = slices.Insert(m.fields, m.placeFor(f), f)
+		at := slices.IndexFunc(m.fields, field.isContent)
+		if at < 0 || f.isContent() {
+			at = len(m.fields) // .NET writes content headers last
+		}
+		m.fields = slices.Insert(m.fields, at, f)
 		return nil
 	}
 	if m.fields[first].value != value {
@@ -211,14 +215,6 @@ func (m *message) set(name, value string) error {
 	others := slices.DeleteFunc(m.fields[first+1:], named(name))
 	m.fields = m.fields[:first+1+len(others)]
 	return nil
-}
-
-// placeFor returns the index at which .NET would write a new header: content headers come last.
-func (m *message) placeFor(f field) int {
-	if content := slices.IndexFunc(m.fields, field.isContent); content >= 0 && !f.isContent() {
-		return content
-	}
-	return len(m.fields)
 }
 
 func named(name string) func(field) bool {
