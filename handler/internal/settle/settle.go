@@ -88,13 +88,11 @@ func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message,
 	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		item.Delay = max(time.Until(due), 0)
 		put, err = s.store.Put(ctx, w.Queue, item)
-		if !errors.Is(err, queue.ErrNoQueue) {
-			return err
+		if errors.Is(err, queue.ErrNoQueue) {
+			if err = s.store.Create(ctx, w.Queue); err == nil {
+				put, err = s.store.Put(ctx, w.Queue, item)
+			}
 		}
-		if err := s.store.Create(ctx, w.Queue); err != nil {
-			return err
-		}
-		put, err = s.store.Put(ctx, w.Queue, item)
 		return err
 	}, queue.ErrRefused)
 	return put, err
