@@ -125,7 +125,11 @@ func Read(r Rules, queueName string, m queue.Message) Message {
 	}
 	switch _, undecodable := r.Encoding.Decode(m.Text); {
 	case undecodable != nil:
-		about.because(Undecodable, whyUndecodable(undecodable, e))
+		detail := undecodable.Error()
+		if e != nil {
+			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
+		}
+		about.because(Undecodable, detail)
 	case e == nil:
 		about.because(Malformed, in.Malformed.Error())
 	case e.DeadLetter != nil:
@@ -186,13 +190,6 @@ const (
 	faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
 	tooLate = "; the deadline had passed"
 )
-
-func whyUndecodable(problem error, e *envelope.Envelope) string {
-	if e == nil {
-		return problem.Error()
-	}
-	return problem.Error() + "; the text is an envelope: requeue --fix-encoding fixes it"
-}
 
 // whyUnrecorded returns the reason for an envelope that carries none.
 func (r Rules) whyUnrecorded(in decision.Intake, m queue.Message) (reason, detail string) {
