@@ -17,6 +17,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
 )
@@ -205,9 +206,7 @@ func (o *explainOptions) find(ctx context.Context, store queue.Store, a app) (so
 		}
 		for _, m := range messages {
 			o.MessageID = m.ID
-			if o.Content, err = a.encoding.Decode(m.Text); err != nil {
-				o.Content = []byte(m.Text) // a malformed message
-			}
+			o.Content = inspect.Rules{Encoding: a.encoding}.Content(m.Text)
 			if o.requestID != m.ID && o.requestID != o.open(a).RequestID {
 				continue
 			}
