@@ -138,7 +138,7 @@ func Compact(value json.RawMessage) json.RawMessage {
 // empty objects. The kind is '{' or '[', and 0 for any other value.
 func open(value json.RawMessage) (kind byte, members []Member, err error) {
 	switch {
-	case value == nil || IsNull(value):
+	case len(value) == 0 || IsNull(value):
 		return '{', nil, nil
 	case value[0] == '{':
 		members, err = Object(value)
