@@ -264,7 +264,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" }, "warning", "functions", "AC-standard", "remove the settings"},
 		{"disabled_in_file", func(p *patient) { p.edit("AC-monitor/function.json", `"bindings"`, `"disabled": true, "bindings"`) }, "warning", "functions", "AC-monitor", `"disabled"`},
 		{"no_executable", func(p *patient) { p.program(0, nil) }, "broken", "executable", "async-caller: no such file", "make build"},
-		{"lost_bit", func(p *patient) { p.program(0o644, slices.Clone[[]byte]) }, "broken", "executable", "is not executable", "make package"},
+		{"lost_bit", func(p *patient) { p.program(0o644, func([]byte) []byte { return nil }) }, "broken", "executable", "is not executable", "make package"},
 		{"other_platform", func(p *patient) {
 			p.program(0o755, func(b []byte) []byte {
 				return bytes.ReplaceAll(b, []byte("GOARCH="+runtime.GOARCH), []byte("GOARCH="+strings.Repeat("z", len(runtime.GOARCH))))
