@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,19 +153,20 @@ func printScheduledGroups(out io.Writer, groups []poison.ScheduledGroup, now tim
 	printRow(out, format, "COUNT", "1 MIN", "1 HOUR", "STALE", "FIRST", "LAST", "STATUS", "KEY")
 	for _, g := range groups {
 		printRow(out, format, thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
-			age(g.Next.Sub(now)), age(g.Last.Sub(now)), cut(statusesText(g.Statuses, 2), 12), g.Key)
+			age(g.Next.Sub(now)), age(g.Last.Sub(now)), cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
 
-// statusesText lists the most frequent of some statuses.
-func statusesText(counts []poison.StatusCount, most int) string {
+// statusesText lists the two most frequent statuses.
+func statusesText(counts map[int]int) string {
+	const most = 2
+	statuses := slices.SortedFunc(maps.Keys(counts), func(a, b int) int { return cmp.Or(counts[b]-counts[a], a-b) })
 	var parts []string
-	for i, c := range counts {
-		if i == most {
-			parts = append(parts, "…")
-			break
-		}
-		parts = append(parts, statusText(c.Status))
+	for _, status := range statuses[:min(len(statuses), most)] {
+		parts = append(parts, statusText(status))
+	}
+	if len(statuses) > most {
+		parts = append(parts, "…")
 	}
 	return strings.Join(parts, ", ")
 }

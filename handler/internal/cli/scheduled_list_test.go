@@ -110,7 +110,7 @@ func TestGroupScheduled(t *testing.T) {
 			got = append(got, g)
 		}
 		if len(got) != 2 || got[0].Key != "two.example" || got[0].Count != 4 || got[0].DueInMinute != 2 || got[0].DueInHour != 2 || got[0].Stale != 1 ||
-			len(got[0].Statuses) != 2 || got[0].Statuses[0] != (poison.StatusCount{Status: 503, Count: 3}) || got[1].DueInHour != 1 || got[1].DueInMinute != 0 {
+			len(got[0].Statuses) != 2 || got[0].Statuses[503] != 3 || got[1].DueInHour != 1 || got[1].DueInMinute != 0 {
 			t.Errorf("groups %+v", got)
 		}
 	})

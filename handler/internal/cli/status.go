@@ -132,8 +132,8 @@ func running(s poison.Status) string {
 		latest, late = s.Keeper, doctor.KeeperLate
 	}
 	switch {
-	case s.TimersProblem != "":
-		return "unknown: " + strictjson.ReplaceUnprintable(s.TimersProblem)
+	case latest.IsZero() && s.RecordProblem != "":
+		return "unknown: the record cannot be read"
 	case latest.IsZero():
 		return "unknown: no timer function has recorded a run"
 	case s.At.Sub(latest) > late:

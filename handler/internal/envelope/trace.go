@@ -1,6 +1,7 @@
 package envelope
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -124,7 +125,7 @@ func digest(texts ...string) string {
 }
 
 // traceKey is the request id, which a sender may use again, and the creation time or the id of the first message.
-func (n *native) traceKey(e *Envelope, messageID string) []string {
+func (*native) traceKey(e *Envelope, messageID string) []string {
 	if e.CreatedAt.IsZero() {
 		return []string{e.RequestID, messageID}
 	}
@@ -133,8 +134,5 @@ func (n *native) traceKey(e *Envelope, messageID string) []string {
 
 // traceKey is what a callback has in common with its call: the format has no place for a trace.
 func (n *nexus) traceKey(e *Envelope, _ string) []string {
-	if id := n.originalRequestID; id != "" {
-		return []string{e.Tenant.Organization, e.Tenant.Environment, id}
-	}
-	return []string{e.Tenant.Organization, e.Tenant.Environment, e.RequestID}
+	return []string{e.Tenant.Organization, e.Tenant.Environment, cmp.Or(n.originalRequestID, e.RequestID)}
 }

@@ -9,11 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
-	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/lease"
@@ -52,7 +50,7 @@ func (e stopError) Error() string { return string(e) }
 func (p *Plan) perform(ctx context.Context) (Result, error) {
 	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
 	if p.account.Table != nil {
-		r.rows = scheduled.NewRecorder(p.account.Table, inspect.Route, recordLimit, zerolog.Nop()) //nolint:contextcheck // endRecord ends it
+		r.rows = newRecorder(p.account.Table) //nolint:contextcheck // endRecord ends it
 	}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)

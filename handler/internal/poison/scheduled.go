@@ -79,45 +79,26 @@ func (a *Account) ListScheduled(ctx context.Context, s ScheduledSource, content 
 	return matched, err
 }
 
-const (
-	// sweepAfter is how long a row stays after its message was due: deliveries wait for a slot, and clocks differ.
-	sweepAfter = time.Hour
-	// sweepBatch is how many rows are removed at once.
-	sweepBatch = 100
-)
+// sweepAfter is how long a row stays after its message was due: deliveries wait for a slot, and clocks differ.
+const sweepAfter = time.Hour
 
 // Sweep removes the rows of messages that are long due and gone, and returns their number. The handler removes a row when
 // its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
 func (a *Account) Sweep(ctx context.Context, table scheduled.Table) (swept int, err error) {
 	now := time.Now()
 	stale := a.StaleCheck(ctx, now)
-	var queueName string
-	var gone []scheduled.Key
-	remove := func() error {
-		if len(gone) == 0 {
-			return nil
-		}
-		err := table.Delete(ctx, queueName, gone)
-		if err == nil {
-			swept += len(gone)
-		}
-		gone = nil
-		return err
-	}
+	record := newRecorder(table) //nolint:contextcheck // Close ends it
 	err = table.List(ctx, scheduled.Query{DueBefore: now.Add(-sweepAfter)}, func(row scheduled.Row) error {
-		if row.Queue != queueName || len(gone) == sweepBatch {
-			if err := remove(); err != nil {
-				return err
-			}
-		}
-		queueName = row.Queue
 		if row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter); stale(row) {
-			gone = append(gone, scheduled.Key{ID: row.ID, Version: row.Version})
+			swept++
+			record.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
 		}
 		return nil
 	})
-	if err = errors.Join(err, remove()); err != nil {
+	record.Close(recordTimeout)
+	lost, lostErr := record.Lost()
+	if err = errors.Join(err, lostErr); err != nil {
 		err = fmt.Errorf("remove rows of scheduled messages that are gone: %w", err)
 	}
-	return swept, err
+	return swept - lost, err
 }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/rs/zerolog"
+
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison/inspect"
@@ -206,9 +208,14 @@ func checkScheduled(j *journal.Journal) error {
 const (
 	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
 	recordLimit = 32 << 20
-	// recordTimeout is how long a run goes on writing them when all its steps are done.
+	// recordTimeout is how long it may take to write the last of them.
 	recordTimeout = 30 * time.Second
 )
+
+// newRecorder returns a recorder for changes of rows whose routes are short already.
+func newRecorder(table scheduled.Table) *scheduled.Recorder {
+	return scheduled.NewRecorder(table, inspect.Route, recordLimit, zerolog.Nop())
+}
 
 // record changes the record as a step requires, if the step is finished. A message that stays scheduled gets a new row. The
 // row of any other message is removed, unless the handler has replaced it.

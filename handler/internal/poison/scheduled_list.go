@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -99,14 +98,8 @@ type ScheduledGroup struct {
 	Last time.Time `json:"last"`
 	// Oldest is when the oldest call was created.
 	Oldest time.Time `json:"oldest,omitzero"`
-	// Statuses counts the latest answers, the most frequent first; 0 means none.
-	Statuses []StatusCount `json:"statuses"`
-}
-
-// StatusCount is the number of messages with a latest answer.
-type StatusCount struct {
-	Status int `json:"status,omitempty"`
-	Count  int `json:"count"`
+	// Statuses is the number of messages by their latest answer; 0 means none.
+	Statuses map[int]int `json:"statuses"`
 }
 
 // maxStatuses limits the statuses that a group distinguishes.
@@ -135,7 +128,7 @@ func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 	}
 	group, due := g.groups[key], m.Row.NextAttemptAt
 	if group == nil {
-		group = &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt}
+		group = &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt, Statuses: map[int]int{}}
 		g.groups[key] = group
 	}
 	group.add(m, stale, g.Now)
@@ -160,21 +153,15 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 	case wait <= time.Hour:
 		g.DueInHour++
 	}
-	at := slices.IndexFunc(g.Statuses, func(c StatusCount) bool { return c.Status == m.Status })
-	if at < 0 && len(g.Statuses) < maxStatuses {
-		at = len(g.Statuses)
-		g.Statuses = append(g.Statuses, StatusCount{Status: m.Status})
-	}
-	if at >= 0 {
-		g.Statuses[at].Count++
+	if g.Statuses[m.Status] > 0 || len(g.Statuses) < maxStatuses {
+		g.Statuses[m.Status]++
 	}
 }
 
 // Result lists the groups, the largest first, and groups of the same size by key.
 func (g *ScheduledGroups) Result() []ScheduledGroup {
 	rows := make([]ScheduledGroup, 0, len(g.groups))
-	for group := range maps.Values(g.groups) {
-		slices.SortFunc(group.Statuses, func(a, b StatusCount) int { return cmp.Or(b.Count-a.Count, a.Status-b.Status) })
+	for _, group := range g.groups {
 		rows = append(rows, *group)
 	}
 	slices.SortFunc(rows, func(a, b ScheduledGroup) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key)) })

@@ -37,12 +37,11 @@ type Status struct {
 	// Targets are the hosts with the most scheduled messages, OtherTargets the number of the others.
 	Targets      []ScheduledGroup `json:"targets"`
 	OtherTargets int              `json:"otherTargets,omitempty"`
-	// RecordProblem says why the numbers of scheduled messages are unknown.
+	// Keeper and Monitor are when the timer functions last ran; zero if unknown.
+	Keeper  time.Time `json:"keeper,omitzero"`
+	Monitor time.Time `json:"monitor,omitzero"`
+	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are.
 	RecordProblem string `json:"recordProblem,omitempty"`
-	// Keeper and Monitor are when the timer functions last ran; zero if unknown. TimersProblem says why.
-	Keeper        time.Time `json:"keeper,omitzero"`
-	Monitor       time.Time `json:"monitor,omitzero"`
-	TimersProblem string    `json:"timersProblem,omitempty"`
 }
 
 // QueueStatus is the state of a queue that functions read, and of its poison queue.
@@ -98,7 +97,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	for i := range queues {
 		queues[i].Scheduled = record[queues[i].Queue]
 		if record != nil && queues[i].Scheduled == nil {
-			queues[i].Scheduled = &ScheduledGroup{Key: queues[i].Queue, Statuses: []StatusCount{}}
+			queues[i].Scheduled = &ScheduledGroup{Key: queues[i].Queue, Statuses: map[int]int{}}
 		}
 	}
 	s.Queues = append(s.Queues, queues...)
@@ -147,7 +146,7 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 // unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*ScheduledGroup {
 	if a.Table == nil {
-		s.RecordProblem, s.TimersProblem = ErrNoTable.Error(), ErrNoTable.Error()
+		s.RecordProblem = ErrNoTable.Error()
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
@@ -163,7 +162,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*Schedul
 	})
 	cancel()
 	if err != nil {
-		s.TimersProblem, s.RecordProblem = recordProblem(err), recordProblem(err)
+		s.RecordProblem = recordProblem(err)
 		return nil
 	}
 	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
