@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"encoding/json"
 	"regexp"
 	"slices"
@@ -91,11 +92,9 @@ func valueOf(text string, start, end int) (from, to int) {
 	}
 	from = end + len(match[0])
 	rest := text[from:]
-	switch quoted := quotedLength(rest); {
-	case quoted > 0:
-		return from, from + quoted
-	case strings.HasPrefix(rest, "{") || strings.HasPrefix(rest, "["):
-		return from, from + bracketLength(rest)
+	switch enclosed := enclosedLength(rest); {
+	case enclosed > 0:
+		return from, from + enclosed
 	case match[2] == "=":
 		return from, from + wordLength(rest)
 	case match[1] != "":
@@ -131,6 +130,14 @@ func quotedLength(text string) int {
 		slashes = 0
 	}
 	return len(text)
+}
+
+// enclosedLength returns the length of the object, array or quoted text that a text begins with, 0 for none.
+func enclosedLength(text string) int {
+	if strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[") {
+		return bracketLength(text)
+	}
+	return quotedLength(text)
 }
 
 // bracketLength returns the length of the object or array that a text begins with, or of all of it.
@@ -186,21 +193,10 @@ func (m *masker) broken(where, text string) string {
 		colon := at + span(text[at:], spaces)
 		if strings.HasPrefix(text[colon:], ":") && (secret.Is(name) || m.isOpaque(name)) {
 			value := colon + 1 + span(text[colon+1:], spaces)
-			end := value + brokenLength(text[value:])
+			end := value + cmp.Or(enclosedLength(text[value:]), untilAny(text[value:], "\n,}]"))
 			b.WriteString(text[at:value] + m.hide(where+"."+name, text[value:end]))
 			at = end
 		}
 	}
 	return b.String()
-}
-
-// brokenLength returns the length of the value that a text begins with.
-func brokenLength(text string) int {
-	switch {
-	case strings.HasPrefix(text, `"`):
-		return quotedLength(text)
-	case strings.HasPrefix(text, "{") || strings.HasPrefix(text, "["):
-		return bracketLength(text)
-	}
-	return untilAny(text, "\n,}]")
 }
