@@ -137,9 +137,8 @@ func Editable(content []byte) []byte {
 	text = strictjson.EscapeUnprintable(text)
 	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
 		var w bytes.Buffer
-		if err := json.Indent(&w, text, "", "  "); err == nil {
-			text = w.Bytes()
-		}
+		_ = json.Indent(&w, text, "", "  ") // of valid JSON
+		text = w.Bytes()
 	}
 	return append(slices.Clip(bytes.TrimSpace(text)), '\n')
 }
