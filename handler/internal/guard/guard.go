@@ -326,10 +326,7 @@ func (l List) hasAddrs() bool {
 
 // hasAddr reports whether the list has the address with these forms.
 func (l List) hasAddr(forms []netip.Addr) bool {
-	if len(forms) == 0 {
-		return false
-	}
-	_, _, ok := find(l.entries, forms[:1])
+	_, _, ok := find(l.entries, forms[:min(1, len(forms))])
 	return ok
 }
 
