@@ -40,7 +40,7 @@ type Gate struct {
 	inFlight map[string]int
 	// shares has the calls of each target, by function and of all; limits has those of each scope of a profile.
 	shares   table[flow]
-	limits   table[limit]
+	limits   table[flow]
 	breakers table[breaker]
 	refused  map[Refused]int
 }
@@ -48,20 +48,13 @@ type Gate struct {
 // everything stands for all functions; no function has this name.
 const everything = ""
 
-// limit is what the profile of a target limits.
-type limit struct {
-	flow
-	rate     *rate.Limiter
-	rateLine line
-}
-
 // New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight.
 func New(newBatchThreshold int) *Gate {
 	return &Gate{
 		poolSize: newBatchThreshold,
 		inFlight: map[string]int{},
 		shares:   table[flow]{},
-		limits:   table[limit]{},
+		limits:   table[flow]{},
 		breakers: table[breaker]{},
 		refused:  map[Refused]int{},
 	}
@@ -125,7 +118,7 @@ type Slot struct {
 	// share has the target's calls of the function, all those of all functions.
 	share, all *entry[flow]
 	// limit is nil if the profile has no limits, breaker if it turns the breaker off.
-	limit    *entry[limit]
+	limit    *entry[flow]
 	breaker  *entry[breaker]
 	settings targets.Breaker
 	// probe says that the call tests whether the target is up again, ended that it has ended.
@@ -181,7 +174,7 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	if concurrency := r.Profile.Concurrency; concurrency > 0 { // instead of the shares
 		bounds = []bound{
 			{"instance", &s.all.value, s.all.calls, s.all.calls + max(freeOfAll, 0)},
-			{"concurrency", &s.limit.value.flow, s.limit.calls, concurrency},
+			{"concurrency", &s.limit.value, s.limit.calls, concurrency},
 		}
 	}
 	for _, b := range bounds {
@@ -215,13 +208,11 @@ func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / 
 func (s *Slot) take() {
 	s.gate.inFlight[s.function]++
 	s.gate.inFlight[everything]++
-	for _, share := range []*entry[flow]{s.share, s.all} {
-		share.calls++
-		share.value.begin(s.began)
-	}
-	if s.limit != nil {
-		s.limit.calls++
-		s.limit.value.begin(s.began)
+	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
+		if f != nil {
+			f.calls++
+			f.value.begin(s.began)
+		}
 	}
 	if s.breaker != nil {
 		s.breaker.calls++
@@ -247,13 +238,11 @@ func (s *Slot) leave(now time.Time) {
 		return
 	}
 	s.ended = true
-	for _, share := range []*entry[flow]{s.share, s.all} {
-		share.calls--
-		share.value.end(s.began, now)
-	}
-	if s.limit != nil {
-		s.limit.calls--
-		s.limit.value.end(s.began, now)
+	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
+		if f != nil {
+			f.calls--
+			f.value.end(s.began, now)
+		}
 	}
 	if s.probe {
 		s.breaker.value.probing = false

@@ -3,6 +3,8 @@ package admission
 import (
 	"math"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Bounds of the delay of a busy message.
@@ -22,6 +24,9 @@ type flow struct {
 	began int64
 	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
+	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it refused.
+	rate     *rate.Limiter
+	rateLine line
 }
 
 // meanWeight is the weight of the latest call in the average.
