@@ -196,10 +196,11 @@ func EscapeUnprintable(text []byte) []byte {
 	return escaped
 }
 
-// ReplaceUnprintable returns a text for people in one line: each character that is not printable becomes U+FFFD.
-func ReplaceUnprintable(text string) string {
+// ReplaceUnprintable returns a text for people, in one line unless line feeds are kept: each character that is neither
+// printable nor kept becomes U+FFFD.
+func ReplaceUnprintable(text string, kept ...rune) string {
 	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) {
+		if unicode.IsPrint(r) || slices.Contains(kept, r) {
 			return r
 		}
 		return unicode.ReplacementChar

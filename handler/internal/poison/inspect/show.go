@@ -189,12 +189,7 @@ func dump(content []byte, secrets Secrets) string {
 
 // printable replaces the characters that could control a terminal.
 func printable(text string) string {
-	return strings.Map(func(r rune) rune {
-		if unicode.IsPrint(r) || r == '\n' || r == '\t' {
-			return r
-		}
-		return unicode.ReplacementChar
-	}, strings.ReplaceAll(text, "\r\n", "\n"))
+	return strictjson.ReplaceUnprintable(strings.ReplaceAll(text, "\r\n", "\n"), '\n', '\t')
 }
 
 // clip is [strictjson.Clip], and reports whether it has shortened the text.
