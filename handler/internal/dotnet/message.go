@@ -30,17 +30,11 @@ type Request struct {
 // ParseRequest reads a request message. It refuses what .NET refuses, and any target or Host that would lead to a host
 // other than the one that the message names.
 func ParseRequest(content []byte) (Request, error) {
-	_, request, err := parseRequest(content)
-	return request, err
-}
-
-func parseRequest(content []byte) (message, Request, error) {
 	m, err := parseMessage(content, "request line", checkRequestLine)
 	if err != nil {
-		return message{}, Request{}, err
+		return Request{}, err
 	}
-	request, err := m.request()
-	return m, request, err
+	return m.request()
 }
 
 // request checks the parts of a request.
@@ -176,7 +170,10 @@ func ReplaceContent(request []byte, contentType string, body []byte) ([]byte, er
 
 // edit applies a change to a request, and checks that the result is a request again.
 func edit(request []byte, change func(*message) error) ([]byte, error) {
-	m, _, err := parseRequest(request)
+	m, err := parseMessage(request, "request line", checkRequestLine)
+	if err == nil {
+		_, err = m.request()
+	}
 	if err == nil {
 		err = change(&m)
 	}
