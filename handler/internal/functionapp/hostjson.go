@@ -204,14 +204,12 @@ func (h *hostJSON) checkNesting() {
 
 func (h *hostJSON) messageEncoding() queue.Encoding {
 	const path = "extensions.queues.messageEncoding"
-	switch encoding := queue.Encoding(strings.ToLower(h.text(path))); encoding {
-	case queue.Base64, queue.None:
-		return encoding
-	case "":
-	default:
+	encoding := queue.Encoding(strings.ToLower(cmp.Or(h.text(path), string(queue.Base64))))
+	if encoding != queue.Base64 && encoding != queue.None {
 		h.add(`host.json: %s is %q: it is "base64" or "none"`, path, h.text(path))
+		return queue.Base64
 	}
-	return queue.Base64
+	return encoding
 }
 
 func (h *hostJSON) executable() string {
