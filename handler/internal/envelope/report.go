@@ -164,15 +164,13 @@ type Excerpt struct {
 const maxExcerpt = 2 << 10
 
 // Excerpt returns the beginning of the answer, or nil if there is no answer.
-func (a *Answer) Excerpt() *Excerpt {
-	if a == nil {
-		return nil
-	}
-	return a.excerpt(maxExcerpt)
-}
+func (a *Answer) Excerpt() *Excerpt { return a.excerpt(maxExcerpt) }
 
 // excerpt returns an excerpt whose text has at most longest bytes.
 func (a *Answer) excerpt(longest int) *Excerpt {
+	if a == nil {
+		return nil
+	}
 	const longestCharacter = 4 // bytes of any charset
 	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
 	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: a.Truncated || len(beginning.Body) < len(a.Body)}
