@@ -188,13 +188,9 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 		d.State.NextAttemptAt = e.NextAttemptAt // as if the call had not begun
 		return d
 	}
-	if d.State.Attempts < envelope.MaxAttempts {
-		d.State.Attempts++
-	}
+	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
 	d.State.LatestAttemptAt = started
-	if answer := o.Answer(); answer != nil {
-		d.State.Latest = answer
-	}
+	d.State.Latest = cmp.Or(o.Answer(), d.State.Latest)
 	d.State.Trail = envelope.AppendAttempt(e.Trail, o.attempt(started))
 	if j.verdict == temporary {
 		return r.retry(in, d, o, now, jitter)
