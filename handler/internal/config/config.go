@@ -86,7 +86,7 @@ func table(s *Settings) []Setting {
 	add(Prefix+"MAX_DEADLINE", "720h", "how far ahead of creation or notBefore an envelope's deadline may be; later ones are clamped",
 		into(&r.MaxDeadline, duration(time.Second, decade)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
-		into(&s.Proxy, unlessNone(outbound.ParseProxy)))
+		into(&s.Proxy, outbound.ParseProxy))
 	add(Prefix+"RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place",
 		into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate)))
 	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json; targets.json may set another",
@@ -104,7 +104,7 @@ func table(s *Settings) []Setting {
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like",
 		into(&s.Targets.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
-		into(&s.Targets.Deny, unlessNone(guard.ParseDeny)))
+		into(&s.Targets.Deny, guard.ParseDeny))
 	return all
 }
 
@@ -132,6 +132,9 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	}
 	for _, s := range known {
 		value := cmp.Or(values[s.Name], s.Default)
+		if value == none && s.Default == none {
+			continue
+		}
 		if err := s.set(value); err != nil {
 			if s.Name == proxySetting {
 				value = "***"
@@ -179,15 +182,6 @@ func into[T any](field *T, parse func(string) (T, error)) func(string) error {
 			*field = parsed
 		}
 		return err
-	}
-}
-
-func unlessNone[T any](parse func(string) (T, error)) func(string) (T, error) {
-	return func(value string) (unset T, err error) {
-		if value == none {
-			return unset, nil
-		}
-		return parse(value)
 	}
 }
 
