@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -84,9 +85,7 @@ func (o scheduleOptions) run(env Env) error {
 	if o.compare != nil {
 		flag, policies = "--compare", o.compare
 	}
-	if o.deadline == 0 {
-		o.deadline = a.rules.Expiration
-	}
+	o.deadline = cmp.Or(o.deadline, a.rules.Expiration)
 	var schedules []explain.Schedule
 	var problems []error
 	for _, text := range policies {

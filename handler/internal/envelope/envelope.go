@@ -5,6 +5,7 @@
 package envelope
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"net/url"
@@ -191,9 +192,7 @@ func (e *Envelope) LatestStatus() int {
 // or if that time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And
 // it checks that every content that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
-	if e.RequestID == "" {
-		e.RequestID = messageID
-	}
+	e.RequestID = cmp.Or(e.RequestID, messageID)
 	e.trace(now, messageID)
 	if e.DeadLetter != nil {
 		e.DeadLetter = nil

@@ -125,9 +125,7 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 		}
 	}
 	n.came, n.deadlineAt = e.State, e.Deadline
-	if e.RequestID == "" {
-		e.RequestID = asRequestID(n.originalRequestID)
-	}
+	e.RequestID = cmp.Or(e.RequestID, asRequestID(n.originalRequestID))
 	if n.originalRequestID != e.RequestID {
 		e.OriginalRequestID = n.originalRequestID
 	}

@@ -3,6 +3,7 @@
 package targets
 
 import (
+	"cmp"
 	"net"
 	"net/http"
 	"net/url"
@@ -66,9 +67,7 @@ const star = "*"
 func (p Profiles) For(target *url.URL) Profile {
 	host := guard.Canonical(target.Hostname())
 	profile := p.find(host, target)
-	if profile.Scope == "" {
-		profile.Scope = host
-	}
+	profile.Scope = cmp.Or(profile.Scope, host)
 	return profile
 }
 
