@@ -51,14 +51,10 @@ func Set(content []byte, path []string, text string) ([]byte, error) {
 	return editorOf(content).setPath(content, path, text)
 }
 
-// SetHeader replaces all headers of the call that have this name, in any letter case, by one.
-func SetHeader(content []byte, name, value string) ([]byte, error) {
-	return editorOf(content).changeHeader(content, partCall, name, &value)
-}
-
-// RemoveHeader removes all headers of the call that have this name, in any letter case.
-func RemoveHeader(content []byte, name string) ([]byte, error) {
-	return editorOf(content).changeHeader(content, partCall, name, nil)
+// SetHeader replaces all headers of the call that have this name, in any letter case, by one with this value; nil removes
+// them.
+func SetHeader(content []byte, name string, value *string) ([]byte, error) {
+	return editorOf(content).changeHeader(content, partCall, name, value)
 }
 
 // ReplaceHost replaces the host of the URL and of the Host header, of the call and of the callback. It does not change

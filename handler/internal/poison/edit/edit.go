@@ -279,7 +279,7 @@ func ParseHeader(argument string) (Edit, error) {
 		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
 	}
 	return Edit{flag: "--set-header", name: strictjson.Printable(name), apply: func(_ context.Context, content []byte) ([]byte, error) {
-		return envelope.SetHeader(content, name, value)
+		return envelope.SetHeader(content, name, &value)
 	}}, nil
 }
 
@@ -290,7 +290,7 @@ func ParseDeleteHeader(argument string) (Edit, error) {
 		return Edit{}, errors.New("want the name of a header")
 	}
 	return Edit{flag: "--delete-header", name: strictjson.Printable(argument), apply: func(_ context.Context, content []byte) ([]byte, error) {
-		return envelope.RemoveHeader(content, argument)
+		return envelope.SetHeader(content, argument, nil)
 	}}, nil
 }
 
