@@ -245,10 +245,7 @@ func ParseGroup(text string) (Group, error) {
 		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired", shown(text, maxReason))
 	}
 	by, err := ParseBy(criterion)
-	if err != nil {
-		return Group{}, err
-	}
-	return Group{By: by, Key: key}, nil
+	return Group{By: by, Key: key}, err
 }
 
 // Match reports whether a message belongs to the group. No message belongs to "(others)".
