@@ -282,7 +282,7 @@ var identitySettings = {
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.properties.clientId};Authorization=AAD'
 }
 
-// docs/operating.md recommends the level. The log must not be sampled: alerts count its lines.
+// docs/log.md recommends the level. The log must not be sampled: alerts count its lines.
 var logSettings = {
   AzureFunctionsJobHost__logging__logLevel__Function: 'Warning'
   AzureFunctionsJobHost__logging__applicationInsights__samplingSettings__excludedTypes: 'Trace'

@@ -93,8 +93,8 @@ func TestAlerts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, alerts, _ := strings.Cut(string(text), "### Alerts")
-	alerts, _, _ = strings.Cut(alerts, "\n### ")
+	_, alerts, _ := strings.Cut(string(text), "## Alerts")
+	alerts, _, _ = strings.Cut(alerts, "\n## ")
 	app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour))
 	app.put(t, "async-caller-poison", "no envelope")
 	got := app.run(poison.MonitorTimer)

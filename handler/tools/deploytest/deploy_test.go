@@ -302,8 +302,8 @@ var intervals = map[string]string{"every 5 minutes": "PT5M", "every 15 minutes":
 
 // checkAlerts: the template has the alerts of the document, each with its interval.
 func checkAlerts(variant *template, document string) {
-	_, section, _ := strings.Cut(document, "### Alerts")
-	section, _, _ = strings.Cut(section, "\n### ")
+	_, section, _ := strings.Cut(document, "## Alerts")
+	section, _, _ = strings.Cut(section, "\n## ")
 	var want, got []string
 	for _, match := range alertText.FindAllStringSubmatch(section, -1) {
 		for text, interval := range intervals {
