@@ -94,17 +94,90 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	}
 }
 
+// pages returns the Markdown pages of the project by their paths.
+func pages(t *testing.T) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		hidden := strings.HasPrefix(entry.Name(), ".") && path != ".."
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && (hidden || entry.Name() == "node_modules" || path == "../dist"):
+			return fs.SkipDir
+		case strings.HasSuffix(path, ".md"):
+			found[path] = read(t, path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// prose returns a page without its code.
+func prose(page string) string {
+	page = regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(page, "")
+	return regexp.MustCompile("(?m)^    .*$").ReplaceAllString(page, "")
+}
+
+// anchors returns the anchors of a page's headings, as GitHub makes them.
+func anchors(page string) map[string]bool {
+	found := map[string]bool{}
+	for _, match := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(prose(page), -1) {
+		anchor := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(match[1]), "")
+		found[strings.ReplaceAll(anchor, " ", "-")] = true
+	}
+	return found
+}
+
+// links returns the files and anchors to which a page links.
+func links(page string) (found [][2]string) {
+	for _, match := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`).FindAllStringSubmatch(prose(page), -1) {
+		found = append(found, [2]string{match[1], match[2]})
+	}
+	return found
+}
+
 func TestLinksLeadSomewhere(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#:]+)\)`)
-	for _, document := range []string{
-		"../README.md", "../CONTRIBUTING.md", "../docs/architecture.md", "../docs/envelope.md", "../docs/operating.md", "../docs/retry.md", "../docs/targets.md",
-		"../docs/nexus.md", "../docs/reliability.md", "../docs/performance.md", "../docs/capacity.md", "../SECURITY.md", "../deploy/README.md",
-		"../docs/senders.md", "../docs/tutorial.md",
-	} {
-		for _, match := range link.FindAllStringSubmatch(read(t, document), -1) {
-			if _, err := os.Stat(filepath.Join(filepath.Dir(document), match[1])); err != nil {
-				t.Errorf("%s: %v", document, err)
+	all := pages(t)
+	for name, page := range all {
+		for _, link := range links(page) {
+			path := filepath.Join(filepath.Dir(name), link[0])
+			if link[0] == "" {
+				path = name
 			}
+			if _, err := os.Stat(path); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			if link[1] != "" && !anchors(all[path])[link[1]] {
+				t.Errorf("%s: %s has no heading #%s", name, path, link[1])
+			}
+		}
+	}
+}
+
+// TestReadmeLinksEveryPage: each page is one click from README, once in its table of the documentation.
+func TestReadmeLinksEveryPage(t *testing.T) {
+	all := pages(t)
+	_, table, _ := strings.Cut(all["../README.md"], "\n## Documentation\n")
+	linked := map[string]int{}
+	for _, link := range links(table) {
+		linked[filepath.Join("..", link[0])]++
+	}
+	for name := range all {
+		if name != "../README.md" && linked[name] != 1 {
+			t.Errorf("README's table of the documentation has %d links to %s, want 1", linked[name], name)
+		}
+	}
+}
+
+// TestFrontPagesAreShort: more than this is not read.
+func TestFrontPagesAreShort(t *testing.T) {
+	for name, atMost := range map[string]int{"../README.md": 130, "../docs/architecture.md": 150} {
+		if lines := strings.Count(read(t, name), "\n"); lines > atMost {
+			t.Errorf("%s has %d lines, at most %d are allowed", name, lines, atMost)
 		}
 	}
 }
