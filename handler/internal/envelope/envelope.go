@@ -195,9 +195,7 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	e.RequestID = cmp.Or(e.RequestID, messageID)
 	e.trace(now, messageID)
 	if e.DeadLetter != nil {
-		e.DeadLetter = nil
-		e.State = State{}
-		e.Deadline = time.Time{}
+		e.DeadLetter, e.State, e.Deadline = nil, State{}, time.Time{}
 	}
 	if e.CreatedAt.IsZero() || e.CreatedAt.After(now) {
 		e.CreatedAt = now
