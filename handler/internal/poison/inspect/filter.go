@@ -62,13 +62,8 @@ const minPrefix = 8
 // MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or more,
 // or the request id.
 func MatchID(m Message, id string) bool {
-	if id == "" {
-		return false
-	}
-	if id == m.RequestID || strings.EqualFold(id, m.ID) {
-		return true
-	}
-	return len(id) >= minPrefix && len(id) < len(m.ID) && strings.EqualFold(id, m.ID[:len(id)])
+	isPrefix := len(id) >= minPrefix && len(id) < len(m.ID) && strings.EqualFold(id, m.ID[:len(id)])
+	return id != "" && (id == m.RequestID || strings.EqualFold(id, m.ID) || isPrefix)
 }
 
 // matchHost reports whether a host matches a pattern. No pattern matches a message without an envelope.
