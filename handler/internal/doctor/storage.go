@@ -162,11 +162,9 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		return
 	}
 	defer table.Close()
-	beats := map[string]time.Time{}
+	var beats map[string]time.Time
 	if report.try(ctx, "table access", "role "+scheduled.Role,
-		func(ctx context.Context) error {
-			return table.List(ctx, scheduled.Query{Queue: scheduled.Heartbeats}, func(row scheduled.Row) error { beats[row.ID] = row.WrittenAt; return nil })
-		},
+		func(ctx context.Context) (err error) { beats, err = scheduled.Beats(ctx, table); return err },
 		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []scheduled.Key{{ID: noID}}) },
 	) {
 		report(judgeHeartbeats(beats, now))

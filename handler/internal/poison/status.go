@@ -89,18 +89,16 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	slices.Sort(names)
-	var queues []QueueStatus
 	for _, name := range slices.Compact(names) {
-		queues = append(queues, a.queueStatus(ctx, name, slices.Contains(all, name)))
+		s.Queues = append(s.Queues, a.queueStatus(ctx, name, slices.Contains(all, name)))
 	}
 	record := <-read
-	for i := range queues {
-		queues[i].Scheduled = record[queues[i].Queue]
-		if record != nil && queues[i].Scheduled == nil {
-			queues[i].Scheduled = &ScheduledGroup{Key: queues[i].Queue, Statuses: map[int]int{}}
+	for i, q := range s.Queues {
+		s.Queues[i].Scheduled = record[q.Queue]
+		if record != nil && record[q.Queue] == nil {
+			s.Queues[i].Scheduled = &ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
 		}
 	}
-	s.Queues = append(s.Queues, queues...)
 	return s, ctx.Err()
 }
 
@@ -150,17 +148,9 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*Schedul
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	err := a.Table.List(limited, scheduled.Query{Queue: scheduled.Heartbeats}, func(row scheduled.Row) error {
-		switch {
-		case !row.IsHeartbeat():
-		case row.ID == KeeperTimer:
-			s.Keeper = row.WrittenAt
-		case row.ID == MonitorTimer:
-			s.Monitor = row.WrittenAt
-		}
-		return nil
-	})
+	beats, err := scheduled.Beats(limited, a.Table)
 	cancel()
+	s.Keeper, s.Monitor = beats[KeeperTimer], beats[MonitorTimer]
 	if err != nil {
 		s.RecordProblem = recordProblem(err)
 		return nil

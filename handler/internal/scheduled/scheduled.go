@@ -59,6 +59,18 @@ func Beat(ctx context.Context, table Table, name string) error {
 	return table.Put(ctx, Heartbeats, []Row{{ID: name}})
 }
 
+// Beats returns when the timer functions last ran, by their names.
+func Beats(ctx context.Context, table Table) (map[string]time.Time, error) {
+	beats := map[string]time.Time{}
+	err := table.List(ctx, Query{Queue: Heartbeats}, func(row Row) error {
+		if row.IsHeartbeat() {
+			beats[row.ID] = row.WrittenAt
+		}
+		return nil
+	})
+	return beats, err
+}
+
 // Query selects rows.
 type Query struct {
 	// Queue limits them to one queue; empty means all.
