@@ -167,7 +167,11 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 }
 
 func judgeAddress(rules guard.Rules, host string, addr netip.Addr) error {
-	if refusal := rules.Judge(host, addr); refusal != "" {
+	refusal := rules.Judge(host, addr)
+	if !addr.IsValid() { // the name alone would decide
+		refusal = "the address is invalid"
+	}
+	if refusal != "" {
 		return &refusedError{refusal}
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,8 +77,8 @@ func TestRecorderBatches(t *testing.T) {
 		}
 		r.Gone("main", scheduled.Key{ID: "0007"}) // the latest change counts
 		pass(2 * time.Second)
-		if got := fmt.Sprint(table.writes); got != "[100 100 50]" || len(table.rows(t)) != 249 {
-			t.Errorf("writes of %s rows, %d rows", got, len(table.rows(t)))
+		if got := table.writes; len(got) > 4 || slices.Max(got) > 100 || len(table.rows(t)) != 249 {
+			t.Errorf("writes of %d rows, %d rows", got, len(table.rows(t)))
 		}
 		got, _, _ := table.Get(t.Context(), "main", "0001")
 		if got.Route != "/A" {
