@@ -23,22 +23,28 @@ type step struct{ command, output string }
 // steps returns the indented lines of a document: a line that begins with "$ " is a command, and the lines below are its output.
 func steps(document string) (found []step) {
 	var current *step // nil outside of a block
+	blank := ""
 	for line := range strings.Lines(document) {
 		text, indented := strings.CutPrefix(line, "    ")
 		command, isCommand := strings.CutPrefix(text, "$ ")
+		if line == "\n" {
+			blank += line
+			continue
+		}
 		if !indented {
-			current = nil
+			current, blank = nil, ""
 			continue
 		}
 		if current == nil || isCommand {
 			found = append(found, step{})
-			current = &found[len(found)-1]
+			current, blank = &found[len(found)-1], ""
 		}
 		if isCommand {
 			current.command = strings.TrimSpace(command)
 		} else {
-			current.output += text
+			current.output += blank + text
 		}
+		blank = ""
 	}
 	return found
 }

@@ -1,0 +1,194 @@
+package quickstart
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/tools/azurite/azuritetest"
+)
+
+// operator is at the machine of an operator, in the folder of an app that does not run.
+type operator struct {
+	folder string
+	env    []string
+	// latest is the latest run that can be undone.
+	latest string
+}
+
+func newOperator(t *testing.T) *operator {
+	t.Helper()
+	server := azuritetest.Run(t)
+	fillAccount(t, server.ConnectionString)
+	root, err := filepath.Abs(project)
+	must(t, err)
+	bin, folder := t.TempDir(), t.TempDir()
+	mustRun(t, ".", os.Environ(), "go", "build", "-o", filepath.Join(bin, "async-caller"), "asynccaller/handler")
+	must(t, os.Symlink(filepath.Join(root, "host.json"), filepath.Join(folder, "host.json")))
+	functions, err := os.ReadDir(filepath.Join(root, "functions"))
+	must(t, err)
+	for _, function := range functions {
+		must(t, os.Symlink(filepath.Join(root, "functions", function.Name()), filepath.Join(folder, function.Name())))
+	}
+	for name, text := range map[string]string{
+		"async-caller": "not executable",
+		"order.json":   `{"asyncCaller":1,"requestId":"order-4711","createdAt":"2026-01-01T00:00:00Z","call":{"url":"https://crm.example.com/orders/4711"}}`,
+		"message.json": `{"asyncCaller":1,"call":{"url":"https://example.com/orders","json":{"id":42}}}`,
+	} {
+		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
+	}
+	must(t, os.Chmod(filepath.Join(folder, "async-caller"), 0o644))
+	return &operator{folder: folder, env: environ(
+		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir(), "AzureWebJobsStorage="+server.ConnectionString,
+	)}
+}
+
+// fillAccount puts the messages of the examples on the queues.
+func fillAccount(t *testing.T, connectionString string) {
+	t.Helper()
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + connectionString}, functionapp.ConnectionName)
+	must(t, err)
+	store, err := azure.Open(connection)
+	must(t, err)
+	defer store.Close()
+	put := func(name, text string, item queue.Item) queue.Message {
+		must(t, store.Create(t.Context(), name))
+		item.Text = text
+		message, err := store.Put(t.Context(), name, item)
+		must(t, err)
+		return message
+	}
+	const headers = `"method":"POST","headers":{"Authorization":"Bearer C4nary"}`
+	dead := func(id int, host, reason, detail, trail string) {
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d?key=C4nary",%[3]s},"attempts":1,`+
+			`"trail":[%[4]s],"deadLetter":{"at":%[5]q,"reason":%[6]q,"detail":%[7]q,"queue":"async-caller","attempts":1}}`,
+			id, host, headers, trail, time.Now().Format(time.RFC3339), reason, detail)
+		put(mainQueue+queue.PoisonSuffix, queue.Base64.Encode(content), queue.Item{})
+	}
+	at := time.Now().Add(-time.Minute).Format(time.RFC3339)
+	for i := range 42 {
+		dead(4711+i, "crm.example.com", "expired", "no answer: connection refused", fmt.Sprintf(`{"at":%q,"error":"connect: connection refused","tookMs":1}`, at))
+	}
+	for i := range 9 {
+		dead(5000+i, "erp.example.com", "rejected", "answered 400", fmt.Sprintf(`{"at":%q,"status":400,"tookMs":1}`, at))
+	}
+	for range 3 {
+		put(mainQueue+queue.PoisonSuffix, queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"ulr":"https://crm.example.com/"}}`)), queue.Item{})
+	}
+	put("async-caller-1-poison", queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://www.example.com/"}}`)), queue.Item{TTL: queue.MaxDelay})
+	put("async-caller-1-poison", "not base64!", queue.Item{TTL: queue.MaxDelay})
+
+	table, err := azure.OpenTable(connection)
+	must(t, err)
+	defer table.Close()
+	schedule := func(id int, host string, status int, delay time.Duration) {
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
+		m := put(mainQueue, queue.Base64.Encode(content), queue.Item{Delay: delay})
+		must(t, table.Put(t.Context(), mainQueue, []scheduled.Row{{
+			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host, Route: "/orders/{n}", Status: status, Attempts: 1,
+			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay), Deadline: time.Now().Add(24 * time.Hour), Content: content,
+		}}))
+	}
+	for i := range 48 {
+		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{50 * time.Second, 30 * time.Minute, 30 * time.Minute, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}[i%6])
+	}
+	for i := range 12 {
+		schedule(7000+i, "old.example.com", 503, 2*time.Hour)
+	}
+	for i := range 3 {
+		schedule(8000+i, "api.example.com", 429, time.Duration(12+14*i)*time.Minute)
+	}
+}
+
+// TestRunbook runs the commands of the pages for operators, with messages like those of the examples.
+func TestRunbook(t *testing.T) {
+	o := newOperator(t)
+	t.Run("looks", o.looks)
+	t.Run("examples", o.examples)
+}
+
+// examples runs the commands whose output is in a page, and compares it.
+func (o *operator) examples(t *testing.T) {
+	ran := 0
+	for _, page := range []string{"docs/operating.md", "docs/scheduled.md", "docs/poison.md", "docs/preview.md"} {
+		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
+			if s.command == "" || s.output == "" || strings.Contains(s.command, "scheduled run") { // TestChangeRaces, and the tutorial
+				continue
+			}
+			ran++
+			if output := o.run(t, s.command); !shows(example(output), example(s.output)) {
+				t.Errorf("%s: %s prints\n%s\nwant\n%s", page, s.command, output, s.output)
+			}
+		}
+	}
+	if ran < 12 {
+		t.Errorf("only %d commands", ran)
+	}
+}
+
+// looks runs the commands of all pages that change nothing.
+func (o *operator) looks(t *testing.T) {
+	pages, err := filepath.Glob(filepath.Join(project, "docs", "*.md"))
+	must(t, err)
+	commands := map[string]bool{}
+	for _, page := range append(pages, filepath.Join(project, "README.md")) {
+		text, err := os.ReadFile(page)
+		must(t, err)
+		for _, match := range regexp.MustCompile("(?m)(?:^    (?:\\$ )?|`)(async-caller (?:status|schedule|explain|(?:scheduled|poison) (?:list|show|queues|runs))\\b[^`\\n]*)").FindAllStringSubmatch(string(text), -1) {
+			commands[match[1]] = !strings.ContainsAny(match[1], "[…") && !strings.HasSuffix(match[1], " ID") && match[1] != "async-caller explain"
+		}
+	}
+	for command, complete := range commands {
+		if output, err := shell(t, o.folder, o.env, command); complete && err != nil {
+			t.Errorf("%s: %v\n%s", command, err, output)
+		}
+	}
+	if len(commands) < 15 {
+		t.Errorf("only %d commands", len(commands))
+	}
+}
+
+// run runs a command as the operator does. It confirms what the page confirms, and waits only shortly for an app that does not run.
+func (o *operator) run(t *testing.T, line string) string {
+	t.Helper()
+	switch {
+	case strings.Contains(line, "--canary"):
+		line += " --canary-wait 1s --yes"
+	case strings.Contains(line, " undo "):
+		line = regexp.MustCompile(`\d{8}-\S+`).ReplaceAllString(line, o.latest)
+	}
+	output, _ := shell(t, o.folder, o.env, line) // the output ends with the error
+	if found := regexp.MustCompile("undo: `async-caller poison undo (\\S+)`").FindStringSubmatch(output); found != nil {
+		o.latest = found[1]
+	}
+	return output
+}
+
+// inExamples matches what is different in the examples: the account, the folder of journals, ids within lines, and questions.
+var inExamples = []struct {
+	pattern     *regexp.Regexp
+	replacement string
+}{
+	{regexp.MustCompile(`127\.0\.0\.1:\d+/devstoreaccount1|acme\.queue\.core\.windows\.net`), "ACCOUNT"},
+	{regexp.MustCompile(`(?m)^backup: .*/async-caller/runs/.*$`), "BACKUP"},
+	{regexp.MustCompile(`\b[0-9a-f]{8}  `), "ID  "},
+	{regexp.MustCompile(`(?m)^.* \[y/N\] .*\n`), ""},
+	{regexp.MustCompile(`order-\d+|orders/\d+`), "ORDER"},
+	{regexp.MustCompile(`│|·`), ""},
+}
+
+// example returns output without what is different in the examples.
+func example(output string) string {
+	for _, v := range inExamples {
+		output = v.pattern.ReplaceAllString(output, v.replacement)
+	}
+	return output
+}
