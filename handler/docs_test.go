@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -178,6 +179,52 @@ func TestFrontPagesAreShort(t *testing.T) {
 	for name, atMost := range map[string]int{"../README.md": 130, "../docs/architecture.md": 150} {
 		if lines := strings.Count(read(t, name), "\n"); lines > atMost {
 			t.Errorf("%s has %d lines, at most %d are allowed", name, lines, atMost)
+		}
+	}
+}
+
+// product returns the text of the product's files that match a pattern, without tests.
+func product(t *testing.T, pattern string) string {
+	t.Helper()
+	var text strings.Builder
+	for _, paths := range goFiles(t) {
+		for _, path := range paths {
+			if matched, err := filepath.Match(pattern, path); err != nil || matched && !strings.HasSuffix(path, "_test.go") {
+				text.WriteString(read(t, path))
+			}
+		}
+	}
+	return text.String()
+}
+
+// TestLogPage compares docs/log.md with the fields, reasons, actions and messages of the code.
+func TestLogPage(t *testing.T) {
+	page := read(t, "../docs/log.md")
+	notLogged := map[string]bool{"call": true, "due": true, "cancelled": true}
+	constants := product(t, "internal/logs/logs.go") + product(t, "internal/decision/decision.go") + product(t, "internal/decision/outcome.go")
+	names := regexp.MustCompile(`(?m)^\t\w+ *(?:Action|Reason|Failure)? *= "([a-z_]+)"`).FindAllStringSubmatch(constants, -1)
+	for _, name := range names {
+		if !notLogged[name[1]] && !strings.Contains(page, "`"+name[1]+"`") {
+			t.Errorf("docs/log.md does not have `%s`", name[1])
+		}
+	}
+	code := product(t, "internal/*/*.go")
+	messages := regexp.MustCompile(`\.Msgf?\("([^"]+)"`).FindAllStringSubmatch(code, -1)
+	if len(names) < 50 || len(messages) < 15 {
+		t.Errorf("only %d names and %d messages in the code", len(names), len(messages))
+	}
+	var begins []string
+	for _, row := range regexp.MustCompile("(?m)^\\| (`.*`) \\| [a-z, ]+ \\|").FindAllStringSubmatch(page, -1) {
+		for _, begin := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(row[1], -1) {
+			begins = append(begins, begin[1])
+			if !strings.Contains(code, `"`+begin[1]) {
+				t.Errorf("docs/log.md: no line begins with %s", begin[1])
+			}
+		}
+	}
+	for _, message := range messages {
+		if !slices.ContainsFunc(append(begins, "settled"), func(begin string) bool { return strings.HasPrefix(message[1], begin) }) {
+			t.Errorf("docs/log.md does not have the line %q", message[1])
 		}
 	}
 }
