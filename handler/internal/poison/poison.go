@@ -241,29 +241,23 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	if err != nil {
 		return nil, err
 	}
-	var summaries []QueueSummary
-	for _, name := range poisonQueues(all) {
-		s, err := a.summarize(ctx, name)
-		if err != nil {
-			return summaries, err
-		}
-		s.Main = mainQueue(name)
-		summaries = append(summaries, s)
-	}
-	written := sync.OnceValue(a.written)
+	names, written := poisonQueues(all), sync.OnceValue(a.written)
 	for _, name := range all {
 		if strings.HasSuffix(name, queue.PoisonSuffix) || a.isRead(all, name) {
 			continue
 		}
 		moved, err := a.hasMoved(ctx, name, written)
-		if err == nil && moved {
-			var s QueueSummary
-			s, err = a.summarize(ctx, name)
-			s.Moved = true
-			summaries = append(summaries, s)
-		}
 		if err != nil {
-			return summaries, err
+			return nil, err
+		}
+		if moved {
+			names = append(names, name)
+		}
+	}
+	summaries := make([]QueueSummary, len(names))
+	for i, name := range names {
+		if summaries[i], err = a.summarize(ctx, name); err != nil {
+			return nil, err
 		}
 	}
 	return summaries, nil
@@ -272,6 +266,10 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 // summarize describes one queue.
 func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, error) {
 	s := QueueSummary{Queue: name, Reasons: []ReasonCount{}}
+	if main := mainQueue(name); main != name {
+		s.Main = main
+	}
+	s.Moved = s.Main == ""
 	reasons := inspect.NewGroups(inspect.ByReason)
 	hidden, err := a.scan(ctx, name, a.observer(), func(m queue.Message) {
 		message := inspect.Read(a.Rules, name, m)
@@ -321,18 +319,13 @@ func (a *Account) written() map[string]bool {
 
 func (s *QueueSummary) add(m inspect.Message) {
 	s.Messages++
-	if s.Oldest.IsZero() || m.InsertedAt.Before(s.Oldest) {
-		s.Oldest = m.InsertedAt
-	}
+	s.Oldest = earliest(s.Oldest, m.InsertedAt)
 	if m.InsertedAt.After(s.Newest) {
 		s.Newest = m.InsertedAt
 	}
-	if m.ExpiresAt.IsZero() {
-		return
-	}
-	s.Expiring++
-	if s.NextExpiry.IsZero() || m.ExpiresAt.Before(s.NextExpiry) {
-		s.NextExpiry = m.ExpiresAt
+	if !m.ExpiresAt.IsZero() {
+		s.Expiring++
+		s.NextExpiry = earliest(s.NextExpiry, m.ExpiresAt)
 	}
 }
 
