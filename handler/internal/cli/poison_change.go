@@ -21,22 +21,15 @@ const mostReports = 5
 // changeResult is the JSON output of a command that changes messages.
 type changeResult struct {
 	poison.Result
-	Refused  int              `json:"refused"`
-	Refusals []poison.Refusal `json:"refusals,omitempty"`
-	// Unmatched is the number of ids that match no message.
-	Unmatched int `json:"unmatched,omitempty"`
-	// group is the command whose undo and resume the report names.
-	group string
 	// NoUndo means that the run cannot be undone.
 	NoUndo bool `json:"-"`
 }
 
 // newChangeResult returns the result of a plan that was not executed.
 func newChangeResult(plan *poison.Plan) changeResult {
-	return changeResult{
-		Result: poison.Result{Command: plan.Command, Account: plan.Account, Total: plan.Total}, NoUndo: plan.Command == "delete" && plan.Backup == "",
-		Refused: plan.Refused, Refusals: plan.Refusals, Unmatched: len(plan.Unmatched),
-	}
+	r := changeResult{plan.Result, plan.Command == "delete" && plan.Backup == ""}
+	r.Run = "" // its journal is discarded
+	return r
 }
 
 // execute shows a plan, asks for confirmation, executes the plan and reports the result. The arguments are the
@@ -176,7 +169,6 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	if r.Run == "" { // it did not begin
 		return err
 	}
-	r.group = s.group
 	s.status.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
 	reasons := r.Why[:min(len(r.Why), mostReports)]
 	for _, reason := range reasons {
@@ -190,21 +182,21 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
 	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !r.NoUndo {
-		s.status.printf("undo: `async-caller %s undo %s`", r.group, r.Run)
+		s.status.printf("undo: `async-caller %s undo %s`", s.group, r.Run)
 	}
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
 	}
-	return cmp.Or(r.error(ctx, err), s.out.err)
+	return cmp.Or(s.incomplete(ctx, r.Result, err), s.out.err)
 }
 
-// error returns the error of a run that is not complete.
-func (r changeResult) error(ctx context.Context, err error) error {
+// incomplete returns the error of a run that is not complete.
+func (s *session) incomplete(ctx context.Context, r poison.Result, err error) error {
 	code := exitFailed
 	if r.Done+r.Both > 0 {
 		code = exitPartly
 	}
-	resume := fmt.Sprintf("`async-caller %s resume %s`", r.group, r.Run)
+	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, r.Run)
 	switch {
 	case err != nil && r.Finished():
 	case err != nil:

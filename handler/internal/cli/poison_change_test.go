@@ -152,6 +152,7 @@ func TestResultJSON(t *testing.T) {
 }
 
 func TestResultError(t *testing.T) {
+	d := newTestSession(t)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	storage := errors.New("storage is away")
@@ -182,18 +183,14 @@ func TestResultError(t *testing.T) {
 		},
 		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
 		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
-		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1}, nil, exitPartly, "ids that match no message: at least 1"},
+		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
 		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all messages are done\n"},
 		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\n" + resume},
 		"storage_at_the_end": {t.Context(), poison.Result{Total: 3, Done: 3}, storage, exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
-			r := changeResult{Result: test.result, group: "poison"}
-			if name == "unmatched" {
-				r.Unmatched = 1
-			}
-			err := r.error(test.ctx, test.err)
+			err := d.incomplete(test.ctx, test.result, test.err)
 			if got := codeOf(err); got != test.code {
 				t.Errorf("exit code %d, want %d", got, test.code)
 			}
@@ -221,19 +218,21 @@ func TestReport(t *testing.T) {
 
 func TestPlanText(t *testing.T) {
 	type counts = map[string]int
+	change := func(command string, total int) poison.Result {
+		return poison.Result{Command: command, Account: "acme", Total: total}
+	}
 	for want, plan := range map[string]*poison.Plan{
-		"requeue 412 messages from a-poison to a in acme": {Command: "requeue", Total: 412, From: counts{"a-poison": 412}, To: counts{"a": 412}},
+		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412), From: counts{"a-poison": 412}, To: counts{"a": 412}},
 		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
-			Command: "requeue", Total: 1003, From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
+			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
 		},
-		"delete 1 message from a-poison in acme":                                    {Command: "delete", Total: 1, From: counts{"a-poison": 1}},
-		"import 2 messages to a-poison in acme":                                     {Command: "import", Total: 2, To: counts{"a-poison": 2}},
-		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Command: "keep", Total: 2, From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
-		"undo 2 messages from parking to a-poison in acme":                          {Command: "undo", Total: 2, From: counts{"parking": 2}, To: counts{"a-poison": 2}},
-		"run 1 scheduled message on a in acme":                                      {Command: "run", Total: 1, From: counts{"a": 1}, To: counts{"a": 1}},
-		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Command: "cancel", Total: 2, From: counts{"a": 2}, To: counts{"a": 2}},
+		"delete 1 message from a-poison in acme":                                    {Result: change("delete", 1), From: counts{"a-poison": 1}},
+		"import 2 messages to a-poison in acme":                                     {Result: change("import", 2), To: counts{"a-poison": 2}},
+		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2), From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
+		"undo 2 messages from parking to a-poison in acme":                          {Result: change("undo", 2), From: counts{"parking": 2}, To: counts{"a-poison": 2}},
+		"run 1 scheduled message on a in acme":                                      {Result: change("run", 1), From: counts{"a": 1}, To: counts{"a": 1}},
+		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Result: change("cancel", 2), From: counts{"a": 2}, To: counts{"a": 2}},
 	} {
-		plan.Account = "acme"
 		if got := planText(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -241,7 +240,7 @@ func TestPlanText(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	plan := &poison.Plan{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}
+	plan := &poison.Plan{Result: poison.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}
 	for final, want := range map[bool]string{
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
@@ -255,7 +254,7 @@ func TestQuestion(t *testing.T) {
 // TestRefusals checks that equal reasons are printed once, and only the first of many.
 func TestRefusals(t *testing.T) {
 	d := newTestSession(t)
-	plan := &poison.Plan{Command: "requeue", Refused: 30}
+	plan := &poison.Plan{Result: poison.Result{Command: "requeue", Refused: 30}}
 	for i := range 14 {
 		why := "the same"
 		if i >= 6 {

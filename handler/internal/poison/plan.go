@@ -27,18 +27,12 @@ type Plan struct {
 	// undoes is the journal of the run that is undone, or nil. It is locked, so that no other process resumes that run.
 	undoes *journal.Journal
 
-	// Command and Run are the command and the ID of the run, Account is the name of the account.
-	Command, Run, Account string
-	// Total is the number of messages, From and To are their numbers by queue.
-	Total    int
+	// Result is that of a run of which nothing is done yet.
+	Result
+	// From and To are the numbers of messages by queue.
 	From, To map[string]int
-	// Refused is how many selected messages the run leaves alone; Refusals are the first of them.
-	Refused  int
-	Refusals []Refusal
 	// Hidden is how many messages could not be read, because another client has received them or they are delayed.
 	Hidden int
-	// Unmatched are the IDs of the source that no message has.
-	Unmatched []string
 	// Backup is the file that the messages were exported to, or empty.
 	Backup string
 }
@@ -89,9 +83,8 @@ func (a *Account) newPlan(run journal.Run) (*Plan, error) {
 // planOf returns a plan with a journal. It records leases and new receipts there; if that fails, so does the next record.
 func (a *Account) planOf(j *journal.Journal) *Plan {
 	return &Plan{
-		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{},
-		leases:  lease.New(a.Store, j),
-		Command: j.Run.Command, Run: j.Run.ID, Account: j.Run.Account, From: map[string]int{}, To: map[string]int{},
+		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{}, leases: lease.New(a.Store, j),
+		Result: resultOf(j), From: map[string]int{}, To: map[string]int{},
 	}
 }
 
@@ -139,12 +132,12 @@ func (p *Plan) match(ids []string, m inspect.Message) {
 	}
 }
 
-// checkIDs collects the IDs that no message has, and refuses the beginning of an ID that several messages have.
+// checkIDs counts the IDs that no message has, and refuses the beginning of an ID that several messages have.
 func (p *Plan) checkIDs(ids []string) error {
 	for _, id := range ids {
 		switch found := p.matches[id]; {
 		case len(found) == 0:
-			p.Unmatched = append(p.Unmatched, id)
+			p.Unmatched++
 		case len(found) > 1:
 			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, ErrAmbiguous, found[0], found[1])
 		}
@@ -250,6 +243,11 @@ type Result struct {
 	Twice int `json:"twice,omitempty"`
 	// Stopped is why the run stopped by itself before its end.
 	Stopped string `json:"stopped,omitempty"`
+	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the number of
+	// IDs of the source that no message has. A run that was resumed knows none of these.
+	Refused   int       `json:"refused"`
+	Refusals  []Refusal `json:"refusals,omitempty"`
+	Unmatched int       `json:"unmatched,omitempty"`
 }
 
 // Finished reports whether nothing is left to resume.
