@@ -225,19 +225,12 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 	return &codeError{code, err}
 }
 
+// irregular are the past participles of some commands.
+var irregular = map[string]string{"keep": "kept", "undo": "undone", "run": "run", "cancel": "cancelled"}
+
 // pastTense returns the past participle of a command.
 func pastTense(command string) string {
-	switch command {
-	case "keep":
-		return "kept"
-	case "undo":
-		return "undone"
-	case "run":
-		return "run"
-	case "cancel":
-		return "cancelled"
-	}
-	return strings.TrimSuffix(command, "e") + "ed"
+	return cmp.Or(irregular[command], strings.TrimSuffix(command, "e")+"ed")
 }
 
 func newPoisonMove(p *poisonFlags) *cobra.Command {
