@@ -62,7 +62,7 @@ var ErrLost = errors.New("the message was taken by somebody else")
 // Recorder records what a later process needs to take over the leases of one that was killed. Its errors are ignored:
 // a recorder that fails must not confirm later records either.
 type Recorder interface {
-	// Leased is called before the first lease of a length.
+	// Leased is called before each lease.
 	Leased(lease time.Duration) error
 	// Renewed is called with each new pop receipt of a selected message, named by its [Message.Number].
 	Renewed(number int, popReceipt string) error
@@ -78,8 +78,8 @@ type Holder struct {
 	held map[key]*Message
 	// largest is the length of the longest queue so far.
 	largest int
-	// latency is the recent time of a storage operation, longest the longest lease so far.
-	latency, longest time.Duration
+	// latency is the recent time of a storage operation.
+	latency time.Duration
 }
 
 type key struct{ queue, id string }
@@ -148,11 +148,8 @@ func (h *Holder) Lease() time.Duration {
 	defer h.mu.Unlock()
 	lease := min(max(minLease, time.Duration(h.largest)*h.perMessage()), maxLease)
 	lease = (lease + time.Minute - 1).Truncate(time.Minute)
-	if lease > h.longest {
-		h.longest = lease
-		if h.recorder != nil {
-			_ = h.recorder.Leased(lease)
-		}
+	if h.recorder != nil {
+		_ = h.recorder.Leased(lease)
 	}
 	return lease
 }
