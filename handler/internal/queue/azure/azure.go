@@ -30,7 +30,7 @@ import (
 // by its context. An error is one line without secrets and without messages' texts.
 type Store struct {
 	service *azqueue.ServiceClient
-	http    *http.Client
+	httpClient
 }
 
 var _ queue.Store = (*Store)(nil)
@@ -38,45 +38,27 @@ var _ queue.Store = (*Store)(nil)
 // Open returns the account of a connection. It sends no request: the first operation detects a wrong key. The caller
 // closes the store.
 func Open(conn Connection) (*Store, error) {
-	cred, err := conn.credential()
-	if err != nil {
-		return nil, describe("open queue storage", err)
-	}
-	return open(conn, cred, newHTTPClient(newTransport(conn.Endpoint)))
+	return open(conn, newCredential, newHTTPClient(newTransport(conn.Endpoint)))
 }
 
 // open is Open with the parts that tests replace.
-func open(conn Connection, cred azcore.TokenCredential, client *http.Client) (*Store, error) {
-	service, err := newServiceClient(conn, cred, client)
+func open(conn Connection, credential credentialFor, client *http.Client) (*Store, error) {
+	service, err := newServiceClient(conn, credential, client)
 	if err != nil {
 		return nil, describe("open queue storage", err)
 	}
-	return &Store{service: service, http: client}, nil
+	return &Store{service, httpClient{client}}, nil
 }
 
 var _ policy.Transporter = (*http.Client)(nil)
-
-// Close closes idle connections. Later operations open new ones.
-func (s *Store) Close() { s.http.CloseIdleConnections() }
 
 // do runs an operation on a queue if the checks found no error.
 func (s *Store) do(doing, name string, run func(*azqueue.QueueClient) error, checks ...error) error {
 	err := cmp.Or(append(checks, checkName(name))...)
 	if err == nil {
-		if err = run(s.service.NewQueueClient(name)); err != nil {
-			distrust(s.http, err)
-		}
+		err = s.checked(run(s.service.NewQueueClient(name)))
 	}
 	return describe(doing+" queue "+name, err)
-}
-
-// distrust closes the idle connections after a request without an answer, because they can be as dead as its own: the
-// network drops idle connections silently, and storage fails over. Otherwise each try could wait for another dead
-// connection. Requests in progress keep their connections.
-func distrust(client *http.Client, err error) {
-	if _, answered := errors.AsType[*azcore.ResponseError](err); !answered {
-		client.CloseIdleConnections()
-	}
 }
 
 // Create implements [queue.Store].
@@ -171,8 +153,7 @@ func (s *Store) Names(ctx context.Context, prefix string) ([]string, error) {
 	pages := s.service.NewListQueuesPager(&azqueue.ListQueuesOptions{Prefix: &prefix})
 	for pages.More() {
 		page, err := pages.NextPage(ctx)
-		if err != nil {
-			distrust(s.http, err)
+		if s.checked(err) != nil {
 			return nil, describe("list queues", err)
 		}
 		for _, q := range page.Queues {

@@ -53,7 +53,7 @@ func TestIdentityOnAzurite(t *testing.T) {
 			cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
 				return azcore.AccessToken{Token: unsignedToken(test.audience), ExpiresOn: time.Now().Add(time.Hour)}, nil
 			})
-			store, err := open(Connection{Endpoint: server.Endpoint}, cred, client)
+			store, err := open(Connection{Endpoint: server.Endpoint}, cred.credential, client)
 			if err != nil {
 				t.Fatal(err)
 			}

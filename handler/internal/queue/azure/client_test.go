@@ -31,6 +31,8 @@ func (f credentialFunc) GetToken(_ context.Context, o policy.TokenRequestOptions
 	return f(o)
 }
 
+func (f credentialFunc) credential(Identity) (azcore.TokenCredential, error) { return f, nil }
+
 func TestIdentitySendsBearerToken(t *testing.T) {
 	var asked []policy.TokenRequestOptions
 	cred := credentialFunc(func(o policy.TokenRequestOptions) (azcore.AccessToken, error) {
@@ -43,7 +45,7 @@ func TestIdentitySendsBearerToken(t *testing.T) {
 		w.Header().Set("x-ms-approximate-messages-count", "7")
 	}))
 	t.Cleanup(server.Close)
-	store, err := open(Connection{Endpoint: server.URL}, cred, server.Client())
+	store, err := open(Connection{Endpoint: server.URL}, cred.credential, server.Client())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func TestIdentityNeverOverHTTP(t *testing.T) {
 	cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
 		return azcore.AccessToken{Token: "canary", ExpiresOn: time.Now().Add(time.Hour)}, nil
 	})
-	store, err := open(Connection{Endpoint: url}, cred, http.DefaultClient)
+	store, err := open(Connection{Endpoint: url}, cred.credential, http.DefaultClient)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +93,7 @@ func TestIdentityNoToken(t *testing.T) {
 	cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
 		return azcore.AccessToken{}, refusal
 	})
-	store, err := open(Connection{Endpoint: "https://acct.queue.core.windows.net"}, cred, newHTTPClient(http.DefaultTransport))
+	store, err := open(Connection{Endpoint: "https://acct.queue.core.windows.net"}, cred.credential, newHTTPClient(http.DefaultTransport))
 	if err != nil {
 		t.Fatal(err)
 	}

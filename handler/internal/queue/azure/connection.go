@@ -251,11 +251,9 @@ const defaultSuffix = "core.windows.net"
 // The account that UseDevelopmentStorage=true means: Azurite's, whose key is public
 // (https://learn.microsoft.com/azure/storage/common/storage-use-azurite).
 const (
-	developmentAccount = "devstoreaccount1"
-	developmentKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
-	developmentPort    = "10001"
-	developmentHost    = "127.0.0.1:" + developmentPort
-
+	developmentAccount   = "devstoreaccount1"
+	developmentKey       = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+	developmentPort      = "10001"
 	developmentTablePort = "10002"
 	developmentBlobPort  = "10000"
 )
@@ -347,14 +345,14 @@ func siblingEndpoint(queueEndpoint, service string) string {
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in
 // Microsoft's libraries, only the scheme and the host of the URI count; the port is always Azurite's.
 func (s *settings) development(proxyURI string) Connection {
-	base := url.URL{Scheme: "http", Host: developmentHost}
+	scheme, host := "http", "127.0.0.1"
 	if proxyURI != "" {
 		if u, err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
-			base.Scheme, base.Host = u.Scheme, net.JoinHostPort(u.Hostname(), developmentPort)
+			scheme, host = u.Scheme, u.Hostname()
 		}
 	}
 	at := func(port string) string {
-		return base.Scheme + "://" + net.JoinHostPort(base.Hostname(), port) + "/" + developmentAccount
+		return scheme + "://" + net.JoinHostPort(host, port) + "/" + developmentAccount
 	}
 	return Connection{
 		Endpoint:      at(developmentPort),
@@ -421,8 +419,27 @@ func newHTTPClient(transport http.RoundTripper) *http.Client {
 	}
 }
 
-// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens of cred.
-func newServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*azqueue.ServiceClient, error) {
+// httpClient has the HTTP connections to one service of an account.
+type httpClient struct{ http *http.Client }
+
+// Close closes idle connections. Later operations open new ones.
+func (c httpClient) Close() { c.http.CloseIdleConnections() }
+
+// checked returns the error of a request. It closes the idle connections after a request without an answer, because they can
+// be as dead as its own: the network drops idle connections silently, and storage fails over. Otherwise each try could wait
+// for another dead connection. Requests in progress keep their connections.
+func (c httpClient) checked(err error) error {
+	if _, answered := errors.AsType[*azcore.ResponseError](err); err != nil && !answered {
+		c.Close()
+	}
+	return err
+}
+
+// credentialFor returns what requests tokens for an identity, such as newCredential.
+type credentialFor func(Identity) (azcore.TokenCredential, error)
+
+// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens for its identity.
+func newServiceClient(conn Connection, credential credentialFor, transport policy.Transporter) (*azqueue.ServiceClient, error) {
 	options := &azqueue.ClientOptions{ClientOptions: clientOptions(transport)}
 	// Before the request is signed.
 	options.PerCallPolicies = []policy.Policy{policyFunc(func(req *policy.Request) (*http.Response, error) {
@@ -438,9 +455,12 @@ func newServiceClient(conn Connection, cred azcore.TokenCredential, transport po
 		return azqueue.NewServiceClientWithSharedKeyCredential(conn.Endpoint, key, options)
 	case conn.SAS != "":
 		return azqueue.NewServiceClientWithNoCredential(conn.Endpoint+"?"+string(conn.SAS), options)
-	default:
-		return azqueue.NewServiceClient(conn.Endpoint, cred, options)
 	}
+	cred, err := credential(conn.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return azqueue.NewServiceClient(conn.Endpoint, cred, options)
 }
 
 func clientOptions(transport policy.Transporter) azcore.ClientOptions {
@@ -455,14 +475,6 @@ func clientOptions(transport policy.Transporter) azcore.ClientOptions {
 type policyFunc func(*policy.Request) (*http.Response, error)
 
 func (f policyFunc) Do(req *policy.Request) (*http.Response, error) { return f(req) }
-
-// credential returns what requests tokens, or nil if the connection has a key or a SAS.
-func (c Connection) credential() (azcore.TokenCredential, error) {
-	if c.AccountKey != "" || c.SAS != "" {
-		return nil, nil
-	}
-	return newCredential(c.Identity)
-}
 
 // newCredential returns a credential that requests tokens from Microsoft Entra. It uses the SDK's own transport and
 // retries, because the endpoint of a managed identity answers 404 while the machine starts.

@@ -22,7 +22,7 @@ import (
 type Table struct {
 	service *aztables.ServiceClient
 	table   *aztables.Client
-	http    *http.Client
+	httpClient
 }
 
 var _ scheduled.Table = (*Table)(nil)
@@ -33,26 +33,18 @@ var ErrNoTables = errors.New("the connection has no table service: add TableEndp
 // OpenTable returns the record of a connection's account, or [ErrNoTables]. It sends no request. The caller closes the
 // table.
 func OpenTable(conn Connection) (*Table, error) {
-	cred, err := conn.credential()
-	if err != nil {
-		return nil, describe("open table storage", err)
-	}
-	return openTable(conn, cred, newHTTPClient(newTransport(conn.TableEndpoint)))
-}
-
-// openTable is OpenTable with the parts that tests replace.
-func openTable(conn Connection, cred azcore.TokenCredential, client *http.Client) (*Table, error) {
 	if conn.TableEndpoint == "" {
 		return nil, ErrNoTables
 	}
-	service, err := newTableServiceClient(conn, cred, client)
+	client := newHTTPClient(newTransport(conn.TableEndpoint))
+	service, err := newTableServiceClient(conn, client)
 	if err != nil {
 		return nil, describe("open table storage", err)
 	}
-	return &Table{service: service, table: service.NewClient(scheduled.TableName), http: client}, nil
+	return &Table{service, service.NewClient(scheduled.TableName), httpClient{client}}, nil
 }
 
-func newTableServiceClient(conn Connection, cred azcore.TokenCredential, transport policy.Transporter) (*aztables.ServiceClient, error) {
+func newTableServiceClient(conn Connection, transport policy.Transporter) (*aztables.ServiceClient, error) {
 	options := &aztables.ClientOptions{ClientOptions: clientOptions(transport)}
 	switch {
 	case conn.AccountKey != "":
@@ -63,21 +55,17 @@ func newTableServiceClient(conn Connection, cred azcore.TokenCredential, transpo
 		return aztables.NewServiceClientWithSharedKey(conn.TableEndpoint, key, options)
 	case conn.SAS != "":
 		return aztables.NewServiceClientWithNoCredential(conn.TableEndpoint+"?"+string(conn.SAS), options)
-	default:
-		return aztables.NewServiceClient(conn.TableEndpoint, cred, options)
 	}
+	cred, err := newCredential(conn.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return aztables.NewServiceClient(conn.TableEndpoint, cred, options)
 }
-
-// Close closes idle connections. Later operations open new ones.
-func (t *Table) Close() { t.http.CloseIdleConnections() }
 
 // do runs an operation, and describes its error.
 func (t *Table) do(doing string, run func() error) error {
-	err := run()
-	if err != nil {
-		distrust(t.http, err)
-	}
-	return describe(doing+" table "+scheduled.TableName, err)
+	return describe(doing+" table "+scheduled.TableName, t.checked(run()))
 }
 
 // Put implements [scheduled.Table]. Texts are cut off after 1 KiB.
