@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,10 +78,7 @@ func (p *poisonFlags) addYes(flags *flagSet) {
 }
 
 func (p *poisonFlags) folder() journal.Folder {
-	if p.runs != "" {
-		return journal.Folder(p.runs)
-	}
-	return journal.Default(p.env.getenv)
+	return cmp.Or(journal.Folder(p.runs), journal.Default(p.env.getenv))
 }
 
 // session has the dependencies of a poison command. Its env does not include local.settings.json, which may contain

@@ -81,14 +81,11 @@ func (s *session) messagePrinter(source poison.Source) func(poison.Found) {
 }
 
 func printMessage(out io.Writer, m inspect.Message) {
-	status, call := "-", m.Detail
-	if m.Status != 0 {
-		status = strconv.Itoa(m.Status)
-	}
+	call := m.Detail
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
 	}
-	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), status, cut(strconv.Itoa(m.Attempts), 4), call)
+	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
 // shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match.
