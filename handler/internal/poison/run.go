@@ -234,13 +234,7 @@ func (r *run) write(ctx context.Context, n int, s journal.Step) error {
 	tries := 0
 	put, err := lease.Retry(ctx, func(ctx context.Context) (queue.Message, error) {
 		tries++
-		put, err := r.account.Store.Put(ctx, s.To, item)
-		if errors.Is(err, queue.ErrNoQueue) {
-			if err = r.account.Store.Create(ctx, s.To); err == nil {
-				put, err = r.account.Store.Put(ctx, s.To, item)
-			}
-		}
-		return put, err
+		return queue.PutCreating(ctx, r.account.Store, s.To, item)
 	})
 	if err != nil {
 		return err

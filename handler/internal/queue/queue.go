@@ -74,10 +74,7 @@ type Item struct {
 // wrapped with the operation and the queue's name. Their errors never contain a connection string, a signature or
 // a message's text.
 type Store interface {
-	// Create creates the queue, unless it exists.
-	Create(ctx context.Context, queue string) error
-	// Put writes a new message. It returns all fields of the message but Text and DequeueCount.
-	Put(ctx context.Context, queue string, item Item) (Message, error)
+	Putter
 	// Update replaces the text and the remaining invisibility of a received message and returns its new pop
 	// receipt. It keeps the time-to-live and the dequeue count.
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
@@ -91,6 +88,25 @@ type Store interface {
 	Count(ctx context.Context, queue string) (int, error)
 	// Names returns the names of the account's queues that begin with prefix, in alphabetical order.
 	Names(ctx context.Context, prefix string) ([]string, error)
+}
+
+// Putter is the part of a [Store] that writes new messages.
+type Putter interface {
+	// Create creates the queue, unless it exists.
+	Create(ctx context.Context, queue string) error
+	// Put writes a new message. It returns all fields of the message but Text and DequeueCount.
+	Put(ctx context.Context, queue string, item Item) (Message, error)
+}
+
+// PutCreating writes a new message as [Putter] does. It creates the queue if it does not exist.
+func PutCreating(ctx context.Context, store Putter, queue string, item Item) (Message, error) {
+	put, err := store.Put(ctx, queue, item)
+	if errors.Is(err, ErrNoQueue) {
+		if err = store.Create(ctx, queue); err == nil {
+			put, err = store.Put(ctx, queue, item)
+		}
+	}
+	return put, err
 }
 
 // PoisonSuffix ends the name of the queue to which the Functions host moves the messages of a queue that it

@@ -120,12 +120,7 @@ func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
 	item := queue.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
-	put, err := s.Store.Put(ctx, m.Queue, item)
-	if errors.Is(err, queue.ErrNoQueue) {
-		if err = s.Store.Create(ctx, m.Queue); err == nil {
-			put, err = s.Store.Put(ctx, m.Queue, item)
-		}
-	}
+	put, err := queue.PutCreating(ctx, s.Store, m.Queue, item)
 	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
 }
 

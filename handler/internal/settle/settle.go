@@ -22,8 +22,7 @@ const tryTimeout = 10 * time.Second
 
 // Store is the part of a queue account that settling needs.
 type Store interface {
-	Create(ctx context.Context, queue string) error
-	Put(ctx context.Context, queue string, item queue.Item) (queue.Message, error)
+	queue.Putter
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
 }
 
@@ -87,12 +86,7 @@ func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message,
 	due := time.Now().Add(w.Delay)
 	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
 		item.Delay = max(time.Until(due), 0)
-		put, err = s.store.Put(ctx, w.Queue, item)
-		if errors.Is(err, queue.ErrNoQueue) {
-			if err = s.store.Create(ctx, w.Queue); err == nil {
-				put, err = s.store.Put(ctx, w.Queue, item)
-			}
-		}
+		put, err = queue.PutCreating(ctx, s.store, w.Queue, item)
 		return err
 	}, queue.ErrRefused)
 	return put, err
