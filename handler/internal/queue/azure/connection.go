@@ -77,9 +77,7 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 		conn = s.connectionString(text)
 	} else {
 		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential(), BlobEndpoint: s.get(name + blobServiceURIKey)}
-		if uri := s.get(name + tableServiceURIKey); uri != "" {
-			conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", uri, "https")
-		}
+		conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", s.get(name+tableServiceURIKey), "https")
 	}
 	conn.TableEndpoint = cmp.Or(conn.TableEndpoint, siblingEndpoint(conn.Endpoint, ".table."))
 	conn.BlobEndpoint = cmp.Or(conn.BlobEndpoint, siblingEndpoint(conn.Endpoint, ".blob."))
@@ -224,8 +222,8 @@ func (s *settings) accountEndpoint(key, scheme, account, suffix string) string {
 	return scheme + "://" + account + ".queue." + suffix
 }
 
-// endpoint checks a URL and returns it without slashes at the end. Part names the part of the setting that holds the
-// URL; it is empty if the whole setting does.
+// endpoint checks a URL, if there is one, and returns it without slashes at the end. Part names the part of the setting that
+// holds the URL; it is empty if the whole setting does.
 func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	if part != "" {
 		part += " is "
@@ -233,6 +231,7 @@ func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	want := strings.Join(schemes, " or ")
 	u, err := url.Parse(text)
 	switch {
+	case text == "":
 	case err != nil || u.Hostname() == "": // the error would repeat the text
 		s.problem(key, "%snot a URL: want an absolute %s URL", part, want)
 	case !slices.Contains(schemes, u.Scheme):
@@ -270,9 +269,7 @@ func (s *settings) connectionString(text string) Connection {
 		return s.development(parts["developmentstorageproxyuri"])
 	}
 	conn := Connection{Endpoint: s.queueEndpoint(parts), BlobEndpoint: parts["blobendpoint"]}
-	if endpoint := parts["tableendpoint"]; endpoint != "" {
-		conn.TableEndpoint = s.endpoint(s.name, "TableEndpoint", endpoint, "https", "http")
-	}
+	conn.TableEndpoint = s.endpoint(s.name, "TableEndpoint", parts["tableendpoint"], "https", "http")
 	switch {
 	case parts["accountkey"] != "":
 		conn.AccountName, conn.AccountKey = parts["accountname"], Secret(parts["accountkey"])
@@ -327,19 +324,16 @@ func (s *settings) queueEndpoint(parts map[string]string) string {
 		return ""
 	}
 	suffix := cmp.Or(parts["endpointsuffix"], defaultSuffix)
-	if endpoint := s.accountEndpoint(s.name, scheme, account, suffix); endpoint != "" {
-		return s.endpoint(s.name, "EndpointSuffix", endpoint, scheme)
-	}
-	return ""
+	return s.endpoint(s.name, "EndpointSuffix", s.accountEndpoint(s.name, scheme, account, suffix), scheme)
 }
 
 // siblingEndpoint returns the URL of another service of an account with a normal address, such as ".table.", else an empty text.
 func siblingEndpoint(queueEndpoint, service string) string {
-	const queues = ".queue."
-	if !strings.Contains(queueEndpoint, queues) {
+	account, suffix, ok := strings.Cut(queueEndpoint, ".queue.")
+	if !ok {
 		return ""
 	}
-	return strings.Replace(queueEndpoint, queues, service, 1)
+	return account + service + suffix
 }
 
 // development returns the connection to Azurite, on this machine or on the one that the proxy URI names. As in

@@ -211,7 +211,7 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 // encodeRow returns the entity of a row. Section 9 of the design lists its properties.
 func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
 	properties := map[string]any{
-		"status": toInt32(row.Status), "attempts": toInt32(row.Attempts), "content": aztables.EDMBinary(row.Content),
+		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)), "content": aztables.EDMBinary(row.Content),
 	}
 	for name, text := range map[string]string{
 		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
@@ -247,8 +247,6 @@ func clip(text string) string {
 		return r
 	}, text)
 }
-
-func toInt32(n int) int32 { return saturate(float64(n)) }
 
 // decodeRow returns the row of an entity.
 func decodeRow(encoded []byte) (scheduled.Row, error) {
