@@ -18,16 +18,9 @@ import (
 // mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
 const mostReports = 5
 
-// changeResult is the JSON output of a command that changes messages.
-type changeResult struct {
-	poison.Result
-	// NoUndo means that the run cannot be undone.
-	NoUndo bool `json:"-"`
-}
-
 // newChangeResult returns the result of a plan that was not executed.
-func newChangeResult(plan *poison.Plan) changeResult {
-	r := changeResult{plan.Result, plan.Command == "delete" && plan.Backup == ""}
+func newChangeResult(plan *poison.Plan) poison.Result {
+	r := plan.Result
 	r.Run = "" // its journal is discarded
 	return r
 }
@@ -39,23 +32,23 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 		return err
 	}
 	s.announce(plan)
-	r := newChangeResult(plan)
-	err = s.confirm(ctx, plan, r.NoUndo)
+	final := plan.Command == "delete" && plan.Backup == ""
+	err = s.confirm(ctx, plan, final)
 	switch {
 	case plan.Total == 0 && plan.Refused == 0:
 		err = s.nothingMatched(plan.Hidden)
 	case plan.Total == 0:
 		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", plan.Command, plan.Account)
 		if s.json {
-			_ = printJSON(s.out, r)
+			_ = printJSON(s.out, newChangeResult(plan))
 		}
 	}
 	if err != nil {
 		plan.Discard(ctx)
 		return err
 	}
-	r.Result, err = plan.Execute(ctx)
-	return s.report(ctx, r, err)
+	result, err := plan.Execute(ctx)
+	return s.report(ctx, result, final, err)
 }
 
 func (s *session) announce(plan *poison.Plan) {
@@ -164,8 +157,8 @@ func question(plan *poison.Plan, final bool) string {
 	return text + " [y/N]"
 }
 
-// report prints the result of a run and returns its error.
-func (s *session) report(ctx context.Context, r changeResult, err error) error {
+// report prints the result of a run and returns its error. Final says that the run cannot be undone.
+func (s *session) report(ctx context.Context, r poison.Result, final bool, err error) error {
 	if r.Run == "" { // it did not begin
 		return err
 	}
@@ -181,13 +174,13 @@ func (s *session) report(ctx context.Context, r changeResult, err error) error {
 	if r.Twice > 0 {
 		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
-	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !r.NoUndo {
+	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !final {
 		s.status.printf("undo: `async-caller %s undo %s`", s.group, r.Run)
 	}
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
 	}
-	return cmp.Or(s.incomplete(ctx, r.Result, err), s.out.err)
+	return cmp.Or(s.incomplete(ctx, r, err), s.out.err)
 }
 
 // incomplete returns the error of a run that is not complete.
@@ -358,7 +351,7 @@ because too many messages returned.`,
 		ValidArgsFunction: p.completeRuns,
 		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {
 			result, err := s.account.Resume(ctx, args[0])
-			return s.report(ctx, changeResult{Result: result}, err)
+			return s.report(ctx, result, false, err)
 		}),
 	}
 }

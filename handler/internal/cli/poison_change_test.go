@@ -204,9 +204,9 @@ func TestResultError(t *testing.T) {
 func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
-	_ = d.report(t.Context(), changeResult{Result: poison.Result{
+	_ = d.report(t.Context(), poison.Result{
 		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
-	}}, nil)
+	}, false, nil)
 	want := "moved 1,480 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
 		"written, but not yet deleted at the source: 10 messages\n" +
 		"possibly written twice, after a kill or a lost answer: 1 message\n" +
