@@ -388,23 +388,13 @@ func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, 
 	if err == nil {
 		ready()
 	}
-	for err == nil && sleep(ctx, interval) {
+	for err == nil && queue.Sleep(ctx, interval) {
 		err = a.readNew(ctx, s, queues, see)
 	}
 	if ctx.Err() == nil {
 		return err
 	}
 	return nil
-}
-
-// sleep waits, and reports false if ctx ends before.
-func sleep(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
 }
 
 // followed is the length of a queue and the IDs of its messages at the last read.

@@ -276,7 +276,7 @@ func (r *run) findLost(ctx context.Context) error {
 			r.account.observer().Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most %v",
 				len(r.lost), lease))
 		}
-		if !sleep(ctx, searchInterval) {
+		if !queue.Sleep(ctx, searchInterval) {
 			return nil
 		}
 	}

@@ -99,7 +99,7 @@ func (w *watch) outByQueue() map[string]int {
 
 // failures watches until ctx ends or more than a share of the sent messages has come back, which is a [stopError].
 func (w *watch) failures(ctx context.Context, share float64) error {
-	for sleep(ctx, countInterval) {
+	for queue.Sleep(ctx, countInterval) {
 		for main := range w.outByQueue() {
 			if err := w.checkPoison(ctx, main); err != nil && ctx.Err() == nil {
 				return stopError("cannot watch for messages that come back: " + err.Error())
@@ -174,7 +174,7 @@ func (w *watch) canaries(ctx context.Context, pace journal.Pace) error {
 // the main queue is empty proves that. For a queue that is never empty, a quiet period has to do.
 func (w *watch) delivered(ctx context.Context, main string, canaries int, deadline time.Time) error {
 	lastSeen, lastCount, left := time.Now(), time.Time{}, canaries
-	for sleep(ctx, peekInterval) {
+	for queue.Sleep(ctx, peekInterval) {
 		now := time.Now()
 		seen, err := w.visible(ctx, main)
 		if err != nil {

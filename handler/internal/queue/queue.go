@@ -208,10 +208,18 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 		if err == nil || slices.ContainsFunc(final, func(target error) bool { return errors.Is(err, target) }) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if !Sleep(ctx, pause+rand.N(pause)) { //nolint:gosec // spreads load, keeps no secret
 			return err // the last real error explains more than the end of ctx
-		case <-time.After(pause + rand.N(pause)): //nolint:gosec // spreads load, keeps no secret
 		}
+	}
+}
+
+// Sleep waits, and reports false if ctx ends before.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
 	}
 }

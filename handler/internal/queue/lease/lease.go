@@ -307,10 +307,7 @@ func (h *Holder) Release(ctx context.Context, messages ...*Message) {
 		}
 		h.forget(m)
 	})
-	select {
-	case <-ctx.Done():
-	case <-time.After(time.Until(last)):
-	}
+	queue.Sleep(ctx, time.Until(last))
 }
 
 func (m *Message) leaseEnds() time.Time {
@@ -338,10 +335,7 @@ func (h *Holder) Renew(ctx context.Context) (stop func()) {
 		for ctx.Err() == nil {
 			began := time.Now()
 			h.renewDue(ctx, began.Add(renewInterval))
-			select {
-			case <-ctx.Done():
-			case <-time.After(max(renewInterval, time.Since(began))):
-			}
+			queue.Sleep(ctx, max(renewInterval, time.Since(began)))
 		}
 	})
 	return func() {
