@@ -95,8 +95,7 @@ func newContentDetails(content []byte, secrets inspect.Secrets) (d contentDetail
 		d.Content = string(inspect.ShowContent(content, secrets))
 		return d
 	}
-	call := inspect.ShowCall(e, secrets)
-	d.Call, d.Answer = &call, inspect.ShowAnswer(e, secrets)
+	d.Call, d.Answer = new(inspect.ShowCall(e, secrets)), inspect.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
 		d.Trail = append(d.Trail, attempt{a.At, a.Status, strictjson.ReplaceUnprintable(a.Error), a.Took.Milliseconds()})
 	}
@@ -123,11 +122,10 @@ func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePre
 		preview.Refused = err.Error()
 		return preview
 	}
-	explanation := explain.About(rules.Decision, explain.Question{
+	preview.Explanation = new(explain.About(rules.Decision, explain.Question{
 		Queue: preview.To, MessageID: f.ID, Content: rules.Content(text), Now: now,
 		MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
-	})
-	preview.Explanation = &explanation
+	}))
 	return preview
 }
 

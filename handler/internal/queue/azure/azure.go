@@ -94,9 +94,8 @@ func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Me
 
 // Update implements [queue.Store].
 func (s *Store) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (receipt string, err error) {
-	seconds := delaySeconds(delay)
 	err = s.do("update message on", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.UpdateMessage(ctx, id, popReceipt, text, &azqueue.UpdateMessageOptions{VisibilityTimeout: &seconds})
+		resp, err := q.UpdateMessage(ctx, id, popReceipt, text, &azqueue.UpdateMessageOptions{VisibilityTimeout: new(delaySeconds(delay))})
 		receipt = value(resp.PopReceipt)
 		return err
 	}, checkReceipt(id, popReceipt), queue.CheckText(text))
@@ -126,9 +125,8 @@ func (s *Store) Receive(ctx context.Context, name string, limit int, lease time.
 
 // Peek implements [queue.Store].
 func (s *Store) Peek(ctx context.Context, name string, limit int) (messages []queue.Message, err error) {
-	count := saturate(float64(limit))
 	err = s.do("peek at", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: &count})
+		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(saturate(float64(limit)))})
 		for _, m := range resp.Messages {
 			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount, m.InsertionTime, m.ExpirationTime, nil))
 		}

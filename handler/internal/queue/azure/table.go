@@ -123,8 +123,7 @@ func (t *Table) deleteEach(ctx context.Context, queueName string, keys []schedul
 }
 
 func etag(key scheduled.Key) *azcore.ETag {
-	version := azcore.ETag(cmp.Or(key.Version, string(azcore.ETagAny)))
-	return &version
+	return new(azcore.ETag(cmp.Or(key.Version, string(azcore.ETagAny))))
 }
 
 // errTransaction means that the service refused a row of a transaction, and with it the others.
