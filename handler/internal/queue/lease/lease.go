@@ -286,10 +286,8 @@ func (h *Holder) forget(m *Message) {
 // Release makes messages visible again, and returns when they are. A message that cannot be released becomes
 // visible when its lease ends.
 func (h *Holder) Release(ctx context.Context, messages ...*Message) {
-	// Begin with the longest lease, because the others may end before it is their turn.
+	// Begin with the longest lease, because the others may end before it is their turn, or during the wait for a longer one.
 	slices.SortFunc(messages, func(a, b *Message) int { return b.leaseEnds().Compare(a.leaseEnds()) })
-	var mu sync.Mutex
-	var last time.Time
 	each(ctx, messages, func(m *Message) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
@@ -299,15 +297,10 @@ func (h *Holder) Release(ctx context.Context, messages ...*Message) {
 		if m.ends.IsZero() || time.Until(m.ends) > soon {
 			_ = h.update(ctx, m, 0)
 		} else {
-			mu.Lock()
-			defer mu.Unlock()
-			if m.ends.After(last) {
-				last = m.ends
-			}
+			queue.Sleep(ctx, time.Until(m.ends))
 		}
 		h.forget(m)
 	})
-	queue.Sleep(ctx, time.Until(last))
 }
 
 func (m *Message) leaseEnds() time.Time {
