@@ -256,11 +256,7 @@ func (j *Journal) Step(n int) (Step, error) {
 	offset := j.offsets[n]
 	j.mu.Unlock()
 	var s Step
-	text, err := bufio.NewReader(io.NewSectionReader(j.file, offset, maxLine)).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(text, &s)
-	}
-	if err != nil {
+	if err := json.NewDecoder(io.NewSectionReader(j.file, offset, maxLine)).Decode(&s); err != nil {
 		return Step{}, j.failed(fmt.Errorf("step %d: %w", n, err))
 	}
 	return s, nil
