@@ -150,12 +150,12 @@ type dryRunResult struct {
 func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets inspect.Secrets) error {
 	refused := 0
 	listed, err := s.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, reason error) {
-		r := dryRunResult{Account: s.account.Name, Message: f.Message, To: to}
+		r := dryRunResult{Account: s.account.Name, Message: f.Message}
 		if reason != nil {
 			refused++
 			r.Refused = reason.Error()
 		} else {
-			r.Diff = string(inspect.Diff(f.Content, after, secrets))
+			r.To, r.Diff = to, string(inspect.Diff(f.Content, after, secrets))
 		}
 		switch {
 		case s.json:

@@ -100,8 +100,8 @@ func Target(from, to string) (string, error) {
 	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to", from)
 }
 
-// Preview shows what requeueing would change, without changing anything. For a message that would be refused, after
-// is nil and why is the reason.
+// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why is the
+// reason, and the queue and the content mean nothing.
 func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
 	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return Listed{}, err
@@ -109,11 +109,7 @@ func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f F
 	requeue := a.requeue(r, time.Now())
 	return a.List(ctx, s, func(f Found) {
 		step, err := requeue(ctx, f)
-		if err != nil {
-			see(f, "", nil, err)
-			return
-		}
-		see(f, step.To, a.Rules.Content(step.After), nil)
+		see(f, step.To, a.Rules.Content(step.After), err)
 	})
 }
 
