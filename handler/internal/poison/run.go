@@ -48,7 +48,9 @@ func (e stopError) Error() string { return string(e) }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{Plan: p, watch: newWatch(p.account), before: p.journal.Steps()}
+	r := &run{Plan: p, before: p.journal.Steps(), watch: &watch{
+		account: p.account, out: map[string]sentMessage{}, before: map[string]int{}, counts: map[string]int{}, deleted: map[string]int{},
+	}}
 	if p.account.Table != nil {
 		r.rows = newRecorder(p.account.Table) //nolint:contextcheck // endRecord ends it
 	}

@@ -251,9 +251,8 @@ func (a *Account) summary(id string) (RunSummary, error) {
 
 func (a *Account) isBusy(id string) bool {
 	j, err := a.Runs.Reopen(id)
-	if err != nil {
-		return errors.Is(err, journal.ErrBusy)
+	if err == nil {
+		_ = j.Close()
 	}
-	_ = j.Close()
-	return false
+	return errors.Is(err, journal.ErrBusy)
 }

@@ -52,13 +52,6 @@ type sentMessage struct {
 	attempts int
 }
 
-func newWatch(a *Account) *watch {
-	return &watch{
-		account: a, out: map[string]sentMessage{},
-		counts: map[string]int{}, deleted: map[string]int{}, before: map[string]int{},
-	}
-}
-
 // begin notes the length of a main queue before any message is sent to it.
 func (w *watch) begin(ctx context.Context, main string) (err error) {
 	if _, known := w.before[main]; !known && main != "" {
