@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
 
@@ -57,7 +58,7 @@ type command struct {
 
 var (
 	// inline matches commands in a sentence.
-	inline = regexp.MustCompile("`((?:(?:dist/)?async-caller|make|go (?:test|run)|azd?) [^`]+)`")
+	inline = regexp.MustCompile("`((?:(?:dist/)?async-caller|make|go (?:test|run)|azd?|docker|curl|npm) [^`]+)`")
 	// notCommands matches the beginnings of blocks that are JSON, queries, settings, output, formulas, drawings and code.
 	notCommands = regexp.MustCompile(`^ *([{"]|traces |[A-Z_]{3}|\d|attempts/s |Functions host ──|host ──|func \(|schedules )`)
 	// begins matches the beginnings of blocks that are commands.
@@ -94,19 +95,25 @@ func commands(page string) (found []command, problems []string) {
 	return found, problems
 }
 
-// blocks returns the indented blocks of a section, and the fenced ones in no language.
+// languages are those of fenced blocks that are no commands.
+var languages = []string{"go", "js", "csharp", "python", "json", "text"}
+
+// blocks returns the indented blocks of a section, and the fenced ones that can be commands.
 func blocks(section string) (found []string) {
 	var block []string
-	fence, before := "", ""
+	fence, fenced, before := "", false, ""
 	for line := range strings.SplitSeq(section+"\n\n.", "\n") {
+		if rest, tab := strings.CutPrefix(line, "\t"); tab {
+			line = "    " + rest
+		}
 		language, isFence := strings.CutPrefix(line, "```")
 		switch code, indented := strings.CutPrefix(line, "    "); {
-		case isFence && fence == "":
-			fence = "```" + language
+		case isFence && !fenced:
+			fence, fenced = language, true
 		case isFence:
-			fence = ""
-		case fence != "":
-			if fence == "```" || fence == "```sh" {
+			fenced = false
+		case fenced:
+			if !slices.Contains(languages, fence) {
 				block = append(block, line)
 				continue
 			}
@@ -130,7 +137,7 @@ const needsAzure = "needs Azure"
 var programs = map[string]string{
 	"async-caller": "", "make": "", "go": "",
 	"az": needsAzure, "azd": needsAzure, "docker": needsAzure, "func": needsAzure,
-	"rm": "", "unzip": "",
+	"rm": "", "unzip": "", "grep": "", "jq": "", "sort": "", "uniq": "",
 	// The tests in handler/tools/quickstart run the commands of docs/senders.md, or check what they install.
 	"npm": senders, "node": senders, "dotnet": senders, "pip": senders, "python": senders,
 }
@@ -171,7 +178,7 @@ func newShell(t *testing.T) shell {
 			}
 		}
 	}
-	for _, name := range []string{"order.json", "message.json", "envelopes.jsonl"} {
+	for _, name := range []string{"order.json", "message.json", "envelopes.jsonl", "order.xml", "poison.jsonl"} {
 		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(`{"asyncCaller":1,"call":{"url":"https://example.com/"}}`), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -240,8 +247,15 @@ func (c command) says(text string) bool {
 // can name a command without its arguments.
 func (c command) checkUsage(t *testing.T, args []string) error {
 	t.Helper()
-	if found, rest, err := newRoot(Env{}).Find(args); err != nil || c.mentioned && len(rest) == 0 || found.Name() == serveName {
+	root := newRoot(Env{Stdout: io.Discard, Stderr: io.Discard})
+	found, rest, err := root.Find(args)
+	if err != nil || c.mentioned && len(rest) == 0 {
 		return err
+	}
+	if name := found.Name(); name == serveName || name == "host" { // they read the settings of the app first
+		found.RunE = func(*cobra.Command, []string) error { return nil }
+		root.SetArgs(args)
+		return root.Execute()
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -309,21 +323,39 @@ func TestPages(t *testing.T) {
 	}
 }
 
+// TestExamples checks the commands in the help texts.
+func TestExamples(t *testing.T) {
+	s := newShell(t)
+	for _, documented := range withSubcommands(newRoot(Env{})) {
+		for line := range strings.Lines(strings.ReplaceAll(documented.Example, "--output poison.jsonl", "--output new.jsonl")) { // poison.jsonl exists, to import it
+			if err := (command{line: line, section: documented.Long + line + needsAzure}).check(t, s); err != nil {
+				t.Errorf("%s: %s%v", documented.CommandPath(), line, err)
+			}
+			if !strings.Contains(line, documented.CommandPath()) && documented.Name() != serveName {
+				t.Errorf("%s: the example is of another command: %s", documented.CommandPath(), line)
+			}
+		}
+	}
+}
+
 // TestMistakesInPages checks that a wrong command is found wherever it is.
 func TestMistakesInPages(t *testing.T) {
 	s := newShell(t)
 	for text, want := range map[string]string{
-		"\n    $ async-caller poison lst\n":                        `unknown command "lst"`,
-		"\n    async-caller status --wach  # look\n":               "unknown flag: --wach",
-		"\n    x=1 dist/async-caller poison show\n":                "accepts 1 arg(s)",
-		"\n    async-caller poison list \\\n      --status many\n": "--status: ",
-		"\n    async-caller send --dry-run --url x | cat\n":        "cat: ",
-		"\n```sh\nasync-caller scheduled run --canary 3\n```\n":    "select messages by ids or filters",
-		"\n    async-caller status && async-caller statsu\n":       `unknown command "statsu"`,
-		"Use `async-caller poison requeue 1 --rate fast`.":         "--rate: ",
-		"Use `make dmeo`.":               "make has no target dmeo",
-		"\n    make bench FLAG=-short\n": "the Makefile does not use FLAG",
-		"\n    make start\n":             `says "needs Azure Functions Core Tools"`,
+		"\n    $ async-caller poison lst\n":                         `unknown command "lst"`,
+		"\n    async-caller status --wach  # look\n":                "unknown flag: --wach",
+		"\n    x=1 dist/async-caller poison show\n":                 "accepts 1 arg(s)",
+		"\n    async-caller poison list \\\n      --status many\n":  "--status: ",
+		"\n    async-caller send --dry-run --url x | cat\n":         "cat: ",
+		"\n```sh\nasync-caller scheduled run --canary 3\n```\n":     "select messages by ids or filters",
+		"\n    async-caller status && async-caller statsu\n":        `unknown command "statsu"`,
+		"Use `async-caller poison requeue 1 --rate fast`.":          "--rate: ",
+		"\n```bash\nasync-caller stats\n```\n":                      `unknown command "stats"`,
+		"\n\tasync-caller stats\n":                                  `unknown command "stats"`,
+		"Use `curl https://example.com/`.":                          "curl: ",
+		"Use `make dmeo`.":                                          "make has no target dmeo",
+		"\n    make bench FLAG=-short\n":                            "the Makefile does not use FLAG",
+		"\n    make start\n":                                        `says "needs Azure Functions Core Tools"`,
 		"It needs Azure Functions Core Tools.\n\n    make deploy\n": `says "needs Azure"`,
 		"\n    az group list\n\n## Other\n\nThis needs Azure.\n":    `says "needs Azure"`,
 		"Use `azd up`.":                                                  `says "needs Azure"`,

@@ -24,7 +24,9 @@ import (
 type poisonFlags struct {
 	env Env
 	// group is the command that the others belong to: poison or scheduled.
-	group     string
+	group string
+	// sampleRun is a run in the examples of the help texts.
+	sampleRun string
 	app, runs string
 	json      bool
 	// yes is a flag of the commands that change messages.
@@ -32,7 +34,7 @@ type poisonFlags struct {
 }
 
 func newPoison(env Env) *cobra.Command {
-	p := &poisonFlags{env: env, group: "poison"}
+	p := &poisonFlags{env: env, group: "poison", sampleRun: "20261121-091500-requeue-k3xw"}
 	command := &cobra.Command{
 		Use:   p.group,
 		Short: "Show, fix and resend messages that could not be delivered",

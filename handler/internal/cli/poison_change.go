@@ -328,7 +328,7 @@ func newPoisonUndo(p *poisonFlags) *cobra.Command {
 		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
 put them. Messages that were delivered, received or moved since cannot be undone: they are counted,
 and if there are no others, the exit code is 3 and the run stays as it was.`,
-		Example:           `  async-caller poison undo 20261121-091500-requeue-k3xw`,
+		Example:           "  async-caller " + p.group + " undo " + p.sampleRun,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 	}
@@ -346,7 +346,7 @@ func newPoisonResume(p *poisonFlags) *cobra.Command {
 		Short: "Continue an interrupted run",
 		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
 because too many messages returned.`,
-		Example:           `  async-caller poison resume 20261121-091500-requeue-k3xw`,
+		Example:           "  async-caller " + p.group + " resume " + p.sampleRun,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {

@@ -257,7 +257,7 @@ func newPoisonRuns(p *poisonFlags) *cobra.Command {
 		Short: "List the changes made from this machine",
 		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
 of each run. An interrupted run can be resumed or undone.`,
-		Example: `  async-caller poison runs`,
+		Example: "  async-caller " + p.group + " runs",
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			s := p.newSession()

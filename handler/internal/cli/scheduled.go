@@ -16,7 +16,7 @@ import (
 )
 
 func newScheduled(env Env) *cobra.Command {
-	p := &poisonFlags{env: env, group: "scheduled"}
+	p := &poisonFlags{env: env, group: "scheduled", sampleRun: "20261121-091500-cancel-k3xw"}
 	command := &cobra.Command{
 		Use:   p.group,
 		Short: "Show, expedite and cancel calls that wait for their next attempt",
