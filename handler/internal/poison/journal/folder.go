@@ -16,10 +16,7 @@ import (
 	"github.com/gofrs/flock"
 )
 
-const (
-	extension  = ".jsonl"
-	timeLayout = "20060102-150405"
-)
+const extension = ".jsonl"
 
 var (
 	// ErrNoRun means that there is no journal of that name.
@@ -47,7 +44,7 @@ func (f Folder) Begin(run Run) (*Journal, error) {
 		return nil, fmt.Errorf("folder for journals: %w", err)
 	}
 	run.At = now()
-	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
+	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format("20060102-150405"), run.Command, strings.ToLower(rand.Text()[:4]))
 	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
 	if err != nil {
 		return nil, fmt.Errorf("journal %s: %w", run.ID, err)
