@@ -206,20 +206,18 @@ func (r *run) step(ctx context.Context, n int) error {
 			return err
 		}
 	}
-	if m == nil {
-		err = r.journal.Enter(n, journal.Done)
-		r.record(s)
-		return err
-	}
-	if s.To == "" {
+	if m != nil && s.To == "" {
 		if err := r.journal.Enter(n, journal.Deleting); err != nil {
 			return err
 		}
 	}
-	if err := r.leases.Delete(ctx, m); err != nil {
-		return err
+	if m != nil {
+		if err := r.leases.Delete(ctx, m); err != nil {
+			return err
+		}
+		r.watch.deletedFrom(s.From)
 	}
-	r.watch.deletedFrom(s.From)
+	defer r.record(s)
 	return r.journal.Enter(n, journal.Done)
 }
 
