@@ -62,11 +62,9 @@ func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 		p.begin(ctx, k.permanent[name])
 		passes = append(passes, p)
 	}
-	for open := true; open; {
-		open = false
+	for slices.ContainsFunc(passes, func(p *pass) bool { return !p.over }) {
 		for _, p := range passes {
 			p.chunk(ctx)
-			open = open || !p.over
 		}
 	}
 	var problems []error
