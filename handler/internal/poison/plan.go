@@ -182,9 +182,7 @@ func (p *Plan) add(s journal.Step) error {
 }
 
 // RenewLeases keeps the messages leased in the background, until Execute or Discard.
-func (p *Plan) RenewLeases(ctx context.Context) {
-	p.stopRenewing = p.leases.Renew(ctx)
-}
+func (p *Plan) RenewLeases(ctx context.Context) { p.stopRenewing = p.leases.Renew(ctx) }
 
 // Discard releases the messages and removes the journal.
 func (p *Plan) Discard(ctx context.Context) {
