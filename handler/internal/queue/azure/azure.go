@@ -73,23 +73,21 @@ func (s *Store) Create(ctx context.Context, name string) error {
 }
 
 // Put implements [queue.Store].
-func (s *Store) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (s *Store) Put(ctx context.Context, name string, item queue.Item) (put queue.Message, err error) {
 	delay, ttl := delaySeconds(item.Delay), int32(never)
 	if item.TTL != 0 {
 		ttl = wholeSeconds(item.TTL)
 	}
 	// The service refuses a delay that does not end before the time-to-live.
 	options := &azqueue.EnqueueMessageOptions{TimeToLive: &ttl, VisibilityTimeout: &delay}
-	var resp azqueue.EnqueueMessagesResponse
-	err := s.do("put on", name, func(q *azqueue.QueueClient) (err error) {
-		resp, err = q.EnqueueMessage(ctx, item.Text, options)
+	err = s.do("put on", name, func(q *azqueue.QueueClient) error {
+		resp, err := q.EnqueueMessage(ctx, item.Text, options)
+		for _, m := range resp.Messages { // one
+			put = message(m.MessageID, m.PopReceipt, nil, nil, m.InsertionTime, m.ExpirationTime, m.TimeNextVisible)
+		}
 		return err
 	}, queue.CheckText(item.Text))
-	if err != nil || len(resp.Messages) == 0 {
-		return queue.Message{}, err
-	}
-	m := resp.Messages[0]
-	return message(m.MessageID, m.PopReceipt, nil, nil, m.InsertionTime, m.ExpirationTime, m.TimeNextVisible), nil
+	return put, err
 }
 
 // Update implements [queue.Store].

@@ -118,10 +118,8 @@ func (s *settings) checkKey(key, suffix string) {
 		blobServiceURIKey, tableServiceURIKey, "__fileServiceUri",
 	}
 	own, nested, _ := strings.Cut(suffix, ":")
-	if nested != "" && (own == "retry" || own == "diagnostics") {
-		return
-	}
-	if similar, _ := nearest.Name(separator+suffix, known); configKey(similar) != ":"+suffix {
+	isHosts := nested != "" && (own == "retry" || own == "diagnostics")
+	if similar, _ := nearest.Name(separator+suffix, known); !isHosts && configKey(similar) != ":"+suffix {
 		s.problem(key, "unknown, or not supported by Async Caller: the most similar setting is %s", s.name+similar)
 	}
 }
@@ -295,16 +293,14 @@ func (s *settings) connectionString(text string) Connection {
 func (s *settings) parts(text string) map[string]string {
 	parts := make(map[string]string)
 	for i, part := range strings.Split(text, ";") {
-		if part = strings.TrimSpace(part); part == "" {
-			continue
-		}
+		part = strings.TrimSpace(part)
 		key, value, ok := strings.Cut(part, "=")
-		if !ok || key == "" {
-			// The message does not repeat the part, which may be half a key.
+		switch {
+		case ok && key != "":
+			parts[strings.ToLower(key)] = value
+		case part != "": // the message does not repeat the part, which may be half a key
 			s.problem(s.name, "part %d of the connection string is not Name=Value", i+1)
-			continue
 		}
-		parts[strings.ToLower(key)] = value
 	}
 	return parts
 }

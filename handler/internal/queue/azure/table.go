@@ -184,15 +184,12 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 	}
 	pages := t.table.NewListEntitiesPager(&options)
 	for pages.More() {
-		var page aztables.ListEntitiesResponse
-		err := t.do("list", func() (err error) {
-			if page, err = pages.NextPage(ctx); isMissing(err) {
-				return nil
-			}
-			return err
-		})
-		if err != nil || page.Entities == nil && page.NextPartitionKey == nil {
-			return err
+		page, err := pages.NextPage(ctx)
+		if isMissing(err) {
+			return nil
+		}
+		if t.checked(err) != nil {
+			return describe("list table "+scheduled.TableName, err)
 		}
 		for _, entity := range page.Entities {
 			row, err := decodeRow(entity)
@@ -227,10 +224,7 @@ func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
 }
 
 // The service stores times after the year 1601.
-const (
-	minYear = 1601
-	maxYear = 9999
-)
+const minYear, maxYear = 1601, 9999
 
 // maxTextBytes limits the texts of a row. They have no control characters, so that the service takes them.
 const maxTextBytes = 1 << 10
