@@ -173,15 +173,14 @@ func withExitCode(ctx context.Context, err error) error {
 	if _, coded := errors.AsType[*codeError](err); coded {
 		return err
 	}
-	for _, usage := range []error{poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist} {
-		if errors.Is(err, usage) {
-			return usageError(err)
-		}
-	}
-	if errors.Is(err, poison.ErrNothing) || errors.Is(err, poison.ErrNothingLeft) || errors.Is(err, journal.ErrNoRun) {
+	is := func(kind error) bool { return errors.Is(err, kind) }
+	usage := []error{poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist}
+	switch {
+	case slices.ContainsFunc(usage, is):
+		return usageError(err)
+	case is(poison.ErrNothing), is(poison.ErrNothingLeft), is(journal.ErrNoRun):
 		return &codeError{exitNothing, err}
-	}
-	if ctx.Err() != nil { // the error of a run has an exit code
+	case ctx.Err() != nil: // the error of a run has an exit code
 		return errors.New("interrupted: nothing was changed")
 	}
 	return err
