@@ -54,7 +54,7 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return err
 		},
 		"export_csv": func(d *testSession, ctx context.Context) error {
-			return d.export(ctx, poison.Source{}, exportOptions{csv: true}, d.out)
+			return d.export(ctx, poison.Source{}, true, d.out)
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
 			return d.dryRun(ctx, poison.Source{}, poison.Requeue{}, false)

@@ -310,42 +310,37 @@ a spreadsheet, which cannot be imported. The messages stay on their queues.`,
 		Example: `  async-caller poison export --output poison.jsonl
   async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
 	}
-	var o exportOptions
+	var asCSV bool
+	var path string
 	flags := flagsOf(command)
-	flags.BoolVar(&o.csv, "csv", false, "write comma-separated values")
-	flags.StringVar(&o.path, "output", "-", "`file` to write to, which must not exist; - is standard output")
+	flags.BoolVar(&asCSV, "csv", false, "write comma-separated values")
+	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		if o.path == "-" {
-			return s.export(ctx, source, o, s.out)
+		if path == "-" {
+			return s.export(ctx, source, asCSV, s.out)
 		}
-		return s.exportFile(ctx, source, o)
+		return s.exportFile(ctx, source, asCSV, path)
 	})
 	return command
 }
 
-// exportOptions are the flags of export.
-type exportOptions struct {
-	csv  bool
-	path string
-}
-
 // exportFile writes an export to a new file. It removes the file if the export is incomplete.
-func (s *session) exportFile(ctx context.Context, source poison.Source, o exportOptions) error {
-	file, err := os.OpenFile(o.path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+func (s *session) exportFile(ctx context.Context, source poison.Source, asCSV bool, path string) error {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
 	}
-	err = cmp.Or(s.export(ctx, source, o, file), file.Close())
+	err = cmp.Or(s.export(ctx, source, asCSV, file), file.Close())
 	if err != nil {
-		_ = os.Remove(o.path)
+		_ = os.Remove(path)
 	}
 	return err
 }
 
-func (s *session) export(ctx context.Context, source poison.Source, o exportOptions, to io.Writer) error {
+func (s *session) export(ctx context.Context, source poison.Source, asCSV bool, to io.Writer) error {
 	out := bufio.NewWriter(to)
 	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
-	if o.csv {
+	if asCSV {
 		table := csv.NewWriter(out) // shares the buffer of out
 		_ = table.Write(poison.CSVHeader)
 		write = func(f poison.Found) error { return table.Write(poison.CSVRow(f)) }

@@ -91,11 +91,11 @@ func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
 
 // TestExportToFullDisk checks that an incomplete export fails, in both formats.
 func TestExportToFullDisk(t *testing.T) {
-	for name, options := range map[string]exportOptions{"json_lines": {}, "csv": {csv: true}} {
+	for name, asCSV := range map[string]bool{"json_lines": false, "csv": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-				if err := d.export(t.Context(), poison.Source{}, options, fullDisk{full}); !errors.Is(err, full) {
+				if err := d.export(t.Context(), poison.Source{}, asCSV, fullDisk{full}); !errors.Is(err, full) {
 					t.Errorf("%v", err)
 				}
 				if strings.Contains(d.err.String(), "100 messages") {
@@ -111,20 +111,20 @@ func TestExportFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
 		nobody := poison.Source{Filter: inspect.Filter{Reasons: []string{"drowned"}}}
-		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, exportOptions{path: path}))); got != exitNothing {
+		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, false, path))); got != exitNothing {
 			t.Errorf("exit code %d", got)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the file is there: %v", err)
 		}
-		if err := d.exportFile(t.Context(), poison.Source{}, exportOptions{path: path}); err != nil {
+		if err := d.exportFile(t.Context(), poison.Source{}, false, path); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil || bytes.Count(content, []byte("\n")) != 3 {
 			t.Errorf("%s, %v", content, err)
 		}
-		if got := codeOf(d.exportFile(t.Context(), poison.Source{}, exportOptions{path: path})); got != exitUsage {
+		if got := codeOf(d.exportFile(t.Context(), poison.Source{}, false, path)); got != exitUsage {
 			t.Errorf("exit code %d", got)
 		}
 		if again, err := os.ReadFile(path); !bytes.Equal(again, content) || err != nil {
