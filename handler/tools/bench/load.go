@@ -120,11 +120,12 @@ func (l load) post(conn net.Conn, reader *bufio.Reader) error {
 		return fmt.Errorf("reading an answer: %w", err)
 	}
 	defer response.Body.Close()
-	if _, err := io.Copy(io.Discard, response.Body); err != nil {
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
 		return fmt.Errorf("reading an answer: %w", err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("an invocation was answered %d, want 200", response.StatusCode)
+		return fmt.Errorf("an invocation was answered %d, want 200: %.300s", response.StatusCode, answer)
 	}
 	return nil
 }

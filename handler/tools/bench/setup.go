@@ -55,15 +55,18 @@ func (b *bench) setUp(ctx context.Context) (err error) {
 	if b.processors, err = processors(); err != nil {
 		return err
 	}
-	err = onProcessors(b.processors[:1], b.processors, func() (err error) {
-		b.azurite, err = azurite.Start(ctx, azurite.Options{AnyVersion: true})
-		return err
-	})
-	if err != nil {
+	if err := b.startAzurite(ctx); err != nil {
 		return err
 	}
 	b.proxy, err = storageproxy.Open(ctx, b.azurite.Endpoint, &b.requests)
 	return err
+}
+
+func (b *bench) startAzurite(ctx context.Context) error {
+	return onProcessors(b.processors[:1], b.processors, func() (err error) {
+		b.azurite, err = azurite.Start(ctx, azurite.Options{AnyVersion: true})
+		return err
+	})
 }
 
 func (b *bench) tearDown() (err error) {
