@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -186,8 +187,12 @@ func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Option
 	if _, err := s.account.Rules.Encoding.Decode(f.Text); err != nil {
 		options.FixEncoding = true // the person edits the text itself
 	}
-	path, err := tempFile(edit.Editable(f.Content))
-	defer func() { _ = os.Remove(path) }()
+	folder, err := os.MkdirTemp("", "async-caller-") // of its own, because an editor leaves copies beside the file
+	defer func() { _ = os.RemoveAll(folder) }()
+	path := filepath.Join(folder, "message.json")
+	if err == nil {
+		err = os.WriteFile(path, edit.Editable(f.Content), 0o600)
+	}
 	if err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
@@ -225,16 +230,6 @@ func (s *session) readEdited(ctx context.Context, path string, f poison.Found, o
 	options.Edited = restored
 	_, err = edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, *options, time.Now())
 	return err
-}
-
-// tempFile writes a file that only its owner can read. The caller removes it, also after an error.
-func tempFile(content []byte) (string, error) {
-	file, err := os.CreateTemp("", "async-caller-*.json")
-	if err != nil {
-		return "", err
-	}
-	_, err = file.Write(content)
-	return file.Name(), errors.Join(err, file.Close())
 }
 
 // runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -95,23 +94,5 @@ func TestReadFile(t *testing.T) {
 	}
 	if _, err := readFile(Env{}, path); err == nil || !strings.Contains(err.Error(), "larger than any message") {
 		t.Errorf("%v", err)
-	}
-}
-
-// TestTempFile checks that only its owner can read the file that an editor opens.
-func TestTempFile(t *testing.T) {
-	t.Setenv("TMPDIR", t.TempDir())
-	path, err := tempFile([]byte("text"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if content, err := os.ReadFile(path); string(content) != "text" || err != nil {
-		t.Errorf("%q, %v", content, err)
-	}
-	if runtime.GOOS == "windows" {
-		return // no such file modes
-	}
-	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("%v, %v", info.Mode(), err)
 	}
 }
