@@ -48,6 +48,9 @@ func (s *requests) After(_ storageproxy.Request, a storageproxy.Answer) storagep
 // measureStorage counts storage transactions and connections at a proxy before Azurite, and measures the rate of
 // reschedules without the proxy.
 func (b *bench) measureStorage(ctx context.Context, r *report) error {
+	if err := b.startAzurite(ctx); err != nil {
+		return err
+	}
 	err := b.withHandler(ctx, b.proxy.Through(b.azurite.ConnectionString), func(p *process) error { return b.countTransactions(ctx, r, p) })
 	if err != nil {
 		return err

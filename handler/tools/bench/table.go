@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime"
@@ -38,8 +37,7 @@ func (*tableProxy) After(storageproxy.Request, storageproxy.Answer) storageproxy
 // measureTable counts the transactions of the record of scheduled messages, and measures what a table service that is
 // stopped, slow or refuses the handler changes for deliveries.
 func (b *bench) measureTable(ctx context.Context, r *report) error {
-	// Once a minute Azurite collects the texts of messages that are gone. After so many it would not answer for that long.
-	if err := errors.Join(b.azurite.Stop(), b.startAzurite(ctx)); err != nil {
+	if err := b.startAzurite(ctx); err != nil {
 		return err
 	}
 	if err := b.countTableTransactions(ctx, r); err != nil {
