@@ -216,7 +216,7 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 
 // Sleep waits, and reports false if ctx ends before.
 func Sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 { // Go 1.26 can crash where a fake clock meets a timer that is due
+	if d <= 0 { // the race detector of Go 1.26 can crash at a timer of a fake clock that is due at once
 		return ctx.Err() == nil
 	}
 	select {
