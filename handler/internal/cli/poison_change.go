@@ -18,8 +18,8 @@ import (
 // mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
 const mostReports = 5
 
-// newChangeResult returns the result of a plan that was not executed.
-func newChangeResult(plan *poison.Plan) poison.Result {
+// planResult returns the result of a plan that was not executed.
+func planResult(plan *poison.Plan) poison.Result {
 	r := plan.Result
 	r.Run = "" // its journal is discarded
 	return r
@@ -40,7 +40,7 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 	case plan.Total == 0:
 		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", plan.Command, plan.Account)
 		if s.json {
-			_ = printJSON(s.out, newChangeResult(plan))
+			_ = printJSON(s.out, planResult(plan))
 		}
 	}
 	if err != nil {

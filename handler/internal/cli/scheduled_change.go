@@ -76,7 +76,7 @@ func (s *session) preview(ctx context.Context, plan *poison.Plan) error {
 	s.announce(plan)
 	s.status.printf("dry run: nothing was changed")
 	if s.json {
-		return printJSON(s.out, newChangeResult(plan))
+		return printJSON(s.out, planResult(plan))
 	}
 	return nil
 }
