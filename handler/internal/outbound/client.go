@@ -40,7 +40,6 @@ const (
 	// maxHeaderBytes limits the head of an answer. Short header lines take up to 16 times their size in memory, and stay there while
 	// the body is read.
 	maxHeaderBytes = 64 << 10
-	maxRedirects   = 10
 
 	dialTimeout      = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
@@ -60,19 +59,13 @@ var errTimeout = errors.New("no answer in time")
 type Client struct {
 	timeout   time.Duration
 	profiles  targets.Profiles
-	http      http.Client
 	transport *guardedTransport
 }
 
 // New returns a client whose calls take at most timeout and go only to targets that the rules allow, through the
 // proxy if there is one. The client ignores the proxy variables of the environment.
 func New(timeout time.Duration, rules guard.Rules, proxy Proxy) *Client {
-	transport := newGuardedTransport(rules, proxy)
-	return &Client{
-		timeout:   timeout,
-		http:      http.Client{Transport: transport, CheckRedirect: checkRedirect},
-		transport: transport,
-	}
+	return &Client{timeout: timeout, transport: newGuardedTransport(rules, proxy)}
 }
 
 // WithProfiles makes the client use the timeouts and headers of profiles. It returns the client.
@@ -108,11 +101,7 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.P
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
 	})
-	request, err := newRequest(traced, e, profile)
-	if err != nil {
-		return failure(ctx, err)
-	}
-	response, err := c.http.Do(request)
+	response, err := c.send(traced, e, profile)
 	if err != nil && handshakeFailed.Load() {
 		err = errors.Join(errHandshake, err)
 	}
@@ -122,10 +111,10 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.P
 	defer response.Body.Close()
 
 	outcome := decision.Outcome{Status: response.StatusCode, Header: response.Header}
-	if isRedirect(response.StatusCode) { // one that the client did not follow
+	if isRedirect(response) { // one that the client did not follow
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
-		if next, err := response.Location(); err == nil && givesUpTLS(response.Request.URL, next) {
+		if next, _ := location(response, response.Request.URL); next != nil && givesUpTLS(response.Request.URL, next) {
 			outcome.Detail += ": it leads from https to http"
 		}
 	}

@@ -64,6 +64,10 @@ func TestProfileHeaders(t *testing.T) {
 		"other_host_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "b.example"}}, nil},
 		"other_port_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "a.example:81"}}, nil},
 		"trace":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "trace"}, nil},
+		"track":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "TRACK"}, nil},
+		"debug":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "Debug"}, nil},
+		"unknown_method":    {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "PURGE"}, nil},
+		"known_method":      {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "options"}, []string{"X-A: 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -97,18 +101,23 @@ func TestProfileHeaders(t *testing.T) {
 // TestProfileHeadersStayWithTheirHost: what a profile adds is never sent to another host, nor sent again if that host redirects
 // back, and the other host's own profile does not apply.
 func TestProfileHeadersStayWithTheirHost(t *testing.T) {
+	const anyPort, port80 = "a.example", "a.example:80"
 	for name, test := range map[string]struct {
+		pattern   string
 		locations []string
 		kept      bool
 	}{
-		"same_host":       {[]string{"/x"}, true},
-		"same_host_twice": {[]string{"/1", "http://a.example:80/x"}, true},
-		"upgrade":         {[]string{"https://a.example/x"}, true},
-		"other_host":      {[]string{"http://b.example/x"}, false},
-		"other_port":      {[]string{"http://a.example:8080/x"}, false},
-		"sub_domain":      {[]string{"http://b.a.example/x"}, false},
-		"back_again":      {[]string{"http://b.example/1", "http://a.example/x"}, false},
-		"see_other":       {[]string{"http://b.example/x"}, false},
+		"same_host":       {anyPort, []string{"/x"}, true},
+		"same_host_twice": {anyPort, []string{"/1", "http://a.example:80/x"}, true},
+		"upgrade":         {anyPort, []string{"https://a.example/x"}, true},
+		"same_port":       {port80, []string{"/1", "http://a.example:80/x"}, true},
+		"port_upgrade":    {port80, []string{"https://a.example/x"}, false},
+		"port_in_detail":  {port80, []string{"/1", "https://a.example:443/x"}, false},
+		"other_host":      {anyPort, []string{"http://b.example/x"}, false},
+		"other_port":      {anyPort, []string{"http://a.example:8080/x"}, false},
+		"sub_domain":      {anyPort, []string{"http://b.a.example/x"}, false},
+		"back_again":      {anyPort, []string{"http://b.example/1", "http://a.example/x"}, false},
+		"see_other":       {anyPort, []string{"http://b.example/x"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			status := http.StatusTemporaryRedirect
@@ -116,7 +125,8 @@ func TestProfileHeadersStayWithTheirHost(t *testing.T) {
 				status = http.StatusSeeOther
 			}
 			w := newNetwork(t, status, test.locations)
-			w.client.WithProfiles(mustProfiles(t, `{"*":{"headers":{"X-Other":"1"}},"a.example":{"headers":{"x-tenant":"a","X-Api-Key":"$KEY"}}}`))
+			w.client.WithProfiles(mustProfiles(t,
+				`{"*":{"headers":{"X-Other":"1"}},"`+test.pattern+`":{"headers":{"x-tenant":"a","X-Api-Key":"$KEY"}}}`))
 			wantAnswer(t, w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://a.example/0", "body": "x", "headers": object{"X-Mine": "1"}})), 200)
 			all := append(w.plain.all(), w.secure.all()...)
 			first, latest := all[0].header, all[len(all)-1].header

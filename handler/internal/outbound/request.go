@@ -11,24 +11,15 @@ import (
 	"strconv"
 	"strings"
 
-	"asynccaller/handler/internal/dotnet"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/targets"
 )
 
 const userAgent = "async-caller"
 
-// addedKey is the key of a context's value with the names of the headers that the target's profile has added.
-type addedKey struct{}
-
-// newRequest returns the request for the next attempt at an envelope's call, with the headers of the target's profile.
-func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Request, error) {
-	added := addedBy(profile, e)
-	if len(added) > 0 {
-		ctx = context.WithValue(ctx, addedKey{}, added)
-	}
+// newRequest returns the request for the next attempt at an envelope's call, with those headers of the target's profile
+// that it adds.
+func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profile, added []string) (*http.Request, error) {
 	var body io.Reader
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
@@ -38,7 +29,23 @@ func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profi
 		return nil, err
 	}
 	request.URL, request.Host, request.Header = e.Call.Target, e.Call.Host, header(e, profile, added)
+	authorize(request)
 	return request, nil
+}
+
+// authorize makes an Authorization of the URL's user info, unless the request has one in any spelling.
+func authorize(request *http.Request) {
+	user := request.URL.User
+	if user == nil {
+		return
+	}
+	for name := range request.Header {
+		if strings.EqualFold(name, "Authorization") {
+			return
+		}
+	}
+	password, _ := user.Password()
+	request.SetBasicAuth(user.Username(), password)
 }
 
 // traced are the headers of the trace. They replace those of the envelope, and their names are sent in lower case.
@@ -49,18 +56,23 @@ var traced = []string{envelope.HeaderTraceparent, envelope.HeaderTracestate}
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
 var repeatable = []string{"Idempotency-Key", "X-Idempotency-Key"}
 
+// profiled are the methods whose calls get the headers of a profile. A target can return the headers of other methods to
+// the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
+var profiled = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
 // addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own take
-// precedence. A Host header can lead the call to another host than the profile's, and a TRACE call can return its headers
-// to the sender (RFC 9110, 9.3.8): they get none.
+// precedence. It returns none if a Host header could lead the call to another host than the profile's.
 func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
 	host := &url.URL{Scheme: e.Call.Target.Scheme, Host: e.Call.Host}
-	if host.Host != "" && !sameHost(e.Call.Target, host) || e.Call.Method == http.MethodTrace {
+	if host.Host != "" && !sameHost(e.Call.Target, host) || !slices.Contains(profiled, e.Call.Method) {
 		return nil
 	}
 	for name := range profile.Headers {
 		_, own := e.Call.Header[name]
 		if name == "Authorization" && e.Call.Target.User != nil {
-			own = true // net/http makes one of the user info
+			own = true // made of the user info
 		}
 		if !own {
 			names = append(names, name)
@@ -118,72 +130,4 @@ func setDefault(header http.Header, name, value string) {
 	if _, ok := header[name]; !ok {
 		header.Set(name, value)
 	}
-}
-
-// checkRedirect decides whether the client follows a redirect: 307 and 308 always; 303 with GET, or HEAD after HEAD, because
-// the call was handled and the result is elsewhere (RFC 9110, 15.4.4); 301 and 302 only for GET and HEAD, because any
-// other method would lose its body; at most ten; never from https to http. If the client does not follow a redirect, the
-// redirect is the answer.
-func checkRedirect(next *http.Request, via []*http.Request) error {
-	latest := via[len(via)-1]
-	moved := next.Response.StatusCode == http.StatusMovedPermanently || next.Response.StatusCode == http.StatusFound
-	if len(via) > maxRedirects || moved && next.Method != latest.Method || givesUpTLS(latest.URL, next.URL) {
-		return http.ErrUseLastResponse
-	}
-	// net/http sends the URL of the previous target, with its query.
-	if via[0].Header.Get("Referer") == "" {
-		next.Header.Del("Referer")
-	}
-	if dropsContent(next, via) {
-		maps.DeleteFunc(next.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
-	}
-	if leavesHost(next, via) {
-		added, _ := next.Context().Value(addedKey{}).([]string)
-		for name := range next.Header {
-			if secret.Is(name) || slices.Contains(added, http.CanonicalHeaderKey(name)) {
-				delete(next.Header, name)
-			}
-		}
-	}
-	return nil
-}
-
-// dropsContent reports whether any redirect so far asked for a request without content. net/http then sends no body, but
-// copies most content headers from the first request.
-func dropsContent(next *http.Request, via []*http.Request) bool {
-	return slices.ContainsFunc(append(via[1:len(via):len(via)], next), func(r *http.Request) bool { return !keepsMethod(r.Response.StatusCode) })
-}
-
-// leavesHost reports whether any redirect so far led to another host. A later redirect back changes nothing: the
-// other host may know where to send the call to obtain its credentials.
-func leavesHost(next *http.Request, via []*http.Request) bool {
-	chain := append(slices.Clone(via), next)
-	for i := range via {
-		if !sameHost(chain[i].URL, chain[i+1].URL) {
-			return true
-		}
-	}
-	return false
-}
-
-// givesUpTLS reports whether a redirect would send in the clear what the sender encrypts.
-func givesUpTLS(from, to *url.URL) bool { return from.Scheme == "https" && to.Scheme == "http" }
-
-// sameHost reports whether credentials for one URL may be sent to another: host and port are the same. An upgrade from
-// http to https on the default ports stays on the same host.
-func sameHost(from, to *url.URL) bool {
-	if from.Hostname() != to.Hostname() {
-		return false
-	}
-	upgrade := from.Scheme == "http" && to.Scheme == "https" && guard.Port(from) == "80" && guard.Port(to) == "443"
-	return upgrade || from.Scheme == to.Scheme && guard.Port(from) == guard.Port(to)
-}
-
-func keepsMethod(status int) bool {
-	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
-}
-
-// isRedirect reports whether [http.Client] considers following an answer with the status.
-func isRedirect(status int) bool {
-	return keepsMethod(status) || status == http.StatusMovedPermanently || status == http.StatusFound || status == http.StatusSeeOther
 }

@@ -10,12 +10,10 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 )
 
@@ -67,18 +65,11 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	return t
 }
 
-// RoundTrip judges and sends one request: the first one, or one of a redirect. It removes from the answer what
-// [http.Client] cannot handle: the connection of a protocol switch, which no timeout ends, and a Location that
-// cannot be called, which it would report like a broken connection. In a Location it maps the host to ASCII.
+// RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a protocol switch,
+// which no timeout would end.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if request.URL.User != nil {
-		keepOneAuthorization(request.Header)
-	}
 	if err := t.judge(request); err != nil {
-		if request.Body != nil {
-			_ = request.Body.Close()
-		}
-		return nil, describeRedirect(request, err)
+		return nil, err
 	}
 	if t.rules.HTTPProxy && request.URL.Scheme == "http" && request.Host != "" {
 		// net/http would make the URL for the proxy from the Host header. It means the same, or judge refuses it.
@@ -86,53 +77,11 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		request.Host = ""
 	}
 	response, err := t.base.RoundTrip(request)
-	if err != nil {
-		return nil, describeRedirect(request, err)
-	}
-	if response.StatusCode == http.StatusSwitchingProtocols {
+	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
 		_ = response.Body.Close()
 		response.Body = http.NoBody
 	}
-	if isRedirect(response.StatusCode) {
-		cleanLocation(response)
-	}
-	return response, nil
-}
-
-// keepOneAuthorization removes the Authorization that [http.Client] has made of a URL's user info, if the sender's own
-// has another spelling, in which the client does not see it.
-func keepOneAuthorization(header http.Header) {
-	for name := range header {
-		if name != "Authorization" && strings.EqualFold(name, "Authorization") {
-			delete(header, "Authorization")
-		}
-	}
-}
-
-// cleanLocation removes a Location that cannot be called. One that names a host becomes an absolute URL with this host in
-// ASCII; the envelope's Host header is not for that host. Any other stays relative, because [http.Client] then keeps
-// the Host header. The path and query are escaped as in an envelope's URL.
-func cleanLocation(response *http.Response) {
-	response.Header.Set("Location", envelope.EscapeURL(response.Header.Get("Location")))
-	next, err := response.Location()
-	if err == nil {
-		next, err = envelope.ParseURL(next.String())
-	}
-	location, parseErr := url.Parse(response.Header.Get("Location"))
-	switch {
-	case err != nil || parseErr != nil:
-		response.Header.Del("Location")
-	case location.Host != "":
-		response.Header.Set("Location", next.String())
-	}
-}
-
-// describeRedirect adds to a refusal that the refused request came from a redirect.
-func describeRedirect(request *http.Request, err error) error {
-	if refused, ok := errors.AsType[*refusedError](err); ok && request.Response != nil {
-		return &refusedError{"behind a redirect: " + refused.detail}
-	}
-	return err
+	return response, err
 }
 
 // judge checks the host name of a request before the request is sent, also on an existing connection. dial checks

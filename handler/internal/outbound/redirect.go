@@ -1,0 +1,137 @@
+package outbound
+
+import (
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+
+	"asynccaller/handler/internal/dotnet"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/secret"
+	"asynccaller/handler/internal/targets"
+)
+
+const (
+	maxRedirects = 10
+	// maxSkippedBytes is the part of a redirect's body that is read and dropped, so that the connection can be reused.
+	maxSkippedBytes = 2 << 10
+)
+
+// send sends the request of a call, follows redirects, at most ten, and returns the answer. Of the chain it keeps only the
+// latest request and answer. [http.Client] would keep them all: with thousands of headers these are several MiB, for as long
+// as the last target hangs.
+func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Response, error) {
+	added := addedBy(profile, e)
+	request, err := newRequest(ctx, e, profile, added)
+	if err != nil {
+		return nil, err
+	}
+	for redirects := 0; ; redirects++ {
+		response, err := c.transport.RoundTrip(request)
+		if refused, ok := errors.AsType[*refusedError](err); ok && redirects > 0 {
+			err = &refusedError{"behind a redirect: " + refused.detail}
+		}
+		if err != nil || redirects == maxRedirects {
+			return response, err
+		}
+		next := c.follow(request, response, added)
+		if next == nil {
+			return response, nil
+		}
+		_, _ = io.CopyN(io.Discard, response.Body, maxSkippedBytes)
+		_ = response.Body.Close()
+		request = next
+	}
+}
+
+// follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps method and body,
+// except 303, which asks for the result with GET, or HEAD after HEAD (RFC 9110, 15.4.4). Browsers turn a POST behind 300, 301 and
+// 302 into a GET without its body, and keep every other method, and so does .NET. That POST is not followed, and nothing is from
+// https to http. Added are the names of the headers that the profile of the call's target has added.
+func (c *Client) follow(request *http.Request, response *http.Response, added []string) *http.Request {
+	status := response.StatusCode
+	if !isRedirect(response) || !keepsMethod(status) && status != http.StatusSeeOther && request.Method == http.MethodPost {
+		return nil
+	}
+	target, relative := location(response, request.URL)
+	if target == nil || givesUpTLS(request.URL, target) {
+		return nil
+	}
+	next := request.WithContext(request.Context())
+	next.URL = target
+	next.Header = maps.Clone(request.Header) // the transport may still be writing the request
+	if !relative {
+		next.Host = "" // the envelope's Host header is not for that host
+	}
+	if status == http.StatusSeeOther {
+		dropContent(next)
+	} else if request.GetBody != nil {
+		next.Body, _ = request.GetBody() // a bytes.Reader, which has no errors
+	}
+	staysOnHost := sameHost(request.URL, target)
+	staysInProfile := staysOnHost && c.profiles.For(request.URL).Scope == c.profiles.For(target).Scope
+	maps.DeleteFunc(next.Header, func(name string, _ []string) bool {
+		isAdded := slices.Contains(added, http.CanonicalHeaderKey(name))
+		return isAdded && !staysInProfile || secret.Is(name) && !staysOnHost
+	})
+	authorize(next)
+	return next
+}
+
+// dropContent makes a request the GET or HEAD that follows a 303.
+func dropContent(request *http.Request) {
+	if request.Method != http.MethodHead {
+		request.Method = http.MethodGet
+	}
+	request.Body, request.GetBody, request.ContentLength = nil, nil, 0
+	maps.DeleteFunc(request.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
+}
+
+// location returns the URL to which a redirect leads, or nil if there is none that can be called. It reads the URL as that of
+// an envelope. Relative says that the redirect does not name a host.
+func location(response *http.Response, base *url.URL) (target *url.URL, relative bool) {
+	text := envelope.EscapeURL(response.Header.Get("Location"))
+	reference, err := url.Parse(text)
+	if err != nil || text == "" {
+		return nil, false
+	}
+	target, err = envelope.ParseURL(base.ResolveReference(reference).String())
+	if err != nil {
+		return nil, false
+	}
+	return target, reference.Host == ""
+}
+
+// givesUpTLS reports whether a redirect would send in the clear what the sender encrypts.
+func givesUpTLS(from, to *url.URL) bool { return from.Scheme == "https" && to.Scheme == "http" }
+
+// sameHost reports whether credentials for one URL may be sent to another: host and port are the same. An upgrade from
+// http to https on the default ports stays on the same host.
+func sameHost(from, to *url.URL) bool {
+	if from.Hostname() != to.Hostname() {
+		return false
+	}
+	upgrade := from.Scheme == "http" && to.Scheme == "https" && guard.Port(from) == "80" && guard.Port(to) == "443"
+	return upgrade || from.Scheme == to.Scheme && guard.Port(from) == guard.Port(to)
+}
+
+func keepsMethod(status int) bool {
+	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
+}
+
+// isRedirect reports whether an answer asks for a call to another URL. A 300 can also be a list of choices (RFC 9110, 15.4.1).
+func isRedirect(response *http.Response) bool {
+	switch status := response.StatusCode; status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
+		return true
+	case http.StatusMultipleChoices:
+		return response.Header.Get("Location") != ""
+	default:
+		return keepsMethod(status)
+	}
+}
