@@ -71,7 +71,7 @@ func Parse(content []byte) (*Envelope, error) {
 	if err != nil {
 		return nil, err
 	}
-	e.size = len(content)
+	e.size, e.members = len(content), len(members)
 	return e, nil
 }
 

@@ -33,9 +33,8 @@ type native struct {
 	members []strictjson.Member
 	// deadline is the deadline as it came.
 	deadline time.Time
-	// callback is the callback without its body, and callbackMembers its members as they came.
-	callback        Call
-	callbackMembers []strictjson.Member
+	// callback has the known members of the callback as they came.
+	callback []strictjson.Member
 }
 
 func (n *native) name() Format { return FormatNative }
@@ -58,6 +57,9 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
 	n.deadline = e.Deadline
+	for i := range members {
+		members[i].Release()
+	}
 	return e, nil
 }
 
@@ -111,19 +113,34 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 }
 
 func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
-	n.callback.Method = http.MethodPost
 	err := eachMember(object, func(m strictjson.Member) error {
-		if strictjson.IsNull(m.Value) || !slices.Contains(callbackNames, m.Name) {
-			return nil
+		if !strictjson.IsNull(m.Value) && slices.Contains(callbackNames, m.Name) {
+			m.Release()
+			n.callback = append(n.callback, m)
 		}
-		n.callbackMembers = append(n.callbackMembers, m)
-		return n.callback.set(m)
+		return nil
 	})
-	if err == nil && n.callback.URL == "" {
+	if err != nil {
+		return err
+	}
+	call, err := n.parseCallback()
+	if err == nil && call.URL == "" {
 		err = strictjson.In("url", errMissing)
 	}
-	e.Callback = &Callback{URL: n.callback.URL}
+	e.Callback = &Callback{URL: call.URL}
 	return err
+}
+
+// parseCallback returns the callback's call, without a body. The envelope does not keep it, because headers take a multiple of
+// their text in memory.
+func (n *native) parseCallback() (Call, error) {
+	call := Call{Method: http.MethodPost}
+	for _, m := range n.callback {
+		if err := call.set(m); err != nil {
+			return Call{}, strictjson.In(m.Name, err)
+		}
+	}
+	return call, nil
 }
 
 // ValidRequestID reports whether a text is a valid request id: 1 to 128 visible ASCII characters.

@@ -120,7 +120,7 @@ func (n *native) payloadRoom(spare int) int { return spare }
 
 func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) []byte {
 	call := newObject()
-	for _, m := range n.callbackMembers {
+	for _, m := range n.callback {
 		call.raw(m.Name, m.Value)
 	}
 	body := newObject()

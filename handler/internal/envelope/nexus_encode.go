@@ -308,7 +308,11 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 		}
 	}
 	if e.Callback != nil {
-		if r.callBack, r.callBackScheme, err = toCallOut(n.callback); err != nil {
+		callback, err := n.parseCallback()
+		if err == nil {
+			r.callBack, r.callBackScheme, err = toCallOut(callback)
+		}
+		if err != nil {
 			return nil, strictjson.In("callback", err)
 		}
 	}
@@ -321,7 +325,8 @@ func (e *Envelope) UnreadableInNexus() (names []string) {
 	if !ok {
 		return nil
 	}
-	for of, call := range map[part]Call{partCall: e.Call, partCallback: n.callback} {
+	callback, _ := n.parseCallback() // it was read before
+	for of, call := range map[part]Call{partCall: e.Call, partCallback: callback} {
 		for name, values := range call.Header {
 			if !dotnet.IsReadable(name, values) {
 				names = append(names, string(of)+".headers."+call.Spelling.Of(name))

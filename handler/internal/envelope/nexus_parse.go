@@ -124,6 +124,9 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 			return nil, strictjson.In(m.known, err)
 		}
 	}
+	for i := range known {
+		known[i].Release()
+	}
 	n.came, n.deadlineAt = e.State, e.Deadline
 	e.RequestID = cmp.Or(e.RequestID, asRequestID(n.originalRequestID))
 	if n.originalRequestID != e.RequestID {

@@ -37,8 +37,7 @@ const (
 	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
 	maxDrainBytes = 256 << 10
 	drainTimeout  = 100 * time.Millisecond
-	// maxHeaderBytes limits the head of an answer. Short header lines take up to 16 times their size in memory, and stay there while
-	// the body is read.
+	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read; see also maxHeaderLines.
 	maxHeaderBytes = 64 << 10
 
 	dialTimeout      = 10 * time.Second
@@ -99,6 +98,11 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.P
 	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
 	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if connection, ok := info.Conn.(*targetConn); ok {
+				connection.requested.Store(true)
+			}
+		},
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) { handshakeFailed.Store(err != nil) },
 	})
 	response, err := c.send(traced, e, profile)
@@ -242,6 +246,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureConnection, "connection reset"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return decision.FailureConnection, "connection closed before the answer"
+	case errors.Is(err, errTooManyLines):
+		return decision.FailureConnection, errTooManyLines.Error()
 	}
 	return decision.FailureConnection, "the answer is not usable HTTP"
 }

@@ -10,7 +10,7 @@ import (
 
 // Dial replaces the client's dialer, so that a test can invent host names, or a network in a synctest bubble.
 func (c *Client) Dial(dial func(ctx context.Context, network, address string) (net.Conn, error)) {
-	c.transport.base.DialContext = dial
+	c.transport.connect = dial
 }
 
 // Trust makes the client trust only the certificates of these authorities.

@@ -14,6 +14,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -76,14 +77,58 @@ func TestUnresolvedHost(t *testing.T) {
 	}
 }
 
-// TestManyHeaders checks that an answer may have headers of 60 KiB, far more than servers send.
+// TestManyHeaders: an answer may have headers of 60 KiB, far more than servers send, but not thousands of short ones, which
+// take twenty times their size in memory.
 func TestManyHeaders(t *testing.T) {
-	server := newRawServer(t, func(c net.Conn) {
-		_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n"+strings.Repeat("X: 0123456789a\r\n", 60<<6)+"Content-Length: 0\r\n\r\n")
+	for name, test := range map[string]struct {
+		line    string
+		lines   int
+		failure decision.Failure
+	}{
+		"long":  {"X: " + strings.Repeat("a", 245) + "\r\n", 240, ""},
+		"short": {"X: 0123456789a\r\n", 300, decision.FailureConnection},
+	} {
+		for _, secure := range []bool{false, true} {
+			answer := "HTTP/1.1 200 OK\r\n" + strings.Repeat(test.line, test.lines) + "Content-Length: 3\r\n\r\n\n\n\n"
+			server := newUnstartedServer(t, func(w http.ResponseWriter, _ *http.Request) {
+				connection, _, err := w.(http.Hijacker).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.WriteString(connection, answer)
+				_ = connection.Close()
+			})
+			client := newClient(t, longTimeout)
+			url := "http://"
+			if secure {
+				url = "https://"
+				server.StartTLS()
+				authorities := x509.NewCertPool()
+				authorities.AddCert(server.Certificate())
+				client.Trust(authorities)
+			} else {
+				server.Start()
+			}
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": url + server.Listener.Addr().String()}, reported))
+			if o.Failure != test.failure || test.failure == "" && (o.Status != http.StatusOK || string(o.Body) != "\n\n\n") {
+				t.Errorf("%s, secure %v: got %q %q, status %d", name, secure, o.Failure, o.Detail, o.Status)
+			}
+		}
+	}
+}
+
+// TestLinesOfLaterAnswers: the lines of all answers on one connection may be many.
+func TestLinesOfLaterAnswers(t *testing.T) {
+	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {
+		for n := range 100 {
+			w.Header().Set("X-"+strconv.Itoa(n), "1")
+		}
+		_, _ = io.WriteString(w, strings.Repeat("\n", 1000))
 	})
-	o := newClient(t, longTimeout).Do(t.Context(), secretCall(t, "http", server.listener.Addr().String()))
-	if o.Status != http.StatusOK || o.Failure != "" {
-		t.Errorf("got %+v, want 200", o)
+	client := newClient(t, longTimeout)
+	for range 5 {
+		wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL})), http.StatusOK)
 	}
 }
 

@@ -27,6 +27,8 @@ type guardedTransport struct {
 	rules guard.Rules
 	// dialer makes the connections, and its resolver looks up names.
 	dialer net.Dialer
+	// connect connects to a target or to the proxy.
+	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	// proxied is true if all connections go to the operator's proxy, which connects to the target.
 	proxied bool
 	// interfaces returns the addresses of this machine, and own holds its latest answer.
@@ -42,6 +44,7 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 		proxied:    proxy.use != nil,
 		interfaces: net.InterfaceAddrs,
 	}
+	t.connect = t.dial
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	t.base = &http.Transport{
@@ -50,7 +53,8 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 		Protocols:              &http1,
 		Proxy:                  proxy.use,
 		OnProxyConnectResponse: checkProxyAnswer,
-		DialContext:            t.dial,
+		DialContext:            t.dialPlain,
+		DialTLSContext:         t.dialTLS,
 		TLSHandshakeTimeout:    handshakeTimeout,
 		// IIS asks for a client certificate only when it knows the path of the request.
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12, Renegotiation: tls.RenegotiateOnceAsClient},
@@ -186,6 +190,34 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no allowed address can be reached")}
 	}
 	return connection, err
+}
+
+// dialPlain connects for an http call, or to the proxy.
+func (t *guardedTransport) dialPlain(ctx context.Context, network, address string) (net.Conn, error) {
+	connection, err := t.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &targetConn{Conn: connection}, nil
+}
+
+// dialTLS connects for an https call that needs no proxy, as net/http would: here the lines of the answer can be counted.
+// Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in flight ([MaxCalls]).
+func (t *guardedTransport) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
+	connection, err := t.connect(ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	config := t.base.TLSClientConfig.Clone()
+	config.ServerName, _, _ = net.SplitHostPort(address)
+	secure := tls.Client(connection, config)
+	ctx, cancel := context.WithTimeout(ctx, handshakeTimeout)
+	defer cancel()
+	if err := secure.HandshakeContext(ctx); err != nil {
+		_ = connection.Close()
+		return nil, errors.Join(errHandshake, err)
+	}
+	return &targetConn{Conn: secure}, nil
 }
 
 // Proxy is the proxy that calls go through. The zero value is none. It may hold a password, which it never prints.

@@ -1,0 +1,155 @@
+//go:build linux
+
+package e2e_test
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+const (
+	// memoryLimit is that of the handler on an instance of 512 MB, executableMiB what does not count for it.
+	memoryLimitMiB, executableMiB = 256, 24
+	// hostileMessages is more than the handler calls at a time.
+	hostileMessages = 600
+	// hostileBytes is nearly the longest content that leaves room for the state of a successor.
+	hostileBytes = 45 << 10
+	redirects    = 10
+)
+
+// TestMemoryOfHostileMessages sends as many messages as the handler ever calls at a time, and more, each with as much as its sender can
+// make the handler remember, to a target that redirects ten times with long headers and then stalls in its answer. At last all of
+// them are rescheduled at once.
+func TestMemoryOfHostileMessages(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, options{fastQueues: true})
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
+	for name, envelope := range map[string]func(url string) string{
+		"headers": func(url string) string {
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`, `"z":""}}}`)
+		},
+		"header_values": func(url string) string {
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","headers":{"X-A":[`, `"%x",`, `""]}}}`)
+		},
+		"callback_headers": func(url string) string {
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},"callback":{"url":"`+url+`","headers":{`, `"%x":"",`, `"z":""}}}`)
+		},
+		"unknown_members": func(url string) string {
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},`, `"%x":0,`, `"z":0}`)
+		},
+		"body": func(url string) string {
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","body":"`, `%x`, `"}}`)
+		},
+		"nexus_headers": func(url string) string {
+			_, host, _ := strings.Cut(url, "://")
+			host, path, _ := strings.Cut(host, "/")
+			head := "PUT /" + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
+			request := repeated(head, "%x:\r\n", "\r\n")[:hostileBytes/4*3-1000]
+			request = request[:strings.LastIndex(request, "\r\n")] + "\r\n\r\n"
+			return `{"Organization":"a","Environment":"b","RawRequest":{"Id":"1","CallOutUriScheme":"https","CallOut":"` +
+				base64.StdEncoding.EncodeToString([]byte(request)) + `"}}`
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			peak := f.peakOf(t, envelope)
+			t.Logf("%d MiB", peak)
+			if peak > memoryLimitMiB+executableMiB {
+				t.Errorf("the handler took %d MiB, want at most %d", peak, memoryLimitMiB+executableMiB)
+			}
+		})
+	}
+}
+
+// peakOf returns the peak of a new handler's memory, in MiB, that gets the same message many times.
+func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
+	t.Helper()
+	target := newHostileTarget(t)
+	h := f.serve(t, io.Discard, connection(f.azurite.ConnectionString), "SSL_CERT_FILE="+target.certificate,
+		fmt.Sprintf("GOMEMLIMIT=%dMiB", memoryLimitMiB), "GOGC=600") // as the handler sets it for itself
+	content := envelope(fmt.Sprintf("%s/%d", target.URL, redirects))
+	var answered, failed atomic.Int64
+	var posts sync.WaitGroup
+	for range hostileMessages {
+		posts.Go(func() {
+			if status, _ := h.invoke(content); status != http.StatusOK {
+				failed.Add(1)
+			}
+			answered.Add(1)
+		})
+	}
+	f.await("all messages to be refused or called", func() bool { return target.stalled.Load()+answered.Load() == hostileMessages })
+	t.Logf("%d called, %d refused", target.stalled.Load(), answered.Load())
+	if target.stalled.Load() == 0 || failed.Load() > 0 {
+		t.Errorf("%d messages were called, %d invocations failed", target.stalled.Load(), failed.Load())
+	}
+	close(target.until)
+	posts.Wait()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	kib, err := strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kib >> 10
+}
+
+// hostileTarget redirects /10 to /9 and so on, each time with as many headers as are allowed, and stalls in its answer to /0.
+type hostileTarget struct {
+	*httptest.Server
+	// certificate is a file.
+	certificate string
+	stalled     atomic.Int64
+	until       chan struct{}
+}
+
+func newHostileTarget(t *testing.T) *hostileTarget {
+	t.Helper()
+	h := &hostileTarget{certificate: filepath.Join(t.TempDir(), "certificate.pem"), until: make(chan struct{})}
+	const lines, bytes = 240, 60 << 10
+	value := strings.Repeat("v", bytes/lines)
+	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for n := range lines {
+			w.Header().Set("X-"+strconv.Itoa(n), value)
+		}
+		if left, _ := strconv.Atoi(r.URL.Path[1:]); left > 0 {
+			w.Header().Set("Location", "/"+strconv.Itoa(left-1))
+			w.WriteHeader(http.StatusTemporaryRedirect)
+			return
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write(make([]byte, 63<<10))
+		_ = http.NewResponseController(w).Flush()
+		h.stalled.Add(1)
+		<-h.until
+	}))
+	t.Cleanup(h.Close)
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}
+	if err := os.WriteFile(h.certificate, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+// repeated fills an envelope with numbered elements between a head and a tail.
+func repeated(head, element, tail string) string {
+	var b strings.Builder
+	b.WriteString(head)
+	for n := 0; b.Len() < hostileBytes-len(tail)-len(element)-8; n++ {
+		fmt.Fprintf(&b, element, n)
+	}
+	return b.String() + tail
+}
