@@ -193,6 +193,7 @@ func runServe(ctx context.Context, env Env) error {
 	gate := admission.New(queues.NewBatchThreshold)
 	deliverer := &delivery.Deliverer{
 		Rules:    c.settings.Rules,
+		Targets:  c.settings.Targets,
 		Gate:     gate,
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),

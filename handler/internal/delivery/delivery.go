@@ -12,6 +12,7 @@ import (
 	"asynccaller/handler/internal/admission"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/settle"
@@ -67,6 +68,8 @@ type Caller interface {
 // Deliverer delivers messages. Its only state is that of the gate. It is safe for concurrent use.
 type Deliverer struct {
 	Rules decision.Rules
+	// Targets say which targets may be called.
+	Targets guard.Rules
 	// Gate says whether a call that is due may begin.
 	Gate    *admission.Gate
 	Caller  Caller
@@ -95,6 +98,10 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived
+	refused := ""
+	if r.Action == decision.Call {
+		refused = d.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
+	}
 	switch {
 	case d.Hold > 0:
 		select {
@@ -103,6 +110,10 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 		}
 		decided = d.Now()
 		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
+	case refused != "": // before admission, which keeps state of targets that may be called
+		outcome := decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
+		r.Decision = d.Rules.AfterCall(in, outcome, arrived, arrived, d.Jitter())
+		r.Attempt = in.Envelope.Attempts + 1
 	case r.Action == decision.Call:
 		slot, refusal := d.admit(&m, in, arrived)
 		if refusal != nil {

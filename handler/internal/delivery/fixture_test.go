@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/retry"
@@ -96,11 +97,16 @@ func setup(t *testing.T, called *target) *bench {
 	if err := b.store.Create(t.Context(), mainQueue); err != nil {
 		t.Fatal(err)
 	}
+	allow, err := guard.ParseAllow("*, 127.0.0.1") // targets of tests
+	if err != nil {
+		t.Fatal(err)
+	}
 	stopping, end := context.WithCancelCause(t.Context())
 	b.stop, b.hostGone = func() { end(nil) }, func() { end(delivery.ErrHostGone) }
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
+		Targets:  guard.Rules{Allow: allow},
 		Gate:     admission.New(224),
 		Caller:   called,
 		Settler:  settle.New(b.store, queue.Base64),

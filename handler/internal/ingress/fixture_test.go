@@ -24,6 +24,7 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
@@ -74,8 +75,13 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 	if err := a.store.Create(tb.Context(), mainQueue); err != nil {
 		tb.Fatal(err)
 	}
+	allow, err := guard.ParseAllow("*, 127.0.0.1, fe80::/10") // targets of tests
+	if err != nil {
+		tb.Fatal(err)
+	}
 	a.deliverer = &delivery.Deliverer{
 		Gate:     admission.New(224),
+		Targets:  guard.Rules{Allow: allow},
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
