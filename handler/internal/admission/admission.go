@@ -38,11 +38,11 @@ type Gate struct {
 	mu sync.Mutex
 	// inFlight has the slots taken of each queue function, and under everything those of all.
 	inFlight map[string]int
-	// shares has the calls of each target, by function and of all; limits has those of each scope of a profile.
-	shares   table[flow]
-	limits   table[flow]
-	breakers table[breaker]
-	refused  map[Refused]int
+	// shares has the calls of each target by function, totals those of all functions; limits has those of each scope of
+	// a profile. Each is a table of its own: making room for one entry of a call must not forget another of the call.
+	shares, totals, limits *table[flow]
+	breakers               *table[breaker]
+	refused                map[Refused]int
 }
 
 // everything stands for all functions; no function has this name.
@@ -53,9 +53,10 @@ func New(newBatchThreshold int) *Gate {
 	return &Gate{
 		poolSize: newBatchThreshold,
 		inFlight: map[string]int{},
-		shares:   table[flow]{},
-		limits:   table[flow]{},
-		breakers: table[breaker]{},
+		shares:   newTable((*flow).atRest),
+		totals:   newTable((*flow).atRest),
+		limits:   newTable((*flow).atRest),
+		breakers: newTable((*breaker).atRest),
 		refused:  map[Refused]int{},
 	}
 }
@@ -117,7 +118,7 @@ type Slot struct {
 	began    time.Time
 	// share has the target's calls of the function, all those of all functions.
 	share, all *entry[flow]
-	// limit is nil if the profile has no limits, breaker if it turns the breaker off.
+	// limit is nil if the profile has no limits, breaker if the profile turns it off or there is no room for it.
 	limit    *entry[flow]
 	breaker  *entry[breaker]
 	settings targets.Breaker
@@ -132,10 +133,11 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	target := targets.Address(r.Target)
 	s := &Slot{
 		gate: g, function: r.Function, began: now, settings: r.Profile.Breaker,
-		share: g.shares.get(r.Function+" "+target, now), all: g.shares.get(everything+" "+target, now),
+		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
+		all:   g.totals.getOrShare(target, everything, now),
 	}
 	if r.Profile.Concurrency > 0 || r.Profile.Rate > 0 {
-		s.limit = g.limits.get(r.Profile.Scope, now)
+		s.limit = g.limits.getOrShare(r.Profile.Scope, r.Profile.Pattern, now)
 	}
 	if !r.Profile.Breaker.Off {
 		s.breaker = g.breakers.get(target, now)
@@ -167,9 +169,13 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 // busy refuses a call for which there is no slot.
 func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], maxCalls-s.gate.inFlight[everything]
+	share := max(shareOf(free, s.share.calls), minShare)
+	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
+		share = minShare
+	}
 	bounds := []bound{
 		{"instance", &s.all.value, s.all.calls, shareOf(freeOfAll, s.all.calls)},
-		{"share", &s.share.value, s.share.calls, max(shareOf(free, s.share.calls), minShare)},
+		{"share", &s.share.value, s.share.calls, share},
 	}
 	if concurrency := r.Profile.Concurrency; concurrency > 0 { // instead of the shares
 		bounds = []bound{

@@ -27,8 +27,12 @@ const (
 type bench struct {
 	*testing.T
 	*admission.Gate
-	now     time.Time
-	profile targets.Profile
+	now time.Time
+	// profile is that of all targets, unless profiles has them.
+	profile  targets.Profile
+	profiles *targets.Profiles
+	// named is how many targets calls has named.
+	named int
 }
 
 func newBench(t *testing.T, size int) *bench {
@@ -42,7 +46,11 @@ func (b *bench) ask(host string) (*admission.Slot, *admission.Refusal) {
 }
 
 func (b *bench) request(host string) admission.Request {
-	return admission.Request{Function: function, Target: &url.URL{Scheme: "https", Host: host}, Profile: b.profile}
+	r := admission.Request{Function: function, Target: &url.URL{Scheme: "https", Host: host}, Profile: b.profile}
+	if b.profiles != nil {
+		r.Profile = b.profiles.For(r.Target)
+	}
+	return r
 }
 
 // fill takes as many slots as the hosts get, in turn, and returns them.
@@ -265,16 +273,6 @@ func TestRefused(t *testing.T) {
 	if again := b.Refused(); len(again) != 0 {
 		t.Errorf("counted twice: %v", again)
 	}
-}
-
-// TestManyTargets: senders can name any number of targets. What is in flight is never forgotten.
-func TestManyTargets(t *testing.T) {
-	b := newBench(t, poolSize)
-	b.fill("busy.example")
-	for i := range 20_000 {
-		b.call(fmt.Sprintf("t%d.example", i), decision.Outcome{Failure: decision.FailureDNS})
-	}
-	b.mustRefuse("busy.example", decision.Busy)
 }
 
 func failure(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }

@@ -34,6 +34,19 @@ type breaker struct {
 	// probeAt is when the next probe may begin while the breaker is open; probing says that one is in flight.
 	probeAt time.Time
 	probing bool
+	// waitsUntil is when the last message comes back that the breaker has rescheduled, or could have.
+	waitsUntil time.Time
+}
+
+// atRest reports whether the breaker may be forgotten: it has seen no failure since the last success, or no message
+// waits for it any more.
+func (b *breaker) atRest(now time.Time) bool {
+	return !b.open && b.failures == 0 || !b.waitsUntil.After(now)
+}
+
+// longestWait is longer than the breaker ever reschedules a message.
+func longestWait(settings targets.Breaker) time.Duration {
+	return time.Duration((1 + askedWaitJitter) * float64(max(settings.MaxDelay, maxAskedWait)))
 }
 
 // Change is a change of a circuit breaker's state. The zero value is none.
@@ -53,6 +66,7 @@ func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time
 	if asked <= 0 && !b.probing {
 		return 0
 	}
+	b.waitsUntil = now.Add(longestWait(settings))
 	delay := time.Duration((0.5 + 0.5*jitter) * float64(now.Sub(b.since)))
 	delay = max(min(max(delay, backoff), settings.MaxDelay), settings.MinDelay)
 	if asked > delay {
@@ -86,6 +100,7 @@ func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, no
 		b.since = began
 	}
 	b.failures++
+	b.waitsUntil = now.Add(longestWait(settings))
 	// A target that has just answered is not down: a gateway can fail for one of its paths and work for the others.
 	opens := !b.open && b.failures >= settings.Failures && now.Sub(b.success) >= settings.MinDelay
 	if opens {

@@ -29,6 +29,13 @@ type flow struct {
 	rateLine line
 }
 
+// atRest reports whether the flow is as if it were new, but for the mean duration, which is an estimate: no message
+// waits for its turn, and the limit on calls per second has all its tokens.
+func (f *flow) atRest(now time.Time) bool {
+	waiting := f.line.until.After(now) || f.rateLine.until.After(now)
+	return !waiting && (f.rate == nil || f.rate.TokensAt(now) >= float64(f.rate.Burst()))
+}
+
 // meanWeight is the weight of the latest call in the average.
 const meanWeight = 1.0 / 8
 

@@ -1,54 +1,111 @@
 package admission
 
-import "time"
+import (
+	"hash/maphash"
+	"strconv"
+	"time"
+)
 
 const (
 	// maxEntries bounds a table, because senders can name any number of targets.
 	maxEntries = 4096
-	// evictionSample is how many entries a removal compares.
-	evictionSample = 8
+	// maxLooks is how many entries a full table looks at to make room for a new one. So the cost of a message does not
+	// depend on the number of targets.
+	maxLooks = 8
+	// commonEntries is how many entries are shared by the targets of a group that have none of their own. A group has
+	// only one if those of other groups have reached maxEntries.
+	commonEntries = 1024
 )
 
-// table keeps the state of targets by name. If it is full, it forgets a target that has no calls in flight.
-type table[V any] map[string]*entry[V]
+// table keeps the state of targets by name. It forgets an entry only to make room for another, and only if the entry is
+// at rest: then a new entry would decide in the same way. While no entry is at rest, new targets get none. So a sender
+// who names any number of targets makes nothing forgotten, but the handler stricter with targets that it does not
+// remember.
+type table[V any] struct {
+	// atRest reports whether a value without calls in flight is at rest.
+	atRest  func(*V, time.Time) bool
+	entries map[string]*entry[V]
+	// ring has the same entries. Latest is the index of the one that was looked at last.
+	ring   []*entry[V]
+	latest int
+	// common has the entries that targets share. They are never forgotten.
+	common map[string]*entry[V]
+	seed   maphash.Seed
+}
 
-// entry is the state of one target.
+// entry is the state of one target, or of several that share it.
 type entry[V any] struct {
+	name  string
 	value V
 	// calls are those in flight.
 	calls int
-	used  time.Time
 }
 
-// get returns the entry of a name, a new one if there is none.
-func (t table[V]) get(name string, now time.Time) *entry[V] {
-	e := t[name]
-	if e == nil {
-		if len(t) >= maxEntries {
-			t.evict()
-		}
-		e = new(entry[V])
-		t[name] = e
+func newTable[V any](atRest func(*V, time.Time) bool) *table[V] {
+	return &table[V]{
+		atRest:  atRest,
+		entries: map[string]*entry[V]{},
+		common:  map[string]*entry[V]{},
+		seed:    maphash.MakeSeed(),
 	}
-	e.used = now
+}
+
+// get returns the entry of a name, a new one if there is none, or nil if there is no room for a new one.
+func (t *table[V]) get(name string, now time.Time) *entry[V] {
+	if e := t.entries[name]; e != nil {
+		return e
+	}
+	e := &entry[V]{name: name}
+	switch {
+	case len(t.ring) < maxEntries:
+		t.ring = append(t.ring, e)
+	case t.forget(now):
+		t.ring[t.latest] = e
+	default:
+		return nil
+	}
+	t.entries[name] = e
 	return e
 }
 
-// evict removes the least recently used of some entries without calls. The order of a map is random.
-func (t table[V]) evict() {
-	seen, oldest := 0, ""
-	for name, e := range t {
-		if e.calls > 0 {
-			continue
-		}
-		if seen == 0 || e.used.Before(t[oldest].used) {
-			oldest = name
-		}
-		if seen++; seen == evictionSample {
-			break
+// getOrShare returns the entry of a name. If there is no room for it, it returns one that the name shares with others
+// of its group, always the same one. A target cannot avoid a limit by changing between the two, because it changes only
+// while the one that it leaves is at rest.
+func (t *table[V]) getOrShare(name, group string, now time.Time) *entry[V] {
+	if e := t.entries[name]; e != nil {
+		return e
+	}
+	key := group + " " + strconv.FormatUint(maphash.String(t.seed, name)%commonEntries, 10)
+	shared := t.common[key]
+	if shared == nil && len(t.common) >= maxEntries {
+		key = group
+		shared = t.common[key]
+	}
+	if shared == nil || t.rests(shared, now) {
+		if e := t.get(name, now); e != nil {
+			return e
 		}
 	}
-	if seen > 0 {
-		delete(t, oldest)
+	if shared == nil {
+		shared = &entry[V]{name: key}
+		t.common[key] = shared
 	}
+	return shared
+}
+
+// forget removes one of the next few entries that is at rest, and reports whether there is one. Latest is then its
+// place in the ring.
+func (t *table[V]) forget(now time.Time) bool {
+	for range maxLooks {
+		t.latest = (t.latest + 1) % len(t.ring)
+		if e := t.ring[t.latest]; t.rests(e, now) {
+			delete(t.entries, e.name)
+			return true
+		}
+	}
+	return false
+}
+
+func (t *table[V]) rests(e *entry[V], now time.Time) bool {
+	return e.calls == 0 && t.atRest(&e.value, now)
 }
