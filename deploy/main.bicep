@@ -244,12 +244,12 @@ resource app 'Microsoft.Web/sites@2024-11-01' = {
     clientAffinityEnabled: false
     keyVaultReferenceIdentity: identity.id
     virtualNetworkSubnetId: ownSubnet ? '${network.id}/subnets/app' : empty(subnetId) ? null : subnetId
-    siteConfig: {
-      minTlsVersion: '1.2'
+    // Flex Consumption refuses most members of siteConfig, even if they are null: they must be absent there.
+    siteConfig: union({ minTlsVersion: '1.2' }, flex ? {} : {
       ftpsState: 'Disabled'
-      functionAppScaleLimit: flex ? null : maximumInstanceCount
-      minimumElasticInstanceCount: flex ? null : 1
-    }
+      functionAppScaleLimit: maximumInstanceCount
+      minimumElasticInstanceCount: 1
+    })
     functionAppConfig: flex ? {
       runtime: {
         name: 'custom'

@@ -87,6 +87,7 @@ func check(t *testing.T, all ...files) (found []problems) {
 				checkNames(t, variant)
 				checkSettings(variant, strings.HasPrefix(name, "flex"))
 				checkSecurity(variant)
+				checkSiteConfig(variant, strings.HasPrefix(name, "flex"))
 				checkAlerts(variant, read(t, "docs/operating.md"))
 				checkScale(t, variant, strings.HasPrefix(name, "flex"))
 			}
@@ -266,7 +267,6 @@ func checkSecurity(variant *template) {
 		{"Microsoft.Insights/components", "properties.DisableLocalAuth", true},
 		{"Microsoft.Web/sites", "properties.httpsOnly", true},
 		{"Microsoft.Web/sites", "properties.siteConfig.minTlsVersion", "1.2"},
-		{"Microsoft.Web/sites", "properties.siteConfig.ftpsState", "Disabled"},
 		{"Microsoft.Web/sites", "identity.type", "UserAssigned"},
 	} {
 		found := variant.ofType(want.kind)
@@ -328,6 +328,25 @@ func checkAlerts(variant *template, document string) {
 }
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+
+// flexSiteConfig are the members of siteConfig that Flex Consumption accepts in all regions. It refuses others, such as
+// ftpsState and functionAppScaleLimit, even if they are null.
+var flexSiteConfig = []string{"minTlsVersion"}
+
+// checkSiteConfig: Flex Consumption gets only the members that it accepts, and Elastic Premium has no FTP.
+func checkSiteConfig(variant *template, flex bool) {
+	for _, app := range variant.ofType("Microsoft.Web/sites") {
+		siteConfig, ok := at(app.Body, "properties", "siteConfig").(map[string]any)
+		switch {
+		case !ok:
+			variant.add("%s: siteConfig is no object", app.Symbol)
+		case flex:
+			variant.compare("siteConfig on Flex Consumption", flexSiteConfig, slices.Sorted(maps.Keys(siteConfig)))
+		case siteConfig["ftpsState"] != "Disabled":
+			variant.add("%s: ftpsState is %v: want Disabled", app.Symbol, siteConfig["ftpsState"])
+		}
+	}
+}
 
 // checkScale: the plan, its runtime and its limit of instances.
 func checkScale(t *testing.T, variant *template, flex bool) {
@@ -419,6 +438,7 @@ func TestFaults(t *testing.T) {
 		"role_unknown":          {templateFile, "b7e6dc6d-f1e8", "b7e6dc6d-f1e9", "Storage Blob Data Owner on storage is missing"},
 		"alert_changed":         {templateFile, "calls > 10\n", "calls > 100\n", "calls > 100 is not wanted"},
 		"alert_interval":        {templateFile, "every: 'PT1H'", "every: 'PT5M'", "PT5M PT5M; traces | where timestamp > ago(1h)"},
+		"ftp":                   {templateFile, "ftpsState: 'Disabled'", "ftpsState: 'AllAllowed'", "ftpsState is AllAllowed: want Disabled"},
 		"runtime":               {templateFile, "name: 'custom'", "name: 'node'", "the runtime is node 1.0"},
 		"too_few_instances":     {templateFile, "maximumInstanceCount int = 20", "maximumInstanceCount int = 5", "at most 5 instances for 13 functions"},
 		"unknown_name":          {templateFile, "name: packageContainer", "name: packageContainers", "unknown name packageContainers"},
@@ -428,6 +448,14 @@ func TestFaults(t *testing.T) {
 		"unknown_parameter":     {premiumFile, `"premiumSize"`, `"premiumSizes"`, "there is no parameter premiumSizes"},
 		"parameter_type":        {premiumFile, `{ "value": 5 }`, `{ "value": "5" }`, "the parameter maximumInstanceCount is 5: want int"},
 		"parameter_value":       {premiumFile, `"EP1"`, `"EP4"`, "the parameter premiumSize is EP4"},
+		"site_config_member": {
+			templateFile, "{ minTlsVersion: '1.2' }", "{ minTlsVersion: '1.2', alwaysOn: false }",
+			"siteConfig on Flex Consumption: alwaysOn is not wanted",
+		},
+		"site_config_null": {
+			templateFile, "'1.2' }, flex ? {} : {", "'1.2' }, {\n      numberOfWorkers: flex ? null : 1",
+			"siteConfig on Flex Consumption: numberOfWorkers is not wanted",
+		},
 	}
 	var names []string
 	var changed []files
