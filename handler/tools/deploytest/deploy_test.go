@@ -502,15 +502,21 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestAzd: azd deploys the zip of `make package`, and packs nothing itself.
+// TestAzd: azd deploys the zip of `make package`, packs nothing itself, and needs none of its alpha features. A service with
+// `language: custom` would need one. azd runs the hook in the folder of azure.yaml, and versions before 1.18.2 delete the zip.
 func TestAzd(t *testing.T) {
 	root := parse(t, nil, []string{read(t, "deploy/azure.yaml")}).YAML[0]
-	service := at(root, "services", "async-caller")
-	for path, want := range map[string]string{
-		"host": "function", "language": "custom", "dist": "../dist/async-caller.zip", "hooks.prepackage.run": "make -C .. build package",
+	for path, want := range map[string]any{
+		"requiredVersions.azd":  ">= 1.18.2",
+		"services.async-caller": map[string]any{"project": ".", "host": "function"},
+		"hooks":                 map[string]any{"preup": map[string]any{"shell": "sh", "run": "make -C .. build package"}},
+		"workflows.up.steps": []any{
+			map[string]any{"azd": "provision"},
+			map[string]any{"azd": "deploy async-caller --from-package ../dist/async-caller.zip"},
+		},
 	} {
-		if got := at(service, strings.Split(path, ".")...); got != want {
-			t.Errorf("%s is %v: want %s", path, got, want)
+		if diff := cmp.Diff(want, at(root, strings.Split(path, ".")...)); diff != "" {
+			t.Errorf("%s (-want +azure.yaml):\n%s", path, diff)
 		}
 	}
 	f := readFiles(t)
