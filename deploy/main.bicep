@@ -18,10 +18,10 @@ param plan string = 'FlexConsumption'
 @allowed([512, 2048, 4096])
 param instanceMemoryMB int = 2048
 
-@description('Most instances of the app. On Flex Consumption each function has its own, so keep it above their number; see docs/capacity.md.')
+@description('Most instances; docs/capacity.md says of what. Flex Consumption accepts 40 and more, Elastic Premium fewer as well.')
 @minValue(1)
 @maxValue(1000)
-param maximumInstanceCount int = 20
+param maximumInstanceCount int = 40
 
 @description('Size of an instance on Elastic Premium.')
 @allowed(['EP1', 'EP2', 'EP3'])
