@@ -417,5 +417,6 @@ resource alert 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [for rule i
   }
 }]
 
-output AZURE_FUNCTION_APP string = app.name
-output AzureWebJobsStorage__accountName string = storage.name
+// Azure changes the letter case of an output's name that begins with a capital.
+output appName string = app.name
+output accountName string = storage.name

@@ -403,7 +403,7 @@ func TestCommandsPage(t *testing.T) {
 
 // TestFlagsInPages checks the flags that the pages name in their sentences.
 func TestFlagsInPages(t *testing.T) {
-	known := map[string]bool{"help": true, "skipApiVersionCheck": true, "preview": true} // of Azurite and azd
+	known := map[string]bool{"help": true, "skipApiVersionCheck": true, "preview": true, "from-package": true} // of Azurite and azd
 	for _, command := range withSubcommands(newRoot(Env{})) {
 		command.Flags().VisitAll(func(flag *pflag.Flag) { known[flag.Name] = true })
 		command.PersistentFlags().VisitAll(func(flag *pflag.Flag) { known[flag.Name] = true })

@@ -476,11 +476,28 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestReadme: the page has all parameters with their defaults, and all roles.
+// TestReadme: the page has all parameters with their defaults, and all roles. Its commands name outputs of the template, whose
+// letter case Azure keeps.
 func TestReadme(t *testing.T) {
 	readme, f := read(t, "deploy/README.md"), readFiles(t)
+	root := parse(t, []string{f.template}, nil).Bicep[0]
+	outputs := f.variants(t, root)["flex"].Outputs
+	for name := range outputs {
+		if !regexp.MustCompile(`^[a-z][a-zA-Z]*$`).MatchString(name) {
+			t.Errorf("Azure changes the letter case of the output %s", name)
+		}
+	}
+	used := regexp.MustCompile(`(?:properties\.outputs\.|azd env get-value )(\w+)`).FindAllStringSubmatch(readme, -1)
+	for _, match := range used {
+		if outputs[match[1]] == nil {
+			t.Errorf("the template has no output %s", match[1])
+		}
+	}
+	if len(used) < 4 {
+		t.Errorf("the page names %d outputs", len(used))
+	}
 	var declared, documented []string
-	for _, n := range parse(t, []string{f.template}, nil).Bicep[0].find("parameter_declaration") {
+	for _, n := range root.find("parameter_declaration") {
 		declared = append(declared, n.named()[0].Text)
 	}
 	_, table, _ := strings.Cut(readme, "## Parameters")
