@@ -365,7 +365,8 @@ var alerts = [
     severity: 2
     every: 'PT1H'
     query: '''
-      traces | where timestamp > ago(1h) and message has "Giving up on envelope" | summarize calls = count() | where calls > 10
+      traces | where timestamp > ago(1h) and message has "Giving up on envelope" | extend line = parse_json(message)
+      | where tostring(line.message) startswith "Giving up on envelope" | summarize calls = count() | where calls > 10
     '''
   }
   {

@@ -326,6 +326,60 @@ func checkAlerts(variant *template, document string) {
 	variant.compare("alerts", want, got)
 }
 
+var (
+	queryText  = regexp.MustCompile(`(?m)^ +traces( *\|[^\n]+\n)+`)
+	hasText    = regexp.MustCompile(`message has (?:'([^']+)'|"([^"]+)")`)
+	startsWith = regexp.MustCompile(`tostring\(line\.(\w+)\) startswith "([^"]+)"`)
+)
+
+// selects reports whether a line of the log passes the tests that a query makes of its text and of its fields.
+func selects(t *testing.T, query string, line map[string]string) bool {
+	t.Helper()
+	text, err := json.Marshal(line)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, match := range hasText.FindAllStringSubmatch(query, -1) {
+		if !strings.Contains(string(text), match[1]+match[2]) {
+			return false
+		}
+	}
+	for _, match := range startsWith.FindAllStringSubmatch(query, -1) {
+		if !strings.HasPrefix(line[match[1]], match[2]) {
+			return false
+		}
+	}
+	return true
+}
+
+// TestQueries: a query finds the lines with its message, and no line in which a sender wrote the same text, as its tenant.
+func TestQueries(t *testing.T) {
+	searches := 0
+	for _, page := range []string{"deploy/main.bicep", "deploy/README.md", "docs/operating.md", "docs/log.md", "docs/poison.md"} {
+		for _, query := range queryText.FindAllString(read(t, page), -1) {
+			var texts []string
+			for _, match := range hasText.FindAllStringSubmatch(query, -1) {
+				texts = append(texts, match[1]+match[2])
+			}
+			if texts == nil {
+				continue
+			}
+			searches++
+			all := strings.Join(texts, " ")
+			if selects(t, query, map[string]string{"message": "settled elsewhere", "organization": all}) {
+				t.Errorf("%s: a sender can make the query find a line:\n%s", page, query)
+			}
+			message := strings.Trim(strings.TrimPrefix(texts[0], `"message":`), `"`)
+			if !selects(t, query, map[string]string{"message": message, "error": all}) {
+				t.Errorf("%s: the query does not find the message %q:\n%s", page, message, query)
+			}
+		}
+	}
+	if searches < 14 {
+		t.Errorf("only %d queries search for a text", searches)
+	}
+}
+
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
 // flexSiteConfig are the members of siteConfig that Flex Consumption accepts in all regions. It refuses others, such as
