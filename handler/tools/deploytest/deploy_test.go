@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -622,15 +623,38 @@ func dockerfile(text string) (p problems) {
 			if target := words[len(words)-1]; target != environment["AzureWebJobsScriptRoot"]+"/" {
 				p.add("the app is in %s, and the host looks in %s", target, environment["AzureWebJobsScriptRoot"])
 			}
+			if !slices.Contains(words, "--chmod=755") {
+				p.add("the user can read and start the files only if the folder that is copied allows it: want --chmod=755")
+			}
+		case "USER":
+			// A number, because Kubernetes cannot know that a name is not root's. Without a group the process gets root's.
+			if !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(words[1]) {
+				p.add("the user is %s: want the numbers of a user and a group that are not root", words[1])
+			}
 		}
 	}
 	// Another instruction would replace how the image starts the host, or what it contains.
-	if got := strings.Join(order, " "); got != "FROM ENV COPY" {
+	if got := strings.Join(order, " "); got != "FROM ENV COPY USER" {
 		p.add("the instructions are %s", got)
 	}
-	for name := range environment {
-		if !slices.Contains([]string{"AzureWebJobsScriptRoot", "AzureFunctionsJobHost__Logging__Console__IsEnabled", "FUNCTIONS_WORKER_RUNTIME"}, name) {
+	for name, value := range environment {
+		switch name {
+		case "AzureWebJobsScriptRoot", "AzureFunctionsJobHost__Logging__Console__IsEnabled", "FUNCTIONS_WORKER_RUNTIME":
+		case "ASPNETCORE_URLS":
+			if port, err := strconv.Atoi(strings.TrimPrefix(value, "http://+:")); err != nil || port < 1024 {
+				p.add("the host listens on %s: only root can use a port below 1024", value)
+			}
+		case "FUNCTIONS_SECRETS_PATH":
+			if !strings.HasPrefix(value, "/tmp/") {
+				p.add("the host cannot write to %s", value)
+			}
+		default:
 			p.add("%s is set in the image: settings and secrets belong to the app", name)
+		}
+	}
+	for _, name := range []string{"ASPNETCORE_URLS", "FUNCTIONS_SECRETS_PATH"} {
+		if environment[name] == "" {
+			p.add("%s is not set: the base image has a value for root", name)
 		}
 	}
 	if environment["FUNCTIONS_WORKER_RUNTIME"] != "custom" {
@@ -646,7 +670,14 @@ func TestDockerfile(t *testing.T) {
 	}
 	for name, test := range map[string]struct{ old, new, want string }{
 		"tag":      {"base:4", "base:latest", "the base image"},
-		"folder":   {"COPY . /home/site/wwwroot/", "COPY . /app/", "the host looks in /home/site/wwwroot"},
+		"folder":   {" . /home/site/wwwroot/", " . /app/", "the host looks in /home/site/wwwroot"},
+		"modes":    {" --chmod=755", "", "--chmod=755"},
+		"root":     {"USER 1654:1654", "USER 0:0", "the user is 0:0"},
+		"group":    {"USER 1654:1654", "USER 1654", "the user is 1654"},
+		"no_user":  {"USER 1654:1654\n", "", "the instructions"},
+		"port":     {"8080", "80", "only root"},
+		"no_port":  {" \\\n    ASPNETCORE_URLS=http://+:8080", "", "ASPNETCORE_URLS is not set"},
+		"secrets":  {"=/tmp/", "=/home/", "the host cannot write to /home/"},
 		"runtime":  {"RUNTIME=custom", "RUNTIME=node", "the runtime is node"},
 		"secret":   {"ENV ", "ENV AzureWebJobsStorage=AccountKey ", "settings and secrets"},
 		"start":    {"COPY", "CMD [\"sh\"]\nCOPY", "the instructions"},
