@@ -137,11 +137,9 @@ func (r Rules) Report(d Decision, now time.Time) envelope.Report {
 		Reason:   string(d.Reason),
 		At:       now,
 		Deadline: now.Add(r.Expiration),
-		// Only an answer that broke off is a reason to give up a call with a 2xx.
-		Truncated: d.GivenUp && d.Status/100 == 2,
 	}
 	if latest := d.State.Latest; latest != nil {
-		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), report.Truncated || latest.Truncated
+		report.Payload, report.MediaType, report.Truncated = latest.Text(), latest.MediaType(), latest.Truncated
 	}
 	return report
 }

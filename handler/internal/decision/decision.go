@@ -269,7 +269,11 @@ func (r Rules) reschedule(d Decision, now, due time.Time) Decision {
 // giveUp completes the decision to give an envelope up: report to the sender if there is a callback, otherwise
 // do what the envelope says, or else the given default.
 func giveUp(e *envelope.Envelope, d Decision, byDefault envelope.GiveUp) Decision {
-	d.GivenUp, d.Status = true, cmp.Or(d.Status, e.LatestStatus())
+	d.GivenUp = true
+	if d.Status/100 == 2 { // it broke off
+		d.Status = 0
+	}
+	d.Status = cmp.Or(d.Status, e.LatestStatus())
 	switch how := cmp.Or(e.GiveUp, byDefault); {
 	case e.Callback != nil:
 		d.Action = Callback

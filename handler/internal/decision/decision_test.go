@@ -82,7 +82,7 @@ func TestSettlementTable(t *testing.T) {
 		"certificate":       {``, failure(decision.FailureCertificate), decision.Reschedule, "certificate", 4 * time.Second, 1, 0, false},
 		"cut_2xx":           {withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1, 200, false},
 		"cut_400":           {``, cut(400), decision.Reschedule, "connection", 4 * time.Second, 1, 400, false},
-		"cut_2xx_at_last":   {withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback, decision.Exhausted, 0, 1, 200, true},
+		"cut_2xx_at_last":   {withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback, decision.Exhausted, 0, 1, 0, true},
 		"nexus_says_retry":  {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1, 400, false},
 		"callback_waits":    {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
 		"own_schedule":      {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule, decision.Status, 90 * time.Second, 2, 500, false},
@@ -284,15 +284,42 @@ func TestReportTellsTheSender(t *testing.T) {
 	}
 }
 
-// TestReportOfACutAnswer: an answer that broke off is never reported as complete, also when only the trail knows of it.
+// TestReportOfACutAnswer: a 2xx that broke off is not an answer. A sender who reads only the status must not take a call that was
+// given up for a delivered one.
 func TestReportOfACutAnswer(t *testing.T) {
-	cut := decision.Outcome{Status: 200, Failure: decision.FailureConnection, Body: []byte("half"), Truncated: true}
+	cut := decision.Outcome{Status: 200, Failure: decision.FailureConnection, Detail: "cut", Body: []byte("half"), Truncated: true}
 	once := decide(t, rules(), fmt.Sprintf(plain, withCallback+`,"retry":{"maxAttempts":1}`), cut, 0)
+	after503 := decide(t, rules(), fmt.Sprintf(plain, withCallback+answered503+`,"retry":{"maxAttempts":4}`), cut, 0)
 	late := decide(t, rules(), fmt.Sprintf(plain, past+withCallback+strings.Replace(answered503, "503", "200", 1)), cut, 0)
-	for payload, d := range map[string]decision.Decision{"half": once, "": late} {
-		if got := rules().Report(d, now); got.Status != 200 || got.Payload != payload || !got.Truncated {
-			t.Errorf("the sender is told %+v", got)
+
+	in := accepted(t, rules(), fmt.Sprintf(plain, withCallback))
+	d := rules().AfterCall(in, decision.Outcome{Status: 503, Body: []byte("busy")}, now, now, 0)
+	in.Envelope = in.Envelope.WithState(d.State)
+	d = rules().AfterCall(in, cut, now, now, 0)
+	if d.Action != decision.Reschedule || d.Status != 200 || d.Reason != decision.Reason(decision.FailureConnection) {
+		t.Errorf("a cut answer is %+v, want a reschedule", d)
+	}
+	in.Envelope = in.Envelope.WithState(d.State)
+	kept := rules().BeforeCall(in, now.Add(rules().Expiration))
+
+	for name, c := range map[string]struct {
+		d       decision.Decision
+		status  int
+		payload string
+	}{
+		"the_only_answer":         {once, 504, ""},
+		"known_from_the_trail":    {late, 504, ""},
+		"after_an_answer":         {after503, 503, ""},
+		"after_an_answer_in_hand": {kept, 503, "busy"},
+	} {
+		got := rules().Report(c.d, now)
+		if got.Status != c.status || got.Payload != c.payload || got.Truncated || !c.d.GivenUp {
+			t.Errorf("%s: the sender is told %+v, want %d %q", name, got, c.status, c.payload)
 		}
+	}
+	long := decision.Outcome{Status: 200, Body: []byte("the beginning"), Truncated: true}
+	if got := rules().Report(decide(t, rules(), fmt.Sprintf(plain, withCallback), long, 0), now); got.Status != 200 || !got.Truncated {
+		t.Errorf("a long answer that was delivered is reported as %+v", got)
 	}
 }
 

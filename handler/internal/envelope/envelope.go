@@ -175,13 +175,14 @@ var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 // DueAt returns the time before which no call may be made, or zero.
 func (e *Envelope) DueAt() time.Time { return later(e.NextAttemptAt, e.NotBefore) }
 
-// LatestStatus returns the status of the target's latest answer that the state knows, or 0.
+// LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is no answer: it
+// broke off.
 func (e *Envelope) LatestStatus() int {
 	if e.Latest != nil {
 		return e.Latest.Status
 	}
 	for _, attempt := range slices.Backward(e.Trail) {
-		if attempt.Status != 0 {
+		if attempt.Status != 0 && attempt.Status/100 != 2 {
 			return attempt.Status
 		}
 	}

@@ -271,14 +271,14 @@ func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 }
 
 // parseLatestResponse reads base64 of the bytes of an HTTP response. It returns nil for a response that it cannot read,
-// because the response is only an explanation.
+// because the response is only an explanation, and for a 2xx, which has broken off: otherwise the call would be delivered.
 func parseLatestResponse(value json.RawMessage) (*Answer, error) {
 	message, err := parseBase64(value)
 	if err != nil {
 		return nil, err
 	}
 	response, err := dotnet.ParseResponse(message)
-	if err != nil {
+	if err != nil || response.Status/100 == 2 {
 		return nil, nil //nolint:nilerr // see above
 	}
 	return &Answer{

@@ -71,6 +71,22 @@ func TestNexusParse(t *testing.T) {
 	}
 }
 
+// TestNexusLatestResponse2xx: a message that is still on its way was not delivered, so its 2xx broke off. It stays in the message,
+// but nobody is told of it.
+func TestNexusLatestResponse2xx(t *testing.T) {
+	for status, want := range map[string]int{"200 OK": 0, "299 ": 0, "302 Found": 302, "500 Oops": 500} {
+		latest := `"LatestResponse":"` + inBase64("HTTP/1.1 "+status+"\r\nContent-Length: 4\r\n\r\nhalf") + `"`
+		e := accept(t, strings.Replace(nexusMessage(plainCall, ""), `"LatestResponse":null`, latest, 1))
+		if got := e.LatestStatus(); got != want || (e.Latest != nil) != (want != 0) {
+			t.Errorf("%s: latest status %d, answer %+v, want %d", status, got, e.Latest, want)
+		}
+		content, err := e.Successor(limit)
+		if err != nil || !strings.Contains(string(content.Bytes), latest) {
+			t.Errorf("%s: the successor is %s, %v", status, content.Bytes, err)
+		}
+	}
+}
+
 func TestNexusPriority(t *testing.T) {
 	for value, want := range map[string]int{
 		`1`: 1, `10`: 10, `11`: 0, `0`: 0, `-1`: 0, `null`: 0, `"3"`: 0, `2.5`: 0, `1e400`: 0, `[]`: 0,

@@ -69,6 +69,10 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	return t
 }
 
+// errStatus is the error for a status that net/http accepts but that HTTP does not have (RFC 9110, 15), and that no reader of a
+// message accepts, neither ours nor Nexus's.
+var errStatus = errors.New("the status is below 100")
+
 // RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a protocol switch,
 // which no timeout would end.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -81,11 +85,18 @@ func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, err
 		request.Host = ""
 	}
 	response, err := t.base.RoundTrip(request)
-	if err == nil && response.StatusCode == http.StatusSwitchingProtocols {
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode < http.StatusContinue {
+		_ = response.Body.Close()
+		return nil, errStatus
+	}
+	if response.StatusCode == http.StatusSwitchingProtocols {
 		_ = response.Body.Close()
 		response.Body = http.NoBody
 	}
-	return response, err
+	return response, nil
 }
 
 // judge checks the host name of a request before the request is sent, also on an existing connection. dial checks

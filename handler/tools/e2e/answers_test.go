@@ -46,7 +46,7 @@ func TestAnswersThatBreakOff(t *testing.T) {
 		"nobody_needs_it": {answers: []answer{cut(200)}, calls: 1},
 		"rejected":        {answers: []answer{cut(400), whole}, calls: 2},
 		"reported":        {answers: []answer{cut(200), whole}, callback: true, calls: 2, report: "200 whole false"},
-		"at_last":         {answers: []answer{cut(201)}, callback: true, expire: true, report: "201 half true"},
+		"at_last":         {answers: []answer{cut(201)}, callback: true, expire: true, report: "504  false"},
 	}
 	f := newFixture(t, options{})
 	queues := f.stageAll()
