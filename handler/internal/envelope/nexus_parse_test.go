@@ -135,6 +135,23 @@ func TestNexusContext(t *testing.T) {
 	}
 }
 
+// TestNexusLargeContext checks from which size of a message on its context does not fit into the callback (docs/nexus.md).
+func TestNexusLargeContext(t *testing.T) {
+	for size, fits := range map[int]bool{48_600: true, 48_900: false, limit: false} {
+		message := func(n int) string {
+			return nexusMessage(plainCall, withCallback+`,"Context":"`+inBase64(`"`+strings.Repeat("c", n)+`"`)+`"`)
+		}
+		content := message((size-len(message(0)))/4*3 - 2)
+		callback, err := accept(t, content).CallbackWith(envelope.Report{Status: 200, Payload: "p", At: arrival, Deadline: arrival}, limit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := string(reportIn(t, callback.Bytes).Context) != "null"; got != fits {
+			t.Errorf("%d bytes: the callback has the context: %v", len(content), got)
+		}
+	}
+}
+
 // report is the body of a callback.
 type report struct {
 	ID               string `json:"Id"`

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,6 +152,30 @@ func TestCallsOfEachKind(t *testing.T) {
 }
 
 // TestIOIsItsFormula: whole numbers, so that no rounding can hide in the comparison.
+// TestExponentialBesideNexus checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus waits after the next.
+func TestExponentialBesideNexus(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/nexus.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	exponential, nexus := mustPolicy(t, `"exponential"`), mustPolicy(t, `"nexus"`)
+	hours := func(from, to time.Duration) string { return fmt.Sprintf("%.0f to %.0f h", from.Hours(), to.Hours()) }
+	until := func(p retry.Policy, calls int) string {
+		var from, to time.Duration
+		for n := 1; n < calls; n++ {
+			shortest, longest := p.Bounds(n)
+			from, to = from+shortest, to+longest
+		}
+		return hours(from, to)
+	}
+	for _, calls := range []int{14, 16, 18} {
+		row := fmt.Sprintf("| %d | %s | %s | %s |\n", calls, until(exponential, calls), until(nexus, calls), hours(nexus.Bounds(calls+1)))
+		if !strings.Contains(string(page), row) {
+			t.Errorf("docs/nexus.md does not have %s", row)
+		}
+	}
+}
+
 func TestIOIsItsFormula(t *testing.T) {
 	policy := mustPolicy(t, `"io"`)
 	for n := 1; n <= 21; n++ {
