@@ -57,7 +57,7 @@ func TestCapacityOfSlots(t *testing.T) {
 	if got := (listener{host.Queues.BatchSize, host.Queues.NewBatchThreshold, storageLatency}); got != shipped {
 		t.Errorf("host.json has %v, docs/capacity.md is about %v", got, shipped)
 	}
-	gate, slots := admission.New(shipped.threshold), 0
+	gate, slots := admission.New(shipped.threshold, 400<<10), 0
 	target := &url.URL{Scheme: "https", Host: "api.example"}
 	request := admission.Request{Function: "AC-standard", Target: target, Profile: targets.Profiles{}.For(target)}
 	for refusal := (*admission.Refusal)(nil); refusal == nil; slots++ {

@@ -26,18 +26,21 @@ const (
 	minShare  = 8
 )
 
-// maxCalls is the pool that the targets share over all functions, without a minimum. It bounds the memory of the calls: one
-// takes up to 400 KiB, and the handler must do with 256 MiB (docs/performance.md).
-const maxCalls = 512
+// poolBytes is the memory of the calls that the targets share over all functions, without a minimum: 512 ordinary calls of
+// 400 KiB. The handler must do with 256 MiB (docs/performance.md).
+const poolBytes = 200 << 20
 
 // Gate admits calls. It is safe for concurrent use.
 type Gate struct {
 	// poolSize is how many invocations of a queue function may be in flight before the host stops to receive.
 	poolSize int
+	// callBytes is the most memory that an ordinary call takes.
+	callBytes int
 
 	mu sync.Mutex
-	// inFlight has the slots taken of each queue function, and under everything those of all.
+	// inFlight has the slots taken of each queue function, and bytes the memory of all.
 	inFlight map[string]int
+	bytes    int
 	// shares has the calls of each target by function, totals those of all functions; limits has those of each scope of
 	// a profile. Each is a table of its own: making room for one entry of a call must not forget another of the call.
 	shares, totals, limits *table[flow]
@@ -48,16 +51,18 @@ type Gate struct {
 // everything stands for all functions; no function has this name.
 const everything = ""
 
-// New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight.
-func New(newBatchThreshold int) *Gate {
+// New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight, and for calls
+// that take at most callBytes of memory beside [Request.Memory].
+func New(newBatchThreshold, callBytes int) *Gate {
 	return &Gate{
-		poolSize: newBatchThreshold,
-		inFlight: map[string]int{},
-		shares:   newTable((*flow).atRest),
-		totals:   newTable((*flow).atRest),
-		limits:   newTable((*flow).atRest),
-		breakers: newTable((*breaker).atRest),
-		refused:  map[Refused]int{},
+		poolSize:  newBatchThreshold,
+		callBytes: callBytes,
+		inFlight:  map[string]int{},
+		shares:    newTable((*flow).atRest),
+		totals:    newTable((*flow).atRest),
+		limits:    newTable((*flow).atRest),
+		breakers:  newTable((*breaker).atRest),
+		refused:   map[Refused]int{},
 	}
 }
 
@@ -67,6 +72,8 @@ type Request struct {
 	Function string
 	Target   *url.URL
 	Profile  targets.Profile
+	// Memory is how many bytes the envelope and its request take ([envelope.Envelope.Memory]).
+	Memory int
 	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does not
 	// come back sooner.
 	Backoff time.Duration
@@ -115,7 +122,9 @@ func (g *Gate) count(target string, r *Refusal) {
 type Slot struct {
 	gate     *Gate
 	function string
-	began    time.Time
+	// bytes is the memory of the call.
+	bytes int
+	began time.Time
 	// share has the target's calls of the function, all those of all functions.
 	share, all *entry[flow]
 	// limit is nil if the profile has no limits, breaker if the profile turns it off or there is no room for it.
@@ -132,7 +141,7 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	defer g.mu.Unlock()
 	target := targets.Address(r.Target)
 	s := &Slot{
-		gate: g, function: r.Function, began: now, settings: r.Profile.Breaker,
+		gate: g, function: r.Function, bytes: g.callBytes + r.Memory, began: now, settings: r.Profile.Breaker,
 		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
 		all:   g.totals.getOrShare(target, everything, now),
 	}
@@ -168,7 +177,7 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 
 // busy refuses a call for which there is no slot.
 func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
-	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], maxCalls-s.gate.inFlight[everything]
+	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], (poolBytes-s.gate.bytes)/s.gate.callBytes
 	share := max(shareOf(free, s.share.calls), minShare)
 	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
 		share = minShare
@@ -213,7 +222,7 @@ func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / 
 // take takes the slot.
 func (s *Slot) take() {
 	s.gate.inFlight[s.function]++
-	s.gate.inFlight[everything]++
+	s.gate.bytes += s.bytes
 	for _, f := range []*entry[flow]{s.share, s.all, s.limit} {
 		if f != nil {
 			f.calls++
@@ -255,13 +264,16 @@ func (s *Slot) leave(now time.Time) {
 	}
 }
 
-// Release frees the slot.
+// Release frees the slot. A nil slot is none.
 func (s *Slot) Release(now time.Time) {
+	if s == nil {
+		return
+	}
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()
 	s.leave(now) // a call that never ended
 	s.gate.inFlight[s.function]--
-	s.gate.inFlight[everything]--
+	s.gate.bytes -= s.bytes
 	if s.breaker != nil {
 		s.breaker.calls--
 	}

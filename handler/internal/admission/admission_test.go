@@ -37,7 +37,7 @@ type bench struct {
 
 func newBench(t *testing.T, size int) *bench {
 	t.Helper()
-	return &bench{T: t, Gate: admission.New(size), now: begin, profile: targets.Profiles{}.For(&url.URL{})}
+	return &bench{T: t, Gate: admission.New(size, 400<<10), now: begin, profile: targets.Profiles{}.For(&url.URL{})}
 }
 
 // ask asks for a call to a host.

@@ -292,7 +292,7 @@ func TestMemoryOfManyTargets(t *testing.T) {
 func BenchmarkManyTargets(b *testing.B) {
 	profile := targets.Profiles{}.For(&url.URL{})
 	profile.Rate, profile.Burst = 1.0/3600, 1
-	gate, named := admission.New(poolSize), 0
+	gate, named := admission.New(poolSize, 400<<10), 0
 	admit := func() {
 		named++
 		profile.Scope = fmt.Sprintf("t%d.example", named)

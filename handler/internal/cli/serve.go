@@ -190,7 +190,7 @@ func runServe(ctx context.Context, env Env) error {
 	record := openRecord(c, log) //nolint:contextcheck // Close ends it, after the last delivery
 	defer record.Close(recordTimeout)
 	queues := c.app.Host.Queues
-	gate := admission.New(queues.NewBatchThreshold)
+	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
 		Rules:    c.settings.Rules,
 		Targets:  c.settings.Targets,

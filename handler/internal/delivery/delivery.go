@@ -5,6 +5,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -36,7 +37,7 @@ type Message struct {
 // Result is the outcome of a delivery.
 type Result struct {
 	decision.Decision
-	// Envelope is the message's envelope, or nil if the message is malformed. Tenant is the sender, as far as it
+	// Envelope identifies the message's envelope ([envelope.Envelope.Identity]), or is nil if the message is malformed. Tenant is the sender, as far as it
 	// could be read.
 	Envelope *envelope.Envelope
 	Tenant   envelope.Tenant
@@ -86,52 +87,23 @@ type Deliverer struct {
 	// Now is the clock. Jitter returns random numbers from 0 up to, not including, 1.
 	Now    func() time.Time
 	Jitter func() float64
+
+	// processing is held while a message is processed, but not during its call.
+	processing sync.Mutex
 }
 
 // Deliver takes a message from its arrival to the point where the host may delete it, and logs one line about it. It
 // does not stop when ctx is cancelled: otherwise a host that hangs up could lose the result of a call.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
-	arrived := d.Now()
-	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
-	if wasRecorded(in.Received, m.Lease) {
-		d.Record.Gone(m.Queue, scheduled.Key{ID: m.Lease.ID})
-	}
-	r := Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
-	decided := arrived
-	refused := ""
-	if r.Action == decision.Call {
-		refused = d.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
-	}
-	switch {
-	case d.Hold > 0:
+	if d.Hold > 0 { // before parsing: an envelope can take much more memory than its message
 		select {
 		case <-d.Stopping.Done():
 		case <-time.After(d.Hold):
 		}
-		decided = d.Now()
-		r.Decision = d.Rules.Hold(in, decided, d.Jitter())
-	case refused != "": // before admission, which keeps state of targets that may be called
-		outcome := decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
-		r.Decision = d.Rules.AfterCall(in, outcome, arrived, arrived, d.Jitter())
-		r.Attempt = in.Envelope.Attempts + 1
-	case r.Action == decision.Call:
-		slot, refusal := d.admit(&m, in, arrived)
-		if refusal != nil {
-			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived)
-			break
-		}
-		defer func() { slot.Release(d.Now()) }()
-		outcome := d.Caller.Do(d.Stopping, in.Envelope) //nolint:contextcheck // see Stopping
-		decided = d.Now()
-		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
-		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
-		d.logChange(common{&m, &r}, slot.Ended(outcome, decided))
 	}
-	if errors.Is(context.Cause(d.Stopping), ErrHostGone) { //nolint:contextcheck // see Stopping
-		r.Decision = d.Rules.Release(d.Jitter())
-	}
-	w := d.Rules.Compose(in, r.Decision, m.Queue, decided)
-	r.LeftOut = w.LeftOut
+	var slot *admission.Slot
+	defer func() { slot.Release(d.Now()) }() // also after a panic
+	r, w := d.process(&m, &slot)             //nolint:contextcheck // see Stopping
 	settled, err := d.Settler.Settle(ctx, w, m.Lease)
 	r.Reschedule, r.Err = settled.Reschedule, err
 	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= scheduled.MinDelay && err == nil {
@@ -141,12 +113,75 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	return r
 }
 
+// process decides about a message, makes its call if that is due, and returns what must be written. It sets the slot of the call,
+// which the caller releases when the message is settled. Except for its call, it does so for one message at a time: a hostile
+// message of 48 KiB takes 6 MiB while it is parsed, and up to a MiB from then until it is composed. An ordinary one takes
+// microseconds.
+func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w decision.Write) {
+	d.processing.Lock()
+	defer d.processing.Unlock()
+	arrived := d.Now()
+	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
+	if wasRecorded(in.Received, m.Lease) {
+		d.Record.Gone(m.Queue, scheduled.Key{ID: m.Lease.ID})
+	}
+	r = Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
+	decided := arrived
+	refused := ""
+	if r.Action == decision.Call {
+		refused = d.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
+	}
+	switch {
+	case d.Hold > 0:
+		r.Decision = d.Rules.Hold(in, arrived, d.Jitter())
+	case refused != "": // before admission, which keeps state of targets that may be called
+		outcome := decision.Outcome{Failure: decision.FailureTargetRefused, Detail: refused}
+		r.Decision = d.Rules.AfterCall(in, outcome, arrived, arrived, d.Jitter())
+		r.Attempt = in.Envelope.Attempts + 1
+	case r.Action == decision.Call:
+		admitted, refusal := d.admit(m, in, arrived)
+		if refusal != nil {
+			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived)
+			break
+		}
+		*slot = admitted
+		outcome := d.call(in.Envelope)
+		decided = d.Now()
+		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
+		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
+		d.logChange(common{m, &r}, admitted.Ended(outcome, decided))
+	}
+	if errors.Is(context.Cause(d.Stopping), ErrHostGone) {
+		r.Decision = d.Rules.Release(d.Jitter())
+	}
+	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
+	r.LeftOut = w.LeftOut
+	r.shrink()
+	return r, w
+}
+
+// call makes a call. Other messages are processed meanwhile.
+func (d *Deliverer) call(e *envelope.Envelope) decision.Outcome {
+	d.processing.Unlock()
+	defer d.processing.Lock()
+	return d.Caller.Do(d.Stopping, e)
+}
+
+// shrink drops what the log and the record do not need. Storage can take a minute to settle a message, and hundreds of messages
+// may wait for it.
+func (r *Result) shrink() {
+	if r.Envelope != nil {
+		r.Envelope = r.Envelope.Identity()
+	}
+	r.State.Latest, r.State.Trail = nil, nil
+}
+
 // admit asks for a slot for the call of an intake.
 func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admission.Slot, *admission.Refusal) {
 	e, jitter := in.Envelope, d.Jitter()
 	request := admission.Request{
 		Function: m.Function, Target: e.Call.Target, Profile: d.Rules.Profiles.For(e.Call.Target),
-		LastAttempt: d.Rules.IsLastAttempt(e, now),
+		Memory: e.Memory(), LastAttempt: d.Rules.IsLastAttempt(e, now),
 	}
 	if e.Attempts > 0 {
 		request.Backoff = in.Policy.Delay(e.Attempts, jitter)

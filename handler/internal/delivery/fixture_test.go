@@ -107,7 +107,7 @@ func setup(t *testing.T, called *target) *bench {
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
 		Targets:  guard.Rules{Allow: allow},
-		Gate:     admission.New(224),
+		Gate:     admission.New(224, 400<<10),
 		Caller:   called,
 		Settler:  settle.New(b.store, queue.Base64),
 		Log:      zerolog.New(b.log),

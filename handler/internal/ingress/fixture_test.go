@@ -80,7 +80,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		tb.Fatal(err)
 	}
 	a.deliverer = &delivery.Deliverer{
-		Gate:     admission.New(224),
+		Gate:     admission.New(224, 400<<10),
 		Targets:  guard.Rules{Allow: allow},
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,

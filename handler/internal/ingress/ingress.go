@@ -73,7 +73,9 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 			if err := readMessage(&m, body, f.Binding); err != nil {
 				return answer{}, err
 			}
-			if result := deliverer.Deliver(ctx, m); result.MayDelete() {
+			delivered := m
+			m.Content = nil // the delivery drops it when it can
+			if result := deliverer.Deliver(ctx, delivered); result.MayDelete() {
 				return answer{code: http.StatusOK}, nil
 			}
 			return answer{code: http.StatusInternalServerError}, nil

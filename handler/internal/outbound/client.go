@@ -73,6 +73,21 @@ func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
 	return c
 }
 
+// Memory that one call takes at most, with the largest message, by https, and with an answer as long as is kept. Behind a
+// proxy net/http reads the answers of https itself: maxHeaderBytes of short lines take a MiB there.
+const (
+	callBytes        = 400 << 10
+	proxiedCallBytes = callBytes + 1<<20
+)
+
+// CallBytes returns how much memory a call takes at most, beside what [envelope.Envelope.Memory] says of its envelope.
+func (c *Client) CallBytes() int {
+	if c.transport.proxied {
+		return proxiedCallBytes
+	}
+	return callBytes
+}
+
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
 

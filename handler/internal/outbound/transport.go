@@ -213,7 +213,8 @@ func (t *guardedTransport) dialPlain(ctx context.Context, network, address strin
 }
 
 // dialTLS connects for an https call that needs no proxy, as net/http would: here the lines of the answer can be counted.
-// Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in flight ([MaxCalls]).
+// Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in flight
+// ([Client.CallBytes]).
 func (t *guardedTransport) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	connection, err := t.connect(ctx, network, address)
 	if err != nil {

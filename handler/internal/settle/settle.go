@@ -33,11 +33,17 @@ type Settler struct {
 	mode     RescheduleMode
 	// maxDequeueCount is the host's.
 	maxDequeueCount int64
+	// writes has a value for each try in progress.
+	writes chan struct{}
 }
+
+// maxWrites is how many messages are written at a time: as many as package azure has connections. A message takes four times its
+// content while it is written, and hundreds may have to be settled at once.
+const maxWrites = 64
 
 // New returns a settler that encodes messages as the host will decode them and reschedules by a successor.
 func New(store Store, encoding queue.Encoding) *Settler {
-	return &Settler{store: store, encoding: encoding, mode: RescheduleEnqueue}
+	return &Settler{store: store, encoding: encoding, mode: RescheduleEnqueue, writes: make(chan struct{}, maxWrites)}
 }
 
 // WithReschedule returns a settler that reschedules messages in the given mode, for a host with the given
@@ -82,14 +88,26 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Se
 // message again: it prefers a duplicate to a loss. The time that the write takes is not added to the delay; otherwise
 // a last attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, err error) {
-	item := queue.Item{Text: s.encoding.Encode(w.Content)}
 	due := time.Now().Add(w.Delay)
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
-		item.Delay = max(time.Until(due), 0)
-		put, err = queue.PutCreating(ctx, s.store, w.Queue, item)
-		return err
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+		return s.inTurn(ctx, func() (err error) {
+			item := queue.Item{Text: s.encoding.Encode(w.Content), Delay: max(time.Until(due), 0)}
+			put, err = queue.PutCreating(ctx, s.store, w.Queue, item)
+			return err
+		})
 	}, queue.ErrRefused)
 	return put, err
+}
+
+// inTurn makes a try when fewer than maxWrites are in progress. If ctx ends before, the try is not made.
+func (s *Settler) inTurn(ctx context.Context, try func() error) error {
+	select {
+	case s.writes <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-s.writes }()
+	return try()
 }
 
 // RescheduleMode is how a message is rescheduled.
@@ -176,12 +194,14 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 //     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does.
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.
 func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (receipt string, updated bool, err error) {
-	text := s.encoding.Encode(w.Content)
 	tries := 0
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) (err error) {
-		tries++
-		receipt, err = s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
-		return err
+	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+		return s.inTurn(ctx, func() (err error) {
+			tries++
+			text := s.encoding.Encode(w.Content)
+			receipt, err = s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
+			return err
+		})
 	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
 	rejected := errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrRefused)
 	switch {

@@ -7,6 +7,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
+	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,7 +21,7 @@ import (
 )
 
 const (
-	// memoryLimit is that of the handler on an instance of 512 MB, executableMiB what does not count for it.
+	// memoryLimitMiB is that of the handler on an instance of 512 MB, executableMiB what does not count for it.
 	memoryLimitMiB, executableMiB = 256, 24
 	// hostileMessages is more than the handler calls at a time.
 	hostileMessages = 600
@@ -121,7 +122,7 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 	h := &hostileTarget{certificate: filepath.Join(t.TempDir(), "certificate.pem"), until: make(chan struct{})}
 	const lines, bytes = 240, 60 << 10
 	value := strings.Repeat("v", bytes/lines)
-	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for n := range lines {
 			w.Header().Set("X-"+strconv.Itoa(n), value)
 		}
@@ -136,6 +137,8 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 		h.stalled.Add(1)
 		<-h.until
 	}))
+	h.Config.ErrorLog = log.New(io.Discard, "", 0) // the handler is killed while it connects
+	h.StartTLS()
 	t.Cleanup(h.Close)
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: h.Certificate().Raw}
 	if err := os.WriteFile(h.certificate, pem.EncodeToMemory(block), 0o600); err != nil {

@@ -59,7 +59,7 @@ func newApp(slots hostJSON, instances int) *app {
 	for range instances {
 		i := &instance{app: a, hostJSON: slots}
 		if slots.isolation {
-			i.gate = admission.New(slots.newBatchThreshold)
+			i.gate = admission.New(slots.newBatchThreshold, 400<<10)
 		}
 		a.events.add(time.Duration(a.random.Int64N(int64(shortestPolling))), i.poll)
 	}
