@@ -254,7 +254,7 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // the handler stops
 	}
-	log.WithLevel(level).Err(err).Str(logs.Queue, name).Dur(logs.Took, time.Since(begin)).Msg(text)
+	log.WithLevel(level).Err(err).Str(logs.Queue, name).Int64(logs.Took, logs.Millis(time.Since(begin))).Msg(text)
 }
 
 const (

@@ -114,7 +114,7 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 			line.Int(logs.Scheduled, held)
 		}
 		if oldest := q.OldestCall(); !oldest.IsZero() {
-			line.Time(logs.Oldest, oldest).Dur(logs.Age, status.At.Sub(oldest).Round(time.Second))
+			line.Time(logs.Oldest, oldest).Int64(logs.Age, logs.Millis(status.At.Sub(oldest).Round(time.Second)))
 		}
 		line.Msg("queue")
 	}

@@ -236,7 +236,8 @@ func (d *Deliverer) logChange(fields common, c admission.Change) {
 		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).Str(logs.Reason, string(fields.result.Reason)).Str(logs.Detail, fields.result.Detail).
 			Msg("circuit breaker opened: messages for the target are rescheduled without a call, except one at a time as a probe")
 	case c.Closed:
-		d.Log.Info().EmbedObject(fields).Dur(logs.Down, c.Down).Msg("circuit breaker closed: the target is up again")
+		d.Log.Info().EmbedObject(fields).Int64(logs.Down, logs.Millis(c.Down)).
+			Msg("circuit breaker closed: the target is up again")
 	}
 }
 
@@ -271,13 +272,13 @@ func (c common) MarshalZerologObject(event *zerolog.Event) {
 func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	event.Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason))
 	if r.Attempt > 0 {
-		event.Int(logs.Attempt, r.Attempt).Int64(logs.Took, r.Took.Round(time.Millisecond).Milliseconds())
+		event.Int(logs.Attempt, r.Attempt).Int64(logs.Took, logs.Millis(r.Took))
 	}
 	if r.Status > 0 {
 		event.Int(logs.Status, r.Status)
 	}
 	if r.Delay > 0 {
-		event.Dur(logs.Delay, r.Delay.Round(time.Millisecond))
+		event.Int64(logs.Delay, logs.Millis(r.Delay))
 	}
 	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy { // whose call has been due before
 		event.Time(logs.NextAttempt, r.State.NextAttemptAt)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -187,6 +188,11 @@ func (b *bench) lines(t *testing.T) []logLine {
 				t.Errorf("log line %q has no field %s", text, name)
 			}
 			delete(line, name)
+		}
+		for _, name := range []string{"took", "delay", "down"} {
+			if duration, ok := line[name].(float64); ok && duration != math.Trunc(duration) {
+				t.Errorf("log line %q: %s is no whole number of milliseconds", text, name)
+			}
 		}
 		if _, ok := line["request_id"]; ok {
 			for _, name := range []string{"trace_id", "span_id"} {

@@ -396,6 +396,29 @@ func TestStoppedHandlerTakesNoAttempt(t *testing.T) {
 	})
 }
 
+// TestBreakerLines: the log says when a target is down and when it is up again.
+func TestBreakerLines(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outcome := decision.Outcome{Status: 503, Took: 40*time.Millisecond + 300*time.Microsecond}
+		b := setup(t, &target{})
+		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
+			<-time.After(outcome.Took)
+			return outcome
+		}
+		for range 5 {
+			b.deliver(fmt.Sprintf(plain, ""))
+		}
+		<-time.After(time.Minute)
+		outcome.Status = 200
+		b.deliver(fmt.Sprintf(plain, ""))
+
+		opened, closed := b.linesWith(t, "circuit breaker opened"), b.linesWith(t, "circuit breaker closed")
+		if len(opened) != 1 || len(closed) != 1 || opened[0]["failures"] != 5.0 || closed[0]["down"] != 60_242.0 {
+			t.Errorf("opened %v, closed %v", opened, closed)
+		}
+	})
+}
+
 // TestLargestEnvelopeSurvives: an envelope as large as a message can hold goes through fifty reschedules,
 // its call unchanged byte for byte, and every message fits the queue.
 func TestLargestEnvelopeSurvives(t *testing.T) {

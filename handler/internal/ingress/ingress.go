@@ -181,10 +181,10 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 	summary, err := task(ctx)
 	took := time.Since(begin)
 	if err != nil {
-		log.Error().Err(err).Dur(logs.Took, took).Msg("task failed: " + runMissed)
+		log.Error().Err(err).Int64(logs.Took, logs.Millis(took)).Msg("task failed: " + runMissed)
 		return answer{code: http.StatusInternalServerError, Error: err.Error()}
 	}
-	log.Info().Str(logs.Detail, cmp.Or(summary, "done")).Dur(logs.Took, took).Msg("task done")
+	log.Info().Str(logs.Detail, cmp.Or(summary, "done")).Int64(logs.Took, logs.Millis(took)).Msg("task done")
 	return answer{code: http.StatusOK}
 }
 

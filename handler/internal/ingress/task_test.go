@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -75,8 +76,8 @@ func TestTaskAnswers(t *testing.T) {
 					t.Errorf("%s is %v, want %v", field, line[field], want)
 				}
 			}
-			if _, ok := line["took"]; !ok {
-				t.Errorf("the line has no duration: %v", line)
+			if took, ok := line["took"].(float64); !ok || took != math.Trunc(took) {
+				t.Errorf("the line has no duration in whole milliseconds: %v", line)
 			}
 		})
 	}

@@ -64,8 +64,10 @@ const (
 	Dropped = "dropped"
 )
 
-// New returns a logger that writes each event as one line of JSON, in which every character is printable. Durations are
-// in milliseconds.
+// Millis returns a duration as all lines of the log have it: in whole milliseconds. [zerolog.Event.Dur] writes fractions.
+func Millis(d time.Duration) int64 { return d.Round(time.Millisecond).Milliseconds() }
+
+// New returns a logger that writes each event as one line of JSON, in which every character is printable.
 func New(out io.Writer, level zerolog.Level) zerolog.Logger {
 	lines, ok := out.(zerolog.LevelWriter)
 	if !ok {

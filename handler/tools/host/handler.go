@@ -98,7 +98,7 @@ func (h *handler) watch(ctx context.Context, proc *process, idle <-chan struct{}
 	begin := time.Now()
 	if h.ping(starting) {
 		h.setReady(proc)
-		h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin)).Msg("handler ready")
+		h.log.Info().Int("pid", proc.pid()).Dur("took", time.Since(begin).Round(time.Millisecond)).Msg("handler ready")
 		select {
 		case <-proc.done:
 		case <-idle:

@@ -84,13 +84,13 @@ func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
 	}
 	took := time.Since(begin)
 	if err != nil {
-		log.Error().Err(err).Dur("took", took).Str("result", "Failed").Msg("Executed")
+		log.Error().Err(err).Dur("took", took.Round(time.Millisecond)).Str("result", "Failed").Msg("Executed")
 		return failed
 	}
 	for _, line := range logs {
 		log.Info().Msg(line)
 	}
-	log.Info().Dur("took", took).Str("result", "Succeeded").Msg("Executed")
+	log.Info().Dur("took", took.Round(time.Millisecond)).Str("result", "Succeeded").Msg("Executed")
 	return succeeded
 }
 
