@@ -249,6 +249,7 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 		level, text = zerolog.InfoLevel, "storage answers"
 	case errors.Is(err, queue.ErrNoQueue):
 		level, text = zerolog.InfoLevel, "storage answers; the queue does not exist until a sender creates it"
+		err = nil
 	case errors.Is(err, queue.ErrRefused):
 		text = strings.TrimSuffix("storage refuses the handler: "+storageAdvice(err), ": ")
 	case errors.Is(ctx.Err(), context.Canceled):

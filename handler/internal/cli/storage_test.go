@@ -2,7 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +15,9 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/queue/memory"
 )
 
 // refusing starts a storage service that answers every request with an error, and returns a connection string.
@@ -111,5 +115,19 @@ func TestStorageErrors(t *testing.T) {
 			probe(t.Context(), store, "async-caller", zerolog.New(&log))
 			check("serve", log.String())
 		})
+	}
+}
+
+// TestProbeOfMissingQueue: that no sender has created the queue yet is no error, and the line does not look like one.
+func TestProbeOfMissingQueue(t *testing.T) {
+	var log bytes.Buffer
+	probe(t.Context(), memory.New(), "async-caller", logs.New(&log, zerolog.InfoLevel))
+	var line map[string]any
+	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
+		t.Fatalf("%v: %s", err, &log)
+	}
+	took, _ := line["took"].(float64)
+	if line["level"] != "info" || line["error"] != nil || took != math.Trunc(took) {
+		t.Errorf("logged %s", &log)
 	}
 }
