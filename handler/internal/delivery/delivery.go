@@ -47,6 +47,9 @@ type Result struct {
 	Took time.Duration
 	// LeftOut names the parts of the envelope that had no room; empty if it was written in full.
 	LeftOut string
+	// NextAttemptAt is when a rescheduled message becomes due: at the time in State or, if the write took longer than
+	// the delay, when storage acknowledged it.
+	NextAttemptAt time.Time
 	// Reschedule is how the message was rescheduled in mode update; otherwise empty.
 	Reschedule settle.RescheduleMode
 	// Err says why the message could not be settled: nothing was written, and the host must keep the message.
@@ -106,6 +109,10 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	r, w := d.process(&m, &slot)             //nolint:contextcheck // see Stopping
 	settled, err := d.Settler.Settle(ctx, w, m.Lease)
 	r.Reschedule, r.Err = settled.Reschedule, err
+	r.NextAttemptAt = r.State.NextAttemptAt
+	if now := d.Now(); r.NextAttemptAt.Before(now) {
+		r.NextAttemptAt = now
+	}
 	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= scheduled.MinDelay && err == nil {
 		d.Record.Scheduled(row(&r, w, settled))
 	}
@@ -281,7 +288,7 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 		event.Int64(logs.Delay, logs.Millis(r.Delay))
 	}
 	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy { // whose call has been due before
-		event.Time(logs.NextAttempt, r.State.NextAttemptAt)
+		event.Time(logs.NextAttempt, r.NextAttemptAt)
 	}
 	logText(event, logs.Reschedule, string(r.Reschedule))
 	logText(event, logs.Detail, r.Detail)

@@ -81,9 +81,23 @@ func TestStorageFault(t *testing.T) {
 						t.Errorf("%s holds %d messages, want %d", message.queue, got, written)
 					}
 					b.wantOneEnd(t, row.err == nil)
+					if action == "reschedule" && row.err == nil {
+						b.wantNextAttempt(t)
+					}
 				})
 			})
 		}
+	}
+}
+
+// wantNextAttempt checks that the log says when the message on the queue becomes visible, which cannot be before it was
+// written, even if its delay had passed by then.
+func (b *bench) wantNextAttempt(t *testing.T) {
+	t.Helper()
+	line, visible := b.linesWith(t, "settled")[0], time.Now().Add(b.items(t, mainQueue)[0].delay)
+	next, err := time.Parse(time.RFC3339, fmt.Sprint(line["next_attempt_at"]))
+	if err != nil || visible.Sub(next).Abs() > time.Second {
+		t.Errorf("the next attempt is at %v, and the message visible at %v", line["next_attempt_at"], visible)
 	}
 }
 
