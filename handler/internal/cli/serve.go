@@ -104,19 +104,30 @@ func loadHandlerConfig(env Env, dir string) (c handlerConfig, appErr, connection
 	return c, appErr, errors.Join(checkSources(env.Environ, dir), connectionErr)
 }
 
-// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the other
-// messages stay on the queue. A restart of the handler would instead cost each message of a batch a dequeue.
-const holdWait = time.Minute
+const (
+	// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the
+	// other messages stay on the queue. A restart of the handler would instead cost each message of a batch a dequeue.
+	// With the time to settle it is shorter than 5 minutes, after which the host renews its lease: a host that deletes
+	// the message while it renews would deliver it again.
+	holdWait = time.Minute
+	// holdMargin is what an invocation may take besides the wait and the time to settle.
+	holdMargin = 5 * time.Second
+)
 
-// hold returns how long the deliverer waits before it holds a message: zero if the settings are right.
+// hold returns how long the deliverer waits before it holds a message: zero if the settings are right. At
+// functionTimeout the host would kill the handler, perhaps during a write, and deliver the original again as well.
 func (c handlerConfig) hold() time.Duration {
-	switch limit := c.app.Host.FunctionTimeout; {
+	limit := c.app.Host.FunctionTimeout
+	room := limit - settle.Timeout - holdMargin
+	switch {
 	case c.wrong == nil:
 		return 0
-	case limit > 0:
-		return min(holdWait, limit/2)
+	case limit <= 0: // unlimited
+		return holdWait
+	case room > 0:
+		return min(holdWait, room)
 	}
-	return holdWait
+	return limit / 2 // too short for any write that takes long
 }
 
 // remindEvery is the interval between two lines about hold mode, and about limits.
