@@ -49,6 +49,9 @@ type Env struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
+
+	// process is what Environ was without local.settings.json; nil if Environ has nothing of that file.
+	process []string
 }
 
 // ProcessEnv returns the environment of this process.
@@ -63,6 +66,19 @@ func (e Env) getenv(name string) string {
 		}
 	}
 	return ""
+}
+
+// withLocalSettings returns the environment with the values of the app folder's local.settings.json.
+func (e Env) withLocalSettings(folder string) (Env, error) {
+	environ, err := functionapp.WithLocalSettings(folder, e.Environ)
+	if err != nil {
+		return e, err
+	}
+	if e.process == nil {
+		e.process = append([]string{}, e.Environ...) // never nil
+	}
+	e.Environ = environ
+	return e, nil
 }
 
 // open opens a file, or standard input for "-".
@@ -187,13 +203,12 @@ type app struct {
 // readApp reads the settings from the environment and, where they exist in the app folder, from
 // local.settings.json, host.json, retry.json and targets.json. The error joins every problem.
 func readApp(env Env, folder string) (app, error) {
-	environ, err := functionapp.WithLocalSettings(folder, env.Environ)
+	env, err := env.withLocalSettings(folder)
 	if err != nil {
 		return app{}, usageError(err)
 	}
-	env.Environ = environ
-	settings, settingsErr := config.LoadApp(folder, environ, nil) // no call is made, and the secrets are in the app only
-	host, hostErr := functionapp.LoadHost(folder, environ)
+	settings, settingsErr := config.LoadApp(folder, env.Environ, nil) // no call is made, and the secrets are in the app only
+	host, hostErr := functionapp.LoadHost(folder, env.Environ)
 	a := app{env, settings.Rules, settings.Targets, queue.Base64, settings.Scheduled == config.On, settingsErr}
 	switch {
 	case hostErr == nil:
@@ -207,12 +222,28 @@ func readApp(env Env, folder string) (app, error) {
 // openStore opens the storage account of the app, for an environment that includes local.settings.json. Account is its
 // endpoint without the scheme: a journal names its account this way, so that the protocol does not matter.
 func openStore(env Env, folder string) (store *azure.Store, account string, err error) {
-	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
-	if err = errors.Join(checkSources(env.Environ, folder), err); err != nil {
+	connection, err := readConnection(env, folder)
+	if err != nil {
 		return nil, "", usageError(err)
 	}
 	store, err = azure.Open(connection)
 	return store, accountName(connection.Endpoint), usageError(err)
+}
+
+// readConnection returns the storage connection of the app, for an environment that includes local.settings.json. That file
+// belongs to the folder, which may be somebody else's, so it must not choose who receives a token of the operator's identity.
+func readConnection(env Env, folder string) (azure.Connection, error) {
+	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
+	if err = errors.Join(checkSources(env.Environ, folder), err); err != nil || env.process == nil {
+		return connection, err
+	}
+	settings := azure.UntrustedHosts(env.Environ, env.process, functionapp.ConnectionName)
+	if len(settings) == 0 {
+		return connection, nil
+	}
+	return azure.Connection{}, fmt.Errorf("%s: %s: the host is not Azure Storage, and would receive a token of your identity: "+
+		"correct the setting, or, if you trust the host, set it to the same value in the environment",
+		filepath.Join(folder, functionapp.LocalSettings), strings.Join(settings, ", "))
 }
 
 // checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection

@@ -11,7 +11,6 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/strictjson"
@@ -56,11 +55,9 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 
 // diagnose runs all checks.
 func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) {
-	environ, localErr := functionapp.WithLocalSettings(dir, env.Environ)
-	if localErr == nil {
-		env.Environ = environ
-	}
-	c, appErr, connectionErr := loadHandlerConfig(env, dir)
+	env, localErr := env.withLocalSettings(dir)
+	c, appErr, _ := loadHandlerConfig(env, dir)
+	connection, connectionErr := readConnection(env, dir)
 	report.Problems("settings", errors.Join(localErr, c.wrong), "correct it and restart the app: until then it makes no calls", "valid")
 	report.Problems("app folder", appErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
 	queues, encoding := send.Queues(), queue.Base64
@@ -76,7 +73,7 @@ func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) 
 		report.Skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return
 	}
-	report.Storage(ctx, c.connection, queues, encoding, c.settings.Scheduled != config.Off)
+	report.Storage(ctx, connection, queues, encoding, c.settings.Scheduled != config.Off)
 }
 
 func printDiagnosis(out io.Writer, lines []doctor.Line) {

@@ -50,7 +50,7 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 }
 
 func runHost(ctx context.Context, env Env, folder string, options host.Options) (err error) {
-	if env.Environ, err = functionapp.WithLocalSettings(folder, env.Environ); err != nil {
+	if env, err = env.withLocalSettings(folder); err != nil {
 		return usageError(err)
 	}
 	app, appErr := functionapp.Load(folder, env.Environ)

@@ -122,7 +122,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		s.account = &poison.Account{
 			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
 			Rules: inspect.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
-			Table: openTable(a),
+			Table: openTable(a, p.app),
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)

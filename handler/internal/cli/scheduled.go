@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue/azure"
@@ -78,8 +77,8 @@ func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(cont
 
 // openTable opens the record of scheduled messages. It returns nil if messages are not recorded, or if the connection names
 // no table service.
-func openTable(a app) scheduled.Table {
-	connection, err := azure.ParseConnection(a.env.Environ, functionapp.ConnectionName)
+func openTable(a app, folder string) scheduled.Table {
+	connection, err := readConnection(a.env, folder)
 	if err != nil || !a.scheduled {
 		return nil
 	}

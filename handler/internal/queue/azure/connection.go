@@ -55,12 +55,10 @@ type Identity struct {
 // <name>__credential, __clientId and so on are the identity. Other settings below the name are problems. The error joins
 // all problems. Each names the setting and what is wanted, and none repeats a value.
 func ParseConnection(environ []string, name string) (Connection, error) {
-	s := settings{name: name, values: map[string]string{}}
+	s := newSettings(environ, name)
 	for _, variable := range environ {
 		key, value, _ := strings.Cut(variable, "=")
-		value = strings.TrimSpace(value)
-		s.values[configKey(key)] = value
-		if suffix, ok := strings.CutPrefix(configKey(key), configKey(name+separator)); ok && value != "" {
+		if suffix, ok := strings.CutPrefix(configKey(key), configKey(name+separator)); ok && strings.TrimSpace(value) != "" {
 			s.checkKey(key, suffix)
 		}
 	}
@@ -79,6 +77,41 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	return conn, nil
 }
 
+// azureHost matches the hosts of queues, tables and blobs in the public cloud, in Azure Government and in China (the clouds of
+// azcore's package cloud), also those of accounts in a DNS zone. Microsoft owns all names below these suffixes.
+var azureHost = regexp.MustCompile(`^([a-z0-9-]+\.)+(queue|table|blob)\.` +
+	`(core\.windows\.net|core\.usgovcloudapi\.net|core\.chinacloudapi\.cn|storage\.azure\.net)$`)
+
+// isAzure reports whether an endpoint is one of Azure Storage, and TLS proves it.
+func isAzure(endpoint string) bool {
+	u, err := url.Parse(endpoint)
+	return err == nil && u.Scheme == "https" && u.User == nil && (u.Port() == "" || u.Port() == "443") &&
+		azureHost.MatchString(strings.ToLower(u.Hostname()))
+}
+
+// UntrustedHosts returns the settings of a valid connection that would send a token of its identity to a host that is neither
+// Azure Storage nor named by the same setting of the trusted environment. With a key or a SAS there are none: the connection
+// string that names the host has the credential too.
+func UntrustedHosts(environ, trusted []string, name string) (untrusted []string) {
+	conn, err := ParseConnection(environ, name)
+	if err != nil || conn.AccountKey != "" || conn.SAS != "" {
+		return nil
+	}
+	s, own := newSettings(environ, name), newSettings(trusted, name)
+	account := s.first(accountNameKey, queueServiceURIKey, serviceURIKey)
+	for _, service := range []struct{ endpoint, key string }{
+		{conn.Endpoint, account},
+		{conn.TableEndpoint, cmp.Or(s.first(tableServiceURIKey), account)},
+		{conn.BlobEndpoint, cmp.Or(s.first(blobServiceURIKey), account)},
+	} {
+		isTrusted := service.endpoint == "" || isAzure(service.endpoint) || own.get(service.key) == s.get(service.key)
+		if !isTrusted && !slices.Contains(untrusted, service.key) {
+			untrusted = append(untrusted, service.key)
+		}
+	}
+	return untrusted
+}
+
 // Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given name.
 func Sets(variable, name string) bool {
 	key, value, _ := strings.Cut(variable, "=")
@@ -94,7 +127,26 @@ type settings struct {
 	problems []error
 }
 
+func newSettings(environ []string, name string) *settings {
+	s := &settings{name: name, values: map[string]string{}}
+	for _, variable := range environ {
+		key, value, _ := strings.Cut(variable, "=")
+		s.values[configKey(key)] = strings.TrimSpace(value)
+	}
+	return s
+}
+
 func (s *settings) get(key string) string { return s.values[configKey(key)] }
+
+// first returns the name of the first setting that has a value, by the end of its name.
+func (s *settings) first(suffixes ...string) string {
+	for _, suffix := range suffixes {
+		if s.get(s.name+suffix) != "" {
+			return s.name + suffix
+		}
+	}
+	return ""
+}
 
 const separator = "__"
 
@@ -140,11 +192,8 @@ func (s *settings) serviceURI() string {
 		// Like the host, which supports only the public cloud here; for other clouds set the URI.
 		return s.accountEndpoint(s.name+accountNameKey, "https", account, defaultSuffix)
 	}
-	for _, suffix := range []string{queueServiceURIKey, serviceURIKey} {
-		key := s.name + suffix
-		if uri := s.get(key); uri != "" {
-			return s.endpoint(key, "", uri, "https")
-		}
+	if key := s.first(queueServiceURIKey, serviceURIKey); key != "" {
+		return s.endpoint(key, "", s.get(key), "https")
 	}
 	s.problem(s.name, "missing: want a connection string, UseDevelopmentStorage=true, or an identity: %s or %s",
 		s.name+accountNameKey, s.name+queueServiceURIKey)

@@ -324,3 +324,65 @@ func TestConnectionHidesSecrets(t *testing.T) {
 		t.Errorf("a secret is printed as %s", got)
 	}
 }
+
+// TestUntrustedHosts checks to which hosts settings that are not of the environment may send tokens.
+func TestUntrustedHosts(t *testing.T) {
+	for uri, want := range map[string]bool{
+		"https://acct.queue.core.windows.net":                                      true,
+		"https://ACCT.Queue.Core.Windows.NET/":                                     true,
+		"HTTPS://acct.queue.core.windows.net:443":                                  true,
+		"https://acct-secondary.queue.core.windows.net":                            true,
+		"https://acct.queue.core.usgovcloudapi.net":                                true,
+		"https://acct.queue.core.chinacloudapi.cn":                                 true,
+		"https://acct.z07.queue.storage.azure.net":                                 true,
+		"https://acct.privatelink.queue.core.windows.net":                          true,
+		"https://acct.queue.core.windows.net:8443":                                 false,
+		"https://acct.queue.core.windows.net.":                                     false,
+		"https://acct.queue.core.windows.net.evil.example/":                        false,
+		"https://acct.queue.core.windows.net.evil.example/.queue.core.windows.net": false,
+		"https://evil.example/acct.queue.core.windows.net":                         false,
+		"https://evilqueue.core.windows.net":                                       false,
+		"https://queue.core.windows.net":                                           false,
+		"https://acct.web.core.windows.net":                                        false,
+		"https://acct.queue.core.windows.net.cn":                                   false,
+		"https://acct.queueXcore.windows.net":                                      false,
+		"https://evil.example／.queue.core.windows.net":                             false,
+		"https://evil.example\u2024queue.core.windows.net":                         false,
+		"https://acct.queue.core.windows。net":                                      false,
+		"https://[::1].queue.core.windows.net":                                     false,
+		"https://storage.corp.example":                                             false,
+		"https://127.0.0.1:10001/devstoreaccount1":                                 false,
+		"https://localhost":                                                        false,
+	} {
+		for _, key := range []string{"__queueServiceUri", "__serviceUri", "__tableServiceUri", "__blobServiceUri"} {
+			settings := []string{name + key + "=" + uri}
+			if key == "__tableServiceUri" || key == "__blobServiceUri" {
+				settings = append(settings, name+"__accountName=acct")
+			}
+			_, err := azure.ParseConnection(settings, name)
+			got := azure.UntrustedHosts(settings, nil, name)
+			if isTrusted := len(got) == 0; isTrusted != want && err == nil {
+				t.Errorf("%s%s: untrusted %v, want trusted %v", key, uri, got, want)
+			}
+			if want && err != nil {
+				t.Errorf("%s%s: %v", key, uri, err)
+			}
+			if got := azure.UntrustedHosts(settings, settings, name); len(got) > 0 {
+				t.Errorf("%s%s is in the environment, but not trusted", key, uri)
+			}
+		}
+	}
+	for _, text := range []string{
+		"UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://evil.example",
+		"AccountName=acct;AccountKey=" + key + ";QueueEndpoint=https://evil.example",
+		"QueueEndpoint=https://evil.example;SharedAccessSignature=" + signature,
+	} {
+		if got := azure.UntrustedHosts([]string{name + "=" + text}, nil, name); len(got) > 0 {
+			t.Errorf("%s: %v, though no token is sent", text, got)
+		}
+	}
+	got := azure.UntrustedHosts([]string{name + "__queueServiceUri=https://a.example"}, []string{name + "__queueServiceUri=https://b.example"}, name)
+	if diff := cmp.Diff([]string{name + "__queueServiceUri"}, got); diff != "" {
+		t.Errorf("another host in the environment (-want +got):\n%s", diff)
+	}
+}
