@@ -18,6 +18,7 @@ import (
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -88,8 +89,14 @@ func printMessage(out io.Writer, m inspect.Message) {
 	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
-// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match.
-func shortID(id string) string { return strings.ToLower(id[:min(len(id), 8)]) }
+// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text that is no
+// id becomes a word that a person can copy without harm.
+func shortID(id string) string {
+	if !queue.ValidID(id) {
+		return "invalid"
+	}
+	return strings.ToLower(id[:min(len(id), 8)])
+}
 
 // listGroups counts messages by a property.
 func (s *session) listGroups(ctx context.Context, source poison.Source, by inspect.By) error {
@@ -115,7 +122,7 @@ func printGroups(out io.Writer, groups []inspect.Row) {
 	}
 }
 
-// shellWord quotes a text for a shell if necessary.
+// shellWord quotes a text for a shell if necessary. Every command that is printed with a text from elsewhere uses it.
 func shellWord(text string) string {
 	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
 		return text
@@ -150,11 +157,11 @@ func (s *session) queues(ctx context.Context) error {
 	for _, q := range summaries {
 		if q.Moved {
 			s.status.printf("%s has messages that were moved there; no function of the app reads it:\n"+
-				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, q.Queue)
+				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, shellWord(q.Queue))
 		}
 		if q.Expiring > 0 {
 			s.status.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
-				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), q.Queue)
+				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), shellWord(q.Queue))
 		}
 		if q.Hidden > 0 {
 			s.status.printf("%s: %s", q.Queue, hiddenText(q.Hidden))

@@ -16,6 +16,7 @@ import (
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -134,10 +135,7 @@ func (d messageDetails) print(out io.Writer) {
 	d.contentDetails.print(out)
 	fmt.Fprint(out, "\nif it is requeued now\n")
 	d.Requeue.print(out)
-	fmt.Fprint(out, "\nnext\n")
-	for _, command := range d.next() {
-		fmt.Fprintf(out, "  async-caller poison %s\n", command)
-	}
+	printCommands(out, "poison", d.Message.ID, d.Message.Queue, d.next())
 }
 
 func (d contentDetails) print(out io.Writer) {
@@ -266,9 +264,27 @@ func printDelivery(out io.Writer, x explain.Explanation) {
 	}
 }
 
-// next suggests commands. They name the queue, which saves reading the others.
+// next suggests commands.
 func (d messageDetails) next() []string {
-	target := d.Message.ID + " --queue " + d.Message.Queue
+	target := commandTarget(d.Message.ID, d.Message.Queue)
 	requeue := strings.Join(append([]string{"requeue", target}, d.Requeue.Flags...), " ")
 	return []string{requeue, "delete " + target}
+}
+
+// commandTarget names a message in a command. The queue saves reading the others.
+func commandTarget(id, queueName string) string {
+	return shellWord(id) + " --queue " + shellWord(queueName)
+}
+
+// printCommands prints commands for a message, which a person may copy to a shell. There are none for an id or a queue that
+// storage cannot have given: somebody has forged the row, or the account.
+func printCommands(out io.Writer, group, id, queueName string, commands []string) {
+	fmt.Fprint(out, "\nnext\n")
+	if !queue.ValidID(id) || !queue.ValidName(queueName) {
+		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
+		return
+	}
+	for _, command := range commands {
+		fmt.Fprintf(out, "  %s %s %s\n", programName, group, command)
+	}
 }

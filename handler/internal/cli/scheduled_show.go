@@ -20,7 +20,8 @@ func newScheduledShow(p *poisonFlags) *cobra.Command {
 		Short: "Show one scheduled message in detail",
 		Long: `Show when a scheduled message is due, its attempts, the target's latest answer, the call, and what
 the handler will do at its next attempt. ID is the message id, its first 8 or more characters, or
-the request id.
+the request id. A warning says where the row of the record, by which you choose a message,
+contradicts the content that the handler will process.
 
 Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
 other places are not recognized: check the output before you share it.`,
@@ -50,6 +51,8 @@ other places are not recognized: check the output before you share it.`,
 // scheduledDetails is the output of show for a scheduled message.
 type scheduledDetails struct {
 	Message scheduledLine `json:"message"`
+	// Warnings say where the row of the message contradicts its content.
+	Warnings []string `json:"warnings,omitempty"`
 	contentDetails
 	Next explain.Explanation `json:"next"`
 }
@@ -61,14 +64,19 @@ func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secr
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	return scheduledDetails{Message: line, contentDetails: newContentDetails(m.Row.Content, secrets), Next: explain.About(rules.Decision, explain.Question{
+	d := scheduledDetails{Message: line, Warnings: inspect.CheckRow(m.Row), contentDetails: newContentDetails(m.Row.Content, secrets)}
+	d.Next = explain.About(rules.Decision, explain.Question{
 		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
-	})}
+	})
+	return d
 }
 
 func (d scheduledDetails) print(out io.Writer) {
 	m, now := d.Message, time.Now()
 	printLine(out, "message", "%s on %s", m.ID, m.Queue)
+	for _, warning := range d.Warnings {
+		printLine(out, "warning", "%s", warning)
+	}
 	printField(out, "request id", m.RequestID)
 	printField(out, "tenant", tenantText(m.Organization, m.Environment))
 	printLine(out, "target", "%s%s", m.Host, m.Route)
@@ -89,6 +97,6 @@ func (d scheduledDetails) print(out io.Writer) {
 	d.contentDetails.print(out)
 	fmt.Fprint(out, "\nat its next attempt\n")
 	printDelivery(out, d.Next)
-	target := m.ID + " --queue " + m.Queue
-	fmt.Fprintf(out, "\nnext\n  async-caller scheduled run %s\n  async-caller scheduled cancel %s\n", target, target)
+	target := commandTarget(m.ID, m.Queue)
+	printCommands(out, "scheduled", m.ID, m.Queue, []string{"run " + target, "cancel " + target})
 }

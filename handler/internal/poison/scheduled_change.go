@@ -67,8 +67,8 @@ func (a *Account) planScheduled(
 		row := m.Row
 		found := Found{Message: m.Message, Text: a.Rules.Encoding.Encode(row.Content), Content: row.Content}
 		_, err := p.step(ctx, found, row.PopReceipt, func(context.Context, Found) (journal.Step, error) {
-			if !queue.ValidName(row.Queue) || row.ID != m.ID || row.PopReceipt == "" || len(row.Content) == 0 {
-				return journal.Step{}, errors.New("its row is incomplete")
+			if !queue.ValidName(row.Queue) || !queue.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
+				return journal.Step{}, errors.New("its row is incomplete, or has no id of a message")
 			}
 			if err := queue.CheckText(found.Text); err != nil {
 				return journal.Step{}, err

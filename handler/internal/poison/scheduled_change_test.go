@@ -280,6 +280,7 @@ func TestRefuseScheduled(t *testing.T) {
 		{ID: "no-content", PopReceipt: "x"},
 		{ID: "no-receipt", Content: []byte("x")},
 		{ID: "\x1b[31m", PopReceipt: "x", Content: []byte("x")},
+		{ID: "$(touch x)", PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
 		{ID: "too-large", PopReceipt: "x", Content: make([]byte, queue.MaxTextBytes)},
 	} {
 		if err := table.Put(ctx, mainQueue, []scheduled.Row{row}); err != nil {
@@ -288,7 +289,7 @@ func TestRefuseScheduled(t *testing.T) {
 	}
 	p := mustPlan(t)(planRun(ctx, a, journal.Pace{}))
 	defer p.Discard(ctx)
-	if p.Total != 0 || p.Refused != 5 {
+	if p.Total != 0 || p.Refused != 6 {
 		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
 	}
 	a.Table = nil

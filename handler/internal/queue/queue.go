@@ -140,6 +140,13 @@ func ValidName(name string) bool {
 	return 3 <= len(name) && len(name) <= 63 && validName.MatchString(name)
 }
 
+// validID matches more than the UUIDs that the service and Azurite use, and nothing that a URL or a shell would take for more
+// than a word. A leading dash would make it a flag.
+var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
+
+// ValidID reports whether a text can be the id of a message.
+func ValidID(id string) bool { return validID.MatchString(id) }
+
 // PoisonName returns the name of the poison queue of the given queue: `<queue>-poison`, as in the Functions
 // host. It reports false if the host uses none: the queue is itself a poison queue, or the name would be invalid.
 func PoisonName(name string) (string, bool) {

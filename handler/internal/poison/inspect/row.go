@@ -1,8 +1,10 @@
 package inspect
 
 import (
+	"fmt"
 	"strings"
 
+	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/scheduled"
 )
 
@@ -15,4 +17,27 @@ func FromRow(r scheduled.Row) Message {
 		Environment: shown(r.Environment, maxTenant), Attempts: r.Attempts, Status: r.Status,
 		Host: shown(strings.ToLower(r.TargetHost), maxHost), Route: shown(r.Route, maxPath), Bytes: len(r.Content),
 	}
+}
+
+// maxRowHost is the length to which the handler cuts the host of a row.
+const maxRowHost = 128
+
+// CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the handler
+// will process. It returns a warning for each that differs.
+func CheckRow(r scheduled.Row) (warnings []string) {
+	e, err := envelope.Parse(r.Content)
+	if err != nil {
+		return []string{"the content of the row is not an envelope, so that the handler has not written it"}
+	}
+	host := strings.ToLower(e.Call.Target.Host)
+	if !strings.EqualFold(r.TargetHost, host[:min(len(host), maxRowHost)]) {
+		warnings = append(warnings, fmt.Sprintf("the message calls %s, which is not the target of its row", shown(host, maxHost)))
+	}
+	switch {
+	case e.RequestID == "":
+		warnings = append(warnings, "the message has no request id, although its row has one")
+	case e.RequestID != r.RequestID:
+		warnings = append(warnings, fmt.Sprintf("the request id of the message is %s, which is not that of its row", shown(e.RequestID, maxTenant)))
+	}
+	return warnings
 }

@@ -227,13 +227,10 @@ func checkName(name string) error {
 	return nil
 }
 
-// wellFormedID matches more than the UUIDs that the service uses.
-var wellFormedID = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
-
 // checkReceipt refuses an invalid id and an empty receipt. Deleting the message with an empty id would delete all
 // messages of the queue, because the URL is that of Clear Messages.
 func checkReceipt(id, popReceipt string) error {
-	if !wellFormedID.MatchString(id) || popReceipt == "" {
+	if !queue.ValidID(id) || popReceipt == "" {
 		return fmt.Errorf("not the id and receipt of a message: %w", queue.ErrStale)
 	}
 	return nil

@@ -1,0 +1,137 @@
+package cli
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// badIDs are not ids of messages. As words of a command they would do something else.
+func badIDs() []string {
+	return []string{
+		"$(touch x)", "`touch x`", "x;reboot", "a b", "a'b", `a"b`, "a\nb", "--all", "-", "a|b", "a&b", "a>b", "~root", "*", "a\\", "å", "a$IFS", "{a,b}",
+		strings.Repeat("a", 65),
+	}
+}
+
+// TestShownCommandsOfRows checks that a writer to the table cannot choose what an operator copies to a shell.
+func TestShownCommandsOfRows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rows := []scheduled.Row{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
+		for _, id := range badIDs() {
+			row := rowAt(id, "t.example", time.Hour)
+			row.RequestID = "r"
+			rows = append(rows, row)
+		}
+		queueRow := rowAt("aaaaaaaa-2", "t.example", time.Hour)
+		queueRow.Queue = "q$(touch x)"
+		for _, row := range append(rows, queueRow) {
+			d := newRowsSession(t, row)
+			found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, row.RequestID)
+			if err != nil {
+				t.Fatalf("%q: %v", row.ID, err)
+			}
+			details := d.scheduledDetails(t.Context(), found, inspect.Masked)
+			details.print(d.out)
+			printed := d.stdout.String()
+			if isValid := row.ID == "aaaaaaaa-1"; strings.Contains(printed, "async-caller scheduled ") != isValid || strings.Contains(printed, "warning") == isValid {
+				t.Errorf("%q on %q shows\n%s", row.ID, row.Queue, printed)
+			}
+			d.stdout.Reset()
+			if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+				t.Fatal(err)
+			}
+			listed := strings.Fields(d.stdout.String())
+			if isValid := strings.HasPrefix(row.ID, "aaaaaaaa-"); slices.Contains(listed, "invalid") == isValid || d.err.String() != "1 message\n" {
+				t.Errorf("%q is listed as\n%s%s", row.ID, d.stdout.String(), d.err.String())
+			}
+		}
+	})
+}
+
+// TestShownCommandsOfMessages is the same for what storage says, because the account may be somebody else's.
+func TestShownCommandsOfMessages(t *testing.T) {
+	for _, id := range append(badIDs(), "8a1b") {
+		d := newTestSession(t)
+		found := poison.Found{Message: inspect.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
+		details := d.details(t.Context(), found, inspect.Masked)
+		details.print(d.out)
+		printed := d.stdout.String()
+		isValid := id == "8a1b"
+		if strings.Contains(printed, "  async-caller poison ") != isValid || strings.Contains(printed, "warning ") == isValid {
+			t.Errorf("%q shows\n%s", id, printed)
+		}
+		d.stdout.Reset()
+		printMessage(d.out, found.Message)
+		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
+			t.Errorf("%q is listed as %s", id, d.stdout.String())
+		}
+	}
+}
+
+// TestShowRowThatDiffers checks that show says which properties of a row its content contradicts.
+func TestShowRowThatDiffers(t *testing.T) {
+	const name = "t.example"
+	long := strings.Repeat("a.", 100) + "example"
+	for test, change := range map[string]struct {
+		row  func(*scheduled.Row)
+		want []string
+	}{
+		"same":             {func(*scheduled.Row) {}, nil},
+		"upper_case":       {func(r *scheduled.Row) { r.TargetHost = "T.EXAMPLE" }, nil},
+		"host":             {func(r *scheduled.Row) { r.TargetHost = "crm.example" }, []string{"the message calls t.example"}},
+		"port":             {func(r *scheduled.Row) { r.TargetHost = "t.example:8443" }, []string{"the message calls t.example"}},
+		"no_host":          {func(r *scheduled.Row) { r.TargetHost = "" }, []string{"the message calls t.example"}},
+		"beginning":        {func(r *scheduled.Row) { r.TargetHost = "t.exam" }, []string{"the message calls t.example"}},
+		"request_id":       {func(r *scheduled.Row) { r.RequestID = "r-2" }, []string{"the request id of the message is r-1"}},
+		"request_id_case":  {func(r *scheduled.Row) { r.RequestID = "R-1" }, []string{"the request id of the message is r-1"}},
+		"host_and_id":      {func(r *scheduled.Row) { r.TargetHost, r.RequestID = "x", "r-2" }, []string{"calls t.example", "is r-1"}},
+		"no_request_id":    {func(r *scheduled.Row) { r.Content = []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`) }, []string{"has no request id"}},
+		"not_an_envelope":  {func(r *scheduled.Row) { r.Content = []byte("\x1b[2J") }, []string{"not an envelope"}},
+		"long_host":        {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), long[:128] }, nil},
+		"other_long_host":  {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), "b"+long[:127] }, []string{"the message calls a.a."}},
+		"longer_than_long": {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), long[:128]+"b" }, []string{"the message calls a.a."}},
+	} {
+		t.Run(test, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				row := rowAt("aaaaaaaa-1", name, time.Hour)
+				row.RequestID, row.Content = "r-1", contentFor(name)
+				change.row(&row)
+				d := newRowsSession(t, row)
+				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, row.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				details := d.scheduledDetails(t.Context(), found, inspect.Masked)
+				details.print(d.out)
+				printed := d.stdout.String()
+				if err := printJSON(d.out, details); err != nil {
+					t.Fatal(err)
+				}
+				var got struct{ Warnings []string }
+				if err := json.Unmarshal(d.stdout.Bytes()[len(printed):], &got); err != nil {
+					t.Fatal(err)
+				}
+				if len(got.Warnings) != len(change.want) || strings.Count(printed, "\nwarning ") != len(change.want) {
+					t.Errorf("warnings %q, want %q:\n%s", got.Warnings, change.want, printed)
+				}
+				for i, want := range change.want {
+					if i < len(got.Warnings) && !strings.Contains(got.Warnings[i], want) {
+						t.Errorf("warning %q, want %q", got.Warnings[i], want)
+					}
+				}
+			})
+		})
+	}
+}
+
+func contentFor(host string) []byte {
+	return []byte(`{"asyncCaller":1,"requestId":"r-1","attempts":1,"call":{"url":"https://` + host + `/orders/7"}}`)
+}
