@@ -294,15 +294,17 @@ func newPoisonImport(p *poisonFlags) *cobra.Command {
 		Short: "Write exported messages to a queue again",
 		Long: `Write the messages of an export, JSON lines from FILE or from standard input for "-", to their
 original queues or to one queue, which is created if necessary. Imported messages never expire. To
-send them again, import them to a poison queue and requeue them.`,
-		Example: `  async-caller poison import poison.jsonl --to parking --yes
+send them again, import them to a poison queue and requeue them. A queue that is not a poison queue
+of the app requires --force, because it may belong to another app.`,
+		Example: `  async-caller poison import poison.jsonl --to async-caller-poison --yes
+  async-caller poison import poison.jsonl --to parking --force --yes
   grep order-4711 poison.jsonl | async-caller poison import - --yes`,
 		Args: cobra.ExactArgs(1),
 	}
 	var to poison.Import
 	flags := flagsOf(command)
 	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
-	flags.BoolVar(&to.Force, "force", false, "also write to queues that a function app reads")
+	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not poison queues of the app")
 	p.addYes(flags)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := flags.err(); err != nil {

@@ -67,6 +67,7 @@ func TestWithExitCode(t *testing.T) {
 		"other":         {t.Context(), errors.New("storage is away"), exitFailed},
 		"busy":          {t.Context(), journal.ErrBusy, exitFailed},
 		"live":          {t.Context(), poison.ErrAppQueue, exitUsage},
+		"other_queue":   {t.Context(), poison.ErrOtherQueue, exitUsage},
 		"other_account": {t.Context(), poison.ErrOtherAccount, exitUsage},
 		"ambiguous":     {t.Context(), poison.ErrAmbiguous, exitUsage},
 		"no_queue":      {t.Context(), queue.ErrNoQueue, exitUsage},

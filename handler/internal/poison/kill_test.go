@@ -71,7 +71,7 @@ func imported(ctx context.Context, a *poison.Account, _ string) (*poison.Plan, e
 	if err != nil {
 		return nil, err
 	}
-	return a.PlanImport(ctx, &file, poison.Import{To: parking})
+	return a.PlanImport(ctx, &file, poison.Import{To: parking, Force: true})
 }
 
 // TestKilled kills a run at each of its storage operations, before or after its effect, and checks that no message

@@ -189,11 +189,11 @@ func (a *Account) createBackup(path string) (*os.File, error) {
 type Import struct {
 	// To is the queue; empty means the one that each message was exported from.
 	To string
-	// Force allows queues that a function app reads.
+	// Force allows queues that are not poison queues of the app: those that it reads, and those of other apps.
 	Force bool
 }
 
-// PlanImport prepares to write exported messages to a queue.
+// PlanImport prepares to write exported messages to a queue. The file may come from elsewhere, and it names the queues.
 func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 		if !queue.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
-		if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil && !o.Force {
+		if err := a.checkImport(all, to); err != nil && !o.Force {
 			return err
 		}
 		if err := queue.CheckText(r.Text); err != nil {
@@ -224,6 +224,17 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 		return nil, err
 	}
 	return p, nil
+}
+
+// checkImport refuses a queue that is not a poison queue of the app.
+func (a *Account) checkImport(all []string, to string) error {
+	if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+		return err
+	}
+	if main := mainQueue(to); main == to || !slices.Contains(a.AppQueues, main) {
+		return fmt.Errorf("queue %s: %w; name the app folder with --app, or use --force", to, ErrOtherQueue)
+	}
+	return nil
 }
 
 // PlanKeep prepares to keep messages that storage would delete, which are those that the host moved. It writes them

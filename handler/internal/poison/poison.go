@@ -46,6 +46,8 @@ type Account struct {
 var (
 	// ErrAppQueue means that a function app reads the queue. Taking messages from it would disturb the app.
 	ErrAppQueue = errors.New("a function app reads it")
+	// ErrOtherQueue means that the queue is none of the app, and may belong to another one.
+	ErrOtherQueue = errors.New("it is not a poison queue of the app")
 	// ErrNothing means that no message matches.
 	ErrNothing = errors.New("no message matches")
 	// ErrAmbiguous means that an ID names several messages.
