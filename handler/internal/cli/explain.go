@@ -67,7 +67,7 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	flags.StringVar(&o.Queue, "queue", "", "`queue` of the envelope")
 	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
 	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
-	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer as 'Name: value'; may be repeated")
+	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
 	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`", func(text string) ([]byte, error) { return []byte(text), nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
 	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)

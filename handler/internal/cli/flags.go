@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/queue"
@@ -143,20 +144,64 @@ func parseRetry(text string) (json.RawMessage, error) {
 	return json.Marshal(map[string][]string{"schedule": delays})
 }
 
-// headerFlag declares a flag --header that adds "Name: value" to target.
+// headerUsage is the form of the argument of each flag that declares headers.
+const headerUsage = "as 'Name: value', or @FILE with one on each line; may be repeated"
+
+// headerFlag declares a flag --header that adds headers to target.
 func headerFlag(f *flagSet, target *http.Header, add func(header http.Header, name, value string), usage string) {
-	parsed(f, target, "header", usage, func(text string) (http.Header, error) {
-		headers := *target
-		name, value, ok := strings.Cut(text, ":")
-		if !ok {
-			return headers, errors.New("want 'Name: value'")
+	parsedHeaders(f, "header", usage, func(text string) error {
+		name, value, _ := strings.Cut(text, ":")
+		value = strings.TrimSpace(value)
+		switch {
+		case name == text || !httpguts.ValidHeaderFieldName(name):
+			return errors.New("want 'Name: value'")
+		case !httpguts.ValidHeaderFieldValue(value):
+			return errors.New("the value has a control character")
+		case *target == nil:
+			*target = http.Header{}
 		}
-		if headers == nil {
-			headers = http.Header{}
-		}
-		add(headers, name, strings.TrimSpace(value))
-		return headers, nil
+		add(*target, name, value)
+		return nil
 	})
+}
+
+// parsedHeaders declares a flag for headers and passes each header to add. Its argument is a header, or @FILE with one on each
+// line, because other users of the machine can see arguments. The errors name the line and never the header, which may be a secret.
+func parsedHeaders(f *flagSet, flag, usage string, add func(text string) error) {
+	parsed(f, new(any), flag, usage, func(argument string) (any, error) {
+		path, isFile := strings.CutPrefix(argument, "@")
+		switch {
+		case !isFile:
+			return nil, add(argument)
+		case path == "" || path == "-": // standard input is for the envelope or its body
+			return nil, errors.New("want the name of a file after @")
+		}
+		content, err := readFile(Env{}, path)
+		if err != nil {
+			return nil, err
+		}
+		return nil, eachLine(path, string(content), add)
+	})
+}
+
+// eachLine passes the lines of a file that are not blank to see.
+func eachLine(path, content string, see func(line string) error) error {
+	var problems []error
+	n, found := 0, false
+	for line := range strings.Lines(content) {
+		n++
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		found = true
+		if err := see(strings.TrimRight(line, "\r\n")); err != nil {
+			problems = append(problems, fmt.Errorf("%s, line %d: %w", path, n, err))
+		}
+	}
+	if !found {
+		return fmt.Errorf("%s has no headers", path)
+	}
+	return errors.Join(problems...)
 }
 
 func parseQueue(name string) (string, error) {

@@ -37,6 +37,9 @@ The flags describe one envelope; FILE, or standard input for "-", contains any n
 as JSON. A missing queue is created. The command prints the request id of each envelope, and then
 the number of envelopes and the storage account to standard error.
 
+Other users of the machine can see the arguments of a command. Put secrets into files: --header @FILE,
+--body-file, or an envelope in FILE.
+
 With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
 That format does not support --timeout, --retry and --give-up.
 
@@ -44,7 +47,7 @@ The storage account is AzureWebJobsStorage, from the environment or local.settin
 an identity in the one and a connection string in the other are refused.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
-  async-caller send --url https://example.com/ --body-file order.xml
+  async-caller send --url https://example.com/ --body-file order.xml --header @secret-headers.txt
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),
@@ -65,7 +68,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	d := &o.draft
 	flags.StringVar(&d.Call.URL, "url", "", "`URL` to call; required without FILE")
 	flags.StringVar(&d.Call.Method, "method", "", "HTTP `method` (default POST with a body, else GET)")
-	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` as 'Name: value'; may be repeated")
+	headerFlag(flags, &d.Call.Headers, addAsWritten, "`header` "+headerUsage)
 	parsed(flags, &d.Call.Body, "body", "body as `text`", func(text string) (*string, error) { return &text, nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "`file` with the body, or - for standard input")
 	parsed(flags, &d.Call.JSON, "json-body", "body as `JSON`, sent as application/json", parseJSON)
