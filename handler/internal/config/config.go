@@ -270,7 +270,7 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	profiles, profilesErr := readFile(dir, TargetsFile, func(content []byte) (targets.Profiles, error) {
 		return targets.Parse(content, policies, getenv)
 	})
-	settings.Rules.Profiles = profiles
+	settings.Rules.Profiles, settings.Targets.Profiles = profiles, profiles.Patterns()
 	return settings, errors.Join(policiesErr, err, profilesErr)
 }
 

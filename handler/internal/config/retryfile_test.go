@@ -108,6 +108,9 @@ func TestLoadApp(t *testing.T) {
 	if p.Retry == nil || p.Retry.Name != "patient" || p.Headers.Get("Authorization") != "Bearer x" {
 		t.Errorf("got %+v", p)
 	}
+	if loaded.Targets.JudgeShortName("a") == "" {
+		t.Error("the short name of a target with a profile is not refused")
+	}
 	err = loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 5 * time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "set it above 5m0s, the sum of the longest timeout in targets.json, 4m0s, and 1m0s to settle") {
 		t.Errorf("got %v", err)

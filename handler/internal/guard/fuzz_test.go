@@ -65,6 +65,16 @@ func FuzzJudge(f *testing.F) {
 		if _, err := netip.ParseAddr(strings.TrimSuffix(host, ".")); err != nil && byName != "" && plain == "" {
 			t.Fatal("an address overrides a refusal by name")
 		}
+		denied := strings.HasPrefix(byName, "the host name is refused: "+guard.DenySetting)
+		for i, c := range host {
+			short := host[:i]
+			if !denied || c != '.' || guard.Canonical(short) == "localhost" {
+				continue
+			}
+			if (guard.Rules{Deny: rules.Deny}).JudgeShortName(short) == "" {
+				t.Fatalf("%q is denied, but its short form %q is not", host, short)
+			}
+		}
 		if ascii, err := guard.ASCII(host); err != nil && byName == "" {
 			t.Fatal("a host that is none is not refused")
 		} else if again, err := guard.ASCII(ascii); err != nil && ascii != "" || again != ascii {

@@ -30,8 +30,11 @@ type Rules struct {
 	Allow, Deny List
 	// Own are the addresses of this machine, where more than the handler may listen. They are refused by default.
 	Own []netip.Addr
-	// HTTPProxy says that calls go through an HTTP proxy. It finds an http target by the URL and replaces the Host header.
-	HTTPProxy bool
+	// Profiles are the patterns of targets.json, with names in the form of [Canonical].
+	Profiles []string
+	// Proxy says that calls go through a proxy, which looks up the names of targets. HTTPProxy says that it is an HTTP
+	// proxy: it finds an http target by the URL and replaces the Host header.
+	Proxy, HTTPProxy bool
 }
 
 // Judge judges a host and an address that it resolves to. The host is a name or a literal address as [ASCII] returns
@@ -82,7 +85,46 @@ func (r Rules) JudgeCall(target *url.URL, header string) (refusal string) {
 			return refusal
 		}
 	}
-	return r.Judge(target.Hostname(), netip.Addr{})
+	refusal = r.Judge(target.Hostname(), netip.Addr{})
+	if refusal == "" && r.Proxy && HasNoDot(target.Hostname()) {
+		return r.JudgeShortName(target.Hostname())
+	}
+	return refusal
+}
+
+// JudgeShortName judges a host that a resolver finds only by completing its name with a domain of a search list. The
+// full name is not known, so the host is refused if the full name could be one of Deny, or one with a profile. Names in
+// Allow and localhost are not refused. The result is that of Judge.
+func (r Rules) JudgeShortName(host string) (refusal string) {
+	name, _, _ := canonical(host)
+	if _, named := r.Allow.findName(name); named || name == "" || name == "localhost" {
+		return ""
+	}
+	const rule = "it depends on a search list, and %s has %s: give the full name, or allow it in " + AllowSetting
+	for _, e := range r.Deny.entries {
+		if canBecome(name, e.name) {
+			return refused(theName, fmt.Sprintf(rule, DenySetting, e.text))
+		}
+	}
+	for _, pattern := range r.Profiles {
+		if canBecome(name, strings.TrimPrefix(pattern, "*")) {
+			return refused(theName, fmt.Sprintf(rule, "targets.json", pattern))
+		}
+	}
+	return ""
+}
+
+// canBecome reports whether a search list can complete a name to the listed one or, if that begins with a dot, to one
+// below it.
+func canBecome(name, listed string) bool {
+	return strings.HasPrefix(listed, ".") || strings.HasPrefix(listed, name+".")
+}
+
+// HasNoDot reports whether a host is a name without a dot, except a final one. For such a name, a resolver tries the
+// search list first.
+func HasNoDot(host string) bool {
+	name, _, _ := canonical(host)
+	return name != "" && !strings.Contains(name, ".")
 }
 
 // judgeHeader judges a Host header, by which a server chooses the content. No connection goes to the host that it names,

@@ -267,6 +267,43 @@ func TestRules(t *testing.T) {
 	}
 }
 
+// A short name is refused if a search list can complete it to a name that a rule has.
+func TestShortName(t *testing.T) {
+	const profile = "the host name is refused: it depends on a search list, and targets.json has "
+	const advice = ": give the full name, or allow it in ASYNC_CALLER_TARGETS_ALLOW"
+	for name, test := range map[string]struct{ allow, deny, profiles, host, want string }{
+		"nothing_set":       {"", "", "", "a", ""},
+		"suffix":            {"", "*.corp.test", "", "a", byDeny + "*.corp.test" + advice},
+		"suffix_of_label":   {"", "*.test", "", "a.corp", byDeny},
+		"case_and_dot":      {"", "a.Corp.test.", "", "A.", byDeny},
+		"name":              {"", "10.0.0.0/8,a.corp.test", "", "a.corp", byDeny + "a.corp.test"},
+		"name_itself":       {"", "a.corp.test", "", "a.corp.test", ""},
+		"other_name":        {"", "a.corp.test", "", "corp", ""},
+		"part_of_a_label":   {"", "ab.corp.test", "", "a", ""},
+		"short_entry":       {"", "b", "", "a", ""},
+		"network":           {"", "10.0.0.0/8", "", "a", ""},
+		"address":           {"", "*.corp.test", "*.corp.test", "10.0.0.1", ""},
+		"ipv6":              {"", "*.corp.test", "*.corp.test", "::1", ""},
+		"allowed":           {"a,*", "*.corp.test", "*.corp.test", "A.", ""},
+		"allowed_by_suffix": {"*.corp", "*.corp.test", "", "a.corp", ""},
+		"star_allows_none":  {"*", "*.corp.test", "", "a", byDeny},
+		"networks_no_names": {"10.0.0.0/8", "*.corp.test", "", "a", byDeny},
+		"localhost":         {"", "*.corp.test", "*.corp.test", "LocalHost", ""},
+		"below_localhost":   {"", "*.corp.test", "", "a.localhost", byDeny},
+		"profile_of_suffix": {"", "", "*.corp.test", "a", profile + "*.corp.test" + advice},
+		"profile_of_name":   {"", "", "a.corp.test", "a", profile + "a.corp.test"},
+		"profile_of_port":   {"", "", "a.corp.test:8080", "a.corp", profile + "a.corp.test:8080"},
+		"other_profiles":    {"", "", "*,10.1.2.3,[::1]:80,b.corp.test,a:80", "a", ""},
+		"second_profile":    {"", "", "*,*.corp.test", "a", profile + "*.corp.test"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rules := mustRules(t, test.allow, test.deny)
+			rules.Profiles = strings.Split(test.profiles, ",")
+			check(t, rules.JudgeShortName(test.host), test.want)
+		})
+	}
+}
+
 // A Host header is judged unless it means the same as the URL's host.
 func TestHostHeader(t *testing.T) {
 	const (

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"net/http/httptrace"
 	"net/netip"
 	"strings"
 	"sync"
@@ -16,12 +17,18 @@ import (
 // names is a name server. For each name it has the first answer, the second answer and so on; it repeats the last one.
 // Other names do not exist.
 type names struct {
-	answers map[string][]string // addresses separated by spaces
+	answers map[string][]string // addresses separated by spaces, or broken
 	serving sync.WaitGroup
 
 	mu    sync.Mutex
 	asked map[dnsmessage.Question]int
+	// domain is the search list of the client, and full is true if the latest look-up was that of a full name.
+	domain string
+	full   bool
 }
+
+// broken is the answer of a name server that fails.
+const broken = "broken"
 
 func newNames(tb testing.TB, answers map[string][]string) *names {
 	tb.Helper()
@@ -40,6 +47,18 @@ func (n *names) resolver() *net.Resolver {
 		})
 		return ours, nil
 	}}
+}
+
+// search returns a context for look-ups with a search list of one domain, which is tried before the name as it is. A
+// resolver has the search list of the machine, which a test cannot change, so the server completes the names that are
+// looked up without a final dot.
+func (n *names) search(ctx context.Context, domain string) context.Context {
+	n.domain = domain
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{DNSStart: func(lookup httptrace.DNSStartInfo) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.full = strings.HasSuffix(lookup.Host, ".")
+	}})
 }
 
 // count returns the number of questions so far.
@@ -74,15 +93,23 @@ func (n *names) reply(c net.Conn) {
 func (n *names) answer(m *dnsmessage.Message) {
 	question := m.Questions[0]
 	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
-	answers, exists := n.answers[strings.ToLower(strings.TrimSuffix(question.Name.String(), "."))]
-	if !exists {
-		m.RCode = dnsmessage.RCodeNameError
-	}
+	name := strings.ToLower(strings.TrimSuffix(question.Name.String(), "."))
 	n.mu.Lock()
+	if _, completed := n.answers[name+"."+n.domain]; completed && !n.full {
+		name += "." + n.domain
+	}
+	answers, exists := n.answers[name]
 	nth := n.asked[question]
 	n.asked[question]++
 	n.mu.Unlock()
+	if !exists {
+		m.RCode = dnsmessage.RCodeNameError
+	}
 	if len(answers) == 0 {
+		return
+	}
+	if answers[min(nth, len(answers)-1)] == broken {
+		m.RCode = dnsmessage.RCodeServerFailure
 		return
 	}
 	for text := range strings.FieldsSeq(answers[min(nth, len(answers)-1)]) {

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -25,8 +26,9 @@ func (e *refusedError) Error() string { return e.detail }
 // guardedTransport sends requests only to targets that the rules allow.
 type guardedTransport struct {
 	rules guard.Rules
-	// dialer makes the connections, and its resolver looks up names.
-	dialer net.Dialer
+	// dialer makes the connections, and its resolver looks up names. hostsFile looks up names in the hosts file only.
+	dialer    net.Dialer
+	hostsFile *net.Resolver
 	// connect connects to a target or to the proxy.
 	connect func(ctx context.Context, network, address string) (net.Conn, error)
 	// proxied is true if all connections go to the operator's proxy, which connects to the target.
@@ -41,6 +43,7 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	t := &guardedTransport{
 		rules:      proxy.Restrict(rules),
 		dialer:     net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Resolver: net.DefaultResolver},
+		hostsFile:  &net.Resolver{PreferGo: true, Dial: dialNoServer},
 		proxied:    proxy.use != nil,
 		interfaces: net.InterfaceAddrs,
 	}
@@ -120,14 +123,56 @@ func (t *guardedTransport) judgeAddresses(ctx context.Context, host string) erro
 	if err != nil {
 		return err
 	}
-	addrs, err := t.dialer.Resolver.LookupNetIP(ctx, "ip", host)
-	if unknown, ok := errors.AsType[*net.DNSError](err); ok && unknown.IsNotFound && rules.AllowsUnresolved(host) {
+	resolver, name := t.lookup(ctx, rules, host)
+	addrs, err := resolver.LookupNetIP(ctx, "ip", name)
+	if isNotFound(err) && rules.AllowsUnresolved(host) {
 		return nil
 	}
 	for _, addr := range addrs {
 		err = errors.Join(err, judgeAddress(rules, host, addr))
 	}
-	return err
+	return t.judgeNotFound(ctx, rules, host, err)
+}
+
+// lookup returns the resolver and the name by which to look up a host. If the search list of the machine could complete
+// the host to a name that the rules have, it must not apply: then the host is a name in the hosts file, or a full name,
+// which ends in a dot. The dot is for the resolver only, and the target must not see it.
+func (t *guardedTransport) lookup(
+	ctx context.Context, rules guard.Rules, host string,
+) (resolver *net.Resolver, name string) {
+	if rules.JudgeShortName(host) == "" {
+		return t.dialer.Resolver, host
+	}
+	// By the name with the dot, resolvers do not find an entry of the file without a dot.
+	if _, err := t.hostsFile.LookupNetIP(ctx, "ip", host); err == nil {
+		return t.hostsFile, host
+	}
+	return t.dialer.Resolver, strings.TrimSuffix(host, ".") + "."
+}
+
+// judgeNotFound judges a host by the error of its look-up or connection. It returns a refusal if the host was not
+// found, but the search list finds it, and otherwise the error.
+func (t *guardedTransport) judgeNotFound(ctx context.Context, rules guard.Rules, host string, err error) error {
+	refusal := rules.JudgeShortName(host)
+	if refusal == "" || !isNotFound(err) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	if _, unknown := t.dialer.Resolver.LookupNetIP(ctx, "ip", host); unknown != nil {
+		return err
+	}
+	return &refusedError{refusal}
+}
+
+func isNotFound(err error) bool {
+	unknown, ok := errors.AsType[*net.DNSError](err)
+	return ok && unknown.IsNotFound
+}
+
+// dialNoServer keeps a resolver from asking a name server.
+func dialNoServer(context.Context, string, string) (net.Conn, error) {
+	return nil, errors.New("the hosts file does not have the name")
 }
 
 func judgeAddress(rules guard.Rules, host string, addr netip.Addr) error {
@@ -175,7 +220,7 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	if t.proxied {
 		return t.dialer.DialContext(ctx, network, address) // the operator chose the proxy
 	}
-	host, _, err := net.SplitHostPort(address)
+	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
@@ -185,6 +230,8 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 	}
 	var tried atomic.Bool // the dialer tries both address families at once
 	dialer := t.dialer
+	resolver, name := t.lookup(ctx, rules, host)
+	dialer.Resolver = resolver
 	dialer.ControlContext = func(_ context.Context, _, address string, _ syscall.RawConn) error {
 		target, err := netip.ParseAddrPort(address)
 		if err == nil {
@@ -195,12 +242,12 @@ func (t *guardedTransport) dial(ctx context.Context, network, address string) (n
 		}
 		return err
 	}
-	connection, err := dialer.DialContext(ctx, network, address)
+	connection, err := dialer.DialContext(ctx, network, net.JoinHostPort(name, port))
 	if is[*refusedError](err) && tried.Load() {
 		// The dialer returns the first error, a refusal. An allowed address could not be reached, which is temporary.
 		return nil, &net.OpError{Op: "dial", Net: network, Err: errors.New("no allowed address can be reached")}
 	}
-	return connection, err
+	return connection, t.judgeNotFound(ctx, rules, host, err)
 }
 
 // dialPlain connects for an http call, or to the proxy.
@@ -243,7 +290,7 @@ type Proxy struct {
 
 // Restrict returns the rules for calls through the proxy.
 func (p Proxy) Restrict(rules guard.Rules) guard.Rules {
-	rules.HTTPProxy = p.http
+	rules.Proxy, rules.HTTPProxy = p.use != nil, p.http
 	return rules
 }
 

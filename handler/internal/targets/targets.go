@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -91,6 +92,19 @@ func (p Profiles) find(host string, target *url.URL) Profile {
 		return profile
 	}
 	return byDefault
+}
+
+// Patterns returns the patterns of all entries, with names in the form of [guard.Canonical].
+func (p Profiles) Patterns() []string {
+	var patterns []string
+	for key := range p.entries {
+		if strings.HasPrefix(key, ".") {
+			key = star + key
+		}
+		patterns = append(patterns, key)
+	}
+	slices.Sort(patterns)
+	return patterns
 }
 
 // LongestTimeout returns the longest timeout of any entry; 0 if none has one.

@@ -73,6 +73,15 @@ func TestMostSpecificPattern(t *testing.T) {
 	}
 }
 
+// TestPatterns: all texts of a name are the same pattern.
+func TestPatterns(t *testing.T) {
+	profiles := mustParse(t, `{"*":{}, "*.Räksmörgås.se.":{}, "A.example.com.:08443":{}, "b.example":{}, "[::1]":{}}`)
+	want := []string{"*", "*.xn--rksmrgs-5wao1o.se", "::1", "a.example.com:8443", "b.example"}
+	if diff := cmp.Diff(want, profiles.Patterns()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestDefaultProfile(t *testing.T) {
 	want := targets.Profile{Scope: "a.example", Breaker: targets.Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
 	for name, profiles := range map[string]targets.Profiles{"none": {}, "others": mustParse(t, `{"b.example":{"breaker":"off"}}`)} {
