@@ -265,6 +265,9 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	printField(out, "tenant", tenantText(e.Organization, e.Environment))
 	printField(out, "correlation id", e.CorrelationID)
 	printLine(out, "call", "%s %s", e.Method, e.Target)
+	if e.RefusedIfShort != "" {
+		printLine(out, "", "if only the handler's search list knows the host, %s", e.RefusedIfShort)
+	}
 	printField(out, "headers", strings.Join(e.Headers, ", "))
 	printLine(out, "body", "%d bytes", e.BodyBytes)
 	printField(out, "callback", e.Callback)

@@ -234,6 +234,9 @@ type Envelope struct {
 	// Refused says why the target must not be called, judged by its host and Host header; the addresses of a name are
 	// judged when it is called.
 	Refused string `json:"refused,omitempty"`
+	// RefusedIfShort says why the target is refused if its host, a name without a dot, exists only with the search list
+	// of the handler.
+	RefusedIfShort string `json:"refusedIfShort,omitempty"`
 	// Headers are names.
 	Headers   []string  `json:"headers,omitempty"`
 	BodyBytes int       `json:"bodyBytes"`
@@ -316,6 +319,9 @@ func (m message) describe() *Envelope {
 		Policy:  m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
 		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host),
+	}
+	if host := e.Call.Target.Hostname(); about.Refused == "" && guard.HasNoDot(host) {
+		about.RefusedIfShort = m.Targets.JudgeShortName(host)
 	}
 	if e.Call.Host != "" {
 		about.Headers = append(about.Headers, "Host")

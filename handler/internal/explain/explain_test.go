@@ -98,6 +98,31 @@ func TestRefusedTarget(t *testing.T) {
 	}
 }
 
+// TestShortName: only the handler finds out whether a short name exists as a full name. A proxy gets no such name.
+func TestShortName(t *testing.T) {
+	for name, test := range map[string]struct {
+		host           string
+		proxy          bool
+		refused, short bool
+	}{
+		"short":   {"secret", false, false, true},
+		"proxied": {"secret", true, true, false},
+		"full":    {"t.example", false, false, false},
+		"address": {"[2001:db8::1]", false, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := question(fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://%s/"}}`, test.host), nil)
+			q.Targets.Profiles, q.Targets.Proxy = []string{"*.corp.test"}, test.proxy
+			e := explain.About(rules(), q).Envelope
+			const advice = "give the full name"
+			refused, short := strings.Contains(e.Refused, advice), strings.Contains(e.RefusedIfShort, advice)
+			if refused != test.refused || short != test.short {
+				t.Errorf("refused: %q, if it is short: %q", e.Refused, e.RefusedIfShort)
+			}
+		})
+	}
+}
+
 func TestLeftOut(t *testing.T) {
 	o := answer(500)
 	content := fmt.Sprintf(plain, `,"x":"`+strings.Repeat("x", 49152-160)+`"`)
