@@ -207,7 +207,8 @@ func readApp(env Env, folder string) (app, error) {
 	if err != nil {
 		return app{}, usageError(err)
 	}
-	settings, settingsErr := config.LoadApp(folder, env.Environ, nil) // no call is made, and the secrets are in the app only
+	// No call is made, and the secrets are in the app only.
+	settings, settingsErr := config.LoadApp(folder, env.Environ, nil)
 	host, hostErr := functionapp.LoadHost(folder, env.Environ)
 	a := app{env, settings.Rules, settings.Targets, queue.Base64, settings.Scheduled == config.On, settingsErr}
 	switch {
@@ -230,8 +231,9 @@ func openStore(env Env, folder string) (store *azure.Store, account string, err 
 	return store, accountName(connection.Endpoint), usageError(err)
 }
 
-// readConnection returns the storage connection of the app, for an environment that includes local.settings.json. That file
-// belongs to the folder, which may be somebody else's, so it must not choose who receives a token of the operator's identity.
+// readConnection returns the storage connection of the app, for an environment that includes local.settings.json. The
+// folder of that file may be somebody else's, so the file must not choose who receives a token of the operator's
+// identity.
 func readConnection(env Env, folder string) (azure.Connection, error) {
 	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
 	if err = errors.Join(checkSources(env.Environ, folder), err); err != nil || env.process == nil {
@@ -241,8 +243,8 @@ func readConnection(env Env, folder string) (azure.Connection, error) {
 	if len(settings) == 0 {
 		return connection, nil
 	}
-	return azure.Connection{}, fmt.Errorf("%s: %s: the host is not Azure Storage, and would receive a token of your identity: "+
-		"correct the setting, or, if you trust the host, set it to the same value in the environment",
+	return azure.Connection{}, fmt.Errorf("%s: %s: the host is not Azure Storage, and would receive a token of your "+
+		"identity: correct the setting, or, if you trust the host, set it to the same value in the environment",
 		filepath.Join(folder, functionapp.LocalSettings), strings.Join(settings, ", "))
 }
 

@@ -165,8 +165,9 @@ func headerFlag(f *flagSet, target *http.Header, add func(header http.Header, na
 	})
 }
 
-// parsedHeaders declares a flag for headers and passes each header to add. Its argument is a header, or @FILE with one on each
-// line, because other users of the machine can see arguments. The errors name the line and never the header, which may be a secret.
+// parsedHeaders declares a flag for headers and passes each header to add. Its argument is a header, or @FILE with one
+// on each line, because other users of the machine can see arguments. The errors name the line, but do not quote the
+// header, which may be a secret.
 func parsedHeaders(f *flagSet, flag, usage string, add func(text string) error) {
 	parsed(f, new(any), flag, usage, func(argument string) (any, error) {
 		path, isFile := strings.CutPrefix(argument, "@")

@@ -50,7 +50,8 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 }
 
 func runHost(ctx context.Context, env Env, folder string, options host.Options) (err error) {
-	if env, err = env.withLocalSettings(folder); err != nil {
+	env, err = env.withLocalSettings(folder)
+	if err != nil {
 		return usageError(err)
 	}
 	app, appErr := functionapp.Load(folder, env.Environ)

@@ -178,8 +178,12 @@ func newShell(t *testing.T) shell {
 			}
 		}
 	}
-	for _, name := range []string{"order.json", "message.json", "envelopes.jsonl", "order.xml", "poison.jsonl"} {
-		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(`{"asyncCaller":1,"call":{"url":"https://example.com/"}}`), 0o600); err != nil {
+	const envelope = `{"asyncCaller":1,"call":{"url":"https://example.com/"}}`
+	for name, content := range map[string]string{
+		"order.json": envelope, "message.json": envelope, "envelopes.jsonl": envelope, "order.xml": envelope,
+		"poison.jsonl": envelope, "headers.txt": "Authorization: secret",
+	} {
+		if err := os.WriteFile(filepath.Join(s.folder, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

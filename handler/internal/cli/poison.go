@@ -174,7 +174,10 @@ func withExitCode(ctx context.Context, err error) error {
 		return err
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }
-	usage := []error{poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherQueue, poison.ErrOtherAccount, poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist}
+	usage := []error{
+		poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherQueue, poison.ErrOtherAccount, poison.ErrAmbiguous,
+		queue.ErrNoQueue, fs.ErrExist,
+	}
 	switch {
 	case slices.ContainsFunc(usage, is):
 		return usageError(err)

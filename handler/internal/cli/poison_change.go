@@ -175,7 +175,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
 	}
 	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !final {
-		s.status.printf("undo: `async-caller %s undo %s`", s.group, r.Run)
+		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
@@ -189,7 +189,7 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 	if r.Done+r.Both > 0 {
 		code = exitPartly
 	}
-	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, r.Run)
+	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, shellWord(r.Run))
 	switch {
 	case err != nil && r.Finished():
 	case err != nil:

@@ -89,8 +89,8 @@ func printMessage(out io.Writer, m inspect.Message) {
 	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
-// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text that is no
-// id becomes a word that a person can copy without harm.
+// shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
+// that is no id becomes a word that a person can copy without harm.
 func shortID(id string) string {
 	if !queue.ValidID(id) {
 		return "invalid"

@@ -276,8 +276,8 @@ func commandTarget(id, queueName string) string {
 	return shellWord(id) + " --queue " + shellWord(queueName)
 }
 
-// printCommands prints commands for a message, which a person may copy to a shell. There are none for an id or a queue that
-// storage cannot have given: somebody has forged the row, or the account.
+// printCommands prints commands for a message, which a person may copy to a shell. There are none for an id or a queue
+// that storage cannot have given: somebody has forged the row, or the account.
 func printCommands(out io.Writer, group, id, queueName string, commands []string) {
 	fmt.Fprint(out, "\nnext\n")
 	if !queue.ValidID(id) || !queue.ValidName(queueName) {

@@ -64,7 +64,8 @@ func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secr
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	d := scheduledDetails{Message: line, Warnings: inspect.CheckRow(m.Row), contentDetails: newContentDetails(m.Row.Content, secrets)}
+	d := scheduledDetails{Message: line, Warnings: inspect.CheckRow(m.Row)}
+	d.contentDetails = newContentDetails(m.Row.Content, secrets)
 	d.Next = explain.About(rules.Decision, explain.Question{
 		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
 	})

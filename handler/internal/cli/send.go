@@ -37,8 +37,8 @@ The flags describe one envelope; FILE, or standard input for "-", contains any n
 as JSON. A missing queue is created. The command prints the request id of each envelope, and then
 the number of envelopes and the storage account to standard error.
 
-Other users of the machine can see the arguments of a command. Put secrets into files: --header @FILE,
---body-file, or an envelope in FILE.
+Other users of the machine can see the arguments of a command. Put secrets into files: give
+--header @FILE, --body-file, or an envelope in FILE.
 
 With --nexus, envelopes are written in the Nexus format, for a C# function app on the same queues.
 That format does not support --timeout, --retry and --give-up.
@@ -47,7 +47,7 @@ The storage account is AzureWebJobsStorage, from the environment or local.settin
 an identity in the one and a connection string in the other are refused.`,
 		Example: `  async-caller send --url https://example.com/orders --json-body '{"id":42}'
   async-caller send --url https://example.com/ping --retry 5s,1m,10m --deadline 2h
-  async-caller send --url https://example.com/ --body-file order.xml --header @secret-headers.txt
+  async-caller send --url https://example.com/ --body-file order.xml --header @headers.txt
   async-caller send --nexus --organization acme --environment prd --url https://example.com/ping
   async-caller send envelopes.jsonl`,
 		Args: cobra.MaximumNArgs(1),

@@ -16,8 +16,8 @@ import (
 // badIDs are not ids of messages. As words of a command they would do something else.
 func badIDs() []string {
 	return []string{
-		"$(touch x)", "`touch x`", "x;reboot", "a b", "a'b", `a"b`, "a\nb", "--all", "-", "a|b", "a&b", "a>b", "~root", "*", "a\\", "å", "a$IFS", "{a,b}",
-		strings.Repeat("a", 65),
+		"$(touch x)", "`touch x`", "x;reboot", "a b", "a'b", `a"b`, "a\nb", "--all", "-", "a|b", "a&b", "a>b", "~root",
+		"*", "a\\", "å", "a$IFS", "{a,b}", strings.Repeat("a", 65),
 	}
 }
 
@@ -41,7 +41,10 @@ func TestShownCommandsOfRows(t *testing.T) {
 			details := d.scheduledDetails(t.Context(), found, inspect.Masked)
 			details.print(d.out)
 			printed := d.stdout.String()
-			if isValid := row.ID == "aaaaaaaa-1"; strings.Contains(printed, "async-caller scheduled ") != isValid || strings.Contains(printed, "warning") == isValid {
+			isValid := row.ID == "aaaaaaaa-1"
+			hasCommands := strings.Contains(printed, "async-caller scheduled ")
+			isWarned := strings.Contains(printed, "warning")
+			if hasCommands != isValid || isWarned == isValid {
 				t.Errorf("%q on %q shows\n%s", row.ID, row.Queue, printed)
 			}
 			d.stdout.Reset()
@@ -49,7 +52,8 @@ func TestShownCommandsOfRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			listed := strings.Fields(d.stdout.String())
-			if isValid := strings.HasPrefix(row.ID, "aaaaaaaa-"); slices.Contains(listed, "invalid") == isValid || d.err.String() != "1 message\n" {
+			isID := strings.HasPrefix(row.ID, "aaaaaaaa-")
+			if slices.Contains(listed, "invalid") == isID || d.err.String() != "1 message\n" {
 				t.Errorf("%q is listed as\n%s%s", row.ID, d.stdout.String(), d.err.String())
 			}
 		}
@@ -65,7 +69,9 @@ func TestShownCommandsOfMessages(t *testing.T) {
 		details.print(d.out)
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
-		if strings.Contains(printed, "  async-caller poison ") != isValid || strings.Contains(printed, "warning ") == isValid {
+		hasCommands := strings.Contains(printed, "  async-caller poison ")
+		isWarned := strings.Contains(printed, "warning ")
+		if hasCommands != isValid || isWarned == isValid {
 			t.Errorf("%q shows\n%s", id, printed)
 		}
 		d.stdout.Reset()
@@ -78,31 +84,41 @@ func TestShownCommandsOfMessages(t *testing.T) {
 
 // TestShowRowThatDiffers checks that show says which properties of a row its content contradicts.
 func TestShowRowThatDiffers(t *testing.T) {
-	const name = "t.example"
+	const host = "t.example"
+	const calls, id = "the message calls t.example", "the request id of the message is r-1"
 	long := strings.Repeat("a.", 100) + "example"
+	change := func(host, requestID string) func(*scheduled.Row) {
+		return func(r *scheduled.Row) { r.TargetHost, r.RequestID = host, requestID }
+	}
+	longHost := func(rowHost string) func(*scheduled.Row) {
+		return func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), rowHost }
+	}
+	content := func(content string) func(*scheduled.Row) {
+		return func(r *scheduled.Row) { r.Content = []byte(content) }
+	}
 	for test, change := range map[string]struct {
 		row  func(*scheduled.Row)
 		want []string
 	}{
 		"same":             {func(*scheduled.Row) {}, nil},
-		"upper_case":       {func(r *scheduled.Row) { r.TargetHost = "T.EXAMPLE" }, nil},
-		"host":             {func(r *scheduled.Row) { r.TargetHost = "crm.example" }, []string{"the message calls t.example"}},
-		"port":             {func(r *scheduled.Row) { r.TargetHost = "t.example:8443" }, []string{"the message calls t.example"}},
-		"no_host":          {func(r *scheduled.Row) { r.TargetHost = "" }, []string{"the message calls t.example"}},
-		"beginning":        {func(r *scheduled.Row) { r.TargetHost = "t.exam" }, []string{"the message calls t.example"}},
-		"request_id":       {func(r *scheduled.Row) { r.RequestID = "r-2" }, []string{"the request id of the message is r-1"}},
-		"request_id_case":  {func(r *scheduled.Row) { r.RequestID = "R-1" }, []string{"the request id of the message is r-1"}},
-		"host_and_id":      {func(r *scheduled.Row) { r.TargetHost, r.RequestID = "x", "r-2" }, []string{"calls t.example", "is r-1"}},
-		"no_request_id":    {func(r *scheduled.Row) { r.Content = []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`) }, []string{"has no request id"}},
-		"not_an_envelope":  {func(r *scheduled.Row) { r.Content = []byte("\x1b[2J") }, []string{"not an envelope"}},
-		"long_host":        {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), long[:128] }, nil},
-		"other_long_host":  {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), "b"+long[:127] }, []string{"the message calls a.a."}},
-		"longer_than_long": {func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), long[:128]+"b" }, []string{"the message calls a.a."}},
+		"upper_case":       {change("T.EXAMPLE", "r-1"), nil},
+		"host":             {change("crm.example", "r-1"), []string{calls}},
+		"port":             {change("t.example:8443", "r-1"), []string{calls}},
+		"no_host":          {change("", "r-1"), []string{calls}},
+		"beginning":        {change("t.exam", "r-1"), []string{calls}},
+		"request_id":       {change(host, "r-2"), []string{id}},
+		"request_id_case":  {change(host, "R-1"), []string{id}},
+		"host_and_id":      {change("x", "r-2"), []string{calls, id}},
+		"no_request_id":    {content(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`), []string{"no request"}},
+		"not_an_envelope":  {content("\x1b[2J"), []string{"not an envelope"}},
+		"long_host":        {longHost(long[:128]), nil},
+		"other_long_host":  {longHost("b" + long[:127]), []string{"the message calls a.a."}},
+		"longer_than_long": {longHost(long[:128] + "b"), []string{"the message calls a.a."}},
 	} {
 		t.Run(test, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				row := rowAt("aaaaaaaa-1", name, time.Hour)
-				row.RequestID, row.Content = "r-1", contentFor(name)
+				row := rowAt("aaaaaaaa-1", host, time.Hour)
+				row.RequestID, row.Content = "r-1", contentFor(host)
 				change.row(&row)
 				d := newRowsSession(t, row)
 				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, row.ID)

@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/internal/functionapp"
 )
 
-// tokenTrap is a TLS server that is not Azure Storage, on a machine whose managed identity has a token for every program that asks.
+// tokenTrap is a TLS server that is not Azure Storage, on a machine whose managed identity gives every program a token.
 type tokenTrap struct {
 	url string
 	// environ is the environment of a program on the machine, which trusts the server's certificate.
@@ -61,8 +61,11 @@ func newTokenTrap(t *testing.T) *tokenTrap {
 	return trap
 }
 
-// run runs a command in a folder, with variables in addition to those of the machine. It returns the requests that had a credential.
-func (trap *tokenTrap) run(t *testing.T, dir, command string, environ ...string) (printed string, code int, received []string) {
+// run runs a command in a folder, with variables in addition to those of the machine. It returns the requests that had
+// a credential.
+func (trap *tokenTrap) run(
+	t *testing.T, dir, command string, environ ...string,
+) (printed string, code int, received []string) {
 	t.Helper()
 	var out bytes.Buffer
 	child := exec.CommandContext(t.Context(), "async-caller", strings.Fields(command)...)
@@ -91,8 +94,8 @@ func writeSettings(t *testing.T, dir string, values map[string]string) {
 	}
 }
 
-// TestTokensStayWithAzure checks that no file in a folder can bring a command to send a token of the operator's identity to a host
-// that is not Azure Storage.
+// TestTokensStayWithAzure checks that no file in a folder can bring a command to send a token of the operator's
+// identity to a host that is not Azure Storage.
 func TestTokensStayWithAzure(t *testing.T) {
 	trap := newTokenTrap(t)
 	host := strings.TrimPrefix(trap.url, "https://")
@@ -100,33 +103,36 @@ func TestTokensStayWithAzure(t *testing.T) {
 		"poison queues", "poison list", "status", "doctor", "scheduled list", "send --url https://t.example/", "host",
 		"explain --queue async-caller --request-id r1",
 	}
-	const azure = "https://acct.queue.core.windows.net"
+	const azure, file = "https://acct.queue.core.windows.net", functionapp.LocalSettings
+	type values map[string]string
 	tests := map[string]struct {
-		values   map[string]string
+		values   values
 		commands []string
 		want     []string // parts of the error
 	}{
-		"queue":   {map[string]string{"__queueServiceUri": trap.url}, commands, []string{"__queueServiceUri", functionapp.LocalSettings}},
-		"service": {map[string]string{"__serviceUri": trap.url + "/acct"}, commands, []string{"__serviceUri", functionapp.LocalSettings}},
-		"colons":  {map[string]string{":QUEUESERVICEURI": trap.url}, commands[:1], []string{"__queueServiceUri", functionapp.LocalSettings}},
+		"queue":   {values{"__queueServiceUri": trap.url}, commands, []string{"__queueServiceUri", file}},
+		"service": {values{"__serviceUri": trap.url + "/acct"}, commands, []string{"__serviceUri", file}},
+		"colons":  {values{":QUEUESERVICEURI": trap.url}, commands[:1], []string{"__queueServiceUri", file}},
 		"table": {
-			map[string]string{"__accountName": "acct", "__tableServiceUri": trap.url}, commands,
-			[]string{"__tableServiceUri", functionapp.LocalSettings},
+			values{"__accountName": "acct", "__tableServiceUri": trap.url},
+			commands,
+			[]string{"__tableServiceUri", file},
 		},
 		"table_and_blob": {
-			map[string]string{"__queueServiceUri": azure, "__tableServiceUri": trap.url, "__blobServiceUri": trap.url}, commands,
-			[]string{"__tableServiceUri, AzureWebJobsStorage__blobServiceUri: ", functionapp.LocalSettings},
+			values{"__queueServiceUri": azure, "__tableServiceUri": trap.url, "__blobServiceUri": trap.url},
+			commands,
+			[]string{"__tableServiceUri, AzureWebJobsStorage__blobServiceUri: ", file},
 		},
 		"name_with_value": {
-			map[string]string{"__queueServiceUri=" + trap.url + "/": ""}, commands[:1], []string{"__queueServiceUri", functionapp.LocalSettings},
+			values{"__queueServiceUri=" + trap.url + "/": ""}, commands[:1], []string{"__queueServiceUri", file},
 		},
 		"longer_host": {
-			map[string]string{"__queueServiceUri": azure + ".evil.example/"}, commands[:1], []string{"__queueServiceUri", functionapp.LocalSettings},
+			values{"__queueServiceUri": azure + ".evil.example/"}, commands[:1], []string{"__queueServiceUri", file},
 		},
-		"user":          {map[string]string{"__queueServiceUri": azure + "@" + host}, commands[:1], []string{"__queueServiceUri"}},
-		"account":       {map[string]string{"__accountName": host + "/"}, commands[:1], []string{"__accountName"}},
-		"account_query": {map[string]string{"__accountName": host + "/?"}, commands[:1], []string{"__accountName"}},
-		"account_hash":  {map[string]string{"__accountName": "x." + host + "#"}, commands[:1], []string{"__accountName"}},
+		"user":          {values{"__queueServiceUri": azure + "@" + host}, commands[:1], []string{"__queueServiceUri"}},
+		"account":       {values{"__accountName": host + "/"}, commands[:1], []string{"__accountName"}},
+		"account_query": {values{"__accountName": host + "/?"}, commands[:1], []string{"__accountName"}},
+		"account_hash":  {values{"__accountName": "x." + host + "#"}, commands[:1], []string{"__accountName"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,23 +164,23 @@ func TestTokensStayWithAzure(t *testing.T) {
 // TestTokensGoWhereTheEnvironmentSays checks that the environment of a command, unlike the folder, can name any host.
 func TestTokensGoWhereTheEnvironmentSays(t *testing.T) {
 	trap := newTokenTrap(t)
-	dir := t.TempDir()
+	dir, queueSetting := t.TempDir(), "AzureWebJobsStorage__queueServiceUri="+trap.url
 	for _, values := range []map[string]string{nil, {"__queueServiceUri": trap.url}} {
-		environ := []string{"AzureWebJobsStorage__queueServiceUri=" + trap.url}
+		environ := []string{queueSetting}
 		if values == nil {
 			environ = append(environ, "AzureWebJobsStorage__credential=managedidentity")
 		} else {
 			writeSettings(t, dir, values)
 		}
 		if printed, code, received := trap.run(t, dir, "poison queues", environ...); code != 1 || len(received) == 0 {
-			t.Errorf("with %v in the file: exit code %d, requests with a token: %v: %s", values, code, received, printed)
+			t.Errorf("with %v in the file: exit code %d, token in %v: %s", values, code, received, printed)
 		}
 	}
 	for _, value := range []string{trap.url + "/other", strings.Replace(trap.url, "127.0.0.1", "localhost", 1)} {
 		writeSettings(t, dir, map[string]string{"__queueServiceUri": trap.url, "__tableServiceUri": value})
-		environ := []string{"AzureWebJobsStorage__queueServiceUri=" + trap.url, "AzureWebJobsStorage__tableServiceUri=" + trap.url}
+		environ := []string{queueSetting, "AzureWebJobsStorage__tableServiceUri=" + trap.url}
 		if printed, code, received := trap.run(t, dir, "scheduled list", environ...); code != 2 || len(received) > 0 {
-			t.Errorf("%s in the file: exit code %d, requests with a token: %v: %s", value, code, received, printed)
+			t.Errorf("%s in the file: exit code %d, token in %v: %s", value, code, received, printed)
 		}
 	}
 }

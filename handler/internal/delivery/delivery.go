@@ -106,7 +106,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	var slot *admission.Slot
 	defer func() { slot.Release(d.Now()) }() // also after a panic
-	r, w := d.process(&m, &slot)             //nolint:contextcheck // see Stopping
+	r, w := d.process(&m, &slot)
 	settled, err := d.Settler.Settle(ctx, w, m.Lease)
 	r.Reschedule, r.Err = settled.Reschedule, err
 	r.NextAttemptAt = r.State.NextAttemptAt

@@ -41,7 +41,8 @@ func TestExportImport(t *testing.T) {
 		}
 		want := append(texts(store, poisonQueue), texts(store, "other-poison")...)
 		slices.Sort(want)
-		p := mustPlan(t)(a.PlanImport(t.Context(), bytes.NewReader(file.Bytes()), poison.Import{To: "restored-poison", Force: true}))
+		restore := poison.Import{To: "restored-poison", Force: true}
+		p := mustPlan(t)(a.PlanImport(t.Context(), bytes.NewReader(file.Bytes()), restore))
 		if p.Total != len(want) || p.To["restored-poison"] != len(want) || len(p.From) > 0 {
 			t.Errorf("%+v", p)
 		}
@@ -62,25 +63,29 @@ func TestExportImport(t *testing.T) {
 }
 
 func TestImportRefused(t *testing.T) {
+	const start = `{"queue":"async-caller-poison",`
+	const other = "not a poison queue of the app"
+	tooLong := strings.Repeat("x", queue.MaxTextBytes+1)
+	const good = start + `"text":"x"}`
 	for name, c := range map[string]struct {
 		file, to string
 		words    []string
 	}{
 		"empty":          {"\n\n", "", []string{"no message"}},
-		"not_json":       {`{"queue":"async-caller-poison","text":"x"}` + "\nhello\n", "", []string{"line 2", "not a line of an export"}},
+		"not_json":       {good + "\nhello\n", "", []string{"line 2", "not a line of an export"}},
 		"no_text":        {`{"queue":"async-caller-poison"}`, "", []string{"line 1", "text: missing"}},
 		"bad_queue":      {`{"queue":"../\u001b[31m","text":"x"}`, "", []string{"line 1", "not the name of a queue"}},
 		"no_queue":       {`{"text":"x"}`, "", []string{"line 1", "queue"}},
 		"live_queue":     {`{"queue":"async-caller","text":"x"}`, "", []string{"line 1", "a function app reads it", "--force"}},
-		"other_queue":    {`{"queue":"orders","text":"x"}`, "", []string{"line 1", "queue orders", "not a poison queue of the app", "--force"}},
-		"other_poison":   {`{"queue":"orders-poison","text":"x"}`, "", []string{"line 1", "not a poison queue of the app"}},
-		"second_line":    {`{"queue":"async-caller-poison","text":"x"}` + "\n" + `{"queue":"orders","text":"x"}`, "", []string{"line 2", "--force"}},
-		"to_other_queue": {`{"queue":"async-caller-poison","text":"x"}`, "parking", []string{"not a poison queue of the app"}},
-		"to_live_queue":  {`{"queue":"async-caller-poison","text":"x"}`, mainQueue, []string{"a function app reads it"}},
-		"too_long":       {`{"queue":"async-caller-poison","text":"` + strings.Repeat("x", queue.MaxTextBytes+1) + `"}`, "", []string{"line 1", "text"}},
-		"no_xml":         {`{"queue":"async-caller-poison","text":"\u0000"}`, "", []string{"line 1", "XML"}},
+		"other_queue":    {`{"queue":"orders","text":"x"}`, "", []string{"line 1", "queue orders", other, "--force"}},
+		"other_poison":   {`{"queue":"orders-poison","text":"x"}`, "", []string{"line 1", other}},
+		"second_line":    {good + "\n" + `{"queue":"orders","text":"x"}`, "", []string{"line 2", "--force"}},
+		"to_other_queue": {good, "parking", []string{other}},
+		"to_live_queue":  {good, mainQueue, []string{"a function app reads it"}},
+		"too_long":       {start + `"text":"` + tooLong + `"}`, "", []string{"line 1", "text"}},
+		"no_xml":         {start + `"text":"\u0000"}`, "", []string{"line 1", "XML"}},
 		"endless_line":   {strings.Repeat("x", 2<<20), "", []string{"line 1", "longer than"}},
-		"text_no_string": {`{"queue":"async-caller-poison","text":{"secret":1}}`, "", []string{"line 1"}},
+		"text_no_string": {start + `"text":{"secret":1}}`, "", []string{"line 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := newQueues(t, 0)

@@ -140,8 +140,8 @@ func ValidName(name string) bool {
 	return 3 <= len(name) && len(name) <= 63 && validName.MatchString(name)
 }
 
-// validID matches more than the UUIDs that the service and Azurite use, and nothing that a URL or a shell would take for more
-// than a word. A leading dash would make it a flag.
+// validID matches more than the UUIDs that the service and Azurite use, and nothing that means more than a word in a
+// URL or in a shell. A word with a leading dash would be a flag.
 var validID = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,63}$`)
 
 // ValidID reports whether a text can be the id of a message.

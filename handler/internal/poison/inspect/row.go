@@ -1,7 +1,6 @@
 package inspect
 
 import (
-	"fmt"
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
@@ -22,8 +21,8 @@ func FromRow(r scheduled.Row) Message {
 // maxRowHost is the length to which the handler cuts the host of a row.
 const maxRowHost = 128
 
-// CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the handler
-// will process. It returns a warning for each that differs.
+// CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the
+// handler will process. It returns a warning for each that differs.
 func CheckRow(r scheduled.Row) (warnings []string) {
 	e, err := envelope.Parse(r.Content)
 	if err != nil {
@@ -31,13 +30,13 @@ func CheckRow(r scheduled.Row) (warnings []string) {
 	}
 	host := strings.ToLower(e.Call.Target.Host)
 	if !strings.EqualFold(r.TargetHost, host[:min(len(host), maxRowHost)]) {
-		warnings = append(warnings, fmt.Sprintf("the message calls %s, which is not the target of its row", shown(host, maxHost)))
+		warnings = append(warnings, "the message calls "+shown(host, maxHost)+", which is not the target of its row")
 	}
 	switch {
 	case e.RequestID == "":
 		warnings = append(warnings, "the message has no request id, although its row has one")
 	case e.RequestID != r.RequestID:
-		warnings = append(warnings, fmt.Sprintf("the request id of the message is %s, which is not that of its row", shown(e.RequestID, maxTenant)))
+		warnings = append(warnings, "the request id of the message is "+e.RequestID+", which is not that of its row")
 	}
 	return warnings
 }

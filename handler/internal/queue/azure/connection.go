@@ -58,7 +58,8 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	s := newSettings(environ, name)
 	for _, variable := range environ {
 		key, value, _ := strings.Cut(variable, "=")
-		if suffix, ok := strings.CutPrefix(configKey(key), configKey(name+separator)); ok && strings.TrimSpace(value) != "" {
+		suffix, ok := strings.CutPrefix(configKey(key), configKey(name+separator))
+		if ok && strings.TrimSpace(value) != "" {
 			s.checkKey(key, suffix)
 		}
 	}
@@ -77,8 +78,9 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	return conn, nil
 }
 
-// azureHost matches the hosts of queues, tables and blobs in the public cloud, in Azure Government and in China (the clouds of
-// azcore's package cloud), also those of accounts in a DNS zone. Microsoft owns all names below these suffixes.
+// azureHost matches the hosts of queues, tables and blobs in the public cloud, in Azure Government and in China, which
+// are the clouds of azcore's package cloud, and of accounts with an Azure DNS zone. Microsoft owns all names below
+// these suffixes.
 var azureHost = regexp.MustCompile(`^([a-z0-9-]+\.)+(queue|table|blob)\.` +
 	`(core\.windows\.net|core\.usgovcloudapi\.net|core\.chinacloudapi\.cn|storage\.azure\.net)$`)
 
@@ -89,9 +91,9 @@ func isAzure(endpoint string) bool {
 		azureHost.MatchString(strings.ToLower(u.Hostname()))
 }
 
-// UntrustedHosts returns the settings of a valid connection that would send a token of its identity to a host that is neither
-// Azure Storage nor named by the same setting of the trusted environment. With a key or a SAS there are none: the connection
-// string that names the host has the credential too.
+// UntrustedHosts returns the settings of a valid connection that would send a token of its identity to a host that is
+// neither Azure Storage nor named by the same setting of the trusted environment. With a key or a SAS there are none:
+// the connection string that names the host has the credential too.
 func UntrustedHosts(environ, trusted []string, name string) (untrusted []string) {
 	conn, err := ParseConnection(environ, name)
 	if err != nil || conn.AccountKey != "" || conn.SAS != "" {

@@ -381,8 +381,10 @@ func TestUntrustedHosts(t *testing.T) {
 			t.Errorf("%s: %v, though no token is sent", text, got)
 		}
 	}
-	got := azure.UntrustedHosts([]string{name + "__queueServiceUri=https://a.example"}, []string{name + "__queueServiceUri=https://b.example"}, name)
-	if diff := cmp.Diff([]string{name + "__queueServiceUri"}, got); diff != "" {
+	const setting = name + "__queueServiceUri"
+	ours := []string{setting + "=https://b.example"}
+	got := azure.UntrustedHosts([]string{setting + "=https://a.example"}, ours, name)
+	if diff := cmp.Diff([]string{setting}, got); diff != "" {
 		t.Errorf("another host in the environment (-want +got):\n%s", diff)
 	}
 }
