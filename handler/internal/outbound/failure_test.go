@@ -118,6 +118,23 @@ func TestManyHeaders(t *testing.T) {
 	}
 }
 
+// TestManyHeadersOnAKeptConnection: too many lines make one call fail, and net/http must not repeat it on other connections.
+func TestManyHeadersOnAKeptConnection(t *testing.T) {
+	server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
+		for n := range 300 {
+			if r.URL.Path == "/many" {
+				w.Header().Set("X-"+strconv.Itoa(n), "1")
+			}
+		}
+	})
+	client := newClient(t, longTimeout)
+	wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL})), http.StatusOK)
+	wantFailure(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/many"})), decision.FailureConnection)
+	if n := len(server.all()); n != 2 {
+		t.Errorf("%d calls, want 2", n)
+	}
+}
+
 // TestLinesOfLaterAnswers: the lines of all answers on one connection may be many.
 func TestLinesOfLaterAnswers(t *testing.T) {
 	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -21,14 +21,18 @@ type targetConn struct {
 	head      head
 }
 
-// Read reads like the connection. It is called by one goroutine at a time.
+// Read reads like the connection, up to the line that is too many, and then returns errTooManyLines. It is called by one
+// goroutine at a time. An error before the first byte of an answer would make net/http repeat the request.
 func (c *targetConn) Read(p []byte) (int, error) {
+	if c.head.full {
+		return 0, errTooManyLines
+	}
 	n, err := c.Conn.Read(p)
 	if c.requested.Swap(false) {
 		c.head = head{left: maxHeaderLines}
 	}
-	if !c.head.read(p[:n]) {
-		return 0, errTooManyLines
+	if accepted := c.head.read(p[:n]); c.head.full {
+		return accepted, nil
 	}
 	return n, err
 }
@@ -37,6 +41,8 @@ func (c *targetConn) Read(p []byte) (int, error) {
 type head struct {
 	// left is how many more lines the head may have, or 0 outside of a head.
 	left int
+	// full says that the head has too many lines.
+	full bool
 	// place is what the next byte belongs to.
 	place place
 	// interim says that the status is 1xx, and so another head follows.
@@ -54,17 +60,18 @@ const (
 	inLine
 )
 
-// read reads the next bytes of a connection. It reports false if the head has too many lines.
-func (h *head) read(bytes []byte) bool {
-	for _, b := range bytes {
+// read reads the next bytes of a connection, and returns how many of them come before the line that is too many.
+func (h *head) read(bytes []byte) int {
+	for i, b := range bytes {
 		if h.left == 0 {
-			return true
+			break
 		}
 		switch {
 		case b == '\n':
 			h.left--
 			if h.left == 0 {
-				return false
+				h.full = true
+				return i
 			}
 			h.endLine()
 		case b == '\r':
@@ -78,7 +85,7 @@ func (h *head) read(bytes []byte) bool {
 			h.empty = false
 		}
 	}
-	return true
+	return len(bytes)
 }
 
 // endLine ends a line, and with an empty one the head.

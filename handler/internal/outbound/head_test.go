@@ -30,14 +30,14 @@ func TestHeadLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 7, len(test.received)} {
 				h := head{left: maxHeaderLines}
-				accepted := true
-				for rest := test.received; rest != "" && accepted; {
+				accepted := 0
+				for rest := test.received; rest != "" && !h.full; {
 					n := min(size, len(rest))
-					accepted = h.read([]byte(rest[:n]))
+					accepted += h.read([]byte(rest[:n]))
 					rest = rest[n:]
 				}
-				if accepted == test.refused {
-					t.Errorf("%d bytes at a time: accepted %v", size, accepted)
+				if h.full != test.refused || !h.full && accepted != len(test.received) {
+					t.Errorf("%d bytes at a time: full %v, %d of %d bytes accepted", size, h.full, accepted, len(test.received))
 				}
 			}
 		})
