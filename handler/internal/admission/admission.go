@@ -30,6 +30,9 @@ const (
 // 400 KiB. The handler must do with 256 MiB (docs/performance.md).
 const poolBytes = 200 << 20
 
+// ordinaryBytes is the part of [Request.Memory] that the memory of an ordinary call includes: some dozens of headers.
+const ordinaryBytes = 16 << 10
+
 // Gate admits calls. It is safe for concurrent use.
 type Gate struct {
 	// poolSize is how many invocations of a queue function may be in flight before the host stops to receive.
@@ -52,7 +55,7 @@ type Gate struct {
 const everything = ""
 
 // New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight, and for calls
-// that take at most callBytes of memory beside [Request.Memory].
+// that take at most callBytes of memory beside what of [Request.Memory] is not ordinary.
 func New(newBatchThreshold, callBytes int) *Gate {
 	return &Gate{
 		poolSize:  newBatchThreshold,
@@ -141,7 +144,7 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	defer g.mu.Unlock()
 	target := targets.Address(r.Target)
 	s := &Slot{
-		gate: g, function: r.Function, bytes: g.callBytes + r.Memory, began: now, settings: r.Profile.Breaker,
+		gate: g, function: r.Function, bytes: g.callBytes + max(r.Memory-ordinaryBytes, 0), began: now, settings: r.Profile.Breaker,
 		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
 		all:   g.totals.getOrShare(target, everything, now),
 	}

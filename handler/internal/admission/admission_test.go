@@ -558,6 +558,32 @@ func TestAllFunctions(t *testing.T) {
 	}
 }
 
+// TestMemoryOfCalls: fewer calls are in flight if they take more memory, and its slots are free again when a call ends.
+func TestMemoryOfCalls(t *testing.T) {
+	for memory, want := range map[int]int{0: 512, 16 << 10: 512, 416 << 10: 256, 1216 << 10: 128} {
+		b := newBench(t, 10_000)
+		b.profile.Concurrency, b.profile.Scope = 10_000, "t.example"
+		request := b.request("t.example")
+		request.Memory = memory
+		for range 2 {
+			var slots []*admission.Slot
+			for range 1000 {
+				if slot, refusal := b.Admit(request, b.now, 0.5); slot != nil {
+					slots = append(slots, slot)
+				} else if refusal.Detail != "instance" {
+					t.Fatalf("%+v", refusal)
+				}
+			}
+			if len(slots) != want {
+				t.Errorf("%d calls with %d bytes in flight, want %d", len(slots), memory, want)
+			}
+			for _, slot := range slots {
+				slot.Release(b.now)
+			}
+		}
+	}
+}
+
 // TestSettlingIsNotTheTarget: time that a message takes to settle, as in an outage of storage, makes no target look slow or busy.
 func TestSettlingIsNotTheTarget(t *testing.T) {
 	b := newBench(t, poolSize)
