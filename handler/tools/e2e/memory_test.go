@@ -37,7 +37,7 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{fastQueues: true})
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
-	for name, envelope := range map[string]func(url string) string{
+	kinds := map[string]func(url string) string{
 		"headers": func(url string) string {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`, `"z":""}}}`)
 		},
@@ -62,7 +62,9 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 			return `{"Organization":"a","Environment":"b","RawRequest":{"Id":"1","CallOutUriScheme":"https","CallOut":"` +
 				base64.StdEncoding.EncodeToString([]byte(request)) + `"}}`
 		},
-	} {
+	}
+	for _, name := range hostileKinds {
+		envelope := kinds[name]
 		t.Run(name, func(t *testing.T) {
 			peak := f.peakOf(t, envelope)
 			t.Logf("%d MiB", peak)

@@ -12,3 +12,6 @@ const (
 	outageSlack         = 0
 	manyRows            = 100_000
 )
+
+// hostileKinds are the messages of TestMemoryOfHostileMessages.
+var hostileKinds = []string{"headers", "header_values", "callback_headers", "unknown_members", "body", "nexus_headers"}

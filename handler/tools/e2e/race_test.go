@@ -20,3 +20,6 @@ const (
 	// manyRows is how many scheduled messages are listed: more than a page of 1,000.
 	manyRows = 3000
 )
+
+// hostileKinds are the messages of TestMemoryOfHostileMessages.
+var hostileKinds = []string{"headers", "unknown_members"}
