@@ -13,5 +13,8 @@ const (
 	manyRows            = 100_000
 )
 
+// hostileMessages is more than the handler calls at a time of these kinds.
+const hostileMessages = 600
+
 // hostileKinds are the messages of TestMemoryOfHostileMessages.
 var hostileKinds = []string{"headers", "header_values", "callback_headers", "unknown_members", "body", "nexus_headers"}

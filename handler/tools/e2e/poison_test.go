@@ -237,7 +237,7 @@ func TestExportOfHostileText(t *testing.T) {
 	}
 	file := filepath.Join(f.app, "export")
 	f.must(os.WriteFile(file, lines, 0o600))
-	f.mustPoison("import", file, "--to", "restored", "--yes")
+	f.mustPoison("import", file, "--to", "restored", "--force", "--yes")
 	restored, err := f.store.Peek(t.Context(), "restored", queue.MaxBatch)
 	f.must(err)
 	for _, m := range restored {

@@ -21,5 +21,8 @@ const (
 	manyRows = 3000
 )
 
+// hostileMessages is more than the handler calls at a time of these kinds.
+const hostileMessages = 300
+
 // hostileKinds are the messages of TestMemoryOfHostileMessages.
 var hostileKinds = []string{"headers", "unknown_members"}
