@@ -307,14 +307,13 @@ func (a *Account) deadLettered(f Found) string {
 	if f.Reason != inspect.HostGaveUp {
 		return f.Text
 	}
-	limit := a.Rules.Encoding.MaxContentBytes()
-	in := a.Rules.Decision.Open(f.Content, f.ID, limit, f.InsertedAt)
+	in := a.Rules.Open(f.Content, f.ID, f.InsertedAt)
 	if in.Envelope == nil {
 		return f.Text
 	}
 	content, err := in.Envelope.DeadLettered(envelope.DeadLetter{
 		At: f.InsertedAt, Reason: f.Reason, Detail: f.Detail, Queue: f.Main, Attempts: f.Attempts,
-	}, limit)
+	}, in.Limit)
 	if err != nil {
 		return f.Text
 	}

@@ -29,7 +29,7 @@ const (
 func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
 	now := time.Now()
 	return a.planScheduled(ctx, journal.Run{Command: commandRun, Pace: pace}, s, func(in decision.Intake, row scheduled.Row) (journal.Step, error) {
-		_, err := a.expedited(in, now, 0)
+		_, err := a.expedited(in, row.Deadline, now, 0)
 		return journal.Step{To: row.Queue}, err
 	})
 }
@@ -73,7 +73,7 @@ func (a *Account) planScheduled(
 			if err := queue.CheckText(found.Text); err != nil {
 				return journal.Step{}, err
 			}
-			step, err := change(a.Rules.Decision.Open(row.Content, row.ID, a.Rules.Encoding.MaxContentBytes(), now), row)
+			step, err := change(a.Rules.Open(row.Content, row.ID, now), row)
 			row.Content = nil
 			step.Before, step.Row = found.Text, &row
 			return step, err
@@ -87,23 +87,30 @@ func (a *Account) planScheduled(
 	return p, nil
 }
 
-// expedited returns the text of a message that may be called after the delay, instead of when it is due. Its deadline stays.
-func (a *Account) expedited(in decision.Intake, now time.Time, delay time.Duration) (text string, err error) {
+// dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
+const dueSince = time.Hour
+
+// expedited returns the text of a message that may be called after the delay, instead of when it is due. The deadline is the
+// one in its row, which the handler has calculated: the settings of this environment may differ from the app's.
+func (a *Account) expedited(in decision.Intake, deadline, now time.Time, delay time.Duration) (text string, err error) {
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
 	}
-	e, due := *in.Envelope, time.Time{} // at once means at once, whatever the handler's clock says
+	e, due := *in.Envelope, now.Add(-dueSince)
 	if delay > 0 {
 		due = now.Add(delay)
 	}
 	tooLate := e.NotBefore.After(due) && e.NotBefore.After(now)
-	if tooLate {
-		e.Deadline = e.GiveUpAt(a.Rules.Decision.Expiration) // which may depend on notBefore
+	if e.Deadline.IsZero() && (tooLate || e.Format() == envelope.FormatNexus) { // it depends on notBefore, or must be stated
+		if deadline.IsZero() {
+			return "", errors.New("neither the message nor its row states the deadline, which the handler has calculated")
+		}
+		e.Deadline = deadline.Truncate(time.Second) // no longer than other times
 	}
-	e.NextAttemptAt, e.Expires = due, e.GiveUpAt(a.Rules.Decision.Expiration)
+	e.NextAttemptAt, e.Expires = due, e.Deadline
 	content, err := e.Successor(in.Limit)
-	if err == nil && tooLate {
-		content.Bytes, err = envelope.Set(content.Bytes, []string{"notBefore"}, "null")
+	if err == nil && tooLate { // not removed: the handler limits the deadline from here
+		content.Bytes, err = envelope.Set(content.Bytes, []string{"notBefore"}, due.UTC().Format(time.RFC3339))
 	}
 	return a.Rules.Encoding.Encode(content.Bytes), err
 }
@@ -175,8 +182,8 @@ func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string
 // expedite returns the new text of a step of a run.
 func (r *run) expedite(s journal.Step, now time.Time, delay time.Duration) (string, error) {
 	rules := r.account.Rules
-	in := rules.Decision.Open(rules.Content(s.Before), s.ID, rules.Encoding.MaxContentBytes(), now)
-	return r.account.expedited(in, now, delay)
+	in := rules.Open(rules.Content(s.Before), s.ID, now)
+	return r.account.expedited(in, s.Row.Deadline, now, delay)
 }
 
 // restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back.

@@ -46,6 +46,9 @@ func schedule(t *testing.T, store queue.Store, table scheduled.Table, content []
 		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour), NextAttemptAt: time.Now().Add(delay),
 		Content: content,
 	}
+	if e, err := envelope.Parse(content); err == nil {
+		row.Deadline = e.GiveUpAt(week)
+	}
 	if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +127,7 @@ func TestRunNotBefore(t *testing.T) {
 		schedule(t, store, table, content, later)
 		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
 		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
-		if err != nil || !e.NotBefore.IsZero() || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
+		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
 			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
 		}
 	})
@@ -151,10 +154,20 @@ func TestRunNexus(t *testing.T) {
 }
 
 func nexusMessage(due time.Time) string {
+	return nexusOf(0, time.Until(due), time.Until(due)+later)
+}
+
+// nexusOf returns a Nexus message. Its times count from now; a deadline of 0 is none.
+func nexusOf(created, due, deadline time.Duration) string {
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	deadlineAt := "0001-01-01T00:00:00"
+	if deadline != 0 {
+		deadlineAt = at(deadline)
+	}
 	raw := queue.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
 	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,"CallOutUriScheme":"https","Title":"GET"},`+
 		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,"NextAttemptAt":%q,"DeadlineAt":%q}`,
-		raw, time.Now().UTC().Format(time.RFC3339), due.UTC().Format(time.RFC3339), due.Add(later).UTC().Format(time.RFC3339))
+		raw, at(created), at(due), deadlineAt)
 }
 
 // TestRunSpread checks that a run distributes messages over time, and that those that still wait are recorded and can be

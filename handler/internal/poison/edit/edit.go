@@ -96,7 +96,7 @@ func Prepare(ctx context.Context, r inspect.Rules, text, messageID string, o Opt
 
 // check applies the rules that the handler applies when the content arrives.
 func check(r inspect.Rules, content []byte, messageID string, keepState bool, now time.Time) error {
-	in := r.Decision.Open(content, messageID, r.Encoding.MaxContentBytes(), now)
+	in := r.Open(content, messageID, now)
 	switch {
 	case in.Envelope == nil:
 		return fmt.Errorf("the message would be malformed: %w", in.Malformed)
@@ -104,10 +104,7 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
 	}
 	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
-		switch {
-		case in.Envelope.DeadlineLimited:
-			return errors.New("its deadline, limited by ASYNC_CALLER_MAX_DEADLINE, has passed or is before notBefore: omit --keep-state, or change notBefore")
-		case keepState:
+		if keepState {
 			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")

@@ -105,12 +105,20 @@ func (r Rules) Content(text string) []byte {
 	return content
 }
 
+// Open opens the content of a message that a handler has accepted. It limits no deadline: the handler applies the limit of its
+// own environment, and has stated the result in the content.
+func (r Rules) Open(content []byte, messageID string, now time.Time) decision.Intake {
+	rules := r.Decision
+	rules.MaxDeadline = 0
+	return rules.Open(content, messageID, r.Encoding.MaxContentBytes(), now)
+}
+
 // Read describes a message on the named poison queue, whatever it contains. It trusts the name of the queue and the
 // properties that storage gives.
 func Read(r Rules, queueName string, m queue.Message) Message {
 	content := r.Content(m.Text)
 	// The delivery is judged at the time of insertion, because its own time is unknown.
-	in := r.Decision.Open(content, m.ID, r.Encoding.MaxContentBytes(), m.InsertedAt)
+	in := r.Open(content, m.ID, m.InsertedAt)
 	about := Message{
 		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, queue.PoisonSuffix), DequeueCount: m.DequeueCount,
 		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), RequestID: shown(in.RequestID, maxTenant),
