@@ -1,9 +1,12 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +81,56 @@ func TestChangeScheduled(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestUndoPartlySkippedCancel: the undo of a cancel succeeds if all that was cancelled is back. A message of which it is not
+// known whether it was cancelled is reported.
+func TestUndoPartlySkippedCancel(t *testing.T) {
+	for name, test := range map[string]struct {
+		lost bool
+		code int
+	}{
+		"delivered": {false, exitDone},
+		"not_known": {true, exitPartly},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := newScheduledSession(t, 2, 1)
+				if test.lost {
+					<-time.After(time.Hour)
+					d.account.Store = &lostAnswer{Store: d.account.Store}
+				}
+				plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, false)
+				if err = d.execute(t.Context(), plan, err); codeOf(err) != exitPartly {
+					t.Fatalf("cancel: %v", err)
+				}
+				runs, err := d.account.Runs.List()
+				if err != nil {
+					t.Fatal(err)
+				}
+				d.err.Reset()
+				plan, err = d.account.PlanUndo(t.Context(), runs[0])
+				err = d.execute(t.Context(), plan, err)
+				if codeOf(err) != test.code || test.lost != strings.Contains(d.err.String(), "not known whether") {
+					t.Errorf("exit code %d, want %d: %v\n%s", codeOf(err), test.code, err, d.err.String())
+				}
+			})
+		})
+	}
+}
+
+// lostAnswer is a store that loses the answer of the first deletion.
+type lostAnswer struct {
+	queue.Store
+	lost atomic.Bool
+}
+
+func (s *lostAnswer) Delete(ctx context.Context, name, id, popReceipt string) error {
+	err := s.Store.Delete(ctx, name, id, popReceipt)
+	if !s.lost.Swap(true) {
+		return errors.New("no answer")
+	}
+	return err
 }
 
 // TestRunScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.

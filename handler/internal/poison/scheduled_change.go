@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -139,6 +140,9 @@ func (r *run) stepScheduled(ctx context.Context, s journal.Step) error {
 // clocksDiffer is how far this machine's clock may differ from storage's.
 const clocksDiffer = time.Minute
 
+// notKnown is why a message was skipped that this run may have changed.
+const notKnown = "not known whether this run has changed it before it was delivered: a try got no answer"
+
 // claim deletes a message, or makes it due, by its recorded receipt. If storage refuses that, claim returns why. Tried says
 // that an earlier process may have done it.
 func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string, err error) {
@@ -174,7 +178,7 @@ func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string
 	case tried && time.Until(s.Row.NextAttemptAt) > clocksDiffer:
 		return "", nil // nobody else can have received it yet, so it was a try of this run that got no answer
 	case tried:
-		return "not known whether this run has changed it before it was delivered: a try got no answer", nil
+		return notKnown, nil
 	}
 	return "already being delivered, or changed by another command", nil
 }
@@ -186,9 +190,10 @@ func (r *run) expedite(s journal.Step, now time.Time, delay time.Duration) (stri
 	return r.account.expedited(in, s.Row.Deadline, now, delay)
 }
 
-// restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back.
+// restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back. A message that the
+// cancel left alone needs no undo.
 func (p *Plan) restore(s journal.Step, progress journal.Progress) error {
-	if progress.State == journal.Skipped {
+	if progress.State == journal.Skipped && strings.HasSuffix(progress.Why, notKnown) {
 		p.refuse(inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}, progress.Why)
 	}
 	if progress.State != journal.Done { // the message is where it was
