@@ -195,9 +195,10 @@ func TestUnusedTable(t *testing.T) {
 	}{
 		"never":    {nil, "no message was rescheduled"},
 		"short":    {[]tableUse{{requests: 1}}, "no message was rescheduled"},
-		"silent":   {[]tableUse{{delays: 2}}, "table stopped: 2 delays"},
-		"received": {[]tableUse{{delays: 2}, {requests: 1}}, ""},
-		"logged":   {[]tableUse{{delays: 2}, {lost: lostChanges(log)}}, ""},
+		"silent":   {[]tableUse{{delays: 2, lived: 1}}, "table stopped: 2 delays"},
+		"killed":   {[]tableUse{{delays: 2}}, ""}, // before a handler could say so
+		"received": {[]tableUse{{delays: 2, lived: 1}, {requests: 1}}, ""},
+		"logged":   {[]tableUse{{delays: 2, lived: 1}, {lost: lostChanges(log)}}, ""},
 	} {
 		var r result
 		for _, use := range test.use {
@@ -210,6 +211,30 @@ func TestUnusedTable(t *testing.T) {
 	}
 	if n := lostChanges(log); n != 3 {
 		t.Errorf("%d lost changes in the log, want 3", n)
+	}
+}
+
+// TestRecorders checks which handlers had time to record a delay, or to report that they could not.
+func TestRecorders(t *testing.T) {
+	const killed, alive = 1, 2
+	start := time.Now()
+	var r recorders
+	r.delayed(killed, start)
+	r.delayed(alive, start.Add(time.Second))
+	r.delayed(alive, start.Add(time.Minute)) // the first counts
+	for _, step := range []struct {
+		handler int
+		after   time.Duration
+		want    bool
+	}{
+		{alive, 50 * time.Second, false},
+		{3, 10 * time.Minute, false}, // it has delayed nothing
+		{alive, 92 * time.Second, true},
+		{alive, 93 * time.Second, false}, // it is counted once
+	} {
+		if got := r.lived(step.handler, start.Add(step.after), recordTime[stopped]); got != step.want {
+			t.Errorf("handler %d after %v: %v, want %v", step.handler, step.after, got, step.want)
+		}
 	}
 }
 

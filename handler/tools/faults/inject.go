@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
@@ -181,8 +180,8 @@ func (s handlerWatcher) after(r storageproxy.Request, a storageproxy.Answer) (or
 		return order
 	}
 	id := s.script.idOf(r.Text)
-	if a.Done() && r.Delay >= scheduled.MinDelay && r.Delay <= minHeld {
-		s.result.useTable(s.table, tableUse{delays: 1})
+	if a.Done() {
+		s.noteDelay(r.Delay)
 	}
 	switch {
 	case a.Status == 0: // storage is stopped or stopping, and may have written

@@ -98,6 +98,7 @@ type system struct {
 	unsettled unsettled
 	held      held
 	outage    outage
+	recorders recorders
 	result    *result
 
 	eventsMu sync.Mutex
