@@ -210,7 +210,7 @@ func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
 		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host),
 		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
-		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment), Content: w.Content,
+		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment), Repeated: settled.Repeated, Content: w.Content,
 	}
 }
 

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -12,9 +13,9 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/queue"
-	table "asynccaller/handler/internal/scheduled/memory"
-
 	"asynccaller/handler/internal/scheduled"
+	table "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/settle"
 )
 
 // observed counts the rows that are written and removed, and checks each new receipt.
@@ -112,6 +113,51 @@ func TestNotRecorded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRecordRepeatedWrite: the row of a message says that its write got no answer at first, so that there may be another one.
+func TestRecordRepeatedWrite(t *testing.T) {
+	for _, test := range []struct {
+		lost int
+		want bool
+	}{{0, false}, {1, true}} {
+		t.Run(fmt.Sprintf("%d_answers_lost", test.lost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := setup(t, answers(decision.Outcome{Status: 503}))
+				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, queue.Base64)
+				var record table.Table
+				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
+
+				b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(later)})
+				b.Record.Close(time.Second)
+
+				var rows []scheduled.Row
+				err := record.List(t.Context(), scheduled.Query{}, func(row scheduled.Row) error {
+					rows = append(rows, row)
+					return nil
+				})
+				if err != nil || len(rows) != 1 || rows[0].Repeated != test.want || len(b.store.All(mainQueue)) != 1+test.lost {
+					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), rows, err)
+				}
+			})
+		})
+	}
+}
+
+// losesAnswers loses the answers of the first writes.
+type losesAnswers struct {
+	settle.Store
+	left int
+}
+
+func (s *losesAnswers) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+	put, err := s.Store.Put(ctx, name, item)
+	if s.left > 0 && err == nil {
+		s.left--
+		return queue.Message{}, errors.New("no answer")
+	}
+	return put, err
 }
 
 func wantRows(t *testing.T, record *table.Table, want int) {

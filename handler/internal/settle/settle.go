@@ -63,6 +63,8 @@ type Settled struct {
 	Reschedule RescheduleMode
 	// ID and PopReceipt are the message's, as storage acknowledged it; empty if none was written.
 	ID, PopReceipt string
+	// Repeated says that earlier tries to write the message failed: one that got no answer may have written it as well.
+	Repeated bool
 }
 
 // Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless the settler's
@@ -84,19 +86,20 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Se
 	return Settled{}, fmt.Errorf("action %q does not end a message", w.Action)
 }
 
-// put writes a message that becomes visible when it is due. If the acknowledgement of a write is lost, put writes the
-// message again: it prefers a duplicate to a loss. The time that the write takes is not added to the delay; otherwise
-// a last attempt would come after the deadline.
-func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, err error) {
+// put writes a message that becomes visible when it is due, and returns the number of tries. If the acknowledgement of a write
+// is lost, put writes the message again: it prefers a duplicate to a loss. The time that the write takes is not added to the
+// delay; otherwise a last attempt would come after the deadline.
+func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, tries int, err error) {
 	due := time.Now().Add(w.Delay)
 	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		return s.inTurn(ctx, func() (err error) {
+			tries++
 			item := queue.Item{Text: s.encoding.Encode(w.Content), Delay: max(time.Until(due), 0)}
 			put, err = queue.PutCreating(ctx, s.store, w.Queue, item)
 			return err
 		})
 	}, queue.ErrRefused)
-	return put, err
+	return put, tries, err
 }
 
 // inTurn makes a try when fewer than maxWrites are in progress. If ctx ends before, the try is not made.
@@ -155,14 +158,14 @@ func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (set
 		if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
 			receipt, updated, err := s.update(ctx, w, lease, due)
 			if updated || err != nil {
-				return Settled{RescheduleUpdate, lease.ID, receipt}, err
+				return Settled{Reschedule: RescheduleUpdate, ID: lease.ID, PopReceipt: receipt}, err
 			}
 			w.Delay = time.Until(due)
 		}
 		settled.Reschedule = RescheduleEnqueue
 	}
-	put, err := s.put(ctx, w)
-	settled.ID, settled.PopReceipt = put.ID, put.PopReceipt
+	put, tries, err := s.put(ctx, w)
+	settled.ID, settled.PopReceipt, settled.Repeated = put.ID, put.PopReceipt, tries > 1
 	return settled, err
 }
 

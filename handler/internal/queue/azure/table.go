@@ -161,7 +161,7 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Ro
 
 // selected are the properties of a row without its content.
 const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
-	"organization,environment,popReceipt,Timestamp"
+	"organization,environment,popReceipt,repeated,Timestamp"
 
 // List implements [scheduled.Table].
 func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
@@ -208,6 +208,7 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
 	properties := map[string]any{
 		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)), "content": aztables.EDMBinary(row.Content),
+		"repeated": row.Repeated,
 	}
 	for name, text := range map[string]string{
 		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
@@ -254,12 +255,13 @@ func decodeRow(encoded []byte) (scheduled.Row, error) {
 		return time.Time(t)
 	}
 	content, _ := entity.Properties["content"].(aztables.EDMBinary)
+	repeated, _ := entity.Properties["repeated"].(bool)
 	return scheduled.Row{
 		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(), PopReceipt: text("popReceipt"),
 		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
 		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
-		Organization: text("organization"), Environment: text("environment"), Content: content,
+		Organization: text("organization"), Environment: text("environment"), Repeated: repeated, Content: content,
 	}, nil
 }
 

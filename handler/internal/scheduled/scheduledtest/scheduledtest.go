@@ -95,7 +95,7 @@ func example(id string) scheduled.Row {
 	return scheduled.Row{
 		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443", Route: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 3, CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
-		Organization: "org", Environment: "env", Content: []byte("{\"a\":\"\xff\x00\"}"),
+		Organization: "org", Environment: "env", Repeated: true, Content: []byte("{\"a\":\"\xff\x00\"}"),
 	}
 }
 
@@ -145,7 +145,7 @@ func testReplace(a *table) {
 	before, _ := a.get("1")
 	a.put("main", scheduled.Row{ID: "1", Attempts: 9})
 	after, _ := a.get("1")
-	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || len(after.Content) > 0 || !after.Deadline.IsZero() {
+	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || after.Repeated || len(after.Content) > 0 || !after.Deadline.IsZero() {
 		a.t.Errorf("replaced by %+v, before %+v", after, before)
 	}
 }
