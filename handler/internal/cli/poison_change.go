@@ -65,6 +65,24 @@ func (s *session) announce(plan *poison.Plan) {
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
 		s.status.printf("%s", hiddenText(plan.Hidden))
 	}
+	for _, w := range plan.Warnings {
+		s.warn(w)
+	}
+}
+
+// mostNames is the largest number of messages that a warning names.
+const mostNames = 3
+
+// warn prints a warning with the first of its messages.
+func (s *session) warn(w poison.Warning) {
+	var names []string
+	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
+		names = append(names, shortID(m.ID)+" on "+m.Queue)
+	}
+	if w.Count > len(names) {
+		names = append(names, "…")
+	}
+	s.status.printf("warning: %s (%s): %s", messages(w.Count), strings.Join(names, ", "), w.Why)
 }
 
 // printRefusals writes the first reasons for a refusal, each with some of its messages.

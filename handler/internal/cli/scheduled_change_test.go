@@ -83,6 +83,49 @@ func TestChangeScheduled(t *testing.T) {
 	}
 }
 
+// TestWarnings checks that a dry run and a run name a second message of a call, so that it can be cancelled as well, and say why
+// no callback is sent.
+func TestWarnings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newScheduledSession(t, 2, 0)
+		d.json = true
+		var ids []string
+		err := d.account.Table.List(t.Context(), scheduled.Query{Content: true}, func(row scheduled.Row) error {
+			row.RequestID, row.Repeated = "order-1", len(ids) == 0
+			ids = append(ids, row.ID)
+			return d.account.Table.Put(t.Context(), row.Queue, []scheduled.Row{row})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := poison.ScheduledSource{Source: poison.Source{IDs: ids[:1]}}
+		plan, err := d.account.PlanCancel(t.Context(), source, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.preview(t.Context(), plan); err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{
+			"warning: 1 message (", "): not selected, but it has the request id of a selected message",
+			"): no callback is sent, because", "): storage did not answer when the message was written",
+		} {
+			if !strings.Contains(d.err.String(), want) {
+				t.Errorf("no %q in\n%s", want, d.err.String())
+			}
+		}
+		d.stdout.Reset()
+		plan, err = d.account.PlanCancel(t.Context(), source, true)
+		if err := d.execute(t.Context(), plan, err); err != nil {
+			t.Fatal(err)
+		}
+		var got poison.Result
+		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil || len(got.Warnings) != 3 || got.Warnings[0].Messages[0].ID != ids[1] {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
 // TestUndoPartlySkippedCancel: the undo of a cancel succeeds if all that was cancelled is back. A message of which it is not
 // known whether it was cancelled is reported.
 func TestUndoPartlySkippedCancel(t *testing.T) {

@@ -67,6 +67,8 @@ type scheduledLine struct {
 	Environment   string    `json:"environment,omitempty"`
 	// State is waiting, due or stale.
 	State string `json:"state"`
+	// Repeated says that there may be a second message of the call, because storage did not answer when this one was written.
+	Repeated bool `json:"repeated,omitempty"`
 }
 
 func newScheduledLine(m poison.Scheduled, stale bool, now time.Time) scheduledLine {
@@ -79,7 +81,7 @@ func newScheduledLine(m poison.Scheduled, stale bool, now time.Time) scheduledLi
 	return scheduledLine{
 		Queue: m.Queue, ID: m.ID, RequestID: m.RequestID, Host: m.Host, Route: m.Route, Reason: m.Reason, Status: m.Status,
 		Attempts: m.Attempts, CreatedAt: m.Since, NextAttemptAt: m.Row.NextAttemptAt.UTC(), Deadline: m.Row.Deadline.UTC(),
-		Organization: m.Organization, Environment: m.Environment, State: state,
+		Organization: m.Organization, Environment: m.Environment, State: state, Repeated: m.Row.Repeated,
 	}
 }
 

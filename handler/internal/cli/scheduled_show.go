@@ -92,6 +92,9 @@ func (d scheduledDetails) print(out io.Writer) {
 		next = "stale: the message is gone, and only its record is left"
 	}
 	printLine(out, "next attempt", "%s, %s", moment(m.NextAttemptAt), next)
+	if m.Repeated {
+		printLine(out, "written", "repeatedly, because storage did not answer: there may be a second message of the call")
+	}
 	if !m.Deadline.IsZero() {
 		printLine(out, "deadline", "%s, %s", moment(m.Deadline), remaining(m.Deadline, now))
 	}

@@ -246,6 +246,8 @@ type Result struct {
 	Refused   int       `json:"refused"`
 	Refusals  []Refusal `json:"refusals,omitempty"`
 	Unmatched int       `json:"unmatched,omitempty"`
+	// Warnings are those of the plan. A run that was resumed knows none.
+	Warnings []Warning `json:"warnings,omitempty"`
 }
 
 // Finished reports whether nothing is left to resume.

@@ -57,7 +57,7 @@ func (p *Plan) perform(ctx context.Context) (Result, error) {
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
 	result.Twice += r.twice
-	result.Refused, result.Refusals, result.Unmatched = p.Refused, p.Refusals, p.Unmatched
+	result.Refused, result.Refusals, result.Unmatched, result.Warnings = p.Refused, p.Refusals, p.Unmatched, p.Warnings
 	if stopped, ok := errors.AsType[stopError](err); ok {
 		result.Stopped, err = stopped.Error(), nil
 	}

@@ -29,18 +29,23 @@ const (
 // PlanRun prepares to make scheduled messages due at once, or later as the pace says.
 func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
 	now := time.Now()
-	return a.planScheduled(ctx, journal.Run{Command: commandRun, Pace: pace}, s, func(in decision.Intake, row scheduled.Row) (journal.Step, error) {
+	return a.planScheduled(ctx, journal.Run{Command: commandRun, Pace: pace}, s, func(_ *Plan, in decision.Intake, row scheduled.Row, _ bool) (journal.Step, error) {
 		_, err := a.expedited(in, row.Deadline, now, 0)
 		return journal.Step{To: row.Queue}, err
 	})
 }
 
-// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told.
+// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told, unless a second
+// message of the call may exist, so that the call may still be made.
 func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
 	now := time.Now()
-	return a.planScheduled(ctx, journal.Run{Command: commandCancel}, s, func(in decision.Intake, row scheduled.Row) (journal.Step, error) {
+	return a.planScheduled(ctx, journal.Run{Command: commandCancel}, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
 		e := in.Envelope
 		if !callback || e == nil || e.Callback == nil {
+			return journal.Step{}, nil
+		}
+		if second {
+			p.warn(noCallback, nameOf(row))
 			return journal.Step{}, nil
 		}
 		report := a.Rules.Decision.Report(decision.Decision{
@@ -51,9 +56,11 @@ func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bo
 	})
 }
 
-// planScheduled plans the change of each selected message.
+// planScheduled plans the change of each selected message. Second says that a second message of the call may exist, which the
+// plan does not change.
 func (a *Account) planScheduled(
-	ctx context.Context, run journal.Run, s ScheduledSource, change func(decision.Intake, scheduled.Row) (journal.Step, error),
+	ctx context.Context, run journal.Run, s ScheduledSource,
+	change func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error),
 ) (*Plan, error) {
 	if _, err := a.reach(ctx); err != nil {
 		return nil, err
@@ -62,23 +69,31 @@ func (a *Account) planScheduled(
 	if err != nil {
 		return nil, err
 	}
+	seconds, err := p.findSecond(ctx, s)
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
 	now := time.Now()
 	_, err = a.ListScheduled(ctx, s, true, func(m Scheduled) error {
 		p.match(s.IDs, m.Message)
 		row := m.Row
 		found := Found{Message: m.Message, Text: a.Rules.Encoding.Encode(row.Content), Content: row.Content}
-		_, err := p.step(ctx, found, row.PopReceipt, func(context.Context, Found) (journal.Step, error) {
+		planned, err := p.step(ctx, found, row.PopReceipt, func(context.Context, Found) (journal.Step, error) {
 			if !queue.ValidName(row.Queue) || !queue.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
 				return journal.Step{}, errors.New("its row is incomplete, or has no id of a message")
 			}
 			if err := queue.CheckText(found.Text); err != nil {
 				return journal.Step{}, err
 			}
-			step, err := change(a.Rules.Open(row.Content, row.ID, now), row)
+			step, err := change(p, a.Rules.Open(row.Content, row.ID, now), row, row.Repeated || seconds[row.RequestID])
 			row.Content = nil
 			step.Before, step.Row = found.Text, &row
 			return step, err
 		})
+		if planned && row.Repeated {
+			p.warn(repeatedWrite, nameOf(row))
+		}
 		return err
 	})
 	if err = errors.Join(err, p.checkIDs(s.IDs)); err != nil {
@@ -247,6 +262,7 @@ func (r *run) record(s journal.Step) {
 	switch {
 	case stays:
 		row.ID, row.PopReceipt, row.Content = p.NewID, p.NewPopReceipt, r.account.Rules.Content(text)
+		row.Repeated = row.Repeated || p.Writes > 1
 		r.rows.Scheduled(row)
 	case s.From != "":
 		r.rows.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
