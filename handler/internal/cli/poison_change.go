@@ -70,19 +70,23 @@ func (s *session) announce(plan *poison.Plan) {
 	}
 }
 
-// mostNames is the largest number of messages that a warning names.
-const mostNames = 3
+// mostNames is the largest number of messages that a warning names, requestColumns the width of their request ids.
+const mostNames, requestColumns = 3, 40
 
 // warn prints a warning with the first of its messages.
 func (s *session) warn(w poison.Warning) {
 	var names []string
 	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
-		names = append(names, shortID(m.ID)+" on "+m.Queue)
+		name := shortID(m.ID) + " on " + m.Queue
+		if m.RequestID != "" {
+			name = cut(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
+		}
+		names = append(names, name)
 	}
 	if w.Count > len(names) {
 		names = append(names, "…")
 	}
-	s.status.printf("warning: %s (%s): %s", messages(w.Count), strings.Join(names, ", "), w.Why)
+	s.status.printf("warning: %s: %s: %s", messages(w.Count), w.Why, strings.Join(names, ", "))
 }
 
 // printRefusals writes the first reasons for a refusal, each with some of its messages.
@@ -190,7 +194,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 		s.status.printf("written, but not yet deleted at the source: %s", messages(r.Both))
 	}
 	if r.Twice > 0 {
-		s.status.printf("possibly written twice, after a kill or a lost answer: %s", messages(r.Twice))
+		s.warn(poison.Warning{Why: "possibly written twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages})
 	}
 	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !final {
 		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))

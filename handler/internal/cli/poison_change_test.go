@@ -205,11 +205,12 @@ func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
 	_ = d.report(t.Context(), poison.Result{
-		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 1,
+		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 5,
+		TwiceMessages: []poison.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
 	}, false, nil)
 	want := "moved 1,480 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
 		"written, but not yet deleted at the source: 10 messages\n" +
-		"possibly written twice, after a kill or a lost answer: 1 message\n" +
+		"warning: 5 messages: possibly written twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, bbbbbbbb on a, invalid on a, …\n" +
 		"undo: `async-caller poison undo RUN`\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)

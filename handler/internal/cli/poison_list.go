@@ -28,7 +28,8 @@ func newPoisonList(p *poisonFlags) *cobra.Command {
 		Short: "List messages and why they are on a poison queue",
 		Long: `List messages with the beginning of the id, the time since the handler gave up, the reason, the
 latest status, the number of attempts, and the call or the problem. --group-by counts them instead.
-Rows are cut to 100 columns; --json has the whole texts.`,
+Rows are cut to 100 columns; --json has the whole texts. A message with the request id of an earlier
+one in the list is marked; the first 50,000 request ids are compared.`,
 		Example: `  async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
   async-caller poison list --group 'route=/orders/{n}' --json`,
@@ -49,22 +50,68 @@ Rows are cut to 100 columns; --json has the whole texts.`,
 
 // list prints messages, one per line.
 func (s *session) list(ctx context.Context, source poison.Source) error {
-	listed, err := s.account.List(ctx, source, s.messagePrinter(source))
+	ids := &requestIDs{}
+	listed, err := s.account.List(ctx, source, s.messagePrinter(source, ids))
+	if err == nil {
+		err = s.summarize(listed)
+	}
 	if err != nil {
 		return err
 	}
-	return s.summarize(listed)
+	if ids.shared > 0 {
+		have := " have"
+		if ids.shared == 1 {
+			have = " has"
+		}
+		s.status.printf("%s%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", messages(ids.shared), have)
+	}
+	if ids.full {
+		s.status.printf("only the first %s request ids were compared", thousands(mostRequestIDs))
+	}
+	return nil
+}
+
+// mostRequestIDs is how many request ids a list remembers, which takes about 20 MiB.
+const mostRequestIDs = 50_000
+
+// requestIDs finds messages that share a request id. The zero value knows none.
+type requestIDs struct {
+	// first has the id of the first message with each request id.
+	first map[poison.RequestKey]string
+	// full says that there was no room for a further one. Shared counts the messages with the request id of an earlier one.
+	full   bool
+	shared int
+}
+
+// earlier returns the id of the first message with the request id of this one. It is empty for that message itself.
+func (r *requestIDs) earlier(m inspect.Message) string {
+	key, ok := poison.KeyOf(m)
+	if !ok {
+		return ""
+	}
+	if id, known := r.first[key]; known {
+		r.shared++
+		return id
+	}
+	if r.first == nil {
+		r.first = map[poison.RequestKey]string{}
+	}
+	if r.full = r.full || len(r.first) == mostRequestIDs; !r.full {
+		r.first[key] = m.ID
+	}
+	return ""
 }
 
 const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
 
 // messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins
 // when the queue changes; it has a heading unless the source is a single queue.
-func (s *session) messagePrinter(source poison.Source) func(poison.Found) {
+func (s *session) messagePrinter(source poison.Source, ids *requestIDs) func(poison.Found) {
 	latest := ""
 	return func(f poison.Found) {
+		sameAs := ids.earlier(f.Message)
 		if s.json {
-			_ = printJSON(s.out, f.Message) // output keeps the error
+			_ = printJSON(s.out, listedMessage{f.Message, sameAs}) // output keeps the error
 			return
 		}
 		if f.Queue != latest {
@@ -77,14 +124,25 @@ func (s *session) messagePrinter(source poison.Source) func(poison.Found) {
 			latest = f.Queue
 			printRow(s.out, messageRow, "ID", "AGE", "REASON", "STATUS", "ATT", "CALL")
 		}
-		printMessage(s.out, f.Message)
+		printMessage(s.out, f.Message, sameAs)
 	}
 }
 
-func printMessage(out io.Writer, m inspect.Message) {
+// listedMessage is a message of a list in JSON.
+type listedMessage struct {
+	inspect.Message
+	// SameRequestAs is the id of an earlier message of the list with the same request id.
+	SameRequestAs string `json:"sameRequestAs,omitempty"`
+}
+
+// printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
+func printMessage(out io.Writer, m inspect.Message, sameAs string) {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
+	}
+	if sameAs != "" {
+		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
 	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
 }
@@ -244,7 +302,7 @@ until --limit messages have arrived.`,
 func (s *session) watch(ctx context.Context, source poison.Source, interval time.Duration) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	show := s.messagePrinter(source)
+	show := s.messagePrinter(source, &requestIDs{})
 	count := 0
 	ready := func() { s.status.printf("watching; press Ctrl-C to stop") }
 	return s.account.Follow(ctx, source, interval, ready, func(f poison.Found) {

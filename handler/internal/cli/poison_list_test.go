@@ -16,12 +16,13 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
 )
 
 // TestMessagePrinter checks that each queue has a heading and titles.
 func TestMessagePrinter(t *testing.T) {
 	s := newTestSession(t)
-	show := s.messagePrinter(poison.Source{})
+	show := s.messagePrinter(poison.Source{}, &requestIDs{})
 	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
 		show(poison.Found{Message: inspect.Message{Queue: name, ID: "AAAAAAAA-1"}})
 	}
@@ -56,7 +57,7 @@ func TestPrintMessage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			test.message.ID, test.message.Since = "id", time.Now().Add(-3*time.Hour)
-			printMessage(&out, test.message)
+			printMessage(&out, test.message, "")
 			got := strings.TrimSuffix(out.String(), "\n")
 			if got != test.want {
 				t.Errorf("\n%s, want\n%s", got, test.want)
@@ -65,6 +66,52 @@ func TestPrintMessage(t *testing.T) {
 				t.Errorf("%d columns", width)
 			}
 		})
+	}
+}
+
+// TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people and for programs.
+func TestSharedRequestIDs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestSession(t, dead(2)...)
+		for _, text := range []string{dead(2)[1], "no envelope", "no envelope"} {
+			if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: queue.Base64.Encode([]byte(text))}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := d.list(t.Context(), poison.Source{}); err != nil {
+			t.Fatal(err)
+		}
+		all := d.store.All("async-caller-poison")
+		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
+			t.Errorf("%d marks in\n%s", got, d.stdout.String())
+		}
+		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
+			t.Errorf("%q, want %q", d.err.String(), want)
+		}
+		d.json = true
+		d.stdout.Reset()
+		if err := d.list(t.Context(), poison.Source{}); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 || !strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
+			t.Error(d.stdout.String())
+		}
+	})
+}
+
+// TestManyRequestIDs: a list remembers a bounded number of request ids, and says that it has compared no others.
+func TestManyRequestIDs(t *testing.T) {
+	ids := &requestIDs{}
+	for n := range mostRequestIDs + 10 {
+		m := inspect.Message{ID: fmt.Sprint(n), Format: envelope.FormatNative, RequestID: fmt.Sprint("r", n)}
+		if ids.earlier(m) != "" {
+			t.Fatal("a new request id is marked")
+		}
+	}
+	last := inspect.Message{ID: "x", Format: envelope.FormatNative, RequestID: fmt.Sprint("r", mostRequestIDs+9)}
+	first := inspect.Message{ID: "y", Format: envelope.FormatNative, RequestID: "r0"}
+	if ids.earlier(last) != "" || ids.earlier(first) != "0" || len(ids.first) != mostRequestIDs || !ids.full {
+		t.Errorf("%d request ids, full: %t", len(ids.first), ids.full)
 	}
 }
 
@@ -151,7 +198,7 @@ func TestTablesFit(t *testing.T) {
 		print func(io.Writer)
 		whole []string
 	}{
-		"list": {func(out io.Writer) { printMessage(out, message) }, nil},
+		"list": {func(out io.Writer) { printMessage(out, message, "") }, nil},
 		"groups": {func(out io.Writer) {
 			printGroups(out, []inspect.Row{{Key: long, Count: many, First: old, Last: old, Sample: message}})
 		}, nil},

@@ -36,8 +36,9 @@ func newPoisonRequeue(p *poisonFlags) *cobra.Command {
 again at once are refused and stay where they are. Flags edit the messages; --edit opens one message
 in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked.
 
-For many messages, --canary sends a few first and waits until they are delivered, --rate and
---spread limit the load on the target, and --stop-at-failure-ratio stops if too many return.`,
+--dedupe sends only the latest message of each request id; the others stay where they are. For many
+messages, --canary sends a few first and waits until they are delivered, --rate and --spread limit
+the load on the target, and --stop-at-failure-ratio stops if too many return.`,
 		Example: `  async-caller poison requeue 4f1c2a9e
   async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
   async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
@@ -72,6 +73,7 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	parsedList(flags, edits, "jq", "edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
+	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, pace)
 	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, "stop when more than this share, 0 to 1, has returned")

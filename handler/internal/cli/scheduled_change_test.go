@@ -107,8 +107,9 @@ func TestWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"warning: 1 message (", "): not selected, but it has the request id of a selected message",
-			"): no callback is sent, because", "): storage did not answer when the message was written",
+			"warning: 1 message: not selected, but it has the request id of a selected message",
+			"after a lost answer: order-1 (" + shortID(ids[1]) + ") on async-caller\n",
+			"warning: 1 message: no callback is sent, because", "warning: 1 message: storage did not answer when the message was written",
 		} {
 			if !strings.Contains(d.err.String(), want) {
 				t.Errorf("no %q in\n%s", want, d.err.String())

@@ -75,7 +75,7 @@ func TestShownCommandsOfMessages(t *testing.T) {
 			t.Errorf("%q shows\n%s", id, printed)
 		}
 		d.stdout.Reset()
-		printMessage(d.out, found.Message)
+		printMessage(d.out, found.Message, "")
 		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
 			t.Errorf("%q is listed as %s", id, d.stdout.String())
 		}

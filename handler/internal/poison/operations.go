@@ -31,6 +31,8 @@ type Requeue struct {
 	Create bool
 	Edit   edit.Options
 	Pace   journal.Pace
+	// Dedupe sends only the latest message of each call, and refuses the others.
+	Dedupe bool
 }
 
 // CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
@@ -77,11 +79,16 @@ func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, 
 	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return nil, err
 	}
-	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, a.requeue(r, time.Now()))
+	requeue, err := a.requeue(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	return a.plan(ctx, journal.Run{Command: "requeue", Pace: r.Pace}, s, requeue)
 }
 
-func (a *Account) requeue(r Requeue, now time.Time) change {
-	return func(ctx context.Context, f Found) (journal.Step, error) {
+func (a *Account) requeue(ctx context.Context, s Source, r Requeue) (change, error) {
+	now := time.Now()
+	send := func(ctx context.Context, f Found) (journal.Step, error) {
 		to, err := Target(f.Queue, r.To)
 		if err != nil {
 			return journal.Step{}, err
@@ -89,6 +96,10 @@ func (a *Account) requeue(r Requeue, now time.Time) change {
 		text, err := edit.Prepare(ctx, a.Rules, f.Text, f.ID, r.Edit, now)
 		return journal.Step{Before: f.Text, To: to, After: text}, err
 	}
+	if r.Dedupe {
+		return a.dedupe(ctx, s, send)
+	}
+	return send, nil
 }
 
 // Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The queue
@@ -106,7 +117,10 @@ func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f F
 	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return Listed{}, err
 	}
-	requeue := a.requeue(r, time.Now())
+	requeue, err := a.requeue(ctx, s, r)
+	if err != nil {
+		return Listed{}, err
+	}
 	return a.List(ctx, s, func(f Found) {
 		step, err := requeue(ctx, f)
 		see(f, step.To, a.Rules.Content(step.After), err)

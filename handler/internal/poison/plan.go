@@ -237,8 +237,10 @@ type Result struct {
 	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
 	Both int `json:"both,omitempty"`
 	Left int `json:"left,omitempty"`
-	// Twice is how many messages may have been written twice, because of a kill or a lost answer.
-	Twice int `json:"twice,omitempty"`
+	// Twice is how many messages may have been written twice, because of a kill or a lost answer. TwiceMessages are the first of
+	// them, on the queue that they were written to.
+	Twice         int    `json:"twice,omitempty"`
+	TwiceMessages []Name `json:"twiceMessages,omitempty"`
 	// Stopped is why the run stopped by itself before its end.
 	Stopped string `json:"stopped,omitempty"`
 	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the number of
@@ -271,9 +273,14 @@ func resultOf(j *journal.Journal) Result {
 		case journal.Planned, journal.Begun, journal.Deleting:
 			result.Left++
 		}
-		if p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0 {
+		if mayBeTwice(p) {
 			result.Twice++
 		}
 	}
 	return result
+}
+
+// mayBeTwice reports whether the message of a step may have been written twice, as far as the journal says.
+func mayBeTwice(p journal.Progress) bool {
+	return p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0
 }

@@ -35,8 +35,8 @@ type run struct {
 	lost []int
 	// over is the number of finished steps.
 	over int
-	// twice corrects Result.Twice for what the journal does not say.
-	twice int
+	// twice says of some steps whether their message exists twice, which the journal does not say.
+	twice map[int]bool
 	// rows changes the record of scheduled messages; nil without a record.
 	rows *scheduled.Recorder
 }
@@ -48,7 +48,7 @@ func (e stopError) Error() string { return string(e) }
 
 // perform carries out the rest of the run.
 func (p *Plan) perform(ctx context.Context) (Result, error) {
-	r := &run{Plan: p, before: p.journal.Steps(), watch: &watch{
+	r := &run{Plan: p, before: p.journal.Steps(), twice: map[int]bool{}, watch: &watch{
 		account: p.account, out: map[string]sentMessage{}, before: map[string]int{}, counts: map[string]int{}, deleted: map[string]int{},
 	}}
 	if p.account.Table != nil {
@@ -56,12 +56,33 @@ func (p *Plan) perform(ctx context.Context) (Result, error) {
 	}
 	err := r.performAll(ctx)
 	result := resultOf(r.journal)
-	result.Twice += r.twice
+	result.Twice, result.TwiceMessages = r.writtenTwice()
 	result.Refused, result.Refusals, result.Unmatched, result.Warnings = p.Refused, p.Refusals, p.Unmatched, p.Warnings
 	if stopped, ok := errors.AsType[stopError](err); ok {
 		result.Stopped, err = stopped.Error(), nil
 	}
 	return result, err
+}
+
+// writtenTwice returns the number of messages that may have been written twice, and the names of the first of them.
+func (r *run) writtenTwice() (count int, first []Name) {
+	for n, p := range r.journal.Steps() {
+		twice, known := r.twice[n]
+		if !known {
+			twice = mayBeTwice(p)
+		}
+		if !twice {
+			continue
+		}
+		count++
+		if len(first) == maxRefusals {
+			continue
+		}
+		if s, err := r.journal.Step(n); err == nil {
+			first = append(first, Name{Queue: s.To, ID: cmp.Or(p.NewID, s.ID), RequestID: s.RequestID})
+		}
+	}
+	return count, first
 }
 
 // performAll returns no error if ctx ends.
@@ -375,9 +396,7 @@ func (r *run) abandon(ctx context.Context, s journal.Step, where whereabouts) er
 	case p.State == journal.Deleting && r.before[s.N].State == journal.Deleting, p.State == journal.Written && where == gone:
 		return r.journal.Enter(s.N, journal.Done) // by an earlier process or by another client
 	case p.State == journal.Written: // an earlier process was killed after the write, perhaps also after the deletion
-		if p.Writes == 1 {
-			r.twice++
-		}
+		r.twice[s.N] = true
 		r.account.observer().Note(fmt.Sprintf("%s is not on %s any more: this run has deleted it, or somebody has taken it and it exists twice", s.ID, s.From))
 		return r.journal.Enter(s.N, journal.Done)
 	}
@@ -397,7 +416,7 @@ func (r *run) retract(ctx context.Context, s journal.Step, p journal.Progress) e
 	case err != nil:
 		return err
 	case p.Writes == 1:
-		r.twice--
+		r.twice[s.N] = false
 	}
 	return r.journal.Skipped(s.N, why)
 }

@@ -1,0 +1,53 @@
+package poison
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/poison/journal"
+)
+
+// RequestKey identifies a call by what its sender says. Senders of different tenants may use the same request id.
+type RequestKey struct{ Organization, Environment, RequestID string }
+
+// KeyOf returns the key of a message. It reports false if the message is no envelope, or states no request id.
+func KeyOf(m inspect.Message) (RequestKey, bool) {
+	return RequestKey{m.Organization, m.Environment, m.RequestID}, m.Format != "" && m.RequestID != ""
+}
+
+// errDuplicate is why requeue refuses a message.
+var errDuplicate = errors.New("--dedupe: another message with its request id was chosen, the latest one")
+
+// dedupe reads the messages of a source, and returns a change that refuses all but one message of each call: the one that was
+// inserted last, of those that can be sent. Of several that were inserted in the same second it is any one. The limit does not
+// count, so that it does not select older messages. Dedupe keeps the ids of all messages in memory.
+func (a *Account) dedupe(ctx context.Context, s Source, next change) (change, error) {
+	type choice struct {
+		queue, id string
+		at        time.Time
+	}
+	chosen := map[RequestKey]choice{}
+	s.Limit = 0
+	_, err := a.List(ctx, s, func(f Found) {
+		key, ok := KeyOf(f.Message)
+		if !ok || f.InsertedAt.Before(chosen[key].at) {
+			return
+		}
+		if _, why := next(ctx, f); why == nil {
+			chosen[key] = choice{f.Queue, f.ID, f.InsertedAt}
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context, f Found) (journal.Step, error) {
+		step, err := next(ctx, f)
+		key, ok := KeyOf(f.Message)
+		if c := chosen[key]; err == nil && ok && c.id != "" && (c.queue != f.Queue || c.id != f.ID) {
+			err = errDuplicate
+		}
+		return step, err
+	}, nil
+}
