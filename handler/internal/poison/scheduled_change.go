@@ -26,13 +26,26 @@ const (
 	commandCancel = "cancel"
 )
 
-// PlanRun prepares to make scheduled messages due at once, or later as the pace says.
+// PlanRun prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets that are down:
+// their calls are not made then.
 func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
-	now := time.Now()
-	return a.planScheduled(ctx, journal.Run{Command: commandRun, Pace: pace}, s, func(_ *Plan, in decision.Intake, row scheduled.Row, _ bool) (journal.Step, error) {
+	now, used := time.Now(), hosts{}
+	run := journal.Run{Command: commandRun, Pace: pace}
+	p, err := a.planScheduled(ctx, run, s, func(_ *Plan, in decision.Intake, row scheduled.Row, _ bool) (journal.Step, error) {
 		_, err := a.expedited(in, row.Deadline, now, 0)
+		if err == nil {
+			used.add(row, a.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
+		}
 		return journal.Step{To: row.Queue}, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.warnDown(ctx, used); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
 }
 
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told, unless a second
