@@ -234,7 +234,7 @@ func mustBePrintable(t *testing.T, printed string) {
 
 // TestDoctorFindsFaults injects one fault after another into an app, and checks the line that names it.
 func TestDoctorFindsFaults(t *testing.T) {
-	server := azuritetest.Run(t)
+	server := azuritetest.Start(t, azurite.Options{AnyVersion: true})
 	silent, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts and says nothing
 	if err != nil {
 		t.Fatal(err)
@@ -375,9 +375,33 @@ func beat(t *testing.T, server *azurite.Server) {
 	}
 }
 
+// TestDoctorAzuriteChecksVersions checks that doctor names the flag without which the Functions host ends. All that the handler
+// itself needs works.
+func TestDoctorAzuriteChecksVersions(t *testing.T) {
+	server := azuritetest.Run(t)
+	beat(t, server)
+	p := newPatient(t, server, "versions")
+	lines, printed, code := p.examine()
+	mustBePrintable(t, printed)
+	var found []doctor.Line
+	for _, l := range lines {
+		if l.State != doctor.OK {
+			found = append(found, l)
+		}
+	}
+	if code != 0 || len(found) != 1 {
+		t.Fatalf("exit code %d, lines %+v, want a warning", code, found)
+	}
+	l := found[0]
+	if l.State != doctor.Warning || l.Check != "emulator" || !strings.Contains(l.Text, "func start") ||
+		!strings.Contains(l.Next, "--skipApiVersionCheck") || !strings.Contains(l.Next, "make azurite") {
+		t.Errorf("%+v, want a warning that names func start, the flag, and make azurite", l)
+	}
+}
+
 // TestDoctorHealthyApp checks that an app without faults is ok, and that the checks change nothing on the account.
 func TestDoctorHealthyApp(t *testing.T) {
-	server := azuritetest.Run(t)
+	server := azuritetest.Start(t, azurite.Options{AnyVersion: true})
 	p := newPatient(t, server, "healthy")
 	fresh, _, code := p.examine()
 	if last := fresh[len(fresh)-2]; code != 0 || last.State != doctor.Warning || last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
@@ -394,7 +418,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 		}
 		checks = append(checks, l.Check)
 	}
-	const want = "settings, app folder, functions, executable, connection, storage, clock, queue access, queues, encoding, poison, table access, heartbeats, blob access"
+	const want = "settings, app folder, functions, executable, connection, storage, emulator, clock, queue access, queues, encoding, poison, table access, heartbeats, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}

@@ -21,6 +21,9 @@ import (
 // checkLimit is the longest time for a check. It may need a token first.
 const checkLimit = 10 * time.Second
 
+// hostAPIVersion is the newest version of the storage API that a Functions host was seen to use, host 4.1037.
+const hostAPIVersion = "2026-10-06"
+
 // The id and the receipt of no message, in the service's form.
 const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
 
@@ -54,7 +57,8 @@ func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queue
 	report.try(ctx, "blob access", "role Storage Blob Data Owner", func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
 
-// reach asks for an answer without a credential. It returns storage's time, and false if no other check can succeed.
+// reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's time, and
+// false if no other check can succeed.
 func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Time, usable bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit/2)
 	defer cancel()
@@ -62,6 +66,7 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, endpoint, http.NoBody)
 	var response *http.Response
 	if err == nil {
+		request.Header.Set("x-ms-version", hostAPIVersion)
 		response, err = http.DefaultClient.Do(request)
 	}
 	if err != nil {
@@ -70,6 +75,9 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	}
 	_ = response.Body.Close()
 	report(Line{OK, "storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)), ""})
+	if strings.HasPrefix(response.Header.Get("Server"), "Azurite") {
+		report(judgeEmulator(response.Header.Get("x-ms-error-code")))
+	}
 	now, err = http.ParseTime(response.Header.Get("Date"))
 	if err != nil {
 		now = begin // a proxy has removed it
@@ -77,6 +85,17 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	line := judgeClock(begin.Sub(now))
 	report(line)
 	return now, line.State != Broken
+}
+
+// judgeEmulator judges the error code with which Azurite answers a request with the API version of the Functions host. The
+// handler and the commands use an older version.
+func judgeEmulator(code string) Line {
+	line := Line{OK, "emulator", "Azurite accepts the API version of the Functions host", ""}
+	if code == "InvalidHeaderValue" {
+		line.State, line.Text = Warning, "Azurite refuses API version "+hostAPIVersion+", with which a newer `func start` ends at once"
+		line.Next = "start Azurite with --skipApiVersionCheck, as `make azurite` does"
+	}
+	return line
 }
 
 // judgeClock judges how far the local clock is ahead of storage's.
