@@ -138,11 +138,12 @@ func read(text []byte, kind jsontext.Kind, levels int) ([]value, error) {
 		return nil, err
 	}
 	var v value
-	expected := d.PeekKind() == kind
+	next := d.PeekKind()
+	expected := next == kind
 	if expected {
 		v, err = d.split(levels)
 	} else {
-		v, err = d.value(0)
+		v, err = d.value(next, 0)
 	}
 	if err == nil {
 		err = d.end()
@@ -178,7 +179,7 @@ func (d decoder) split(levels int) (value, error) {
 	start := d.InputOffset() - 1
 	var inner []value
 	for next := d.PeekKind(); next != '}' && next != ']'; next = d.PeekKind() {
-		v, err := d.value(levels)
+		v, err := d.value(next, levels)
 		if err != nil {
 			return value{}, err
 		}
@@ -194,9 +195,9 @@ func (d decoder) split(levels int) (value, error) {
 	return value{d.text[start:end:end], inner}, nil
 }
 
-// value reads the next value. It splits an object if there are levels left.
-func (d decoder) value(levels int) (value, error) {
-	if levels > 0 && d.PeekKind() == '{' {
+// value reads the next value, which is of the given kind. It splits an object if there are levels left.
+func (d decoder) value(kind jsontext.Kind, levels int) (value, error) {
+	if levels > 0 && kind == '{' {
 		return d.split(levels - 1)
 	}
 	text, err := d.ReadValue()
