@@ -205,7 +205,7 @@ func (c *Call) set(m strictjson.Member) (err error) {
 			c.Method, err = checkMethod(c.Method)
 		}
 	case "headers":
-		err = c.setHeaders(m.Value)
+		err = c.setHeaders(m)
 	case "body":
 		c.Body, err = strictjson.Bytes(m.Value)
 	case "bodyBase64":
@@ -311,9 +311,9 @@ func checkMethod(method string) (string, error) {
 	return method, nil
 }
 
-func (c *Call) setHeaders(value json.RawMessage) error {
+func (c *Call) setHeaders(headers strictjson.Member) error {
 	c.Header = http.Header{}
-	return eachMember(strictjson.Member{Value: value}, func(m strictjson.Member) error {
+	return eachMember(headers, func(m strictjson.Member) error {
 		if !httpguts.ValidHeaderFieldName(m.Name) {
 			return errors.New("not a header name")
 		}
