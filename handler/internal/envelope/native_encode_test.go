@@ -37,7 +37,7 @@ func TestSuccessorKeepsMembers(t *testing.T) {
 	want := `{"asyncCaller":1,"requestId":"r1","before":[1, 2],` +
 		`"call":{ "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},"context":{"z":1e3},"mine":{"k": "v"},` +
 		`"createdAt":"2026-01-30T00:00:00Z","attempts":2,"latestAttemptAt":"2026-01-31T12:00:00Z","nextAttemptAt":"2026-01-31T12:00:10Z",` +
-		`"trace":{"traceparent":"00-1a0e202a713161ab4f0a36849226ce89-a600567a8da2d840-01"},` +
+		`"trace":{"traceparent":"00-e81b981ab20f917807a7254a8f8fd86b-b97e42ac081d7353-01"},` +
 		`"trail":[{"at":"2026-01-31T12:00:00Z","status":503,"tookMs":1}]}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("successor (-want +got):\n%s", diff)
@@ -244,7 +244,7 @@ func TestDeadLetterSaysWhy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3,` +
-		`"trace":{"traceparent":"00-1a0e202a713161ab4f0a36849226ce89-a600567a8da2d840-01"},` +
+		`"trace":{"traceparent":"00-e81b981ab20f917807a7254a8f8fd86b-b97e42ac081d7353-01"},` +
 		`"deadLetter":{"at":"2026-01-31T12:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller-3","attempts":3}}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("dead letter (-want +got):\n%s", diff)

@@ -239,7 +239,7 @@ func TestMovedBackByHandStartsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"mine":1,"createdAt":"2026-01-31T12:00:00Z",` +
-		`"trace":{"traceparent":"00-2bff813af25666de8e8b390e0e8c8ba4-cde48284a6e20821-01"}}`
+		`"trace":{"traceparent":"00-6cc3e66b30898f7a13a803099c99abeb-1255e0ffd876c04a-01"}}`
 	if string(content.Bytes) != want {
 		t.Errorf("reschedule\n%s\nwant\n%s", content.Bytes, want)
 	}

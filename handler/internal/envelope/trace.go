@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,7 +34,7 @@ type Trace struct {
 func (t Trace) Traceparent() string { return t.traceparent(t.SpanID) }
 
 func (t Trace) traceparent(span string) string {
-	return fmt.Sprintf("00-%s-%s-%02x", t.ID, span, t.Flags)
+	return "00-" + t.ID + "-" + span + "-" + hex.EncodeToString([]byte{t.Flags})
 }
 
 const (
@@ -115,12 +114,18 @@ func (e *Envelope) trace(now time.Time, messageID string) {
 		sum := digest(e.format.traceKey(e, messageID)...)
 		e.Trace = Trace{ID: sum[:32], Parent: sum[32:48], Flags: traceSampled}
 	}
-	e.Trace.SpanID = digest(e.Trace.ID, messageID, now.Format(time.RFC3339Nano))[:16]
+	e.Trace.SpanID = digest(e.Trace.ID, messageID, strconv.FormatInt(now.UnixNano(), 10))[:16]
 }
 
-// digest returns a hash of texts in hexadecimal.
+// digest returns a hash of texts in hexadecimal. The length before each text keeps different texts apart.
 func digest(texts ...string) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q", texts))
+	var joined []byte
+	for _, text := range texts {
+		joined = strconv.AppendInt(joined, int64(len(text)), 10)
+		joined = append(joined, ':')
+		joined = append(joined, text...)
+	}
+	sum := sha256.Sum256(joined)
 	return hex.EncodeToString(sum[:])
 }
 
