@@ -129,7 +129,7 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 				return
 			}
 			connections.Go(func() {
-				defer c.Close()
+				defer func() { _ = c.Close() }()
 				h.serve(c)
 			})
 		}
