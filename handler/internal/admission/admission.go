@@ -26,8 +26,8 @@ const (
 	minShare  = 8
 )
 
-// poolBytes is the memory of the calls that the targets share over all functions, without a minimum: 512 ordinary calls of
-// 400 KiB. The handler must do with 256 MiB (docs/performance.md).
+// poolBytes is the memory of the calls that the targets share over all functions, without a minimum: 512 ordinary
+// calls of 400 KiB. The handler must do with 256 MiB (docs/performance.md).
 const poolBytes = 200 << 20
 
 // ordinaryBytes is the part of [Request.Memory] that the memory of an ordinary call includes: some dozens of headers.
@@ -54,8 +54,8 @@ type Gate struct {
 // everything stands for all functions; no function has this name.
 const everything = ""
 
-// New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight, and for calls
-// that take at most callBytes of memory beside what of [Request.Memory] is not ordinary.
+// New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight, and
+// for calls that take at most callBytes of memory beside what of [Request.Memory] is not ordinary.
 func New(newBatchThreshold, callBytes int) *Gate {
 	return &Gate{
 		poolSize:  newBatchThreshold,
@@ -144,7 +144,8 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	defer g.mu.Unlock()
 	target := targets.Address(r.Target)
 	s := &Slot{
-		gate: g, function: r.Function, bytes: g.callBytes + max(r.Memory-ordinaryBytes, 0), began: now, settings: r.Profile.Breaker,
+		gate: g, function: r.Function, bytes: g.callBytes + max(r.Memory-ordinaryBytes, 0),
+		began: now, settings: r.Profile.Breaker,
 		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
 		all:   g.totals.getOrShare(target, everything, now),
 	}

@@ -236,7 +236,8 @@ func openStore(env Env, folder string) (store *azure.Store, account string, err 
 // identity.
 func readConnection(env Env, folder string) (azure.Connection, error) {
 	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
-	if err = errors.Join(checkSources(env.Environ, folder), err); err != nil || env.process == nil {
+	err = errors.Join(checkSources(env.Environ, folder), err)
+	if err != nil || env.process == nil {
 		return connection, err
 	}
 	settings := azure.UntrustedHosts(env.Environ, env.process, functionapp.ConnectionName)

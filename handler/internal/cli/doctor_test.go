@@ -375,8 +375,8 @@ func beat(t *testing.T, server *azurite.Server) {
 	}
 }
 
-// TestDoctorAzuriteChecksVersions checks that doctor names the flag without which the Functions host ends. All that the handler
-// itself needs works.
+// TestDoctorAzuriteChecksVersions checks that doctor names the flag without which the Functions host ends. All
+// that the handler itself needs works.
 func TestDoctorAzuriteChecksVersions(t *testing.T) {
 	server := azuritetest.Run(t)
 	beat(t, server)

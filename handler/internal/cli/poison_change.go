@@ -194,7 +194,9 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 		s.status.printf("written, but not yet deleted at the source: %s", messages(r.Both))
 	}
 	if r.Twice > 0 {
-		s.warn(poison.Warning{Why: "possibly written twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages})
+		s.warn(poison.Warning{
+			Why: "possibly written twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages,
+		})
 	}
 	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !final {
 		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))

@@ -78,7 +78,8 @@ const mostRequestIDs = 50_000
 type requestIDs struct {
 	// first has the id of the first message with each request id.
 	first map[poison.RequestKey]string
-	// full says that there was no room for a further one. Shared counts the messages with the request id of an earlier one.
+	// full says that there was no room for a further one. Shared counts the messages with the request id of an
+	// earlier one.
 	full   bool
 	shared int
 }
@@ -96,7 +97,8 @@ func (r *requestIDs) earlier(m inspect.Message) string {
 	if r.first == nil {
 		r.first = map[poison.RequestKey]string{}
 	}
-	if r.full = r.full || len(r.first) == mostRequestIDs; !r.full {
+	r.full = r.full || len(r.first) == mostRequestIDs
+	if !r.full {
 		r.first[key] = m.ID
 	}
 	return ""

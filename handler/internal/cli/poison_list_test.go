@@ -69,7 +69,8 @@ func TestPrintMessage(t *testing.T) {
 	}
 }
 
-// TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people and for programs.
+// TestSharedRequestIDs checks that a list marks messages that have the request id of an earlier one, for people
+// and for programs.
 func TestSharedRequestIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(2)...)

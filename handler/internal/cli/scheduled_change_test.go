@@ -83,8 +83,8 @@ func TestChangeScheduled(t *testing.T) {
 	}
 }
 
-// TestWarnings checks that a dry run and a run name a second message of a call, so that it can be cancelled as well, and say why
-// no callback is sent.
+// TestWarnings checks that a dry run and a run name a second message of a call, so that it can be cancelled as
+// well, and say why no callback is sent.
 func TestWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
@@ -127,8 +127,8 @@ func TestWarnings(t *testing.T) {
 	})
 }
 
-// TestUndoPartlySkippedCancel: the undo of a cancel succeeds if all that was cancelled is back. A message of which it is not
-// known whether it was cancelled is reported.
+// TestUndoPartlySkippedCancel: the undo of a cancel succeeds if all that was cancelled is back. A message of which
+// it is not known whether it was cancelled is reported.
 func TestUndoPartlySkippedCancel(t *testing.T) {
 	for name, test := range map[string]struct {
 		lost bool

@@ -67,7 +67,8 @@ type scheduledLine struct {
 	Environment   string    `json:"environment,omitempty"`
 	// State is waiting, due or stale.
 	State string `json:"state"`
-	// Repeated says that there may be a second message of the call, because storage did not answer when this one was written.
+	// Repeated says that there may be a second message of the call, because storage did not answer when this one
+	// was written.
 	Repeated bool `json:"repeated,omitempty"`
 }
 

@@ -284,8 +284,8 @@ func TestReportTellsTheSender(t *testing.T) {
 	}
 }
 
-// TestReportOfACutAnswer: a 2xx that broke off is not an answer. A sender who reads only the status must not take a call that was
-// given up for a delivered one.
+// TestReportOfACutAnswer: a 2xx that broke off is not an answer. A sender who reads only the status must not take
+// a call that was given up for a delivered one.
 func TestReportOfACutAnswer(t *testing.T) {
 	cut := decision.Outcome{Status: 200, Failure: decision.FailureConnection, Detail: "cut", Body: []byte("half"), Truncated: true}
 	once := decide(t, rules(), fmt.Sprintf(plain, withCallback+`,"retry":{"maxAttempts":1}`), cut, 0)

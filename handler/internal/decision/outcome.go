@@ -37,8 +37,8 @@ type Outcome struct {
 	Took time.Duration
 }
 
-// Answer returns the target's response, or nil if there was none. A 2xx that broke off is none: a sender who is told its status
-// would take the call for delivered.
+// Answer returns the target's response, or nil if there was none. A 2xx that broke off is none: a sender who is
+// told its status would take the call for delivered.
 func (o Outcome) Answer() *envelope.Answer {
 	if o.Status == 0 || o.Status/100 == 2 && o.Failure != "" {
 		return nil

@@ -37,8 +37,8 @@ type Message struct {
 // Result is the outcome of a delivery.
 type Result struct {
 	decision.Decision
-	// Envelope identifies the message's envelope ([envelope.Envelope.Identity]), or is nil if the message is malformed. Tenant is the sender, as far as it
-	// could be read.
+	// Envelope identifies the message's envelope ([envelope.Envelope.Identity]), or is nil if the message is
+	// malformed. Tenant is the sender, as far as it could be read.
 	Envelope *envelope.Envelope
 	Tenant   envelope.Tenant
 	// Attempt is the number of the call that was made, or 0 if none was.
@@ -120,10 +120,10 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	return r
 }
 
-// process decides about a message, makes its call if that is due, and returns what must be written. It sets the slot of the call,
-// which the caller releases when the message is settled. Except for its call, it does so for one message at a time: a hostile
-// message of 48 KiB takes 6 MiB while it is parsed, and up to a MiB from then until it is composed. An ordinary one takes
-// microseconds.
+// process decides about a message, makes its call if that is due, and returns what must be written. It sets the
+// slot of the call, which the caller releases when the message is settled. Except for its call, it does so for one
+// message at a time: a hostile message of 48 KiB takes 6 MiB while it is parsed, and up to a MiB from then until
+// it is composed. An ordinary one takes microseconds.
 func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w decision.Write) {
 	d.processing.Lock()
 	defer d.processing.Unlock()
@@ -174,8 +174,8 @@ func (d *Deliverer) call(e *envelope.Envelope) decision.Outcome {
 	return d.Caller.Do(d.Stopping, e)
 }
 
-// shrink drops what the log and the record do not need. Storage can take a minute to settle a message, and hundreds of messages
-// may wait for it.
+// shrink drops what the log and the record do not need. Storage can take a minute to settle a message, and
+// hundreds of messages may wait for it.
 func (r *Result) shrink() {
 	if r.Envelope != nil {
 		r.Envelope = r.Envelope.Identity()
@@ -210,7 +210,8 @@ func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
 		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host),
 		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
-		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment), Repeated: settled.Repeated, Content: w.Content,
+		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
+		Repeated: settled.Repeated, Content: w.Content,
 	}
 }
 

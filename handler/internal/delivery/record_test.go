@@ -115,7 +115,8 @@ func TestNotRecorded(t *testing.T) {
 	}
 }
 
-// TestRecordRepeatedWrite: the row of a message says that its write got no answer at first, so that there may be another one.
+// TestRecordRepeatedWrite: the row of a message says that its write got no answer at first, so that there may be
+// another one.
 func TestRecordRepeatedWrite(t *testing.T) {
 	for _, test := range []struct {
 		lost int

@@ -57,8 +57,8 @@ func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queue
 	report.try(ctx, "blob access", "role Storage Blob Data Owner", func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
 
-// reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's time, and
-// false if no other check can succeed.
+// reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's
+// time, and false if no other check can succeed.
 func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Time, usable bool) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit/2)
 	defer cancel()
@@ -87,12 +87,13 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 	return now, line.State != Broken
 }
 
-// judgeEmulator judges the error code with which Azurite answers a request with the API version of the Functions host. The
-// handler and the commands use an older version.
+// judgeEmulator judges the error code with which Azurite answers a request with the API version of the Functions
+// host. The handler and the commands use an older version.
 func judgeEmulator(code string) Line {
 	line := Line{OK, "emulator", "Azurite accepts the API version of the Functions host", ""}
 	if code == "InvalidHeaderValue" {
-		line.State, line.Text = Warning, "Azurite refuses API version "+hostAPIVersion+", with which a newer `func start` ends at once"
+		line.State = Warning
+		line.Text = "Azurite refuses API version " + hostAPIVersion + ", with which a newer `func start` ends at once"
 		line.Next = "start Azurite with --skipApiVersionCheck, as `make azurite` does"
 	}
 	return line

@@ -48,7 +48,8 @@ type Envelope struct {
 	DeadLetter *DeadLetter
 	State
 
-	// format is the format in which the envelope came; size is its length in bytes, and members the number of its members.
+	// format is the format in which the envelope came; size is its length in bytes, and members the number of its
+	// members.
 	format        format
 	size, members int
 }
@@ -175,8 +176,8 @@ var endOfTime = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 // DueAt returns the time before which no call may be made, or zero.
 func (e *Envelope) DueAt() time.Time { return later(e.NextAttemptAt, e.NotBefore) }
 
-// LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is no answer: it
-// broke off.
+// LatestStatus returns the status of the target's latest answer that the state knows, or 0. A 2xx in the trail is
+// no answer: it broke off.
 func (e *Envelope) LatestStatus() int {
 	if e.Latest != nil {
 		return e.Latest.Status
@@ -215,8 +216,8 @@ func (e *Envelope) CorrelationID() string {
 	return ""
 }
 
-// Memory returns about how many bytes the envelope and the request of its call take beside its content. A sender can make
-// them a multiple of it, by thousands of short headers or members.
+// Memory returns about how many bytes the envelope and the request of its call take beside its content. A sender
+// can make them a multiple of it, by thousands of short headers or members.
 func (e *Envelope) Memory() int {
 	// Measured with go1.26, for maps and slices that have just grown.
 	const ofMember, ofHeader, ofValue = 48, 200, 24
@@ -234,7 +235,8 @@ func (e *Envelope) Memory() int {
 	return bytes
 }
 
-// Identity returns a copy with what identifies the envelope in the log and in the record, and without what takes memory.
+// Identity returns a copy with what identifies the envelope in the log and in the record, and without what takes
+// memory.
 func (e *Envelope) Identity() *Envelope {
 	correlation := http.Header{}
 	if id := e.CorrelationID(); id != "" {

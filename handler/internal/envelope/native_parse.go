@@ -131,8 +131,8 @@ func (n *native) setCallback(e *Envelope, object strictjson.Member) error {
 	return err
 }
 
-// parseCallback returns the callback's call, without a body. The envelope does not keep it, because headers take a multiple of
-// their text in memory.
+// parseCallback returns the callback's call, without a body. The envelope does not keep it, because headers take a
+// multiple of their text in memory.
 func (n *native) parseCallback() (Call, error) {
 	call := Call{Method: http.MethodPost}
 	for _, m := range n.callback {

@@ -270,8 +270,9 @@ func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 	return quote(strings.ToValidUTF8(string(content), string(utf8.RuneError))), nil
 }
 
-// parseLatestResponse reads base64 of the bytes of an HTTP response. It returns nil for a response that it cannot read,
-// because the response is only an explanation, and for a 2xx, which has broken off: otherwise the call would be delivered.
+// parseLatestResponse reads base64 of the bytes of an HTTP response. It returns nil for a response that it cannot
+// read, because the response is only an explanation, and for a 2xx, which has broken off: otherwise the call would
+// be delivered.
 func parseLatestResponse(value json.RawMessage) (*Answer, error) {
 	message, err := parseBase64(value)
 	if err != nil {

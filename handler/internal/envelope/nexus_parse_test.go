@@ -71,8 +71,8 @@ func TestNexusParse(t *testing.T) {
 	}
 }
 
-// TestNexusLatestResponse2xx: a message that is still on its way was not delivered, so its 2xx broke off. It stays in the message,
-// but nobody is told of it.
+// TestNexusLatestResponse2xx: a message that is still on its way was not delivered, so its 2xx broke off. It stays
+// in the message, but nobody is told of it.
 func TestNexusLatestResponse2xx(t *testing.T) {
 	for status, want := range map[string]int{"200 OK": 0, "299 ": 0, "302 Found": 302, "500 Oops": 500} {
 		latest := `"LatestResponse":"` + inBase64("HTTP/1.1 "+status+"\r\nContent-Length: 4\r\n\r\nhalf") + `"`
@@ -135,7 +135,8 @@ func TestNexusContext(t *testing.T) {
 	}
 }
 
-// TestNexusLargeContext checks from which size of a message on its context does not fit into the callback (docs/nexus.md).
+// TestNexusLargeContext checks from which size of a message on its context does not fit into the callback
+// (docs/nexus.md).
 func TestNexusLargeContext(t *testing.T) {
 	for size, fits := range map[int]bool{48_600: true, 48_900: false, limit: false} {
 		message := func(n int) string {

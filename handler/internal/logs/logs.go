@@ -64,7 +64,8 @@ const (
 	Dropped = "dropped"
 )
 
-// Millis returns a duration as all lines of the log have it: in whole milliseconds. [zerolog.Event.Dur] writes fractions.
+// Millis returns a duration as all lines of the log have it: in whole milliseconds. [zerolog.Event.Dur] writes
+// fractions.
 func Millis(d time.Duration) int64 { return d.Round(time.Millisecond).Milliseconds() }
 
 // New returns a logger that writes each event as one line of JSON, in which every character is printable.

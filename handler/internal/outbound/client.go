@@ -37,7 +37,8 @@ const (
 	// drainTimeout is how long that may take. If more is left, a new connection is cheaper.
 	maxDrainBytes = 256 << 10
 	drainTimeout  = 100 * time.Millisecond
-	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read; see also maxHeaderLines.
+	// maxHeaderBytes limits the head of an answer, which stays in memory while the body is read; see also
+	// maxHeaderLines.
 	maxHeaderBytes = 64 << 10
 
 	dialTimeout      = 10 * time.Second
@@ -73,8 +74,8 @@ func (c *Client) WithProfiles(profiles targets.Profiles) *Client {
 	return c
 }
 
-// Memory that one call takes at most, with the largest message, by https, and with an answer as long as is kept. Behind a
-// proxy net/http reads the answers of https itself: maxHeaderBytes of short lines take a MiB there.
+// Memory that one call takes at most, with the largest message, by https, and with an answer as long as is kept.
+// Behind a proxy net/http reads the answers of https itself: maxHeaderBytes of short lines take a MiB there.
 const (
 	callBytes        = 400 << 10
 	proxiedCallBytes = callBytes + 1<<20

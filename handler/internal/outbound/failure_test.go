@@ -77,8 +77,8 @@ func TestUnresolvedHost(t *testing.T) {
 	}
 }
 
-// TestManyHeaders: an answer may have headers of 60 KiB, far more than servers send, but not thousands of short ones, which
-// take twenty times their size in memory.
+// TestManyHeaders: an answer may have headers of 60 KiB, far more than servers send, but not thousands of short
+// ones, which take twenty times their size in memory.
 func TestManyHeaders(t *testing.T) {
 	for name, test := range map[string]struct {
 		line    string
@@ -118,7 +118,8 @@ func TestManyHeaders(t *testing.T) {
 	}
 }
 
-// TestManyHeadersOnAKeptConnection: too many lines make one call fail, and net/http must not repeat it on other connections.
+// TestManyHeadersOnAKeptConnection: too many lines make one call fail, and net/http must not repeat it on other
+// connections.
 func TestManyHeadersOnAKeptConnection(t *testing.T) {
 	server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 		for n := range 300 {

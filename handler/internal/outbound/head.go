@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 )
 
-// maxHeaderLines limits the lines of an answer's head, of interim answers (1xx) too. A short line takes up to 20 times its
-// size in memory, so maxHeaderBytes of such lines would take more than a MiB.
+// maxHeaderLines limits the lines of an answer's head, of interim answers (1xx) too. A short line takes up to 20
+// times its size in memory, so maxHeaderBytes of such lines would take more than a MiB.
 const maxHeaderLines = 256
 
 // errTooManyLines ends a connection whose answer has more lines than maxHeaderLines.
@@ -21,8 +21,8 @@ type targetConn struct {
 	head      head
 }
 
-// Read reads like the connection, up to the line that is too many, and then returns errTooManyLines. It is called by one
-// goroutine at a time. An error before the first byte of an answer would make net/http repeat the request.
+// Read reads like the connection, up to the line that is too many, and then returns errTooManyLines. It is called
+// by one goroutine at a time. An error before the first byte of an answer would make net/http repeat the request.
 func (c *targetConn) Read(p []byte) (int, error) {
 	if c.head.full {
 		return 0, errTooManyLines

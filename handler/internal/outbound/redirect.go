@@ -22,9 +22,9 @@ const (
 	maxSkippedBytes = 2 << 10
 )
 
-// send sends the request of a call, follows redirects, at most ten, and returns the answer. Of the chain it keeps only the
-// latest request and answer. [http.Client] would keep them all: with thousands of headers these are several MiB, for as long
-// as the last target hangs.
+// send sends the request of a call, follows redirects, at most ten, and returns the answer. Of the chain it keeps
+// only the latest request and answer. [http.Client] would keep them all: with thousands of headers these are
+// several MiB, for as long as the last target hangs.
 func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets.Profile) (*http.Response, error) {
 	added := addedBy(profile, e)
 	request, err := newRequest(ctx, e, profile, added)
@@ -49,13 +49,15 @@ func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets
 	}
 }
 
-// follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps method and body,
-// except 303, which asks for the result with GET, or HEAD after HEAD (RFC 9110, 15.4.4). Browsers turn a POST behind 300, 301 and
-// 302 into a GET without its body, and keep every other method, and so does .NET. That POST is not followed, and nothing is from
-// https to http. Added are the names of the headers that the profile of the call's target has added.
+// follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps
+// method and body, except 303, which asks for the result with GET, or HEAD after HEAD (RFC 9110, 15.4.4). Browsers
+// turn a POST behind 300, 301 and 302 into a GET without its body, and keep every other method, and so does .NET.
+// That POST is not followed, and nothing is from https to http. Added are the names of the headers that the
+// profile of the call's target has added.
 func (c *Client) follow(request *http.Request, response *http.Response, added []string) *http.Request {
 	status := response.StatusCode
-	if !isRedirect(response) || !keepsMethod(status) && status != http.StatusSeeOther && request.Method == http.MethodPost {
+	losesBody := request.Method == http.MethodPost && !keepsMethod(status) && status != http.StatusSeeOther
+	if !isRedirect(response) || losesBody {
 		return nil
 	}
 	target, relative := location(response, request.URL)
@@ -92,8 +94,8 @@ func dropContent(request *http.Request) {
 	maps.DeleteFunc(request.Header, func(name string, _ []string) bool { return dotnet.IsContentHeader(name) })
 }
 
-// location returns the URL to which a redirect leads, or nil if there is none that can be called. It reads the URL as that of
-// an envelope. Relative says that the redirect does not name a host.
+// location returns the URL to which a redirect leads, or nil if there is none that can be called. It reads the URL
+// as that of an envelope. Relative says that the redirect does not name a host.
 func location(response *http.Response, base *url.URL) (target *url.URL, relative bool) {
 	text := envelope.EscapeURL(response.Header.Get("Location"))
 	reference, err := url.Parse(text)
@@ -124,7 +126,8 @@ func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }
 
-// isRedirect reports whether an answer asks for a call to another URL. A 300 can also be a list of choices (RFC 9110, 15.4.1).
+// isRedirect reports whether an answer asks for a call to another URL. A 300 can also be a list of choices (RFC
+// 9110, 15.4.1).
 func isRedirect(response *http.Response) bool {
 	switch status := response.StatusCode; status {
 	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:

@@ -19,7 +19,9 @@ const userAgent = "async-caller"
 
 // newRequest returns the request for the next attempt at an envelope's call, with those headers of the target's profile
 // that it adds.
-func newRequest(ctx context.Context, e *envelope.Envelope, profile targets.Profile, added []string) (*http.Request, error) {
+func newRequest(
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile, added []string,
+) (*http.Request, error) {
 	var body io.Reader
 	if e.Call.Body != nil {
 		body = bytes.NewReader(e.Call.Body)
@@ -56,10 +58,11 @@ var traced = []string{envelope.HeaderTraceparent, envelope.HeaderTracestate}
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
 var repeatable = []string{"Idempotency-Key", "X-Idempotency-Key"}
 
-// profiled are the methods whose calls get the headers of a profile. A target can return the headers of other methods to
-// the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
+// profiled are the methods whose calls get the headers of a profile. A target can return the headers of other
+// methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
 var profiled = []string{
-	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete,
+	http.MethodOptions,
 }
 
 // addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own take

@@ -72,12 +72,12 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	return t
 }
 
-// errStatus is the error for a status that net/http accepts but that HTTP does not have (RFC 9110, 15), and that no reader of a
-// message accepts, neither ours nor Nexus's.
+// errStatus is the error for a status that net/http accepts but that HTTP does not have (RFC 9110, 15), and that
+// no reader of a message accepts, neither ours nor Nexus's.
 var errStatus = errors.New("the status is below 100")
 
-// RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a protocol switch,
-// which no timeout would end.
+// RoundTrip judges and sends one request: the first one, or one of a redirect. It ends the connection of a
+// protocol switch, which no timeout would end.
 func (t *guardedTransport) RoundTrip(request *http.Request) (*http.Response, error) {
 	if err := t.judge(request); err != nil {
 		return nil, err
@@ -259,9 +259,9 @@ func (t *guardedTransport) dialPlain(ctx context.Context, network, address strin
 	return &targetConn{Conn: connection}, nil
 }
 
-// dialTLS connects for an https call that needs no proxy, as net/http would: here the lines of the answer can be counted.
-// Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in flight
-// ([Client.CallBytes]).
+// dialTLS connects for an https call that needs no proxy, as net/http would: here the lines of the answer can be
+// counted. Behind a proxy net/http makes the handshake. Then they are not counted, and fewer calls may be in
+// flight ([Client.CallBytes]).
 func (t *guardedTransport) dialTLS(ctx context.Context, network, address string) (net.Conn, error) {
 	connection, err := t.connect(ctx, network, address)
 	if err != nil {

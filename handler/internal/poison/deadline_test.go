@@ -17,11 +17,12 @@ import (
 
 const day = 24 * time.Hour
 
-// appRules are the limits of the app in these tests. The commands run with the limits of an environment that allows less.
+// appRules are the limits of the app in these tests. The commands run with the limits of an environment that
+// allows less.
 var appRules = decision.Rules{Expiration: 20 * day, MaxDeadline: 90 * day}
 
-// TestExpediteKeepsDeadline: the handler gives up an expedited message when it would have given it up before, although the
-// environment of the command has shorter limits.
+// TestExpediteKeepsDeadline: the handler gives up an expedited message when it would have given it up before,
+// although the environment of the command has shorter limits.
 func TestExpediteKeepsDeadline(t *testing.T) {
 	native := func(members string) string {
 		return `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"}` + members + `}`

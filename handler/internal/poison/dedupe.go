@@ -20,9 +20,10 @@ func KeyOf(m inspect.Message) (RequestKey, bool) {
 // errDuplicate is why requeue refuses a message.
 var errDuplicate = errors.New("--dedupe: another message with its request id was chosen, the latest one")
 
-// dedupe reads the messages of a source, and returns a change that refuses all but one message of each call: the one that was
-// inserted last, of those that can be sent. Of several that were inserted in the same second it is any one. The limit does not
-// count, so that it does not select older messages. Dedupe keeps the ids of all messages in memory.
+// dedupe reads the messages of a source, and returns a change that refuses all but one message of each call: the
+// one that was inserted last, of those that can be sent. Of several that were inserted in the same second it is
+// any one. The limit does not count, so that it does not select older messages. Dedupe keeps the ids of all
+// messages in memory.
 func (a *Account) dedupe(ctx context.Context, s Source, next change) (change, error) {
 	type choice struct {
 		queue, id string

@@ -43,9 +43,9 @@ func (h hosts) add(row scheduled.Row, profile targets.Profile) {
 // mostHosts is the largest number of hosts that a warning names.
 const mostHosts = 3
 
-// warnDown warns of targets whose circuit breaker was open when the handler last rescheduled a message for them. Whether it
-// still is, only the instances of the handler know. A due message is the next probe by chance only: it may have to wait longer
-// than until the time at which it is due without the command.
+// warnDown warns of targets whose circuit breaker was open when the handler last rescheduled a message for them.
+// Whether it still is, only the instances of the handler know. A due message is the next probe by chance only: it
+// may have to wait longer than until the time at which it is due without the command.
 func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	open, now := map[string]time.Time{}, time.Now()
 	s := ScheduledSource{}
@@ -74,8 +74,9 @@ func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	if more := len(names) - mostHosts; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w.Why = fmt.Sprintf("the circuit breaker of %s was open: as long as it is, the handler makes one call at a time as a probe, and reschedules "+
-		"the others, each time by up to %v or as long as the target asks, perhaps beyond the time at which they are due now", text, longest)
+	w.Why = fmt.Sprintf("the circuit breaker of %s was open: as long as it is, the handler makes one call at a time as a "+
+		"probe, and reschedules the others, each time by up to %v or as long as the target asks, "+
+		"perhaps beyond the time at which they are due now", text, longest)
 	p.Warnings = append(p.Warnings, w)
 	return nil
 }

@@ -237,8 +237,8 @@ type Result struct {
 	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
 	Both int `json:"both,omitempty"`
 	Left int `json:"left,omitempty"`
-	// Twice is how many messages may have been written twice, because of a kill or a lost answer. TwiceMessages are the first of
-	// them, on the queue that they were written to.
+	// Twice is how many messages may have been written twice, because of a kill or a lost answer. TwiceMessages
+	// are the first of them, on the queue that they were written to.
 	Twice         int    `json:"twice,omitempty"`
 	TwiceMessages []Name `json:"twiceMessages,omitempty"`
 	// Stopped is why the run stopped by itself before its end.

@@ -29,8 +29,8 @@ func warned(warnings []poison.Warning, why string) (ids []string) {
 	return ids
 }
 
-// TestSecondMessage: a plan names a second message of a call that it changes, and a cancel does not tell the sender that a call
-// was cancelled which may still be made.
+// TestSecondMessage: a plan names a second message of a call that it changes, and a cancel does not tell the
+// sender that a call was cancelled which may still be made.
 func TestSecondMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 3)
@@ -102,8 +102,8 @@ func TestManySecondMessages(t *testing.T) {
 	})
 }
 
-// TestRepeatedWrite: when the handler's write was repeated, another message of the call may exist, of which nobody knows. The
-// sender is not told that the call was cancelled, and the row of an undo still says so.
+// TestRepeatedWrite: when the handler's write was repeated, another message of the call may exist, of which nobody
+// knows. The sender is not told that the call was cancelled, and the row of an undo still says so.
 func TestRepeatedWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, _, table := newScheduled(t, 2)

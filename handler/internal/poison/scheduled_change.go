@@ -26,8 +26,8 @@ const (
 	commandCancel = "cancel"
 )
 
-// PlanRun prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets that are down:
-// their calls are not made then.
+// PlanRun prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
+// that are down: their calls are not made then.
 func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
 	now, used := time.Now(), hosts{}
 	run := journal.Run{Command: commandRun, Pace: pace}
@@ -48,8 +48,8 @@ func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.P
 	return p, nil
 }
 
-// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told, unless a second
-// message of the call may exist, so that the call may still be made.
+// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
+// unless a second message of the call may exist, so that the call may still be made.
 func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
 	now := time.Now()
 	return a.planScheduled(ctx, journal.Run{Command: commandCancel}, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
@@ -69,8 +69,8 @@ func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bo
 	})
 }
 
-// planScheduled plans the change of each selected message. Second says that a second message of the call may exist, which the
-// plan does not change.
+// planScheduled plans the change of each selected message. Second says that a second message of the call may
+// exist, which the plan does not change.
 func (a *Account) planScheduled(
 	ctx context.Context, run journal.Run, s ScheduledSource,
 	change func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error),
@@ -119,8 +119,9 @@ func (a *Account) planScheduled(
 // dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
 const dueSince = time.Hour
 
-// expedited returns the text of a message that may be called after the delay, instead of when it is due. The deadline is the
-// one in its row, which the handler has calculated: the settings of this environment may differ from the app's.
+// expedited returns the text of a message that may be called after the delay, instead of when it is due. The
+// deadline is the one in its row, which the handler has calculated: the settings of this environment may differ
+// from the app's.
 func (a *Account) expedited(in decision.Intake, deadline, now time.Time, delay time.Duration) (text string, err error) {
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
@@ -218,8 +219,8 @@ func (r *run) expedite(s journal.Step, now time.Time, delay time.Duration) (stri
 	return r.account.expedited(in, s.Row.Deadline, now, delay)
 }
 
-// restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back. A message that the
-// cancel left alone needs no undo.
+// restore plans to enqueue a cancelled message again. When its callback was sent, it cannot be called back. A
+// message that the cancel left alone needs no undo.
 func (p *Plan) restore(s journal.Step, progress journal.Progress) error {
 	if progress.State == journal.Skipped && strings.HasSuffix(progress.Why, notKnown) {
 		p.refuse(inspect.Message{ID: s.ID, Queue: s.From, RequestID: s.RequestID}, progress.Why)

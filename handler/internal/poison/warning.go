@@ -16,7 +16,8 @@ type Name struct {
 	RequestID string `json:"requestId,omitempty"`
 }
 
-// Warning is what a person should know before a plan is confirmed. It concerns Count messages; Messages are the first of them.
+// Warning is what a person should know before a plan is confirmed. It concerns Count messages; Messages are the
+// first of them.
 type Warning struct {
 	Why      string `json:"why"`
 	Count    int    `json:"count"`
@@ -25,9 +26,11 @@ type Warning struct {
 
 // The reasons for warnings. The reason for another one depends on targets.
 const (
-	secondMessage = "not selected, but it has the request id of a selected message: perhaps a second message of the call, after a lost answer"
-	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message of the call, which the record does not have"
-	noCallback    = "no callback is sent, because there may be a second message of the call"
+	secondMessage = "not selected, but it has the request id of a selected message: " +
+		"perhaps a second message of the call, after a lost answer"
+	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message of the call, " +
+		"which the record does not have"
+	noCallback = "no callback is sent, because there may be a second message of the call"
 )
 
 // warn adds a message to the warning for a reason.
@@ -50,8 +53,8 @@ func nameOf(row scheduled.Row) Name {
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
 }
 
-// findSecond warns of the messages that are not selected although they have the request id of one that is, and returns these
-// request ids.
+// findSecond warns of the messages that are not selected although they have the request id of one that is, and
+// returns these request ids.
 func (p *Plan) findSecond(ctx context.Context, s ScheduledSource) (found map[string]bool, err error) {
 	if reflect.ValueOf(s).IsZero() { // all are selected
 		return nil, nil

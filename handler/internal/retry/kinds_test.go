@@ -151,8 +151,8 @@ func TestCallsOfEachKind(t *testing.T) {
 	}
 }
 
-// TestIOIsItsFormula: whole numbers, so that no rounding can hide in the comparison.
-// TestExponentialBesideNexus checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus waits after the next.
+// TestIOIsItsFormula: whole numbers, so that no rounding can hide in the comparison. TestExponentialBesideNexus
+// checks the hours in docs/nexus.md: until so many calls have failed, and how long Nexus waits after the next.
 func TestExponentialBesideNexus(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/nexus.md")
 	if err != nil {

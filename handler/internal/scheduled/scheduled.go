@@ -31,8 +31,8 @@ type Row struct {
 	Attempts                           int
 	CreatedAt, NextAttemptAt, Deadline time.Time
 	Organization, Environment          string
-	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second message of the
-	// call, which has no row.
+	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second
+	// message of the call, which has no row.
 	Repeated bool
 	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
 	Content []byte

@@ -37,8 +37,8 @@ type Settler struct {
 	writes chan struct{}
 }
 
-// maxWrites is how many messages are written at a time: as many as package azure has connections. A message takes four times its
-// content while it is written, and hundreds may have to be settled at once.
+// maxWrites is how many messages are written at a time: as many as package azure has connections. A message takes
+// four times its content while it is written, and hundreds may have to be settled at once.
 const maxWrites = 64
 
 // New returns a settler that encodes messages as the host will decode them and reschedules by a successor.
@@ -86,9 +86,9 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Se
 	return Settled{}, fmt.Errorf("action %q does not end a message", w.Action)
 }
 
-// put writes a message that becomes visible when it is due, and returns the number of tries. If the acknowledgement of a write
-// is lost, put writes the message again: it prefers a duplicate to a loss. The time that the write takes is not added to the
-// delay; otherwise a last attempt would come after the deadline.
+// put writes a message that becomes visible when it is due, and returns the number of tries. If the
+// acknowledgement of a write is lost, put writes the message again: it prefers a duplicate to a loss. The time
+// that the write takes is not added to the delay; otherwise a last attempt would come after the deadline.
 func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, tries int, err error) {
 	due := time.Now().Add(w.Delay)
 	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {

@@ -69,8 +69,8 @@ func (m Member) Object() ([]Member, error) {
 	return members(m.came.inner, nil)
 }
 
-// Release drops what [Member.Object] would use, which takes a multiple of the memory of the text. Call it for a member that
-// is kept.
+// Release drops what [Member.Object] would use, which takes a multiple of the memory of the text. Call it for a
+// member that is kept.
 func (m *Member) Release() { m.came = nil }
 
 func members(values []value, err error) ([]Member, error) {

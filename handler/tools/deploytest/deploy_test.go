@@ -353,7 +353,8 @@ func selects(t *testing.T, query string, line map[string]string) bool {
 	return true
 }
 
-// TestQueries: a query finds the lines with its message, and no line in which a sender wrote the same text, as its tenant.
+// TestQueries: a query finds the lines with its message, and no line in which a sender wrote the same text, as its
+// tenant.
 func TestQueries(t *testing.T) {
 	searches := 0
 	for _, page := range []string{"deploy/main.bicep", "deploy/README.md", "docs/operating.md", "docs/log.md", "docs/poison.md"} {
@@ -531,8 +532,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestReadme: the page has all parameters with their defaults, and all roles. Its commands name outputs of the template, whose
-// letter case Azure keeps.
+// TestReadme: the page has all parameters with their defaults, and all roles. Its commands name outputs of the
+// template, whose letter case Azure keeps.
 func TestReadme(t *testing.T) {
 	readme, f := read(t, "deploy/README.md"), readFiles(t)
 	root := parse(t, []string{f.template}, nil).Bicep[0]
@@ -573,8 +574,9 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestAzd: azd deploys the zip of `make package`, packs nothing itself, and needs none of its alpha features. A service with
-// `language: custom` would need one. azd runs the hook in the folder of azure.yaml, and versions before 1.18.2 delete the zip.
+// TestAzd: azd deploys the zip of `make package`, packs nothing itself, and needs none of its alpha features. A
+// service with `language: custom` would need one. azd runs the hook in the folder of azure.yaml, and versions
+// before 1.18.2 delete the zip.
 func TestAzd(t *testing.T) {
 	root := parse(t, nil, []string{read(t, "deploy/azure.yaml")}).YAML[0]
 	for path, want := range map[string]any{
@@ -627,7 +629,8 @@ func dockerfile(text string) (p problems) {
 				p.add("the user can read and start the files only if the folder that is copied allows it: want --chmod=755")
 			}
 		case "USER":
-			// A number, because Kubernetes cannot know that a name is not root's. Without a group the process gets root's.
+			// A number, because Kubernetes cannot know that a name is not root's. Without a group the process gets
+			// root's.
 			if !regexp.MustCompile(`^[1-9]\d*:[1-9]\d*$`).MatchString(words[1]) {
 				p.add("the user is %s: want the numbers of a user and a group that are not root", words[1])
 			}

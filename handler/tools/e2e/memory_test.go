@@ -27,9 +27,10 @@ const (
 	redirects    = 10
 )
 
-// TestMemoryOfHostileMessages sends as many messages as the handler ever calls at a time, and more, each with as much as its
-// sender can make the handler remember, to a target that redirects ten times with long headers and then stalls in its answer. At
-// last all of them are rescheduled at once. It does not run beside other tests, because it takes all processors.
+// TestMemoryOfHostileMessages sends as many messages as the handler ever calls at a time, and more, each with as
+// much as its sender can make the handler remember, to a target that redirects ten times with long headers and
+// then stalls in its answer. At last all of them are rescheduled at once. It does not run beside other tests,
+// because it takes all processors.
 func TestMemoryOfHostileMessages(t *testing.T) {
 	f := newFixture(t, options{fastQueues: true})
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
@@ -106,8 +107,8 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
 	return kib >> 10
 }
 
-// hostileTarget redirects /10 to /9 and so on, each time with nearly as many headers as are allowed, and stalls in its answer to
-// /0 until the channel is closed.
+// hostileTarget redirects /10 to /9 and so on, each time with nearly as many headers as are allowed, and stalls in
+// its answer to /0 until the channel is closed.
 type hostileTarget struct {
 	listener net.Listener
 	stalled  atomic.Int64

@@ -80,14 +80,14 @@ func (tableWatcher) After(_ storageproxy.Request, a storageproxy.Answer) storage
 
 // tableUse says how much a table was used.
 type tableUse struct {
-	// delays counts the messages that were rescheduled by 30 s or more, requests those that reached the table service, and
-	// lost the changes that handlers could not record, unless they were killed before they said so. Lived counts the handlers
-	// that rescheduled a message like that and lived for recordTime after it.
+	// delays counts the messages that were rescheduled by 30 s or more, requests those that reached the table
+	// service, and lost the changes that handlers could not record, unless they were killed before they said so.
+	// Lived counts the handlers that rescheduled a message like that and lived for recordTime after it.
 	delays, requests, lost, lived int
 }
 
-// recordTime is how long a handler lives, at least, until a delay shows: as a request, which a handler sends within seconds,
-// or in its log, where it reports once a minute what it could not record.
+// recordTime is how long a handler lives, at least, until a delay shows: as a request, which a handler sends
+// within seconds, or in its log, where it reports once a minute what it could not record.
 var recordTime = map[tableState]time.Duration{
 	healthy: 15 * time.Second, slow: 15 * time.Second, refusing: 15 * time.Second, stopped: 90 * time.Second,
 }

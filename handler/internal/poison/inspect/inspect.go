@@ -105,8 +105,8 @@ func (r Rules) Content(text string) []byte {
 	return content
 }
 
-// Open opens the content of a message that a handler has accepted. It limits no deadline: the handler applies the limit of its
-// own environment, and has stated the result in the content.
+// Open opens the content of a message that a handler has accepted. It limits no deadline: the handler applies the
+// limit of its own environment, and has stated the result in the content.
 func (r Rules) Open(content []byte, messageID string, now time.Time) decision.Intake {
 	rules := r.Decision
 	rules.MaxDeadline = 0

@@ -22,8 +22,8 @@ const (
 	apiVersion = "2021-12-02"
 	// applicationID is part of the User-Agent, so that storage logs show the sender.
 	applicationID = "async-caller"
-	// maxConnsPerHost limits the connections to storage. A message needs one for about 10 ms, when its call has ended: if all
-	// 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
+	// maxConnsPerHost limits the connections to storage. A message needs one for about 10 ms, when its call has
+	// ended: if all 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
 	maxConnsPerHost = 64
 	// connectTimeout and handshakeTimeout leave time for a second try within one settle write.
 	connectTimeout   = 5 * time.Second
@@ -77,9 +77,9 @@ type httpClient struct{ http *http.Client }
 // Close closes idle connections. Later operations open new ones.
 func (c httpClient) Close() { c.http.CloseIdleConnections() }
 
-// checked returns the error of a request. It closes the idle connections after a request without an answer, because they can
-// be as dead as its own: the network drops idle connections silently, and storage fails over. Otherwise each try could wait
-// for another dead connection. Requests in progress keep their connections.
+// checked returns the error of a request. It closes the idle connections after a request without an answer,
+// because they can be as dead as its own: the network drops idle connections silently, and storage fails over.
+// Otherwise each try could wait for another dead connection. Requests in progress keep their connections.
 func (c httpClient) checked(err error) error {
 	if _, answered := errors.AsType[*azcore.ResponseError](err); err != nil && !answered {
 		c.Close()
@@ -90,7 +90,8 @@ func (c httpClient) checked(err error) error {
 // credentialFor returns what requests tokens for an identity, such as newCredential.
 type credentialFor func(Identity) (azcore.TokenCredential, error)
 
-// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens for its identity.
+// newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens for its
+// identity.
 func newServiceClient(conn Connection, credential credentialFor, transport policy.Transporter) (*azqueue.ServiceClient, error) {
 	options := &azqueue.ClientOptions{ClientOptions: clientOptions(transport)}
 	// Before the request is signed.
