@@ -22,7 +22,7 @@ import (
 const (
 	storageLatency = 0.010  // one request to storage
 	spare          = 1.25   // a quarter more than needed
-	processorTime  = 0.0032 // host and handler, one message
+	processorTime  = 0.0035 // host and handler, one message
 	queueLimit     = 2000   // messages a second
 	accountLimit   = 20000
 )
