@@ -121,7 +121,7 @@ func (s *session) printMore(n int) {
 func planText(plan *poison.Plan) string {
 	text := plan.Command + " " + messages(plan.Total)
 	switch plan.Command {
-	case "run", "cancel":
+	case "expedite", "cancel":
 		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + " in " + plan.Account
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
@@ -198,7 +198,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 			Why: "possibly written twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages,
 		})
 	}
-	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "run" && !final {
+	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "expedite" && !final {
 		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
 	if s.json {
@@ -232,7 +232,7 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Command == "undo" && r.Skipped > 0:
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
-	case r.Skipped > 0 && (r.Command == "run" || r.Command == "cancel"):
+	case r.Skipped > 0 && (r.Command == "expedite" || r.Command == "cancel"):
 		code, err = exitPartly, fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
 	case r.Skipped+r.Refused > 0:
 		err = fmt.Errorf("skipped or refused: %s", messages(r.Skipped+r.Refused))
@@ -243,7 +243,7 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 }
 
 // irregular are the past participles of some commands.
-var irregular = map[string]string{"keep": "kept", "undo": "undone", "run": "run", "cancel": "cancelled"}
+var irregular = map[string]string{"keep": "kept", "undo": "undone", "cancel": "cancelled"}
 
 // pastTense returns the past participle of a command.
 func pastTense(command string) string {

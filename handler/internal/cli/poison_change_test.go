@@ -231,7 +231,7 @@ func TestPlanText(t *testing.T) {
 		"import 2 messages to a-poison in acme":                                     {Result: change("import", 2), To: counts{"a-poison": 2}},
 		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2), From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
 		"undo 2 messages from parking to a-poison in acme":                          {Result: change("undo", 2), From: counts{"parking": 2}, To: counts{"a-poison": 2}},
-		"run 1 scheduled message on a in acme":                                      {Result: change("run", 1), From: counts{"a": 1}, To: counts{"a": 1}},
+		"expedite 1 scheduled message on a in acme":                                 {Result: change("expedite", 1), From: counts{"a": 1}, To: counts{"a": 1}},
 		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Result: change("cancel", 2), From: counts{"a": 2}, To: counts{"a": 2}},
 	} {
 		if got := planText(plan); got != want {

@@ -28,14 +28,14 @@ requires --yes. A journal records each run: "runs" lists them, "undo" reverts on
 continues one that was interrupted. Journals contain whole messages; only their owner can read them.`,
 		Example: `  async-caller scheduled list --group-by host
   async-caller scheduled show 4f1c2a9e
-  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
+  async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	p.declare(command)
 	command.AddCommand(
-		newScheduledList(p), newScheduledShow(p), newScheduledRun(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
+		newScheduledList(p), newScheduledShow(p), newScheduledExpedite(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
 	)
 	return command
 }

@@ -9,21 +9,21 @@ import (
 	"asynccaller/handler/internal/poison/journal"
 )
 
-func newScheduledRun(p *poisonFlags) *cobra.Command {
+func newScheduledExpedite(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
-		Use:   "run [ID]...",
+		Use:   "expedite [ID]...",
 		Short: "Make scheduled messages due now",
 		Long: `Make the next attempt of scheduled messages due at once, or spread it evenly over --spread. Attempts
 and deadline stay. --rate limits the load on the target, and --canary runs a few first and waits
 until they are delivered. A message that is already being delivered is left alone and reported; the
-exit code is then 4. A run cannot be undone.`,
-		Example: `  async-caller scheduled run --host crm.example.com --canary 3 --rate 50/s
-  async-caller scheduled run order-4711 --yes`,
+exit code is then 4. Messages that were expedited cannot be scheduled again.`,
+		Example: `  async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
+  async-caller scheduled expedite order-4711 --yes`,
 	}
 	var pace journal.Pace
 	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) }, func(flags *flagSet) { checkPace(flags, pace) },
 		func(ctx context.Context, s *session, source poison.ScheduledSource) (*poison.Plan, error) {
-			return s.account.PlanRun(ctx, source, pace)
+			return s.account.PlanExpedite(ctx, source, pace)
 		})
 }
 

@@ -177,19 +177,19 @@ func (s *lostAnswer) Delete(ctx context.Context, name, id, popReceipt string) er
 	return err
 }
 
-// TestRunScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.
-func TestRunScheduledJSON(t *testing.T) {
+// TestExpediteScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.
+func TestExpediteScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 30)
 		d.json = true
-		plan, err := d.account.PlanRun(t.Context(), poison.ScheduledSource{}, journal.Pace{})
+		plan, err := d.account.PlanExpedite(t.Context(), poison.ScheduledSource{}, journal.Pace{})
 		err = d.execute(t.Context(), plan, err)
 		var got struct {
 			Command       string
 			Done, Skipped int
 			Why           []string
 		}
-		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "run" || got.Done != 3 || got.Skipped != 30 || len(got.Why) != 30 {
+		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "expedite" || got.Done != 3 || got.Skipped != 30 || len(got.Why) != 30 {
 			t.Errorf("%+v, %v: %s", got, e, d.stdout.String())
 		}
 		if codeOf(err) != exitPartly || strings.Contains(d.err.String(), "undo") {

@@ -102,5 +102,5 @@ func (d scheduledDetails) print(out io.Writer) {
 	fmt.Fprint(out, "\nat its next attempt\n")
 	printDelivery(out, d.Next)
 	target := commandTarget(m.ID, m.Queue)
-	printCommands(out, "scheduled", m.ID, m.Queue, []string{"run " + target, "cancel " + target})
+	printCommands(out, "scheduled", m.ID, m.Queue, []string{"expedite " + target, "cancel " + target})
 }

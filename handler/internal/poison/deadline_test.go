@@ -59,7 +59,7 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 					if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
 						t.Fatal(err)
 					}
-					if r := execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
+					if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
 						t.Fatalf("%+v", r)
 					}
 					after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
@@ -86,7 +86,7 @@ func TestUnknownDeadline(t *testing.T) {
 		if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
 			t.Fatal(err)
 		}
-		p := mustPlan(t)(planRun(t.Context(), a, journal.Pace{}))
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
 		defer p.Discard(t.Context())
 		if p.Total != 0 || p.Refused != 1 {
 			t.Errorf("%+v", p.Result)

@@ -58,7 +58,7 @@ func TestExpediteWhileDown(t *testing.T) {
 				at := time.Now()
 				downRow(t, table, "down", test.host, test.due)
 				advance(time.Minute)
-				p := mustPlan(t)(a.PlanRun(t.Context(), byID(selected[0].ID, selected[1].ID), journal.Pace{}))
+				p := mustPlan(t)(a.PlanExpedite(t.Context(), byID(selected[0].ID, selected[1].ID), journal.Pace{}))
 				defer p.Discard(t.Context())
 				all := downWarnings(p)
 				if (len(all) == 1) != test.want {
@@ -92,7 +92,7 @@ func TestExpediteManyDown(t *testing.T) {
 		for n := range 500 {
 			downRow(t, table, fmt.Sprintf("id%d", n), fmt.Sprintf("h%03d.example", n), time.Minute)
 		}
-		p := mustPlan(t)(planRun(t.Context(), a, journal.Pace{}))
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
 		defer p.Discard(t.Context())
 		all := downWarnings(p)
 		if len(all) != 1 || all[0].Count != 500 || len(all[0].Messages) > 20 || len(all[0].Why) > 500 || !strings.Contains(all[0].Why, "and 497 more") {

@@ -230,7 +230,7 @@ type Result struct {
 	Account string `json:"account"`
 	Total   int    `json:"total"`
 	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping, and all of
-	// a run or cancel of scheduled messages.
+	// a run that expedites or cancels scheduled messages.
 	Done    int      `json:"done"`
 	Skipped int      `json:"skipped,omitempty"`
 	Why     []string `json:"why,omitempty"`
@@ -265,7 +265,7 @@ func resultOf(j *journal.Journal) Result {
 			result.Done++
 		case journal.Skipped:
 			result.Skipped++
-			if len(result.Why) < maxRefusals || j.Run.Command == commandRun || j.Run.Command == commandCancel {
+			if len(result.Why) < maxRefusals || j.Run.Command == commandExpedite || j.Run.Command == commandCancel {
 				result.Why = append(result.Why, p.Why)
 			}
 		case journal.Written:

@@ -37,7 +37,9 @@ func TestSecondMessage(t *testing.T) {
 		first := rows(t, table)[0]
 		second := schedule(t, store, table, plannedCall("r0", later), later)
 		for name, plan := range map[string]func(s poison.ScheduledSource) (*poison.Plan, error){
-			"run":      func(s poison.ScheduledSource) (*poison.Plan, error) { return a.PlanRun(t.Context(), s, journal.Pace{}) },
+			"expedite": func(s poison.ScheduledSource) (*poison.Plan, error) {
+				return a.PlanExpedite(t.Context(), s, journal.Pace{})
+			},
 			"cancel":   func(s poison.ScheduledSource) (*poison.Plan, error) { return a.PlanCancel(t.Context(), s, false) },
 			"callback": func(s poison.ScheduledSource) (*poison.Plan, error) { return a.PlanCancel(t.Context(), s, true) },
 		} {

@@ -22,15 +22,15 @@ import (
 // The commands that change scheduled messages. Their steps have a row, whose receipt is the claim on the message: nothing is
 // leased, so that no receipt changes before its step.
 const (
-	commandRun    = "run"
-	commandCancel = "cancel"
+	commandExpedite = "expedite"
+	commandCancel   = "cancel"
 )
 
-// PlanRun prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
+// PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
 // that are down: their calls are not made then.
-func (a *Account) PlanRun(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
+func (a *Account) PlanExpedite(ctx context.Context, s ScheduledSource, pace journal.Pace) (*Plan, error) {
 	now, used := time.Now(), hosts{}
-	run := journal.Run{Command: commandRun, Pace: pace}
+	run := journal.Run{Command: commandExpedite, Pace: pace}
 	p, err := a.planScheduled(ctx, run, s, func(_ *Plan, in decision.Intake, row scheduled.Row, _ bool) (journal.Step, error) {
 		_, err := a.expedited(in, row.Deadline, now, 0)
 		if err == nil {
@@ -145,7 +145,7 @@ func (a *Account) expedited(in decision.Intake, deadline, now time.Time, delay t
 	return a.Rules.Encoding.Encode(content.Bytes), err
 }
 
-// stepScheduled carries out a step of a run or a cancel.
+// stepScheduled carries out a step that expedites or cancels a message.
 func (r *run) stepScheduled(ctx context.Context, s journal.Step) error {
 	defer r.record(s)
 	n := s.N
@@ -192,7 +192,7 @@ func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string
 	})
 	tried = tried || tries > 1
 	switch {
-	case err == nil && r.Command == commandRun:
+	case err == nil && r.Command == commandExpedite:
 		err = r.journal.Written(s.N, s.ID, receipt, time.Now().UTC(), 1)
 		r.watch.sent(s, r.journal.Progress(s.N))
 		return "", err
@@ -212,7 +212,7 @@ func (r *run) claim(ctx context.Context, s journal.Step, tried bool) (why string
 	return "already being delivered, or changed by another command", nil
 }
 
-// expedite returns the new text of a step of a run.
+// expedite returns the new text of a step that expedites a message.
 func (r *run) expedite(s journal.Step, now time.Time, delay time.Duration) (string, error) {
 	rules := r.account.Rules
 	in := rules.Open(rules.Content(s.Before), s.ID, now)
@@ -234,7 +234,7 @@ func (p *Plan) restore(s journal.Step, progress journal.Progress) error {
 // checkScheduled returns why a run of scheduled messages cannot be undone.
 func checkScheduled(j *journal.Journal) error {
 	switch j.Run.Command {
-	case commandRun:
+	case commandExpedite:
 		return fmt.Errorf("%s: %w: its messages are due or delivered, and cannot be scheduled again", j.Run.ID, ErrNothingLeft)
 	case commandCancel:
 		for _, p := range j.Steps() {
@@ -266,11 +266,11 @@ func (r *run) record(s journal.Step) {
 		return
 	}
 	row, text := *s.Row, s.After
-	if r.Command == commandRun {
+	if r.Command == commandExpedite {
 		row.NextAttemptAt = p.WrittenAt.Add(r.delay(s))
 	}
 	stays := r.Command != commandCancel && p.NewPopReceipt != "" && time.Until(row.NextAttemptAt) >= scheduled.MinDelay
-	if stays && r.Command == commandRun {
+	if stays && r.Command == commandExpedite {
 		text, _ = r.expedite(s, p.WrittenAt, r.delay(s)) // it was possible before
 	}
 	switch {

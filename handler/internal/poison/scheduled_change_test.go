@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -82,15 +83,15 @@ func rows(t *testing.T, table scheduled.Table) (all []scheduled.Row) {
 
 func everything() poison.ScheduledSource { return poison.ScheduledSource{} }
 
-func planRun(ctx context.Context, a *poison.Account, pace journal.Pace) (*poison.Plan, error) {
-	return a.PlanRun(ctx, everything(), pace)
+func planExpedite(ctx context.Context, a *poison.Account, pace journal.Pace) (*poison.Plan, error) {
+	return a.PlanExpedite(ctx, everything(), pace)
 }
 
-// TestRunScheduled checks that a run makes messages due at once and changes nothing else.
-func TestRunScheduled(t *testing.T) {
+// TestExpediteScheduled checks that expedite makes messages due at once and changes nothing else.
+func TestExpediteScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 30)
-		r := execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		if r.Done != 30 || r.Twice != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
 			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(rows(t, table)))
 		}
@@ -117,15 +118,15 @@ func TestRunScheduled(t *testing.T) {
 	})
 }
 
-// TestRunNotBefore checks that a run makes a call due before its notBefore, and that its deadline stays.
-func TestRunNotBefore(t *testing.T) {
+// TestExpediteNotBefore checks that expedite makes a call due before its notBefore, and that its deadline stays.
+func TestExpediteNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)
 		notBefore := time.Now().Add(later).UTC().Truncate(time.Second)
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
 			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
 		schedule(t, store, table, content, later)
-		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
 		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
 			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
@@ -133,8 +134,8 @@ func TestRunNotBefore(t *testing.T) {
 	})
 }
 
-// TestRunNexus checks that a run makes a Nexus message due.
-func TestRunNexus(t *testing.T) {
+// TestExpediteNexus checks that expedite makes a Nexus message due.
+func TestExpediteNexus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)
 		e, err := envelope.Parse([]byte(nexusMessage(time.Now().Add(later))))
@@ -145,7 +146,7 @@ func TestRunNexus(t *testing.T) {
 			t.Fatal("it is due before")
 		}
 		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
-		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{})))
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		after, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
 		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) || after.Attempts != e.Attempts {
 			t.Errorf("%+v, %v", after, err)
@@ -170,12 +171,12 @@ func nexusOf(created, due, deadline time.Duration) string {
 		raw, at(created), at(due), deadlineAt)
 }
 
-// TestRunSpread checks that a run distributes messages over time, and that those that still wait are recorded and can be
+// TestExpediteSpread checks that expedite distributes messages over time, and that those that still wait are recorded and can be
 // cancelled.
-func TestRunSpread(t *testing.T) {
+func TestExpediteSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 10)
-		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
 		want := map[string]time.Time{}
 		for i, m := range store.All(mainQueue) {
 			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second || wait < time.Duration(i)*10*time.Second-time.Second {
@@ -201,13 +202,13 @@ func TestRunSpread(t *testing.T) {
 	})
 }
 
-// TestRunRate checks that a run keeps to its rate within 10 %.
-func TestRunRate(t *testing.T) {
+// TestExpediteRate checks that expedite keeps to its rate within 10 %.
+func TestExpediteRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, _ := newScheduled(t, 2000)
 		a.Store = &tap{Store: store}
 		began := time.Now()
-		execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{Rate: 200})))
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Rate: 200})))
 		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
 			t.Errorf("2,000 at 200 per second took %v", took)
 		}
@@ -239,7 +240,7 @@ func TestCancelScheduled(t *testing.T) {
 		if len(again) != len(recorded) || again[0].Reason != "temporary_status" || !again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
 			t.Errorf("%d rows: %+v", len(again), again)
 		}
-		if r := execute(t, mustPlan(t)(planRun(t.Context(), a, journal.Pace{}))); r.Done != 120 {
+		if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 120 {
 			t.Errorf("the new rows are not valid: %+v", r)
 		}
 	})
@@ -300,13 +301,13 @@ func TestRefuseScheduled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := mustPlan(t)(planRun(ctx, a, journal.Pace{}))
+	p := mustPlan(t)(planExpedite(ctx, a, journal.Pace{}))
 	defer p.Discard(ctx)
 	if p.Total != 0 || p.Refused != 6 {
 		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
 	}
 	a.Table = nil
-	if _, err := planRun(ctx, a, journal.Pace{}); !errors.Is(err, poison.ErrNoTable) {
+	if _, err := planExpedite(ctx, a, journal.Pace{}); !errors.Is(err, poison.ErrNoTable) {
 		t.Errorf("without a table: %v", err)
 	}
 }
@@ -314,11 +315,11 @@ func TestRefuseScheduled(t *testing.T) {
 // changes are the commands that change scheduled messages.
 func changes() map[string]func(context.Context, *poison.Account) (*poison.Plan, error) {
 	return map[string]func(context.Context, *poison.Account) (*poison.Plan, error){
-		"run": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return planRun(ctx, a, journal.Pace{})
+		"expedite": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
+			return planExpedite(ctx, a, journal.Pace{})
 		},
 		"spread": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return planRun(ctx, a, journal.Pace{Spread: time.Hour})
+			return planExpedite(ctx, a, journal.Pace{Spread: time.Hour})
 		},
 		"cancel": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			return a.PlanCancel(ctx, everything(), false)
@@ -360,11 +361,11 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestChangeRaces runs and cancels messages at the moment at which they are delivered, and checks that each has one outcome,
+// TestChangeRaces expedites and cancels messages at the moment at which they are delivered, and checks that each has one outcome,
 // the one that is reported.
 func TestChangeRaces(t *testing.T) {
 	const messages = 1000
-	for _, name := range []string{"run", "cancel", "callback"} {
+	for _, name := range []string{"expedite", "cancel", "callback"} {
 		t.Run(name, func(t *testing.T) {
 			a, store, table := newScheduled(t, 0)
 			for i := range messages {
@@ -384,7 +385,7 @@ func TestChangeRaces(t *testing.T) {
 					for _, m := range received {
 						delivered[m.ID]++
 						if err := store.Delete(context.Background(), mainQueue, m.ID, m.PopReceipt); err != nil {
-							delivered[m.ID]-- // a run or cancel took it back, which is not possible
+							delivered[m.ID]-- // expedite or cancel took it back, which is not possible
 							t.Error(err)
 						}
 					}
@@ -411,7 +412,7 @@ func TestChangeRaces(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := 1 // it was delivered, at once or by itself
-				if name != "run" && progress.State == journal.Done {
+				if name != "expedite" && progress.State == journal.Done {
 					want = 0
 				}
 				if delivered[s.ID] != want {
@@ -555,7 +556,7 @@ func checkChanged(t *testing.T, name string, store *memory.Store, table schedule
 	all, recorded, invisible := store.All(mainQueue), rows(t, table), len(hidden(store, mainQueue))
 	wrong := false
 	switch name {
-	case "run":
+	case "expedite":
 		wrong = len(all) != len(before) || invisible > 0 || len(recorded) > 0
 	case "spread":
 		// A lost answer loses a receipt. Then the message has no row.
@@ -608,7 +609,7 @@ func TestScheduledCanary(t *testing.T) {
 						}
 					}
 				})
-				r, err := mustPlan(t)(planRun(ctx, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})).Execute(ctx)
+				r, err := mustPlan(t)(planExpedite(ctx, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})).Execute(ctx)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -640,5 +641,39 @@ func TestCancelResumedFirst(t *testing.T) {
 		if len(store.All(mainQueue)) != 20 {
 			t.Errorf("%d are back", len(store.All(mainQueue)))
 		}
+	})
+}
+
+// TestOldExpedite checks that an expedite that was interrupted while the command was called run can be listed and resumed.
+func TestOldExpedite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 20)
+		k := newKiller(t, store, 12, true, string(a.Runs))
+		dying := *a
+		dying.Store = k
+		_, _ = mustPlan(t)(planExpedite(t.Context(), &dying, journal.Pace{})).Execute(t.Context())
+		path := glob(t, k.to, "*.jsonl")[0]
+		content, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		old := strings.NewReplacer(`"command":"expedite"`, `"command":"run"`, "-expedite-", "-run-")
+		if err := os.WriteFile(old.Replace(path), []byte(old.Replace(string(content))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		a.Runs = journal.Folder(k.to)
+		summaries, err := a.Summaries()
+		if err != nil || len(summaries) != 1 || summaries[0].Command != "expedite" || summaries[0].State != "interrupted" {
+			t.Fatalf("%+v, %v", summaries, err)
+		}
+		r, err := a.Resume(t.Context(), summaries[0].Run)
+		if err != nil || r.Done != 20 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		_, err = a.PlanUndo(t.Context(), summaries[0].Run)
+		wantError(t, err, "due or delivered")
 	})
 }

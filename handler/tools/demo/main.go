@@ -190,7 +190,7 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
   export AzureWebJobsStorage='%s'
   dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,10m
-  dist/async-caller scheduled run --all    # its third attempt, which is due in ten minutes
+  dist/async-caller scheduled expedite --all    # its third attempt, which is due in ten minutes
   dist/async-caller poison list
 
 Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.

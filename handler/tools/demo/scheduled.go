@@ -37,7 +37,7 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	}
 	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s", id, listed)
 	began := time.Now()
-	expedited := s.execute(ctx, "scheduled", "run", id, "--yes")
+	expedited := s.execute(ctx, "scheduled", "expedite", id, "--yes")
 	fmt.Fprint(out, expedited)
 	if expedited.code != exitDone {
 		return fmt.Errorf("`%s` ended with exit code %d, want %d", expedited.typed, expedited.code, exitDone)

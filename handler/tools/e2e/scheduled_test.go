@@ -43,7 +43,7 @@ func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 	return result, code
 }
 
-// TestRunAfterAnOutage schedules calls for a target that is down. The target comes back, and a run drains them at its rate; it
+// TestRunAfterAnOutage schedules calls for a target that is down. The target comes back, and expedite drains them at its rate; it
 // is killed and resumed in the middle. None is lost, and none is made twice. The status is right all the time.
 func TestRunAfterAnOutage(t *testing.T) {
 	f := newFixture(t, options{fastQueues: true})
@@ -53,11 +53,11 @@ func TestRunAfterAnOutage(t *testing.T) {
 	}
 	waiting := f.watchWaiting(outageMessages)
 	f.await("all calls to be recorded", func() bool {
-		r, _ := f.scheduled("run", "--host", "127.0.0.1", "--status", "503", "--dry-run")
+		r, _ := f.scheduled("expedite", "--host", "127.0.0.1", "--status", "503", "--dry-run")
 		return r.Total == outageMessages
 	})
 	stopStatus := waiting.checkStatus()
-	command, _, stderr := f.operate("scheduled", "run", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate), "--yes")
+	command, _, stderr := f.operate("scheduled", "expedite", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate), "--yes")
 	f.must(command.Start())
 	f.await("half of the calls", func() bool { return len(f.secondCalls(outageMessages)) >= outageMessages/2 })
 	f.must(command.Process.Kill())
@@ -85,7 +85,7 @@ func TestRunAfterAnOutage(t *testing.T) {
 			t.Errorf("r%d was called %d times", n, len(calls))
 		}
 	}
-	if r, code := f.scheduled("run", "--all", "--dry-run"); code != 3 {
+	if r, code := f.scheduled("expedite", "--all", "--dry-run"); code != 3 {
 		t.Errorf("the record still has messages: exit code %d, %+v", code, r)
 	}
 }
@@ -224,8 +224,8 @@ func TestCancelAndUndo(t *testing.T) {
 	if undone, code := f.scheduled("undo", cancelled.Run, "--yes"); code != 0 || undone.Done != messages || f.count(mainQueue) != messages {
 		t.Fatalf("undo: exit code %d, %+v, %d messages", code, undone, f.count(mainQueue))
 	}
-	if r, code := f.scheduled("run", "--all", "--yes"); code != 0 || r.Done != messages {
-		t.Fatalf("run: exit code %d, %+v", code, r)
+	if r, code := f.scheduled("expedite", "--all", "--yes"); code != 0 || r.Done != messages {
+		t.Fatalf("expedite: exit code %d, %+v", code, r)
 	}
 	f.awaitEmpty()
 	if !f.delivered(messages) {

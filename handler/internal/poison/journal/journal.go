@@ -27,7 +27,7 @@ import (
 type Run struct {
 	// ID names the run and its file. IDs sort by time.
 	ID string `json:"run"`
-	// Command is requeue, move, delete, import, keep, run, cancel or undo.
+	// Command is requeue, move, delete, import, keep, expedite, cancel or undo.
 	Command string    `json:"command"`
 	At      time.Time `json:"at"`
 	// Account is the host and path of the account's queue endpoint.
@@ -68,7 +68,7 @@ type Step struct {
 	// RequestID is the call's, if there is one.
 	RequestID string `json:"requestId,omitempty"`
 	// Row is the row of a scheduled message, without its content. Then the step does not write After before it deletes
-	// the message: a run makes the message due, a cancel deletes it, and After is the callback for its sender.
+	// the message: expedite makes the message due, cancel deletes it, and After is the callback for its sender.
 	Row *scheduled.Row `json:"row,omitempty"`
 }
 
@@ -176,6 +176,9 @@ func (j *Journal) load() error {
 		if json.Unmarshal(text, &l) == nil {
 			if l.Is == kindRun && json.Unmarshal(text, &j.Run) != nil {
 				j.Run = Run{}
+			}
+			if j.Run.Command == "run" { // its name in version 0.1.0
+				j.Run.Command = "expedite"
 			}
 			j.apply(l)
 		}
