@@ -59,11 +59,11 @@ func (s *session) list(ctx context.Context, source poison.Source) error {
 		return err
 	}
 	if ids.shared > 0 {
-		have := " have"
+		have := messages(ids.shared) + " have"
 		if ids.shared == 1 {
-			have = " has"
+			have = "1 message has"
 		}
-		s.status.printf("%s%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", messages(ids.shared), have)
+		s.status.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", have)
 	}
 	if ids.full {
 		s.status.printf("only the first %s request ids were compared", thousands(mostRequestIDs))

@@ -36,6 +36,11 @@ func TestSecondMessage(t *testing.T) {
 		a, store, table := newScheduled(t, 3)
 		first := rows(t, table)[0]
 		second := schedule(t, store, table, plannedCall("r0", later), later)
+		foreign := schedule(t, store, table, plannedCall("r0", later), later)
+		foreign.Organization = "another sender, who uses the same id"
+		if err := table.Put(t.Context(), mainQueue, []scheduled.Row{foreign}); err != nil {
+			t.Fatal(err)
+		}
 		for name, plan := range map[string]func(s poison.ScheduledSource) (*poison.Plan, error){
 			"expedite": func(s poison.ScheduledSource) (*poison.Plan, error) {
 				return a.PlanExpedite(t.Context(), s, journal.Pace{})

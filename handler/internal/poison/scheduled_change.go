@@ -51,8 +51,8 @@ func (a *Account) PlanExpedite(ctx context.Context, s ScheduledSource, pace jour
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
 func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
-	now := time.Now()
-	return a.planScheduled(ctx, journal.Run{Command: commandCancel}, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
+	now, run := time.Now(), journal.Run{Command: commandCancel}
+	return a.planScheduled(ctx, run, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
 		e := in.Envelope
 		if !callback || e == nil || e.Callback == nil {
 			return journal.Step{}, nil
@@ -99,7 +99,7 @@ func (a *Account) planScheduled(
 			if err := queue.CheckText(found.Text); err != nil {
 				return journal.Step{}, err
 			}
-			step, err := change(p, a.Rules.Open(row.Content, row.ID, now), row, row.Repeated || seconds[row.RequestID])
+			step, err := change(p, a.Rules.Open(row.Content, row.ID, now), row, row.Repeated || seconds[callOf(row)])
 			row.Content = nil
 			step.Before, step.Row = found.Text, &row
 			return step, err
@@ -131,7 +131,8 @@ func (a *Account) expedited(in decision.Intake, deadline, now time.Time, delay t
 		due = now.Add(delay)
 	}
 	tooLate := e.NotBefore.After(due) && e.NotBefore.After(now)
-	if e.Deadline.IsZero() && (tooLate || e.Format() == envelope.FormatNexus) { // it depends on notBefore, or must be stated
+	mustState := tooLate || e.Format() == envelope.FormatNexus // otherwise the handler calculates it again
+	if e.Deadline.IsZero() && mustState {
 		if deadline.IsZero() {
 			return "", errors.New("neither the message nor its row states the deadline, which the handler has calculated")
 		}

@@ -53,27 +53,32 @@ func nameOf(row scheduled.Row) Name {
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
 }
 
+// callOf returns the key of the call of a row.
+func callOf(row scheduled.Row) RequestKey {
+	return RequestKey{row.Organization, row.Environment, row.RequestID}
+}
+
 // findSecond warns of the messages that are not selected although they have the request id of one that is, and
-// returns these request ids.
-func (p *Plan) findSecond(ctx context.Context, s ScheduledSource) (found map[string]bool, err error) {
+// returns the keys of their calls.
+func (p *Plan) findSecond(ctx context.Context, s ScheduledSource) (found map[RequestKey]bool, err error) {
 	if reflect.ValueOf(s).IsZero() { // all are selected
 		return nil, nil
 	}
 	type key struct{ queue, id string }
-	selected, ids := map[key]bool{}, map[string]bool{}
+	selected, calls := map[key]bool{}, map[RequestKey]bool{}
 	_, err = p.account.ListScheduled(ctx, s, false, func(m Scheduled) error {
 		selected[key{m.Row.Queue, m.Row.ID}] = true
-		ids[m.Row.RequestID] = true
+		calls[callOf(m.Row)] = true
 		return nil
 	})
 	if err != nil || len(selected) == 0 {
 		return nil, err
 	}
-	found, stale := map[string]bool{}, p.account.StaleCheck(ctx, time.Now())
+	found, stale := map[RequestKey]bool{}, p.account.StaleCheck(ctx, time.Now())
 	_, err = p.account.ListScheduled(ctx, ScheduledSource{}, false, func(m Scheduled) error {
-		id := m.Row.RequestID
-		if id != "" && ids[id] && !selected[key{m.Row.Queue, m.Row.ID}] && !stale(m.Row) {
-			found[id] = true
+		call := callOf(m.Row)
+		if call.RequestID != "" && calls[call] && !selected[key{m.Row.Queue, m.Row.ID}] && !stale(m.Row) {
+			found[call] = true
 			p.warn(secondMessage, nameOf(m.Row))
 		}
 		return nil
