@@ -42,6 +42,9 @@ type Envelope struct {
 	Retry json.RawMessage
 	// GiveUp is the sender's choice of how to give up, or empty.
 	GiveUp GiveUp
+	// Run is the token of the run of a command that sent the message and waits for its outcome, or empty. Accept
+	// removes it from an envelope that a person moved back.
+	Run string
 	// Trace is the trace of the call; Accept starts one if the sender did not. Its SpanID is set by Accept.
 	Trace Trace
 	// DeadLetter is set if the envelope was dead-lettered before and a person moved it back.
@@ -191,13 +194,14 @@ func (e *Envelope) LatestStatus() int {
 }
 
 // Accept prepares an envelope that has arrived. It sets the request id, the trace and the creation time if the sender did not,
-// or if that time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a new deadline. And
+// or if that time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a
+// new deadline, no run. And
 // it checks that every content that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	e.RequestID = cmp.Or(e.RequestID, messageID)
 	e.trace(now, messageID)
 	if e.DeadLetter != nil {
-		e.DeadLetter, e.State, e.Deadline = nil, State{}, time.Time{}
+		e.DeadLetter, e.State, e.Deadline, e.Run = nil, State{}, time.Time{}, ""
 	}
 	if e.CreatedAt.IsZero() || e.CreatedAt.After(now) {
 		e.CreatedAt = now
@@ -243,7 +247,7 @@ func (e *Envelope) Identity() *Envelope {
 		correlation[correlationHeader] = []string{id}
 	}
 	return &Envelope{
-		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, Tenant: e.Tenant, Trace: e.Trace,
+		RequestID: e.RequestID, OriginalRequestID: e.OriginalRequestID, Tenant: e.Tenant, Trace: e.Trace, Run: e.Run,
 		Call:     Call{URL: e.Call.URL, Target: e.Call.Target, Method: e.Call.Method, Header: correlation},
 		Deadline: e.Deadline, DeadlineLimited: e.DeadlineLimited,
 	}

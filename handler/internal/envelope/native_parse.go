@@ -31,8 +31,9 @@ const (
 type native struct {
 	// members is the envelope as it came.
 	members []strictjson.Member
-	// deadline is the deadline as it came.
+	// deadline and run are the deadline and the run as they came.
 	deadline time.Time
+	run      string
 	// callback has the known members of the callback as they came.
 	callback []strictjson.Member
 }
@@ -56,7 +57,7 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 	case e.DeadLetter == nil && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore): // a dead letter gets a new deadline
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
-	n.deadline = e.Deadline
+	n.deadline, n.run = e.Deadline, e.Run
 	for i := range members {
 		members[i].Release()
 	}
@@ -92,6 +93,8 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 		e.Retry = m.Value
 	case "giveUp":
 		e.GiveUp, err = parseGiveUp(m.Value)
+	case "run":
+		e.Run = parseRun(m.Value)
 	case "trace":
 		e.Trace = parseTrace(m.Value)
 	case "deadLetter":
@@ -159,6 +162,19 @@ func parseRequestID(value json.RawMessage) (string, error) {
 		err = errors.New("want 1 to 128 visible ASCII characters")
 	}
 	return id, err
+}
+
+// maxRun is the length of the longest token of a run.
+const maxRun = 64
+
+// parseRun returns the token of a run, or nothing for any other value: it only says who wants to know the outcome, and
+// must never prevent a call.
+func parseRun(value json.RawMessage) string {
+	token, err := strictjson.String(value)
+	if err != nil || len(token) > maxRun || !ValidRequestID(token) {
+		return ""
+	}
+	return token
 }
 
 func parseGiveUp(value json.RawMessage) (GiveUp, error) {

@@ -15,7 +15,7 @@ import (
 // The levels of a native envelope.
 const (
 	latestOfTrail level = iota + 1 // only the latest attempt of the trail stays
-	noTrail                        // the trace is left out as well
+	noTrail                        // the trace and the run are left out as well
 	noTimes                        // latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
 	noExtras                       // priority and unknown members as well
 	noContext                      // the sender's context as well
@@ -29,13 +29,13 @@ const (
 // nativeLevels says what each level leaves out.
 var nativeLevels = []string{
 	latestOfTrail: "trail",
-	noTrail:       "trail and trace",
-	noTimes:       "trail, trace and times",
-	noExtras:      "trail, trace, times and unknown members",
-	noContext:     "trail, trace, times, unknown members and context",
-	noAttempts:    "trail, trace, times, unknown members, context and attempts",
-	bare:          "trail, trace, times, unknown members, context and attempts",
-	barest:        "trail, trace, times, unknown members, context, attempts and retry",
+	noTrail:       "trail, trace and run",
+	noTimes:       "trail, trace, run and times",
+	noExtras:      "trail, trace, run, times and unknown members",
+	noContext:     "trail, trace, run, times, unknown members and context",
+	noAttempts:    "trail, trace, run, times, unknown members, context and attempts",
+	bare:          "trail, trace, run, times, unknown members, context and attempts",
+	barest:        "trail, trace, run, times, unknown members, context, attempts and retry",
 }
 
 func (n *native) levels() (successor, answered, deadLetter []string) {
@@ -65,6 +65,9 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 		w.time("latestAttemptAt", e.LatestAttemptAt)
 		w.time("nextAttemptAt", e.NextAttemptAt)
 	}
+	if l < noTrail && e.Run != "" && e.Run != n.run {
+		w.text("run", e.Run)
+	}
 	if l < noTrail {
 		e.Trace.write(w, e.Trace.Parent)
 	}
@@ -84,7 +87,7 @@ var nativeMembers = map[string]struct {
 	"attempts": {}, "latestAttemptAt": {}, "nextAttemptAt": {}, "trail": {}, "deadLetter": {}, "trace": {0, true},
 	"call": {barest + 1, true}, "callback": {barest + 1, true}, "giveUp": {barest + 1, false},
 	"retry": {barest, false}, "notBefore": {barest, true}, "deadline": {bare, true},
-	"context": {noContext, true}, "priority": {noExtras, true},
+	"context": {noContext, true}, "priority": {noExtras, true}, "run": {noTrail, false},
 }
 
 // callbackNames are the members of a callback, which a call has as well.
@@ -106,6 +109,8 @@ func (n *native) keeps(e *Envelope, name string, l level) bool {
 	case !known:
 		return l < noExtras
 	case name == "deadline" && (e.Deadline.IsZero() || !e.Deadline.Equal(n.deadline)):
+		return false
+	case name == "run" && e.Run != n.run:
 		return false
 	}
 	return l < member.until

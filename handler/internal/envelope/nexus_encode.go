@@ -24,7 +24,7 @@ var nexusKept = []string{nexusOrganization, nexusEnvironment, nexusOriginalReque
 const (
 	responseCut        level = iota + 1 // the latest response's body is cut to the available room
 	latestOfNexusTrail                  // also, only the latest attempt of the trail stays
-	noNexusTrail                        // also, the trail is left out
+	noNexusTrail                        // also, the trail and the run are left out
 	responseLine                        // also, of the latest response only the status and the media type stay
 	noResponse                          // also, the latest response is left out
 	essential                           // also, unknown members are left out, and times are in whole seconds
@@ -37,11 +37,11 @@ const (
 var nexusLevels = []string{
 	responseCut:        "the end of the latest response",
 	latestOfNexusTrail: "the end of the latest response, and trail",
-	noNexusTrail:       "the end of the latest response, and trail",
-	responseLine:       "the end of the latest response, and trail",
-	noResponse:         "the latest response and trail",
-	essential:          "the latest response, trail and unknown members",
-	nexusBare:          "the latest response, trail, unknown members, times and attempts",
+	noNexusTrail:       "the end of the latest response, trail and run",
+	responseLine:       "the end of the latest response, trail and run",
+	noResponse:         "the latest response, trail and run",
+	essential:          "the latest response, trail, run and unknown members",
+	nexusBare:          "the latest response, trail, run, unknown members, times and attempts",
 }
 
 // roomForNexus is the space that a message with a cut response leaves free, so that the C# side can write the message
@@ -98,6 +98,13 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 		}
 	case nexusLatestResponse:
 		return n.latestResponse(e, m, l, bodyBytes)
+	case nexusRun:
+		switch {
+		case l >= noNexusTrail, e.Run == "" && e.Run != n.run:
+			return nil
+		case e.Run != n.run:
+			return quote(e.Run)
+		}
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:

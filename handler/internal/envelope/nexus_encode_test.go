@@ -243,7 +243,7 @@ func TestNexusAnswerIsCut(t *testing.T) {
 		"long_body":         {0, 1, "the end of the latest response", true},
 		"long_headers":      {0, 40, "the end of the latest response", false},
 		"not_much_room":     {45_000, 1, "the end of the latest response", true},
-		"room_for_a_status": {47_600, 1, "the end of the latest response, and trail", false},
+		"room_for_a_status": {47_600, 1, "the end of the latest response, trail and run", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := accept(t, nexusMessage(plainCall, padding(c.padding)))

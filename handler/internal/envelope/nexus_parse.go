@@ -21,9 +21,10 @@ import (
 type nexus struct {
 	// members are the members as they came, in their order, and then the known members that did not come.
 	members []nexusMember
-	// came and deadlineAt are the state and the deadline as they came.
+	// came, deadlineAt and run are the state, the deadline and the run as they came.
 	came       State
 	deadlineAt time.Time
+	run        string
 	// originalRequestID is the Id in the body of callbacks, or empty if the sender gave none.
 	originalRequestID string
 	// callBack is the callback's HTTP request as it came, nil for none.
@@ -52,12 +53,14 @@ const (
 	nexusRawRequest        = nexusMarker
 	nexusTrailMember       = "Trail"
 	nexusDeadLetter        = "DeadLetter"
+	nexusRun               = "Run"
 )
 
 // nexusNames lists these members in the order of their declaration in C#.
 var nexusNames = []string{
 	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusAttempts, nexusCreatedAt, nexusLatestAttemptAt,
 	nexusLatestResponse, nexusDeadlineAt, nexusNextAttemptAt, nexusRawRequest, nexusTrailMember, nexusDeadLetter,
+	nexusRun,
 }
 
 // The members of a RawRequest.
@@ -84,6 +87,9 @@ func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, e
 	seen := make(map[string]bool, len(members))
 	for i, m := range members {
 		name := nameIn(names, m.Name)
+		if name == nexusRun && seen[name] {
+			name = "" // it must not make a message malformed
+		}
 		known[i] = nexusMember{m, name}
 		if name != "" && seen[name] {
 			return nil, strictjson.In(name, errors.New("appears twice, in different letter case"))
@@ -127,7 +133,7 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	for i := range known {
 		known[i].Release()
 	}
-	n.came, n.deadlineAt = e.State, e.Deadline
+	n.came, n.deadlineAt, n.run = e.State, e.Deadline, e.Run
 	e.RequestID = cmp.Or(e.RequestID, asRequestID(n.originalRequestID))
 	if n.originalRequestID != e.RequestID {
 		e.OriginalRequestID = n.originalRequestID
@@ -159,6 +165,8 @@ func (n *nexus) set(e *Envelope, m nexusMember) (err error) {
 		err = n.setRawRequest(e, m.Member)
 	case nexusTrailMember:
 		e.Trail, err = pascalCase.parseTrail(m.Value)
+	case nexusRun:
+		e.Run = parseRun(m.Value)
 	case nexusDeadLetter:
 		// It is only an explanation. To encoding/json, the letter case of names does not matter either.
 		e.DeadLetter = &DeadLetter{}

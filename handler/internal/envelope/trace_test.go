@@ -169,7 +169,7 @@ func TestTraceWithoutRoom(t *testing.T) {
 		t.Fatal("the tracestate is invalid")
 	}
 	got, err := e.Successor(limit)
-	if err != nil || got.LeftOut != "trail and trace" {
+	if err != nil || got.LeftOut != "trail, trace and run" {
 		t.Errorf("left out %q, %v", got.LeftOut, err)
 	}
 }
