@@ -30,7 +30,8 @@ const (
 // Role is the role that an identity needs to use tables.
 const Role = "Storage Table Data Contributor"
 
-// Recorder writes the record of scheduled messages in the background. Its methods never wait: a change that finds no room,
+// Recorder writes the record of scheduled messages, or outcomes, in the background.
+// Its methods never wait: a change that finds no room,
 // or cannot be written because the table is slow or away, is lost, counted, and logged once a minute. If the credential has
 // no permission to use tables, the recorder logs that once and records nothing more. It is safe for concurrent use. A nil
 // Recorder records nothing.
@@ -38,6 +39,7 @@ type Recorder struct {
 	table Table
 	route func(path string) string
 	limit int
+	texts texts
 	log   zerolog.Logger
 	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
 	wake           chan struct{}
@@ -57,18 +59,49 @@ type Recorder struct {
 	err            error
 }
 
+// texts are the lines of the log: that nothing is recorded without permission, and that changes were lost.
+type texts struct{ off, lost string }
+
+const (
+	offAdvice = " until a restart: assign the role " + Role +
+		" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it"
+	lostAdvice = ": the table is slow or away; deliveries do not depend on it"
+)
+
 // change is a row that is written, or removed.
 type change struct {
 	row    Row
 	remove bool
 }
 
-func (c change) bytes() int { return changeBytes + len(c.row.Content) + len(c.row.Route) }
+func (c change) bytes() int {
+	r := c.row
+	return changeBytes + len(r.Content) + len(r.Route) + len(r.Queue) + len(r.ID) + len(r.RequestID) + len(r.TargetHost)
+}
 
 // NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [Row]. Limit is the memory
 // in bytes that the changes may take while they wait. The caller closes the recorder.
 func NewRecorder(table Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
-	r := &Recorder{table: table, route: route, limit: limit, log: log, wake: make(chan struct{}, 1), done: make(chan struct{})}
+	return newRecorder(table, route, limit, texts{
+		off:  "scheduled messages are not recorded" + offAdvice,
+		lost: "scheduled messages were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
+// NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
+// tokens of runs cannot take its room.
+func NewOutcomeRecorder(table Table, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, func(path string) string { return path }, limit, texts{
+		off:  "outcomes of messages of runs are not recorded" + offAdvice,
+		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
+func newRecorder(table Table, route func(path string) string, limit int, lines texts, log zerolog.Logger) *Recorder {
+	r := &Recorder{
+		table: table, route: route, limit: limit, texts: lines, log: log,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
 	r.stopping, r.stop = context.WithCancel(context.Background())
 	r.writing, r.abandonWriting = context.WithCancel(context.Background())
 	go r.run()
@@ -80,6 +113,9 @@ func (r *Recorder) Scheduled(row Row) {
 	row.Content = bytes.Clone(row.Content) // the caller's may be a small part of a large buffer
 	r.add(change{row: row})
 }
+
+// Outcome records what became of a message of a run.
+func (r *Recorder) Outcome(o Outcome) { r.add(change{row: o.row()}) }
 
 // Gone removes the row of a message from the record, because the message was delivered again or deleted.
 func (r *Recorder) Gone(queueName string, key Key) {
@@ -248,8 +284,7 @@ func (r *Recorder) Check(err error) error {
 	defer r.mu.Unlock()
 	if !r.off {
 		r.off = true
-		r.log.Warn().Err(err).Msg("scheduled messages are not recorded until a restart: assign the role " + Role +
-			" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it")
+		r.log.Warn().Err(err).Msg(r.texts.off)
 	}
 	return nil
 }
@@ -261,7 +296,6 @@ func (r *Recorder) report() {
 	r.reported = r.lost
 	r.mu.Unlock()
 	if lost > 0 && !off {
-		r.log.Warn().Err(err).Int(logs.Messages, lost).
-			Msg("scheduled messages were not recorded in the last minute: the table is slow or away; deliveries do not depend on it")
+		r.log.Warn().Err(err).Int(logs.Messages, lost).Msg(r.texts.lost)
 	}
 }

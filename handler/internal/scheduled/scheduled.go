@@ -1,7 +1,8 @@
 // Package scheduled records the messages that wait for their next attempt. They are invisible on their queue, and no
 // operation of Queue Storage lists them. The record is a table in the same storage account; [Table] is the narrow view of it
 // that Async Caller needs. The handler's [Recorder] writes it, best effort: rows can be missing, and the message of a row can
-// be gone. The record never decides what happens to a message.
+// be gone. The record never decides what happens to a message. A second table of the same kind has each [Outcome] of
+// the messages whose sender wants to know it.
 package scheduled
 
 import (
@@ -34,6 +35,11 @@ type Row struct {
 	// Repeated says that the write of the message got no answer at first and was repeated. There may be a second
 	// message of the call, which has no row.
 	Repeated bool
+	// Called, Action and At are those of an [Outcome], and Writes is that of a heartbeat: the further table that its
+	// handler writes.
+	Called         bool
+	Action, Writes string
+	At             time.Time
 	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
 	Content []byte
 	// Version changes with each write of the row, at WrittenAt. Storage sets both.
@@ -59,7 +65,7 @@ type Key struct{ ID, Version string }
 
 // Beat records that a timer function runs now.
 func Beat(ctx context.Context, table Table, name string) error {
-	return table.Put(ctx, Heartbeats, []Row{{ID: name}})
+	return table.Put(ctx, Heartbeats, []Row{{ID: name, Writes: OutcomeTableName}})
 }
 
 // Beats returns when the timer functions last ran, by their names.
@@ -76,12 +82,14 @@ func Beats(ctx context.Context, table Table) (map[string]time.Time, error) {
 
 // Query selects rows.
 type Query struct {
-	// Queue limits them to one queue; empty means all.
+	// Queue limits them to one queue, or to the outcomes of one run; empty means all.
 	Queue string
 	// Content says whether the rows have their content.
 	Content bool
 	// DueBefore, unless zero, limits them to messages that are due earlier.
 	DueBefore time.Time
+	// WrittenAfter and WrittenBefore, unless zero, limit them to rows that were written later or earlier.
+	WrittenAfter, WrittenBefore time.Time
 }
 
 // Heartbeats is the Queue of the rows that say when a timer function last ran: the ID is its name, and WrittenAt the time. A

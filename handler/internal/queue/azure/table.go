@@ -18,8 +18,10 @@ import (
 	"asynccaller/handler/internal/scheduled"
 )
 
-// Table is the record of scheduled messages in Table Storage. Its requests and errors are like those of [Store].
+// Table is the record of scheduled messages, or another table of such rows, in Table Storage. Its requests and errors
+// are like those of [Store].
 type Table struct {
+	name    string
 	service *aztables.ServiceClient
 	table   *aztables.Client
 	httpClient
@@ -30,9 +32,16 @@ var _ scheduled.Table = (*Table)(nil)
 // ErrNoTables means that the settings do not tell where the tables of the account are.
 var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection string, or set " + tableServiceURIKey)
 
-// OpenTable returns the record of a connection's account, or [ErrNoTables]. It sends no request. The caller closes the
-// table.
-func OpenTable(conn Connection) (*Table, error) {
+// OpenTable returns the record of scheduled messages of a connection's account, or [ErrNoTables]. It sends no request.
+// The caller closes the table.
+func OpenTable(conn Connection) (*Table, error) { return openTable(conn, scheduled.TableName) }
+
+// OpenOutcomes is [OpenTable] for the table of outcomes.
+func OpenOutcomes(conn Connection) (*Table, error) {
+	return openTable(conn, scheduled.OutcomeTableName)
+}
+
+func openTable(conn Connection, name string) (*Table, error) {
 	if conn.TableEndpoint == "" {
 		return nil, ErrNoTables
 	}
@@ -41,7 +50,7 @@ func OpenTable(conn Connection) (*Table, error) {
 	if err != nil {
 		return nil, describe("open table storage", err)
 	}
-	return &Table{service, service.NewClient(scheduled.TableName), httpClient{client}}, nil
+	return &Table{name, service, service.NewClient(name), httpClient{client}}, nil
 }
 
 func newTableServiceClient(conn Connection, transport policy.Transporter) (*aztables.ServiceClient, error) {
@@ -65,7 +74,7 @@ func newTableServiceClient(conn Connection, transport policy.Transporter) (*azta
 
 // do runs an operation, and describes its error.
 func (t *Table) do(doing string, run func() error) error {
-	return describe(doing+" table "+scheduled.TableName, t.checked(run()))
+	return describe(doing+" table "+t.name, t.checked(run()))
 }
 
 // Put implements [scheduled.Table]. Texts are cut off after 1 KiB.
@@ -83,7 +92,7 @@ func (t *Table) Put(ctx context.Context, queueName string, rows []scheduled.Row)
 		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
 			return err
 		}
-		if _, err := t.service.CreateTable(ctx, scheduled.TableName, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+		if _, err := t.service.CreateTable(ctx, t.name, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
 			return err
 		}
 		return t.submit(ctx, actions)
@@ -151,7 +160,7 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Ro
 		case isMissing(err):
 			return nil
 		case err == nil:
-			row, err = decodeRow(resp.Value)
+			row, err = t.decodeRow(resp.Value)
 			found = err == nil
 		}
 		return err
@@ -161,7 +170,7 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row scheduled.Ro
 
 // selected are the properties of a row without its content.
 const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
-	"organization,environment,popReceipt,repeated,Timestamp"
+	"organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
 
 // List implements [scheduled.Table].
 func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.Row) error) error {
@@ -171,13 +180,14 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 	}
 	var conditions []string
 	if q.Queue != "" {
-		if err := checkName(q.Queue); err != nil {
-			return describe("list scheduled messages", err)
-		}
-		conditions = append(conditions, "PartitionKey eq '"+q.Queue+"'")
+		conditions = append(conditions, "PartitionKey eq '"+strings.ReplaceAll(q.Queue, "'", "''")+"'")
 	}
-	if !q.DueBefore.IsZero() {
-		conditions = append(conditions, "nextAttemptAt lt datetime'"+q.DueBefore.UTC().Format(time.RFC3339Nano)+"'")
+	for comparison, at := range map[string]time.Time{
+		"nextAttemptAt lt": q.DueBefore, "Timestamp gt": q.WrittenAfter, "Timestamp lt": q.WrittenBefore,
+	} {
+		if !at.IsZero() {
+			conditions = append(conditions, comparison+" datetime'"+at.UTC().Format(time.RFC3339Nano)+"'")
+		}
 	}
 	if filter := strings.Join(conditions, " and "); filter != "" {
 		options.Filter = &filter
@@ -189,10 +199,10 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 			return nil
 		}
 		if t.checked(err) != nil {
-			return describe("list table "+scheduled.TableName, err)
+			return describe("list table "+t.name, err)
 		}
 		for _, entity := range page.Entities {
-			row, err := decodeRow(entity)
+			row, err := t.decodeRow(entity)
 			if err == nil {
 				err = see(row)
 			}
@@ -207,16 +217,27 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 // encodeRow returns the entity of a row. Section 9 of the design lists its properties.
 func encodeRow(queueName string, row scheduled.Row) aztables.EDMEntity {
 	properties := map[string]any{
-		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)), "content": aztables.EDMBinary(row.Content),
+		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)),
 		"repeated": row.Repeated,
+	}
+	if row.Content != nil {
+		properties["content"] = aztables.EDMBinary(row.Content)
 	}
 	for name, text := range map[string]string{
 		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
 		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
+		"action": row.Action, "writes": row.Writes,
 	} {
-		properties[name] = clip(text)
+		if text != "" {
+			properties[name] = clip(text)
+		}
 	}
-	for name, at := range map[string]time.Time{"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline} {
+	if row.Called {
+		properties["called"] = true
+	}
+	for name, at := range map[string]time.Time{
+		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
+	} {
 		if at = at.UTC(); at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
 			properties[name] = aztables.EDMDateTime(at)
 		}
@@ -243,10 +264,10 @@ func clip(text string) string {
 }
 
 // decodeRow returns the row of an entity.
-func decodeRow(encoded []byte) (scheduled.Row, error) {
+func (t *Table) decodeRow(encoded []byte) (scheduled.Row, error) {
 	var entity aztables.EDMEntity
 	if err := json.Unmarshal(encoded, &entity); err != nil {
-		return scheduled.Row{}, describe("decode row of table "+scheduled.TableName, err)
+		return scheduled.Row{}, describe("decode row of table "+t.name, err)
 	}
 	text := func(name string) string { s, _ := entity.Properties[name].(string); return s }
 	number := func(name string) int { n, _ := entity.Properties[name].(int32); return int(n) }
@@ -256,12 +277,14 @@ func decodeRow(encoded []byte) (scheduled.Row, error) {
 	}
 	content, _ := entity.Properties["content"].(aztables.EDMBinary)
 	repeated, _ := entity.Properties["repeated"].(bool)
+	called, _ := entity.Properties["called"].(bool)
 	return scheduled.Row{
 		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(), PopReceipt: text("popReceipt"),
 		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
 		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
 		Organization: text("organization"), Environment: text("environment"), Repeated: repeated, Content: content,
+		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
 	}, nil
 }
 

@@ -24,19 +24,24 @@ func TestTableConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scheduledtest.Run(t, func(t *testing.T) scheduled.Table {
-		t.Helper()
-		table, err := OpenTable(conn)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(table.Close)
-		// A missing table needs no time to vanish on Azurite.
-		if _, err := table.service.DeleteTable(t.Context(), scheduled.TableName, nil); err != nil && !isMissing(err) {
-			t.Fatal(err)
-		}
-		return table
-	})
+	opens := map[string]func(Connection) (*Table, error){"scheduled": OpenTable, "outcomes": OpenOutcomes}
+	for name, open := range opens {
+		t.Run(name, func(t *testing.T) {
+			scheduledtest.Run(t, func(t *testing.T) scheduled.Table {
+				t.Helper()
+				table, err := open(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(table.Close)
+				// A missing table needs no time to vanish on Azurite.
+				if _, err := table.service.DeleteTable(t.Context(), table.name, nil); err != nil && !isMissing(err) {
+					t.Fatal(err)
+				}
+				return table
+			})
+		})
+	}
 }
 
 // tableServer returns the table of a service that answers like handle, and the number of its requests.

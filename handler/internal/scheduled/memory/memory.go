@@ -81,7 +81,9 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 	t.mu.Unlock()
 	for _, k := range keys {
 		row := rows[k]
-		if err != nil || q.Queue != "" && q.Queue != k.queue || !q.DueBefore.IsZero() && (row.NextAttemptAt.IsZero() || !row.NextAttemptAt.Before(q.DueBefore)) {
+		isSelected := (q.Queue == "" || q.Queue == k.queue) && isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore) &&
+			isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
+		if err != nil || !isSelected {
 			continue
 		}
 		if !q.Content {
@@ -90,6 +92,11 @@ func (t *Table) List(ctx context.Context, q scheduled.Query, see func(scheduled.
 		err = see(row)
 	}
 	return err
+}
+
+// isWithin reports whether a time is between two others that may be zero.
+func isWithin(at, after, before time.Time) bool {
+	return (after.IsZero() || at.After(after)) && (before.IsZero() || !at.IsZero() && at.Before(before))
 }
 
 // check returns why an operation fails.

@@ -26,6 +26,8 @@ func Run(t *testing.T, open func(t *testing.T) scheduled.Table) {
 		"delete_many":            testDeleteMany,
 		"list_in_order":          testList,
 		"list_ends_early":        testListEnds,
+		"list_by_time":           testListByTime,
+		"any_partition":          testPartitions,
 		"hostile_texts":          testHostile,
 		"times":                  testTimes,
 		"context_ended":          testContext,
@@ -96,6 +98,7 @@ func example(id string) scheduled.Row {
 		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443", Route: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 3, CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
 		Organization: "org", Environment: "env", Repeated: true, Content: []byte("{\"a\":\"\xff\x00\"}"),
+		Called: true, Action: "reschedule", Writes: "another", At: due.Add(-time.Minute),
 	}
 }
 
@@ -229,6 +232,41 @@ func testListEnds(a *table) {
 	if !errors.Is(err, enough) || seen != 3 {
 		a.t.Errorf("saw %d rows, %v", seen, err)
 	}
+}
+
+// testListByTime: rows are selected by the time of their latest write.
+func testListByTime(a *table) {
+	a.put("main", example("1"), example("2"))
+	before, _ := a.get("1")
+	if second, _ := a.get("2"); second.WrittenAt.After(before.WrittenAt) {
+		before = second
+	}
+	const precision = time.Millisecond // of Azurite
+	for after := before; after.WrittenAt.Sub(before.WrittenAt) < 2*precision; after, _ = a.get("1") {
+		a.put("main", example("1"))
+	}
+	a.wantIDs(scheduled.Query{Queue: "main", WrittenAfter: before.WrittenAt}, "main/1")
+	a.wantIDs(scheduled.Query{Queue: "main", WrittenAfter: before.WrittenAt.Add(-time.Hour)}, "main/1 main/2")
+	a.wantIDs(scheduled.Query{WrittenBefore: before.WrittenAt.Add(precision)}, "main/2")
+	a.wantIDs(scheduled.Query{WrittenBefore: before.WrittenAt.Add(-time.Hour)}, "")
+}
+
+// testPartitions: the name of a partition selects its rows and no others, whatever a sender has put into it.
+func testPartitions(a *table) {
+	tokens := []string{"T0KEN", "t0ken", "run", "x' or PartitionKey ne 'x", "/\\?#%2e", strings.Repeat("~", 64)}
+	for _, token := range tokens {
+		name := scheduled.Partition(token)
+		a.put(name, example(name))
+		if rows := a.list(scheduled.Query{Queue: name}); len(rows) != 1 || rows[0].ID != name {
+			a.t.Errorf("%q: %+v", token, rows)
+		}
+	}
+	a.wantIDs(scheduled.Query{Queue: "x' or PartitionKey ne 'x"}, "")
+	if n := len(a.list(scheduled.Query{})); n != 6 {
+		a.t.Errorf("%d rows, want 6", n)
+	}
+	a.must(a.Delete(a.t.Context(), scheduled.Partition("run"), []scheduled.Key{{ID: scheduled.Partition("run")}}))
+	a.wantIDs(scheduled.Query{Queue: scheduled.Partition("run")}, "")
 }
 
 // testHostile: whatever a sender has written, the row can be written, and the others of its batch with it.
