@@ -3,6 +3,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -54,6 +55,9 @@ type Result struct {
 	Reschedule settle.RescheduleMode
 	// Err says why the message could not be settled: nothing was written, and the host must keep the message.
 	Err error
+
+	// outcome is what the sender of a message of a run is told; without a run, its Run is empty.
+	outcome scheduled.Outcome
 }
 
 // MayDelete reports whether the host may delete the message: storage has acknowledged everything that replaces it.
@@ -78,8 +82,8 @@ type Deliverer struct {
 	Gate    *admission.Gate
 	Caller  Caller
 	Settler *settle.Settler
-	// Record keeps a record of scheduled messages; nil keeps none.
-	Record *scheduled.Recorder
+	// Record keeps a record of scheduled messages, and Outcomes of what becomes of messages of runs; nil keeps none.
+	Record, Outcomes *scheduled.Recorder
 	// Log receives the lines about messages.
 	Log zerolog.Logger
 	// Hold is how long a message waits before it is held, which is all that happens to it; zero delivers messages.
@@ -115,6 +119,9 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	}
 	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= scheduled.MinDelay && err == nil {
 		d.Record.Scheduled(row(&r, w, settled))
+	}
+	if r.outcome.Run != "" && r.Action != decision.Release && err == nil {
+		d.Outcomes.Outcome(r.outcome)
 	}
 	d.log(&m, &r)
 	return r
@@ -163,6 +170,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	}
 	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
+	r.outcome = outcome(m, in, &r, decided)
 	r.shrink()
 	return r, w
 }
@@ -212,6 +220,19 @@ func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
 		Repeated: settled.Repeated, Content: w.Content,
+	}
+}
+
+// outcome describes what becomes of a message of a run. Its Run is empty for any other message.
+func outcome(m *Message, in decision.Intake, r *Result, at time.Time) scheduled.Outcome {
+	e := cmp.Or(in.Envelope, in.Received)
+	if e == nil || e.Run == "" {
+		return scheduled.Outcome{}
+	}
+	return scheduled.Outcome{
+		Run: e.Run, RequestID: cmp.Or(e.RequestID, m.ID), Attempt: cmp.Or(r.Attempt, e.Attempts+1),
+		Called: r.Attempt > 0 && r.Reason != decision.Interrupted,
+		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: e.Call.Target.Host, At: at,
 	}
 }
 
