@@ -125,6 +125,11 @@ resource scheduledTable 'Microsoft.Storage/storageAccounts/tableServices/tables@
   name: 'asynccallerscheduled'
 }
 
+resource outcomesTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' = {
+  parent: tableService
+  name: 'asynccallerrun'
+}
+
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
   name: '${name}-${token}'
   location: location
@@ -271,7 +276,7 @@ resource app 'Microsoft.Web/sites@2024-11-01' = {
       }
     } : null
   }
-  dependsOn: [packages, queue, poisonQueue, scheduledTable, storageRole, insightsRole]
+  dependsOn: [packages, queue, poisonQueue, scheduledTable, outcomesTable, storageRole, insightsRole]
 }
 
 var identitySettings = {

@@ -188,7 +188,8 @@ func checkNames(t *testing.T, variant *template) {
 	}
 	slices.Sort(want)
 	variant.compare("queues", want, variant.resourceNames("Microsoft.Storage/storageAccounts/queueServices/queues"))
-	variant.compare("tables", []string{scheduled.TableName}, variant.resourceNames("Microsoft.Storage/storageAccounts/tableServices/tables"))
+	want = []string{scheduled.OutcomeTableName, scheduled.TableName}
+	variant.compare("tables", want, variant.resourceNames("Microsoft.Storage/storageAccounts/tableServices/tables"))
 }
 
 // The settings of the Functions host and of the platform that the template makes.
