@@ -57,6 +57,9 @@ type Message struct {
 	NextVisibleAt time.Time
 }
 
+// Expires reports whether storage will delete the message.
+func (m Message) Expires() bool { return m.ExpiresAt.Year() < 9999 }
+
 // Item is a message to write.
 type Item struct {
 	// Text is the message's text, encoded (see [Encoding]).
@@ -219,6 +222,26 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 			return err // the last real error explains more than the end of ctx
 		}
 	}
+}
+
+// Limits of the tries of [Retry]: storage fails over within a minute. A try gets much time, because the effect of an
+// abandoned one is unknown.
+const (
+	retryTimeout = 3 * time.Minute
+	tryTimeout   = time.Minute
+)
+
+// Retry repeats an operation for at most three minutes, until it succeeds or returns one of the errors above. If the
+// caller has less time, it is enough for three tries. A try without an answer may have been carried out.
+func Retry[T any](ctx context.Context, try func(context.Context) (T, error)) (result T, err error) {
+	ctx, cancel := context.WithTimeout(ctx, retryTimeout)
+	defer cancel()
+	deadline, _ := ctx.Deadline()
+	err = Persist(ctx, min(tryTimeout, time.Until(deadline)/3), func(ctx context.Context) (err error) {
+		result, err = try(ctx)
+		return err
+	}, ErrNoQueue, ErrRefused, ErrStale)
+	return result, err
 }
 
 // Sleep waits, and reports false if ctx ends before.
