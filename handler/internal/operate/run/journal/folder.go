@@ -1,0 +1,164 @@
+package journal
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gofrs/flock"
+)
+
+const (
+	extension = ".jsonl"
+	// timeLayout is that of the time with which an ID begins.
+	timeLayout = "20060102-150405"
+)
+
+var (
+	// ErrNoRun means that there is no journal of that name.
+	ErrNoRun = errors.New("no such run")
+	// ErrBusy means that another process is carrying out the run.
+	ErrBusy = errors.New("another process is carrying out the run")
+	// ErrVersion means that another version of async-caller has written the journal.
+	ErrVersion = errors.New("the journal has another format")
+)
+
+// Folder is a folder of journals.
+type Folder string
+
+// Default returns the current user's folder for journals: async-caller/runs in XDG_STATE_HOME, which
+// defaults to ~/.local/state (https://specifications.freedesktop.org/basedir-spec).
+func Default(getenv func(string) string) Folder {
+	state := getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(state) { // the specification ignores a relative path
+		state = filepath.Join(cmp.Or(getenv("HOME"), getenv("USERPROFILE"), os.TempDir()), ".local", "state")
+	}
+	return Folder(filepath.Join(state, "async-caller", "runs"))
+}
+
+// Begin creates the journal of a new run, and sets the run's ID and time.
+func (f Folder) Begin(run Run) (*Journal, error) {
+	if err := os.MkdirAll(string(f), 0o700); err != nil {
+		return nil, fmt.Errorf("folder for journals: %w", err)
+	}
+	run.Version, run.At = version, now()
+	run.ID = fmt.Sprintf("%s-%s-%s", run.At.Format(timeLayout), run.Command, strings.ToLower(rand.Text()[:4]))
+	j, err := f.lock(run.ID, os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w", run.ID, err)
+	}
+	j.Run = run
+	err = j.write(line{Is: kindRun}, struct {
+		Is string `json:"is"`
+		Run
+	}{kindRun, run})
+	if err != nil {
+		_ = j.Discard()
+		return nil, err
+	}
+	return j, nil
+}
+
+// Reopen opens the journal of a run to continue it. It fails with [ErrBusy] while another process does.
+func (f Folder) Reopen(id string) (*Journal, error) {
+	return f.load(id, func() (*Journal, error) { return f.lock(id, 0) })
+}
+
+// Read reads the journal of a run. The caller must close it.
+func (f Folder) Read(id string) (*Journal, error) {
+	return f.load(id, func() (*Journal, error) {
+		file, err := os.Open(f.path(id))
+		return &Journal{file: file}, err
+	})
+}
+
+func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error) {
+	if !validID.MatchString(id) {
+		return nil, fmt.Errorf("%w: %.80q is not the name of a run; `async-caller poison runs` lists them", ErrNoRun, id)
+	}
+	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)
+	}
+	j, err := open()
+	if err != nil {
+		return nil, fmt.Errorf("journal %s: %w", id, err)
+	}
+	if err := j.load(); err != nil {
+		_ = j.Close()
+		return nil, err
+	}
+	return j, nil
+}
+
+// List returns the IDs of all runs, the newest first. A missing folder has none.
+func (f Folder) List() ([]string, error) {
+	entries, err := os.ReadDir(string(f))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("folder for journals: %w", err)
+	}
+	var ids []string
+	for _, e := range slices.Backward(entries) {
+		if id, ok := strings.CutSuffix(e.Name(), extension); ok && validID.MatchString(id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// UndosOf returns the ids of the runs that undo a run.
+func (f Folder) UndosOf(id string) (undos []string, err error) {
+	ids, err := f.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range ids {
+		if other <= id[:len(timeLayout)] { // an undo is newer
+			break
+		}
+		if run, err := f.head(other); err == nil && run.Of == id {
+			undos = append(undos, other)
+		}
+	}
+	return undos, nil
+}
+
+// head reads the first line of a journal.
+func (f Folder) head(id string) (run Run, err error) {
+	file, err := os.Open(f.path(id))
+	if err != nil {
+		return Run{}, err
+	}
+	defer file.Close()
+	return run, json.NewDecoder(file).Decode(&run)
+}
+
+// validID keeps an ID from leading out of the folder, and other files in it from being taken for runs.
+var validID = regexp.MustCompile(`^\d{8}-\d{6}-[a-z]+-[a-z0-9]{4}$`)
+
+func (f Folder) path(id string) string { return filepath.Join(string(f), id+extension) }
+
+// lock opens a journal for writing, and keeps other processes from doing the same.
+func (f Folder) lock(id string, flags int) (*Journal, error) {
+	lock := flock.New(f.path(id) + ".lock")
+	ok, err := lock.TryLock()
+	if err == nil && !ok {
+		err = ErrBusy
+	}
+	j := &Journal{lock: lock, synced: time.Now()}
+	if err == nil {
+		j.file, err = os.OpenFile(f.path(id), flags|os.O_RDWR|os.O_APPEND, 0o600)
+	}
+	if err != nil {
+		_ = lock.Close()
+	}
+	return j, err
+}

@@ -1,0 +1,506 @@
+package journal_test
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/scheduled"
+)
+
+func newFolder(t *testing.T) journal.Folder {
+	t.Helper()
+	return journal.Folder(filepath.Join(t.TempDir(), "state", "runs"))
+}
+
+func begin(t *testing.T, f journal.Folder, run journal.Run) *journal.Journal {
+	t.Helper()
+	j, err := f.Begin(run)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+func read(t *testing.T, f journal.Folder, id string) *journal.Journal {
+	t.Helper()
+	h, err := f.Read(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
+
+func path(f journal.Folder, id string) string { return filepath.Join(string(f), id+".jsonl") }
+
+// advance moves the clock of a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
+func check(t *testing.T, errs ...error) {
+	t.Helper()
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// same compares what two journals say, not their files.
+func same(t *testing.T, want, got *journal.Journal) {
+	t.Helper()
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(want.Steps(), got.Steps(), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+
+// steps returns steps of every kind, with texts that JSON has to escape.
+func steps() []journal.Step {
+	row := &scheduled.Row{RequestID: "c5", Queue: "q", ID: "m5", PopReceipt: "r5", NextAttemptAt: written, Version: "v"}
+	return []journal.Step{
+		{
+			N: 0, RequestID: "c0", Put: &journal.Put{Queue: "q", Text: "å\t\""},
+			Take: &journal.Take{
+				Queue: "q-poison", ID: "m0", Receipt: "r0+/=", Until: written, Expires: written,
+				Text: "<a href=\"&\">\u2028\x7f\r\n\\",
+			},
+		},
+		{
+			N: 1, Put: &journal.Put{Queue: "parking"},
+			Take: &journal.Take{Queue: "q-poison", ID: "m1", Text: strings.Repeat("\u0085\\\"", 16<<10)},
+		},
+		{N: 2, Take: &journal.Take{Queue: "q-poison", ID: "m2", Receipt: "r2", NoText: true}},
+		{N: 3, Put: &journal.Put{Queue: "q-poison", Text: "imported", Due: written}},
+		{N: 4, Take: &journal.Take{Queue: "q-poison", ID: "m4", Receipt: "r4", Text: "x"}},
+		{
+			N: 5, Row: row, Then: &journal.Put{Queue: "callbacks", Text: "cancelled"},
+			Take: &journal.Take{Queue: "q", ID: "m5", Receipt: "r5", ByReceipt: true, Text: "y", Due: written},
+		},
+		{
+			N: 6, Set: &journal.Set{Text: "due", Delay: time.Second},
+			Take: &journal.Take{Queue: "q", ID: "m6", Receipt: "r6", ByReceipt: true, Text: "z"},
+		},
+		{N: 7, Take: &journal.Take{Queue: "q-poison", ID: "m7", Receipt: "r7"}},
+		{N: 8, Take: &journal.Take{Queue: "q-poison", ID: "m8", Receipt: "r8"}},
+	}
+}
+
+// fill writes lines of every kind.
+func fill(t *testing.T, j *journal.Journal) {
+	t.Helper()
+	for _, s := range steps() {
+		check(t, j.Plan(s))
+	}
+	check(t, j.Leased(time.Minute), j.Leased(time.Second), j.Go(),
+		j.Begun(0, false), j.Written(0, "n0", "p0", written, false), j.Done(0, true),
+		j.Received(1, "r1b", written), j.Begun(1, false), j.Begun(1, true), j.Written(1, "n1", "p1", written, false),
+		j.Begun(2, false),
+		j.Begun(3, false), j.Back(3),
+		j.Skipped(4, "taken", true),
+		j.Enter(5, journal.Claiming), j.Claimed(5, "r5b", written), j.Begun(5, false), j.Enter(5, journal.Deleted),
+		j.Begun(6, false), j.Written(6, "m6", "r6b", written, true), j.Done(6, false),
+		j.Enter(7, journal.Claiming),
+		j.Canary(), j.End())
+}
+
+func progress() []journal.Progress {
+	return []journal.Progress{
+		{
+			State: journal.Done, Receipt: "r0+/=", Until: written,
+			NewID: "n0", NewReceipt: "p0", NewAt: written, Twice: true,
+		},
+		{
+			State: journal.Written, Receipt: "r1b", Until: written,
+			NewID: "n1", NewReceipt: "p1", NewAt: written, Twice: true,
+		},
+		{State: journal.Begun, Receipt: "r2"},
+		{State: journal.Planned},
+		{State: journal.Skipped, Receipt: "r4", Why: "taken", Unknown: true},
+		{State: journal.Deleted, Receipt: "r5b", Until: written},
+		{State: journal.Done, Receipt: "r6", NewID: "m6", NewReceipt: "r6b", NewAt: written, Twice: true},
+		{State: journal.Claiming, Receipt: "r7"},
+		{State: journal.Planned, Receipt: "r8"},
+	}
+}
+
+// TestRoundTrip checks that every kind of line is read as it was written.
+func TestRoundTrip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFolder(t)
+		run := journal.Run{
+			Command: "requeue", Account: "a.example/x", Of: "20261121-090000-move-abcd", Token: "secret",
+			Operator: journal.Operator{User: "ada", Machine: "build-7", Filter: "--all"},
+			Pace: journal.Pace{
+				Canary: 3, CanaryWait: time.Minute, Rate: 0.5, StopAt: 0.1, Delay: time.Second, Spread: time.Hour,
+			},
+		}
+		j := begin(t, f, run)
+		fill(t, j)
+		now := time.Now().UTC()
+		check(t, j.Close())
+
+		h := read(t, f, j.Run.ID)
+		same(t, j, h) // writing and reading lead to the same state
+		run.Version, run.ID, run.At = h.Run.Version, j.Run.ID, now
+		want := &journal.Journal{Run: run, Agreed: true, CanaryPassed: true, Ended: true, EndedAt: now}
+		if diff := cmp.Diff(want, h, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if diff := cmp.Diff(progress(), h.Steps()); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+		if h.Lease() != time.Minute {
+			t.Errorf("the longest lease is %s", h.Lease())
+		}
+		for n, want := range steps() {
+			got, err := h.Step(n)
+			if diff := cmp.Diff(want, got); err != nil || diff != "" {
+				t.Errorf("step %d: %v, -want +got:\n%s", n, err, diff)
+			}
+		}
+	})
+}
+
+func TestStepText(t *testing.T) {
+	take := &journal.Take{Text: "taken"}
+	for want, s := range map[string]journal.Step{
+		"taken":   {Take: take, Put: &journal.Put{}},
+		"changed": {Take: take, Put: &journal.Put{Text: "changed"}},
+		"new":     {Put: &journal.Put{Text: "new"}},
+	} {
+		if got := s.Text(); got != want {
+			t.Errorf("writes %q, want %q", got, want)
+		}
+	}
+}
+
+// TestPrivate checks that only the owner can read journals, which hold secrets.
+func TestPrivate(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	defer func() { _ = j.Close() }()
+	for name, want := range map[string]os.FileMode{string(f): 0o700 | os.ModeDir, path(f, j.Run.ID): 0o600} {
+		if about, err := os.Stat(name); err != nil || about.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", name, about.Mode(), err, want)
+		}
+	}
+}
+
+// TestTorn cuts a journal off at every byte, and checks that its complete lines count and that it can be
+// continued.
+func TestTorn(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	for n := range 2 {
+		check(t, j.Plan(journal.Step{
+			N: n, Take: &journal.Take{Queue: "p", ID: "å", Receipt: "r", Text: "x"}, Put: &journal.Put{Queue: "q"},
+		}))
+	}
+	check(t, j.Go(), j.Received(0, "r2", written), j.Begun(0, false), j.Written(0, "n", "p", written, false),
+		j.Done(0, true), j.Skipped(1, "why", true), j.Close())
+	whole, err := os.ReadFile(path(f, j.Run.ID))
+	check(t, err)
+	first := bytes.IndexByte(whole, '\n')
+	for size := range len(whole) {
+		check(t, os.WriteFile(path(f, j.Run.ID), whole[:size], 0o600))
+		h, err := f.Read(j.Run.ID)
+		if size <= first {
+			if err == nil {
+				t.Errorf("cut at %d, within its first line: no error", size)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatalf("cut at %d: %v", size, err)
+		}
+		check(t, os.WriteFile(path(f, j.Run.ID), whole[:bytes.LastIndexByte(whole[:size], '\n')+1], 0o600))
+		same(t, read(t, f, j.Run.ID), h)
+		check(t, h.Close(), os.WriteFile(path(f, j.Run.ID), whole[:size], 0o600))
+		goOn(t, f, j.Run.ID, len(h.Steps()))
+		if t.Failed() {
+			t.Fatalf("cut at %d", size)
+		}
+	}
+}
+
+// goOn checks that appended lines count.
+func goOn(t *testing.T, f journal.Folder, id string, steps int) {
+	t.Helper()
+	j, err := f.Reopen(id)
+	check(t, err)
+	check(t, j.Canary(), j.End(), j.Close())
+	if j.Run.ID != id {
+		t.Errorf("the run is %q", j.Run.ID)
+	}
+	h := read(t, f, id)
+	if !h.CanaryPassed || !h.Ended || len(h.Steps()) < steps || len(h.Steps()) > steps+1 {
+		t.Errorf("continued: %+v", h)
+	}
+}
+
+// TestBroken checks that the error for a file that is not a journal names the file.
+func TestBroken(t *testing.T) {
+	const id = "20261121-100000-move-abcd"
+	f := journal.Folder(t.TempDir())
+	file := path(f, id)
+	for name, content := range map[string]string{
+		"empty":             "",
+		"other_text":        "hello\nworld\n",
+		"no_run":            `{"is":"go"}` + "\n",
+		"an_array":          "[]\n",
+		"cut_off_run":       `{"is":"run","run":"` + id,
+		"line_without_end":  strings.Repeat("x", 5<<20),
+		"run_is_not_a_text": `{"is":"run","v":2,"run":7}` + "\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			check(t, os.WriteFile(file, []byte(content), 0o600))
+			if _, err := f.Read(id); err == nil || !strings.Contains(err.Error(), file) {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := f.Reopen(id); err == nil || errors.Is(err, journal.ErrBusy) {
+				t.Errorf("reopen: %v", err)
+			}
+		})
+	}
+}
+
+// TestOtherVersion checks that nothing is done with the journal of another version, whose steps mean something else.
+func TestOtherVersion(t *testing.T) {
+	const id = "20261121-100000-move-abcd"
+	f := journal.Folder(t.TempDir())
+	for name, head := range map[string]string{
+		"without_a_version": `{"is":"run","run":"` + id + `","command":"move","at":"2026-11-21T10:00:00Z"}`,
+		"later":             `{"is":"run","v":3,"run":"` + id + `"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			content := head + "\n" + `{"is":"step","n":0,"from":"p","id":"m","to":"q"}` + "\n" + `{"is":"go"}` + "\n"
+			check(t, os.WriteFile(path(f, id), []byte(content), 0o600))
+			if _, err := f.Read(id); !errors.Is(err, journal.ErrVersion) || !strings.Contains(err.Error(), id) {
+				t.Errorf("read: %v", err)
+			}
+			if _, err := f.Reopen(id); !errors.Is(err, journal.ErrVersion) {
+				t.Errorf("reopen: %v", err)
+			}
+			after, err := os.ReadFile(path(f, id))
+			if err != nil || string(after) != content {
+				t.Errorf("the file has changed: %q, %v", after, err)
+			}
+			if ids, err := f.List(); err != nil || len(ids) != 1 {
+				t.Errorf("listed: %q, %v", ids, err)
+			}
+		})
+	}
+}
+
+// TestBusy checks that only one process at a time can open a journal for writing.
+func TestBusy(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	_, err := f.Reopen(j.Run.ID)
+	if !errors.Is(err, journal.ErrBusy) || !strings.Contains(err.Error(), j.Run.ID) {
+		t.Errorf("while it is begun: %v", err)
+	}
+	read(t, f, j.Run.ID) // reading is always possible
+	check(t, j.Close())
+	j, err = f.Reopen(j.Run.ID)
+	check(t, err)
+	if _, err := f.Reopen(j.Run.ID); !errors.Is(err, journal.ErrBusy) {
+		t.Errorf("while it is continued: %v", err)
+	}
+	check(t, j.Close())
+
+	var holders atomic.Int32
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for range 50 {
+				j, err := f.Reopen(j.Run.ID)
+				if err != nil {
+					if !errors.Is(err, journal.ErrBusy) {
+						t.Error(err)
+					}
+					continue
+				}
+				if holders.Add(1) > 1 {
+					t.Error("two have it at once")
+				}
+				holders.Add(-1)
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func TestBadID(t *testing.T) {
+	f := newFolder(t)
+	check(t, os.MkdirAll(string(f), 0o700), os.WriteFile(filepath.Join(string(f), "..", "x.jsonl"), nil, 0o600))
+	for _, id := range []string{
+		"", ".", "..", "../x", "/etc/passwd", "20261121-100000-move-abcd/../../x", "20261121-100000-move-abcd.jsonl",
+		"20261121-100000-move-abcd\n", "20261121-100000-MOVE-abcd",
+		"20261121-100000-move-" + strings.Repeat("a", 1000), "\x1b[31m",
+		"20261121-100000-move-abcd", // does not exist
+	} {
+		for does, do := range map[string]func() error{
+			"read":   func() error { _, err := f.Read(id); return err },
+			"reopen": func() error { _, err := f.Reopen(id); return err },
+		} {
+			err := do()
+			if !errors.Is(err, journal.ErrNoRun) {
+				t.Errorf("%s %q: %v", does, id, err)
+				continue
+			}
+			if strings.ContainsAny(err.Error(), "\x1b\n") || len(err.Error()) > 400 {
+				t.Errorf("%s %q: cannot be shown: %q", does, id, err)
+			}
+		}
+	}
+}
+
+func TestList(t *testing.T) {
+	f := newFolder(t)
+	ids, err := f.List()
+	if err != nil || len(ids) != 0 {
+		t.Errorf("a missing folder: %q, %v", ids, err)
+	}
+	var want []string
+	synctest.Test(t, func(t *testing.T) {
+		for _, command := range []string{"requeue", "delete", "move"} {
+			j := begin(t, f, journal.Run{Command: command})
+			check(t, j.Close())
+			want = append([]string{j.Run.ID}, want...)
+			advance(time.Second)
+		}
+		j := begin(t, f, journal.Run{Command: "import"})
+		check(t, j.Discard())
+		if _, err := f.Read(j.Run.ID); !errors.Is(err, journal.ErrNoRun) {
+			t.Errorf("a discarded journal: %v", err)
+		}
+	})
+	for _, name := range []string{"notes.jsonl", "20261121-100000-deleted-123.export"} {
+		check(t, os.WriteFile(filepath.Join(string(f), name), nil, 0o600))
+	}
+	ids, err = f.List()
+	check(t, err)
+	if diff := cmp.Diff(want, ids); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestUndosOf checks that the undos of a run are found beside other runs, even if they began in the same second.
+func TestUndosOf(t *testing.T) {
+	f := newFolder(t)
+	synctest.Test(t, func(t *testing.T) {
+		older := begin(t, f, journal.Run{Command: "move"})
+		advance(time.Second)
+		j := begin(t, f, journal.Run{Command: "requeue"})
+		first := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID}) // within the same second
+		advance(time.Second)
+		other := begin(t, f, journal.Run{Command: "undo", Of: older.Run.ID})
+		second := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID})
+		ofUndo := begin(t, f, journal.Run{Command: "undo", Of: first.Run.ID})
+		check(t, os.WriteFile(path(f, "29990101-000000-undo-abcd"), []byte("torn"), 0o600))
+		for _, c := range []struct {
+			of   *journal.Journal
+			want []string
+		}{
+			{j, []string{second.Run.ID, first.Run.ID}},
+			{older, []string{other.Run.ID}},
+			{first, []string{ofUndo.Run.ID}},
+			{second, nil},
+		} {
+			undos, err := f.UndosOf(c.of.Run.ID)
+			check(t, err)
+			if diff := cmp.Diff(c.want, undos); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.of.Run.ID, diff)
+			}
+		}
+		for _, j := range []*journal.Journal{older, j, first, other, second, ofUndo} {
+			check(t, j.Close())
+		}
+	})
+}
+
+// TestDiskFull checks that a journal writes no more lines after an error, because the last one may be incomplete.
+func TestDiskFull(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	check(t, j.Close()) // a write to a closed file fails, as on a full disk
+	failure := j.Leased(time.Minute)
+	if failure == nil || !strings.Contains(failure.Error(), path(f, j.Run.ID)) {
+		t.Fatalf("a failed line: %v", failure)
+	}
+	if err := j.Go(); !errors.Is(err, failure) {
+		t.Errorf("the next line: %v", err)
+	}
+}
+
+func TestDefault(t *testing.T) {
+	for _, c := range []struct {
+		env  map[string]string
+		want journal.Folder
+	}{
+		{map[string]string{"XDG_STATE_HOME": "/s", "HOME": "/h"}, "/s/async-caller/runs"},
+		{map[string]string{"XDG_STATE_HOME": "relative", "HOME": "/h"}, "/h/.local/state/async-caller/runs"},
+		{map[string]string{"HOME": "/h"}, "/h/.local/state/async-caller/runs"},
+		{map[string]string{"USERPROFILE": "/u"}, "/u/.local/state/async-caller/runs"},
+	} {
+		if got := journal.Default(func(name string) string { return c.env[name] }); got != c.want {
+			t.Errorf("%v: %s, want %s", c.env, got, c.want)
+		}
+	}
+}
+
+// FuzzRead checks that any journal that can be read has valid steps and can be continued.
+func FuzzRead(f *testing.F) {
+	run := `{"is":"run","v":2,"run":"20261121-100000-move-abcd"}` + "\n"
+	planned := `{"is":"planned","n":0,"take":{"queue":"p","id":"m"}}` + "\n"
+	for _, seed := range []string{
+		"", "\n", run,
+		run + planned + `{"is":"written","n":0,"at":"x"}` + "\n" + `{"is":"done","n":0,"twice":1}` + "\n",
+		run + `{"is":"planned","n":0,"take":7}` + "\n", run + `{"is":"planned","n":0,"put":7}` + "\n",
+		run + planned + planned + `{"is":"begun","n":-1}` + "\n", run + `{"is":"go"`, run + run,
+		run + `{"is":"deleted","n":99999999999}` + "\n" + `{"is":"planned","n":null}` + "\n", "\x00\xff\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		const id = "20261121-100000-move-abcd"
+		folder := journal.Folder(t.TempDir())
+		file := path(folder, id)
+		check(t, os.WriteFile(file, content, 0o600))
+		h, err := folder.Read(id)
+		if err != nil {
+			return
+		}
+		defer func() { _ = h.Close() }()
+		for n := range h.Steps() {
+			if _, err := h.Step(n); err != nil && !strings.Contains(err.Error(), file) {
+				t.Errorf("step %d: %v", n, err)
+			}
+		}
+		j, err := folder.Reopen(id)
+		check(t, err)
+		check(t, j.Go(), j.Close())
+		after := read(t, folder, id)
+		if !after.Agreed || len(after.Steps()) < len(h.Steps()) {
+			t.Errorf("confirmed: %v, %d steps of %d", after.Agreed, len(after.Steps()), len(h.Steps()))
+		}
+	})
+}

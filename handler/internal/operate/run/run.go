@@ -1,0 +1,492 @@
+// Package run carries out changes of messages: runs. It knows no command: a run is a list of steps, and each step is
+// data, see [journal.Step]. A step claims the message that it takes away, writes one, and then deletes the claimed one;
+// docs/poison.md says what each failure leaves. A journal records every step, so that a killed run can be resumed and a
+// finished one undone.
+package run
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/reading"
+)
+
+// parallel is how many messages a run handles at once. It limits how many messages a kill leaves in between.
+const parallel = 8
+
+// Engine plans, carries out, resumes and undoes the runs of an account. It is safe for concurrent use.
+type Engine struct {
+	// Store gives access to the account's queues. Account is its queue endpoint without scheme and secrets.
+	Store   queue.Store
+	Account string
+	// Runs is the folder of journals.
+	Runs journal.Folder
+	// Operator is who begins runs.
+	Operator journal.Operator
+	Observer Observer
+	// Patience limits how long an operation of storage is tried; 0 for as long as [queue.Retry] does.
+	Patience time.Duration
+	// Hooks returns the hooks of a run. It may be nil.
+	Hooks func(journal.Run) Hooks
+}
+
+// Observer follows a run. Its methods may be called from several goroutines.
+type Observer interface {
+	// Advanced reports how many messages of a run are finished.
+	Advanced(done, total int)
+	// Note passes a text for the user.
+	Note(text string)
+}
+
+// Hooks let others follow the messages of one run. The methods may be called from several goroutines.
+type Hooks interface {
+	// Sent is called when a message was written or made due. Before says that an earlier process did that.
+	Sent(s journal.Step, before bool)
+	// Ended is called when a step is done or skipped, by this process or by an earlier one.
+	Ended(s journal.Step, p journal.Progress)
+	// Watched returns how many messages were sent. It forgets those of earlier processes whose call has failed.
+	Watched(ctx context.Context) (int, error)
+	// Canaries waits until the messages that were sent are delivered. A [StopError] means that they are not.
+	Canaries(ctx context.Context, wait time.Duration) error
+	// Failures returns a [StopError] once more than a share of the calls have failed, and nil when ctx ends.
+	Failures(ctx context.Context, share float64) error
+	// Close is called at the end.
+	Close()
+}
+
+// noHooks are the hooks of a run that nobody follows.
+type noHooks struct{}
+
+func (noHooks) Sent(journal.Step, bool)                       {}
+func (noHooks) Watched(context.Context) (int, error)          { return 0, nil }
+func (noHooks) Ended(journal.Step, journal.Progress)          {}
+func (noHooks) Canaries(context.Context, time.Duration) error { return nil }
+func (noHooks) Failures(context.Context, float64) error       { return nil }
+func (noHooks) Close()                                        {}
+
+// StopError is why a run stops by itself.
+type StopError string
+
+func (e StopError) Error() string { return string(e) }
+
+// run carries out the steps of a journal.
+type run struct {
+	*Engine
+
+	journal *journal.Journal
+	hooks   Hooks
+	turns   *rate.Limiter
+	total   int
+	// first are the steps whose messages are sent first.
+	first map[int]bool
+
+	mu sync.Mutex
+	// over is the number of finished steps, lost are the steps whose message must be found.
+	over int
+	lost []int
+}
+
+// newRun returns a run that nobody follows.
+func (e *Engine) newRun(j *journal.Journal) *run {
+	return &run{Engine: e, journal: j, hooks: noHooks{}, turns: rate.NewLimiter(rate.Inf, 1), first: map[int]bool{}}
+}
+
+// perform carries out the rest of a run.
+func (e *Engine) perform(ctx context.Context, j *journal.Journal) (Result, error) {
+	r := e.newRun(j)
+	if e.Hooks != nil {
+		r.hooks = e.Hooks(j.Run)
+	}
+	if perSecond := j.Run.Rate; perSecond > 0 {
+		burst := max(int(perSecond/10), 1) // makes up for pauses of this machine
+		r.turns = rate.NewLimiter(rate.Limit(perSecond), burst)
+		r.turns.AllowN(time.Now(), burst-1)
+	}
+	err := r.performAll(ctx)
+	stopped, isStopped := errors.AsType[StopError](err)
+	if isStopped {
+		r.release(ctx)
+		err = nil
+	}
+	r.hooks.Close()
+	result := resultOf(j)
+	result.Stopped = string(stopped)
+	return result, err
+}
+
+// Do carries out a few steps without a journal, and returns how far they have come. What is not finished stays as it is: a
+// message can be in two places. A message that another client has received since is left alone.
+func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progress, error) {
+	j := journal.InMemory()
+	numbers := make([]int, len(steps))
+	for n, s := range steps {
+		s.N, numbers[n] = n, n
+		if err := j.Plan(s); err != nil {
+			return nil, err
+		}
+	}
+	err := e.newRun(j).each(ctx, numbers)
+	return j.Steps(), err
+}
+
+// performAll returns no error if ctx ends.
+func (r *run) performAll(ctx context.Context) error {
+	before := r.journal.Steps()
+	r.total = len(before)
+	var steps []int
+	for n, p := range before {
+		if p.Unfinished() {
+			steps = append(steps, n)
+			continue
+		}
+		r.over++
+		s, err := r.journal.Step(n)
+		if err != nil {
+			return err
+		}
+		r.hooks.Ended(s, p)
+	}
+	if err := r.send(ctx, steps); err != nil || !resultOf(r.journal).Finished() {
+		return err
+	}
+	return r.journal.End()
+}
+
+// send carries out the steps: first the canaries, if there are any, and the others once these are delivered.
+func (r *run) send(ctx context.Context, steps []int) error {
+	pace := r.journal.Run.Pace
+	if pace.Canary > 0 && !r.journal.CanaryPassed {
+		var err error
+		if steps, err = r.sendCanaries(ctx, pace, steps); err != nil {
+			return err
+		}
+	}
+	if pace.StopAt <= 0 {
+		return r.all(ctx, steps)
+	}
+	var failed error
+	both, ctx := errgroup.WithContext(ctx)
+	watching, end := context.WithCancel(ctx)
+	both.Go(func() error { return r.hooks.Failures(watching, pace.StopAt) })
+	both.Go(func() error {
+		defer end()
+		failed = r.all(ctx, steps)
+		return failed
+	})
+	stopped := both.Wait()
+	return cmp.Or(failed, stopped) // a step that fails says more than the stop
+}
+
+// sendCanaries sends the first messages, waits for their delivery, and returns the steps that are left. A message that
+// an earlier process has sent is one of them, unless its call has failed since: then another one takes its place.
+func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) (left []int, err error) {
+	begun, left, err := r.sentBefore(steps)
+	if err == nil {
+		err = r.all(ctx, begun)
+	}
+	watched := 0
+	for err == nil && ctx.Err() == nil {
+		watched, err = r.hooks.Watched(ctx)
+		n := min(pace.Canary-watched, len(left))
+		if err != nil || n <= 0 {
+			break
+		}
+		for _, step := range left[:n] {
+			r.first[step] = true
+		}
+		err = r.all(ctx, left[:n])
+		left = left[n:] // steps can be skipped
+	}
+	if err == nil && ctx.Err() == nil && watched > 0 {
+		err = r.hooks.Canaries(ctx, pace.CanaryWait)
+	}
+	switch {
+	case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		return nil, StopError("interrupted before the first messages were delivered")
+	case err != nil:
+		return nil, err
+	}
+	return left, r.journal.Canary()
+}
+
+// sentBefore tells of the messages that earlier processes have sent. It returns the steps of which the rest is to be
+// done, and the other ones.
+func (r *run) sentBefore(steps []int) (begun, left []int, err error) {
+	for n, p := range r.journal.Steps() {
+		if p.NewID == "" {
+			continue
+		}
+		s, err := r.journal.Step(n)
+		if err != nil {
+			return nil, nil, err
+		}
+		r.hooks.Sent(s, true)
+	}
+	for _, n := range steps {
+		if r.journal.Progress(n).NewID != "" {
+			begun = append(begun, n)
+		} else {
+			left = append(left, n)
+		}
+	}
+	return begun, left, nil
+}
+
+// releaseTime limits how long a run takes to release messages.
+const releaseTime = 10 * time.Second
+
+// release makes the messages visible again that were received and not changed, as far as there is time: the others become
+// visible when their claims end.
+func (r *run) release(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	defer cancel()
+	var held []int
+	for n, p := range r.journal.Steps() {
+		if p.State == journal.Planned && lasts(p, time.Second) {
+			held = append(held, n)
+		}
+	}
+	each(ctx, held, func(n int) {
+		s, err := r.journal.Step(n)
+		if err != nil || s.Take.ByReceipt || s.Take.NoText {
+			return
+		}
+		p := r.journal.Progress(n)
+		receipt, err := r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Take.Text, 0)
+		if err == nil {
+			_ = r.journal.Received(s.N, receipt, wall())
+		}
+	})
+}
+
+// turn waits until the rate allows the next message.
+func (r *run) turn(ctx context.Context) error {
+	if r.turns.Wait(ctx) != nil {
+		return errInterrupted
+	}
+	return nil
+}
+
+// all carries out steps, and finds the messages that it does not hold any more.
+func (r *run) all(ctx context.Context, steps []int) error {
+	if err := r.each(ctx, steps); err != nil || ctx.Err() != nil {
+		return err
+	}
+	byQueue := map[string]map[string]int{}
+	for _, n := range r.takeLost() {
+		s, err := r.journal.Step(n)
+		if err != nil {
+			return err
+		}
+		if byQueue[s.Take.Queue] == nil {
+			byQueue[s.Take.Queue] = map[string]int{}
+		}
+		byQueue[s.Take.Queue][s.Take.ID] = n
+	}
+	for name, lost := range byQueue {
+		if err := r.find(ctx, name, lost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// each carries out steps, several at once. It completes the steps that it has begun even when ctx ends or a step fails.
+func (r *run) each(ctx context.Context, steps []int) error {
+	workers, ctx := errgroup.WithContext(ctx)
+	workers.SetLimit(parallel)
+	for _, n := range steps {
+		if ctx.Err() != nil {
+			break
+		}
+		workers.Go(func() error { return r.one(ctx, n) })
+	}
+	return workers.Wait()
+}
+
+// one carries out a step, or adds it to the lost ones.
+func (r *run) one(ctx context.Context, n int) error {
+	if ctx.Err() != nil { // it may have ended while all workers were busy
+		return nil
+	}
+	err := r.step(ctx, n)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case errors.Is(err, errLost):
+		r.lost = append(r.lost, n)
+		return nil
+	case errors.Is(err, errInterrupted):
+		return nil
+	case err == nil:
+		r.over++
+		r.Observer.Advanced(r.over, r.total)
+	}
+	return err
+}
+
+// each calls do for each item, several at once, until ctx ends.
+func each[T any](ctx context.Context, items []T, do func(T)) {
+	var workers errgroup.Group
+	workers.SetLimit(parallel)
+	for _, item := range items {
+		workers.Go(func() error {
+			if ctx.Err() == nil {
+				do(item)
+			}
+			return nil
+		})
+	}
+	_ = workers.Wait() // no worker returns an error
+}
+
+func (r *run) takeLost() []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lost := r.lost
+	r.lost = nil
+	return lost
+}
+
+// The pauses between two searches.
+const (
+	firstPause   = time.Second
+	longestPause = 15 * time.Second
+)
+
+// find reads a queue until all lost messages were found, by their ids, or nothing more can turn up: the queue has no other
+// messages, or none has turned up for as long as the longest lease of this run: it may be this run that hides them.
+func (r *run) find(ctx context.Context, name string, lost map[string]int) error {
+	var until time.Time
+	for pause, noted := firstPause, false; len(lost) > 0; pause = min(2*pause, longestPause) {
+		found, over, err := r.search(ctx, name, lost)
+		if ctx.Err() != nil {
+			return ignore(err, ctx.Err())
+		}
+		if err != nil {
+			return err
+		}
+		if found > 0 || until.IsZero() {
+			until = wall().Add(max(r.journal.Lease(), ClaimTime))
+		}
+		if over || wall().After(until) {
+			break
+		}
+		if !noted && len(lost) > 0 {
+			r.Observer.Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most until %s",
+				len(lost), until.UTC().Format(time.RFC3339)))
+			noted = true
+		}
+		if len(lost) > 0 && !queue.Sleep(ctx, pause) {
+			return nil
+		}
+	}
+	for _, n := range lost {
+		if err := r.abandon(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// abandon ends a step whose message was not found.
+func (r *run) abandon(n int) error {
+	s, err := r.journal.Step(n)
+	if err == nil {
+		err = r.gone(s)
+	}
+	if err != nil {
+		return err
+	}
+	r.hooks.Ended(s, r.journal.Progress(n))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.over++
+	r.Observer.Advanced(r.over, r.total)
+	return nil
+}
+
+// search reads a queue once, and carries out the steps of the messages that it finds. It returns how many it has found, and
+// whether the others are not on the queue at all.
+func (r *run) search(ctx context.Context, name string, lost map[string]int) (found int, over bool, err error) {
+	total, err := r.count(ctx, name)
+	if err != nil {
+		return 0, errors.Is(err, queue.ErrNoQueue), ignore(err, queue.ErrNoQueue)
+	}
+	held := 0
+	pass := reading.Reading{
+		Store: r.Store, Queue: name, Total: total, Leased: r.journal.Leased,
+	}
+	if len(lost) >= total {
+		pass.Hold = ClaimTime
+	}
+	visible, err := pass.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
+		var steps []int
+		for _, m := range b.Messages {
+			n, ok := lost[m.ID]
+			if !ok && !m.Again {
+				held++
+			}
+			if !ok {
+				continue
+			}
+			if err := r.received(ctx, n, m.Message, b.Until); err != nil {
+				return 0, true, err
+			}
+			steps = append(steps, n)
+			delete(lost, m.ID)
+		}
+		found += len(steps)
+		if err := r.each(ctx, steps); err != nil {
+			return 0, true, err
+		}
+		for _, n := range r.takeLost() { // somebody has received it at once
+			s, err := r.journal.Step(n)
+			if err != nil {
+				return 0, true, err
+			}
+			lost[s.Take.ID] = n
+		}
+		return len(steps), len(lost) == 0 || ctx.Err() != nil, nil
+	})
+	reading.Wait(ctx, visible)
+	if err != nil || len(lost) == 0 || ctx.Err() != nil {
+		return found, false, ignore(err, queue.ErrNoQueue)
+	}
+	left, err := r.count(ctx, name) // never less than there are
+	return found, err == nil && left <= held, ignore(err, queue.ErrNoQueue)
+}
+
+// received records a message that was received, and claims it for longer if the lease is short.
+func (r *run) received(ctx context.Context, n int, m queue.Message, until time.Time) error {
+	if err := r.journal.Received(n, m.PopReceipt, until); err != nil {
+		return err
+	}
+	s, err := r.journal.Step(n)
+	if err == nil {
+		s.Take.Text, s.Take.NoText = m.Text, false
+		_, err = r.claim(ctx, s)
+	}
+	return ignore(err, errLost)
+}
+
+func (e *Engine) count(ctx context.Context, name string) (int, error) {
+	return queue.Retry(ctx, func(ctx context.Context) (int, error) { return e.Store.Count(ctx, name) })
+}
+
+// ignore returns nil for one kind of error.
+func ignore(err, kind error) error {
+	if errors.Is(err, kind) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,357 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/queue"
+)
+
+const (
+	// ClaimTime is how long a claim lasts, and therefore how long a plan reserves its messages.
+	ClaimTime = 5 * time.Minute
+	// enough is what must be left of a claim before a message is written: time for the write and for the deletion,
+	// with their retries. Only the claim of a message that expires is shorter.
+	enough = 2 * time.Minute
+)
+
+var (
+	// errLost means that another client has received the message since, or that it is gone: reading its queue shows.
+	errLost = errors.New("the receipt of the message is not its newest one")
+	// errInterrupted means that the run ended before it was the step's turn.
+	errInterrupted = errors.New("interrupted")
+)
+
+// answer is the answer to an operation. Repeated says that an earlier try got none, so that it may have been carried out.
+type answer[T any] struct {
+	value    T
+	err      error
+	repeated bool
+	// sent is when the last try was sent, by the wall clock: claims go on while this machine sleeps.
+	sent time.Time
+}
+
+// ask carries out an operation to its end, even if ctx ends, with retries until the given time, if there is one, and no
+// longer than the patience of the engine and of [queue.Retry].
+func ask[T any](
+	ctx context.Context, e *Engine, until time.Time, operation func(context.Context) (T, error),
+) (a answer[T]) {
+	ctx = context.WithoutCancel(ctx)
+	if e.Patience > 0 {
+		until = earliest(until, wall().Add(e.Patience))
+	}
+	if !until.IsZero() {
+		limited, cancel := context.WithTimeout(ctx, time.Until(until))
+		defer cancel()
+		ctx = limited
+	}
+	tries := 0
+	a.value, a.err = queue.Retry(ctx, func(ctx context.Context) (T, error) {
+		tries++
+		a.sent = wall()
+		return operation(ctx)
+	})
+	a.repeated = tries > 1
+	return a
+}
+
+// earliest returns the earlier of two times, of which the first may be zero.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// refused reports whether storage has refused the operation for good. Any other error means that there is no answer.
+func (a answer[T]) refused() bool {
+	return errors.Is(a.err, queue.ErrStale) || errors.Is(a.err, queue.ErrRefused) || errors.Is(a.err, queue.ErrNoQueue)
+}
+
+// wall returns the time without a monotonic clock reading.
+func wall() time.Time { return time.Now().Round(0) }
+
+// lasts reports whether a claim lasts for the given time.
+func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(wall().Add(d)) }
+
+// halfOf returns the time until which a message may be written: half of what is left of the claim is for the deletion.
+func halfOf(p journal.Progress) time.Time { return wall().Add(time.Until(p.Until) / 2) }
+
+// step carries out the rest of a step. It returns errLost if the message must be found first.
+func (r *run) step(ctx context.Context, n int) error {
+	s, err := r.journal.Step(n)
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.Set != nil:
+		err = r.change(ctx, s)
+	case s.Take == nil:
+		err = r.write(ctx, s)
+	default:
+		err = r.take(ctx, s)
+	}
+	if p := r.journal.Progress(n); err == nil && !p.Unfinished() {
+		r.hooks.Ended(s, p)
+	}
+	return err
+}
+
+// change replaces the text of a message.
+func (r *run) change(ctx context.Context, s journal.Step) error {
+	p := r.journal.Progress(s.N)
+	if p.State == journal.Written {
+		return r.journal.Done(s.N, false)
+	}
+	if err := r.turn(ctx); err != nil {
+		return err
+	}
+	tried := p.State == journal.Begun
+	if err := r.journal.Begun(s.N, false); err != nil {
+		return err
+	}
+	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (string, error) {
+		return r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Set.Text, s.Set.Delay)
+	})
+	unknown := tried || a.repeated
+	switch {
+	case a.err == nil:
+		if err := r.journal.Written(s.N, s.Take.ID, a.value, wall().UTC(), false); err != nil {
+			return err
+		}
+		r.hooks.Sent(s, false)
+		return r.journal.Done(s.N, false)
+	case errors.Is(a.err, queue.ErrDenied) && !unknown:
+		return errors.Join(a.err, r.journal.Back(s.N))
+	case !a.refused() || errors.Is(a.err, queue.ErrDenied):
+		return a.err
+	case unknown:
+		return r.skip(s, "not known whether this run has changed it: a try got no answer; it is delivered, or visible again", true)
+	}
+	return r.skip(s, nothingChanged(a.err), false)
+}
+
+// nothingChanged says why storage has refused the first action on a message.
+func nothingChanged(err error) string {
+	switch {
+	case errors.Is(err, queue.ErrNoQueue):
+		return "its queue does not exist"
+	case errors.Is(err, queue.ErrStale):
+		return "delivered, received or changed by another command before; this run has changed nothing"
+	}
+	return err.Error()
+}
+
+// write writes a message that comes from no queue.
+func (r *run) write(ctx context.Context, s journal.Step) error {
+	if r.journal.Progress(s.N).State != journal.Written {
+		if err := r.turn(ctx); err != nil {
+			return err
+		}
+		if written, err := r.put(ctx, s, time.Time{}); err != nil || !written {
+			return err
+		}
+	}
+	return r.journal.Done(s.N, false)
+}
+
+// take takes a message away. If the step writes one, it does that first.
+func (r *run) take(ctx context.Context, s journal.Step) error {
+	state := r.journal.Progress(s.N).State
+	if state == journal.Deleted {
+		return r.last(ctx, s)
+	}
+	tried := state == journal.Written || state == journal.Begun && s.Put == nil
+	if !tried {
+		if claimed, err := r.claimInTurn(ctx, s); err != nil || !claimed {
+			return err
+		}
+		if s.Put == nil {
+			if err := r.journal.Begun(s.N, false); err != nil {
+				return err
+			}
+		} else if written, err := r.put(ctx, s, halfOf(r.journal.Progress(s.N))); err != nil || !written {
+			return err
+		}
+	}
+	return r.remove(ctx, s, tried)
+}
+
+// claimInTurn claims a message, and waits for its turn.
+func (r *run) claimInTurn(ctx context.Context, s journal.Step) (claimed bool, err error) {
+	claimed, err = r.claim(ctx, s)
+	if claimed && err == nil {
+		err = r.turn(ctx)
+	}
+	if !claimed || err != nil {
+		return false, err
+	}
+	return r.claim(ctx, s) // the turn may have come late
+}
+
+// claim makes sure that the run holds the newest receipt of a message for long enough. If that is not possible, it
+// skips the step, or returns errLost if the message can be found by reading its queue.
+func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err error) {
+	p, t := r.journal.Progress(s.N), s.Take
+	if lasts(p, enough) {
+		return true, nil
+	}
+	if !t.ByReceipt && (t.NoText || p.Receipt == "") {
+		return false, errLost
+	}
+	begun := p.State == journal.Begun
+	switch {
+	case t.ByReceipt && !begun:
+		err = r.journal.Enter(s.N, journal.Claiming)
+	case !p.Until.IsZero(): // the receipt is not the newest one if a kill loses the answer: it counts for nothing until then
+		err = r.journal.Received(s.N, p.Receipt, time.Time{})
+	}
+	if err != nil {
+		return false, err
+	}
+	length := claimLength(t)
+	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (string, error) {
+		return r.Store.Update(ctx, t.Queue, t.ID, p.Receipt, t.Text, length)
+	})
+	if a.err == nil {
+		until := a.sent.Add(length)
+		if t.ByReceipt && !begun {
+			return true, r.journal.Claimed(s.N, a.value, until)
+		}
+		return true, r.journal.Received(s.N, a.value, until)
+	}
+	unknown := a.repeated || p.State == journal.Claiming
+	switch {
+	case !a.refused() || errors.Is(a.err, queue.ErrDenied):
+		return false, a.err
+	case !t.ByReceipt:
+		return false, errLost
+	case begun:
+		return false, r.skip(s, "not known whether it was written to "+s.Put.Queue+"; it is delivered, or visible again", true)
+	case unknown:
+		return false, r.skip(s, "not changed by this run; it is delivered, or becomes visible again"+returns(t), true)
+	case p.State == journal.Claimed:
+		return false, r.skip(s, "received after this run's claim had ended", false)
+	}
+	return false, r.skip(s, nothingChanged(a.err), false)
+}
+
+// returns says when a message becomes visible that a claim without an answer may have hidden.
+func returns(t *journal.Take) string {
+	if t.Due.IsZero() {
+		return " within " + ClaimTime.String()
+	}
+	return " by " + wall().Add(claimLength(t)).UTC().Format(time.RFC3339)
+}
+
+// claimLength returns how long a claim of a message lasts. Storage refuses a claim beyond the message's expiry.
+func claimLength(t *journal.Take) time.Duration {
+	length := max(ClaimTime, min(time.Until(t.Due), queue.MaxDelay))
+	if !t.Expires.IsZero() {
+		length = min(length, time.Until(t.Expires)-time.Second)
+	}
+	return max(length.Truncate(time.Second), 0)
+}
+
+// put writes the message of a step until the given time, and records it. It reports false if the step is over instead.
+func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written bool, err error) {
+	again := r.journal.Progress(s.N).State == journal.Begun
+	if err := r.journal.Begun(s.N, again); err != nil {
+		return false, err
+	}
+	item := queue.Item{Text: s.Text(), Delay: r.delay(s)}
+	a := ask(ctx, r.Engine, until, func(ctx context.Context) (queue.Message, error) {
+		return queue.PutCreating(ctx, r.Store, s.Put.Queue, item)
+	})
+	unknown := again || a.repeated
+	switch {
+	case a.err == nil:
+		err = r.journal.Written(s.N, a.value.ID, a.value.PopReceipt, a.value.InsertedAt, a.repeated)
+		r.hooks.Sent(s, false)
+		return err == nil, err
+	case errors.Is(a.err, queue.ErrRefused) && !errors.Is(a.err, queue.ErrDenied):
+		why := a.err.Error()
+		if unknown {
+			why = "not known whether it was written to " + s.Put.Queue + ": " + why
+		}
+		return false, r.skip(s, why, unknown)
+	case a.refused() && !unknown:
+		return false, errors.Join(a.err, r.journal.Back(s.N))
+	}
+	return false, a.err
+}
+
+// remove deletes the message of a step. Tried says that an earlier process may have deleted it.
+func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
+	p, t := r.journal.Progress(s.N), s.Take
+	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, r.Store.Delete(ctx, t.Queue, t.ID, p.Receipt)
+	})
+	switch {
+	case a.err == nil, errors.Is(a.err, queue.ErrNoQueue): // deleted with its queue
+	case !errors.Is(a.err, queue.ErrStale):
+		return a.err
+	case (tried || a.repeated) && lasts(p, 0): // by that try: nobody else can have received it
+	case !t.ByReceipt:
+		return errLost
+	default:
+		return r.gone(s)
+	}
+	if s.Then == nil {
+		return r.journal.Done(s.N, false)
+	}
+	if err := r.journal.Enter(s.N, journal.Deleted); err != nil {
+		return err
+	}
+	return r.last(ctx, s)
+}
+
+// last writes the last message of a step. Writing it again does no harm.
+func (r *run) last(ctx context.Context, s journal.Step) error {
+	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (queue.Message, error) {
+		return queue.PutCreating(ctx, r.Store, s.Then.Queue, queue.Item{Text: s.Then.Text})
+	})
+	if a.err != nil {
+		return a.err
+	}
+	return r.journal.Done(s.N, false)
+}
+
+// gone ends a step whose message is not where it was.
+func (r *run) gone(s journal.Step) error {
+	switch p := r.journal.Progress(s.N); {
+	case p.State == journal.Written:
+		return r.journal.Done(s.N, true)
+	case p.State == journal.Begun && s.Put != nil:
+		return r.skip(s, "not known whether it was written to "+s.Put.Queue, true)
+	case p.State == journal.Begun:
+		return r.skip(s, "not known whether this run has deleted it, or another client has received it before", true)
+	}
+	return r.skip(s, "gone: delivered, received or moved by somebody else", false)
+}
+
+// skip ends a step that is not done.
+func (r *run) skip(s journal.Step, why string, unknown bool) error {
+	name := s.RequestID
+	if s.Take != nil {
+		name = strings.TrimSpace(fmt.Sprintf("%s (%s) on %s", s.RequestID, s.Take.ID, s.Take.Queue))
+	}
+	return r.journal.Skipped(s.N, name+": "+why, unknown)
+}
+
+// delay returns how long the message that a step writes stays invisible. A canary is not delayed, because the run waits
+// for its delivery.
+func (r *run) delay(s journal.Step) time.Duration {
+	pace := r.journal.Run.Pace
+	switch {
+	case !s.Put.Due.IsZero():
+		return max(time.Until(s.Put.Due), 0)
+	case r.first[s.N], r.journal.CanaryPassed && s.N < pace.Canary:
+		return 0
+	}
+	return pace.Delay + time.Duration(float64(pace.Spread)*float64(s.N)/float64(r.total))
+}

@@ -1,0 +1,196 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"asynccaller/handler/internal/operate/run/journal"
+)
+
+// Errors of runs.
+var (
+	// ErrNothingLeft means that there is nothing to resume or to undo.
+	ErrNothingLeft = errors.New("nothing is left to be done")
+	// ErrOtherAccount means that the run belongs to another account.
+	ErrOtherAccount = errors.New("the run was on another account")
+)
+
+// Resume carries out the rest of an interrupted run. It releases the messages of a run that was never confirmed.
+func (e *Engine) Resume(ctx context.Context, id string) (result Result, err error) {
+	j, err := e.Runs.Reopen(id)
+	if err != nil {
+		return Result{}, err
+	}
+	var undoes *journal.Journal
+	defer func() { err = errors.Join(err, closeBoth(j, undoes)) }()
+	err = e.Check(j)
+	switch {
+	case j.Ended:
+		return Result{}, fmt.Errorf("%s: %w: it is finished", id, ErrNothingLeft)
+	case err != nil:
+		return Result{}, err
+	case !j.Agreed:
+		e.newRun(j).release(ctx)
+		return Result{}, fmt.Errorf("%s: %w: it was never confirmed", id, errors.Join(ErrNothingLeft, j.End()))
+	}
+	if j.Run.Of != "" { // nobody may resume the run that is undone
+		if undoes, err = e.Runs.Reopen(j.Run.Of); err != nil {
+			return Result{}, err
+		}
+	}
+	return e.perform(ctx, j)
+}
+
+// Check returns why a run can be neither resumed nor undone.
+func (e *Engine) Check(j *journal.Journal) error {
+	id := j.Run.ID
+	if j.Run.Account != e.Account {
+		return fmt.Errorf("%s: %w: %s, and this is %s", id, ErrOtherAccount, j.Run.Account, e.Account)
+	}
+	undos, err := e.Runs.UndosOf(id)
+	if err != nil {
+		return err
+	}
+	for _, undo := range undos {
+		state, err := e.undoState(undo)
+		switch {
+		case err != nil:
+			return err
+		case state == undoOpen:
+			return fmt.Errorf("%s: %w: its undo %s is not complete; resume that", id, ErrNothingLeft, undo)
+		case state == undoDone:
+			return fmt.Errorf("%s: %w: it was undone by %s", id, ErrNothingLeft, undo)
+		}
+	}
+	return nil
+}
+
+// undoState says how far an undo has come.
+type undoState int
+
+const (
+	// undoNone: it was not confirmed, or has restored nothing.
+	undoNone undoState = iota
+	undoOpen
+	undoDone
+)
+
+func (e *Engine) undoState(id string) (undoState, error) {
+	j, err := e.Runs.Read(id)
+	if errors.Is(err, journal.ErrNoRun) { // a plan that was discarded meanwhile
+		return undoNone, nil
+	}
+	if err != nil {
+		return undoNone, err
+	}
+	defer func() { _ = j.Close() }() // nothing was written
+	return stateOf(j, resultOf(j)), nil
+}
+
+func stateOf(j *journal.Journal, r Result) undoState {
+	switch {
+	case !j.Agreed || j.Ended && r.Done == 0 && r.Unknown == 0:
+		return undoNone
+	case j.Ended:
+		return undoDone
+	}
+	return undoOpen
+}
+
+// Refused is a step that an undo leaves alone.
+type Refused struct {
+	Step journal.Step
+	Why  string
+}
+
+// Undo plans the opposite of a finished run: of each step that is done, unless its message is perhaps in two places. What
+// became of the messages since shows when the plan is executed. IsRead reports whether a function reads a queue. Told is
+// the number of messages whose sender was told by the run.
+func (e *Engine) Undo(
+	ctx context.Context, id string, isRead func(queue string) bool,
+) (p *Plan, refused []Refused, told int, err error) {
+	undone, err := e.Runs.Reopen(id)
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	if err := e.checkUndo(undone); err != nil {
+		return nil, nil, 0, errors.Join(err, undone.Close())
+	}
+	p, err = e.Begin(journal.Run{Command: "undo", Of: id})
+	if err != nil {
+		return nil, nil, 0, errors.Join(err, undone.Close())
+	}
+	p.undoes = undone
+	for n, progress := range undone.Steps() {
+		if progress.State != journal.Done && !progress.Unknown {
+			continue
+		}
+		s, err := undone.Step(n)
+		if err != nil {
+			p.Discard(ctx)
+			return nil, nil, 0, err
+		}
+		back, why := opposite(s, progress, isRead)
+		if why != "" {
+			refused = append(refused, Refused{s, why})
+			continue
+		}
+		if s.Then != nil {
+			told++
+		}
+		if err := p.Add(back); err != nil {
+			p.Discard(ctx)
+			return nil, nil, 0, err
+		}
+	}
+	if p.Total == 0 {
+		why := "it has changed nothing"
+		if len(refused) > 0 {
+			why = refused[0].Why
+		}
+		p.Discard(ctx)
+		return nil, nil, 0, fmt.Errorf("%s: %w: %s", id, ErrNothingLeft, why)
+	}
+	return p, refused, told, nil
+}
+
+// checkUndo returns why a run cannot be undone.
+func (e *Engine) checkUndo(j *journal.Journal) error {
+	id := j.Run.ID
+	if !j.Agreed {
+		return fmt.Errorf("%s: %w: it was never confirmed", id, ErrNothingLeft)
+	}
+	if err := e.Check(j); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(j.Steps(), journal.Progress.InBetween) {
+		return fmt.Errorf("%s: it was interrupted within a step: resume it first, then undo it", id)
+	}
+	return nil
+}
+
+// opposite returns the step that restores what a step has changed, or why there is none.
+func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (back journal.Step, why string) {
+	switch {
+	case s.Set != nil:
+		return back, "its messages are due or delivered, and cannot be scheduled again"
+	case p.Unknown:
+		return back, p.Why
+	case p.Twice:
+		return back, "it may be in two places: remove one by its id"
+	case s.Take != nil && s.Take.NoText:
+		return back, "no copy was kept"
+	}
+	back.RequestID, back.Row = s.RequestID, s.Row
+	if s.Put != nil {
+		back.Take = &journal.Take{
+			Queue: s.Put.Queue, ID: p.NewID, Receipt: p.NewReceipt, Text: s.Text(), ByReceipt: isRead(s.Put.Queue),
+		}
+	}
+	if s.Take != nil {
+		back.Put = &journal.Put{Queue: s.Take.Queue, Text: s.Take.Text, Due: s.Take.Due}
+	}
+	return back, ""
+}
