@@ -44,9 +44,14 @@ func (f *flagSet) refuse(wrong bool, problem string) {
 	}
 }
 
+// annotationTexts is the annotation with the texts that were given for a flag.
+const annotationTexts = "texts"
+
 // parsed declares a flag whose argument parse reads into target.
 func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string) (T, error)) {
 	f.Func(name, usage, func(text string) error {
+		flag := f.Lookup(name)
+		_ = f.SetAnnotation(name, annotationTexts, append(flag.Annotations[annotationTexts], text)) // the flag exists
 		value, err := parse(text)
 		*target = value
 		if err != nil {

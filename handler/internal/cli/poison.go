@@ -7,15 +7,19 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"os"
+	"os/user"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
 )
@@ -119,16 +123,42 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		defer store.Close()
 		s := p.newSession()
 		defer s.status.clear()
+		record, outcomes := openTables(a, p.app)
 		s.account = &poison.Account{
 			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
 			Rules: inspect.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
-			Table: openTable(a, p.app),
+			Table: record, Outcomes: outcomes, Operator: whoRuns(cmd, args),
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
 		}
 		return s.out.err
 	}
+}
+
+// whoRuns returns who gives a command, on which messages.
+func whoRuns(cmd *cobra.Command, args []string) journal.Operator {
+	machine, _ := os.Hostname() // empty if unknown
+	name := ""
+	if person, err := user.Current(); err == nil {
+		name = person.Username
+	}
+	selected := slices.Clone(args)
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == "text": // it may be a secret
+			selected = append(selected, "--text …")
+		case f.Name == "all":
+			selected = append(selected, "--all")
+		case slices.Contains(selectionFlags, f.Name):
+			texts := f.Annotations[annotationTexts]
+			if texts == nil {
+				texts = []string{strings.Trim(f.Value.String(), "[]")}
+			}
+			selected = append(selected, "--"+f.Name+" "+strings.Join(texts, ","))
+		}
+	})
+	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(selected, " ")}
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
@@ -175,13 +205,13 @@ func withExitCode(ctx context.Context, err error) error {
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
-		poison.ErrNoTable, poison.ErrAppQueue, poison.ErrOtherQueue, poison.ErrOtherAccount, poison.ErrAmbiguous,
-		queue.ErrNoQueue, fs.ErrExist,
+		poison.ErrNoTable, poison.ErrNoOutcomes, poison.ErrAppQueue, poison.ErrOtherQueue, run.ErrOtherAccount,
+		poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist,
 	}
 	switch {
 	case slices.ContainsFunc(usage, is):
 		return usageError(err)
-	case is(poison.ErrNothing), is(poison.ErrNothingLeft), is(journal.ErrNoRun):
+	case is(poison.ErrNothing), is(run.ErrNothingLeft), is(journal.ErrNoRun):
 		return &codeError{exitNothing, err}
 	case ctx.Err() != nil: // the error of a run has an exit code
 		return errors.New("interrupted: nothing was changed")
@@ -288,15 +318,18 @@ func (s *selection) require(usage string) {
 	s.flags.BoolVar(&s.all, "all", false, usage)
 }
 
+// selectionFlags are the flags that select messages.
+var selectionFlags = []string{
+	"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group", "limit",
+	"due-within", "due-after",
+}
+
 // source returns the selected messages. The error names every problem with the flags.
 func (s *selection) source(ids []string) (poison.Source, error) {
 	flags := s.flags
 	flags.refuse(slices.Contains(ids, ""), "an id is empty")
 	given := len(ids) > 0
-	for _, name := range []string{
-		"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group", "limit",
-		"due-within", "due-after",
-	} {
+	for _, name := range selectionFlags {
 		if flags.Changed(name) {
 			given = true
 			value := flags.Lookup(name).Value

@@ -119,7 +119,7 @@ func (s *session) printMore(n int) {
 
 // planText describes a plan in one line.
 func planText(plan *poison.Plan) string {
-	text := plan.Command + " " + messages(plan.Total)
+	text := changeText(plan)
 	switch plan.Command {
 	case "expedite", "cancel":
 		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + " in " + plan.Account
@@ -147,8 +147,8 @@ func queuesText(preposition string, counts map[string]int) string {
 	return preposition + strings.Join(names, ", ")
 }
 
-// confirm asks for confirmation of a plan that changes something. Meanwhile the messages stay leased. The answer
-// to a plan that cannot be undone is the number of messages instead of a yes.
+// confirm asks for confirmation of a plan that changes something. The answer to a plan that cannot be undone is the
+// number of messages instead of a yes.
 func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) error {
 	if s.yes || plan.Total == 0 {
 		return nil
@@ -156,7 +156,6 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 	if !s.env.canAsk() {
 		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
-	plan.RenewLeases(ctx)
 	confirmed := isYes
 	if final {
 		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
@@ -171,8 +170,17 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 	return nil
 }
 
+// changeText names a command and the number of its messages. How many messages of an undo are still there, only the undo
+// itself shows.
+func changeText(plan *poison.Plan) string {
+	if plan.Command == "undo" {
+		return "undo up to " + messages(plan.Total)
+	}
+	return plan.Command + " " + messages(plan.Total)
+}
+
 func question(plan *poison.Plan, final bool) string {
-	text := fmt.Sprintf("%s %s in %s?", plan.Command, messages(plan.Total), plan.Account)
+	text := fmt.Sprintf("%s in %s?", changeText(plan), plan.Account)
 	if final {
 		return fmt.Sprintf("%s This cannot be undone. Type %d to confirm:", text, plan.Total)
 	}
@@ -190,15 +198,18 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 		s.status.printf("  skipped: %s", reason)
 	}
 	s.printMore(r.Skipped - len(reasons))
+	if r.Unknown > 0 {
+		s.status.printf("not known what became of them: %s", messages(r.Unknown))
+	}
 	if r.Both > 0 {
 		s.status.printf("written, but not yet deleted at the source: %s", messages(r.Both))
 	}
 	if r.Twice > 0 {
 		s.warn(poison.Warning{
-			Why: "possibly written twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages,
+			Why: "perhaps there twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages,
 		})
 	}
-	if r.Done+r.Both > 0 && r.Command != "undo" && r.Command != "expedite" && !final {
+	if r.Done > 0 && (r.Finished() || r.Stopped != "") && r.Command != "undo" && r.Command != "expedite" && !final {
 		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
 	if s.json {
@@ -210,7 +221,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 // incomplete returns the error of a run that is not complete.
 func (s *session) incomplete(ctx context.Context, r poison.Result, err error) error {
 	code := exitFailed
-	if r.Done+r.Both > 0 {
+	if r.Done+r.Both+r.Skipped > 0 {
 		code = exitPartly
 	}
 	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, shellWord(r.Run))
@@ -228,14 +239,14 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 		err = fmt.Errorf("not all messages are done\ncontinue: %s", resume)
 	case r.Unmatched > 0:
 		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
-	case r.Command == "undo" && r.Skipped > 0 && r.Done == 0:
+	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
 		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
-	case r.Command == "undo" && r.Skipped > 0:
+	case r.Command == "undo" && r.Skipped > 0 && r.Unknown == 0:
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
-	case r.Skipped > 0 && (r.Command == "expedite" || r.Command == "cancel"):
-		code, err = exitPartly, fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
 	case r.Skipped+r.Refused > 0:
-		err = fmt.Errorf("skipped or refused: %s", messages(r.Skipped+r.Refused))
+		err = fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
+	case r.Twice > 0:
+		err = fmt.Errorf("perhaps there twice: %s", messages(r.Twice))
 	default:
 		return nil
 	}
@@ -299,17 +310,50 @@ func newPoisonKeep(p *poisonFlags) *cobra.Command {
 		Short: "Keep messages that storage would delete",
 		Long: `Rewrite the messages that the Functions host moved to the poison queues, so that storage does not
 delete them after 7 days. Envelopes become dead letters; other content stays unchanged. The
-handler's dead letters never expire and are not touched.`,
+handler's dead letters never expire and are not touched. Keep has no journal: it cannot be undone,
+and what is left is kept the next time.`,
 		Example: `  async-caller poison keep`,
 		Args:    cobra.NoArgs,
 	}
 	flags := flagsOf(command)
 	p.addYes(flags)
 	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		plan, err := s.account.PlanKeep(ctx, source)
-		return s.execute(ctx, plan, err)
+		return s.keep(ctx, source)
 	})
 	return command
+}
+
+// keep does what the keeper of the app does, after a confirmation. It has no journal: what is left is kept the next time.
+func (s *session) keep(ctx context.Context, source poison.Source) error {
+	counts, hidden, err := s.account.Expiring(ctx, source)
+	if err != nil {
+		return err
+	}
+	plan := &poison.Plan{From: counts, Hidden: hidden}
+	plan.Command, plan.Account = "keep", s.account.Name
+	for _, n := range counts {
+		plan.Total += n
+	}
+	if plan.Total == 0 {
+		return s.nothingMatched(hidden)
+	}
+	s.announce(plan)
+	if err := s.confirm(ctx, plan, false); err != nil {
+		return err
+	}
+	queues := slices.Sorted(maps.Keys(counts))
+	plan.Done, err = poison.NewKeeper(s.account, queues).Run(ctx)
+	s.status.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
+	if s.json {
+		_ = printJSON(s.out, plan.Result) // output keeps the error
+	}
+	switch {
+	case err != nil && plan.Done > 0:
+		return &codeError{exitPartly, err}
+	case err == nil && plan.Done < plan.Total:
+		return &codeError{exitPartly, errors.New("received, delivered or deleted by somebody else since: " + messages(plan.Total-plan.Done))}
+	}
+	return err
 }
 
 func newPoisonImport(p *poisonFlags) *cobra.Command {
@@ -371,7 +415,7 @@ func newPoisonResume(p *poisonFlags) *cobra.Command {
 		Use:   "resume RUN",
 		Short: "Continue an interrupted run",
 		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
-because too many messages returned.`,
+because calls failed.`,
 		Example:           "  async-caller " + p.group + " resume " + p.sampleRun,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,

@@ -15,6 +15,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
@@ -89,7 +91,7 @@ func TestExecute(t *testing.T) {
 		"done":         {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
 		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0},
 		"nothing":      {nil, true, exitNothing, "", "no message matches in test", 0},
-		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ", "skipped or refused: 1 message", 1},
+		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ", "not requeued: 1 message", 1},
 		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "nothing to requeue in test: all matching messages were refused", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -164,29 +166,31 @@ func TestResultError(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"all":         {t.Context(), poison.Result{Total: 3, Done: 3}, nil, exitDone, ""},
-		"skipped":     {t.Context(), poison.Result{Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "skipped or refused: 2 messages"},
-		"all_skipped": {t.Context(), poison.Result{Total: 1, Skipped: 1}, nil, exitFailed, "skipped or refused: 1 message"},
-		"all_gone":    {t.Context(), poison.Result{Command: "undo", Total: 1, Skipped: 1}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
-		"some_gone":   {t.Context(), poison.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
+		"all":         {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
+		"skipped":     {t.Context(), poison.Result{Result: run.Result{Command: "move", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
+		"all_skipped": {t.Context(), poison.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}}, nil, exitPartly, "not moved: 1 message"},
+		"all_gone":    {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
+		"some_gone":   {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
+		"unknown":     {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}}, nil, exitPartly, "not undone"},
+		"twice":       {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3, Twice: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
 		"stopped": {
 			t.Context(),
-			poison.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"},
+			poison.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
 			nil, exitPartly,
 			"stopped: 2 came back\n" + resume + " (7 left)",
 		},
 		"stopped_at_the_end": {
 			t.Context(),
-			poison.Result{Total: 2, Done: 2, Stopped: "they wait"},
+			poison.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
 			nil, exitPartly,
 			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
 		},
-		"interrupted":        {ended, poison.Result{Total: 3, Done: 1, Left: 2}, nil, exitPartly, "interrupted\n" + resume},
-		"interrupted_early":  {ended, poison.Result{Total: 3, Left: 3}, nil, exitFailed, "interrupted\n"},
-		"unmatched":          {t.Context(), poison.Result{Total: 1, Done: 1, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
-		"in_both_places":     {t.Context(), poison.Result{Total: 1, Both: 1}, nil, exitPartly, "not all messages are done\n"},
-		"storage":            {t.Context(), poison.Result{Total: 3, Done: 1, Left: 2}, storage, exitPartly, "storage is away\n" + resume},
-		"storage_at_the_end": {t.Context(), poison.Result{Total: 3, Done: 3}, storage, exitPartly, "storage is away"},
+		"interrupted":        {ended, poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil, exitPartly, "interrupted\n" + resume},
+		"interrupted_early":  {ended, poison.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed, "interrupted\n"},
+		"unmatched":          {t.Context(), poison.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
+		"in_both_places":     {t.Context(), poison.Result{Result: run.Result{Total: 1, Both: 1}}, nil, exitPartly, "not all messages are done\n"},
+		"storage":            {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, storage, exitPartly, "storage is away\n" + resume},
+		"storage_at_the_end": {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3}}, storage, exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
@@ -204,13 +208,14 @@ func TestResultError(t *testing.T) {
 func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
-	_ = d.report(t.Context(), poison.Result{
-		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1480, Skipped: 10, Why: why, Both: 10, Twice: 5,
+	result := poison.Result{Result: run.Result{
+		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why, Twice: 5,
 		TwiceMessages: []poison.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
-	}, false, nil)
-	want := "moved 1,480 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
-		"written, but not yet deleted at the source: 10 messages\n" +
-		"warning: 5 messages: possibly written twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, bbbbbbbb on a, invalid on a, …\n" +
+	}}
+	_ = d.report(t.Context(), result, false, nil)
+	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
+		"not known what became of them: 2 messages\n" +
+		"warning: 5 messages: perhaps there twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, bbbbbbbb on a, invalid on a, …\n" +
 		"undo: `async-caller poison undo RUN`\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
@@ -220,7 +225,7 @@ func TestReport(t *testing.T) {
 func TestPlanText(t *testing.T) {
 	type counts = map[string]int
 	change := func(command string, total int) poison.Result {
-		return poison.Result{Command: command, Account: "acme", Total: total}
+		return poison.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
 	}
 	for want, plan := range map[string]*poison.Plan{
 		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412), From: counts{"a-poison": 412}, To: counts{"a": 412}},
@@ -230,7 +235,7 @@ func TestPlanText(t *testing.T) {
 		"delete 1 message from a-poison in acme":                                    {Result: change("delete", 1), From: counts{"a-poison": 1}},
 		"import 2 messages to a-poison in acme":                                     {Result: change("import", 2), To: counts{"a-poison": 2}},
 		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2), From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
-		"undo 2 messages from parking to a-poison in acme":                          {Result: change("undo", 2), From: counts{"parking": 2}, To: counts{"a-poison": 2}},
+		"undo up to 2 messages from parking to a-poison in acme":                    {Result: change("undo", 2), From: counts{"parking": 2}, To: counts{"a-poison": 2}},
 		"expedite 1 scheduled message on a in acme":                                 {Result: change("expedite", 1), From: counts{"a": 1}, To: counts{"a": 1}},
 		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Result: change("cancel", 2), From: counts{"a": 2}, To: counts{"a": 2}},
 	} {
@@ -241,7 +246,7 @@ func TestPlanText(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	plan := &poison.Plan{Result: poison.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}
+	plan := &poison.Plan{Result: poison.Result{Result: run.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}}
 	for final, want := range map[bool]string{
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
@@ -255,7 +260,7 @@ func TestQuestion(t *testing.T) {
 // TestRefusals checks that equal reasons are printed once, and only the first of many.
 func TestRefusals(t *testing.T) {
 	d := newTestSession(t)
-	plan := &poison.Plan{Result: poison.Result{Command: "requeue", Refused: 30}}
+	plan := &poison.Plan{Result: poison.Result{Result: run.Result{Command: "requeue"}, Refused: 30}}
 	for i := range 14 {
 		why := "the same"
 		if i >= 6 {
@@ -286,22 +291,29 @@ func TestPrintRuns(t *testing.T) {
 		var out bytes.Buffer
 		now := time.Now()
 		printRuns(&out, []poison.RunSummary{
-			{
+			{Here: true, Summary: run.Summary{
 				Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3,
 				State: "finished", Of: "20261121-110000-move-bbbb",
-			},
-			{
+			}},
+			{Here: true, Summary: run.Summary{
 				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
 				State: "undone", UndoneBy: "20261121-115900-undo-aaaa",
+			}},
+			{Here: true, Summary: run.Summary{Run: "20261119-120000-requeue-cccc", Command: "requeue", At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"}},
+			{Here: true, Summary: run.Summary{Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken"}},
+			{
+				Summary: run.Summary{
+					Run: "20261118-110000-delete-eeee", At: now.Add(-72 * time.Hour), Total: 2, Done: 2, State: "finished",
+					Operator: journal.Operator{User: "ada", Machine: "build-7\x1b"},
+				},
 			},
-			{Run: "20261119-120000-requeue-cccc", Command: "requeue", At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"},
-			{Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken"},
 		})
 		want := `RUN                               WHEN      MESSAGES  STATE
 20261121-115900-undo-aaaa       1m ago             3  finished, undo of 20261121-110000-move-bbbb
 20261121-110000-move-bbbb       1h ago             3  undone by 20261121-115900-undo-aaaa
 20261119-120000-requeue-cccc    2d ago  99999/100000  interrupted
 20261119-110000-requeue-dddd         -             -  unreadable: line 3 is broken
+20261118-110000-delete-eeee     3d ago             2  finished, by ada on build-7�
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)

@@ -321,17 +321,27 @@ func (s *session) watch(ctx context.Context, source poison.Source, interval time
 func newPoisonRuns(p *poisonFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "runs",
-		Short: "List the changes made from this machine",
-		Long: `List the journals on this machine, newest first: the command, the number of messages, and the state
-of each run. An interrupted run can be resumed or undone.`,
+		Short: "List the changes of messages, and who made them",
+		Long: `List the runs of this machine and, from the table of the account, those of colleagues, newest first:
+the command, the user, the number of messages, and the state. An interrupted run can be resumed, and
+a finished one undone, on the machine that has its journal.`,
 		Example: "  async-caller " + p.group + " runs",
 		Args:    cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := p.newSession()
 			account := poison.Account{Runs: p.folder()}
-			summaries, err := account.Summaries()
+			if a, err := readApp(p.env, p.app); err == nil {
+				if connection, err := readConnection(a.env, p.app); err == nil {
+					account.Name = accountName(connection.Endpoint)
+				}
+				_, account.Outcomes = openTables(a, p.app)
+			}
+			summaries, missing, err := account.Summaries(cmd.Context())
 			if err != nil {
 				return err
+			}
+			if missing != nil {
+				s.status.printf("only the runs of this machine: %v", missing)
 			}
 			if len(summaries) == 0 {
 				s.status.printf("no runs in %s", account.Runs)
@@ -343,9 +353,10 @@ of each run. An interrupted run can be resumed or undone.`,
 }
 
 func printRuns(out io.Writer, summaries []poison.RunSummary) {
-	row := func(run, at, done, state string) {
-		state = strictjson.ReplaceUnprintable(state) // a journal may come from elsewhere
-		printRow(out, "%-28s  %8s  %12s  %s", run, at, done, state)
+	row := func(id, at, done, state string) {
+		// A journal or a row may come from elsewhere.
+		id, state = strictjson.ReplaceUnprintable(id), strictjson.ReplaceUnprintable(state)
+		printRow(out, "%-28s  %8s  %12s  %s", id, at, done, state)
 	}
 	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
 	for _, r := range summaries {
@@ -362,6 +373,9 @@ func printRuns(out io.Writer, summaries []poison.RunSummary) {
 			state += " by " + r.UndoneBy
 		} else if r.Of != "" {
 			state += ", undo of " + r.Of
+		}
+		if !r.Here {
+			state += ", by " + r.User + " on " + r.Machine
 		}
 		row(r.Run, age(time.Since(r.At))+" ago", done, state)
 	}

@@ -14,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
@@ -190,7 +191,7 @@ func TestTablesFit(t *testing.T) {
 		ID: long, Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
 		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
 	}
-	const run, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
+	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
 	queues := []poison.QueueSummary{
 		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old, Reasons: []poison.ReasonCount{{Reason: long, Count: many}}},
 		{Queue: "a-poison", Messages: 1, Reasons: []poison.ReasonCount{{Reason: "expired", Count: 1}}},
@@ -206,11 +207,11 @@ func TestTablesFit(t *testing.T) {
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
 		"runs": {func(out io.Writer) {
 			printRuns(out, []poison.RunSummary{
-				{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: run},
-				{Run: run, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo},
-				{Run: run, State: "unreadable", Problem: long},
+				{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: requeue}},
+				{Here: true, Summary: run.Summary{Run: requeue, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo}},
+				{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
 			})
-		}, []string{undo + " ", "undo of " + run + "\n", "partly undone by " + undo + "\n"}},
+		}, []string{undo + " ", "undo of " + requeue + "\n", "partly undone by " + undo + "\n"}},
 	} {
 		var out bytes.Buffer
 		c.print(&out)

@@ -15,10 +15,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -38,7 +38,8 @@ in $VISUAL or $EDITOR; --dry-run shows the changes with secrets masked.
 
 --dedupe sends only the latest message of each request id; the others stay where they are. For many
 messages, --canary sends a few first and waits until they are delivered, --rate and --spread limit
-the load on the target, and --stop-at-failure-ratio stops if too many return.`,
+the load on the target, and --stop-at-failure-ratio stops if too many calls fail. For --canary and
+--stop-at-failure-ratio, the app must record outcomes.`,
 		Example: `  async-caller poison requeue 4f1c2a9e
   async-caller poison requeue --all --replace-host old.example.com=new.example.com --dry-run
   async-caller poison requeue --reason expired --canary 5 --rate 50/s --stop-at-failure-ratio 0.1`,
@@ -76,7 +77,6 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
 	addPace(flags, pace)
-	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, "stop when more than this share, 0 to 1, has returned")
 	durationFlag(flags, &pace.Delay, "delay", "`duration` before the messages are delivered")
 }
 
@@ -86,12 +86,16 @@ func addPace(flags *flagSet, pace *journal.Pace) {
 	pace.CanaryWait = 3 * time.Minute
 	durationFlag(flags, &pace.CanaryWait, "canary-wait", "`duration` that the delivery of the first messages may take (default 3m)")
 	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
+	const share = "stop when more than this share, 0 to 1, of the calls fails"
+	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, share)
 	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
 }
 
 // checkPace refuses a pace that is not possible.
 func checkPace(flags *flagSet, pace journal.Pace) {
 	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
+	isShare := pace.StopAt >= 0 && pace.StopAt <= 1 // NaN is neither
+	flags.refuse(!isShare, "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1")
 	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
 		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", queue.MaxDelay))
 }
@@ -104,7 +108,6 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
 	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
-	flags.refuse(!(pace.StopAt >= 0 && pace.StopAt <= 1), "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1") // NaN is neither
 	checkPace(flags, pace)
 }
 

@@ -11,9 +11,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/poison/journal"
 )
 
 func TestParseRate(t *testing.T) {

@@ -14,9 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -68,12 +69,12 @@ func TestWithExitCode(t *testing.T) {
 		"busy":          {t.Context(), journal.ErrBusy, exitFailed},
 		"live":          {t.Context(), poison.ErrAppQueue, exitUsage},
 		"other_queue":   {t.Context(), poison.ErrOtherQueue, exitUsage},
-		"other_account": {t.Context(), poison.ErrOtherAccount, exitUsage},
+		"other_account": {t.Context(), run.ErrOtherAccount, exitUsage},
 		"ambiguous":     {t.Context(), poison.ErrAmbiguous, exitUsage},
 		"no_queue":      {t.Context(), queue.ErrNoQueue, exitUsage},
 		"file_exists":   {t.Context(), fs.ErrExist, exitUsage},
 		"nothing":       {t.Context(), poison.ErrNothing, exitNothing},
-		"nothing_left":  {t.Context(), poison.ErrNothingLeft, exitNothing},
+		"nothing_left":  {t.Context(), run.ErrNothingLeft, exitNothing},
 		"no_run":        {t.Context(), journal.ErrNoRun, exitNothing},
 		"own_code":      {t.Context(), own, exitPartly},
 		"interrupted":   {ended, context.Canceled, exitFailed},

@@ -75,16 +75,20 @@ func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(cont
 	})
 }
 
-// openTable opens the record of scheduled messages. It returns nil if messages are not recorded, or if the connection names
-// no table service.
-func openTable(a app, folder string) scheduled.Table {
+// openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
+// recorded, or if the connection names no table service.
+func openTables(a app, folder string) (record, outcomes scheduled.Table) {
 	connection, err := readConnection(a.env, folder)
 	if err != nil || !a.scheduled {
-		return nil
+		return nil, nil
 	}
 	table, err := azure.OpenTable(connection)
 	if err != nil {
-		return nil
+		return nil, nil
 	}
-	return table
+	ofRuns, err := azure.OpenOutcomes(connection)
+	if err != nil {
+		return table, nil
+	}
+	return table, ofRuns
 }

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/scheduled/memory"
@@ -155,7 +155,7 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 				d.err.Reset()
 				plan, err = d.account.PlanUndo(t.Context(), runs[0])
 				err = d.execute(t.Context(), plan, err)
-				if codeOf(err) != test.code || test.lost != strings.Contains(d.err.String(), "not known whether") {
+				if codeOf(err) != test.code || test.lost != strings.Contains(d.err.String(), "not changed by this run") {
 					t.Errorf("exit code %d, want %d: %v\n%s", codeOf(err), test.code, err, d.err.String())
 				}
 			})
@@ -163,18 +163,20 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 	}
 }
 
-// lostAnswer is a store that loses the answer of the first deletion.
+// lostAnswer is a store that loses the answer of the first update.
 type lostAnswer struct {
 	queue.Store
 	lost atomic.Bool
 }
 
-func (s *lostAnswer) Delete(ctx context.Context, name, id, popReceipt string) error {
-	err := s.Store.Delete(ctx, name, id, popReceipt)
+func (s *lostAnswer) Update(
+	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
+) (string, error) {
+	receipt, err := s.Store.Update(ctx, name, id, popReceipt, text, delay)
 	if !s.lost.Swap(true) {
-		return errors.New("no answer")
+		return "", errors.New("no answer")
 	}
-	return err
+	return receipt, err
 }
 
 // TestExpediteScheduledJSON checks that --json names each message that was left alone, and that no undo is offered.

@@ -23,10 +23,14 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/cli"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/testbed"
 )
@@ -46,6 +50,8 @@ func TestMain(m *testing.M) {
 //   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
 //     base64 unless -raw is given; with -hex the line contains hex digits.
 //   - queue NAME prints the number of messages on a queue, then the visible ones, one per line.
+//   - beat does what the timer functions of the app do for --canary: it says that the app records outcomes.
+//   - deliver QUEUE receives the visible messages of a queue like an app whose calls succeed.
 //   - writes prints the requests that changed the account since the last time, in order.
 //   - steady [-ages] FILE prints a file and replaces everything that differs between runs by words; with
 //     -ages also times, ages, the names of runs and the beginnings of ids.
@@ -73,6 +79,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
+			"beat": putBeat, "deliver": deliver,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
 			"dead": putDead, "freeport": freePort, "ready": ready, "until": until,
 		},
@@ -97,7 +104,8 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 
 // account is the storage account of a script. Its store is nil until the script starts it.
 type account struct {
-	store *azure.Store
+	store           *azure.Store
+	table, outcomes *azure.Table
 
 	mu     sync.Mutex
 	writes []string
@@ -129,6 +137,12 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	a.store, err = azure.Open(connection)
 	ts.Check(err)
 	ts.Defer(a.store.Close)
+	a.table, err = azure.OpenTable(connection)
+	ts.Check(err)
+	ts.Defer(a.table.Close)
+	a.outcomes, err = azure.OpenOutcomes(connection)
+	ts.Check(err)
+	ts.Defer(a.outcomes.Close)
 }
 
 func (a *account) record(r *http.Request) {
@@ -197,6 +211,31 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 			content = []byte("not base64: " + m.Text)
 		}
 		fmt.Fprintf(ts.Stdout(), "%s\n", content)
+	}
+}
+
+func putBeat(ts *testscript.TestScript, _ bool, _ []string) {
+	ts.Check(scheduled.Beat(context.Background(), mustAccount(ts).table, poison.MonitorTimer))
+}
+
+func deliver(ts *testscript.TestScript, _ bool, args []string) {
+	if len(args) != 1 {
+		ts.Fatalf("usage: deliver QUEUE")
+	}
+	a, ctx := mustAccount(ts), context.Background()
+	recorder := scheduled.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
+	defer recorder.Close(time.Minute)
+	received, err := a.store.Receive(ctx, args[0], queue.MaxBatch, time.Minute)
+	ts.Check(err)
+	for _, m := range received {
+		content, err := queue.Base64.Decode(m.Text)
+		ts.Check(err)
+		e, err := envelope.Parse(content)
+		ts.Check(err)
+		ts.Check(a.store.Delete(ctx, args[0], m.ID, m.PopReceipt))
+		recorder.Outcome(scheduled.Outcome{
+			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
+		})
 	}
 }
 

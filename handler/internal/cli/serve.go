@@ -198,8 +198,8 @@ func runServe(ctx context.Context, env Env) error {
 	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy).WithProfiles(c.settings.Rules.Profiles)
 	defer client.Close()
 
-	record := openRecord(c, log) //nolint:contextcheck // Close ends it, after the last delivery
-	defer record.Close(recordTimeout)
+	record, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
+	defer closeRecords(record, outcomes)
 	queues := c.app.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
@@ -209,6 +209,7 @@ func runServe(ctx context.Context, env Env) error {
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
 		Record:   record,
+		Outcomes: outcomes,
 		Log:      log,
 		Hold:     c.hold(),
 		Stopping: ctx,
@@ -216,7 +217,7 @@ func runServe(ctx context.Context, env Env) error {
 		Jitter:   rand.Float64,
 	}
 	account := accountName(c.connection.Endpoint)
-	tasks := operator{handlerConfig: c, record: record, account: &poison.Account{
+	tasks := operator{handlerConfig: c, record: record, outcomes: outcomes, account: &poison.Account{
 		Name: account, Store: store, AppQueues: c.app.QueueNames(),
 		Rules: inspect.Rules{Encoding: queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
 	}}.tasks(ctx)
@@ -270,21 +271,36 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 }
 
 const (
-	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
-	recordLimit = 512 << 10
+	// recordLimit is the memory that the changes of the record may take while they wait, in bytes, and outcomesLimit
+	// that of the outcomes of messages of runs.
+	recordLimit   = 512 << 10
+	outcomesLimit = 512 << 10
 	// recordTimeout is how long a handler that stops goes on writing them.
 	recordTimeout = 2 * time.Second
 )
 
-// openRecord returns the recorder of scheduled messages, or nil if they are not recorded.
-func openRecord(c handlerConfig, log zerolog.Logger) *scheduled.Recorder {
+// openRecords returns the recorders of scheduled messages and of outcomes, or nil if nothing is recorded.
+func openRecords(c handlerConfig, log zerolog.Logger) (record, outcomes *scheduled.Recorder) {
 	if c.settings.Scheduled == config.Off {
-		return nil
+		return nil, nil
 	}
 	table, err := azure.OpenTable(c.connection)
 	if err != nil {
 		log.Warn().Err(err).Msg("scheduled messages are not recorded")
-		return nil
+		return nil, nil
 	}
-	return scheduled.NewRecorder(table, inspect.Route, recordLimit, log)
+	record = scheduled.NewRecorder(table, inspect.Route, recordLimit, log)
+	if table, err = azure.OpenOutcomes(c.connection); err == nil { // as before
+		outcomes = scheduled.NewOutcomeRecorder(table, outcomesLimit, log)
+	}
+	return record, outcomes
+}
+
+// closeRecords closes recorders at the same time.
+func closeRecords(records ...*scheduled.Recorder) {
+	var closing sync.WaitGroup
+	for _, r := range records {
+		closing.Go(func() { r.Close(recordTimeout) })
+	}
+	closing.Wait()
 }

@@ -23,7 +23,8 @@ import (
 type operator struct {
 	handlerConfig
 	account *poison.Account
-	record  *scheduled.Recorder
+	// record is that of scheduled messages, outcomes that of messages of runs.
+	record, outcomes *scheduled.Recorder
 }
 
 // tasks returns the tasks by the names of their functions.
@@ -53,13 +54,13 @@ func (o operator) limited(stopping context.Context, task ingress.Task) ingress.T
 	}
 }
 
-// withTable does work on the record of scheduled messages, if there is one.
-func (o operator) withTable(work func(scheduled.Table) error) error {
-	table := o.record.Table()
+// withTable does work on the table of a recorder, if there is one.
+func withTable(record *scheduled.Recorder, work func(scheduled.Table) error) error {
+	table := record.Table()
 	if table == nil {
 		return nil
 	}
-	return o.record.Check(work(table))
+	return record.Check(work(table))
 }
 
 // keeper returns the task of the keeper.
@@ -74,12 +75,19 @@ func (o operator) keeper() ingress.Task {
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, o.account.Name)
-		tableErr := o.withTable(func(table scheduled.Table) error {
+		tableErr := withTable(o.record, func(table scheduled.Table) error {
 			swept, err := o.account.Sweep(ctx, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err, scheduled.Beat(ctx, table, poison.KeeperTimer))
 		})
-		if err := errors.Join(err, tableErr); err != nil {
+		outcomesErr := withTable(o.outcomes, func(table scheduled.Table) error {
+			swept, err := poison.SweepOutcomes(ctx, table)
+			if swept > 0 {
+				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
+			}
+			return err
+		})
+		if err := errors.Join(err, tableErr, outcomesErr); err != nil {
 			return "", fmt.Errorf("incomplete: %s, but not all: %w", text, err)
 		}
 		return text, nil
@@ -118,6 +126,8 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
-	tableErr := o.withTable(func(table scheduled.Table) error { return scheduled.Beat(ctx, table, poison.MonitorTimer) })
+	tableErr := withTable(o.record, func(table scheduled.Table) error {
+		return scheduled.Beat(ctx, table, poison.MonitorTimer)
+	})
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
 }

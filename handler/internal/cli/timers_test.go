@@ -25,9 +25,10 @@ import (
 // timers is an app whose timer functions work on a session's account and table.
 type timers struct {
 	*testSession
-	tasks map[string]ingress.Task
-	log   bytes.Buffer
-	ctx   context.Context
+	outcomes memory.Table
+	tasks    map[string]ingress.Task
+	log      bytes.Buffer
+	ctx      context.Context
 }
 
 func newTimers(t *testing.T, rows ...scheduled.Row) *timers {
@@ -36,8 +37,11 @@ func newTimers(t *testing.T, rows ...scheduled.Row) *timers {
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
 	record := scheduled.NewRecorder(app.account.Table, strings.ToLower, 1<<20, log)
-	t.Cleanup(func() { record.Close(time.Second) })
-	app.tasks = operator{account: app.account, record: record, handlerConfig: handlerConfig{app: &functionapp.App{}}}.tasks(t.Context())
+	outcomes := scheduled.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
+	t.Cleanup(func() { closeRecords(record, outcomes) })
+	app.tasks = operator{
+		account: app.account, record: record, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
+	}.tasks(t.Context())
 	return app
 }
 
@@ -142,6 +146,26 @@ func TestTimersWithoutTable(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestKeeperSweepsOutcomes: the outcomes of messages of runs are removed after a day.
+func TestKeeperSweepsOutcomes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		app := newTimers(t)
+		table := &app.outcomes
+		if err := table.Put(t.Context(), "T0KEN", []scheduled.Row{{ID: "r1.1.called", Action: "finish"}}); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(23 * time.Hour)
+		if got := app.run(poison.KeeperTimer); strings.Contains(got, "outcomes") {
+			t.Errorf("removed early: %s", got)
+		}
+		<-time.After(2 * time.Hour)
+		contains(t, app.run(poison.KeeperTimer), ", removed 1 outcomes of messages of runs error: <nil>")
+		table.Fail(fmt.Errorf("list rows: no answer"))
+		got := app.run(poison.KeeperTimer)
+		contains(t, got, "incomplete: kept 0 messages", "remove outcomes of messages of runs: list rows: no answer")
+	})
 }
 
 // TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are not.

@@ -99,7 +99,8 @@ func table(s *Settings) []Setting {
 		into(&r.Limits.MinDelay, duration(0, week)))
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
 		into(&r.Statuses, decision.ParseStatuses))
-	add(Prefix+"SCHEDULED", "on", "whether scheduled messages are recorded in a table, to list, expedite and cancel them: on or off",
+	add(Prefix+"SCHEDULED", "on",
+		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like",
 		into(&s.Targets.Allow, guard.ParseAllow))

@@ -50,8 +50,10 @@ func TestRun(t *testing.T) {
 // TestRunIsChanged checks that a command can give a message another run, or none, and changes nothing else.
 func TestRunIsChanged(t *testing.T) {
 	for format, message := range map[string]func(string) string{
-		"native": func(run string) string { return `{"asyncCaller":1,"requestId":"r1"` + run + `,"call":{"url":"http://a"}}` },
-		"nexus":  func(run string) string { return nexusWith(strings.ReplaceAll(run, "run", "Run"), "") },
+		"native": func(run string) string {
+			return `{"asyncCaller":1,"requestId":"r1"` + run + `,"call":{"url":"http://a"}}`
+		},
+		"nexus": func(run string) string { return nexusWith(strings.ReplaceAll(run, "run", "Run"), "") },
 	} {
 		plain := mustContent(t)(accept(t, message("")).Successor(limit))
 		for _, came := range []string{"", `,"run":"old"`, `,"run":[1]`} {

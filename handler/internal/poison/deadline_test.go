@@ -8,9 +8,9 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/scheduled"
 )
@@ -104,7 +104,7 @@ func TestKeepKeepsDeadline(t *testing.T) {
 		put(t, store, poisonQueue, queue.Base64.Encode(fmt.Appendf(nil,
 			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"deadline":%q}`,
 			time.Now().Add(-50*day).UTC().Format(time.RFC3339), deadline.Format(time.RFC3339))), week)
-		execute(t, mustPlan(t)(a.PlanKeep(t.Context(), everything().Source)))
+		keep(t, poison.NewKeeper(a, []string{poisonQueue}), 1)
 		deadlineOn := func(name string) time.Time {
 			e, err := envelope.Parse(a.Rules.Content(store.All(name)[0].Text))
 			if err != nil {

@@ -5,8 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 )
 
 // RequestKey identifies a call by what its sender says. Senders of different tenants may use the same request id.

@@ -7,8 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/targets"
 )

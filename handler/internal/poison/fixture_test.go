@@ -2,6 +2,7 @@ package poison_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,9 +14,9 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
 )
@@ -28,6 +29,9 @@ const (
 
 // leasesEnd exceeds the leases of a run that was killed.
 const leasesEnd = 6 * time.Minute
+
+// inFlight is how many messages a run handles at once, and therefore how many a kill may duplicate.
+const inFlight = 8
 
 // week is the time-to-live of messages that the host moves.
 const week = 7 * 24 * time.Hour
@@ -148,6 +152,16 @@ func execute(t *testing.T, p *poison.Plan) poison.Result {
 	return r
 }
 
+// summaries returns the runs of the account.
+func summaries(t *testing.T, a *poison.Account) []poison.RunSummary {
+	t.Helper()
+	all, missing, err := a.Summaries(t.Context())
+	if missing != nil || err != nil {
+		t.Fatal(missing, err)
+	}
+	return all
+}
+
 // wantError fails the test unless the error contains each of the words.
 func wantError(t *testing.T, err error, words ...string) {
 	t.Helper()
@@ -264,6 +278,9 @@ type killer struct {
 	// see is called after each operation.
 	see func(operation string)
 }
+
+// errNoAnswer is that of an operation that storage may have carried out.
+var errNoAnswer = errors.New("no answer")
 
 // errDead is an error that is not retried, so that no time passes.
 var errDead = fmt.Errorf("killed: %w", queue.ErrRefused)

@@ -223,7 +223,7 @@ func TestKeepBesideFailures(t *testing.T) {
 				}
 				kept, err := poison.NewKeeper(newAccount(t, broken), []string{poisonQueue, other}).Run(t.Context())
 				left := expiring(store, poisonQueue, other)
-				if kept != c.kept || left != c.left || c.err != nil && !errors.Is(err, c.err) {
+				if kept != c.kept || left != c.left || c.err != nil && c.says == "" && !errors.Is(err, c.err) {
 					t.Errorf("%d were kept, %d are left, %v", kept, left, err)
 				}
 				if c.left > 0 {

@@ -8,24 +8,19 @@ import (
 	"os"
 	"reflect"
 
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/lease"
 )
 
-// Plan is a run that waits for a confirmation. Its messages are leased, but nothing is changed. The caller must
-// either Execute or Discard it.
+// Plan is a run that waits for a confirmation. Its messages are reserved for [run.ClaimTime], but nothing is changed.
+// The caller must either Execute or Discard it.
 type Plan struct {
 	account *Account
-	journal *journal.Journal
-	leases  *lease.Holder
-	// stopRenewing ends the renewals of RenewLeases.
-	stopRenewing func()
+	run     *run.Plan
 	// matches are the messages that each ID of the source names.
 	matches map[string][]string
-	// undoes is the journal of the run that is undone, or nil. It is locked, so that no other process resumes that run.
-	undoes *journal.Journal
 
 	// Result is that of a run of which nothing is done yet.
 	Result
@@ -43,19 +38,45 @@ type Refusal struct {
 	Why     string          `json:"why"`
 }
 
-// maxRefusals limits the refusals that a plan lists, and the reasons for skipping that a result lists.
+// Result is the result of a run so far, including its earlier parts.
+type Result struct {
+	run.Result
+	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the number of
+	// IDs of the source that no message has. A run that was resumed knows none of these.
+	Refused   int       `json:"refused"`
+	Refusals  []Refusal `json:"refusals,omitempty"`
+	Unmatched int       `json:"unmatched,omitempty"`
+	// Warnings are those of the plan. A run that was resumed knows none.
+	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// maxRefusals limits the refusals that a plan lists.
 const maxRefusals = 20
 
-// change returns what is written for a message, and to which queue. Its error is the reason to refuse the message.
+// engine returns the engine of the account's runs.
+func (a *Account) engine() *run.Engine {
+	return &run.Engine{Store: a.Store, Account: a.Name, Runs: a.Runs, Operator: a.Operator, Observer: a.observer(), Hooks: a.hooks}
+}
+
+// change returns the step of a message. Its error is the reason to refuse the message.
 type change func(ctx context.Context, f Found) (journal.Step, error)
 
-// plan leases the source's messages and plans the change of each.
-func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change change) (*Plan, error) {
+// exchange returns a step that takes a message away, and writes a text to a queue.
+func exchange(f Found, to, text string) journal.Step {
+	put := &journal.Put{Queue: to, Text: text}
+	if text == f.Text {
+		put.Text = "" // the journal need not have it twice
+	}
+	return journal.Step{Take: &journal.Take{Text: f.Text}, Put: put}
+}
+
+// plan reads the source's messages and plans the change of each.
+func (a *Account) plan(ctx context.Context, about journal.Run, s Source, change change) (*Plan, error) {
 	names, err := a.queues(ctx, s)
 	if err != nil {
 		return nil, err
 	}
-	p, err := a.newPlan(run)
+	p, err := a.newPlan(about)
 	if err != nil {
 		return nil, err
 	}
@@ -71,52 +92,59 @@ func (a *Account) plan(ctx context.Context, run journal.Run, s Source, change ch
 	return p, nil
 }
 
-func (a *Account) newPlan(run journal.Run) (*Plan, error) {
-	run.Account = a.Name
-	j, err := a.Runs.Begin(run)
+func (a *Account) newPlan(about journal.Run) (*Plan, error) {
+	begun, err := a.engine().Begin(about)
 	if err != nil {
 		return nil, err
 	}
-	return a.planOf(j), nil
+	return a.planOf(begun), nil
 }
 
-// planOf returns a plan with a journal. It records leases and new receipts there; if that fails, so does the next record.
-func (a *Account) planOf(j *journal.Journal) *Plan {
+func (a *Account) planOf(p *run.Plan) *Plan {
+	planned := run.Result{Run: p.Run.ID, Command: p.Run.Command, Account: p.Run.Account, Total: p.Total, Left: p.Total}
 	return &Plan{
-		account: a, journal: j, stopRenewing: func() {}, matches: map[string][]string{}, leases: lease.New(a.Store, j),
-		Result: resultOf(j), From: map[string]int{}, To: map[string]int{},
+		account: a, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
 	}
 }
 
-// take leases the selected messages of one queue.
+// take plans the change of the selected messages of one queue.
 func (p *Plan) take(ctx context.Context, s Source, name string, change change) error {
 	total, err := p.account.count(ctx, name)
 	if err != nil {
 		return err
 	}
-	seen, failed := 0, error(nil)
+	seen := 0
 	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
-	err = p.leases.Take(ctx, name, total, lease.Selection{
-		Most:   s.isWholeQueue(),
-		Enough: func() bool { return failed != nil || ctx.Err() != nil || full() },
-		Select: func(m queue.Message) (number int, hold bool) {
+	err = p.run.Read(ctx, run.Selection{
+		Queue: name, Total: total, Whole: s.isWholeQueue(),
+		Enough: full,
+		Select: func(m queue.Message) (*journal.Step, error) {
 			seen++
 			p.account.observer().Scanned(name, seen, total)
 			found, ok := p.account.read(s, name, m)
-			if !ok || failed != nil || full() {
-				return 0, false
+			if !ok {
+				return nil, nil //nolint:nilnil // not selected
 			}
 			p.match(s.IDs, found.Message)
-			number = p.Total
-			hold, failed = p.step(ctx, found, m.PopReceipt, change)
-			return number, hold
+			step, why := change(ctx, found)
+			if why != nil {
+				p.refuse(found.Message, why.Error())
+				return nil, nil //nolint:nilnil // refused
+			}
+			step.RequestID = requestID(found.Message)
+			p.Total++
+			return &step, nil
 		},
 	})
+	p.Left = p.Total
 	if !full() {
 		p.Hidden += max(total-seen, 0)
 	}
-	return errors.Join(failed, ignoreMissing(err))
+	return ignoreMissing(err)
 }
+
+// requestID returns the request ID of a message. The handler uses the same default.
+func requestID(m inspect.Message) string { return cmp.Or(m.RequestID, m.ID) }
 
 // isWholeQueue reports whether the source selects every message of its queues.
 func (s Source) isWholeQueue() bool {
@@ -145,21 +173,6 @@ func (p *Plan) checkIDs(ids []string) error {
 	return nil
 }
 
-// step plans the change of one message, or its refusal.
-func (p *Plan) step(ctx context.Context, f Found, popReceipt string, change change) (planned bool, err error) {
-	s, why := change(ctx, f)
-	if why != nil {
-		p.refuse(f.Message, why.Error())
-		return false, nil
-	}
-	s.N, s.From, s.ID, s.PopReceipt = p.Total, f.Queue, f.ID, popReceipt
-	s.RequestID = cmp.Or(f.RequestID, f.ID) // the handler uses the same default
-	if s.After == s.Before {
-		s.After = ""
-	}
-	return true, p.add(s)
-}
-
 func (p *Plan) refuse(m inspect.Message, why string) {
 	p.Refused++
 	if len(p.Refusals) < maxRefusals {
@@ -168,30 +181,14 @@ func (p *Plan) refuse(m inspect.Message, why string) {
 }
 
 func (p *Plan) add(s journal.Step) error {
-	if err := p.journal.Plan(s); err != nil {
-		return err
-	}
-	p.Total++
-	if s.From != "" {
-		p.From[s.From]++
-	}
-	if s.To != "" {
-		p.To[s.To]++
-	}
-	return nil
+	err := p.run.Add(s)
+	p.Total, p.Left = p.run.Total, p.run.Total
+	return err
 }
 
-// RenewLeases keeps the messages leased in the background, until Execute or Discard.
-func (p *Plan) RenewLeases(ctx context.Context) { p.stopRenewing = p.leases.Renew(ctx) }
-
-// Discard releases the messages and removes the journal.
+// Discard removes the plan, and makes its messages visible again, as [run.Plan.Discard] does.
 func (p *Plan) Discard(ctx context.Context) {
-	p.stopRenewing()
-	p.leases.Close(ctx)
-	_ = p.journal.Discard()
-	if p.undoes != nil {
-		_ = p.undoes.Close()
-	}
+	p.run.Discard(ctx)
 	if p.Backup != "" {
 		_ = os.Remove(p.Backup)
 	}
@@ -199,88 +196,71 @@ func (p *Plan) Discard(ctx context.Context) {
 
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
 // [Account.Resume].
-func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
-	p.stopRenewing()
-	defer func() { err = errors.Join(err, p.close(ctx)) }()
-	if p.undoes != nil {
-		err = p.undoes.Undone(p.Run) // takes effect with Go
+func (p *Plan) Execute(ctx context.Context) (Result, error) {
+	unseen := p.account.publishBegin(ctx, p.run.Run, p.Total)
+	done, err := p.run.Execute(ctx)
+	if unseen == nil {
+		p.account.publishEnd(ctx, p.run.Run.ID)
 	}
-	if err == nil {
-		err = p.journal.Go()
-	}
+	result := p.Result
+	result.Result = done
+	return result, err
+}
+
+// Resume continues an interrupted run.
+func (a *Account) Resume(ctx context.Context, id string) (Result, error) {
+	_, err := a.check(ctx, id, func(j *journal.Journal) error { return a.checkResumed(ctx, j) })
 	if err != nil {
 		return Result{}, err
 	}
-	return p.perform(ctx)
-}
-
-// close releases the remaining messages and closes the journals.
-func (p *Plan) close(ctx context.Context) (err error) {
-	p.leases.Close(ctx) // before the journal, which records the receipts
-	if p.undoes != nil {
-		err = p.undoes.Close()
+	done, err := a.engine().Resume(ctx, id)
+	if done.Run != "" {
+		a.publishEnd(ctx, id)
 	}
-	return errors.Join(p.journal.Close(), err)
+	return Result{Result: done}, err
 }
 
-// Result is the result of a run so far, including its earlier parts.
-type Result struct {
-	Run     string `json:"run"`
-	Command string `json:"command"`
-	Account string `json:"account"`
-	Total   int    `json:"total"`
-	// Done and Skipped are the numbers of completed and skipped messages; Why has the first reasons for skipping, and all of
-	// a run that expedites or cancels scheduled messages.
-	Done    int      `json:"done"`
-	Skipped int      `json:"skipped,omitempty"`
-	Why     []string `json:"why,omitempty"`
-	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
-	Both int `json:"both,omitempty"`
-	Left int `json:"left,omitempty"`
-	// Twice is how many messages may have been written twice, because of a kill or a lost answer. TwiceMessages
-	// are the first of them, on the queue that they were written to.
-	Twice         int    `json:"twice,omitempty"`
-	TwiceMessages []Name `json:"twiceMessages,omitempty"`
-	// Stopped is why the run stopped by itself before its end.
-	Stopped string `json:"stopped,omitempty"`
-	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the number of
-	// IDs of the source that no message has. A run that was resumed knows none of these.
-	Refused   int       `json:"refused"`
-	Refusals  []Refusal `json:"refusals,omitempty"`
-	Unmatched int       `json:"unmatched,omitempty"`
-	// Warnings are those of the plan. A run that was resumed knows none.
-	Warnings []Warning `json:"warnings,omitempty"`
-}
-
-// Finished reports whether nothing is left to resume.
-func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
-
-// resultOf sums up the progress of a run.
-func resultOf(j *journal.Journal) Result {
-	steps := j.Steps()
-	result := Result{Run: j.Run.ID, Command: j.Run.Command, Account: j.Run.Account, Total: len(steps)}
-	for _, p := range steps {
-		switch p.State {
-		case journal.Done:
-			result.Done++
-		case journal.Skipped:
-			result.Skipped++
-			if len(result.Why) < maxRefusals || j.Run.Command == commandExpedite || j.Run.Command == commandCancel {
-				result.Why = append(result.Why, p.Why)
-			}
-		case journal.Written:
-			result.Both++
-		case journal.Planned, journal.Begun, journal.Deleting:
-			result.Left++
-		}
-		if mayBeTwice(p) {
-			result.Twice++
-		}
+// check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
+func (a *Account) check(ctx context.Context, id string, further func(*journal.Journal) error) (all []string, err error) {
+	j, err := a.Runs.Read(id)
+	if err != nil {
+		return nil, err
 	}
-	return result
+	defer func() { _ = j.Close() }() // nothing was written
+	if err := a.engine().Check(j); err != nil {
+		return nil, err
+	}
+	if all, err = a.reach(ctx); err != nil {
+		return nil, err
+	}
+	return all, further(j)
 }
 
-// mayBeTwice reports whether the message of a step may have been written twice, as far as the journal says.
-func mayBeTwice(p journal.Progress) bool {
-	return p.Writes > 1 || p.State == journal.Skipped && p.Writes > 0
+// PlanUndo prepares to restore the messages of a finished run, as far as they are still where the run has put them: that
+// shows when the plan is executed.
+func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
+	all, err := a.check(ctx, id, func(*journal.Journal) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	undo, refused, told, err := a.engine().Undo(ctx, id, func(name string) bool { return a.isRead(all, name) })
+	if err != nil {
+		return nil, err
+	}
+	p := a.planOf(undo)
+	for _, r := range refused {
+		p.refuse(messageOf(r.Step), r.Why)
+	}
+	if told > 0 {
+		p.Warnings = append(p.Warnings, Warning{Why: toldSender, Count: told})
+	}
+	return p, nil
+}
+
+// messageOf names the message of a step.
+func messageOf(s journal.Step) inspect.Message {
+	if s.Take == nil {
+		return inspect.Message{Queue: s.Put.Queue, RequestID: s.RequestID}
+	}
+	return inspect.Message{ID: s.Take.ID, Queue: s.Take.Queue, RequestID: s.RequestID}
 }

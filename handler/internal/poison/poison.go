@@ -2,9 +2,8 @@
 // account with their reasons, requeues, moves, deletes, exports and imports them, and undoes these changes. The
 // command line uses it; another front end could use it as well.
 //
-// A change of queues is a run. A [Plan] says what the run will do, a journal records what it does, and
-// [Account.Resume] and [Account.PlanUndo] use that journal. A run writes a message to its new queue before it
-// deletes it from the old one. Whenever a run is interrupted, each message is on one queue or on both.
+// A change of messages is a run of package run. An operation maps each selected message to a step of the run, or refuses
+// it; each has a file of its own, such as requeue.go.
 package poison
 
 import (
@@ -18,10 +17,11 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/lease"
+	"asynccaller/handler/internal/queue/reading"
 	"asynccaller/handler/internal/scheduled"
 )
 
@@ -38,8 +38,11 @@ type Account struct {
 	AppQueues []string
 	// Observer follows the work; it may be nil.
 	Observer Observer
-	// Table is the record of scheduled messages; nil if it cannot be used.
-	Table scheduled.Table
+	// Table is the record of scheduled messages, and Outcomes the table of what becomes of messages of runs; nil if
+	// they cannot be used.
+	Table, Outcomes scheduled.Table
+	// Operator is who works on the account; the zero value for nobody.
+	Operator journal.Operator
 }
 
 // Errors of the methods of [Account].
@@ -52,20 +55,13 @@ var (
 	ErrNothing = errors.New("no message matches")
 	// ErrAmbiguous means that an ID names several messages.
 	ErrAmbiguous = errors.New("names several messages")
-	// ErrNothingLeft means that there is nothing to resume or to undo.
-	ErrNothingLeft = errors.New("nothing is left to be done")
-	// ErrOtherAccount means that the run belongs to another account.
-	ErrOtherAccount = errors.New("the run was on another account")
 )
 
 // Observer follows the progress of an operation. Its methods may be called from several goroutines.
 type Observer interface {
+	run.Observer
 	// Scanned reports how many messages of a queue were read, and about how many it has.
 	Scanned(queueName string, seen, total int)
-	// Advanced reports how many messages of a run are finished.
-	Advanced(done, total int)
-	// Note passes a text for the user.
-	Note(text string)
 }
 
 // silent is an observer that ignores all reports.
@@ -104,7 +100,7 @@ type Found struct {
 
 // read inspects a message, and reports whether the source selects it.
 func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool) {
-	if s.expiring && !expires(m) {
+	if s.expiring && !m.Expires() {
 		return Found{}, false
 	}
 	found := Found{Message: inspect.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
@@ -151,7 +147,7 @@ func (a *Account) reach(ctx context.Context) ([]string, error) {
 }
 
 func (a *Account) names(ctx context.Context) ([]string, error) {
-	return lease.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
+	return queue.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
 }
 
 // checkQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
@@ -175,13 +171,13 @@ func poisonQueues(all []string) []string {
 
 // count returns the approximate number of messages on a queue. A missing queue has none.
 func (a *Account) count(ctx context.Context, name string) (int, error) {
-	total, err := lease.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
+	total, err := queue.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
 	return total, ignoreMissing(err)
 }
 
 // peek returns the first visible messages of a queue. A missing queue has none.
 func (a *Account) peek(ctx context.Context, name string) ([]queue.Message, error) {
-	batch, err := lease.Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
+	batch, err := queue.Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
 		return a.Store.Peek(ctx, name, queue.MaxBatch)
 	})
 	return batch, ignoreMissing(err)
@@ -201,7 +197,7 @@ func (a *Account) scan(ctx context.Context, name string, o Observer, see func(qu
 		return 0, err
 	}
 	seen := 0
-	err = lease.Scan(ctx, a.Store, name, total, func(m queue.Message) {
+	err = reading.Show(ctx, a.Store, name, total, func(m queue.Message) {
 		seen++
 		o.Scanned(name, seen, total)
 		see(m)
@@ -224,7 +220,7 @@ type QueueSummary struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
 	// Expiring is how many messages storage will delete, the first of them at NextExpiry. These are the messages
-	// that the host moved, 7 days after it wrote them; see [Account.PlanKeep].
+	// that the host moved, 7 days after it wrote them; see [Keeper].
 	Expiring   int       `json:"expiring,omitempty"`
 	NextExpiry time.Time `json:"nextExpiry,omitzero"`
 	// Reasons counts the messages by reason, the most frequent first.
@@ -310,8 +306,8 @@ func (a *Account) written() map[string]bool {
 			continue
 		}
 		if j.Run.Account == a.Name && j.Agreed && len(j.Steps()) > 0 {
-			if s, err := j.Step(0); err == nil {
-				names[s.To] = true
+			if s, err := j.Step(0); err == nil && s.Put != nil {
+				names[s.Put.Queue] = true
 			}
 		}
 		_ = j.Close() // nothing was written

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
@@ -207,7 +208,7 @@ func TestFind(t *testing.T) {
 	})
 }
 
-// TestPlan checks that a plan leases only the selected messages, and changes nothing.
+// TestPlan checks that a plan reserves only the selected messages, and changes nothing.
 func TestPlan(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -220,8 +221,7 @@ func TestPlan(t *testing.T) {
 		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) || !cmp.Equal(p.To, map[string]int{parking: meant}) {
 			t.Errorf("%+v", p)
 		}
-		p.RenewLeases(ctx)
-		advance(3 * time.Hour)
+		advance(run.ClaimTime - time.Minute)
 		away := hidden(store, poisonQueue)
 		if len(away) != meant || len(store.All(parking)) > 0 {
 			t.Errorf("%d are leased, %d written, before the confirmation", len(away), len(store.All(parking)))
@@ -332,7 +332,7 @@ func TestHome(t *testing.T) {
 	})
 }
 
-// TestCancelled checks that a cancelled run completes the steps that it has begun and releases the rest at once.
+// TestCancelled checks that a cancelled run completes the steps that it has begun, and that the rest is visible again soon.
 func TestCancelled(t *testing.T) {
 	for _, operation := range []string{"put", "delete"} {
 		t.Run(operation, func(t *testing.T) {
@@ -353,12 +353,12 @@ func TestCancelled(t *testing.T) {
 				if err != nil || r.Both != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
 				}
-				advance(10 * time.Second)
+				advance(run.ClaimTime + time.Minute)
 				if len(store.All(poisonQueue)) != r.Left || len(hidden(store, poisonQueue)) > 0 || len(calls(store, parking)) != r.Done {
 					t.Errorf("%d left, %d of them hidden, %d moved: %+v",
 						len(store.All(poisonQueue)), len(hidden(store, poisonQueue)), len(calls(store, parking)), r)
 				}
-				if s := must(a.Summaries()); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done || s[0].Total != 100 {
+				if s := summaries(t, a); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done || s[0].Total != 100 {
 					t.Errorf("%+v", s)
 				}
 				if r, err = a.Resume(context.Background(), r.Run); err != nil || r.Done != 100 || !r.Finished() || r.Twice != 0 {
@@ -384,7 +384,7 @@ func TestTakenMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		advance(time.Hour) // nobody renews the leases
+		advance(time.Hour) // the claims have ended
 		must(store.Receive(ctx, poisonQueue, 2, time.Hour))
 		r, err := p.Execute(ctx)
 		if err != nil || r.Done != 5 || r.Skipped+r.Left != 5 {
@@ -401,8 +401,8 @@ func TestSummaries(t *testing.T) {
 		ctx := t.Context()
 		store := newQueues(t, 5)
 		a := newAccount(t, store)
-		if got, err := a.Summaries(); err != nil || len(got) != 0 {
-			t.Errorf("no run yet: %+v, %v", got, err)
+		if got := summaries(t, a); len(got) != 0 {
+			t.Errorf("no run yet: %+v", got)
 		}
 		move := execute(t, mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true})))
 		advance(time.Second)
@@ -411,7 +411,7 @@ func TestSummaries(t *testing.T) {
 		open := mustPlan(t)(a.PlanMove(ctx, poison.Source{Limit: 2}, poison.Move{To: parking, Create: true}))
 		defer open.Discard(ctx)
 		var got []string
-		for _, s := range must(a.Summaries()) {
+		for _, s := range summaries(t, a) {
 			got = append(got, fmt.Sprintf("%s %s %d/%d of=%s by=%s", s.Command, s.State, s.Done, s.Total, s.Of, s.UndoneBy))
 		}
 		want := []string{

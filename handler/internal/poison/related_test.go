@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/scheduled"
 )
 

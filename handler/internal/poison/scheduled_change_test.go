@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -14,8 +12,9 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/scheduled"
@@ -111,7 +110,7 @@ func TestExpediteScheduled(t *testing.T) {
 			}
 		}
 		_, err := a.PlanUndo(t.Context(), r.Run)
-		if !errors.Is(err, poison.ErrNothingLeft) {
+		if !errors.Is(err, run.ErrNothingLeft) {
 			t.Errorf("undo: %v", err)
 		}
 		wantError(t, err, "due or delivered")
@@ -343,7 +342,7 @@ func TestStale(t *testing.T) {
 					t.Fatal(len(received), err)
 				}
 				r := execute(t, p)
-				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 || !strings.Contains(r.Why[0], "already being delivered") {
+				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 || !strings.Contains(r.Why[0], "this run has changed nothing") {
 					t.Errorf("%+v", r)
 				}
 				for _, m := range received { // the host's receipts are still valid
@@ -415,8 +414,8 @@ func TestChangeRaces(t *testing.T) {
 				if name != "expedite" && progress.State == journal.Done {
 					want = 0
 				}
-				if delivered[s.ID] != want {
-					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.ID], progress.State, progress.Why)
+				if delivered[s.Take.ID] != want {
+					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.Take.ID], progress.State, progress.Why)
 				}
 			}
 			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
@@ -427,253 +426,60 @@ func TestChangeRaces(t *testing.T) {
 	}
 }
 
-// TestChangeLostAnswer loses the answer of an operation that storage has carried out.
-func TestChangeLostAnswer(t *testing.T) {
-	for name, plan := range changes() {
-		for _, due := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/due=%v", name, due), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					a, store, table := newScheduled(t, 10)
-					if due {
-						advance(later)
-					}
-					lost := map[string]bool{}
-					a.Store = &tap{Store: store, after: func(operation string) error {
-						if operation == "names" || lost[operation] {
-							return nil
-						}
-						lost[operation] = true
-						return errNoAnswer
-					}}
-					r := execute(t, mustPlan(t)(plan(t.Context(), a)))
-					wantUnknown := 0
-					if due {
-						wantUnknown = 1
-					}
-					if r.Skipped != wantUnknown || due && !strings.Contains(r.Why[0], "not known") {
-						t.Errorf("%+v", r)
-					}
-					if name == "callback" && (r.Twice != 1 || len(store.All(mainQueue)) > 11) {
-						t.Errorf("%+v, %d callbacks", r, len(store.All(mainQueue)))
-					}
-					for _, row := range rows(t, table) {
-						if name != "spread" {
-							t.Errorf("a row is left: %+v", row)
-						}
-					}
-				})
-			})
-		}
-	}
-}
-
-// mortalTable is the table as a process sees it that is killed.
-type mortalTable struct {
-	scheduled.Table
-	killer *killer
-}
-
-func (m mortalTable) Put(ctx context.Context, name string, rows []scheduled.Row) error {
-	if m.killer.dead {
-		return errDead
-	}
-	return m.Table.Put(ctx, name, rows)
-}
-
-func (m mortalTable) Delete(ctx context.Context, name string, keys []scheduled.Key) error {
-	if m.killer.dead {
-		return errDead
-	}
-	return m.Table.Delete(ctx, name, keys)
-}
-
-// TestChangeKilled kills a change of scheduled messages at each of its storage operations, before or after its effect, and
-// checks that the resumed run completes it.
-func TestChangeKilled(t *testing.T) {
-	const messages = 12
-	all := changes()
-	all["undo"] = nil
-	for name, plan := range all {
-		for _, afterwards := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s/afterwards=%v", name, afterwards), func(t *testing.T) {
-				reached := true
-				for at := 1; reached && !t.Failed(); at++ {
-					synctest.Test(t, func(t *testing.T) {
-						reached = killChange(t, name, plan, messages, at, afterwards)
-					})
-					if !reached && at <= messages {
-						t.Errorf("it has only %d operations", at-1)
-					}
-				}
-			})
-		}
-	}
-}
-
-func killChange(t *testing.T, name string, plan func(context.Context, *poison.Account) (*poison.Plan, error), messages, at int, afterwards bool) (reached bool) {
-	t.Helper()
-	ctx := context.Background()
-	a, store, table := newScheduled(t, messages)
-	before := texts(store, mainQueue)
-	if name == "undo" {
-		cancelled := execute(t, mustPlan(t)(a.PlanCancel(ctx, everything(), false))).Run
-		plan = func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanUndo(ctx, cancelled) }
-		advance(time.Second)
-	}
-	k := newKiller(t, store, at, afterwards, string(a.Runs))
-	dying := *a
-	dying.Store, dying.Table = k, mortalTable{table, k}
-	p, err := plan(ctx, &dying)
-	if err == nil {
-		_, _ = p.Execute(ctx)
-	}
-	if !k.dead {
-		return false
-	}
-	next := accountIn(store, k.to)
-	next.Table = table
-	ids, err := next.Runs.List()
-	if err != nil || len(ids) == 0 || !agreed(t, k.to, ids[0]) {
-		if len(store.All(mainQueue)) != messages && name != "undo" {
-			t.Errorf("%d messages, after a kill before the confirmation: %v", len(store.All(mainQueue)), err)
-		}
-		return true
-	}
-	r, err := next.Resume(ctx, ids[0])
-	if err != nil && !errors.Is(err, poison.ErrNothingLeft) {
-		t.Fatalf("killed at %d: resume: %v", at, err)
-	}
-	if r.Run != "" && (!r.Finished() || r.Done != messages) {
-		t.Errorf("killed at %d: %+v", at, r)
-	}
-	checkChanged(t, name, store, table, before, r)
-	return true
-}
-
-// checkChanged checks the result of a change that was killed and resumed.
-func checkChanged(t *testing.T, name string, store *memory.Store, table scheduled.Table, before []string, r poison.Result) {
-	t.Helper()
-	all, recorded, invisible := store.All(mainQueue), rows(t, table), len(hidden(store, mainQueue))
-	wrong := false
-	switch name {
-	case "expedite":
-		wrong = len(all) != len(before) || invisible > 0 || len(recorded) > 0
-	case "spread":
-		// A lost answer loses a receipt. Then the message has no row.
-		wrong = len(all) != len(before) || invisible < len(before)-1 || len(recorded) < invisible-inFlight || len(recorded) > invisible
-	case "cancel":
-		wrong = len(all) != 0 || len(recorded) > 0
-	case "callback":
-		told := map[string]int{}
-		for _, m := range all {
-			told[requestID(m.Text)]++
-		}
-		wrong = len(told) != len(before) || len(all) > len(before)+r.Twice || len(recorded) > 0
-		for id, n := range told {
-			wrong = wrong || n > 2 || !strings.HasSuffix(id, ".callback")
-		}
-	case "undo":
-		there := texts(store, mainQueue)
-		wrong = len(there) > len(before)+r.Twice || !slices.Equal(slices.Compact(there), before) || invisible != len(all) || len(recorded) < len(before)-inFlight
-	}
-	if wrong {
-		t.Errorf("%d messages, %d invisible, %d rows: %+v", len(all), invisible, len(recorded), r)
-	}
-}
-
-// TestScheduledCanary checks that a run waits for the delivery of its first messages, and stops if one is rescheduled.
+// TestScheduledCanary checks that a run waits for the delivery of its first messages, and stops if the call of one
+// fails.
 func TestScheduledCanary(t *testing.T) {
-	for _, fails := range []bool{false, true} {
-		t.Run(fmt.Sprintf("fails=%v", fails), func(t *testing.T) {
+	for does, want := range map[string]string{
+		"deliver": "", "retry": "waits for attempt 5", "refuse": "the circuit breaker of t.example is open",
+	} {
+		t.Run(does, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				a, store, table := newScheduled(t, 20)
-				ctx, stop := context.WithCancel(t.Context())
-				defer stop()
-				var host sync.WaitGroup
-				defer host.Wait()
-				defer stop()
-				host.Go(func() {
-					for ctx.Err() == nil {
-						received, _ := store.Receive(ctx, mainQueue, 32, time.Minute)
-						for _, m := range received {
-							if fails {
-								row := schedule(t, store, table, plannedCall(requestID(m.Text), later), later) //nolint:contextcheck // it uses the context of the test
-								row.Attempts = 4
-								_ = table.Put(ctx, mainQueue, []scheduled.Row{row})
-							}
-							_ = store.Delete(ctx, mainQueue, m.ID, m.PopReceipt)
-						}
-						select {
-						case <-ctx.Done():
-						case <-time.After(time.Second):
-						}
-					}
-				})
-				r, err := mustPlan(t)(planExpedite(ctx, a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute})).Execute(ctx)
-				if err != nil {
-					t.Fatal(err)
+				a, store, _ := newScheduled(t, 20)
+				app{store: store, outcomes: recorded(t, a), does: always(does)}.start(t)
+				p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute}))
+				r, err := p.Execute(t.Context())
+				done := 3
+				if want == "" {
+					done = 20
 				}
-				if fails && (r.Done != 3 || !strings.Contains(r.Stopped, "waits for attempt 5")) || !fails && r.Done != 20 {
-					t.Errorf("%+v", r)
+				isStopped := r.Stopped != ""
+				if err != nil || r.Done != done || isStopped != (want != "") || !strings.Contains(r.Stopped, want) {
+					t.Errorf("%+v, %v", r, err)
 				}
 			})
 		})
 	}
 }
 
-// TestCancelResumedFirst checks that a cancel that was killed must be resumed before its undo, because it is not known which
-// messages are gone.
-func TestCancelResumedFirst(t *testing.T) {
+// TestScheduledCanarySkipped checks that a first message that is already being delivered is replaced by another.
+func TestScheduledCanarySkipped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, store, _ := newScheduled(t, 20)
-		k := newKiller(t, store, 10, true, string(a.Runs))
-		dying := *a
-		dying.Store = k
-		_, _ = mustPlan(t)(dying.PlanCancel(t.Context(), everything(), false)).Execute(t.Context())
-		a.Runs = journal.Folder(k.to)
-		run := filepath.Base(strings.TrimSuffix(glob(t, k.to, "*.jsonl")[0], ".jsonl"))
-		_, err := a.PlanUndo(t.Context(), run)
-		wantError(t, err, "resume it first")
-		if _, err := a.Resume(t.Context(), run); err != nil {
-			t.Fatal(err)
+		a, store, table := newScheduled(t, 20)
+		for _, row := range rows(t, table)[:4] {
+			row.PopReceipt = "stale"
+			if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+				t.Fatal(err)
+			}
 		}
-		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), run)))
-		if len(store.All(mainQueue)) != 20 {
-			t.Errorf("%d are back", len(store.All(mainQueue)))
+		recorded(t, a)
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: time.Minute}))
+		r, err := p.Execute(t.Context())
+		left := len(hidden(store, mainQueue))
+		if err != nil || r.Skipped != 4 || r.Done != 3 || !strings.Contains(r.Stopped, "0 of 3") || left != 17 {
+			t.Errorf("%+v, %d are left, %v", r, left, err)
 		}
 	})
 }
 
-// TestOldExpedite checks that an expedite that was interrupted while the command was called run can be listed and resumed.
-func TestOldExpedite(t *testing.T) {
+// TestExpediteLosesToken checks that a message loses the token of an earlier run.
+func TestExpediteLosesToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, store, table := newScheduled(t, 20)
-		k := newKiller(t, store, 12, true, string(a.Runs))
-		dying := *a
-		dying.Store = k
-		_, _ = mustPlan(t)(planExpedite(t.Context(), &dying, journal.Pace{})).Execute(t.Context())
-		path := glob(t, k.to, "*.jsonl")[0]
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+		a, store, table := newScheduled(t, 0)
+		content := strings.Replace(string(plannedCall("r1", later)), `"call"`, `"run":"0LD","call"`, 1)
+		schedule(t, store, table, []byte(content), later)
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
+		if content := a.Rules.Content(store.All(mainQueue)[0].Text); strings.Contains(string(content), "0LD") {
+			t.Errorf("%s", content)
 		}
-		old := strings.NewReplacer(`"command":"expedite"`, `"command":"run"`, "-expedite-", "-run-")
-		if err := os.WriteFile(old.Replace(path), []byte(old.Replace(string(content))), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		a.Runs = journal.Folder(k.to)
-		summaries, err := a.Summaries()
-		if err != nil || len(summaries) != 1 || summaries[0].Command != "expedite" || summaries[0].State != "interrupted" {
-			t.Fatalf("%+v, %v", summaries, err)
-		}
-		r, err := a.Resume(t.Context(), summaries[0].Run)
-		if err != nil || r.Done != 20 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
-			t.Errorf("%+v, %v", r, err)
-		}
-		_, err = a.PlanUndo(t.Context(), summaries[0].Run)
-		wantError(t, err, "due or delivered")
 	})
 }

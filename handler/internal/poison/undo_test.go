@@ -5,16 +5,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/journal"
 	"asynccaller/handler/internal/queue/memory"
 )
 
@@ -31,7 +30,6 @@ func TestUndo(t *testing.T) {
 		"delete": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			return a.PlanDelete(ctx, all, poison.Backup{})
 		},
-		"keep": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) { return a.PlanKeep(ctx, all) },
 		"import": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			var file bytes.Buffer
 			if _, err := a.List(ctx, all, func(f poison.Found) { _ = poison.WriteRecord(&file, f) }); err != nil {
@@ -48,21 +46,21 @@ func TestUndo(t *testing.T) {
 				put(t, store, poisonQueue, "not base64", week)
 				before := contents(store)
 				a := newAccount(t, store)
-				run := execute(t, mustPlan(t)(plan(ctx, a))).Run
+				id := execute(t, mustPlan(t)(plan(ctx, a))).Run
 				after := contents(store)
-				if name != "keep" && after == before {
+				if after == before {
 					t.Fatalf("the run has changed nothing: %s", after)
 				}
-				undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, run))).Run
+				undo := execute(t, mustPlan(t)(a.PlanUndo(ctx, id))).Run
 				if contents(store) != before {
 					t.Errorf("after the undo:\n%s\nbefore the run:\n%s", contents(store), before)
 				}
-				_, err := a.PlanUndo(ctx, run)
-				if !errors.Is(err, poison.ErrNothingLeft) {
+				_, err := a.PlanUndo(ctx, id)
+				if !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("undo twice: %v", err)
 				}
-				wantError(t, err, run, undo)
-				if _, err = a.Resume(ctx, run); !errors.Is(err, poison.ErrNothingLeft) {
+				wantError(t, err, id, undo)
+				if _, err = a.Resume(ctx, id); !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("resume of what was undone: %v", err)
 				}
 				execute(t, mustPlan(t)(a.PlanUndo(ctx, undo)))
@@ -92,7 +90,7 @@ func TestUndoTaken(t *testing.T) {
 		store := newQueues(t, 10)
 		original := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}))).Run
+		id := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}))).Run
 		delivered := must(store.Receive(ctx, mainQueue, 3, time.Minute))
 		for _, m := range delivered {
 			if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
@@ -100,7 +98,7 @@ func TestUndoTaken(t *testing.T) {
 			}
 		}
 		underWay := must(store.Receive(ctx, mainQueue, 2, time.Hour))
-		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
+		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
 		if r.Done != 5 || r.Skipped != 5 || len(r.Why) != 5 || r.Twice != 0 {
 			t.Errorf("%+v", r)
 		}
@@ -156,24 +154,24 @@ func TestUndoGone(t *testing.T) {
 						return a.PlanImport(ctx, &file, poison.Import{To: mainQueue, Force: true})
 					}
 				}
-				run := execute(t, mustPlan(t)(plan())).Run
+				id := execute(t, mustPlan(t)(plan())).Run
 				for range c.delivered {
 					m := must(store.Receive(ctx, mainQueue, 1, time.Minute))[0]
 					if err := store.Delete(ctx, mainQueue, m.ID, m.PopReceipt); err != nil {
 						t.Fatal(err)
 					}
 				}
-				r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
+				r := execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
 				if r.Done != 3-c.delivered || r.Skipped != c.delivered || len(store.All(mainQueue)) > 0 {
 					t.Errorf("%d delivered: %+v", c.delivered, r)
 				}
-				for _, s := range must(a.Summaries()) {
-					if s.Run == run && (s.State != c.state || (s.UndoneBy == r.Run) != (r.Done > 0)) {
+				for _, s := range summaries(t, a) {
+					if s.Run == id && (s.State != c.state || (s.UndoneBy == r.Run) != (r.Done > 0)) {
 						t.Errorf("%+v, want it %s", s, c.state)
 					}
 				}
-				_, err := a.PlanUndo(ctx, run)
-				if errors.Is(err, poison.ErrNothingLeft) != (r.Done > 0) {
+				_, err := a.PlanUndo(ctx, id)
+				if errors.Is(err, run.ErrNothingLeft) != (r.Done > 0) {
 					t.Errorf("undo again: %v", err)
 				}
 			})
@@ -181,29 +179,35 @@ func TestUndoGone(t *testing.T) {
 	}
 }
 
-// TestUndoTakenAnswerLost checks that an undo reports a possible duplicate if it retracts a message that it may have
-// written twice.
-func TestUndoTakenAnswerLost(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		store := newQueues(t, 1)
-		a := newAccount(t, store)
-		run := execute(t, mustPlan(t)(a.PlanRequeue(ctx, poison.Source{}, poison.Requeue{}))).Run
-		must(store.Receive(ctx, mainQueue, 1, time.Hour))
-		puts := 0
-		a.Store = &tap{Store: store, after: func(operation string) error {
-			if operation == "put" {
-				if puts++; puts == 1 {
-					return errNoAnswer
+// TestUndoOfInterrupted checks that a run that was killed within a step must be resumed before it is undone.
+func TestUndoOfInterrupted(t *testing.T) {
+	for _, command := range []string{"move", "delete"} {
+		t.Run(command, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				store := newQueues(t, 20)
+				a, id := interrupted(t, store, command, 9, false)
+				other := *a
+				other.Name = "elsewhere"
+				if _, err := other.Resume(ctx, id); !errors.Is(err, run.ErrOtherAccount) {
+					t.Errorf("resume on another account: %v", err)
 				}
-			}
-			return nil
-		}}
-		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, run)))
-		if left := len(store.All(poisonQueue)); left != 1 || r.Skipped != 1 || r.Twice != 1 {
-			t.Errorf("%d left on %s, %+v", left, poisonQueue, r)
-		}
-	})
+				_, err := a.PlanUndo(ctx, id)
+				wantError(t, err, id, "resume it first")
+				if r, err := a.Resume(ctx, id); err != nil || !r.Finished() || r.Done != 20 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				p := mustPlan(t)(a.PlanUndo(ctx, id))
+				if r, err := a.Resume(ctx, id); err == nil {
+					t.Errorf("the run was resumed while it was about to be undone: %+v", r)
+				}
+				r := execute(t, p)
+				if r.Done+r.Refused != 20 || r.Refused > inFlight || len(calls(store, poisonQueue)) != r.Done {
+					t.Errorf("%d of 20 are back: %+v", len(calls(store, poisonQueue)), r)
+				}
+			})
+		})
+	}
 }
 
 func TestUndoRefused(t *testing.T) {
@@ -217,7 +221,7 @@ func TestUndoRefused(t *testing.T) {
 		}
 		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))).Run
 		_, err = a.PlanUndo(ctx, kept)
-		if !errors.Is(err, poison.ErrNothingLeft) {
+		if !errors.Is(err, run.ErrNothingLeft) {
 			t.Errorf("a delete without a copy: %v", err)
 		}
 		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
@@ -225,11 +229,11 @@ func TestUndoRefused(t *testing.T) {
 		if _, err := a.PlanUndo(ctx, p.Run); !errors.Is(err, journal.ErrBusy) {
 			t.Errorf("a running run: %v", err)
 		}
-		run := execute(t, p).Run
+		id := execute(t, p).Run
 		other := *a
 		other.Name = "elsewhere"
-		_, err = other.PlanUndo(ctx, run)
-		if !errors.Is(err, poison.ErrOtherAccount) {
+		_, err = other.PlanUndo(ctx, id)
+		if !errors.Is(err, run.ErrOtherAccount) {
 			t.Errorf("a run on another account: %v", err)
 		}
 		wantError(t, err, "test", "elsewhere")
@@ -240,7 +244,7 @@ func TestUndoRefused(t *testing.T) {
 }
 
 // interrupted carries out a move or a delete that is killed at the given deletion, before or after its effect.
-func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, run string) {
+func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, id string) {
 	t.Helper()
 	first := newAccount(t, store)
 	k := newKiller(t, store, -1, afterwards, string(first.Runs))
@@ -270,118 +274,6 @@ func interrupted(t *testing.T, store *memory.Store, command string, deletion int
 	return accountIn(store, k.to), p.Run
 }
 
-// TestUndoInterrupted checks that an undo of a killed run restores all messages, wherever they are.
-func TestUndoInterrupted(t *testing.T) {
-	for _, command := range []string{"move", "delete"} {
-		for deletion := 1; deletion <= 20; deletion++ {
-			for _, afterwards := range []bool{false, true} {
-				for _, wait := range []bool{false, true} {
-					t.Run(fmt.Sprintf("%s/%d/afterwards=%v/leases_end=%v", command, deletion, afterwards, wait), func(t *testing.T) {
-						synctest.Test(t, func(t *testing.T) { undoInterrupted(t, command, deletion, afterwards, wait) })
-					})
-				}
-			}
-		}
-	}
-}
-
-func undoInterrupted(t *testing.T, command string, deletion int, afterwards, wait bool) {
-	t.Helper()
-	store := newQueues(t, 20)
-	a, run := interrupted(t, store, command, deletion, afterwards)
-	if wait {
-		advance(leasesEnd)
-	}
-	refused := 0
-	switch p, err := a.PlanUndo(context.Background(), run); {
-	case err == nil:
-		refused = p.Refused
-		execute(t, p)
-	case !errors.Is(err, poison.ErrNothingLeft):
-		t.Fatal(err)
-	}
-	if back := calls(store, poisonQueue); len(back) != 20 {
-		t.Errorf("%d of 20 are back", len(back))
-	}
-	if n := len(store.All(parking)); n > refused {
-		t.Errorf("%d are left on %s, %d were refused", n, parking, refused)
-	}
-	if more := len(store.All(poisonQueue)) - 20; more > inFlight {
-		t.Errorf("%d exist twice", more)
-	}
-}
-
-// TestUndoAndResume checks that a run cannot be resumed during its undo, and that no message is lost wherever the undo
-// is killed.
-func TestUndoAndResume(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := context.Background()
-		store := newQueues(t, 20)
-		a, run := interrupted(t, store, "move", 9, false)
-		other := *a
-		other.Name = "elsewhere"
-		if _, err := other.Resume(ctx, run); !errors.Is(err, poison.ErrOtherAccount) {
-			t.Errorf("resume on another account: %v", err)
-		}
-		p := mustPlan(t)(a.PlanUndo(ctx, run))
-		if r, err := a.Resume(ctx, run); err == nil {
-			t.Errorf("the run was resumed while it was about to be undone: %+v", r)
-		}
-		execute(t, p)
-		if n := len(calls(store, poisonQueue, parking)); n != 20 {
-			t.Errorf("%d of 20 exist", n)
-		}
-	})
-	for _, first := range []string{"original", "undo"} {
-		t.Run("undo_killed_as_it_begins/"+first+"_resumed_first", func(t *testing.T) {
-			for lines := range 3 {
-				synctest.Test(t, func(t *testing.T) { undoBegins(t, first, lines) })
-			}
-		})
-	}
-}
-
-// undoBegins kills an undo that has written the given number of lines after its plan.
-func undoBegins(t *testing.T, first string, lines int) {
-	t.Helper()
-	ctx := context.Background()
-	store := newQueues(t, 20)
-	a, run := interrupted(t, store, "move", 9, false)
-	k := newKiller(t, store, -1, false, string(a.Runs))
-	a.Store = k
-	p := mustPlan(t)(a.PlanUndo(ctx, run))
-	k.at = k.n + 1
-	_, _ = p.Execute(ctx)
-	cut(t, filepath.Join(k.to, p.Run+".jsonl"), p.Total+1+lines)
-	survivor := accountIn(store, k.to)
-	order := []string{run, p.Run}
-	if first == "undo" {
-		slices.Reverse(order)
-	}
-	for _, id := range order {
-		if _, err := survivor.Resume(ctx, id); err != nil && !errors.Is(err, poison.ErrNothingLeft) {
-			t.Errorf("resume %s: %v", id, err)
-		}
-		advance(leasesEnd)
-		if n := len(calls(store, poisonQueue, parking)); n != 20 {
-			t.Fatalf("cut behind %d lines, after the resume of %s: %d of 20 exist", lines, id, n)
-		}
-	}
-}
-
-// cut keeps only the first lines of a file.
-func cut(t *testing.T, path string, lines int) {
-	t.Helper()
-	content, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := bytes.SplitAfter(content, []byte("\n"))
-	if err := os.WriteFile(path, bytes.Join(all[:min(lines, len(all))], nil), 0o600); err != nil {
-		t.Fatal(err)
-	}
-}
-
 // TestResumeExpiring checks that a message that expires before its lease ends does not prevent a resume.
 func TestResumeExpiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -391,14 +283,14 @@ func TestResumeExpiring(t *testing.T) {
 		for i := range 20 {
 			put(t, store, poisonQueue, deadLetter(fmt.Sprint(i), mainQueue), 0)
 		}
-		a, run := interrupted(t, store, "move", 1, false)
-		r, err := a.Resume(ctx, run)
+		a, id := interrupted(t, store, "move", 1, false)
+		r, err := a.Resume(ctx, id)
 		if err != nil {
 			t.Errorf("resume: %v", err)
 		}
 		advance(leasesEnd)
 		if !r.Finished() {
-			if r, err = a.Resume(ctx, run); err != nil {
+			if r, err = a.Resume(ctx, id); err != nil {
 				t.Errorf("resume again: %v", err)
 			}
 		}

@@ -6,15 +6,12 @@ import (
 	"slices"
 	"time"
 
+	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/scheduled"
 )
 
 // Name identifies a message.
-type Name struct {
-	Queue     string `json:"queue"`
-	ID        string `json:"id"`
-	RequestID string `json:"requestId,omitempty"`
-}
+type Name = run.Name
 
 // Warning is what a person should know before a plan is confirmed. It concerns Count messages; Messages are the
 // first of them.
@@ -30,6 +27,7 @@ const (
 		"perhaps a second message of the call, after a lost answer"
 	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message of the call, " +
 		"which the record does not have"
+	toldSender = "a callback has told the sender that the call is cancelled; undo does not revoke it"
 	noCallback = "no callback is sent, because there may be a second message of the call"
 )
 

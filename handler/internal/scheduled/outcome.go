@@ -38,13 +38,13 @@ func (o Outcome) row() Row {
 	}
 }
 
-// runsPartition is reserved for rows that describe runs.
-const runsPartition = "run"
+// RunsPartition is the PartitionKey of the rows that describe runs. No token has it.
+const RunsPartition = "run"
 
 // Partition returns the PartitionKey of the outcomes of a run. It is the token itself if that consists of letters,
 // digits, dots, hyphens and underscores.
 func Partition(token string) string {
-	if token == runsPartition {
+	if token == RunsPartition {
 		return "=run" // no other token has it
 	}
 	return escape(token)

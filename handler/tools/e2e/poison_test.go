@@ -158,7 +158,9 @@ func TestPoisonAtScale(t *testing.T) {
 		}
 	}
 
+	f.stageMonitor()
 	f.start(nil)
+	f.awaitOutcomes()
 	result := f.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host", "old.example="+address, "--canary", "3", "--yes")[0]
 	if result["done"] != 200.0/scale || result["twice"] != nil || result["skipped"] != nil {
 		t.Errorf("requeue: %v", result)
@@ -307,17 +309,20 @@ func TestHostMadePoison(t *testing.T) {
 	f.await("the call that crashed", func() bool { return len(f.target.Calls("crashing")) == 2 })
 }
 
-// stageKeeper adds the timer function to the app, with a run each second.
-func (f *fixture) stageKeeper() {
+// stageKeeper adds the timer function AC-poison-keeper to the app, with a run each second.
+func (f *fixture) stageKeeper() { f.stageTimer("AC-poison-keeper", `"0 0 * * * *"`) }
+
+// stageTimer adds a timer function to the app, with a run each second instead of its schedule.
+func (f *fixture) stageTimer(name, schedule string) {
 	f.t.Helper()
-	function, err := os.ReadFile("../../../functions/AC-poison-keeper/function.json")
+	function, err := os.ReadFile(filepath.Join("../../../functions", name, "function.json"))
 	f.must(err)
-	const hourly = `"0 0 * * * *"`
-	if !bytes.Contains(function, []byte(hourly)) {
-		f.t.Fatalf("the keeper's schedule is not %s: %s", hourly, function)
+	if !bytes.Contains(function, []byte(schedule)) {
+		f.t.Fatalf("the schedule of %s is not %s: %s", name, schedule, function)
 	}
-	f.must(os.Mkdir(filepath.Join(f.app, "AC-poison-keeper"), 0o700))
-	f.must(os.WriteFile(filepath.Join(f.app, "AC-poison-keeper", "function.json"), bytes.Replace(function, []byte(hourly), []byte(`"* * * * * *"`), 1), 0o600))
+	f.must(os.Mkdir(filepath.Join(f.app, name), 0o700))
+	function = bytes.Replace(function, []byte(schedule), []byte(`"* * * * * *"`), 1)
+	f.must(os.WriteFile(filepath.Join(f.app, name, "function.json"), function, 0o600))
 }
 
 // refusing refuses to list the account's queues, and to receive from otherPoisonQueue. It counts the batches that are

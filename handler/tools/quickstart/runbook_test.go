@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/internal/scheduled"
@@ -22,6 +23,8 @@ type operator struct {
 	env    []string
 	// latest is the latest run that can be undone.
 	latest string
+	// beat does what the timer functions of the app did when it ran: it says that the app records outcomes.
+	beat func(*testing.T)
 }
 
 func newOperator(t *testing.T) *operator {
@@ -46,9 +49,20 @@ func newOperator(t *testing.T) *operator {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	must(t, os.Chmod(filepath.Join(folder, "async-caller"), 0o644))
-	return &operator{folder: folder, env: environ(
+	o := &operator{folder: folder, env: environ(
 		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir(), "AzureWebJobsStorage="+server.ConnectionString,
 	)}
+	o.beat = func(t *testing.T) {
+		t.Helper()
+		environ := []string{"AzureWebJobsStorage=" + server.ConnectionString}
+		connection, err := azure.ParseConnection(environ, functionapp.ConnectionName)
+		must(t, err)
+		table, err := azure.OpenTable(connection)
+		must(t, err)
+		defer table.Close()
+		must(t, scheduled.Beat(t.Context(), table, poison.MonitorTimer))
+	}
+	return o
 }
 
 // fillAccount puts the messages of the examples on the queues.
@@ -161,6 +175,7 @@ func (o *operator) run(t *testing.T, line string) string {
 	t.Helper()
 	switch {
 	case strings.Contains(line, "--canary"):
+		o.beat(t)
 		line += " --canary-wait 1s --yes"
 	case strings.Contains(line, " undo "):
 		line = regexp.MustCompile(`\d{8}-\S+`).ReplaceAllString(line, o.latest)

@@ -34,7 +34,13 @@ type Options struct {
 	KeepState bool
 	// FixEncoding takes a text that is not base64 as the content itself. It does not change other texts.
 	FixEncoding bool
+	// Run is the token that the message gets, or empty. The message loses any other.
+	Run string
 }
+
+// ErrNoRoomForRun means that a message is too large for the token of a run.
+var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome is not " +
+	"known: omit --canary and --stop-at-failure-ratio")
 
 // Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would only
 // come back and, where possible, which option helps: it refuses what the handler with these rules would refuse. The
@@ -79,12 +85,13 @@ func Prepare(ctx context.Context, r inspect.Rules, text, messageID string, o Opt
 	if o.KeepState || o.Edits.setDeadline(content) || !bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content)) {
 		e.Deadline = deadline
 	}
+	e.Run = o.Run
 	e.Expires = e.GiveUpAt(r.Decision.Expiration)
 	written, err := e.Successor(r.Encoding.MaxContentBytes())
 	if err != nil {
 		return "", err
 	}
-	if err := check(r, written.Bytes, messageID, o.KeepState, now); err != nil {
+	if err := check(r, written.Bytes, messageID, o, now); err != nil {
 		return "", err
 	}
 	newText = r.Encoding.Encode(written.Bytes)
@@ -95,7 +102,7 @@ func Prepare(ctx context.Context, r inspect.Rules, text, messageID string, o Opt
 }
 
 // check applies the rules that the handler applies when the content arrives.
-func check(r inspect.Rules, content []byte, messageID string, keepState bool, now time.Time) error {
+func check(r inspect.Rules, content []byte, messageID string, o Options, now time.Time) error {
 	in := r.Open(content, messageID, now)
 	switch {
 	case in.Envelope == nil:
@@ -103,8 +110,11 @@ func check(r inspect.Rules, content []byte, messageID string, keepState bool, no
 	case in.Malformed != nil:
 		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
 	}
+	if in.Envelope.Run != o.Run {
+		return ErrNoRoomForRun
+	}
 	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
-		if keepState {
+		if o.KeepState {
 			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")

@@ -1,0 +1,33 @@
+package poison
+
+import (
+	"context"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
+// unless a second message of the call may exist, so that the call may still be made.
+func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
+	now, run := time.Now(), journal.Run{Command: "cancel"}
+	return a.planScheduled(ctx, run, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
+		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
+		e := in.Envelope
+		if !callback || e == nil || e.Callback == nil {
+			return step, nil
+		}
+		if second {
+			p.warn(noCallback, nameOf(row))
+			return step, nil
+		}
+		report := a.Rules.Decision.Report(decision.Decision{
+			GivenUp: true, Reason: decision.Cancelled, Status: e.LatestStatus(), State: e.State,
+		}, now)
+		content, err := e.CallbackWith(report, in.Limit)
+		step.Then = &journal.Put{Queue: row.Queue, Text: a.Rules.Encoding.Encode(content.Bytes)}
+		return step, err
+	})
+}

@@ -1,0 +1,64 @@
+package poison
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/queue"
+)
+
+// Import says where exported messages are written.
+type Import struct {
+	// To is the queue; empty means the one that each message was exported from.
+	To string
+	// Force allows queues that are not poison queues of the app: those that it reads, and those of other apps.
+	Force bool
+}
+
+// PlanImport prepares to write exported messages to a queue. The file may come from elsewhere, and it names the queues.
+func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, error) {
+	all, err := a.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p, err := a.newPlan(journal.Run{Command: "import"})
+	if err != nil {
+		return nil, err
+	}
+	err = ReadRecords(in, func(r Found) error {
+		to := cmp.Or(o.To, r.Queue)
+		if !queue.ValidName(to) {
+			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
+		}
+		if err := a.checkImport(all, to); err != nil && !o.Force {
+			return err
+		}
+		if err := queue.CheckText(r.Text); err != nil {
+			return fmt.Errorf("text: %w", err)
+		}
+		return p.add(journal.Step{RequestID: r.RequestID, Put: &journal.Put{Queue: to, Text: r.Text}})
+	})
+	if err == nil && p.Total == 0 {
+		err = fmt.Errorf("import: %w: the file has no messages", ErrNothing)
+	}
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// checkImport refuses a queue that is not a poison queue of the app.
+func (a *Account) checkImport(all []string, to string) error {
+	if err := a.checkQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
+		return err
+	}
+	if main := mainQueue(to); main == to || !slices.Contains(a.AppQueues, main) {
+		return fmt.Errorf("queue %s: %w; name the app folder with --app, or use --force", to, ErrOtherQueue)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package poison
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/poison/edit"
+	"asynccaller/handler/internal/queue"
+)
+
+// Requeue says how messages are sent again.
+type Requeue struct {
+	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue that does
+	// not exist and that no function reads.
+	To     string
+	Create bool
+	Edit   edit.Options
+	Pace   journal.Pace
+	// Dedupe sends only the latest message of each call, and refuses the others.
+	Dedupe bool
+}
+
+// CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
+func (a *Account) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
+	if r.Pace.Delay+r.Pace.Spread > queue.MaxDelay {
+		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most", r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
+	}
+	if err := a.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
+		return "", err
+	}
+	all, err := a.reach(ctx)
+	if err == nil {
+		err = a.checkNew(all, r.To, r.Create)
+	}
+	if err == nil && !a.isRead(all, r.To) {
+		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
+	}
+	return warning, err
+}
+
+// mostNames is the largest number of queues that an error lists.
+const mostNames = 20
+
+// checkNew refuses a queue to write to that does not exist, unless a function reads it or the user wants it created:
+// nobody would look for messages on a queue whose name is misspelt.
+func (a *Account) checkNew(all []string, to string, create bool) error {
+	switch {
+	case !queue.ValidName(to):
+		return fmt.Errorf("queue %.80q: not the name of a queue", to)
+	case create, slices.Contains(all, to), a.isRead(all, to):
+		return nil
+	}
+	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, a.AppQueues))))
+	exist := strings.Join(all[:min(len(all), mostNames)], ", ")
+	if more := len(all) - mostNames; more > 0 {
+		exist += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\nto create it, give --create",
+		to, queue.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
+}
+
+// PlanRequeue prepares to send messages again. It refuses messages that would only come back.
+func (a *Account) PlanRequeue(ctx context.Context, s Source, r Requeue) (*Plan, error) {
+	if _, err := a.CheckRequeue(ctx, r); err != nil {
+		return nil, err
+	}
+	run := paced("requeue", r.Pace)
+	r.Edit.Run = run.Token
+	requeue, err := a.requeue(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	return a.plan(ctx, run, s, requeue)
+}
+
+func (a *Account) requeue(ctx context.Context, s Source, r Requeue) (change, error) {
+	now := time.Now()
+	send := func(ctx context.Context, f Found) (journal.Step, error) {
+		to, err := Target(f.Queue, r.To)
+		if err != nil {
+			return journal.Step{}, err
+		}
+		text, err := edit.Prepare(ctx, a.Rules, f.Text, f.ID, r.Edit, now)
+		return exchange(f, to, text), err
+	}
+	if r.Dedupe {
+		return a.dedupe(ctx, s, send)
+	}
+	return send, nil
+}
+
+// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The queue
+// that a dead letter names does not count, because any sender can have written it.
+func Target(from, to string) (string, error) {
+	if main := mainQueue(from); to != "" || main != from {
+		return cmp.Or(to, main), nil
+	}
+	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to", from)
+}
+
+// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why is the
+// reason, and the queue and the content mean nothing.
+func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
+	if _, err := a.CheckRequeue(ctx, r); err != nil {
+		return Listed{}, err
+	}
+	requeue, err := a.requeue(ctx, s, r)
+	if err != nil {
+		return Listed{}, err
+	}
+	return a.List(ctx, s, func(f Found) {
+		step, err := requeue(ctx, f)
+		if err != nil {
+			see(f, "", nil, err)
+			return
+		}
+		see(f, step.Put.Queue, a.Rules.Content(step.Text()), nil)
+	})
+}

@@ -1,0 +1,114 @@
+package poison
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// RunSummary describes a run of this machine by its journal, or one of another machine by its row.
+type RunSummary struct {
+	run.Summary
+	// End is when the run ended or was interrupted; zero if that is not known.
+	End time.Time `json:"end,omitzero"`
+	// Here says that this machine has the journal, so that the run can be resumed and undone here.
+	Here bool `json:"here"`
+}
+
+const (
+	// maxFilter limits the text of a selection in a row.
+	maxFilter = 1 << 10
+	// runRowTimeout is how long the row of a run may take, which nothing depends on.
+	runRowTimeout = 5 * time.Second
+	// runsKept is how long the rows of runs stay in the table.
+	runsKept = 90 * 24 * time.Hour
+)
+
+// publish writes the row of a run, so that colleagues see it.
+func (a *Account) publish(ctx context.Context, s run.Summary, end time.Time) error {
+	if a.Outcomes == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
+	defer cancel()
+	s.Filter = strictjson.Clip(s.Filter, maxFilter)
+	content, err := json.Marshal(RunSummary{Summary: s, End: end})
+	if err == nil {
+		err = queue.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
+			row := scheduled.Row{ID: s.Run, Content: content}
+			return a.Outcomes.Put(ctx, scheduled.RunsPartition, []scheduled.Row{row})
+		}, queue.ErrRefused)
+	}
+	if err != nil {
+		a.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; the messages are not affected", err))
+	}
+	return err
+}
+
+// publishBegin publishes a run that begins.
+func (a *Account) publishBegin(ctx context.Context, about journal.Run, total int) error {
+	return a.publish(ctx, run.Summary{
+		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of, Operator: about.Operator,
+		Total: total, State: "running",
+	}, time.Time{})
+}
+
+// publishEnd publishes a run that has ended or was interrupted.
+func (a *Account) publishEnd(ctx context.Context, id string) {
+	if s, err := run.Summarize(a.Runs, id); err == nil {
+		_ = a.publish(ctx, s, time.Now().UTC().Truncate(time.Second)) // it was noted
+	}
+}
+
+// Summaries describes the runs of this machine and, if there is a table, those of others on the account, the newest first.
+// Missing is why those of others could not be read.
+func (a *Account) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
+	here, err := run.Summaries(a.Runs)
+	if err != nil {
+		return nil, nil, err
+	}
+	rows, missing := a.published(ctx)
+	for _, s := range here {
+		all = append(all, RunSummary{Summary: *s, End: rows[s.Run].End, Here: true})
+		delete(rows, s.Run)
+	}
+	for _, row := range rows {
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
+	pointers := make([]*run.Summary, len(all))
+	for i := range all {
+		pointers[i] = &all[i].Summary
+	}
+	run.MarkUndone(pointers)
+	return all, missing, nil
+}
+
+// published reads the rows of runs. Anyone who can write to the table may have written them.
+func (a *Account) published(ctx context.Context) (map[string]RunSummary, error) {
+	rows := map[string]RunSummary{}
+	if a.Outcomes == nil {
+		return rows, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runRowTimeout)
+	defer cancel()
+	query := scheduled.Query{Queue: scheduled.RunsPartition, Content: true}
+	err := a.Outcomes.List(ctx, query, func(row scheduled.Row) error {
+		var s RunSummary
+		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == a.Name {
+			s.Here = false
+			rows[row.ID] = s
+		}
+		return nil
+	})
+	return rows, err
+}

@@ -1,0 +1,147 @@
+package poison
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/poison/inspect"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/scheduled"
+)
+
+// planScheduled plans the change of each selected message. Second says that a second message of the call may
+// exist, which the plan does not change. The app reads the queues, so that only the receipts of the rows claim messages.
+func (a *Account) planScheduled(
+	ctx context.Context, about journal.Run, s ScheduledSource,
+	change func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error),
+) (*Plan, error) {
+	if _, err := a.reach(ctx); err != nil {
+		return nil, err
+	}
+	p, err := a.newPlan(about)
+	if err != nil {
+		return nil, err
+	}
+	seconds, err := p.findSecond(ctx, s)
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	now := time.Now()
+	_, err = a.ListScheduled(ctx, s, true, func(m Scheduled) error {
+		p.match(s.IDs, m.Message)
+		row, text := m.Row, a.Rules.Encoding.Encode(m.Row.Content)
+		if why := checkRow(row, text); why != nil {
+			p.refuse(m.Message, why.Error())
+			return nil
+		}
+		second := row.Repeated || seconds[callOf(row)]
+		step, why := change(p, a.Rules.Open(row.Content, row.ID, now), row, second)
+		if why != nil {
+			p.refuse(m.Message, why.Error())
+			return nil
+		}
+		row.Content = nil
+		step.RequestID, step.Row = requestID(m.Message), &row
+		if step.Take == nil {
+			step.Take = &journal.Take{}
+		}
+		t := step.Take
+		t.Queue, t.ID, t.Receipt, t.Text, t.ByReceipt = row.Queue, row.ID, row.PopReceipt, text, true
+		if row.Repeated {
+			p.warn(repeatedWrite, nameOf(row))
+		}
+		return p.add(step)
+	})
+	if err = errors.Join(err, p.checkIDs(s.IDs)); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// checkRow returns why the message of a row cannot be changed.
+func checkRow(row scheduled.Row, text string) error {
+	if !queue.ValidName(row.Queue) || !queue.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
+		return errors.New("its row is incomplete, or has no id of a message")
+	}
+	return queue.CheckText(text)
+}
+
+const (
+	// recordLimit is the memory that the changes of the record may take while they wait, in bytes.
+	recordLimit = 32 << 20
+	// recordTimeout is how long it may take to write the last of them.
+	recordTimeout = 30 * time.Second
+)
+
+// newRecorder returns a recorder for changes of rows whose routes are short already.
+func newRecorder(table scheduled.Table) *scheduled.Recorder {
+	return scheduled.NewRecorder(table, inspect.Route, recordLimit, zerolog.Nop())
+}
+
+// hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
+type hooks struct {
+	*watch
+
+	// rows changes the record; nil without one.
+	rows *scheduled.Recorder
+}
+
+func (a *Account) hooks(about journal.Run) run.Hooks {
+	h := &hooks{watch: newWatch(a, about.Token)}
+	if a.Table != nil {
+		h.rows = newRecorder(a.Table)
+	}
+	return h
+}
+
+// Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the handler
+// has replaced it, or it is not known whether the message is still there.
+func (h *hooks) Ended(s journal.Step, p journal.Progress) {
+	if h.rows == nil || s.Row == nil || p.Unknown {
+		return
+	}
+	row := *s.Row
+	row.Content = nil
+	switch {
+	case p.State != journal.Done: // its receipt is stale
+	case s.Set != nil:
+		row.NextAttemptAt = p.NewAt.Add(s.Set.Delay)
+		row.Content = h.account.Rules.Content(s.Set.Text)
+	case s.Put != nil:
+		row.NextAttemptAt = s.Put.Due
+		row.Content = h.account.Rules.Content(s.Text())
+		row.Repeated = row.Repeated || p.Twice
+	}
+	if row.Content != nil && time.Until(row.NextAttemptAt) >= scheduled.MinDelay {
+		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
+		h.rows.Scheduled(row)
+		return
+	}
+	if s.Take != nil {
+		h.rows.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
+	}
+}
+
+// Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
+func (h *hooks) Close() {
+	if h.rows == nil {
+		return
+	}
+	h.rows.Close(recordTimeout)
+	if lost, err := h.rows.Lost(); lost > 0 {
+		h.account.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; the messages are not affected",
+			lost, cmp.Or(err, errTooSlow)))
+	}
+}
+
+var errTooSlow = errors.New("the table is too slow")

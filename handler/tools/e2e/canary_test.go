@@ -1,0 +1,142 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// stageMonitor adds the timer function AC-monitor to the app, with a run each second.
+func (f *fixture) stageMonitor() { f.stageTimer("AC-monitor", `"0 * * * * *"`) }
+
+// awaitOutcomes waits until the app has said that it records outcomes: --canary is not refused any more.
+func (f *fixture) awaitOutcomes() {
+	f.t.Helper()
+	f.await("a heartbeat of the app", func() bool {
+		_, code := f.scheduled("expedite", "no-such-message", "--canary", "1", "--dry-run")
+		return code == 3
+	})
+}
+
+// putDead puts dead letters r0, r1, … on the poison queue, whose calls are answered by the script.
+func (f *fixture) putDead(total int, script string) {
+	f.t.Helper()
+	texts := make([]string, total)
+	for n := range texts {
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":%q},"attempts":1,"deadLetter":`+
+			`{"at":"2026-01-08T00:00:00Z","reason":"expired","queue":"async-caller"}}`, n, f.target.URL(script))
+		texts[n] = queue.Base64.Encode(content)
+	}
+	f.putAll(poisonQueue, 0, texts)
+}
+
+// called counts the messages r0, r1, … that were called.
+func (f *fixture) called(total int) (n int) {
+	for i := range total {
+		if len(f.target.Calls(fmt.Sprintf("r%d", i))) > 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// TestCanaryOnABusyQueue requeues dead letters while other messages keep the queue busy: the first ones count as
+// delivered within seconds.
+func TestCanaryOnABusyQueue(t *testing.T) {
+	t.Parallel()
+	const messages = 30
+	f := newFixture(t, options{})
+	f.stageMonitor()
+	f.putDead(messages, "200")
+	f.start(nil)
+	f.awaitOutcomes()
+	for n := range 50 { // the queue has messages for much longer than this test takes
+		f.put(fmt.Sprintf("busy%d", n), "503", `,"retry":{"schedule":["1s"]}`)
+	}
+	command, _, stderr := f.poisonCommand("requeue", "--all", "--canary", "3", "--yes")
+	began := time.Now()
+	if err := command.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, stderr)
+	}
+	took := time.Since(began)
+	if !strings.Contains(stderr.String(), "3 delivered") || took > 30*time.Second {
+		t.Errorf("after %v: %s", took, stderr)
+	}
+	f.await("all calls", func() bool { return f.called(messages) == messages })
+}
+
+// TestCanaryBehindTheBreaker requeues dead letters while the circuit breaker of their target is open. The command says
+// so and sends no others. When the target is back, the run is resumed.
+func TestCanaryBehindTheBreaker(t *testing.T) {
+	t.Parallel()
+	const messages, opening = 30, 40
+	f := newFixture(t, options{breaker: true})
+	f.stageMonitor()
+	f.putDead(messages, "200")
+	f.start(nil)
+	f.awaitOutcomes()
+	deadline := time.Now().Add(20 * time.Second).Format(time.RFC3339)
+	for n := range opening {
+		f.put(fmt.Sprintf("down%d", n), "503", `,"retry":{"schedule":["1s"]},"deadline":"`+deadline+`"`)
+	}
+	f.await("the circuit breaker to open", func() bool {
+		return strings.Contains(f.host.Output(), "circuit breaker opened")
+	})
+	command, _, stderr := f.poisonCommand("requeue", "--all", "--canary", "3", "--canary-wait", "5s", "--yes")
+	_ = command.Run()
+	for _, want := range []string{"not called yet: the circuit breaker of 127.0.0.1:", "(27 left)"} {
+		if !strings.Contains(stderr.String(), want) {
+			t.Errorf("no %q in: %s", want, stderr)
+		}
+	}
+	if code := command.ProcessState.ExitCode(); code != 4 || f.called(messages) > 3 {
+		t.Fatalf("exit code %d, %d were called", code, f.called(messages))
+	}
+	run := f.mustPoison("runs")[0]["run"].(string)
+	f.await("the run to be resumed", func() bool {
+		_, code := f.poison("resume", run)
+		return code == 0
+	})
+	f.await("all calls", func() bool { return f.called(messages) == messages })
+	for n := range messages {
+		if calls := f.target.Calls(fmt.Sprintf("r%d", n)); len(calls) != 1 {
+			t.Errorf("r%d was called %d times", n, len(calls))
+		}
+	}
+}
+
+// TestScheduledCanaryFails expedites calls whose target still fails: the run stops, says how they fail, and the others
+// stay scheduled.
+func TestScheduledCanaryFails(t *testing.T) {
+	t.Parallel()
+	const messages = 20
+	f := newFixture(t, options{})
+	f.stageMonitor()
+	f.start(nil)
+	f.awaitOutcomes()
+	for n := range messages {
+		f.put(fmt.Sprintf("r%d", n), "503,500", `,"retry":{"schedule":["2h"]}`)
+	}
+	f.await("all calls to be recorded", func() bool {
+		r, _ := f.scheduled("expedite", "--all", "--dry-run")
+		return r.Total == messages
+	})
+	command, _, stderr := f.operate("scheduled", "expedite", "--all", "--canary", "3", "--yes")
+	_ = command.Run()
+	code := command.ProcessState.ExitCode()
+	if code != 4 || !strings.Contains(stderr.String(), "temporary_status, status 500; it waits for attempt 3") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	twice := 0
+	for n := range messages {
+		if len(f.target.Calls(fmt.Sprintf("r%d", n))) > 1 {
+			twice++
+		}
+	}
+	if twice == 0 || twice > 3 {
+		t.Errorf("%d were called again", twice)
+	}
+}
