@@ -106,8 +106,8 @@ func (x *interruption) finish(args ...string) (run string) {
 	}
 }
 
-// poison runs a command and interrupts it at a random moment after its plan was confirmed: before, a kill only hides messages
-// for minutes. The code is -1 if it was killed.
+// poison runs a command and interrupts it at a random moment after its plan was confirmed: before, a kill only
+// hides messages for minutes. The code is -1 if it was killed.
 func (x *interruption) poison(args ...string) (code int) {
 	x.t.Helper()
 	args = append(slices.Clone(args), "--runs", x.runs, "--json")
@@ -243,4 +243,48 @@ func (x *interruption) judge() {
 	if extra > x.twice {
 		x.t.Errorf("%d messages exist twice, but the runs said at most %d", extra, x.twice)
 	}
+}
+
+// TestRequeueManyKilledTwice requeues 10,000 messages (1,000 with the race detector), is killed twice on the way,
+// and checks that this takes less than a minute and that no more messages are there twice than the run says.
+func TestRequeueManyKilledTwice(t *testing.T) {
+	x := &interruption{fixture: newFixture(t, options{fastQueues: true}), runs: t.TempDir()}
+	const messages = 10_000 / scale
+	x.fill(messages)
+	began := time.Now()
+	args := []string{"requeue", "--all", "--yes"}
+	for _, share := range []int{3, 3, 1} {
+		command, _, stderr := x.poisonCommand(append(args, "--runs", x.runs, "--json")...)
+		x.must(command.Start())
+		exited := make(chan error, 1)
+		go func() { exited <- command.Wait() }()
+		if share > 1 {
+			x.await("messages to be requeued", func() bool { return x.done() > 0 })
+			reached := x.done() + messages/share
+			x.await("a third of the messages to be requeued", func() bool { return x.done() >= min(reached, messages) })
+			x.must(command.Process.Kill())
+		}
+		<-exited
+		t.Logf("after %v: %d of %d; %s", time.Since(began), x.done(), messages, strings.TrimSpace(stderr.String()))
+		args = []string{"resume", x.journals()[0]}
+	}
+	took := time.Since(began)
+	if took > time.Minute || x.done() != messages {
+		t.Errorf("%d of %d messages were requeued in %v", x.done(), messages, took)
+	}
+	left, sent, twice := x.count(poisonQueue), x.count(mainQueue), x.statedInJournal(x.journals()[0])
+	if left > 0 || sent < messages || sent > messages+twice {
+		t.Errorf("%d messages are left and %d sent; %d are stated to be there twice", left, sent, twice)
+	}
+}
+
+// done counts the messages that the newest run has finished.
+func (x *interruption) done() int {
+	names := x.journals()
+	if len(names) == 0 {
+		return 0
+	}
+	content, err := os.ReadFile(filepath.Join(x.runs, names[0]+".jsonl"))
+	x.must(err)
+	return bytes.Count(content, []byte(`{"is":"done"`))
 }

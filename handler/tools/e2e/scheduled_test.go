@@ -43,8 +43,9 @@ func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 	return result, code
 }
 
-// TestRunAfterAnOutage schedules calls for a target that is down. The target comes back, and expedite drains them at its rate; it
-// is killed and resumed in the middle. None is lost, and none is made twice. The status is right all the time.
+// TestRunAfterAnOutage schedules calls for a target that is down. The target comes back, and expedite drains them
+// at its rate; it is killed and resumed in the middle. None is lost, and none is made twice. The status is right
+// all the time.
 func TestRunAfterAnOutage(t *testing.T) {
 	f := newFixture(t, options{fastQueues: true})
 	f.start(nil)
