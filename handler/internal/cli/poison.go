@@ -320,8 +320,8 @@ func (s *selection) require(usage string) {
 
 // selectionFlags are the flags that select messages.
 var selectionFlags = []string{
-	"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group", "limit",
-	"due-within", "due-after",
+	"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group",
+	"limit", "due-within", "due-after",
 }
 
 // source returns the selected messages. The error names every problem with the flags.

@@ -170,8 +170,8 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 	return nil
 }
 
-// changeText names a command and the number of its messages. How many messages of an undo are still there, only the undo
-// itself shows.
+// changeText names a command and the number of its messages. How many messages of an undo are still there, only
+// the undo itself shows.
 func changeText(plan *poison.Plan) string {
 	if plan.Command == "undo" {
 		return "undo up to " + messages(plan.Total)
@@ -201,12 +201,13 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 	if r.Unknown > 0 {
 		s.status.printf("not known what became of them: %s", messages(r.Unknown))
 	}
-	if r.Both > 0 {
-		s.status.printf("written, but not yet deleted at the source: %s", messages(r.Both))
+	if r.NotDeleted > 0 {
+		s.status.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
 	}
-	if r.Twice > 0 {
+	if r.PossibleDuplicates > 0 {
 		s.warn(poison.Warning{
-			Why: "perhaps there twice, after a kill or a lost answer", Count: r.Twice, Messages: r.TwiceMessages,
+			Why:   "perhaps there twice, after a kill or a lost answer",
+			Count: r.PossibleDuplicates, Messages: r.DuplicateMessages,
 		})
 	}
 	if r.Done > 0 && (r.Finished() || r.Stopped != "") && r.Command != "undo" && r.Command != "expedite" && !final {
@@ -221,7 +222,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 // incomplete returns the error of a run that is not complete.
 func (s *session) incomplete(ctx context.Context, r poison.Result, err error) error {
 	code := exitFailed
-	if r.Done+r.Both+r.Skipped > 0 {
+	if r.Done+r.NotDeleted+r.Skipped > 0 {
 		code = exitPartly
 	}
 	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, shellWord(r.Run))
@@ -232,7 +233,7 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 	case r.Stopped != "" && r.Finished(): // all were sent first
 		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
 	case r.Stopped != "":
-		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, thousands(r.Left+r.Both))
+		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, thousands(r.Left+r.NotDeleted))
 	case !r.Finished() && ctx.Err() != nil:
 		err = fmt.Errorf("interrupted\ncontinue: %s", resume)
 	case !r.Finished():
@@ -245,8 +246,8 @@ func (s *session) incomplete(ctx context.Context, r poison.Result, err error) er
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Skipped+r.Refused > 0:
 		err = fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
-	case r.Twice > 0:
-		err = fmt.Errorf("perhaps there twice: %s", messages(r.Twice))
+	case r.PossibleDuplicates > 0:
+		err = fmt.Errorf("perhaps there twice: %s", messages(r.PossibleDuplicates))
 	default:
 		return nil
 	}
@@ -323,7 +324,8 @@ and what is left is kept the next time.`,
 	return command
 }
 
-// keep does what the keeper of the app does, after a confirmation. It has no journal: what is left is kept the next time.
+// keep does what the keeper of the app does, after a confirmation. It has no journal: what is left is kept the
+// next time.
 func (s *session) keep(ctx context.Context, source poison.Source) error {
 	counts, hidden, err := s.account.Expiring(ctx, source)
 	if err != nil {
@@ -351,7 +353,8 @@ func (s *session) keep(ctx context.Context, source poison.Source) error {
 	case err != nil && plan.Done > 0:
 		return &codeError{exitPartly, err}
 	case err == nil && plan.Done < plan.Total:
-		return &codeError{exitPartly, errors.New("received, delivered or deleted by somebody else since: " + messages(plan.Total-plan.Done))}
+		left := messages(plan.Total - plan.Done)
+		return &codeError{exitPartly, errors.New("received, delivered or deleted by somebody else since: " + left)}
 	}
 	return err
 }

@@ -172,7 +172,7 @@ func TestResultError(t *testing.T) {
 		"all_gone":    {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
 		"some_gone":   {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
 		"unknown":     {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}}, nil, exitPartly, "not undone"},
-		"twice":       {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3, Twice: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
+		"twice":       {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
 		"stopped": {
 			t.Context(),
 			poison.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
@@ -188,7 +188,7 @@ func TestResultError(t *testing.T) {
 		"interrupted":        {ended, poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil, exitPartly, "interrupted\n" + resume},
 		"interrupted_early":  {ended, poison.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed, "interrupted\n"},
 		"unmatched":          {t.Context(), poison.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
-		"in_both_places":     {t.Context(), poison.Result{Result: run.Result{Total: 1, Both: 1}}, nil, exitPartly, "not all messages are done\n"},
+		"in_both_places":     {t.Context(), poison.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil, exitPartly, "not all messages are done\n"},
 		"storage":            {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, storage, exitPartly, "storage is away\n" + resume},
 		"storage_at_the_end": {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3}}, storage, exitPartly, "storage is away"},
 	} {
@@ -209,8 +209,8 @@ func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
 	result := poison.Result{Result: run.Result{
-		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why, Twice: 5,
-		TwiceMessages: []poison.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
+		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why, PossibleDuplicates: 5,
+		DuplicateMessages: []poison.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
 	}}
 	_ = d.report(t.Context(), result, false, nil)
 	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +

@@ -35,7 +35,8 @@ continues one that was interrupted. Journals contain whole messages; only their 
 	}
 	p.declare(command)
 	command.AddCommand(
-		newScheduledList(p), newScheduledShow(p), newScheduledExpedite(p), newScheduledCancel(p), newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
+		newScheduledList(p), newScheduledShow(p), newScheduledExpedite(p), newScheduledCancel(p),
+		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
 	)
 	return command
 }

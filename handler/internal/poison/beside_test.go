@@ -157,7 +157,7 @@ func (n *neighbourhood) beside(t *testing.T, other string, plan *poison.Plan) {
 	var working sync.WaitGroup
 	working.Go(func() { others(t, n)[other](ctx) })
 	r, err := plan.Execute(context.Background())
-	if err != nil || !r.Finished() || r.Twice > 0 || r.Unknown > 0 || r.Done+r.Skipped != plan.Total {
+	if err != nil || !r.Finished() || r.PossibleDuplicates > 0 || r.Unknown > 0 || r.Done+r.Skipped != plan.Total {
 		t.Errorf("%+v, %v", r, err)
 	}
 	stop()

@@ -13,7 +13,9 @@ import (
 // unless a second message of the call may exist, so that the call may still be made.
 func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
 	now, run := time.Now(), journal.Run{Command: "cancel"}
-	return a.planScheduled(ctx, run, s, func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error) {
+	return a.planScheduled(ctx, run, s, func(
+		p *Plan, in decision.Intake, row scheduled.Row, second bool,
+	) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope
 		if !callback || e == nil || e.Callback == nil {

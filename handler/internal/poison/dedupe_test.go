@@ -104,10 +104,10 @@ func TestTwiceIsNamed(t *testing.T) {
 		}}
 		r := execute(t, mustPlan(t)(a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{})))
 		sent := calls(store, mainQueue)
-		if r.Twice != 30 || len(r.TwiceMessages) != 20 {
-			t.Fatalf("%d twice, %d are named", r.Twice, len(r.TwiceMessages))
+		if r.PossibleDuplicates != 30 || len(r.DuplicateMessages) != 20 {
+			t.Fatalf("%d twice, %d are named", r.PossibleDuplicates, len(r.DuplicateMessages))
 		}
-		for _, m := range r.TwiceMessages {
+		for _, m := range r.DuplicateMessages {
 			if m.Queue != mainQueue || sent[m.RequestID] != 2 {
 				t.Errorf("%+v is %d times on the queue", m, sent[m.RequestID])
 			}

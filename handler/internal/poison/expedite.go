@@ -28,7 +28,9 @@ func (a *Account) PlanExpedite(ctx context.Context, s ScheduledSource, pace jour
 		total = max(selected, 1)
 	}
 	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
-	p, err := a.planScheduled(ctx, run, s, func(p *Plan, in decision.Intake, row scheduled.Row, _ bool) (journal.Step, error) {
+	p, err := a.planScheduled(ctx, run, s, func(
+		p *Plan, in decision.Intake, row scheduled.Row, _ bool,
+	) (journal.Step, error) {
 		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
 		if p.Total < pace.Canary {
 			delay = 0
@@ -69,7 +71,7 @@ func (a *Account) expedited(
 	mustState := tooLate || e.Format() == envelope.FormatNexus // otherwise the handler calculates it again
 	if e.Deadline.IsZero() && mustState {
 		if deadline.IsZero() {
-			return "", errors.New("neither the message nor its row states the deadline, which the handler has calculated")
+			return "", errors.New("neither the message nor its row states the deadline, which the handler calculates")
 		}
 		e.Deadline = deadline.Truncate(time.Second) // no longer than other times
 	}

@@ -18,8 +18,8 @@ import (
 // maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
 const maxRecord = 1 << 20
 
-// WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so nothing
-// is lost.
+// WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so
+// nothing is lost.
 func WriteRecord(out io.Writer, f Found) error {
 	line, err := strictjson.Line(f)
 	if err == nil {

@@ -51,7 +51,8 @@ func NewKeeper(a *Account, queues []string) *Keeper {
 	return &Keeper{account: a, queues: queues, permanent: make(map[string]readQueue)}
 }
 
-// Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are hidden.
+// Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are
+// hidden.
 func (a *Account) Expiring(ctx context.Context, s Source) (counts map[string]int, hidden int, err error) {
 	s.expiring = true
 	counts = map[string]int{}
@@ -59,9 +60,9 @@ func (a *Account) Expiring(ctx context.Context, s Source) (counts map[string]int
 	return counts, listed.Hidden, err
 }
 
-// Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete; it does
-// not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which takes at most 30 s,
-// and leaves the others to the next run.
+// Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete;
+// it does not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which
+// takes at most 30 s, and leaves the others to the next run.
 func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
 	var workers errgroup.Group
@@ -118,8 +119,8 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	return nil
 }
 
-// isNeeded decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed since the
-// latest reading, after which none of its messages expired.
+// isNeeded decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed
+// since the latest reading, after which none of its messages expired.
 func (k *Keeper) isNeeded(ctx context.Context, name string, total int) (bool, error) {
 	front, err := k.account.peek(ctx, name)
 	if err != nil || slices.ContainsFunc(front, queue.Message.Expires) {

@@ -434,7 +434,7 @@ func TestCanaryResumed(t *testing.T) {
 		}
 		reader.start(t)
 		r, err := a.Resume(t.Context(), r.Run)
-		if err != nil || !r.Finished() || r.Done != 30 || r.Twice != 0 {
+		if err != nil || !r.Finished() || r.Done != 30 || r.PossibleDuplicates != 0 {
 			t.Errorf("%+v, %v", r, err)
 		}
 		advance(time.Minute)

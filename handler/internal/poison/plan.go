@@ -41,8 +41,8 @@ type Refusal struct {
 // Result is the result of a run so far, including its earlier parts.
 type Result struct {
 	run.Result
-	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the number of
-	// IDs of the source that no message has. A run that was resumed knows none of these.
+	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the
+	// number of IDs of the source that no message has. A run that was resumed knows none of these.
 	Refused   int       `json:"refused"`
 	Refusals  []Refusal `json:"refusals,omitempty"`
 	Unmatched int       `json:"unmatched,omitempty"`
@@ -55,7 +55,9 @@ const maxRefusals = 20
 
 // engine returns the engine of the account's runs.
 func (a *Account) engine() *run.Engine {
-	return &run.Engine{Store: a.Store, Account: a.Name, Runs: a.Runs, Operator: a.Operator, Observer: a.observer(), Hooks: a.hooks}
+	return &run.Engine{
+		Store: a.Store, Account: a.Name, Runs: a.Runs, Operator: a.Operator, Observer: a.observer(), Hooks: a.hooks,
+	}
 }
 
 // change returns the step of a message. Its error is the reason to refuse the message.
@@ -221,7 +223,9 @@ func (a *Account) Resume(ctx context.Context, id string) (Result, error) {
 }
 
 // check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
-func (a *Account) check(ctx context.Context, id string, further func(*journal.Journal) error) (all []string, err error) {
+func (a *Account) check(
+	ctx context.Context, id string, further func(*journal.Journal) error,
+) (all []string, err error) {
 	j, err := a.Runs.Read(id)
 	if err != nil {
 		return nil, err
@@ -236,8 +240,8 @@ func (a *Account) check(ctx context.Context, id string, further func(*journal.Jo
 	return all, further(j)
 }
 
-// PlanUndo prepares to restore the messages of a finished run, as far as they are still where the run has put them: that
-// shows when the plan is executed.
+// PlanUndo prepares to restore the messages of a finished run, as far as they are still where the run has put
+// them: that shows when the plan is executed.
 func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	all, err := a.check(ctx, id, func(*journal.Journal) error { return nil })
 	if err != nil {

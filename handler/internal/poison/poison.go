@@ -2,8 +2,8 @@
 // account with their reasons, requeues, moves, deletes, exports and imports them, and undoes these changes. The
 // command line uses it; another front end could use it as well.
 //
-// A change of messages is a run of package run. An operation maps each selected message to a step of the run, or refuses
-// it; each has a file of its own, such as requeue.go.
+// A change of messages is a run of package run. An operation maps each selected message to a step of the run, or
+// refuses it; each has a file of its own, such as requeue.go.
 package poison
 
 import (

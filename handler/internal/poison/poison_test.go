@@ -332,7 +332,8 @@ func TestHome(t *testing.T) {
 	})
 }
 
-// TestCancelled checks that a cancelled run completes the steps that it has begun, and that the rest is visible again soon.
+// TestCancelled checks that a cancelled run completes the steps that it has begun, and that the rest is visible
+// again soon.
 func TestCancelled(t *testing.T) {
 	for _, operation := range []string{"put", "delete"} {
 		t.Run(operation, func(t *testing.T) {
@@ -350,7 +351,7 @@ func TestCancelled(t *testing.T) {
 				}})
 				p := mustPlan(t)(a.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true}))
 				r, err := p.Execute(ctx)
-				if err != nil || r.Both != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
+				if err != nil || r.NotDeleted != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
 				}
 				advance(run.ClaimTime + time.Minute)
@@ -361,7 +362,7 @@ func TestCancelled(t *testing.T) {
 				if s := summaries(t, a); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done || s[0].Total != 100 {
 					t.Errorf("%+v", s)
 				}
-				if r, err = a.Resume(context.Background(), r.Run); err != nil || r.Done != 100 || !r.Finished() || r.Twice != 0 {
+				if r, err = a.Resume(context.Background(), r.Run); err != nil || r.Done != 100 || !r.Finished() || r.PossibleDuplicates != 0 {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				if len(calls(store, parking)) != 100 || len(store.All(parking)) != 100 {

@@ -16,8 +16,8 @@ import (
 
 // Requeue says how messages are sent again.
 type Requeue struct {
-	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue that does
-	// not exist and that no function reads.
+	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue
+	// that does not exist and that no function reads.
 	To     string
 	Create bool
 	Edit   edit.Options
@@ -29,7 +29,8 @@ type Requeue struct {
 // CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
 func (a *Account) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
 	if r.Pace.Delay+r.Pace.Spread > queue.MaxDelay {
-		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most", r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
+		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most",
+			r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
 	}
 	if err := a.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
@@ -61,8 +62,8 @@ func (a *Account) checkNew(all []string, to string, create bool) error {
 	if more := len(all) - mostNames; more > 0 {
 		exist += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\nto create it, give --create",
-		to, queue.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
+	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\n"+
+		"to create it, give --create", to, queue.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back.
@@ -95,18 +96,21 @@ func (a *Account) requeue(ctx context.Context, s Source, r Requeue) (change, err
 	return send, nil
 }
 
-// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The queue
-// that a dead letter names does not count, because any sender can have written it.
+// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
+// queue that a dead letter names does not count, because any sender can have written it.
 func Target(from, to string) (string, error) {
 	if main := mainQueue(from); to != "" || main != from {
 		return cmp.Or(to, main), nil
 	}
-	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to", from)
+	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to",
+		from)
 }
 
-// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why is the
-// reason, and the queue and the content mean nothing.
-func (a *Account) Preview(ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error)) (Listed, error) {
+// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
+// is the reason, and the queue and the content mean nothing.
+func (a *Account) Preview(
+	ctx context.Context, s Source, r Requeue, see func(f Found, to string, after []byte, why error),
+) (Listed, error) {
 	if _, err := a.CheckRequeue(ctx, r); err != nil {
 		return Listed{}, err
 	}

@@ -49,7 +49,8 @@ func (a *Account) publish(ctx context.Context, s run.Summary, end time.Time) err
 		}, queue.ErrRefused)
 	}
 	if err != nil {
-		a.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; the messages are not affected", err))
+		a.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
+			"the messages are not affected", err))
 	}
 	return err
 }
@@ -57,8 +58,8 @@ func (a *Account) publish(ctx context.Context, s run.Summary, end time.Time) err
 // publishBegin publishes a run that begins.
 func (a *Account) publishBegin(ctx context.Context, about journal.Run, total int) error {
 	return a.publish(ctx, run.Summary{
-		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of, Operator: about.Operator,
-		Total: total, State: "running",
+		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of,
+		Operator: about.Operator, Total: total, State: "running",
 	}, time.Time{})
 }
 
@@ -69,8 +70,8 @@ func (a *Account) publishEnd(ctx context.Context, id string) {
 	}
 }
 
-// Summaries describes the runs of this machine and, if there is a table, those of others on the account, the newest first.
-// Missing is why those of others could not be read.
+// Summaries describes the runs of this machine and, if there is a table, those of others on the account, the
+// newest first. Missing is why those of others could not be read.
 func (a *Account) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
 	here, err := run.Summaries(a.Runs)
 	if err != nil {

@@ -91,7 +91,7 @@ func TestExpediteScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 30)
 		r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
-		if r.Done != 30 || r.Twice != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+		if r.Done != 30 || r.PossibleDuplicates != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
 			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(rows(t, table)))
 		}
 		for _, m := range store.All(mainQueue) {
@@ -170,8 +170,8 @@ func nexusOf(created, due, deadline time.Duration) string {
 		raw, at(created), at(due), deadlineAt)
 }
 
-// TestExpediteSpread checks that expedite distributes messages over time, and that those that still wait are recorded and can be
-// cancelled.
+// TestExpediteSpread checks that expedite distributes messages over time, and that those that still wait are
+// recorded and can be cancelled.
 func TestExpediteSpread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 10)
@@ -360,8 +360,8 @@ func TestStale(t *testing.T) {
 	}
 }
 
-// TestChangeRaces expedites and cancels messages at the moment at which they are delivered, and checks that each has one outcome,
-// the one that is reported.
+// TestChangeRaces expedites and cancels messages at the moment at which they are delivered, and checks that each
+// has one outcome, the one that is reported.
 func TestChangeRaces(t *testing.T) {
 	const messages = 1000
 	for _, name := range []string{"expedite", "cancel", "callback"} {

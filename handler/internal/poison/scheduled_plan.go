@@ -18,7 +18,8 @@ import (
 )
 
 // planScheduled plans the change of each selected message. Second says that a second message of the call may
-// exist, which the plan does not change. The app reads the queues, so that only the receipts of the rows claim messages.
+// exist, which the plan does not change. The app reads the queues, so that only the receipts of the rows claim
+// messages.
 func (a *Account) planScheduled(
 	ctx context.Context, about journal.Run, s ScheduledSource,
 	change func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error),
@@ -104,8 +105,8 @@ func (a *Account) hooks(about journal.Run) run.Hooks {
 	return h
 }
 
-// Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the handler
-// has replaced it, or it is not known whether the message is still there.
+// Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the
+// handler has replaced it, or it is not known whether the message is still there.
 func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	if h.rows == nil || s.Row == nil || p.Unknown {
 		return
@@ -120,7 +121,7 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 	case s.Put != nil:
 		row.NextAttemptAt = s.Put.Due
 		row.Content = h.account.Rules.Content(s.Text())
-		row.Repeated = row.Repeated || p.Twice
+		row.Repeated = row.Repeated || p.PossibleDuplicate
 	}
 	if row.Content != nil && time.Until(row.NextAttemptAt) >= scheduled.MinDelay {
 		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
@@ -139,8 +140,8 @@ func (h *hooks) Close() {
 	}
 	h.rows.Close(recordTimeout)
 	if lost, err := h.rows.Lost(); lost > 0 {
-		h.account.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; the messages are not affected",
-			lost, cmp.Or(err, errTooSlow)))
+		h.account.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
+			"the messages are not affected", lost, cmp.Or(err, errTooSlow)))
 	}
 }
 

@@ -99,7 +99,7 @@ func TestUndoTaken(t *testing.T) {
 		}
 		underWay := must(store.Receive(ctx, mainQueue, 2, time.Hour))
 		r := execute(t, mustPlan(t)(a.PlanUndo(ctx, id)))
-		if r.Done != 5 || r.Skipped != 5 || len(r.Why) != 5 || r.Twice != 0 {
+		if r.Done != 5 || r.Skipped != 5 || len(r.Why) != 5 || r.PossibleDuplicates != 0 {
 			t.Errorf("%+v", r)
 		}
 		for _, why := range r.Why {
@@ -338,7 +338,7 @@ func TestTwoOperators(t *testing.T) {
 			}()
 		}
 		first, second := <-both, <-both
-		if first.Done+second.Done != 300 || first.Twice+second.Twice+first.Skipped+second.Skipped != 0 {
+		if first.Done+second.Done != 300 || first.PossibleDuplicates+second.PossibleDuplicates+first.Skipped+second.Skipped != 0 {
 			t.Errorf("%+v and %+v", first, second)
 		}
 		there := calls(store, mainQueue, parking, poisonQueue)

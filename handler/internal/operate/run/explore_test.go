@@ -323,14 +323,14 @@ func (c *checker) check(who, folder, id string, did *effects) (sure bool) {
 		}
 		c.w.mu.Lock()
 		found := c.compare(s, p, did)
-		fmt.Fprintf(&c.log, "\n%s: %s twice=%v unknown=%v %s", who, p.State, p.Twice, p.Unknown, p.Why)
+		fmt.Fprintf(&c.log, "\n%s: %s twice=%v unknown=%v %s", who, p.State, p.PossibleDuplicate, p.Unknown, p.Why)
 		fmt.Fprintf(&c.log, "\n    puts %v, deletes %v, sets %v", did.puts, did.deletes, did.sets)
 		fmt.Fprintf(&c.log, "\n    consumed %v", c.w.consumed)
 		c.w.mu.Unlock()
 		for _, f := range found {
 			c.problem("%s: %s", who, f)
 		}
-		sure = sure && !p.Twice && !p.Unknown
+		sure = sure && !p.PossibleDuplicate && !p.Unknown
 	}
 	return sure
 }
@@ -355,7 +355,7 @@ func (c *checker) compare(s journal.Step, p journal.Progress, did *effects) (unt
 		set = did.sets[target{s.Take.ID, s.Set.Text}]
 	}
 	takes := s.Take != nil && s.Set == nil
-	unsure := p.Unknown || p.Twice
+	unsure := p.Unknown || p.PossibleDuplicate
 	done := p.State == journal.Done
 	undisturbed := did.faults == 0 && c.schedule.actor == ""
 	alone := c.schedule.actor == "" && !c.schedule.refuses()
@@ -365,8 +365,8 @@ func (c *checker) compare(s journal.Step, p journal.Progress, did *effects) (unt
 	}{
 		{p.Unfinished(), "it is not finished"},
 		{early, "it was visible before it was due"},
-		{done && !p.Twice && takes && (deleted != 1 || consumed), "done, but not deleted by the run"},
-		{done && !p.Twice && s.Put != nil && written != 1, "done, but not written once"},
+		{done && !p.PossibleDuplicate && takes && (deleted != 1 || consumed), "done, but not deleted by the run"},
+		{done && !p.PossibleDuplicate && s.Put != nil && written != 1, "done, but not written once"},
 		{done && s.Put != nil && written == 0, "done, but not written"},
 		{done && s.Then != nil && called == 0, "done, but without the callback"},
 		{done && s.Set != nil && set == 0, "done, but not changed"},

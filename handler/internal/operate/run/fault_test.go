@@ -183,7 +183,7 @@ func interrupt(t *testing.T, messages, at int, searching bool) (reached bool) {
 	defer cancel()
 	w.moment, w.others = w.n+at, func(*world) { cancel() }
 	r, err := p.Execute(ctx)
-	if err != nil || r.Both > 0 || r.Done+r.Left != messages {
+	if err != nil || r.NotDeleted > 0 || r.Done+r.Left != messages {
 		t.Errorf("%+v, %v", r, err)
 	}
 	reached = w.n >= w.moment
@@ -195,7 +195,7 @@ func interrupt(t *testing.T, messages, at int, searching bool) (reached bool) {
 	if r.Left > 0 {
 		r, err = e.Resume(t.Context(), r.Run)
 	}
-	if err != nil || r.Done != messages || r.Twice > 0 || len(w.store.All(live)) != messages {
+	if err != nil || r.Done != messages || r.PossibleDuplicates > 0 || len(w.store.All(live)) != messages {
 		t.Errorf("resumed: %+v, %v, %d are requeued", r, err, len(w.store.All(live)))
 	}
 	return reached
@@ -221,7 +221,7 @@ func TestExpiring(t *testing.T) {
 					t.Fatal(err)
 				}
 				r, err := p.Execute(t.Context())
-				if err != nil || r.Done != 21 || r.Twice > 0 || !w.exists("expiring changed") {
+				if err != nil || r.Done != 21 || r.PossibleDuplicates > 0 || !w.exists("expiring changed") {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
@@ -271,7 +271,7 @@ func TestRate(t *testing.T) {
 					receiveAll(t, w, 10*time.Second)
 				}
 				r, err := p.Execute(t.Context())
-				if err != nil || r.Done != messages || r.Twice > 0 {
+				if err != nil || r.Done != messages || r.PossibleDuplicates > 0 {
 					t.Fatalf("%+v, %v", r, err)
 				}
 				written := w.store.All(live)
@@ -373,12 +373,12 @@ func TestFailures(t *testing.T) {
 						receiveAll(t, w, time.Second)
 					}
 					r, err := p.Execute(t.Context())
-					if err != nil || r.Stopped != "most calls fail" || r.Both > 0 || r.Left == 0 {
+					if err != nil || r.Stopped != "most calls fail" || r.NotDeleted > 0 || r.Left == 0 {
 						t.Errorf("%+v, %v", r, err)
 					}
 					h.failures = func(ctx context.Context) error { <-ctx.Done(); return nil }
 					r, err = e.Resume(t.Context(), r.Run)
-					if err != nil || r.Done != messages || r.Twice > 0 || len(w.store.All(live)) != messages {
+					if err != nil || r.Done != messages || r.PossibleDuplicates > 0 || len(w.store.All(live)) != messages {
 						t.Errorf("resumed: %+v, %v", r, err)
 					}
 				})

@@ -98,8 +98,8 @@ func (p *Plan) Read(ctx context.Context, s Selection) error {
 	return err
 }
 
-// choose adds the step of a received message, unless the message is not selected. Of a message that comes again, it records
-// the newer receipt.
+// choose adds the step of a received message, unless the message is not selected. Of a message that comes again,
+// it records the newer receipt.
 func (p *Plan) choose(m reading.Message, until time.Time, s Selection, numbers map[string]int) error {
 	if n, ok := numbers[m.ID]; ok {
 		return p.run.journal.Received(n, m.PopReceipt, until)
@@ -119,9 +119,11 @@ func (p *Plan) choose(m reading.Message, until time.Time, s Selection, numbers m
 	return p.Add(*step)
 }
 
-// reserve claims the messages of the steps from the given number on, as far as their leases are short and their texts are
-// known. Without a claim, a message is only more likely to be received by somebody else before the run begins.
+// reserve claims the messages of the steps from the given number on, as far as their leases are short, their texts are
+// known and there is time. The others are only more likely to be received by somebody else before the run begins.
 func (p *Plan) reserve(ctx context.Context, first int) {
+	ctx, cancel := context.WithTimeout(ctx, briefly)
+	defer cancel()
 	var short []int
 	for n := first; n < p.Total; n++ {
 		if !lasts(p.run.journal.Progress(n), enough) {
@@ -157,7 +159,7 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 			return Result{}, err
 		}
 	}
-	return p.run.perform(ctx, j)
+	return p.run.execute(ctx, j)
 }
 
 func closeBoth(j, undoes *journal.Journal) (err error) {

@@ -60,7 +60,7 @@ func TestSlowPlan(t *testing.T) {
 			t.Fatalf("%d are planned: %v", p.Total, err)
 		}
 		r, err := p.Execute(t.Context())
-		if err != nil || r.Done != messages || r.Twice > 0 || len(w.store.All(live)) != messages {
+		if err != nil || r.Done != messages || r.PossibleDuplicates > 0 || len(w.store.All(live)) != messages {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})

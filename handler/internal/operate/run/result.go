@@ -13,19 +13,19 @@ type Result struct {
 	Command string `json:"command"`
 	Account string `json:"account"`
 	Total   int    `json:"total"`
-	// Done and Skipped are the numbers of completed and skipped messages. Unknown is how many of the skipped ones the run may
-	// have changed nevertheless. Why has the reasons for skipping.
+	// Done and Skipped are the numbers of completed and skipped messages. Unknown is how many of the skipped ones
+	// the run may have changed nevertheless. Why has the reasons for skipping.
 	Done    int      `json:"done"`
 	Skipped int      `json:"skipped,omitempty"`
 	Unknown int      `json:"unknown,omitempty"`
 	Why     []string `json:"why,omitempty"`
-	// Both is how many messages are on both queues, Left how many are still to be done. Resume handles them.
-	Both int `json:"both,omitempty"`
-	Left int `json:"left,omitempty"`
-	// Twice is how many messages are done and may be in two places, because of a kill or a lost answer. TwiceMessages are the
-	// first of them, where the run has written them.
-	Twice         int    `json:"twice,omitempty"`
-	TwiceMessages []Name `json:"twiceMessages,omitempty"`
+	// NotDeleted is how many messages are on both queues, Left how many are still to be done. Resume handles them.
+	NotDeleted int `json:"both,omitempty"`
+	Left       int `json:"left,omitempty"`
+	// PossibleDuplicates is how many messages are done and may be in two places, because of a kill or a lost answer.
+	// DuplicateMessages are the first of them, where the run has written them.
+	PossibleDuplicates int    `json:"twice,omitempty"`
+	DuplicateMessages  []Name `json:"twiceMessages,omitempty"`
 	// Stopped is why the run stopped by itself before its end.
 	Stopped string `json:"stopped,omitempty"`
 }
@@ -41,7 +41,7 @@ type Name struct {
 const mostNames = 20
 
 // Finished reports whether nothing is left to resume.
-func (r Result) Finished() bool { return r.Both == 0 && r.Left == 0 }
+func (r Result) Finished() bool { return r.NotDeleted == 0 && r.Left == 0 }
 
 // resultOf sums up the progress of a run.
 func resultOf(j *journal.Journal) Result {
@@ -51,8 +51,8 @@ func resultOf(j *journal.Journal) Result {
 		switch p.State {
 		case journal.Done:
 			result.Done++
-			if p.Twice {
-				result.addTwice(j, n, p)
+			if p.PossibleDuplicate {
+				result.addDuplicate(j, n, p)
 			}
 		case journal.Skipped:
 			result.Skipped++
@@ -61,7 +61,7 @@ func resultOf(j *journal.Journal) Result {
 				result.Unknown++
 			}
 		case journal.Written:
-			result.Both++
+			result.NotDeleted++
 		case journal.Planned, journal.Claiming, journal.Claimed, journal.Begun, journal.Deleted:
 			result.Left++
 		}
@@ -69,13 +69,13 @@ func resultOf(j *journal.Journal) Result {
 	return result
 }
 
-func (r *Result) addTwice(j *journal.Journal, n int, p journal.Progress) {
-	r.Twice++
-	if len(r.TwiceMessages) == mostNames {
+func (r *Result) addDuplicate(j *journal.Journal, n int, p journal.Progress) {
+	r.PossibleDuplicates++
+	if len(r.DuplicateMessages) == mostNames {
 		return
 	}
 	if s, err := j.Step(n); err == nil && s.Put != nil {
-		r.TwiceMessages = append(r.TwiceMessages, Name{s.Put.Queue, p.NewID, s.RequestID})
+		r.DuplicateMessages = append(r.DuplicateMessages, Name{s.Put.Queue, p.NewID, s.RequestID})
 	}
 }
 

@@ -90,9 +90,9 @@ type run struct {
 	first map[int]bool
 
 	mu sync.Mutex
-	// over is the number of finished steps, lost are the steps whose message must be found.
-	over int
-	lost []int
+	// finished is the number of finished steps, lost are the steps whose message must be found.
+	finished int
+	lost     []int
 }
 
 // newRun returns a run that nobody follows.
@@ -100,8 +100,8 @@ func (e *Engine) newRun(j *journal.Journal) *run {
 	return &run{Engine: e, journal: j, hooks: noHooks{}, turns: rate.NewLimiter(rate.Inf, 1), first: map[int]bool{}}
 }
 
-// perform carries out the rest of a run.
-func (e *Engine) perform(ctx context.Context, j *journal.Journal) (Result, error) {
+// execute carries out the rest of a run.
+func (e *Engine) execute(ctx context.Context, j *journal.Journal) (Result, error) {
 	r := e.newRun(j)
 	if e.Hooks != nil {
 		r.hooks = e.Hooks(j.Run)
@@ -111,7 +111,7 @@ func (e *Engine) perform(ctx context.Context, j *journal.Journal) (Result, error
 		r.turns = rate.NewLimiter(rate.Limit(perSecond), burst)
 		r.turns.AllowN(time.Now(), burst-1)
 	}
-	err := r.performAll(ctx)
+	err := r.executeAll(ctx)
 	stopped, isStopped := errors.AsType[StopError](err)
 	if isStopped {
 		r.release(ctx)
@@ -123,8 +123,8 @@ func (e *Engine) perform(ctx context.Context, j *journal.Journal) (Result, error
 	return result, err
 }
 
-// Do carries out a few steps without a journal, and returns how far they have come. What is not finished stays as it is: a
-// message can be in two places. A message that another client has received since is left alone.
+// Do carries out a few steps without a journal, and returns how far they have come. What is not finished stays as
+// it is: a message can be in two places. A message that another client has received since is left alone.
 func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progress, error) {
 	j := journal.InMemory()
 	numbers := make([]int, len(steps))
@@ -134,12 +134,12 @@ func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progre
 			return nil, err
 		}
 	}
-	err := e.newRun(j).each(ctx, numbers)
+	err := e.newRun(j).executeParallel(ctx, numbers)
 	return j.Steps(), err
 }
 
-// performAll returns no error if ctx ends.
-func (r *run) performAll(ctx context.Context) error {
+// executeAll returns no error if ctx ends.
+func (r *run) executeAll(ctx context.Context) error {
 	before := r.journal.Steps()
 	r.total = len(before)
 	var steps []int
@@ -148,21 +148,21 @@ func (r *run) performAll(ctx context.Context) error {
 			steps = append(steps, n)
 			continue
 		}
-		r.over++
+		r.finished++
 		s, err := r.journal.Step(n)
 		if err != nil {
 			return err
 		}
 		r.hooks.Ended(s, p)
 	}
-	if err := r.send(ctx, steps); err != nil || !resultOf(r.journal).Finished() {
+	if err := r.executePaced(ctx, steps); err != nil || !resultOf(r.journal).Finished() {
 		return err
 	}
 	return r.journal.End()
 }
 
-// send carries out the steps: first the canaries, if there are any, and the others once these are delivered.
-func (r *run) send(ctx context.Context, steps []int) error {
+// executePaced carries out the steps: first the canaries, if there are any, and the others once these are delivered.
+func (r *run) executePaced(ctx context.Context, steps []int) error {
 	pace := r.journal.Run.Pace
 	if pace.Canary > 0 && !r.journal.CanaryPassed {
 		var err error
@@ -171,7 +171,7 @@ func (r *run) send(ctx context.Context, steps []int) error {
 		}
 	}
 	if pace.StopAt <= 0 {
-		return r.all(ctx, steps)
+		return r.executeSteps(ctx, steps)
 	}
 	var failed error
 	both, ctx := errgroup.WithContext(ctx)
@@ -179,7 +179,7 @@ func (r *run) send(ctx context.Context, steps []int) error {
 	both.Go(func() error { return r.hooks.Failures(watching, pace.StopAt) })
 	both.Go(func() error {
 		defer end()
-		failed = r.all(ctx, steps)
+		failed = r.executeSteps(ctx, steps)
 		return failed
 	})
 	stopped := both.Wait()
@@ -191,7 +191,7 @@ func (r *run) send(ctx context.Context, steps []int) error {
 func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) (left []int, err error) {
 	begun, left, err := r.sentBefore(steps)
 	if err == nil {
-		err = r.all(ctx, begun)
+		err = r.executeSteps(ctx, begun)
 	}
 	watched := 0
 	for err == nil && ctx.Err() == nil {
@@ -203,7 +203,7 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 		for _, step := range left[:n] {
 			r.first[step] = true
 		}
-		err = r.all(ctx, left[:n])
+		err = r.executeSteps(ctx, left[:n])
 		left = left[n:] // steps can be skipped
 	}
 	if err == nil && ctx.Err() == nil && watched > 0 {
@@ -241,13 +241,13 @@ func (r *run) sentBefore(steps []int) (begun, left []int, err error) {
 	return begun, left, nil
 }
 
-// releaseTime limits how long a run takes to release messages.
-const releaseTime = 10 * time.Second
+// briefly limits how long a plan takes to reserve its messages, and a run to release those that it leaves alone.
+const briefly = 10 * time.Second
 
-// release makes the messages visible again that were received and not changed, as far as there is time: the others become
-// visible when their claims end.
+// release makes the messages visible again that were received and not changed, as far as there is time: the others
+// become visible when their claims end.
 func (r *run) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), briefly)
 	defer cancel()
 	var held []int
 	for n, p := range r.journal.Steps() {
@@ -276,9 +276,9 @@ func (r *run) turn(ctx context.Context) error {
 	return nil
 }
 
-// all carries out steps, and finds the messages that it does not hold any more.
-func (r *run) all(ctx context.Context, steps []int) error {
-	if err := r.each(ctx, steps); err != nil || ctx.Err() != nil {
+// executeSteps carries out steps, and finds the messages that it does not hold any more.
+func (r *run) executeSteps(ctx context.Context, steps []int) error {
+	if err := r.executeParallel(ctx, steps); err != nil || ctx.Err() != nil {
 		return err
 	}
 	byQueue := map[string]map[string]int{}
@@ -300,25 +300,26 @@ func (r *run) all(ctx context.Context, steps []int) error {
 	return nil
 }
 
-// each carries out steps, several at once. It completes the steps that it has begun even when ctx ends or a step fails.
-func (r *run) each(ctx context.Context, steps []int) error {
+// executeParallel carries out steps, several at once. It completes the steps that it has begun even when ctx ends
+// or a step fails.
+func (r *run) executeParallel(ctx context.Context, steps []int) error {
 	workers, ctx := errgroup.WithContext(ctx)
 	workers.SetLimit(parallel)
 	for _, n := range steps {
 		if ctx.Err() != nil {
 			break
 		}
-		workers.Go(func() error { return r.one(ctx, n) })
+		workers.Go(func() error { return r.executeStep(ctx, n) })
 	}
 	return workers.Wait()
 }
 
-// one carries out a step, or adds it to the lost ones.
-func (r *run) one(ctx context.Context, n int) error {
+// executeStep carries out a step, or adds it to the lost ones.
+func (r *run) executeStep(ctx context.Context, n int) error {
 	if ctx.Err() != nil { // it may have ended while all workers were busy
 		return nil
 	}
-	err := r.step(ctx, n)
+	err := r.completeStep(ctx, n)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -328,8 +329,8 @@ func (r *run) one(ctx context.Context, n int) error {
 	case errors.Is(err, errInterrupted):
 		return nil
 	case err == nil:
-		r.over++
-		r.Observer.Advanced(r.over, r.total)
+		r.finished++
+		r.Observer.Advanced(r.finished, r.total)
 	}
 	return err
 }
@@ -363,12 +364,13 @@ const (
 	longestPause = 15 * time.Second
 )
 
-// find reads a queue until all lost messages were found, by their ids, or nothing more can turn up: the queue has no other
-// messages, or none has turned up for as long as the longest lease of this run: it may be this run that hides them.
+// find reads a queue until all lost messages were found, by their ids, or nothing more can turn up: the queue has
+// no other messages, or none has turned up for as long as the longest lease of this run: it may be this run that
+// hides them.
 func (r *run) find(ctx context.Context, name string, lost map[string]int) error {
 	var until time.Time
 	for pause, noted := firstPause, false; len(lost) > 0; pause = min(2*pause, longestPause) {
-		found, over, err := r.search(ctx, name, lost)
+		found, complete, err := r.search(ctx, name, lost)
 		if ctx.Err() != nil {
 			return ignore(err, ctx.Err())
 		}
@@ -378,7 +380,7 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 		if found > 0 || until.IsZero() {
 			until = wall().Add(max(r.journal.Lease(), ClaimTime))
 		}
-		if over || wall().After(until) {
+		if complete || wall().After(until) {
 			break
 		}
 		if !noted && len(lost) > 0 {
@@ -410,14 +412,14 @@ func (r *run) abandon(n int) error {
 	r.hooks.Ended(s, r.journal.Progress(n))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over++
-	r.Observer.Advanced(r.over, r.total)
+	r.finished++
+	r.Observer.Advanced(r.finished, r.total)
 	return nil
 }
 
-// search reads a queue once, and carries out the steps of the messages that it finds. It returns how many it has found, and
-// whether the others are not on the queue at all.
-func (r *run) search(ctx context.Context, name string, lost map[string]int) (found int, over bool, err error) {
+// search reads a queue once, and carries out the steps of the messages that it finds. It returns how many it has
+// found, and whether the others are not on the queue at all.
+func (r *run) search(ctx context.Context, name string, lost map[string]int) (found int, complete bool, err error) {
 	total, err := r.count(ctx, name)
 	if err != nil {
 		return 0, errors.Is(err, queue.ErrNoQueue), ignore(err, queue.ErrNoQueue)
@@ -446,7 +448,7 @@ func (r *run) search(ctx context.Context, name string, lost map[string]int) (fou
 			delete(lost, m.ID)
 		}
 		found += len(steps)
-		if err := r.each(ctx, steps); err != nil {
+		if err := r.executeParallel(ctx, steps); err != nil {
 			return 0, true, err
 		}
 		for _, n := range r.takeLost() { // somebody has received it at once

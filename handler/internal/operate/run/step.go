@@ -26,7 +26,8 @@ var (
 	errInterrupted = errors.New("interrupted")
 )
 
-// answer is the answer to an operation. Repeated says that an earlier try got none, so that it may have been carried out.
+// answer is the answer to an operation. Repeated says that an earlier try got none, so that it may have been
+// carried out.
 type answer[T any] struct {
 	value    T
 	err      error
@@ -81,8 +82,8 @@ func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(wall
 // halfOf returns the time until which a message may be written: half of what is left of the claim is for the deletion.
 func halfOf(p journal.Progress) time.Time { return wall().Add(time.Until(p.Until) / 2) }
 
-// step carries out the rest of a step. It returns errLost if the message must be found first.
-func (r *run) step(ctx context.Context, n int) error {
+// completeStep carries out the rest of a step. It returns errLost if the message must be found first.
+func (r *run) completeStep(ctx context.Context, n int) error {
 	s, err := r.journal.Step(n)
 	if err != nil {
 		return err
@@ -130,7 +131,8 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 	case !a.refused() || errors.Is(a.err, queue.ErrDenied):
 		return a.err
 	case unknown:
-		return r.skip(s, "not known whether this run has changed it: a try got no answer; it is delivered, or visible again", true)
+		why := "not known whether this run has changed it: a try got no answer; it is delivered, or visible again"
+		return r.skip(s, why, true)
 	}
 	return r.skip(s, nothingChanged(a.err), false)
 }
@@ -207,7 +209,7 @@ func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err erro
 	switch {
 	case t.ByReceipt && !begun:
 		err = r.journal.Enter(s.N, journal.Claiming)
-	case !p.Until.IsZero(): // the receipt is not the newest one if a kill loses the answer: it counts for nothing until then
+	case !p.Until.IsZero(): // if a kill loses the answer, this receipt is not the newest one, and must not count
 		err = r.journal.Received(s.N, p.Receipt, time.Time{})
 	}
 	if err != nil {
@@ -231,7 +233,8 @@ func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err erro
 	case !t.ByReceipt:
 		return false, errLost
 	case begun:
-		return false, r.skip(s, "not known whether it was written to "+s.Put.Queue+"; it is delivered, or visible again", true)
+		why := "not known whether it was written to " + s.Put.Queue + "; it is delivered, or visible again"
+		return false, r.skip(s, why, true)
 	case unknown:
 		return false, r.skip(s, "not changed by this run; it is delivered, or becomes visible again"+returns(t), true)
 	case p.State == journal.Claimed:

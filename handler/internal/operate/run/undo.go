@@ -40,7 +40,7 @@ func (e *Engine) Resume(ctx context.Context, id string) (result Result, err erro
 			return Result{}, err
 		}
 	}
-	return e.perform(ctx, j)
+	return e.execute(ctx, j)
 }
 
 // Check returns why a run can be neither resumed nor undone.
@@ -105,9 +105,9 @@ type Refused struct {
 	Why  string
 }
 
-// Undo plans the opposite of a finished run: of each step that is done, unless its message is perhaps in two places. What
-// became of the messages since shows when the plan is executed. IsRead reports whether a function reads a queue. Told is
-// the number of messages whose sender was told by the run.
+// Undo plans the opposite of a finished run: of each step that is done, unless its message is perhaps in two
+// places. What became of the messages since shows when the plan is executed. IsRead reports whether a function
+// reads a queue. Told is the number of messages whose sender was told by the run.
 func (e *Engine) Undo(
 	ctx context.Context, id string, isRead func(queue string) bool,
 ) (p *Plan, refused []Refused, told int, err error) {
@@ -178,7 +178,7 @@ func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (bac
 		return back, "its messages are due or delivered, and cannot be scheduled again"
 	case p.Unknown:
 		return back, p.Why
-	case p.Twice:
+	case p.PossibleDuplicate:
 		return back, "it may be in two places: remove one by its id"
 	case s.Take != nil && s.Take.NoText:
 		return back, "no copy was kept"

@@ -34,8 +34,8 @@ type Reading struct {
 	Leased func(lease time.Duration) error
 }
 
-// Batch is a number of messages that were received together. Their lease ends at Until at the earliest. Rest is about how
-// long the reading still takes.
+// Batch is a number of messages that were received together. Their lease ends at Until at the earliest. Rest is
+// about how long the reading still takes.
 type Batch struct {
 	Messages []Message
 	Until    time.Time
@@ -49,9 +49,9 @@ type Message struct {
 	Again bool
 }
 
-// Each receives the messages of the queue, one batch at a time, until there are no more, see returns stop or an error, or
-// ctx ends. A message can come again if its lease ended before the reading did. See returns how many messages it has
-// claimed or deleted. Visible is when the others are visible again.
+// Each receives the messages of the queue, one batch at a time, until there are no more, see returns stop or an
+// error, or ctx ends. A message can come again if its lease ended before the reading did. See returns how many
+// messages it has claimed or deleted. Visible is when the others are visible again.
 func (r Reading) Each(
 	ctx context.Context, see func(Batch) (taken int, stop bool, err error),
 ) (visible time.Time, err error) {

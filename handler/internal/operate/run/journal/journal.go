@@ -156,8 +156,8 @@ type Progress struct {
 	// NewID and NewReceipt are of the message that was put at NewAt by storage's clock, or changed in place.
 	NewID, NewReceipt string
 	NewAt             time.Time
-	// Twice says that the message was perhaps put twice, or is both where it was and where it was put.
-	Twice bool
+	// PossibleDuplicate says that the message was perhaps put twice, or is both where it was and where it was put.
+	PossibleDuplicate bool
 	// Unknown says of a skipped step that it is not known what became of the message. Why is why it was skipped.
 	Unknown bool
 	Why     string
@@ -184,15 +184,15 @@ const (
 
 // line holds the members of every kind of line, except for those that only a run or a step has.
 type line struct {
-	Is      string    `json:"is"`
-	At      time.Time `json:"at,omitzero"`
-	N       *int      `json:"n,omitempty"`
-	ID      string    `json:"id,omitempty"`
-	Receipt string    `json:"receipt,omitempty"`
-	Until   time.Time `json:"until,omitzero"`
-	Twice   bool      `json:"twice,omitempty"`
-	Unknown bool      `json:"unknown,omitempty"`
-	Why     string    `json:"why,omitempty"`
+	Is                string    `json:"is"`
+	At                time.Time `json:"at,omitzero"`
+	N                 *int      `json:"n,omitempty"`
+	ID                string    `json:"id,omitempty"`
+	Receipt           string    `json:"receipt,omitempty"`
+	Until             time.Time `json:"until,omitzero"`
+	PossibleDuplicate bool      `json:"twice,omitempty"`
+	Unknown           bool      `json:"unknown,omitempty"`
+	Why               string    `json:"why,omitempty"`
 	// Lease is in nanoseconds.
 	Lease time.Duration `json:"lease,omitempty"`
 	// Take is of a planned step.
@@ -257,7 +257,8 @@ func (j *Journal) load() error {
 	case j.Run.ID == "":
 		return j.failed(errors.New("not the journal of a run"))
 	case j.Run.Version != version:
-		return j.failed(fmt.Errorf("%w (%d, not %d): use the version of async-caller that wrote it", ErrVersion, j.Run.Version, version))
+		return j.failed(fmt.Errorf("%w (%d, not %d): use the version of async-caller that wrote it",
+			ErrVersion, j.Run.Version, version))
 	case len(text) > 0 && j.lock != nil: // the next line starts a line of its own
 		n, err := j.file.WriteString("\n")
 		j.size += int64(n)
@@ -306,14 +307,14 @@ func (p *Progress) apply(l line) {
 	case Claimed:
 		p.Receipt, p.Until = l.Receipt, l.Until
 	case Begun:
-		p.Twice = p.Twice || l.Twice
+		p.PossibleDuplicate = p.PossibleDuplicate || l.PossibleDuplicate
 	case Written:
 		p.NewID, p.NewReceipt, p.NewAt = l.ID, l.Receipt, l.At
-		p.Twice = p.Twice || l.Twice
+		p.PossibleDuplicate = p.PossibleDuplicate || l.PossibleDuplicate
 	case Skipped:
 		p.Why, p.Unknown = l.Why, l.Unknown
 	case Done:
-		p.Twice = p.Twice || l.Twice
+		p.PossibleDuplicate = p.PossibleDuplicate || l.PossibleDuplicate
 	case Claiming, Deleted:
 	case Planned:
 		return // a repeated line
@@ -398,20 +399,20 @@ func (j *Journal) Claimed(n int, receipt string, until time.Time) error {
 	return j.record(line{Is: string(Claimed), N: &n, Receipt: receipt, Until: until})
 }
 
-// Begun records that the next action is carried out. Twice says that it was perhaps carried out before.
+// Begun records that the next action is carried out. PossibleDuplicate says that it was perhaps carried out before.
 func (j *Journal) Begun(n int, twice bool) error {
-	return j.record(line{Is: string(Begun), N: &n, Twice: twice})
+	return j.record(line{Is: string(Begun), N: &n, PossibleDuplicate: twice})
 }
 
 // Written records the message that a step has put or changed, the time by storage's clock, and whether it was
 // perhaps put twice.
 func (j *Journal) Written(n int, id, receipt string, at time.Time, twice bool) error {
-	return j.record(line{Is: string(Written), N: &n, ID: id, Receipt: receipt, At: at, Twice: twice})
+	return j.record(line{Is: string(Written), N: &n, ID: id, Receipt: receipt, At: at, PossibleDuplicate: twice})
 }
 
 // Done records that the step is done, and whether the message is perhaps in two places.
 func (j *Journal) Done(n int, twice bool) error {
-	return j.record(line{Is: string(Done), N: &n, Twice: twice})
+	return j.record(line{Is: string(Done), N: &n, PossibleDuplicate: twice})
 }
 
 // Skipped records that a step ends without being done, and why. Unknown says that it is not known what became of the

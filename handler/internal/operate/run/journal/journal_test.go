@@ -121,17 +121,17 @@ func progress() []journal.Progress {
 	return []journal.Progress{
 		{
 			State: journal.Done, Receipt: "r0+/=", Until: written,
-			NewID: "n0", NewReceipt: "p0", NewAt: written, Twice: true,
+			NewID: "n0", NewReceipt: "p0", NewAt: written, PossibleDuplicate: true,
 		},
 		{
 			State: journal.Written, Receipt: "r1b", Until: written,
-			NewID: "n1", NewReceipt: "p1", NewAt: written, Twice: true,
+			NewID: "n1", NewReceipt: "p1", NewAt: written, PossibleDuplicate: true,
 		},
 		{State: journal.Begun, Receipt: "r2"},
 		{State: journal.Planned},
 		{State: journal.Skipped, Receipt: "r4", Why: "taken", Unknown: true},
 		{State: journal.Deleted, Receipt: "r5b", Until: written},
-		{State: journal.Done, Receipt: "r6", NewID: "m6", NewReceipt: "r6b", NewAt: written, Twice: true},
+		{State: journal.Done, Receipt: "r6", NewID: "m6", NewReceipt: "r6b", NewAt: written, PossibleDuplicate: true},
 		{State: journal.Claiming, Receipt: "r7"},
 		{State: journal.Planned, Receipt: "r8"},
 	}
