@@ -264,8 +264,9 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 			x.await("a third of the messages to be requeued", func() bool { return x.done() >= min(reached, messages) })
 			x.must(command.Process.Kill())
 		}
-		<-exited
-		t.Logf("after %v: %d of %d; %s", time.Since(began), x.done(), messages, strings.TrimSpace(stderr.String()))
+		err := <-exited
+		t.Logf("after %v: %d of %d, %v; %s",
+			time.Since(began), x.done(), messages, err, strings.TrimSpace(stderr.String()))
 		args = []string{"resume", x.journals()[0]}
 	}
 	took := time.Since(began)
