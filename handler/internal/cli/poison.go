@@ -61,7 +61,7 @@ owner can read these files.`,
 	}
 	p.declare(command)
 	command.AddCommand(
-		newPoisonQueues(p), newPoisonList(p), newPoisonShow(p), newPoisonWatch(p),
+		newPoisonQueues(p), newPoisonList(p), newPoisonShow(p),
 		newPoisonRequeue(p), newPoisonMove(p), newPoisonDelete(p), newPoisonKeep(p),
 		newPoisonExport(p), newPoisonImport(p),
 		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),

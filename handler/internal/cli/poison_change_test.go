@@ -339,33 +339,6 @@ func TestCompleteRuns(t *testing.T) {
 	})
 }
 
-// TestWatch checks that messages are shown as they arrive, until the limit or an interruption.
-func TestWatch(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, dead(1)...)
-		arrive := func(id string) {
-			content := `{"asyncCaller":1,"requestId":"` + id + `","call":{"url":"https://t.example/` + id + `"}}`
-			if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
-				t.Error(err)
-			}
-		}
-		time.AfterFunc(7*time.Second, func() { arrive("first") })
-		time.AfterFunc(12*time.Second, func() { arrive("second"); arrive("third") })
-		if err := d.watch(t.Context(), poison.Source{Limit: 2}, 5*time.Second); err != nil {
-			t.Fatal(err)
-		}
-		out := d.stdout.String()
-		if !strings.Contains(out, "GET t.example/first\n") || strings.Contains(out, "t.example/0\n") || strings.Count(out, "GET t.example/") != 2 {
-			t.Error(out)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := d.watch(ctx, poison.Source{}, 5*time.Second); err != nil {
-			t.Errorf("interrupted: %v", err)
-		}
-	})
-}
-
 // TestListGroups checks that the suggested command is quoted for a shell.
 func TestListGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

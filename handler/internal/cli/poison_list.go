@@ -7,7 +7,6 @@ import (
 	"encoding/csv"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -15,7 +14,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
@@ -279,43 +277,6 @@ func reasonsText(counts []poison.ReasonCount) string {
 		parts = append(parts, c.Reason+" "+thousands(c.Count))
 	}
 	return cmp.Or(strings.Join(parts, ", "), "-")
-}
-
-func newPoisonWatch(p *poisonFlags) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "watch",
-		Short: "Show messages as they arrive",
-		Long: `Show messages that arrive on the poison queues from now on, in the format of "list", until Ctrl-C or
-until --limit messages have arrived.`,
-		Example: `  async-caller poison watch
-  async-caller poison watch --queue async-caller-poison --interval 30s --json`,
-		Args: cobra.NoArgs,
-	}
-	flags := flagsOf(command)
-	interval := 5 * time.Second
-	parsed(flags, &interval, "interval", "`duration` between two reads, at least 1s (default 5s)",
-		within(time.Second, math.MaxInt64, "a duration of at least 1s", config.ParseDuration)) // storage charges for each read
-	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		return s.watch(ctx, source, interval)
-	})
-	return command
-}
-
-func (s *session) watch(ctx context.Context, source poison.Source, interval time.Duration) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	show := s.messagePrinter(source, &requestIDs{})
-	count := 0
-	ready := func() { s.status.printf("watching; press Ctrl-C to stop") }
-	return s.account.Follow(ctx, source, interval, ready, func(f poison.Found) {
-		if source.Limit > 0 && count == source.Limit {
-			return
-		}
-		if count++; count == source.Limit {
-			stop()
-		}
-		show(f)
-	})
 }
 
 func newPoisonRuns(p *poisonFlags) *cobra.Command {

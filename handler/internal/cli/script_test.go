@@ -57,7 +57,6 @@ func TestMain(m *testing.M) {
 //     -ages also times, ages, the names of runs and the beginnings of ids.
 //   - freeport NAME sets a variable to an unused port.
 //   - ready PORT waits for the handler on a port and prints its answer to GET /.
-//   - until FILE TEXT waits until the output file of a background command contains a text.
 //   - fill FILE replaces $NAME in a file by environment variables.
 //
 // $PROGRAM is the path of the executable, for scripts that change PATH.
@@ -81,7 +80,7 @@ func TestScripts(t *testing.T) {
 			"exits": exits, "azurite": startAzurite, "unreachable": unreachable,
 			"beat": putBeat, "deliver": deliver,
 			"queue": printQueue, "writes": printWrites, "steady": steady, "fill": fill,
-			"dead": putDead, "freeport": freePort, "ready": ready, "until": until,
+			"dead": putDead, "freeport": freePort, "ready": ready,
 		},
 	})
 }
@@ -285,18 +284,6 @@ func steady(ts *testscript.TestScript, _ bool, args []string) {
 		text = r.pattern.ReplaceAllString(text, r.word)
 	}
 	fmt.Fprint(ts.Stdout(), text)
-}
-
-func until(ts *testscript.TestScript, _ bool, args []string) {
-	if len(args) != 2 {
-		ts.Fatalf("usage: until FILE TEXT")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-	defer cancel()
-	ts.Check(testbed.Await(ctx, func() bool {
-		content, err := os.ReadFile(ts.MkAbs(args[0]))
-		return err == nil && strings.Contains(string(content), args[1])
-	}))
 }
 
 func fill(ts *testscript.TestScript, _ bool, args []string) {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -237,41 +236,4 @@ func TestKeepBesideFailures(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestFollow checks that each message that arrives is shown once, and no earlier one.
-func TestFollow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := mixed(t)
-		a := newAccount(t, store)
-		ctx, cancel := context.WithCancel(t.Context())
-		var got []string
-		ended := make(chan error)
-		go func() {
-			source := poison.Source{Filter: inspect.Filter{Text: "orders"}}
-			ended <- a.Follow(ctx, source, time.Second, func() {}, func(f poison.Found) { got = append(got, found(f.Message)) })
-		}()
-		advance(5 * time.Second)
-		put(t, store, poisonQueue, deadLetter("new", mainQueue), 0)
-		put(t, store, poisonQueue, hostCopy("not meant"), 0)
-		advance(5 * time.Second)
-		put(t, store, "other-poison", deadLetter("newer", "other"), 0)
-		if err := store.Create(t.Context(), "third-poison"); err != nil {
-			t.Fatal(err)
-		}
-		advance(5 * time.Second)
-		put(t, store, "third-poison", deadLetter("third", "third"), 0)
-		advance(time.Minute)
-		cancel()
-		if err := <-ended; err != nil {
-			t.Errorf("at its end: %v", err)
-		}
-		if strings.Join(got, " ") != "new newer third" {
-			t.Errorf("shown: %q", got)
-		}
-		broken := &tap{Store: store, before: func(string) error { return queue.ErrRefused }}
-		if err := newAccount(t, broken).Follow(t.Context(), poison.Source{}, time.Second, nil, nil); !errors.Is(err, queue.ErrRefused) {
-			t.Errorf("without permission: %v", err)
-		}
-	})
 }

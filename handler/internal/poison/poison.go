@@ -191,7 +191,7 @@ func ignoreMissing(err error) error {
 }
 
 // scan shows every visible message of a queue, and returns how many messages are hidden.
-func (a *Account) scan(ctx context.Context, name string, o Observer, see func(queue.Message)) (hidden int, err error) {
+func (a *Account) scan(ctx context.Context, name string, see func(queue.Message)) (hidden int, err error) {
 	total, err := a.count(ctx, name)
 	if err != nil {
 		return 0, err
@@ -199,7 +199,7 @@ func (a *Account) scan(ctx context.Context, name string, o Observer, see func(qu
 	seen := 0
 	err = reading.Show(ctx, a.Store, name, total, func(m queue.Message) {
 		seen++
-		o.Scanned(name, seen, total)
+		a.observer().Scanned(name, seen, total)
 		see(m)
 	})
 	return max(total-seen, 0), ignoreMissing(err)
@@ -269,7 +269,7 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 	}
 	s.Moved = s.Main == ""
 	reasons := inspect.NewGroups(inspect.ByReason)
-	hidden, err := a.scan(ctx, name, a.observer(), func(m queue.Message) {
+	hidden, err := a.scan(ctx, name, func(m queue.Message) {
 		message := inspect.Read(a.Rules, name, m)
 		s.add(message)
 		reasons.Add(message)
@@ -341,7 +341,7 @@ func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed L
 		return Listed{}, err
 	}
 	for _, name := range names {
-		hidden, err := a.scan(ctx, name, a.observer(), func(m queue.Message) {
+		hidden, err := a.scan(ctx, name, func(m queue.Message) {
 			if s.Limit > 0 && listed.Matched == s.Limit {
 				return
 			}
@@ -375,59 +375,4 @@ func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) 
 		return Found{}, fmt.Errorf("%.80q: %w; %d messages cannot be seen now, because somebody has taken them", id, ErrNothing, listed.Hidden)
 	}
 	return Found{}, fmt.Errorf("%.80q: %w", id, ErrNothing)
-}
-
-// Follow shows the messages of the source that arrive after it has started, until ctx ends. It calls ready once it
-// has started. It reads a queue once per interval, and a long one only when its length has changed. A message that
-// was invisible during a whole read counts as a new one.
-func (a *Account) Follow(ctx context.Context, s Source, interval time.Duration, ready func(), see func(Found)) error {
-	queues := map[string]followed{}
-	err := a.readNew(ctx, s, queues, func(Found) {})
-	if err == nil {
-		ready()
-	}
-	for err == nil && queue.Sleep(ctx, interval) {
-		err = a.readNew(ctx, s, queues, see)
-	}
-	if ctx.Err() == nil {
-		return err
-	}
-	return nil
-}
-
-// followed is the length of a queue and the IDs of its messages at the last read.
-type followed struct {
-	count int
-	ids   map[string]bool
-}
-
-// readNew reads the source's queues once, and shows the new messages.
-func (a *Account) readNew(ctx context.Context, s Source, queues map[string]followed, show func(Found)) error {
-	names, err := a.queues(ctx, s)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		count, err := a.count(ctx, name)
-		if err != nil {
-			return err
-		}
-		last, known := queues[name]
-		if known && last.count == count && count >= queue.MaxBatch { // a short queue is only peeked at
-			continue
-		}
-		ids := map[string]bool{}
-		queues[name] = followed{count, ids}
-		_, err = a.scan(ctx, name, silent{}, func(m queue.Message) {
-			isNew := !last.ids[m.ID] && !ids[m.ID]
-			ids[m.ID] = true
-			if found, ok := a.read(s, name, m); ok && isNew {
-				show(found)
-			}
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
