@@ -53,9 +53,6 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
 			return err
 		},
-		"export_csv": func(d *testSession, ctx context.Context) error {
-			return d.export(ctx, poison.Source{}, true, d.out)
-		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
 			return d.dryRun(ctx, poison.Source{}, poison.Requeue{}, false)
 		},

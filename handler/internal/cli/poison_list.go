@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"cmp"
 	"context"
-	"encoding/csv"
 	"fmt"
 	"io"
 	"os"
@@ -347,55 +346,47 @@ func newPoisonExport(p *poisonFlags) *cobra.Command {
 		Use:   "export [ID]...",
 		Short: "Write messages to a file",
 		Long: `Write whole messages, including secrets, as JSON lines with their properties and, as "text", their
-content on the queue byte for byte. "import" writes them to a queue again. --csv writes a table for
-a spreadsheet, which cannot be imported. The messages stay on their queues.`,
+content on the queue byte for byte. "import" writes them to a queue again. The messages stay on
+their queues.`,
 		Example: `  async-caller poison export --output poison.jsonl
   async-caller poison export --reason expired | jq -r .host | sort | uniq -c`,
 	}
-	var asCSV bool
 	var path string
 	flags := flagsOf(command)
-	flags.BoolVar(&asCSV, "csv", false, "write comma-separated values")
 	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		if path == "-" {
-			return s.export(ctx, source, asCSV, s.out)
+			return s.export(ctx, source, s.out)
 		}
-		return s.exportFile(ctx, source, asCSV, path)
+		return s.exportFile(ctx, source, path)
 	})
 	return command
 }
 
 // exportFile writes an export to a new file. It removes the file if the export is incomplete.
-func (s *session) exportFile(ctx context.Context, source poison.Source, asCSV bool, path string) error {
+func (s *session) exportFile(ctx context.Context, source poison.Source, path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
 	}
-	err = cmp.Or(s.export(ctx, source, asCSV, file), file.Close())
+	err = cmp.Or(s.export(ctx, source, file), file.Close())
 	if err != nil {
 		_ = os.Remove(path)
 	}
 	return err
 }
 
-func (s *session) export(ctx context.Context, source poison.Source, asCSV bool, to io.Writer) error {
+func (s *session) export(ctx context.Context, source poison.Source, to io.Writer) error {
 	out := bufio.NewWriter(to)
-	write := func(f poison.Found) error { return poison.WriteRecord(out, f) }
-	if asCSV {
-		table := csv.NewWriter(out) // shares the buffer of out
-		_ = table.Write(poison.CSVHeader)
-		write = func(f poison.Found) error { return table.Write(poison.CSVRow(f)) }
-	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var failed error
 	listed, err := s.account.List(ctx, source, func(f poison.Found) {
-		if failed = cmp.Or(failed, write(f)); failed != nil {
+		if failed = cmp.Or(failed, poison.WriteRecord(out, f)); failed != nil {
 			stop()
 		}
 	})
-	if failed == nil && err == nil && listed.Matched > 0 {
+	if failed == nil && err == nil {
 		failed = out.Flush()
 	}
 	if err := cmp.Or(failed, err); err != nil {

@@ -2,16 +2,21 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/itchyny/gojq"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/run"
@@ -138,21 +143,54 @@ type fullDisk struct{ err error }
 
 func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
 
-// TestExportToFullDisk checks that an incomplete export fails, in both formats.
+// TestExportToFullDisk checks that an incomplete export fails.
 func TestExportToFullDisk(t *testing.T) {
-	for name, asCSV := range map[string]bool{"json_lines": false, "csv": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-				if err := d.export(t.Context(), poison.Source{}, asCSV, fullDisk{full}); !errors.Is(err, full) {
-					t.Errorf("%v", err)
-				}
-				if strings.Contains(d.err.String(), "100 messages") {
-					t.Errorf("printed %q", d.err.String())
-				}
-			})
-		})
+	synctest.Test(t, func(t *testing.T) {
+		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
+		if err := d.export(t.Context(), poison.Source{}, fullDisk{full}); !errors.Is(err, full) {
+			t.Errorf("%v", err)
+		}
+		if strings.Contains(d.err.String(), "100 messages") {
+			t.Errorf("printed %q", d.err.String())
+		}
+	})
+}
+
+// TestExportToTable checks that the jq expression of docs/poison.md makes a row of each line of an export.
+func TestExportToTable(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(project, "docs", "poison.md"))
+	if err != nil {
+		t.Fatal(err)
 	}
+	shown := regexp.MustCompile(`poison export .*\| jq -r '(.+)'`).FindSubmatch(page)
+	if shown == nil {
+		t.Fatal("the page shows no export to jq")
+	}
+	expression, err := gojq.Parse(string(shown[1]))
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		answered := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/a"},"trail":[{"status":400}],` +
+			`"deadLetter":{"reason":"rejected","detail":"answered \"400\""}}`
+		d := newTestSession(t, answered, `{"asyncCaller":1,"call":{"ulr":"https://t.example/a"}}`)
+		if err := d.export(t.Context(), poison.Source{}, d.out); err != nil {
+			t.Fatal(err)
+		}
+		var rows []any
+		for line := range strings.Lines(d.stdout.String()) {
+			var exported any
+			if err := json.Unmarshal([]byte(line), &exported); err != nil {
+				t.Fatal(err)
+			}
+			row, _ := expression.Run(exported).Next()
+			rows = append(rows, row)
+		}
+		want := []any{`"r1","t.example","/a",400,"answered ""400"""`, `,,,,"call.url: missing"`}
+		if diff := cmp.Diff(want, rows); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
 }
 
 // TestExportFile checks that an incomplete file is removed, and that an existing file is not changed.
@@ -160,20 +198,20 @@ func TestExportFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
 		nobody := poison.Source{Filter: inspect.Filter{Reasons: []string{"drowned"}}}
-		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, false, path))); got != exitNothing {
+		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, path))); got != exitNothing {
 			t.Errorf("exit code %d", got)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the file is there: %v", err)
 		}
-		if err := d.exportFile(t.Context(), poison.Source{}, false, path); err != nil {
+		if err := d.exportFile(t.Context(), poison.Source{}, path); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil || bytes.Count(content, []byte("\n")) != 3 {
 			t.Errorf("%s, %v", content, err)
 		}
-		if got := codeOf(d.exportFile(t.Context(), poison.Source{}, false, path)); got != exitUsage {
+		if got := codeOf(d.exportFile(t.Context(), poison.Source{}, path)); got != exitUsage {
 			t.Errorf("exit code %d", got)
 		}
 		if again, err := os.ReadFile(path); !bytes.Equal(again, content) || err != nil {

@@ -13,7 +13,6 @@ import (
 	"unicode"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
 	"asynccaller/handler/internal/queue"
 )
 
@@ -105,31 +104,6 @@ func TestImportRefused(t *testing.T) {
 	execute(t, p)
 	if got := texts(store, mainQueue); !slices.Equal(got, []string{"x"}) {
 		t.Errorf("by force: %q", got)
-	}
-}
-
-// TestCSV checks that no text of a message can be a formula in a spreadsheet, or a command for a terminal.
-func TestCSV(t *testing.T) {
-	m := inspect.Message{
-		Queue: poisonQueue, ID: "i", InsertedAt: time.Unix(0, 0).UTC(), Since: time.Unix(0, 0).UTC(), ExpiresAt: time.Unix(60, 0).UTC(), Status: 400,
-	}
-	for text, want := range map[string]string{
-		"": "", "eyJ9": "eyJ9", "å = b - c": "å = b - c", "a;b": "a;b", "a;;": "a;;", `"a"`: `"a"`,
-		"=1+1": "'=1+1", "+1": "'+1", "-1": "'-1", "@SUM(1)": "'@SUM(1)", "＝1": "'＝1", "＋1": "'＋1", "－1": "'－1",
-		"＠1": "'＠1", "−1": "'−1", "﹦1": "'﹦1",
-		"  =1": "'  =1", `"=1`: `'"=1`, `""=1`: `'""=1`, "'=1": "''=1", `a;=1`: `a;'=1`, `a; "=1";＝2`: `a;' "=1";'＝2`, ";;=1": ";;'=1",
-		"a\n=1": `a\n=1`, "\t=1": `\t=1`, "\r=1": `\r=1`, "\u00a0=1": `\u00a0=1`, "\u3000=1": `\u3000=1`, "\u202e\u009b31m\x1b\x00": `\u202e\u009b31m\x1b\x00`,
-	} {
-		m.Reason, m.Path = text, text
-		row := poison.CSVRow(poison.Found{Message: m, Text: text})
-		for _, n := range []int{3, 8, 12} {
-			if row[n] != want {
-				t.Errorf("%s of %q is %q, want %q", poison.CSVHeader[n], text, row[n], want)
-			}
-		}
-		if row[1] != "i" || row[4] != "400" || row[10] != "1970-01-01T00:01:00Z" || row[2] != "1970-01-01T00:00:00Z" {
-			t.Errorf("row %q", row)
-		}
 	}
 }
 
