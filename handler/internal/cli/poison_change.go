@@ -32,8 +32,7 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 		return err
 	}
 	s.announce(plan)
-	final := plan.Command == "delete" && plan.Backup == ""
-	err = s.confirm(ctx, plan, final)
+	err = s.confirm(ctx, plan)
 	switch {
 	case plan.Total == 0 && plan.Refused == 0:
 		err = s.nothingMatched(plan.Hidden)
@@ -48,15 +47,12 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 		return err
 	}
 	result, err := plan.Execute(ctx)
-	return s.report(ctx, result, final, err)
+	return s.report(ctx, result, plan.Final, err)
 }
 
 func (s *session) announce(plan *poison.Plan) {
 	if plan.Total > 0 {
 		s.status.printf("%s", planText(plan))
-		if plan.Backup != "" {
-			s.status.printf("backup: %s", plan.Backup)
-		}
 	}
 	if plan.Refused > 0 {
 		s.status.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
@@ -149,7 +145,7 @@ func queuesText(preposition string, counts map[string]int) string {
 
 // confirm asks for confirmation of a plan that changes something. The answer to a plan that cannot be undone is the
 // number of messages instead of a yes.
-func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) error {
+func (s *session) confirm(ctx context.Context, plan *poison.Plan) error {
 	if s.yes || plan.Total == 0 {
 		return nil
 	}
@@ -157,10 +153,10 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan, final bool) er
 		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
 	}
 	confirmed := isYes
-	if final {
+	if plan.Final {
 		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
 	}
-	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question(plan, final))
+	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question(plan))
 	if err != nil {
 		return errors.New("interrupted: nothing was changed")
 	}
@@ -179,9 +175,9 @@ func changeText(plan *poison.Plan) string {
 	return plan.Command + " " + messages(plan.Total)
 }
 
-func question(plan *poison.Plan, final bool) string {
+func question(plan *poison.Plan) string {
 	text := fmt.Sprintf("%s in %s?", changeText(plan), plan.Account)
-	if final {
+	if plan.Final {
 		return fmt.Sprintf("%s This cannot be undone. Type %d to confirm:", text, plan.Total)
 	}
 	return text + " [y/N]"
@@ -286,20 +282,18 @@ shows them there. To send messages again, use "requeue": a moved one would arriv
 func newPoisonDelete(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "delete [ID]...",
-		Short: "Delete messages and keep a backup",
-		Long: `Delete messages after exporting them to a file next to the journal, or to --backup FILE. "undo" and
-"import" restore them. With --no-backup, deleted messages cannot be restored.`,
-		Example: `  async-caller poison delete --reason rejected --status 410 --backup gone.jsonl
+		Short: "Delete messages and keep a copy in the journal",
+		Long: `Delete messages. The journal keeps a copy of each, and "undo" restores them; with --no-backup, they
+cannot be restored. To keep them in a file, use "export" first: "import" restores them.`,
+		Example: `  async-caller poison delete --reason rejected --status 410
   async-caller poison delete --queue old-poison --no-backup --yes`,
 	}
-	var backup poison.Backup
+	var options poison.Delete
 	flags := flagsOf(command)
-	flags.StringVar(&backup.Path, "backup", "", "`file` to export the messages to; it must not exist")
-	flags.BoolVar(&backup.None, "no-backup", false, "do not keep a copy")
-	command.MarkFlagsMutuallyExclusive("backup", "no-backup")
+	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
 	p.addYes(flags)
 	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		plan, err := s.account.PlanDelete(ctx, source, backup)
+		plan, err := s.account.PlanDelete(ctx, source, options)
 		return s.execute(ctx, plan, err)
 	})
 	return command
@@ -340,7 +334,7 @@ func (s *session) keep(ctx context.Context, source poison.Source) error {
 		return s.nothingMatched(hidden)
 	}
 	s.announce(plan)
-	if err := s.confirm(ctx, plan, false); err != nil {
+	if err := s.confirm(ctx, plan); err != nil {
 		return err
 	}
 	queues := slices.Sorted(maps.Keys(counts))

@@ -251,7 +251,8 @@ func TestQuestion(t *testing.T) {
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
 	} {
-		if got := question(plan, final); got != want {
+		plan.Final = final
+		if got := question(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

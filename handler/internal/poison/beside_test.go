@@ -104,7 +104,7 @@ func TestBeside(t *testing.T) {
 			return n.PlanMove(ctx, poison.Source{}, poison.Move{To: parking, Create: true})
 		}},
 		"delete": {plan: func(ctx context.Context, n *neighbourhood) (*poison.Plan, error) {
-			return n.PlanDelete(ctx, poison.Source{}, poison.Backup{})
+			return n.PlanDelete(ctx, poison.Source{}, poison.Delete{})
 		}},
 		"undo": {plan: func(ctx context.Context, n *neighbourhood) (*poison.Plan, error) {
 			done := execute(t, mustPlan(t)(requeue(ctx, n))) //nolint:contextcheck // a plan is carried out to its end

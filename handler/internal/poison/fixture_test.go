@@ -321,12 +321,3 @@ func (k *killer) kill(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func glob(t *testing.T, folder, pattern string) []string {
-	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(folder, pattern))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return paths
-}

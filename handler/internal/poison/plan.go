@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 
 	"asynccaller/handler/internal/operate/run"
@@ -28,8 +27,8 @@ type Plan struct {
 	From, To map[string]int
 	// Hidden is how many messages could not be read, because another client has received them or they are delayed.
 	Hidden int
-	// Backup is the file that the messages were exported to, or empty.
-	Backup string
+	// Final says that the run cannot be undone.
+	Final bool
 }
 
 // Refusal is a message that a run leaves alone.
@@ -189,12 +188,7 @@ func (p *Plan) add(s journal.Step) error {
 }
 
 // Discard removes the plan, and makes its messages visible again, as [run.Plan.Discard] does.
-func (p *Plan) Discard(ctx context.Context) {
-	p.run.Discard(ctx)
-	if p.Backup != "" {
-		_ = os.Remove(p.Backup)
-	}
-}
+func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
 
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
 // [Account.Resume].

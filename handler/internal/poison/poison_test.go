@@ -92,7 +92,7 @@ func TestListRefused(t *testing.T) {
 	} {
 		_, err := a.List(t.Context(), poison.Source{Queues: []string{name}}, func(f poison.Found) { t.Errorf("%s: shown %s", name, f.ID) })
 		wantError(t, err, append(words, name)...)
-		_, err = a.PlanDelete(t.Context(), poison.Source{Queues: []string{name}}, poison.Backup{})
+		_, err = a.PlanDelete(t.Context(), poison.Source{Queues: []string{name}}, poison.Delete{})
 		wantError(t, err, append(words, name)...)
 	}
 	if _, err := a.PlanMove(t.Context(), poison.Source{}, poison.Move{To: mainQueue, Create: true}); !errors.Is(err, poison.ErrAppQueue) {

@@ -2,14 +2,12 @@ package poison_test
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
-	"time"
 	"unicode"
 
 	"asynccaller/handler/internal/poison"
@@ -107,57 +105,33 @@ func TestImportRefused(t *testing.T) {
 	}
 }
 
-// TestBackup checks that messages are exported to a private file before they are deleted, and that an existing file
-// is not overwritten.
-func TestBackup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx := t.Context()
-		store := newQueues(t, 10)
-		want := texts(store, poisonQueue)
-		a := newAccount(t, store)
-		path := filepath.Join(t.TempDir(), "backup")
-		p := mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}))
-		if about, err := os.Stat(path); err != nil || about.Mode() != 0o600 || p.Backup != path {
-			t.Errorf("%v, %v, reported %q", about, err, p.Backup)
-		}
-		p.Discard(ctx)
-		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the file of a discarded plan: %v", err)
-		}
-		advance(10 * time.Second)
-		r := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path})))
-		if len(store.All(poisonQueue)) > 0 || r.Done != 10 {
-			t.Errorf("%d are left, %+v", len(store.All(poisonQueue)), r)
-		}
-		content, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var got []string
-		if err := poison.ReadRecords(bytes.NewReader(content), func(r poison.Found) error { got = append(got, r.Text); return nil }); err != nil {
-			t.Error(err)
-		}
-		if slices.Sort(got); !slices.Equal(got, want) {
-			t.Errorf("%d of 10 are in the file", len(got))
-		}
-		put(t, store, poisonQueue, deadLetter("x", mainQueue), 0)
-		if _, err := a.PlanDelete(ctx, poison.Source{}, poison.Backup{Path: path}); !errors.Is(err, os.ErrExist) {
-			t.Errorf("an existing file: %v", err)
-		}
-		if after := must(os.ReadFile(path)); !bytes.Equal(after, content) {
-			t.Error("the file has changed")
-		}
-		p = mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))
-		execute(t, p)
-		if p.Backup != "" || len(glob(t, string(a.Runs), "*.export")) > 0 {
-			t.Errorf("an unwanted backup: %q", p.Backup)
-		}
-		for _, journal := range glob(t, string(a.Runs), "*-delete-*.jsonl") {
-			if strings.Contains(journal, p.Run) && bytes.Contains(must(os.ReadFile(journal)), []byte(deadLetter("x", mainQueue))) {
-				t.Error("the journal has an unwanted copy")
-			}
-		}
-	})
+// TestDeleteWithoutCopy checks that the journal has the text of a deleted message unless no copy is wanted.
+func TestDeleteWithoutCopy(t *testing.T) {
+	for name, options := range map[string]poison.Delete{"copy": {}, "no_copy": {NoCopy: true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 0)
+				text := deadLetter("x", mainQueue)
+				put(t, store, poisonQueue, text, 0)
+				a := newAccount(t, store)
+				p := mustPlan(t)(a.PlanDelete(t.Context(), poison.Source{}, options))
+				if p.Final != options.NoCopy {
+					t.Errorf("final: %v", p.Final)
+				}
+				execute(t, p)
+				if left := len(store.All(poisonQueue)); left > 0 {
+					t.Errorf("%d are left", left)
+				}
+				if files := must(os.ReadDir(string(a.Runs))); len(files) != 1 {
+					t.Fatalf("files: %v", files)
+				}
+				journal := must(os.ReadFile(filepath.Join(string(a.Runs), p.Run+".jsonl")))
+				if bytes.Contains(journal, []byte(text)) == options.NoCopy {
+					t.Errorf("the journal is %s", journal)
+				}
+			})
+		})
+	}
 }
 
 // FuzzReadRecords checks that the error for any file is printable, and that records can be written and read again.

@@ -28,7 +28,7 @@ func TestUndo(t *testing.T) {
 			return a.PlanRequeue(ctx, all, poison.Requeue{})
 		},
 		"delete": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
-			return a.PlanDelete(ctx, all, poison.Backup{})
+			return a.PlanDelete(ctx, all, poison.Delete{})
 		},
 		"import": func(ctx context.Context, a *poison.Account) (*poison.Plan, error) {
 			var file bytes.Buffer
@@ -219,7 +219,7 @@ func TestUndoRefused(t *testing.T) {
 		if !errors.Is(err, journal.ErrNoRun) {
 			t.Errorf("an unknown run: %v", err)
 		}
-		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Backup{None: true}))).Run
+		kept := execute(t, mustPlan(t)(a.PlanDelete(ctx, poison.Source{}, poison.Delete{NoCopy: true}))).Run
 		_, err = a.PlanUndo(ctx, kept)
 		if !errors.Is(err, run.ErrNothingLeft) {
 			t.Errorf("a delete without a copy: %v", err)
@@ -263,7 +263,7 @@ func interrupted(t *testing.T, store *memory.Store, command string, deletion int
 	}
 	if command == "delete" {
 		plan = func() (*poison.Plan, error) {
-			return first.PlanDelete(context.Background(), poison.Source{}, poison.Backup{})
+			return first.PlanDelete(context.Background(), poison.Source{}, poison.Delete{})
 		}
 	}
 	p := mustPlan(t)(plan())

@@ -193,7 +193,6 @@ var inExamples = []struct {
 	replacement string
 }{
 	{regexp.MustCompile(`127\.0\.0\.1:\d+/devstoreaccount1|acme\.queue\.core\.windows\.net`), "ACCOUNT"},
-	{regexp.MustCompile(`(?m)^backup: .*/async-caller/runs/.*$`), "BACKUP"},
 	{regexp.MustCompile(`\b[0-9a-f]{8}  `), "ID  "},
 	{regexp.MustCompile(`(?m)^.* \[y/N\] .*\n`), ""},
 	{regexp.MustCompile(`order-\d+|orders/\d+`), "ORDER"},
