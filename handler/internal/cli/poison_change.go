@@ -263,7 +263,8 @@ func newPoisonMove(p *poisonFlags) *cobra.Command {
 		Use:   "move [ID]... --to QUEUE",
 		Short: "Move messages unchanged to another queue",
 		Long: `Move messages byte for byte to another queue, which must exist unless you give --create. "queues"
-shows them there. To send messages again, use "requeue": a moved one would arrive as a dead letter.`,
+shows dead letters there. To send messages again, use "requeue": a moved one would arrive as a
+dead letter.`,
 		Example: `  async-caller poison move --to parking --create --reason malformed`,
 	}
 	var to poison.Move

@@ -194,8 +194,8 @@ func newPoisonQueues(p *poisonFlags) *cobra.Command {
 		Long: `Show the number, age and reasons of the messages on each poison queue. EXPIRES is the time until
 storage deletes the first message that the Functions host moved there; "keep" prevents that.
 
-Other queues follow if no function of the app reads them and messages were moved there: those that
-hold dead letters, and those that a command on this machine has written to.`,
+Other queues follow if no function of the app reads them and a dead letter is among their first 32
+messages.`,
 		Example: `  async-caller poison queues`,
 		Args:    cobra.NoArgs,
 		RunE:    p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),

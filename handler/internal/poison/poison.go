@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"asynccaller/handler/internal/envelope"
@@ -205,12 +204,12 @@ func (a *Account) scan(ctx context.Context, name string, see func(queue.Message)
 	return max(total-seen, 0), ignoreMissing(err)
 }
 
-// QueueSummary describes a poison queue, or another queue that has messages from one.
+// QueueSummary describes a poison queue, or another queue that has dead letters.
 type QueueSummary struct {
 	Queue string `json:"queue"`
 	// Main is the queue that a poison queue belongs to.
 	Main string `json:"main,omitempty"`
-	// Moved says that it is not a poison queue: somebody has moved messages to it, and no function of the app reads it.
+	// Moved says that it is not a poison queue: somebody has moved dead letters to it, and no function of the app reads it.
 	Moved bool `json:"moved,omitempty"`
 	// Messages is the number of messages. Hidden is how many of them are invisible, because another client has received
 	// them or they are delayed.
@@ -233,22 +232,23 @@ type ReasonCount struct {
 	Count  int    `json:"count"`
 }
 
-// Queues describes the account's poison queues, and then the queues to which messages were moved.
+// Queues describes the account's poison queues, and then the other queues that no function reads and that have a dead letter
+// among their first messages.
 func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	all, err := a.reach(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names, written := poisonQueues(all), sync.OnceValue(a.written)
+	names := poisonQueues(all)
 	for _, name := range all {
 		if strings.HasSuffix(name, queue.PoisonSuffix) || a.isRead(all, name) {
 			continue
 		}
-		moved, err := a.hasMoved(ctx, name, written)
+		hasDeadLetter, err := a.hasDeadLetter(ctx, name)
 		if err != nil {
 			return nil, err
 		}
-		if moved {
+		if hasDeadLetter {
 			names = append(names, name)
 		}
 	}
@@ -282,37 +282,14 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 	return s, err
 }
 
-// hasMoved reports whether a queue that no function reads has messages from a poison queue: a dead letter among the
-// first, or any message if a run of this machine has written to the queue. It only peeks, because the queue may belong to
-// another program.
-func (a *Account) hasMoved(ctx context.Context, name string, written func() map[string]bool) (bool, error) {
+// hasDeadLetter reports whether a dead letter is among the first messages of a queue. It only peeks, because the queue may
+// belong to another program.
+func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
 	first, err := a.peek(ctx, name)
-	for _, m := range first {
-		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.DeadLetter != nil {
-			return true, nil
-		}
-	}
-	return len(first) > 0 && written()[name], err
-}
-
-// written returns the queues that the runs of this machine have written to. It reads the first step of each run, and
-// ignores journals that cannot be read, which Summaries reports.
-func (a *Account) written() map[string]bool {
-	names := map[string]bool{}
-	ids, _ := a.Runs.List()
-	for _, id := range ids {
-		j, err := a.Runs.Read(id)
-		if err != nil {
-			continue
-		}
-		if j.Run.Account == a.Name && j.Agreed && len(j.Steps()) > 0 {
-			if s, err := j.Step(0); err == nil && s.Put != nil {
-				names[s.Put.Queue] = true
-			}
-		}
-		_ = j.Close() // nothing was written
-	}
-	return names
+	return slices.ContainsFunc(first, func(m queue.Message) bool {
+		e, err := envelope.Parse(a.Rules.Content(m.Text))
+		return err == nil && e.DeadLetter != nil
+	}), err
 }
 
 func (s *QueueSummary) add(m inspect.Message) {
