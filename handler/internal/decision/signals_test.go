@@ -268,6 +268,10 @@ func TestConfiguredStatuses(t *testing.T) {
 func FuzzBackPressure(f *testing.F) {
 	f.Add("120", "1")
 	f.Add("Sat, 31 Jan 2026 12:05:00 GMT", "1e300")
+	f.Add("Sat, 01 Jan 0000 00:00:00 GMT", "")
+	f.Add("", "1e300")
+	f.Add("\x840", "NaN")
+	f.Add(" ", "soon")
 	f.Fuzz(func(t *testing.T, retryAfter, reset string) {
 		o := decision.Outcome{Status: 429, Header: http.Header{"Retry-After": {retryAfter}, "X-Ratelimit-Reset": {reset}}}
 		d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)

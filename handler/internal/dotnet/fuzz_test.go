@@ -23,6 +23,12 @@ var requestSeeds = []string{
 	message("GET / HTTP/1.1", "Host: a,b"),
 	message("GET / HTTP/1.1", " Host: a", "Host: b"),
 	"GET / HTTP/1.1\r\nHost: a\r\n\n",
+	message("GET / HTTP/1.1", "X-A: a"),
+	message("GET / HTTP/1.1", "Host: a", "host: b"),
+	message("G@T / HTTP/1.1", "Host: a"),
+	message("GET /\x1f HTTP/1.1", "Host: a"),
+	message("GET /%00 HTTP/1.1", "Host: \xf5"),
+	message("GET / HTTP/1.1", "Host: []:"),
 	"",
 }
 
@@ -129,6 +135,8 @@ func FuzzResponse(f *testing.F) {
 	} {
 		f.Add([]byte(seed), 200, "Name", "value")
 	}
+	f.Add([]byte(message("HTTP/1.1 99 Low")), 100, "", "value")
+	f.Add([]byte(nil), 999, "Name", "a\r\nb: c\x7f")
 	f.Fuzz(func(t *testing.T, text []byte, status int, name, value string) {
 		made := dotnet.Response{Status: 100 + int(uint(status)%900), Header: http.Header{name: {value, value}}, Body: text}
 		read, err := dotnet.ParseResponse(dotnet.FormatResponse(made))

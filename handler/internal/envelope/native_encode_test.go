@@ -326,6 +326,8 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z","error":"dns","tookMs":5}],"deadLetter":{}}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"deadline":"9999-12-31T23:59:59.9Z","createdAt":"9999-01-01T00:00:00Z"}`))
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
+	f.Add([]byte(`{"asyncCaller":1,`))
+	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, content []byte) {
 		e, err := envelope.Parse(content)
 		if err != nil || e.Accept(arrival, "message-1", limit) != nil {

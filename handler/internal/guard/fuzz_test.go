@@ -49,6 +49,10 @@ func FuzzJudge(f *testing.F) {
 	f.Add("a。bücher.example.", "*.example,10.0.0.0/8", "10.1.0.0/16,bücher.example", uint32(0x0a010203))
 	f.Add("fe80::1%eth0.t.example", "*.t.example,fe80::/10,*", "::1,0.0.0.0/0", uint32(0xa83f8110))
 	f.Add("0x7f.1", "127.0.0.0/8,::1,*", "1.2.3.4", uint32(0x00010203))
+	f.Add("a.0x1", "a.example", "*", uint32(0x08080808))
+	f.Add("t.example", "10.0.0.0/8", "", uint32(0x08080808))
+	f.Add("t.example", "a.example", "", uint32(0x08080808))
+	f.Add("\xff", "b.example", "0:", uint32(0x08080808))
 	f.Fuzz(func(t *testing.T, host, allow, deny string, number uint32) {
 		rules := guard.Rules{}
 		var err error

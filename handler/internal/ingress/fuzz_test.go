@@ -22,6 +22,8 @@ func FuzzInvocation(f *testing.F) {
 	f.Add([]byte(binary(anEnvelope(""), goodMetadata)), uint16(200))
 	f.Add([]byte(binary(anEnvelope(callback), goodMetadata)), uint16(400))
 	f.Add([]byte(text(f, anEnvelope(""), `{"Id":{},"DequeueCount":1}`)), uint16(0))
+	f.Add([]byte(`{"Data":{"msg":"~"}}`), uint16(200))
+	f.Add([]byte(`{"Data":`), uint16(200))
 	f.Fuzz(func(t *testing.T, body []byte, status uint16) {
 		a := newApp(t, answers(int(status%1000)))
 		recorder := a.record(t, string(body))

@@ -126,7 +126,8 @@ func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
 		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`, `{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
-		`"nexus"`, `"io"`, `{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
+		`"nexus"`, `"io"`, `"often"`,
+		`{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
 		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h","receiveErrorHandling":"Reject"}`,
 	} {
 		f.Add([]byte(seed), 3, 0.5)
@@ -146,7 +147,10 @@ func FuzzParse(f *testing.F) {
 
 // FuzzParsePolicies gives it every text there is: it never panics, and what it takes is sound.
 func FuzzParsePolicies(f *testing.F) {
-	for _, seed := range []string{retryJSON, `{}`, `{"a":"io","b":{"policy":"cycles","receiveRetryCount":0}}`, `{"nexus":{}}`, `[]`, `{"a":null}`} {
+	for _, seed := range []string{
+		retryJSON, `{}`, `{"a":"io","b":{"policy":"cycles","receiveRetryCount":0}}`,
+		`{"nexus":{}}`, `[]`, `{"a":null}`, `{"a}":{}}`,
+	} {
 		f.Add([]byte(seed), 3, 0.5)
 	}
 	f.Fuzz(func(t *testing.T, content []byte, attempt int, jitter float64) {
