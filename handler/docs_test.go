@@ -174,15 +174,6 @@ func TestReadmeLinksEveryPage(t *testing.T) {
 	}
 }
 
-// TestFrontPagesAreShort: more than this is not read.
-func TestFrontPagesAreShort(t *testing.T) {
-	for name, atMost := range map[string]int{"../README.md": 130, "../docs/architecture.md": 150} {
-		if lines := strings.Count(read(t, name), "\n"); lines > atMost {
-			t.Errorf("%s has %d lines, at most %d are allowed", name, lines, atMost)
-		}
-	}
-}
-
 // product returns the text of the product's files that match a pattern, without tests.
 func product(t *testing.T, pattern string) string {
 	t.Helper()
