@@ -290,8 +290,9 @@ func openRecords(c handlerConfig, log zerolog.Logger) (record, outcomes *schedul
 		return nil, nil
 	}
 	record = scheduled.NewRecorder(table, inspect.Route, recordLimit, log)
-	if table, err = azure.OpenOutcomes(c.connection); err == nil { // as before
-		outcomes = scheduled.NewOutcomeRecorder(table, outcomesLimit, log)
+	ofRuns, err := azure.OpenOutcomes(c.connection)
+	if err == nil { // as before
+		outcomes = scheduled.NewOutcomeRecorder(ofRuns, outcomesLimit, log)
 	}
 	return record, outcomes
 }

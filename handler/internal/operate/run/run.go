@@ -165,10 +165,11 @@ func (r *run) executeAll(ctx context.Context) error {
 func (r *run) executePaced(ctx context.Context, steps []int) error {
 	pace := r.journal.Run.Pace
 	if pace.Canary > 0 && !r.journal.CanaryPassed {
-		var err error
-		if steps, err = r.sendCanaries(ctx, pace, steps); err != nil {
+		left, err := r.sendCanaries(ctx, pace, steps)
+		if err != nil {
 			return err
 		}
+		steps = left
 	}
 	if pace.StopAt <= 0 {
 		return r.executeSteps(ctx, steps)
