@@ -350,6 +350,42 @@ func TestCanaries(t *testing.T) {
 	})
 }
 
+// TestReleaseKilled kills a run that has stopped while it releases its messages. Somebody else receives the released
+// message: resume must not write it.
+func TestReleaseKilled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.fill(t, 2)
+		dying, e := w.newProcess(newEffects())
+		e.Hooks = func(journal.Run) run.Hooks {
+			return &hooks{canaries: func(context.Context) error {
+				w.faults = map[int]fault{w.n + 1: killAfter}
+				return run.StopError("the breaker is open")
+			}}
+		}
+		r, err := requeueAll(t.Context(), e, journal.Pace{Canary: 1})
+		if err != nil || r.Done != 1 || !dying.killed {
+			t.Fatalf("%+v, %v, killed %v", r, err, dying.killed)
+		}
+		received, err := w.store.Receive(t.Context(), dead, queue.MaxBatch, time.Hour)
+		if err != nil || len(received) != 1 {
+			t.Fatalf("%d messages were released, %v", len(received), err)
+		}
+		_, e = w.newProcess(newEffects())
+		e.Runs = journal.Folder(dying.copied)
+		e.Hooks = func(journal.Run) run.Hooks {
+			return &hooks{canaries: func(context.Context) error { return nil }}
+		}
+		r, err = e.Resume(t.Context(), r.Run)
+		if err != nil || r.Done != 1 || r.Skipped != 1 || r.Unknown+r.PossibleDuplicates > 0 {
+			t.Errorf("%+v, %v", r, err)
+		}
+		if sent := len(w.store.All(live)); sent != 1 {
+			t.Errorf("%d messages were written, and somebody else has one of them", sent)
+		}
+	})
+}
+
 // TestFailures checks that a run stops when too many calls fail, and says why, also while it finds its messages.
 func TestFailures(t *testing.T) {
 	const messages = 200

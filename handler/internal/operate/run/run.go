@@ -262,9 +262,12 @@ func (r *run) release(ctx context.Context) {
 			return
 		}
 		p := r.journal.Progress(n)
+		if r.journal.Received(n, p.Receipt, time.Time{}) != nil { // from now on the receipt claims nothing
+			return
+		}
 		receipt, err := r.Store.Update(ctx, s.Take.Queue, s.Take.ID, p.Receipt, s.Take.Text, 0)
 		if err == nil {
-			_ = r.journal.Received(s.N, receipt, wall())
+			_ = r.journal.Received(n, receipt, time.Time{})
 		}
 	})
 }
