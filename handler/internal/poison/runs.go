@@ -77,6 +77,7 @@ func (a *Account) Summaries(ctx context.Context) (all []RunSummary, missing, err
 	if err != nil {
 		return nil, nil, err
 	}
+	run.MarkUndone(here) // a row says nothing about a run of this machine
 	rows, missing := a.published(ctx)
 	for _, s := range here {
 		all = append(all, RunSummary{Summary: *s, End: rows[s.Run].End, Here: true})
@@ -86,11 +87,13 @@ func (a *Account) Summaries(ctx context.Context) (all []RunSummary, missing, err
 		all = append(all, row)
 	}
 	slices.SortFunc(all, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
-	pointers := make([]*run.Summary, len(all))
+	var elsewhere []*run.Summary
 	for i := range all {
-		pointers[i] = &all[i].Summary
+		if !all[i].Here {
+			elsewhere = append(elsewhere, &all[i].Summary)
+		}
 	}
-	run.MarkUndone(pointers)
+	run.MarkUndone(elsewhere)
 	return all, missing, nil
 }
 
