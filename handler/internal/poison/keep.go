@@ -69,8 +69,8 @@ func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 	workers.SetLimit(keepers)
 	for i, name := range k.queues {
 		workers.Go(func() error {
-			if problems[i] = k.keep(ctx, name, &passes[i]); problems[i] != nil {
-				problems[i] = fmt.Errorf("%s: %w", name, problems[i])
+			if err := k.keep(ctx, name, &passes[i]); err != nil {
+				problems[i] = fmt.Errorf("%s: %w", name, err)
 			}
 			return nil
 		})

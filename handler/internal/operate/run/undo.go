@@ -36,7 +36,8 @@ func (e *Engine) Resume(ctx context.Context, id string) (result Result, err erro
 		return Result{}, fmt.Errorf("%s: %w: it was never confirmed", id, errors.Join(ErrNothingLeft, j.End()))
 	}
 	if j.Run.Of != "" { // nobody may resume the run that is undone
-		if undoes, err = e.Runs.Reopen(j.Run.Of); err != nil {
+		undoes, err = e.Runs.Reopen(j.Run.Of)
+		if err != nil {
 			return Result{}, err
 		}
 	}
