@@ -25,9 +25,9 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -193,7 +193,7 @@ type app struct {
 	env      Env
 	rules    decision.Rules
 	targets  guard.Rules
-	encoding queue.Encoding
+	encoding storage.Encoding
 	// scheduled says that scheduled messages are recorded.
 	scheduled bool
 	// wrong are the problems with the settings, retry.json and targets.json, which put a handler into hold mode.
@@ -210,7 +210,7 @@ func readApp(env Env, folder string) (app, error) {
 	// No call is made, and the secrets are in the app only.
 	settings, settingsErr := config.LoadApp(folder, env.Environ, nil)
 	host, hostErr := functionapp.LoadHost(folder, env.Environ)
-	a := app{env, settings.Rules, settings.Targets, queue.Base64, settings.Scheduled == config.On, settingsErr}
+	a := app{env, settings.Rules, settings.Targets, storage.Base64, settings.Scheduled == config.On, settingsErr}
 	switch {
 	case hostErr == nil:
 		a.encoding = host.Queues.MessageEncoding
@@ -222,7 +222,7 @@ func readApp(env Env, folder string) (app, error) {
 
 // openStore opens the storage account of the app, for an environment that includes local.settings.json. Account is its
 // endpoint without the scheme: a journal names its account this way, so that the protocol does not matter.
-func openStore(env Env, folder string) (store *azure.Store, account string, err error) {
+func openStore(env Env, folder string) (store *azure.Queues, account string, err error) {
 	connection, err := readConnection(env, folder)
 	if err != nil {
 		return nil, "", usageError(err)
@@ -273,7 +273,7 @@ func checkSources(environ []string, folder string) error {
 
 // storageAdvice returns what to do about an error of storage that does not say it itself.
 func storageAdvice(err error) string {
-	return doctor.Advice(err, "roles Storage Queue Data Contributor and "+scheduled.Role)
+	return doctor.Advice(err, "roles Storage Queue Data Contributor and "+record.Role)
 }
 
 func accountName(endpoint string) string {

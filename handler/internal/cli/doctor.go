@@ -11,8 +11,8 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -60,7 +60,7 @@ func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) 
 	connection, connectionErr := readConnection(env, dir)
 	report.Problems("settings", errors.Join(localErr, c.wrong), "correct it and restart the app: until then it makes no calls", "valid")
 	report.Problems("app folder", appErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
-	queues, encoding := send.Queues(), queue.Base64
+	queues, encoding := send.Queues(), storage.Base64
 	if c.app != nil {
 		report.App(c.app, env.Environ)
 		encoding = c.app.Host.Queues.MessageEncoding

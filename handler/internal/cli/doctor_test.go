@@ -25,9 +25,9 @@ import (
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
@@ -38,7 +38,7 @@ type patient struct {
 	dir     string
 	queue   string
 	environ map[string]string
-	store   *azure.Store
+	store   *azure.Queues
 	// refuse, unless nil, returns the error code with which the blob, queue or table service refuses a request, or "".
 	refuse func(service string, r *http.Request) (status int, code string)
 	// detail is part of its answers.
@@ -165,7 +165,7 @@ func (p *patient) put(name, text string) {
 	if err := p.store.Create(p.t.Context(), name); err != nil {
 		p.t.Fatal(err)
 	}
-	if _, err := p.store.Put(p.t.Context(), name, queue.Item{Text: text}); err != nil {
+	if _, err := p.store.Put(p.t.Context(), name, storage.Item{Text: text}); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -315,11 +315,11 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"not_base64", func(p *patient) { p.put(p.queue, `{"C4nary\u001b[2J":"text"}`) }, "broken", "encoding", "1 of 1 on not-base64", "messageEncoding in host.json"},
 		{"base64", func(p *patient) {
 			p.edit("host.json", `"base64"`, `"none"`)
-			p.put(p.queue, queue.Base64.Encode([]byte(` {"C4nary": 1}`)))
+			p.put(p.queue, storage.Base64.Encode([]byte(` {"C4nary": 1}`)))
 			p.put(p.queue, `{"C4nary": 1}`)
 		}, "broken", "encoding", "1 of 2 on base64", "or the sender"},
 		{"twice_base64", func(p *patient) {
-			p.put(p.queue, queue.Base64.Encode([]byte(queue.Base64.Encode([]byte(`{}`)))))
+			p.put(p.queue, storage.Base64.Encode([]byte(storage.Base64.Encode([]byte(`{}`)))))
 		}, "broken", "encoding", "1 of 1 on twice-base64", "--fix-encoding"},
 		{"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison", "1 on poison-poison", "poison list"},
 		{"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403", role + "Table Data Contributor"},
@@ -369,7 +369,7 @@ func beat(t *testing.T, server *azurite.Server) {
 	}
 	defer table.Close()
 	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
-		if err := scheduled.Beat(t.Context(), table, timer); err != nil {
+		if err := record.Beat(t.Context(), table, timer); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -408,7 +408,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
 	beat(t, server)
-	p.put("healthy", queue.Base64.Encode([]byte(`{"asyncCaller":1}`)))
+	p.put("healthy", storage.Base64.Encode([]byte(`{"asyncCaller":1}`)))
 	lines, printed, code := p.examine()
 	mustBePrintable(t, printed)
 	var checks []string

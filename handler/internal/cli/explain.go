@@ -16,10 +16,10 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
 )
 
 // explainOptions are the flags of explain.
@@ -192,21 +192,21 @@ func (o *explainOptions) peek(ctx context.Context, a app) (source string, err er
 	return o.find(ctx, store, a)
 }
 
-func (o *explainOptions) find(ctx context.Context, store queue.Store, a app) (source string, err error) {
+func (o *explainOptions) find(ctx context.Context, store storage.Queues, a app) (source string, err error) {
 	names := []string{o.Queue}
-	if poison, ok := queue.PoisonName(o.Queue); ok {
+	if poison, ok := storage.PoisonName(o.Queue); ok {
 		names = append(names, poison)
 	}
 	for i, name := range names {
-		messages, err := store.Peek(ctx, name, queue.MaxBatch)
-		if errors.Is(err, queue.ErrNoQueue) {
+		messages, err := store.Peek(ctx, name, storage.MaxBatch)
+		if errors.Is(err, storage.ErrNoQueue) {
 			names[i] += " (does not exist)"
 		} else if err != nil {
 			return "", err
 		}
 		for _, m := range messages {
 			o.MessageID = m.ID
-			o.Content = inspect.Rules{Encoding: a.encoding}.Content(m.Text)
+			o.Content = message.Rules{Encoding: a.encoding}.Content(m.Text)
 			if o.requestID != m.ID && o.requestID != o.open(a).RequestID {
 				continue
 			}
@@ -218,7 +218,7 @@ func (o *explainOptions) find(ctx context.Context, store queue.Store, a app) (so
 		}
 	}
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
-		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(names, " and "), queue.MaxBatch)}
+		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
 }
 
 // printExplanation prints an explanation as text.

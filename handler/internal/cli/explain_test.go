@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // TestFind checks that a message is found on the queue or its poison queue, by request id or message id, and
@@ -18,23 +18,23 @@ func TestFind(t *testing.T) {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
-		m, err := store.Put(t.Context(), name, queue.Item{Text: text})
+		m, err := store.Put(t.Context(), name, storage.Item{Text: text})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m.ID
 	}
 	const dead = `{"asyncCaller":1,"requestId":"dead","call":{"url":"https://t.example/"},"deadLetter":{"reason":"rejected"}}`
-	put("async-caller", queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"other","call":{"url":"https://t.example/"}}`)))
+	put("async-caller", storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"other","call":{"url":"https://t.example/"}}`)))
 	malformed := put("async-caller", "*")
-	put("async-caller-poison", queue.Base64.Encode([]byte(dead)))
+	put("async-caller-poison", storage.Base64.Encode([]byte(dead)))
 
-	a := app{encoding: queue.Base64}
+	a := app{encoding: storage.Base64}
 	for id, want := range map[string]struct{ content, source string }{
 		"dead":    {dead, "on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
 		malformed: {"*", "on async-caller, dequeue count 0"},
 	} {
-		o := explainOptions{Question: explain.Question{Queue: "async-caller", MaxContentBytes: queue.Base64.MaxContentBytes()}, requestID: id}
+		o := explainOptions{Question: explain.Question{Queue: "async-caller", MaxContentBytes: storage.Base64.MaxContentBytes()}, requestID: id}
 		source, err := o.find(t.Context(), store, a)
 		if err != nil || string(o.Content) != want.content || !strings.HasSuffix(source, want.source) {
 			t.Errorf("%s: %q, %q, %v", id, source, o.Content, err)

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // flagSet declares the flags of a command. It collects the errors of flags declared by [parsed], so that a
@@ -211,7 +211,7 @@ func eachLine(path, content string, see func(line string) error) error {
 }
 
 func parseQueue(name string) (string, error) {
-	if !queue.ValidName(name) {
+	if !storage.ValidName(name) {
 		return "", fmt.Errorf("%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes", name)
 	}
 	return name, nil

@@ -16,12 +16,12 @@ import (
 	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
 )
 
 // poisonFlags are the flags that all poison commands share.
@@ -126,7 +126,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		record, outcomes := openTables(a, p.app)
 		s.account = &poison.Account{
 			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
-			Rules: inspect.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+			Rules: message.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
 			Table: record, Outcomes: outcomes, Operator: whoRuns(cmd, args),
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
@@ -206,7 +206,7 @@ func withExitCode(ctx context.Context, err error) error {
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
 		poison.ErrNoTable, poison.ErrNoOutcomes, poison.ErrAppQueue, poison.ErrOtherQueue, run.ErrOtherAccount,
-		poison.ErrAmbiguous, queue.ErrNoQueue, fs.ErrExist,
+		poison.ErrAmbiguous, storage.ErrNoQueue, fs.ErrExist,
 	}
 	switch {
 	case slices.ContainsFunc(usage, is):
@@ -263,7 +263,7 @@ func selectQueues(flags *flagSet) *selection {
 	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
 	var names []string
 	for _, name := range send.Queues() {
-		names = append(names, name+queue.PoisonSuffix)
+		names = append(names, name+storage.PoisonSuffix)
 	}
 	flags.suggest("queue", names...)
 	return s
@@ -276,7 +276,7 @@ func (s *selection) addQueue(usage string) {
 // selectMessages declares all flags that select messages.
 func selectMessages(flags *flagSet) *selection {
 	s := selectQueues(flags)
-	s.addFilters(inspect.Reasons(), "given up")
+	s.addFilters(message.Reasons(), "given up")
 	filter := &s.selected.Filter
 	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
 	flags.StringVar(&filter.Text, "text", "", "only messages that contain this `text`, ignoring case")
@@ -286,7 +286,7 @@ func selectMessages(flags *flagSet) *selection {
 // addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
 func (s *selection) addFilters(reasons []string, since string) {
 	flags, filter := s.flags, &s.selected.Filter
-	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated", inspect.ParseReason(reasons))
+	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated", message.ParseReason(reasons))
 	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
 	parsedCSV(flags, &filter.Hosts, "host", "only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
 	parsed(flags, &filter.Since, "since", "only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
@@ -296,8 +296,8 @@ func (s *selection) addFilters(reasons []string, since string) {
 		n, err := atLeast(0)(text)
 		return n + 1, err
 	})
-	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by", func(text string) (*inspect.Group, error) {
-		group, err := inspect.ParseGroup(text)
+	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by", func(text string) (*message.Group, error) {
+		group, err := message.ParseGroup(text)
 		return &group, err
 	})
 	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))

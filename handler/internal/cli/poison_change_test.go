@@ -15,18 +15,18 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // testSession is a session with an account in memory and captured output.
 type testSession struct {
 	*session
-	store       *memory.Store
+	store       *memory.Queues
 	stdout, err bytes.Buffer
 }
 
@@ -39,7 +39,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 		}
 	}
 	for _, content := range contents {
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -47,7 +47,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 	d.session = p.newSession()
 	d.account = &poison.Account{
 		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
-		Rules: inspect.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
+		Rules: message.Rules{Encoding: storage.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
 	}
 	return d
 }
@@ -267,7 +267,7 @@ func TestRefusals(t *testing.T) {
 		if i >= 6 {
 			why = fmt.Sprint("another ", i)
 		}
-		plan.Refusals = append(plan.Refusals, poison.Refusal{Message: inspect.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
+		plan.Refusals = append(plan.Refusals, poison.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
 	}
 	d.announce(plan)
 	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: another 6\n  00000007: another 7\n" +
@@ -344,7 +344,7 @@ func TestCompleteRuns(t *testing.T) {
 func TestListGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, `{"asyncCaller":1,"call":{"url":"https://t.example/"},"deadLetter":{"reason":"it's $(reboot)"}}`)
-		if err := d.listGroups(t.Context(), poison.Source{}, inspect.ByReason); err != nil {
+		if err := d.listGroups(t.Context(), poison.Source{}, message.ByReason); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := d.err.String(), "1 message\nlist the first group: `async-caller poison list --group 'reason=it'\\''s $(reboot)'`\n"; got != want {

@@ -8,8 +8,8 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
 )
 
 // hostile is text that manipulates a terminal: it clears it, writes backwards and begins a new line.
@@ -38,10 +38,10 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 		"queues": func(d *testSession, ctx context.Context) error { return d.queues(ctx) },
 		"list":   func(d *testSession, ctx context.Context) error { return d.list(ctx, poison.Source{}) },
 		"groups": func(d *testSession, ctx context.Context) error {
-			return d.listGroups(ctx, poison.Source{}, inspect.ByReason)
+			return d.listGroups(ctx, poison.Source{}, message.ByReason)
 		},
 		"errors": func(d *testSession, ctx context.Context) error {
-			return d.listGroups(ctx, poison.Source{}, inspect.ByError)
+			return d.listGroups(ctx, poison.Source{}, message.ByError)
 		},
 		"show": func(d *testSession, ctx context.Context) error {
 			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) {

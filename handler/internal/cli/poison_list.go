@@ -13,9 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -33,8 +33,8 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	var by inspect.By
-	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route, error or answer", inspect.ParseBy)
+	var by message.By
+	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route, error or answer", message.ParseBy)
 	flags.suggest("group-by", "reason", "status", "host", "route", "error", "answer")
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
 		if by != "" {
@@ -82,7 +82,7 @@ type requestIDs struct {
 }
 
 // earlier returns the id of the first message with the request id of this one. It is empty for that message itself.
-func (r *requestIDs) earlier(m inspect.Message) string {
+func (r *requestIDs) earlier(m message.Message) string {
 	key, ok := poison.KeyOf(m)
 	if !ok {
 		return ""
@@ -129,13 +129,13 @@ func (s *session) messagePrinter(source poison.Source, ids *requestIDs) func(poi
 
 // listedMessage is a message of a list in JSON.
 type listedMessage struct {
-	inspect.Message
+	message.Message
 	// SameRequestAs is the id of an earlier message of the list with the same request id.
 	SameRequestAs string `json:"sameRequestAs,omitempty"`
 }
 
 // printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
-func printMessage(out io.Writer, m inspect.Message, sameAs string) {
+func printMessage(out io.Writer, m message.Message, sameAs string) {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
@@ -149,15 +149,15 @@ func printMessage(out io.Writer, m inspect.Message, sameAs string) {
 // shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
 // that is no id becomes a word that a person can copy without harm.
 func shortID(id string) string {
-	if !queue.ValidID(id) {
+	if !storage.ValidID(id) {
 		return "invalid"
 	}
 	return strings.ToLower(id[:min(len(id), 8)])
 }
 
 // listGroups counts messages by a property.
-func (s *session) listGroups(ctx context.Context, source poison.Source, by inspect.By) error {
-	groups := inspect.NewGroups(by)
+func (s *session) listGroups(ctx context.Context, source poison.Source, by message.By) error {
+	groups := message.NewGroups(by)
 	listed, err := s.account.List(ctx, source, func(f poison.Found) { groups.Add(f.Message) })
 	if err != nil {
 		return err
@@ -171,7 +171,7 @@ func (s *session) listGroups(ctx context.Context, source poison.Source, by inspe
 	return nil
 }
 
-func printGroups(out io.Writer, groups []inspect.Row) {
+func printGroups(out io.Writer, groups []message.Row) {
 	const format = "%7s  %5s  %4s  %-8s  %s"
 	printRow(out, format, "COUNT", "FIRST", "LAST", "SAMPLE", "KEY")
 	for _, g := range groups {

@@ -19,10 +19,10 @@ import (
 	"github.com/itchyny/gojq"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestMessagePrinter checks that each queue has a heading and titles.
@@ -30,7 +30,7 @@ func TestMessagePrinter(t *testing.T) {
 	s := newTestSession(t)
 	show := s.messagePrinter(poison.Source{}, &requestIDs{})
 	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
-		show(poison.Found{Message: inspect.Message{Queue: name, ID: "AAAAAAAA-1"}})
+		show(poison.Found{Message: message.Message{Queue: name, ID: "AAAAAAAA-1"}})
 	}
 	lines := strings.Split(s.stdout.String(), "\n")
 	for i, want := range []string{"a-poison", "ID ", "aaaaaaaa ", "aaaaaaaa ", "", "b-poison", "ID ", "aaaaaaaa ", ""} {
@@ -44,19 +44,19 @@ func TestMessagePrinter(t *testing.T) {
 func TestPrintMessage(t *testing.T) {
 	long := strings.Repeat("x", 300)
 	for name, test := range map[string]struct {
-		message inspect.Message
+		message message.Message
 		want    string
 	}{
 		"call": {
-			inspect.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a", Reason: "expired", Status: 503, Attempts: 9},
+			message.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a", Reason: "expired", Status: 503, Attempts: 9},
 			"id          3h  expired            503     9  POST t.example/a",
 		},
 		"no_envelope": {
-			inspect.Message{Reason: "malformed", Detail: "not JSON"},
+			message.Message{Reason: "malformed", Detail: "not JSON"},
 			"id          3h  malformed            -     0  not JSON",
 		},
 		"large": {
-			inspect.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long, Status: 999, Attempts: 1 << 40},
+			message.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long, Status: 999, Attempts: 1 << 40},
 			"id          3h  " + long[:13] + "…     999  109…  " + long[:53] + "…",
 		},
 	} {
@@ -81,7 +81,7 @@ func TestSharedRequestIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(2)...)
 		for _, text := range []string{dead(2)[1], "no envelope", "no envelope"} {
-			if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: queue.Base64.Encode([]byte(text))}); err != nil {
+			if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -110,13 +110,13 @@ func TestSharedRequestIDs(t *testing.T) {
 func TestManyRequestIDs(t *testing.T) {
 	ids := &requestIDs{}
 	for n := range mostRequestIDs + 10 {
-		m := inspect.Message{ID: fmt.Sprint(n), Format: envelope.FormatNative, RequestID: fmt.Sprint("r", n)}
+		m := message.Message{ID: fmt.Sprint(n), Format: envelope.FormatNative, RequestID: fmt.Sprint("r", n)}
 		if ids.earlier(m) != "" {
 			t.Fatal("a new request id is marked")
 		}
 	}
-	last := inspect.Message{ID: "x", Format: envelope.FormatNative, RequestID: fmt.Sprint("r", mostRequestIDs+9)}
-	first := inspect.Message{ID: "y", Format: envelope.FormatNative, RequestID: "r0"}
+	last := message.Message{ID: "x", Format: envelope.FormatNative, RequestID: fmt.Sprint("r", mostRequestIDs+9)}
+	first := message.Message{ID: "y", Format: envelope.FormatNative, RequestID: "r0"}
 	if ids.earlier(last) != "" || ids.earlier(first) != "0" || len(ids.first) != mostRequestIDs || !ids.full {
 		t.Errorf("%d request ids, full: %t", len(ids.first), ids.full)
 	}
@@ -197,7 +197,7 @@ func TestExportToTable(t *testing.T) {
 func TestExportFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
-		nobody := poison.Source{Filter: inspect.Filter{Reasons: []string{"drowned"}}}
+		nobody := poison.Source{Filter: message.Filter{Reasons: []string{"drowned"}}}
 		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, path))); got != exitNothing {
 			t.Errorf("exit code %d", got)
 		}
@@ -225,7 +225,7 @@ func TestTablesFit(t *testing.T) {
 	const many = 123_456_789
 	long, name := strings.Repeat("x", 300), strings.Repeat("q", 56)+"-poison"
 	old := time.Now().Add(-999 * 24 * time.Hour)
-	message := inspect.Message{
+	shown := message.Message{
 		ID: long, Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
 		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
 	}
@@ -238,9 +238,9 @@ func TestTablesFit(t *testing.T) {
 		print func(io.Writer)
 		whole []string
 	}{
-		"list": {func(out io.Writer) { printMessage(out, message, "") }, nil},
+		"list": {func(out io.Writer) { printMessage(out, shown, "") }, nil},
 		"groups": {func(out io.Writer) {
-			printGroups(out, []inspect.Row{{Key: long, Count: many, First: old, Last: old, Sample: message}})
+			printGroups(out, []message.Row{{Key: long, Count: many, First: old, Last: old, Sample: shown}})
 		}, nil},
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
 		"runs": {func(out io.Writer) {

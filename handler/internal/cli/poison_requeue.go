@@ -15,11 +15,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // requeueOptions are the flags of requeue.
@@ -96,8 +96,8 @@ func checkPace(flags *flagSet, pace journal.Pace) {
 	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
 	isShare := pace.StopAt >= 0 && pace.StopAt <= 1 // NaN is neither
 	flags.refuse(!isShare, "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1")
-	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > queue.MaxDelay || pace.Spread > queue.MaxDelay-pace.Delay,
-		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", queue.MaxDelay))
+	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > storage.MaxDelay || pace.Spread > storage.MaxDelay-pace.Delay,
+		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", storage.MaxDelay))
 }
 
 const createUsage = "with --to: create a queue that does not exist, even if no function reads it"
@@ -127,7 +127,7 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 		s.status.printf("warning: %s", warning)
 	}
 	if o.dryRun {
-		return s.dryRun(ctx, source, o.Requeue, inspect.Secrets(o.reveal))
+		return s.dryRun(ctx, source, o.Requeue, message.Secrets(o.reveal))
 	}
 	if o.edit {
 		found, err := s.account.Find(ctx, source, source.IDs[0])
@@ -150,14 +150,14 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 // dryRunResult is the result of a dry run of requeue for one message.
 type dryRunResult struct {
 	Account string          `json:"account"`
-	Message inspect.Message `json:"message"`
+	Message message.Message `json:"message"`
 	To      string          `json:"to,omitempty"`
 	Diff    string          `json:"diff,omitempty"`
 	Refused string          `json:"refused,omitempty"`
 }
 
 // dryRun shows what requeue would change.
-func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets inspect.Secrets) error {
+func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets message.Secrets) error {
 	refused := 0
 	listed, err := s.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, reason error) {
 		r := dryRunResult{Account: s.account.Name, Message: f.Message}
@@ -165,7 +165,7 @@ func (s *session) dryRun(ctx context.Context, source poison.Source, request pois
 			refused++
 			r.Refused = reason.Error()
 		} else {
-			r.To, r.Diff = to, string(inspect.Diff(f.Content, after, secrets))
+			r.To, r.Diff = to, string(message.Diff(f.Content, after, secrets))
 		}
 		switch {
 		case s.json:

@@ -13,10 +13,10 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -42,7 +42,7 @@ other places are not recognized: check the output before you share it.`,
 		if err != nil {
 			return err
 		}
-		details := s.details(ctx, found, inspect.Secrets(reveal))
+		details := s.details(ctx, found, message.Secrets(reveal))
 		if s.json {
 			return printJSON(s.out, details)
 		}
@@ -54,7 +54,7 @@ other places are not recognized: check the output before you share it.`,
 
 // messageDetails is the output of show.
 type messageDetails struct {
-	Message inspect.Message `json:"message"`
+	Message message.Message `json:"message"`
 	contentDetails
 	Requeue requeuePreview `json:"requeue"`
 }
@@ -63,8 +63,8 @@ type messageDetails struct {
 type contentDetails struct {
 	// Trail, Answer and Call describe an envelope, Content a message that is none.
 	Trail   []attempt       `json:"trail,omitempty"`
-	Answer  *inspect.Answer `json:"answer,omitempty"`
-	Call    *inspect.Call   `json:"call,omitempty"`
+	Answer  *message.Answer `json:"answer,omitempty"`
+	Call    *message.Call   `json:"call,omitempty"`
 	Content string          `json:"content,omitempty"`
 }
 
@@ -86,17 +86,17 @@ type requeuePreview struct {
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (s *session) details(ctx context.Context, f poison.Found, secrets inspect.Secrets) messageDetails {
+func (s *session) details(ctx context.Context, f poison.Found, secrets message.Secrets) messageDetails {
 	return messageDetails{Message: f.Message, contentDetails: newContentDetails(f.Content, secrets), Requeue: s.previewRequeue(ctx, f)}
 }
 
-func newContentDetails(content []byte, secrets inspect.Secrets) (d contentDetails) {
+func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
 	e, err := envelope.Parse(content)
 	if err != nil {
-		d.Content = string(inspect.ShowContent(content, secrets))
+		d.Content = string(message.ShowContent(content, secrets))
 		return d
 	}
-	d.Call, d.Answer = new(inspect.ShowCall(e, secrets)), inspect.ShowAnswer(e, secrets)
+	d.Call, d.Answer = new(message.ShowCall(e, secrets)), message.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
 		d.Trail = append(d.Trail, attempt{a.At, a.Status, strictjson.ReplaceUnprintable(a.Error), a.Took.Milliseconds()})
 	}
@@ -167,7 +167,7 @@ func (a attempt) result() string {
 	return strings.TrimSuffix(fmt.Sprintf("answered %d, %s", a.Status, a.Error), ", ")
 }
 
-func printMessageFields(out io.Writer, m inspect.Message) {
+func printMessageFields(out io.Writer, m message.Message) {
 	printLine(out, "message", "%s on %s", m.ID, m.Queue)
 	printLine(out, "reason", "%s", strings.TrimSuffix(m.Reason+": "+m.Detail, ": "))
 	printLine(out, "since", "%s, %s ago", moment(m.Since), age(time.Since(m.Since)))
@@ -205,7 +205,7 @@ func attemptsText(n, latestStatus int) string {
 	return fmt.Sprintf("%d, latest status %d", n, latestStatus)
 }
 
-func printCall(out io.Writer, c inspect.Call) {
+func printCall(out io.Writer, c message.Call) {
 	printLine(out, "  request", "%s %s", c.Method, c.URL)
 	label := "  headers"
 	for _, h := range c.Headers {
@@ -213,7 +213,7 @@ func printCall(out io.Writer, c inspect.Call) {
 		label = ""
 	}
 	body := "none"
-	if c.BodyKind != inspect.BodyNone {
+	if c.BodyKind != message.BodyNone {
 		body = fmt.Sprintf("%s, %d bytes", c.BodyKind, c.BodyBytes)
 	}
 	if c.Truncated {
@@ -228,7 +228,7 @@ func printCall(out io.Writer, c inspect.Call) {
 	}
 }
 
-func printAnswer(out io.Writer, a inspect.Answer) {
+func printAnswer(out io.Writer, a message.Answer) {
 	printLine(out, "  status", "%d", a.Status)
 	printField(out, "  media type", a.MediaType)
 	body := string(a.BodyKind)
@@ -280,7 +280,7 @@ func commandTarget(id, queueName string) string {
 // that storage cannot have given: somebody has forged the row, or the account.
 func printCommands(out io.Writer, group, id, queueName string, commands []string) {
 	fmt.Fprint(out, "\nnext\n")
-	if !queue.ValidID(id) || !queue.ValidName(queueName) {
+	if !storage.ValidID(id) || !storage.ValidName(queueName) {
 		printLine(out, "  warning", "no commands are shown: storage gives no such id, or has no such queue")
 		return
 	}

@@ -9,14 +9,14 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestPreviewRequeue checks that the preview agrees with requeue, and suggests the flags that help.
 func TestPreviewRequeue(t *testing.T) {
-	encode := func(content string) string { return queue.Base64.Encode([]byte(content)) }
+	encode := func(content string) string { return storage.Base64.Encode([]byte(content)) }
 	const start = `{"asyncCaller":1,"call":{"url":"https://t.example/"},`
 	for name, test := range map[string]struct {
 		queue, text string
@@ -35,7 +35,7 @@ func TestPreviewRequeue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
-			found := poison.Found{Message: inspect.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
+			found := poison.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
 			got := d.previewRequeue(t.Context(), found)
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") || !strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)
@@ -67,11 +67,11 @@ func TestPrintMessageFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		now := time.Now() // midnight on 1 January 2000
 		for name, test := range map[string]struct {
-			message inspect.Message
+			message message.Message
 			want    []string
 		}{
 			"dead_letter": {
-				inspect.Message{
+				message.Message{
 					ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503", Since: now.Add(-time.Hour), InsertedAt: now,
 					Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd", Attempts: 3, Status: 503, Error: "dns",
 				},
@@ -82,7 +82,7 @@ func TestPrintMessageFields(t *testing.T) {
 				},
 			},
 			"moved_by_the_host": {
-				inspect.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now, InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
+				message.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now, InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
 				[]string{
 					"message        1 on a-poison", "reason         undecodable", "since          2000-01-01T00:00:00Z, 0s ago",
 					"expires        2000-01-04T00:00:00Z, in 3d: storage then deletes it; `async-caller poison keep`", "               prevents that",
@@ -103,10 +103,10 @@ func TestPrintMessageFields(t *testing.T) {
 func TestQueuesWarn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(1)...)
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", queue.Item{Text: "*", Delay: time.Hour}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: "*", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.queues(t.Context()); err != nil {

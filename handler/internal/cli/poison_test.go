@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 func TestShellWord(t *testing.T) {
@@ -71,7 +71,7 @@ func TestWithExitCode(t *testing.T) {
 		"other_queue":   {t.Context(), poison.ErrOtherQueue, exitUsage},
 		"other_account": {t.Context(), run.ErrOtherAccount, exitUsage},
 		"ambiguous":     {t.Context(), poison.ErrAmbiguous, exitUsage},
-		"no_queue":      {t.Context(), queue.ErrNoQueue, exitUsage},
+		"no_queue":      {t.Context(), storage.ErrNoQueue, exitUsage},
 		"file_exists":   {t.Context(), fs.ErrExist, exitUsage},
 		"nothing":       {t.Context(), poison.ErrNothing, exitNothing},
 		"nothing_left":  {t.Context(), run.ErrNothingLeft, exitNothing},
@@ -113,24 +113,24 @@ func TestSelection(t *testing.T) {
 		},
 		"statuses": {
 			[]string{"--status", "503,none", "--status", "429"},
-			poison.Source{Filter: inspect.Filter{Statuses: []int{503, 0, 429}}},
+			poison.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
 		},
 		"words": {
 			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text", "a,b"},
-			poison.Source{Filter: inspect.Filter{
+			poison.Source{Filter: message.Filter{
 				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1", Text: "a,b",
 			}},
 		},
 		"times": {
 			[]string{"--since", "2h", "--until", "2026-11-21T12:00:00Z"},
-			poison.Source{Filter: inspect.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
+			poison.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
-		"just_now":           {[]string{"--until", "0s"}, poison.Source{Filter: inspect.Filter{Until: time.Now()}}},
-		"attempts_over_zero": {[]string{"--attempts-over", "0"}, poison.Source{Filter: inspect.Filter{MinAttempts: 1}}},
-		"attempts_over":      {[]string{"--attempts-over", "5"}, poison.Source{Filter: inspect.Filter{MinAttempts: 6}}},
+		"just_now":           {[]string{"--until", "0s"}, poison.Source{Filter: message.Filter{Until: time.Now()}}},
+		"attempts_over_zero": {[]string{"--attempts-over", "0"}, poison.Source{Filter: message.Filter{MinAttempts: 1}}},
+		"attempts_over":      {[]string{"--attempts-over", "5"}, poison.Source{Filter: message.Filter{MinAttempts: 6}}},
 		"group": {
 			[]string{"--group", "error=a=b"},
-			poison.Source{Filter: inspect.Filter{Group: &inspect.Group{By: inspect.ByError, Key: "a=b"}}},
+			poison.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
 		},
 		"bounds": {[]string{"--limit", "3", "--force"}, poison.Source{Limit: 3, Force: true}},
 	} {
@@ -170,7 +170,7 @@ func TestSelectionRefused(t *testing.T) {
 // included.
 func TestSelectQueues(t *testing.T) {
 	source, err := parsedSelection(t, selectQueues).source(nil)
-	if err != nil || !source.Filter.Match(inspect.Message{}, nil) {
+	if err != nil || !source.Filter.Match(message.Message{}, nil) {
 		t.Errorf("%+v, %v", source, err)
 	}
 }

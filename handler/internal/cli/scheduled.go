@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 func newScheduled(env Env) *cobra.Command {
@@ -51,7 +51,7 @@ type scheduledSelection struct {
 func selectScheduled(flags *flagSet) *scheduledSelection {
 	s := &scheduledSelection{selection: &selection{flags: flags}}
 	s.addQueue("`queue` to look at; may be repeated (default all)")
-	s.addFilters(inspect.ScheduledReasons(), "created")
+	s.addFilters(message.ScheduledReasons(), "created")
 	parsed(flags, &s.selected.DueBefore, "due-within", "only messages whose next attempt is due within this `duration`, such as 1h",
 		func(text string) (time.Time, error) {
 			d, err := within(0, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration)(text)
@@ -78,7 +78,7 @@ func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(cont
 
 // openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
 // recorded, or if the connection names no table service.
-func openTables(a app, folder string) (record, outcomes scheduled.Table) {
+func openTables(a app, folder string) (record, outcomes storage.Table) {
 	connection, err := readConnection(a.env, folder)
 	if err != nil || !a.scheduled {
 		return nil, nil

@@ -15,9 +15,8 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
-	"asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // newScheduledSession returns a session with n scheduled messages, and as many that are being delivered.
@@ -28,18 +27,18 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 	d.group, d.account.Table = "scheduled", table
 	for i := range n + stale {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},"callback":{"url":"https://s.example/"}}`, i, i)
-		m, err := d.store.Put(t.Context(), "async-caller", queue.Item{Text: queue.Base64.Encode(content), Delay: time.Hour})
+		m, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: storage.Base64.Encode(content), Delay: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if i >= n {
 			m.PopReceipt = "stale"
 		}
-		row := scheduled.Row{
+		row := storage.Row{
 			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Content: content,
 		}
-		if err := table.Put(t.Context(), "async-caller", []scheduled.Row{row}); err != nil {
+		if err := table.Put(t.Context(), "async-caller", []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,10 +89,10 @@ func TestWarnings(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
 		d.json = true
 		var ids []string
-		err := d.account.Table.List(t.Context(), scheduled.Query{Content: true}, func(row scheduled.Row) error {
+		err := d.account.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
 			row.RequestID, row.Repeated = "order-1", len(ids) == 0
 			ids = append(ids, row.ID)
-			return d.account.Table.Put(t.Context(), row.Queue, []scheduled.Row{row})
+			return d.account.Table.Put(t.Context(), row.Queue, []storage.Row{row})
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -142,7 +141,7 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 				d := newScheduledSession(t, 2, 1)
 				if test.lost {
 					<-time.After(time.Hour)
-					d.account.Store = &lostAnswer{Store: d.account.Store}
+					d.account.Store = &lostAnswer{Queues: d.account.Store}
 				}
 				plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, false)
 				if err = d.execute(t.Context(), plan, err); codeOf(err) != exitPartly {
@@ -165,14 +164,14 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 
 // lostAnswer is a store that loses the answer of the first update.
 type lostAnswer struct {
-	queue.Store
+	storage.Queues
 	lost atomic.Bool
 }
 
 func (s *lostAnswer) Update(
 	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
 ) (string, error) {
-	receipt, err := s.Store.Update(ctx, name, id, popReceipt, text, delay)
+	receipt, err := s.Queues.Update(ctx, name, id, popReceipt, text, delay)
 	if !s.lost.Swap(true) {
 		return "", errors.New("no answer")
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
 )
 
 func newScheduledList(p *poisonFlags) *cobra.Command {
@@ -33,12 +33,12 @@ the next minute and hour. Rows are cut to 100 columns; --json has the whole text
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	var by inspect.By
-	parsed(flags, &by, "group-by", "count messages by this `property`: "+strings.Join(criteria, ", "), func(text string) (inspect.By, error) {
+	var by message.By
+	parsed(flags, &by, "group-by", "count messages by this `property`: "+strings.Join(criteria, ", "), func(text string) (message.By, error) {
 		if !slices.Contains(criteria, text) {
 			return "", fmt.Errorf("%.40q: want %s", text, strings.Join(criteria, ", "))
 		}
-		return inspect.By(text), nil
+		return message.By(text), nil
 	})
 	flags.suggest("group-by", criteria...)
 	command.RunE = p.withScheduled(selectScheduled(flags), func(ctx context.Context, s *session, source poison.ScheduledSource) error {
@@ -138,7 +138,7 @@ func remaining(at, now time.Time) string {
 }
 
 // groupScheduled counts scheduled messages by a property.
-func (s *session) groupScheduled(ctx context.Context, source poison.ScheduledSource, by inspect.By) error {
+func (s *session) groupScheduled(ctx context.Context, source poison.ScheduledSource, by message.By) error {
 	groups := poison.ScheduledGroups{By: by, Now: time.Now()}
 	stale := s.account.StaleCheck(ctx, groups.Now)
 	err := s.eachScheduled(ctx, source, func(m poison.Scheduled) error {

@@ -12,14 +12,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/scheduled"
-	"asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // newRowsSession returns a session with these rows, whose messages are gone.
-func newRowsSession(t *testing.T, rows ...scheduled.Row) *testSession {
+func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
@@ -29,7 +29,7 @@ func newRowsSession(t *testing.T, rows ...scheduled.Row) *testSession {
 			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,"call":{"url":"https://t.example/orders/7?code=CANARY",`+
 				`"headers":{"Authorization":"CANARY"}},"trail":[{"at":%q,"status":503,"tookMs":12}]}`, row.RequestID, row.CreatedAt.Format(time.RFC3339), row.CreatedAt.Format(time.RFC3339))
 		}
-		if err := table.Put(t.Context(), row.Queue, []scheduled.Row{row}); err != nil {
+		if err := table.Put(t.Context(), row.Queue, []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -37,9 +37,9 @@ func newRowsSession(t *testing.T, rows ...scheduled.Row) *testSession {
 }
 
 // rowAt returns a row whose message is due after a while.
-func rowAt(id, host string, wait time.Duration) scheduled.Row {
+func rowAt(id, host string, wait time.Duration) storage.Row {
 	now := time.Now()
-	return scheduled.Row{
+	return storage.Row{
 		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host, Route: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),
 	}
@@ -98,7 +98,7 @@ func TestGroupScheduled(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute),
 			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
 		d.json = true
-		if err := d.groupScheduled(t.Context(), poison.ScheduledSource{}, inspect.ByHost); err != nil {
+		if err := d.groupScheduled(t.Context(), poison.ScheduledSource{}, message.ByHost); err != nil {
 			t.Fatal(err)
 		}
 		var got []poison.ScheduledGroup
@@ -120,18 +120,18 @@ func TestGroupScheduled(t *testing.T) {
 func TestHostileRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
-		row := scheduled.Row{
+		row := storage.Row{
 			Queue: text, ID: text, RequestID: "r", TargetHost: text, Route: text, Reason: text, Organization: text, Environment: text,
 			Status: -1 << 62, Attempts: 1 << 62, Content: []byte(text),
 		}
 		d := newRowsSession(t, row)
 		for name, print := range map[string]func() error{
 			"list":  func() error { return d.listScheduled(t.Context(), poison.ScheduledSource{}) },
-			"group": func() error { return d.groupScheduled(t.Context(), poison.ScheduledSource{}, inspect.ByRoute) },
+			"group": func() error { return d.groupScheduled(t.Context(), poison.ScheduledSource{}, message.ByRoute) },
 			"show": func() error {
 				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, "r")
 				if err == nil {
-					d.scheduledDetails(t.Context(), found, inspect.Masked).print(d.out)
+					d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
 				}
 				return err
 			},
@@ -158,7 +158,7 @@ func TestShowScheduled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.scheduledDetails(t.Context(), found, inspect.Masked).print(d.out)
+		d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
 		got := d.stdout.String()
 		for _, want := range []string{
 			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n", "\nattempts\n", "answered 503, took 12ms",
@@ -172,7 +172,7 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("a secret is shown:\n%s", got)
 		}
 		d.stdout.Reset()
-		if d.scheduledDetails(t.Context(), found, inspect.Revealed).print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
+		if d.scheduledDetails(t.Context(), found, message.Revealed).print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
 		}
 		for id, want := range map[string]error{"aaaaaaaa": poison.ErrAmbiguous, "bbbbbbbb": poison.ErrNothing} {
@@ -189,7 +189,7 @@ type manyRows struct {
 	n int
 }
 
-func (r *manyRows) List(_ context.Context, _ scheduled.Query, see func(scheduled.Row) error) error {
+func (r *manyRows) List(_ context.Context, _ storage.Query, see func(storage.Row) error) error {
 	for i := range r.n {
 		row := rowAt(fmt.Sprintf("%08d", i), fmt.Sprintf("h%d.example", i), time.Hour)
 		if err := see(row); err != nil {
@@ -203,7 +203,7 @@ func (r *manyRows) List(_ context.Context, _ scheduled.Query, see func(scheduled
 func TestManyRows(t *testing.T) {
 	d := newTestSession(t)
 	d.account.Table = &manyRows{n: 100_000}
-	groups := poison.ScheduledGroups{By: inspect.ByHost, Now: time.Now()}
+	groups := poison.ScheduledGroups{By: message.ByHost, Now: time.Now()}
 	_, err := d.account.ListScheduled(t.Context(), poison.ScheduledSource{}, false, func(m poison.Scheduled) error {
 		groups.Add(m, false)
 		return nil
@@ -212,7 +212,7 @@ func TestManyRows(t *testing.T) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	result := groups.Result()
-	if err != nil || len(result) != inspect.MaxKeys+1 || result[0].Key != inspect.KeyOthers || result[0].Count != 100_000-inspect.MaxKeys || memory.HeapAlloc > 64<<20 {
+	if err != nil || len(result) != message.MaxKeys+1 || result[0].Key != message.KeyOthers || result[0].Count != 100_000-message.MaxKeys || memory.HeapAlloc > 64<<20 {
 		t.Errorf("%v: %d groups, the first %+v, %d bytes", err, len(result), result[0], memory.HeapAlloc)
 	}
 }

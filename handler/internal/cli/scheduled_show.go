@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
 )
 
 func newScheduledShow(p *poisonFlags) *cobra.Command {
@@ -38,7 +38,7 @@ other places are not recognized: check the output before you share it.`,
 		if err != nil {
 			return err
 		}
-		details := s.scheduledDetails(ctx, found, inspect.Secrets(reveal))
+		details := s.scheduledDetails(ctx, found, message.Secrets(reveal))
 		if s.json {
 			return printJSON(s.out, details)
 		}
@@ -57,14 +57,14 @@ type scheduledDetails struct {
 	Next explain.Explanation `json:"next"`
 }
 
-func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secrets inspect.Secrets) scheduledDetails {
+func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secrets message.Secrets) scheduledDetails {
 	now, rules := time.Now(), s.account.Rules
 	line := newScheduledLine(m, s.account.StaleCheck(ctx, now)(m.Row), now)
 	at := now
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	d := scheduledDetails{Message: line, Warnings: inspect.CheckRow(m.Row)}
+	d := scheduledDetails{Message: line, Warnings: message.CheckRow(m.Row)}
 	d.contentDetails = newContentDetails(m.Row.Content, secrets)
 	d.Next = explain.About(rules.Decision, explain.Question{
 		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,

@@ -28,9 +28,9 @@ import (
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/testbed"
 )
@@ -103,7 +103,7 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 
 // account is the storage account of a script. Its store is nil until the script starts it.
 type account struct {
-	store           *azure.Store
+	store           *azure.Queues
 	table, outcomes *azure.Table
 
 	mu     sync.Mutex
@@ -187,9 +187,9 @@ func putDead(ts *testscript.TestScript, _ bool, args []string) {
 			text = string(content)
 		}
 		if !*raw {
-			text = queue.Base64.Encode([]byte(text))
+			text = storage.Base64.Encode([]byte(text))
 		}
-		_, err := store.Put(context.Background(), name, queue.Item{Text: text, TTL: *ttl})
+		_, err := store.Put(context.Background(), name, storage.Item{Text: text, TTL: *ttl})
 		ts.Check(err)
 	}
 }
@@ -202,10 +202,10 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 	count, err := store.Count(context.Background(), args[0])
 	ts.Check(err)
 	fmt.Fprintf(ts.Stdout(), "%d messages\n", count)
-	messages, err := store.Peek(context.Background(), args[0], queue.MaxBatch)
+	messages, err := store.Peek(context.Background(), args[0], storage.MaxBatch)
 	ts.Check(err)
 	for _, m := range messages {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
 			content = []byte("not base64: " + m.Text)
 		}
@@ -214,7 +214,7 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func putBeat(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(scheduled.Beat(context.Background(), mustAccount(ts).table, poison.MonitorTimer))
+	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, poison.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {
@@ -222,17 +222,17 @@ func deliver(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: deliver QUEUE")
 	}
 	a, ctx := mustAccount(ts), context.Background()
-	recorder := scheduled.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
+	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
 	defer recorder.Close(time.Minute)
-	received, err := a.store.Receive(ctx, args[0], queue.MaxBatch, time.Minute)
+	received, err := a.store.Receive(ctx, args[0], storage.MaxBatch, time.Minute)
 	ts.Check(err)
 	for _, m := range received {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		ts.Check(err)
 		e, err := envelope.Parse(content)
 		ts.Check(err)
 		ts.Check(a.store.Delete(ctx, args[0], m.ID, m.PopReceipt))
-		recorder.Outcome(scheduled.Outcome{
+		recorder.Outcome(record.Outcome{
 			Run: e.Run, RequestID: e.RequestID, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 		})
 	}

@@ -9,17 +9,17 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // distant is a store that takes a second for each message, the later ones of ten less.
-type distant struct{ *memory.Store }
+type distant struct{ *memory.Queues }
 
-func (d distant) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (d distant) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	<-time.After(time.Second - time.Duration(len(item.Text)%10)*50*time.Millisecond)
-	return d.Store.Put(ctx, name, item)
+	return d.Queues.Put(ctx, name, item)
 }
 
 // TestSendManyInParallel: a file of many envelopes does not wait for storage one by one, and the ids come in its order.
@@ -35,7 +35,7 @@ func TestSendManyInParallel(t *testing.T) {
 		env := Env{Stdin: strings.NewReader(file.String()), Stdout: &stdout, Stderr: &stderr}
 		store := distant{memory.New()}
 		began := time.Now()
-		if err := new(sendOptions).sendFile(t.Context(), env, &send.Sender{Store: store, Encoding: queue.Base64}, "-"); err != nil {
+		if err := new(sendOptions).sendFile(t.Context(), env, &send.Sender{Store: store, Encoding: storage.Base64}, "-"); err != nil {
 			t.Fatal(err)
 		}
 		if stdout.String() != want.String() {
@@ -59,7 +59,7 @@ func TestSendInterrupted(t *testing.T) {
 		store := distant{memory.New()}
 		ctx, interrupt := context.WithCancel(t.Context())
 		time.AfterFunc(1500*time.Millisecond, interrupt)
-		err := new(sendOptions).sendFile(ctx, env, &send.Sender{Store: store, Encoding: queue.Base64}, "-")
+		err := new(sendOptions).sendFile(ctx, env, &send.Sender{Store: store, Encoding: storage.Base64}, "-")
 		count, countErr := store.Count(t.Context(), "async-caller")
 		if printed := strings.Count(stdout.String(), "\n"); countErr != nil || count == 0 || count == 500 || printed != count {
 			t.Errorf("%d ids for %d messages on the queue, error %v", printed, count, countErr)

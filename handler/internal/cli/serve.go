@@ -25,14 +25,14 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 const serveName = "serve"
@@ -198,8 +198,8 @@ func runServe(ctx context.Context, env Env) error {
 	client := outbound.New(c.settings.CallTimeout, c.settings.Targets, c.settings.Proxy).WithProfiles(c.settings.Rules.Profiles)
 	defer client.Close()
 
-	record, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
-	defer closeRecords(record, outcomes)
+	scheduled, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
+	defer closeRecords(scheduled, outcomes)
 	queues := c.app.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
@@ -208,7 +208,7 @@ func runServe(ctx context.Context, env Env) error {
 		Gate:     gate,
 		Caller:   client,
 		Settler:  settle.New(store, queues.MessageEncoding).WithReschedule(c.settings.Reschedule, queues.MaxDequeueCount),
-		Record:   record,
+		Record:   scheduled,
 		Outcomes: outcomes,
 		Log:      log,
 		Hold:     c.hold(),
@@ -217,9 +217,9 @@ func runServe(ctx context.Context, env Env) error {
 		Jitter:   rand.Float64,
 	}
 	account := accountName(c.connection.Endpoint)
-	tasks := operator{handlerConfig: c, record: record, outcomes: outcomes, account: &poison.Account{
+	tasks := operator{handlerConfig: c, record: scheduled, outcomes: outcomes, account: &poison.Account{
 		Name: account, Store: store, AppQueues: c.app.QueueNames(),
-		Rules: inspect.Rules{Encoding: queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
+		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
 	}}.tasks(ctx)
 	server, err := serve.Listen(ctx, c.port, ingress.Handler(c.app.Functions, tasks, deliverer, log), log)
 	if err != nil {
@@ -248,7 +248,7 @@ const probeTimeout = 30 * time.Second
 
 // probe asks storage once for a queue and logs the result. Wrong settings then show at the start and not when the first
 // message cannot be settled. It also gets the first token and opens the first connection.
-func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logger) {
+func probe(ctx context.Context, store storage.Queues, name string, log zerolog.Logger) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	begin := time.Now()
@@ -259,10 +259,10 @@ func probe(ctx context.Context, store queue.Store, name string, log zerolog.Logg
 	switch {
 	case err == nil:
 		level, text = zerolog.InfoLevel, "storage answers"
-	case errors.Is(err, queue.ErrNoQueue):
+	case errors.Is(err, storage.ErrNoQueue):
 		level, text = zerolog.InfoLevel, "storage answers; the queue does not exist until a sender creates it"
 		err = nil
-	case errors.Is(err, queue.ErrRefused):
+	case errors.Is(err, storage.ErrRefused):
 		text = strings.TrimSuffix("storage refuses the handler: "+storageAdvice(err), ": ")
 	case errors.Is(ctx.Err(), context.Canceled):
 		return // the handler stops
@@ -280,7 +280,7 @@ const (
 )
 
 // openRecords returns the recorders of scheduled messages and of outcomes, or nil if nothing is recorded.
-func openRecords(c handlerConfig, log zerolog.Logger) (record, outcomes *scheduled.Recorder) {
+func openRecords(c handlerConfig, log zerolog.Logger) (scheduled, outcomes *record.Recorder) {
 	if c.settings.Scheduled == config.Off {
 		return nil, nil
 	}
@@ -289,16 +289,16 @@ func openRecords(c handlerConfig, log zerolog.Logger) (record, outcomes *schedul
 		log.Warn().Err(err).Msg("scheduled messages are not recorded")
 		return nil, nil
 	}
-	record = scheduled.NewRecorder(table, inspect.Route, recordLimit, log)
+	scheduled = record.NewRecorder(table, message.Route, recordLimit, log)
 	ofRuns, err := azure.OpenOutcomes(c.connection)
 	if err == nil { // as before
-		outcomes = scheduled.NewOutcomeRecorder(ofRuns, outcomesLimit, log)
+		outcomes = record.NewOutcomeRecorder(ofRuns, outcomesLimit, log)
 	}
-	return record, outcomes
+	return scheduled, outcomes
 }
 
 // closeRecords closes recorders at the same time.
-func closeRecords(records ...*scheduled.Recorder) {
+func closeRecords(records ...*record.Recorder) {
 	var closing sync.WaitGroup
 	for _, r := range records {
 		closing.Go(func() { r.Close(recordTimeout) })

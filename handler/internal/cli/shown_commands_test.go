@@ -8,9 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 // badIDs are not ids of messages. As words of a command they would do something else.
@@ -24,7 +24,7 @@ func badIDs() []string {
 // TestShownCommandsOfRows checks that a writer to the table cannot choose what an operator copies to a shell.
 func TestShownCommandsOfRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		rows := []scheduled.Row{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
+		rows := []storage.Row{rowAt("aaaaaaaa-1", "t.example", time.Hour)}
 		for _, id := range badIDs() {
 			row := rowAt(id, "t.example", time.Hour)
 			row.RequestID = "r"
@@ -38,7 +38,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
-			details := d.scheduledDetails(t.Context(), found, inspect.Masked)
+			details := d.scheduledDetails(t.Context(), found, message.Masked)
 			details.print(d.out)
 			printed := d.stdout.String()
 			isValid := row.ID == "aaaaaaaa-1"
@@ -64,8 +64,8 @@ func TestShownCommandsOfRows(t *testing.T) {
 func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
-		found := poison.Found{Message: inspect.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
-		details := d.details(t.Context(), found, inspect.Masked)
+		found := poison.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
+		details := d.details(t.Context(), found, message.Masked)
 		details.print(d.out)
 		printed := d.stdout.String()
 		isValid := id == "8a1b"
@@ -87,20 +87,20 @@ func TestShowRowThatDiffers(t *testing.T) {
 	const host = "t.example"
 	const calls, id = "the message calls t.example", "the request id of the message is r-1"
 	long := strings.Repeat("a.", 100) + "example"
-	change := func(host, requestID string) func(*scheduled.Row) {
-		return func(r *scheduled.Row) { r.TargetHost, r.RequestID = host, requestID }
+	change := func(host, requestID string) func(*storage.Row) {
+		return func(r *storage.Row) { r.TargetHost, r.RequestID = host, requestID }
 	}
-	longHost := func(rowHost string) func(*scheduled.Row) {
-		return func(r *scheduled.Row) { r.Content, r.TargetHost = contentFor(long), rowHost }
+	longHost := func(rowHost string) func(*storage.Row) {
+		return func(r *storage.Row) { r.Content, r.TargetHost = contentFor(long), rowHost }
 	}
-	content := func(content string) func(*scheduled.Row) {
-		return func(r *scheduled.Row) { r.Content = []byte(content) }
+	content := func(content string) func(*storage.Row) {
+		return func(r *storage.Row) { r.Content = []byte(content) }
 	}
 	for test, change := range map[string]struct {
-		row  func(*scheduled.Row)
+		row  func(*storage.Row)
 		want []string
 	}{
-		"same":             {func(*scheduled.Row) {}, nil},
+		"same":             {func(*storage.Row) {}, nil},
 		"upper_case":       {change("T.EXAMPLE", "r-1"), nil},
 		"host":             {change("crm.example", "r-1"), []string{calls}},
 		"port":             {change("t.example:8443", "r-1"), []string{calls}},
@@ -125,7 +125,7 @@ func TestShowRowThatDiffers(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				details := d.scheduledDetails(t.Context(), found, inspect.Masked)
+				details := d.scheduledDetails(t.Context(), found, message.Masked)
 				details.print(d.out)
 				printed := d.stdout.String()
 				if err := printJSON(d.out, details); err != nil {

@@ -11,7 +11,7 @@ import (
 
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -87,7 +87,7 @@ func printStatus(out io.Writer, s poison.Status, app string) {
 		}
 		if q.Expiring > 0 {
 			notes = append(notes, fmt.Sprintf("storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
-				messages(q.Expiring), q.Queue, queue.PoisonSuffix))
+				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
 		if q.Missing && q.Poison == 0 && (q.Scheduled == nil || q.Scheduled.Count == 0) && q.Problem == "" {
 			missing = append(missing, q.Queue)

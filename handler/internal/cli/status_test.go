@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
-	"asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 func (d *testSession) mustStatus(t *testing.T) string {
@@ -29,15 +29,15 @@ func TestStatusScreen(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
 		d.account.AppQueues = []string{"async-caller", "async-caller-1"}
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339))
-		for name, item := range map[string]queue.Item{
-			"async-caller":        {Text: queue.Base64.Encode(content)},
-			"async-caller-poison": {Text: queue.Base64.Encode([]byte("no envelope")), TTL: time.Hour},
+		for name, item := range map[string]storage.Item{
+			"async-caller":        {Text: storage.Base64.Encode(content)},
+			"async-caller-poison": {Text: storage.Base64.Encode([]byte("no envelope")), TTL: time.Hour},
 		} {
 			if _, err := d.store.Put(t.Context(), name, item); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := scheduled.Beat(t.Context(), d.account.Table, poison.MonitorTimer); err != nil {
+		if err := record.Beat(t.Context(), d.account.Table, poison.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)
@@ -65,7 +65,7 @@ func TestStatusScreen(t *testing.T) {
 // hangingTable answers nothing.
 type hangingTable struct{ memory.Table }
 
-func (*hangingTable) List(ctx context.Context, _ scheduled.Query, _ func(scheduled.Row) error) error {
+func (*hangingTable) List(ctx context.Context, _ storage.Query, _ func(storage.Row) error) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -73,9 +73,9 @@ func (*hangingTable) List(ctx context.Context, _ scheduled.Query, _ func(schedul
 // TestStatusWithoutTable checks that the queues are shown whatever happens to the table.
 func TestStatusWithoutTable(t *testing.T) {
 	denied := &memory.Table{}
-	denied.Fail(fmt.Errorf("list rows: %w", queue.ErrDenied))
+	denied.Fail(fmt.Errorf("list rows: %w", storage.ErrDenied))
 	for name, test := range map[string]struct {
-		table scheduled.Table
+		table storage.Table
 		want  string
 	}{
 		"none":    {nil, "unknown: the record of scheduled messages is not available"},
@@ -87,7 +87,7 @@ func TestStatusWithoutTable(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newTestSession(t)
 				d.account.Table = test.table
-				if _, err := d.store.Put(t.Context(), "async-caller", queue.Item{Text: "x"}); err != nil {
+				if _, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: "x"}); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()

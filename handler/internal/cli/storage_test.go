@@ -16,8 +16,8 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage/azure"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // refusing starts a storage service that answers every request with an error, and returns a connection string.

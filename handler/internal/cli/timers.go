@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
 )
 
 // operator has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and the
@@ -24,7 +24,7 @@ type operator struct {
 	handlerConfig
 	account *poison.Account
 	// record is that of scheduled messages, outcomes that of messages of runs.
-	record, outcomes *scheduled.Recorder
+	record, outcomes *record.Recorder
 }
 
 // tasks returns the tasks by the names of their functions.
@@ -55,19 +55,19 @@ func (o operator) limited(stopping context.Context, task ingress.Task) ingress.T
 }
 
 // withTable does work on the table of a recorder, if there is one.
-func withTable(record *scheduled.Recorder, work func(scheduled.Table) error) error {
-	table := record.Table()
+func withTable(recorder *record.Recorder, work func(storage.Table) error) error {
+	table := recorder.Table()
 	if table == nil {
 		return nil
 	}
-	return record.Check(work(table))
+	return recorder.Check(work(table))
 }
 
 // keeper returns the task of the keeper.
 func (o operator) keeper() ingress.Task {
 	var queues []string
 	for _, name := range o.account.AppQueues {
-		if name, ok := queue.PoisonName(name); ok {
+		if name, ok := storage.PoisonName(name); ok {
 			queues = append(queues, name)
 		}
 	}
@@ -75,12 +75,12 @@ func (o operator) keeper() ingress.Task {
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, o.account.Name)
-		tableErr := withTable(o.record, func(table scheduled.Table) error {
+		tableErr := withTable(o.record, func(table storage.Table) error {
 			swept, err := o.account.Sweep(ctx, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err, scheduled.Beat(ctx, table, poison.KeeperTimer))
+			return errors.Join(err, record.Beat(ctx, table, poison.KeeperTimer))
 		})
-		outcomesErr := withTable(o.outcomes, func(table scheduled.Table) error {
+		outcomesErr := withTable(o.outcomes, func(table storage.Table) error {
 			swept, err := poison.SweepOutcomes(ctx, table)
 			if swept > 0 {
 				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
@@ -126,8 +126,8 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
-	tableErr := withTable(o.record, func(table scheduled.Table) error {
-		return scheduled.Beat(ctx, table, poison.MonitorTimer)
+	tableErr := withTable(o.record, func(table storage.Table) error {
+		return record.Beat(ctx, table, poison.MonitorTimer)
 	})
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
 }

@@ -17,9 +17,9 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
-	"asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // timers is an app whose timer functions work on a session's account and table.
@@ -31,16 +31,16 @@ type timers struct {
 	ctx      context.Context
 }
 
-func newTimers(t *testing.T, rows ...scheduled.Row) *timers {
+func newTimers(t *testing.T, rows ...storage.Row) *timers {
 	t.Helper()
 	app := &timers{testSession: newRowsSession(t, rows...)}
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
-	record := scheduled.NewRecorder(app.account.Table, strings.ToLower, 1<<20, log)
-	outcomes := scheduled.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
-	t.Cleanup(func() { closeRecords(record, outcomes) })
+	scheduled := record.NewRecorder(app.account.Table, strings.ToLower, 1<<20, log)
+	outcomes := record.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
+	t.Cleanup(func() { closeRecords(scheduled, outcomes) })
 	app.tasks = operator{
-		account: app.account, record: record, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
+		account: app.account, record: scheduled, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
 	}.tasks(t.Context())
 	return app
 }
@@ -54,7 +54,7 @@ func (app *timers) run(name string) string {
 
 func (app *timers) put(t *testing.T, name, text string) {
 	t.Helper()
-	if _, err := app.store.Put(t.Context(), name, queue.Item{Text: queue.Base64.Encode([]byte(text))}); err != nil {
+	if _, err := app.store.Put(t.Context(), name, storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -85,7 +85,7 @@ func TestMonitorLines(t *testing.T) {
 		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
 		app.put(t, "async-caller-poison", "no envelope")
 		contains(t, app.run(poison.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
-		if row, found, err := app.account.Table.Get(t.Context(), scheduled.Heartbeats, poison.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
+		if row, found, err := app.account.Table.Get(t.Context(), storage.Heartbeats, poison.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})
@@ -129,7 +129,7 @@ func TestTimersWithoutTable(t *testing.T) {
 		err         error
 		first, next string
 	}{
-		"denied": {fmt.Errorf("list rows: %w", queue.ErrDenied), scheduled.Role, "error: <nil>"},
+		"denied": {fmt.Errorf("list rows: %w", storage.ErrDenied), record.Role, "error: <nil>"},
 		"away":   {fmt.Errorf("list rows: no answer"), "error: list rows: no answer", "error: list rows: no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,7 +138,7 @@ func TestTimersWithoutTable(t *testing.T) {
 			app.put(t, "async-caller", "x")
 			contains(t, app.run(poison.MonitorTimer), test.first, `"message":"queue"`)
 			got := app.run(poison.MonitorTimer)
-			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, scheduled.Role) {
+			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, record.Role) {
 				t.Errorf("logged again:\n%s", got)
 			}
 			if kept := app.run(poison.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
@@ -153,7 +153,7 @@ func TestKeeperSweepsOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		app := newTimers(t)
 		table := &app.outcomes
-		if err := table.Put(t.Context(), "T0KEN", []scheduled.Row{{ID: "r1.1.called", Action: "finish"}}); err != nil {
+		if err := table.Put(t.Context(), "T0KEN", []storage.Row{{ID: "r1.1.called", Action: "finish"}}); err != nil {
 			t.Fatal(err)
 		}
 		<-time.After(23 * time.Hour)
@@ -181,7 +181,7 @@ func TestKeeperSweeps(t *testing.T) {
 		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
 		contains(t, app.run(poison.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
-		if err := app.account.Table.List(t.Context(), scheduled.Query{}, func(r scheduled.Row) error { left = append(left, r.ID); return nil }); err != nil {
+		if err := app.account.Table.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper]" {

@@ -21,9 +21,9 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -116,7 +116,7 @@ func Table() []Setting { return table(&Settings{}) }
 // which a setting may name. The error joins all problems; each names the setting and the values that it accepts. An
 // unknown name with our prefix is a problem. A setting with an invalid value has its default.
 func Load(environ []string, own retry.Policies) (Settings, error) {
-	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: queue.MaxDelay}}
+	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: storage.MaxDelay}}
 	known := table(&loaded)
 	var names []string
 	for _, s := range known {

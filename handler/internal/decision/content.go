@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -116,7 +116,7 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 // deadLetter returns the name of the poison queue and the envelope with the reason, or the original content if
 // that is not an envelope.
 func (in Intake) deadLetter(d Decision, name string, now time.Time) (poison string, content envelope.Content, err error) {
-	poison, ok := queue.PoisonName(name)
+	poison, ok := storage.PoisonName(name)
 	switch {
 	case !ok:
 		return poison, content, fmt.Errorf("there is no poison queue for %q", name)

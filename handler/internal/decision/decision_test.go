@@ -13,8 +13,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -156,12 +156,12 @@ func TestHold(t *testing.T) {
 		"due_soon":          {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute, 6 * time.Minute},
 		"due_later":         {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
 		"not_before_later":  {fmt.Sprintf(plain, `,"notBefore":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
-		"due_in_a_month":    {fmt.Sprintf(plain, `,"notBefore":"2026-03-02T12:00:00Z"`), queue.MaxDelay, queue.MaxDelay},
+		"due_in_a_month":    {fmt.Sprintf(plain, `,"notBefore":"2026-03-02T12:00:00Z"`), storage.MaxDelay, storage.MaxDelay},
 		"expired":           {fmt.Sprintf(plain, past), 4 * time.Minute, 6 * time.Minute},
 		"unknown_policy":    {fmt.Sprintf(plain, `,"retry":"of our retry.json","nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
 		"not_an_envelope":   {`{"asyncCaller":1,"call":{}}`, 4 * time.Minute, 6 * time.Minute},
 		"not_even_json":     {"\x00\xff", 4 * time.Minute, 6 * time.Minute},
-		"longer_than_queue": {fmt.Sprintf(plain, `,"nextAttemptAt":"9999-12-31T23:59:59Z"`), queue.MaxDelay, queue.MaxDelay},
+		"longer_than_queue": {fmt.Sprintf(plain, `,"nextAttemptAt":"9999-12-31T23:59:59Z"`), storage.MaxDelay, storage.MaxDelay},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := rules().Open([]byte(row.content), "m1", limit, now)
@@ -383,7 +383,7 @@ func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
 	t.Helper()
 	switch d.Action {
 	case decision.Reschedule:
-		if d.Delay < 0 || d.Delay > queue.MaxDelay {
+		if d.Delay < 0 || d.Delay > storage.MaxDelay {
 			t.Errorf("delay %v is outside what a queue takes", d.Delay)
 		}
 		if d.GivenUp {
@@ -413,7 +413,7 @@ func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
 }
 
 func rules() decision.Rules {
-	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay}
+	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay}
 }
 
 // decide takes an envelope through both decisions, as a delivery does. It returns the outcome that

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestLastAttemptAfterOutage: time that the settle write took is not added to the wait.
@@ -20,7 +20,7 @@ func TestLastAttemptAfterOutage(t *testing.T) {
 				return errDown
 			}
 			return nil
-		}}, queue.Base64)
+		}}, storage.Base64)
 		b.send(
 			t,
 			`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"},"deadline":"2000-01-01T00:01:00Z","retry":{"schedule":["5s","1h"]},"attempts":1}`,

@@ -16,8 +16,9 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // Message is a message that the host delivers.
@@ -57,7 +58,7 @@ type Result struct {
 	Err error
 
 	// outcome is what the sender of a message of a run is told; without a run, its Run is empty.
-	outcome scheduled.Outcome
+	outcome record.Outcome
 }
 
 // MayDelete reports whether the host may delete the message: storage has acknowledged everything that replaces it.
@@ -83,7 +84,7 @@ type Deliverer struct {
 	Caller  Caller
 	Settler *settle.Settler
 	// Record keeps a record of scheduled messages, and Outcomes of what becomes of messages of runs; nil keeps none.
-	Record, Outcomes *scheduled.Recorder
+	Record, Outcomes *record.Recorder
 	// Log receives the lines about messages.
 	Log zerolog.Logger
 	// Hold is how long a message waits before it is held, which is all that happens to it; zero delivers messages.
@@ -117,7 +118,7 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	if now := d.Now(); r.NextAttemptAt.Before(now) {
 		r.NextAttemptAt = now
 	}
-	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= scheduled.MinDelay && err == nil {
+	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay && err == nil {
 		d.Record.Scheduled(row(&r, w, settled))
 	}
 	if r.outcome.Run != "" && r.Action != decision.Release && err == nil {
@@ -137,7 +138,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	arrived := d.Now()
 	in := d.Rules.Open(m.Content, m.ID, d.Settler.MaxContentBytes(), arrived)
 	if wasRecorded(in.Received, m.Lease) {
-		d.Record.Gone(m.Queue, scheduled.Key{ID: m.Lease.ID})
+		d.Record.Gone(m.Queue, storage.Key{ID: m.Lease.ID})
 	}
 	r = Result{Decision: d.Rules.BeforeCall(in, arrived), Envelope: in.Envelope, Tenant: in.Tenant}
 	decided := arrived
@@ -208,13 +209,13 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 // rescheduled. The clocks of storage and of the handler differ.
 func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 	const clocksDiffer = 5 * time.Second
-	return e != nil && lease.ID != "" && e.NextAttemptAt.Sub(lease.InsertedAt) >= scheduled.MinDelay-clocksDiffer
+	return e != nil && lease.ID != "" && e.NextAttemptAt.Sub(lease.InsertedAt) >= record.MinDelay-clocksDiffer
 }
 
 // row describes a message that was rescheduled.
-func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
+func row(r *Result, w decision.Write, settled settle.Settled) storage.Row {
 	target := r.Envelope.Call.Target
-	return scheduled.Row{
+	return storage.Row{
 		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host),
 		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
@@ -224,12 +225,12 @@ func row(r *Result, w decision.Write, settled settle.Settled) scheduled.Row {
 }
 
 // outcome describes what becomes of a message of a run. Its Run is empty for any other message.
-func outcome(m *Message, in decision.Intake, r *Result, at time.Time) scheduled.Outcome {
+func outcome(m *Message, in decision.Intake, r *Result, at time.Time) record.Outcome {
 	e := cmp.Or(in.Envelope, in.Received)
 	if e == nil || e.Run == "" {
-		return scheduled.Outcome{}
+		return record.Outcome{}
 	}
-	return scheduled.Outcome{
+	return record.Outcome{
 		Run: e.Run, RequestID: cmp.Or(e.RequestID, m.ID), Attempt: cmp.Or(r.Attempt, e.Attempts+1),
 		Called: r.Attempt > 0 && r.Reason != decision.Interrupted,
 		Action: string(r.Action), Reason: string(r.Reason), Status: r.Status, TargetHost: e.Call.Target.Host, At: at,

@@ -18,10 +18,10 @@ import (
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // The clock of a synctest bubble begins here; every time in the tests counts from it.
@@ -66,20 +66,20 @@ func answers(o decision.Outcome) *target {
 
 // failing is a settle.Store whose writes fail as long as fault returns an error.
 type failing struct {
-	*memory.Store
+	*memory.Queues
 	fault func(ctx context.Context) error
 }
 
-func (f failing) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (f failing) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	if err := f.fault(ctx); err != nil {
-		return queue.Message{}, err
+		return storage.Message{}, err
 	}
-	return f.Store.Put(ctx, name, item)
+	return f.Queues.Put(ctx, name, item)
 }
 
 // bench is a deliverer with everything around it.
 type bench struct {
-	store  *memory.Store
+	store  *memory.Queues
 	target *target
 	log    *bytes.Buffer
 	// ctx is what the host's request has.
@@ -106,11 +106,11 @@ func setup(t *testing.T, called *target) *bench {
 	b.stop, b.hostGone = func() { end(nil) }, func() { end(delivery.ErrHostGone) }
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
-		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
+		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay},
 		Targets:  guard.Rules{Allow: allow},
 		Gate:     admission.New(224, 400<<10),
 		Caller:   called,
-		Settler:  settle.New(b.store, queue.Base64),
+		Settler:  settle.New(b.store, storage.Base64),
 		Log:      zerolog.New(b.log),
 		Stopping: stopping,
 		Now:      time.Now,
@@ -138,7 +138,7 @@ func (b *bench) items(t *testing.T, name string) []item {
 	t.Helper()
 	var items []item
 	for _, m := range b.store.All(name) {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
 			t.Fatalf("%s holds %q: %v", name, m.Text, err)
 		}

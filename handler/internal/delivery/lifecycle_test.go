@@ -16,9 +16,9 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // pollingInterval is host.json's maxPollingInterval: how late the host may notice a visible message.
@@ -41,7 +41,7 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		}
 		m := received[0]
 		highest = max(highest, m.DequeueCount)
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 		} else {
 			err = b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt)
 		}
-		if result.Reschedule == settle.RescheduleUpdate && errors.Is(err, queue.ErrStale) {
+		if result.Reschedule == settle.RescheduleUpdate && errors.Is(err, storage.ErrStale) {
 			continue // the host does not mind
 		}
 		if err != nil {
@@ -64,7 +64,7 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 // send puts an envelope on the main queue.
 func (b *bench) send(t *testing.T, content string) {
 	t.Helper()
-	if _, err := b.store.Put(t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+	if _, err := b.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -179,7 +179,7 @@ func TestHostileDelays(t *testing.T) {
 				const form = `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://target.example/","body":"%s"}%s}`
 				body := ""
 				if c.full {
-					body = strings.Repeat("x", queue.Base64.MaxContentBytes()-len(fmt.Sprintf(form, "", c.members)))
+					body = strings.Repeat("x", storage.Base64.MaxContentBytes()-len(fmt.Sprintf(form, "", c.members)))
 				}
 				b.send(t, fmt.Sprintf(form, body, c.members))
 
@@ -435,7 +435,7 @@ func TestLargestEnvelopeSurvives(t *testing.T) {
 			}
 			return decision.Outcome{Failure: decision.FailureConnect, Detail: "connection refused"}
 		}
-		limit := queue.Base64.MaxContentBytes()
+		limit := storage.Base64.MaxContentBytes()
 		size := (limit - len(largest(0))) / (len(largest(1)) - len(largest(0)))
 		if room := limit - len(largest(size)); room < 0 || room > 8 {
 			t.Fatalf("%d bytes of the message are free", room)

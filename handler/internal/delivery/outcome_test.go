@@ -14,22 +14,22 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
-	table "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // outcomes delivers messages to a bench that records outcomes, and returns these.
 func outcomes(t *testing.T, b *bench, contents ...string) (rows []string) {
 	t.Helper()
-	var kept table.Table
-	b.Outcomes = scheduled.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
+	var kept memory.Table
+	b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
 	for _, content := range contents {
 		b.deliver(content)
 	}
 	b.Outcomes.Close(time.Second)
-	err := kept.List(t.Context(), scheduled.Query{}, func(row scheduled.Row) error {
+	err := kept.List(t.Context(), storage.Query{}, func(row storage.Row) error {
 		if row.At.IsZero() || row.Content != nil {
 			t.Errorf("row %+v", row)
 		}
@@ -52,8 +52,8 @@ func TestOutcomes(t *testing.T) {
 	const callback = `,"callback":{"url":"https://s.example/"}`
 	denied := func(b *bench) { b.Targets.Deny, _ = guard.ParseDeny("target.example") }
 	refusing := func(b *bench) {
-		refuse := func(context.Context) error { return queue.ErrRefused }
-		b.Settler = settle.New(failing{b.store, refuse}, queue.Base64)
+		refuse := func(context.Context) error { return storage.ErrRefused }
+		b.Settler = settle.New(failing{b.store, refuse}, storage.Base64)
 	}
 	for name, c := range map[string]struct {
 		outcome decision.Outcome
@@ -123,15 +123,15 @@ func TestOutcomeBehindTheBreaker(t *testing.T) {
 			b.deliver(fmt.Sprintf(plain, ""))
 		}
 		message := fmt.Sprintf(plain, ofRun)
-		var kept table.Table
-		b.Outcomes = scheduled.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
+		var kept memory.Table
+		b.Outcomes = record.NewOutcomeRecorder(&kept, 1<<20, zerolog.Nop())
 		b.deliver(message)
 		status = 200
 		<-time.After(time.Hour)
 		b.deliver(message)
 		b.Outcomes.Close(time.Second)
 		var got []string
-		err := kept.List(t.Context(), scheduled.Query{}, func(row scheduled.Row) error {
+		err := kept.List(t.Context(), storage.Query{}, func(row storage.Row) error {
 			got = append(got, row.ID+" "+row.Reason)
 			return nil
 		})
@@ -152,9 +152,9 @@ func TestNoOutcomes(t *testing.T) {
 		if got := outcomes(t, b, contents...); len(got) > 0 {
 			t.Errorf("rows %q", got)
 		}
-		var away table.Table
+		var away memory.Table
 		away.Fail(errors.New("away"))
-		for _, recorder := range []*scheduled.Recorder{nil, scheduled.NewOutcomeRecorder(&away, 1<<20, zerolog.Nop())} {
+		for _, recorder := range []*record.Recorder{nil, record.NewOutcomeRecorder(&away, 1<<20, zerolog.Nop())} {
 			b.Outcomes = recorder
 			began := time.Now()
 			r := b.deliver(fmt.Sprintf(plain, ofRun))

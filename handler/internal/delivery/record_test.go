@@ -12,25 +12,25 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
-	table "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // observed counts the rows that are written and removed, and checks each new receipt.
 type observed struct {
-	table.Table
+	memory.Table
 	b                *bench
 	t                *testing.T
 	written, removed int
 	routes           []string
 }
 
-func (o *observed) Put(ctx context.Context, name string, rows []scheduled.Row) error {
+func (o *observed) Put(ctx context.Context, name string, rows []storage.Row) error {
 	for _, row := range rows {
 		all := o.b.store.All(name)
-		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt || all[0].Text != queue.Base64.Encode(row.Content) {
+		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt || all[0].Text != storage.Base64.Encode(row.Content) {
 			o.t.Errorf("row %+v does not fit the queue's %+v", row, all)
 		}
 		if wait := all[0].NextVisibleAt.Sub(row.NextAttemptAt).Abs(); wait > time.Second || row.Deadline.Sub(row.CreatedAt) != 7*24*time.Hour {
@@ -42,7 +42,7 @@ func (o *observed) Put(ctx context.Context, name string, rows []scheduled.Row) e
 	return o.Table.Put(ctx, name, rows)
 }
 
-func (o *observed) Delete(ctx context.Context, name string, keys []scheduled.Key) error {
+func (o *observed) Delete(ctx context.Context, name string, keys []storage.Key) error {
 	o.removed += len(keys)
 	return o.Table.Delete(ctx, name, keys)
 }
@@ -54,23 +54,23 @@ func TestRecord(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, recovering(5))
-				record := &observed{b: b, t: t}
+				rows := &observed{b: b, t: t}
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = scheduled.NewRecorder(record, func(path string) string { return "<" + path + ">" }, 1<<20, zerolog.Nop())
+				b.Record = record.NewRecorder(rows, func(path string) string { return "<" + path + ">" }, 1<<20, zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
 				b.Record.Close(time.Second)
 
-				if record.written != 2 || record.removed != 2 {
-					t.Errorf("%d rows were written and %d removed, want 2 each", record.written, record.removed)
+				if rows.written != 2 || rows.removed != 2 {
+					t.Errorf("%d rows were written and %d removed, want 2 each", rows.written, rows.removed)
 				}
-				if got := fmt.Sprint(record.routes); got != "[target.example:8443</orders>503temporary_status4 target.example:8443</orders>503temporary_status5]" {
+				if got := fmt.Sprint(rows.routes); got != "[target.example:8443</orders>503temporary_status4 target.example:8443</orders>503temporary_status5]" {
 					t.Errorf("rows %s", got)
 				}
-				wantRows(t, &record.Table, 0)
+				wantRows(t, &rows.Table, 0)
 			})
 		})
 	}
@@ -96,9 +96,9 @@ func TestNotRecorded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(test.outcome))
-				var record table.Table
-				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, 1<<20, zerolog.Nop())
-				if err := record.Put(t.Context(), mainQueue, []scheduled.Row{{ID: messageID}}); err != nil {
+				var rows memory.Table
+				b.Record = record.NewRecorder(&rows, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				if err := rows.Put(t.Context(), mainQueue, []storage.Row{{ID: messageID}}); err != nil {
 					t.Fatal(err)
 				}
 				m := delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(test.content)}
@@ -109,7 +109,7 @@ func TestNotRecorded(t *testing.T) {
 				b.Deliver(b.ctx, m)
 				b.Record.Close(time.Second)
 
-				wantRows(t, &record, test.rowsLeft)
+				wantRows(t, &rows, test.rowsLeft)
 			})
 		})
 	}
@@ -125,16 +125,16 @@ func TestRecordRepeatedWrite(t *testing.T) {
 		t.Run(fmt.Sprintf("%d_answers_lost", test.lost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: 503}))
-				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, queue.Base64)
-				var record table.Table
-				b.Record = scheduled.NewRecorder(&record, func(path string) string { return path }, 1<<20, zerolog.Nop())
+				b.Settler = settle.New(&losesAnswers{Store: b.store, left: test.lost}, storage.Base64)
+				var table memory.Table
+				b.Record = record.NewRecorder(&table, func(path string) string { return path }, 1<<20, zerolog.Nop())
 				later := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 
 				b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(later)})
 				b.Record.Close(time.Second)
 
-				var rows []scheduled.Row
-				err := record.List(t.Context(), scheduled.Query{}, func(row scheduled.Row) error {
+				var rows []storage.Row
+				err := table.List(t.Context(), storage.Query{}, func(row storage.Row) error {
 					rows = append(rows, row)
 					return nil
 				})
@@ -152,19 +152,19 @@ type losesAnswers struct {
 	left int
 }
 
-func (s *losesAnswers) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (s *losesAnswers) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	put, err := s.Store.Put(ctx, name, item)
 	if s.left > 0 && err == nil {
 		s.left--
-		return queue.Message{}, errors.New("no answer")
+		return storage.Message{}, errors.New("no answer")
 	}
 	return put, err
 }
 
-func wantRows(t *testing.T, record *table.Table, want int) {
+func wantRows(t *testing.T, rows *memory.Table, want int) {
 	t.Helper()
 	got := 0
-	err := record.List(t.Context(), scheduled.Query{}, func(scheduled.Row) error { got++; return nil })
+	err := rows.List(t.Context(), storage.Query{}, func(storage.Row) error { got++; return nil })
 	if err != nil || got != want {
 		t.Errorf("%d rows are left, want %d; error %v", got, want, err)
 	}

@@ -11,8 +11,8 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 var errDown = errors.New("503 ServerBusy")
@@ -47,7 +47,7 @@ func TestStorageFault(t *testing.T) {
 		"down_2min":  {downFor(2 * time.Minute), time.Minute, time.Minute, errDown},
 		"hangs_once": {hangingFor(time.Second), 10 * time.Second, 11 * time.Second, nil},
 		"hangs":      {hangingFor(time.Hour), time.Minute, time.Minute, context.DeadlineExceeded},
-		"refused":    {func(context.Context) error { return queue.ErrRefused }, 0, 0, queue.ErrRefused},
+		"refused":    {func(context.Context) error { return storage.ErrRefused }, 0, 0, storage.ErrRefused},
 	}
 	for name, row := range rows {
 		for action, message := range map[string]struct {
@@ -63,7 +63,7 @@ func TestStorageFault(t *testing.T) {
 			t.Run(name+"/"+action, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					b := setup(t, answers(decision.Outcome{Status: message.status}))
-					b.Settler = settle.New(failing{b.store, row.fault}, queue.Base64)
+					b.Settler = settle.New(failing{b.store, row.fault}, storage.Base64)
 
 					result := b.deliver(message.content)
 
@@ -134,7 +134,7 @@ func TestOutageLosesNothing(t *testing.T) {
 				return errDown
 			}
 			return nil
-		}}, queue.Base64)
+		}}, storage.Base64)
 		b.send(t, fmt.Sprintf(plain, ""))
 
 		b.runHost(t)
@@ -155,7 +155,7 @@ func TestOutageLosesNothing(t *testing.T) {
 func TestLostAcknowledgement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 500}))
-		b.Settler = settle.New(&deaf{b: b}, queue.Base64)
+		b.Settler = settle.New(&deaf{b: b}, storage.Base64)
 
 		if result := b.deliver(fmt.Sprintf(plain, "")); result.Err != nil {
 			t.Fatal(result.Err)
@@ -175,11 +175,11 @@ type deaf struct {
 
 func (d *deaf) Create(ctx context.Context, name string) error { return d.b.store.Create(ctx, name) }
 
-func (d *deaf) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (d *deaf) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	message, err := d.b.store.Put(ctx, name, item)
 	if !d.heard {
 		d.heard = true
-		return queue.Message{}, errDown
+		return storage.Message{}, errDown
 	}
 	return message, err
 }
@@ -205,7 +205,7 @@ func TestHostHangsUp(t *testing.T) {
 						return errDown
 					}
 					return nil
-				}}, queue.Base64)
+				}}, storage.Base64)
 				ctx, cancel := context.WithTimeout(b.ctx, hangUp)
 				defer cancel()
 

@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // Envelopes that the table is about. The call has something of everything, so that it can be seen to
@@ -458,7 +458,7 @@ func TestPoisonQueueItself(t *testing.T) {
 func TestEncodingNone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 400}))
-		b.Settler = settle.New(b.store, queue.None)
+		b.Settler = settle.New(b.store, storage.None)
 
 		if result := b.deliver("hello"); result.Err != nil {
 			t.Fatal(result.Err)

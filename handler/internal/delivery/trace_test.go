@@ -12,8 +12,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestTrace: one trace id finds a call over three attempts, its callback and its dead letter in the log, also if the first
@@ -58,8 +58,8 @@ func TestTrace(t *testing.T) {
 						return errors.New("no storage")
 					}
 					return nil
-				}}, queue.Base64)
-				if _, err := b.store.Put(t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(test.content))}); err != nil {
+				}}, storage.Base64)
+				if _, err := b.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(test.content))}); err != nil {
 					t.Fatal(err)
 				}
 				b.runHost(t)

@@ -12,9 +12,9 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/delivery"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // maxDequeueCount is that of our host.json.
@@ -22,7 +22,7 @@ const maxDequeueCount = 5
 
 // inUpdateMode makes the bench put messages back in place, on the given store.
 func (b *bench) inUpdateMode(store settle.Store) *bench {
-	b.Settler = settle.New(store, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount)
+	b.Settler = settle.New(store, storage.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount)
 	return b
 }
 
@@ -84,7 +84,7 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 				if result.Err != nil || result.Reason != row.reason || result.Reschedule != settle.RescheduleUpdate {
 					t.Errorf("%s for %s, reschedule by %q, error %v", result.Action, result.Reason, result.Reschedule, result.Err)
 				}
-				if err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); !errors.Is(err, queue.ErrStale) {
+				if err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); !errors.Is(err, storage.ErrStale) {
 					t.Errorf("the host's delete: %v, want it to be refused", err)
 				}
 				if all := b.store.All(mainQueue); len(all) != 1 || all[0].ID != m.ID {
@@ -121,7 +121,7 @@ func TestStopInUpdateMode(t *testing.T) {
 func TestLostAcknowledgementInUpdateMode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, recovering(1))
-		b.inUpdateMode(&forgetful{Store: b.store}).send(t, fmt.Sprintf(plain, ""))
+		b.inUpdateMode(&forgetful{Queues: b.store}).send(t, fmt.Sprintf(plain, ""))
 
 		b.runHost(t)
 
@@ -137,12 +137,12 @@ func TestLostAcknowledgementInUpdateMode(t *testing.T) {
 
 // forgetful does not acknowledge its first update.
 type forgetful struct {
-	*memory.Store
+	*memory.Queues
 	done bool
 }
 
 func (f *forgetful) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
-	newest, err := f.Store.Update(ctx, name, id, receipt, text, delay)
+	newest, err := f.Queues.Update(ctx, name, id, receipt, text, delay)
 	if err == nil && !f.done {
 		f.done = true
 		return "", errDown
@@ -158,7 +158,7 @@ func (b *bench) wantOneEndEach(t *testing.T, settled, not int) {
 	}
 }
 
-func (b *bench) receive(t *testing.T) queue.Message {
+func (b *bench) receive(t *testing.T) storage.Message {
 	t.Helper()
 	received, err := b.store.Receive(t.Context(), mainQueue, 1, 10*time.Minute)
 	if err != nil || len(received) != 1 {
@@ -167,7 +167,7 @@ func (b *bench) receive(t *testing.T) queue.Message {
 	return received[0]
 }
 
-func leaseOf(m queue.Message) settle.Lease {
+func leaseOf(m storage.Message) settle.Lease {
 	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt}
 }
 
@@ -179,7 +179,7 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 		t.Run(fmt.Sprintf("seed_%d", seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, recovering(12))
-				h := &hostile{Store: b.store, random: rand.New(rand.NewPCG(seed, 0))}
+				h := &hostile{Queues: b.store, random: rand.New(rand.NewPCG(seed, 0))}
 				b.inUpdateMode(h).send(t, fmt.Sprintf(plain, ""))
 				for range 200 {
 					waiting := b.store.All(mainQueue)
@@ -191,7 +191,7 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 					if h.held.DequeueCount > maxDequeueCount {
 						t.Fatalf("delivered %d times: the host takes it away", h.held.DequeueCount)
 					}
-					content, err := queue.Base64.Decode(h.held.Text)
+					content, err := storage.Base64.Decode(h.held.Text)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -214,27 +214,27 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 
 // hostile is storage, and the host that renews its lease, as bad as they can be in mode update.
 type hostile struct {
-	*memory.Store
+	*memory.Queues
 	random *rand.Rand
 	// held is the message that is being delivered, with the host's newest receipt.
-	held queue.Message
+	held storage.Message
 	// late are requests that have not arrived yet.
 	late []func()
 }
 
-func (h *hostile) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (h *hostile) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	if h.random.IntN(4) == 0 {
-		return queue.Message{}, errDown
+		return storage.Message{}, errDown
 	}
-	return h.Store.Put(ctx, name, item)
+	return h.Queues.Put(ctx, name, item)
 }
 
 func (h *hostile) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
 	update := func() (string, error) {
-		return h.Store.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
+		return h.Queues.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
 	}
 	if h.random.IntN(4) == 0 { // the host renews its lease
-		if newest, err := h.Store.Update(ctx, name, h.held.ID, h.held.PopReceipt, h.held.Text, 10*time.Minute); err == nil {
+		if newest, err := h.Queues.Update(ctx, name, h.held.ID, h.held.PopReceipt, h.held.Text, 10*time.Minute); err == nil {
 			h.held.PopReceipt = newest
 		}
 	}
@@ -281,9 +281,9 @@ func (h *hostile) complete(t *testing.T, result delivery.Result) {
 	case h.held.DequeueCount >= maxDequeueCount:
 		t.Fatalf("the host moves the message to the poison queue")
 	default:
-		_, err = h.Store.Update(t.Context(), mainQueue, h.held.ID, h.held.PopReceipt, h.held.Text, 30*time.Second)
+		_, err = h.Queues.Update(t.Context(), mainQueue, h.held.ID, h.held.PopReceipt, h.held.Text, 30*time.Second)
 	}
-	if err != nil && !errors.Is(err, queue.ErrStale) {
+	if err != nil && !errors.Is(err, storage.ErrStale) {
 		t.Fatal(err)
 	}
 }

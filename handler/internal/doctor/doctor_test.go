@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 func TestHeartbeats(t *testing.T) {
@@ -47,24 +47,24 @@ func TestClock(t *testing.T) {
 
 func TestCountMiscoded(t *testing.T) {
 	const object = `{"asyncCaller":1}`
-	once := queue.Base64.Encode([]byte(object))
-	twice := queue.Base64.Encode([]byte(once))
+	once := storage.Base64.Encode([]byte(object))
+	twice := storage.Base64.Encode([]byte(once))
 	for _, test := range []struct {
-		encoding queue.Encoding
+		encoding storage.Encoding
 		text     string
 		want     int
 	}{
-		{queue.Base64, once, 0},
-		{queue.Base64, " " + once + "\r\n", 0},
-		{queue.Base64, object, 1},
-		{queue.Base64, twice, 1},
-		{queue.Base64, "", 0},
-		{queue.Base64, queue.Base64.Encode([]byte("no object, which is for the handler to say")), 0},
-		{queue.None, object, 0},
-		{queue.None, once, 1},
-		{queue.None, "ping", 0}, // is base64, by accident
+		{storage.Base64, once, 0},
+		{storage.Base64, " " + once + "\r\n", 0},
+		{storage.Base64, object, 1},
+		{storage.Base64, twice, 1},
+		{storage.Base64, "", 0},
+		{storage.Base64, storage.Base64.Encode([]byte("no object, which is for the handler to say")), 0},
+		{storage.None, object, 0},
+		{storage.None, once, 1},
+		{storage.None, "ping", 0}, // is base64, by accident
 	} {
-		if got := countMiscoded(test.encoding, []queue.Message{{Text: test.text}}); got != test.want {
+		if got := countMiscoded(test.encoding, []storage.Message{{Text: test.text}}); got != test.want {
 			t.Errorf("%s %q: %d, want %d", test.encoding, test.text, got, test.want)
 		}
 	}
@@ -73,7 +73,7 @@ func TestCountMiscoded(t *testing.T) {
 // TestProblems checks that each problem of a joined error is a line of its own.
 func TestProblems(t *testing.T) {
 	var lines []Line
-	Reporter(func(l Line) { lines = append(lines, l) }).Problems("settings", errors.Join(errors.New("one"), fmt.Errorf("two: %w", queue.ErrRefused)), "next", "fine")
+	Reporter(func(l Line) { lines = append(lines, l) }).Problems("settings", errors.Join(errors.New("one"), fmt.Errorf("two: %w", storage.ErrRefused)), "next", "fine")
 	if want := []Line{{Broken, "settings", "one", "next"}, {Broken, "settings", "two: storage refused", "next"}}; !slices.Equal(lines, want) {
 		t.Errorf("%+v, want %+v", lines, want)
 	}

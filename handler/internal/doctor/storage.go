@@ -13,9 +13,9 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // checkLimit is the longest time for a check. It may need a token first.
@@ -29,7 +29,7 @@ const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAA
 
 // Storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled messages
 // are recorded. If the account does not answer, that takes seconds.
-func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queues []string, encoding queue.Encoding, recorded bool) {
+func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queues []string, encoding storage.Encoding, recorded bool) {
 	store, err := azure.Open(conn)
 	if err != nil {
 		report.failed("connection", err, "")
@@ -117,7 +117,7 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	for _, run := range operations {
-		if err := run(ctx); err != nil && !errors.Is(err, queue.ErrNoQueue) && !errors.Is(err, queue.ErrStale) {
+		if err := run(ctx); err != nil && !errors.Is(err, storage.ErrNoQueue) && !errors.Is(err, storage.ErrStale) {
 			report.failed(check, err, roles)
 			return false
 		}
@@ -127,23 +127,23 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 }
 
 // queues checks whether the queues exist, how their first messages are encoded, and the poison queues.
-func (report Reporter) queues(ctx context.Context, store queue.Store, names []string, encoding queue.Encoding) {
+func (report Reporter) queues(ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	var missing, miscoded, failed []string
 	for _, name := range names {
-		messages, err := store.Peek(ctx, name, queue.MaxBatch)
-		poisoned, poisonErr := store.Count(ctx, name+queue.PoisonSuffix)
+		messages, err := store.Peek(ctx, name, storage.MaxBatch)
+		poisoned, poisonErr := store.Count(ctx, name+storage.PoisonSuffix)
 		switch {
-		case errors.Is(err, queue.ErrNoQueue):
+		case errors.Is(err, storage.ErrNoQueue):
 			missing = append(missing, name)
-		case err != nil || poisonErr != nil && !errors.Is(poisonErr, queue.ErrNoQueue):
+		case err != nil || poisonErr != nil && !errors.Is(poisonErr, storage.ErrNoQueue):
 			report.failed("queues", cmp.Or(err, poisonErr), "")
 			report.Skip("encoding and poison messages")
 			return
 		}
 		if poisoned > 0 {
-			failed = append(failed, fmt.Sprintf("%d on %s", poisoned, name+queue.PoisonSuffix))
+			failed = append(failed, fmt.Sprintf("%d on %s", poisoned, name+storage.PoisonSuffix))
 		}
 		if n := countMiscoded(encoding, messages); n > 0 {
 			miscoded = append(miscoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
@@ -163,10 +163,10 @@ func (report Reporter) queues(ctx context.Context, store queue.Store, names []st
 }
 
 // countMiscoded counts the messages that the host cannot decode, or would pass on although they are still encoded.
-func countMiscoded(encoding queue.Encoding, messages []queue.Message) (n int) {
+func countMiscoded(encoding storage.Encoding, messages []storage.Message) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
-		again, againErr := queue.Base64.Decode(string(content))
+		again, againErr := storage.Base64.Decode(string(content))
 		if err != nil || againErr == nil && bytes.HasPrefix(bytes.TrimSpace(again), []byte("{")) {
 			n++
 		}
@@ -183,9 +183,9 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 	}
 	defer table.Close()
 	var beats map[string]time.Time
-	if report.try(ctx, "table access", "role "+scheduled.Role,
-		func(ctx context.Context) (err error) { beats, err = scheduled.Beats(ctx, table); return err },
-		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []scheduled.Key{{ID: noID}}) },
+	if report.try(ctx, "table access", "role "+record.Role,
+		func(ctx context.Context) (err error) { beats, err = record.Beats(ctx, table); return err },
+		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) },
 	) {
 		report(judgeHeartbeats(beats, now))
 	}
@@ -226,9 +226,9 @@ func (report Reporter) failed(check string, err error, roles string) {
 func Advice(err error, roles string) string {
 	const setting = functionapp.ConnectionName
 	switch {
-	case errors.Is(err, queue.ErrDenied):
+	case errors.Is(err, storage.ErrDenied):
 		return "check the credential in " + setting + " and the account's firewall, or assign the " + roles + " to the identity"
-	case errors.Is(err, queue.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
+	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
 		return "a newer Azurite starts with `make azurite`"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting

@@ -10,14 +10,14 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 )
 
 func question(content string, o *decision.Outcome) explain.Question {
 	return explain.Question{
 		Queue: mainQueue, MessageID: messageID, Content: []byte(content), Now: midnight,
-		MaxContentBytes: queue.Base64.MaxContentBytes(), Outcome: o,
+		MaxContentBytes: storage.Base64.MaxContentBytes(), Outcome: o,
 	}
 }
 
@@ -55,7 +55,7 @@ func TestAnswerToACallThatIsNotDue(t *testing.T) {
 	if got := x.AfterCall.Next.Earliest; !got.Equal(due.Add(o.Took + 4*time.Second)) {
 		t.Errorf("next attempt at %v", got)
 	}
-	if longest := x.Arrival.Next.Longest; longest != explain.Seconds(queue.MaxDelay) {
+	if longest := x.Arrival.Next.Longest; longest != explain.Seconds(storage.MaxDelay) {
 		t.Errorf("a wait of a month is made of several, the first %v", longest)
 	}
 }

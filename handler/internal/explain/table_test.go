@@ -10,8 +10,8 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -27,7 +27,7 @@ var midnight = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 func rules() decision.Rules {
 	return decision.Rules{
-		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay,
+		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay,
 		Limits: retry.Limits{MinDelay: time.Second, MaxDelay: 24 * time.Hour, MaxAttempts: 1000},
 	}
 }

@@ -17,7 +17,7 @@ import (
 	"strings"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // App is a valid app folder.
@@ -66,7 +66,7 @@ type QueueOptions struct {
 	VisibilityTimeout time.Duration
 	// MaxDequeueCount is the number of tries after which a message goes to the poison queue.
 	MaxDequeueCount int64
-	MessageEncoding queue.Encoding
+	MessageEncoding storage.Encoding
 }
 
 // CustomHandler is host.json `customHandler.description`.
@@ -258,15 +258,15 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
-	_, hasPoison := queue.PoisonName(queueName)
+	_, hasPoison := storage.PoisonName(queueName)
 	switch {
 	case err != nil:
 		p.add("queueName %q: %w", b.QueueName, err)
-	case !queue.ValidName(queueName):
+	case !storage.ValidName(queueName):
 		p.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
 	case !hasPoison:
 		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
-			b.QueueName, queue.PoisonSuffix)
+			b.QueueName, storage.PoisonSuffix)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))
 	switch dataType {

@@ -19,7 +19,7 @@ import (
 
 	"github.com/tidwall/jsonc"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Defaults and limits of host.json and of the Functions host's queue extension.
@@ -173,7 +173,7 @@ func (h *hostJSON) host() Host {
 	if h.text("functionTimeout") != "-1" {
 		timeout = h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
 	}
-	batchSize := h.number("extensions.queues.batchSize", defaultBatchSize, 1, queue.MaxBatch)
+	batchSize := h.number("extensions.queues.batchSize", defaultBatchSize, 1, storage.MaxBatch)
 	return Host{
 		FunctionTimeout: timeout,
 		Queues: QueueOptions{
@@ -202,12 +202,12 @@ func (h *hostJSON) checkNesting() {
 	}
 }
 
-func (h *hostJSON) messageEncoding() queue.Encoding {
+func (h *hostJSON) messageEncoding() storage.Encoding {
 	const path = "extensions.queues.messageEncoding"
-	encoding := queue.Encoding(strings.ToLower(cmp.Or(h.text(path), string(queue.Base64))))
-	if encoding != queue.Base64 && encoding != queue.None {
+	encoding := storage.Encoding(strings.ToLower(cmp.Or(h.text(path), string(storage.Base64))))
+	if encoding != storage.Base64 && encoding != storage.None {
 		h.add(`host.json: %s is %q: it is "base64" or "none"`, path, h.text(path))
-		return queue.Base64
+		return storage.Base64
 	}
 	return encoding
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 func TestLoad(t *testing.T) {
@@ -33,7 +33,7 @@ func TestLoad(t *testing.T) {
 				MaxPollingInterval: 2 * time.Second,
 				VisibilityTimeout:  30 * time.Second,
 				MaxDequeueCount:    3,
-				MessageEncoding:    queue.None,
+				MessageEncoding:    storage.None,
 			},
 			Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
 		},
@@ -65,7 +65,7 @@ func TestProjectsOwnApp(t *testing.T) {
 			MaxPollingInterval: 2 * time.Second,
 			VisibilityTimeout:  30 * time.Second,
 			MaxDequeueCount:    5,
-			MessageEncoding:    queue.Base64,
+			MessageEncoding:    storage.Base64,
 		},
 		Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
 	}
@@ -315,7 +315,7 @@ func TestDefaults(t *testing.T) {
 	}`}).mustLoad(t)
 	want := functionapp.Host{
 		FunctionTimeout: 5 * time.Minute,
-		Queues:          functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0), MaxDequeueCount: 5, MessageEncoding: queue.Base64},
+		Queues:          functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0), MaxDequeueCount: 5, MessageEncoding: storage.Base64},
 		Handler:         functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
 	}
 	if diff := cmp.Diff(want, loaded.Host); diff != "" {
@@ -532,7 +532,7 @@ func TestHostJSONOverrides(t *testing.T) {
 		},
 		"any_case": {
 			[]string{"AZUREFUNCTIONSJOBHOST__EXTENSIONS__QUEUES__MESSAGEENCODING=BASE64"},
-			func(h *functionapp.Host) { h.Queues.MessageEncoding = queue.Base64 },
+			func(h *functionapp.Host) { h.Queues.MessageEncoding = storage.Base64 },
 		},
 		"several": {
 			[]string{"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9", "AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00"},

@@ -12,7 +12,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const callback = `,"callback":{"url":"https://sender.example/"}`
@@ -45,10 +45,10 @@ func TestAnswers(t *testing.T) {
 		"fault":              {anEnvelope(`,"giveUp":"fault"`), answers(400), nil, 500, "", 0, 0},
 		"malformed":          {"hello", answers(200), nil, 200, "dead_letter malformed", 0, 1},
 		"empty":              {"", answers(200), nil, 200, "dead_letter malformed", 0, 1},
-		"storage_refuses":    {anEnvelope(""), answers(503), queue.ErrRefused, 500, "", 0, 0},
-		"refuses_callback":   {anEnvelope(callback), answers(200), queue.ErrRefused, 500, "", 0, 0},
-		"refuses_poison":     {"hello", answers(200), queue.ErrRefused, 500, "", 0, 0},
-		"nothing_to_write":   {anEnvelope(""), answers(200), queue.ErrRefused, 200, "finish delivered", 0, 0},
+		"storage_refuses":    {anEnvelope(""), answers(503), storage.ErrRefused, 500, "", 0, 0},
+		"refuses_callback":   {anEnvelope(callback), answers(200), storage.ErrRefused, 500, "", 0, 0},
+		"refuses_poison":     {"hello", answers(200), storage.ErrRefused, 500, "", 0, 0},
+		"nothing_to_write":   {anEnvelope(""), answers(200), storage.ErrRefused, 200, "finish delivered", 0, 0},
 	} {
 		for mode, body := range map[string]string{"binary": binary(row.content, goodMetadata), "text": text(t, row.content, goodMetadata)} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestFraming(t *testing.T) {
 // TestLargeInvocations: the largest messages are accepted with the longest escapes, and with members copied into the
 // metadata.
 func TestLargeInvocations(t *testing.T) {
-	full := queue.Base64.MaxContentBytes()
+	full := storage.Base64.MaxContentBytes()
 	// 0x01 is \u0001 in the inner JSON and \\u0001 in the outer: seven bytes.
 	control := strings.Repeat("\x01", full)
 	quotes := `{"a":"` + strings.Repeat(`\"`, full/2-4) + `"}`

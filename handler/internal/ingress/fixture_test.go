@@ -26,10 +26,10 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/ingress"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // The function and the ids in the worked bodies of host-contract A.5.
@@ -61,7 +61,7 @@ func answers(status int) caller {
 // app is the handler, its queues and its log.
 type app struct {
 	http.Handler
-	store *memory.Store
+	store *memory.Queues
 	log   *lockedBuffer
 	// deliverer is the handler's; a test may change it before it posts.
 	deliverer *delivery.Deliverer
@@ -84,7 +84,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Targets:  guard.Rules{Allow: allow},
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
-		Settler:  settle.New(faulty{a.store, faults}, queue.Base64),
+		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),
 		Log:      log,
 		Stopping: tb.Context(),
 		Now:      time.Now,
@@ -96,17 +96,17 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 }
 
 type faulty struct {
-	*memory.Store
+	*memory.Queues
 	faults []func() error
 }
 
-func (f faulty) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (f faulty) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	for _, fault := range f.faults {
 		if err := fault(); err != nil {
-			return queue.Message{}, err
+			return storage.Message{}, err
 		}
 	}
-	return f.Store.Put(ctx, name, item)
+	return f.Queues.Put(ctx, name, item)
 }
 
 // lockedBuffer is a log that is safe for concurrent use.
@@ -241,7 +241,7 @@ func (a *app) contents(tb testing.TB, name string) []string {
 	tb.Helper()
 	var contents []string
 	for _, m := range a.store.All(name) {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
 			tb.Fatalf("%s holds %q: %v", name, m.Text, err)
 		}

@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // hostile is a message that is meant to cause harm, and its expected outcome.
@@ -30,7 +30,7 @@ type hostile struct {
 }
 
 // maxContent is the capacity of a message that is encoded as base64.
-var maxContent = queue.Base64.MaxContentBytes()
+var maxContent = storage.Base64.MaxContentBytes()
 
 const (
 	// maxLoggedDetail is the length of the longest logged detail: names of members, and our own text.

@@ -16,7 +16,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // canary is a secret in every place of an envelope that can hold one. It must not appear anywhere else.
@@ -67,7 +67,7 @@ func TestSecretsInOutcomes(t *testing.T) {
 		"timeout":            {"", decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"}, nil},
 		"expired":            {`,"deadline":"2020-01-01T00:00:00Z"`, decision.Outcome{}, nil},
 		"not_due":            {`,"notBefore":"2999-01-01T00:00:00Z"`, decision.Outcome{}, nil},
-		"storage_refuses":    {"", says(503), queue.ErrRefused},
+		"storage_refuses":    {"", says(503), storage.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }), func() error { return row.fault })

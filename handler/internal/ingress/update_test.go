@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // inUpdateMode makes the app reschedule messages in place.
@@ -20,9 +20,9 @@ func (a *app) inUpdateMode() *app {
 }
 
 // received puts content on the main queue and receives it, as the host does.
-func (a *app) received(t *testing.T, content string) queue.Message {
+func (a *app) received(t *testing.T, content string) storage.Message {
 	t.Helper()
-	if _, err := a.store.Put(t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+	if _, err := a.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 		t.Fatal(err)
 	}
 	messages, err := a.store.Receive(t.Context(), mainQueue, 1, 10*time.Minute)
@@ -33,7 +33,7 @@ func (a *app) received(t *testing.T, content string) queue.Message {
 }
 
 // metadataOf returns the host's metadata of a message.
-func metadataOf(m queue.Message) string {
+func metadataOf(m storage.Message) string {
 	return fmt.Sprintf(`{"DequeueCount":"%d","ExpirationTime":%q,"Id":"\"%s\"","PopReceipt":"\"%s\""}`,
 		m.DequeueCount, m.ExpiresAt.Format("2006-01-02T15:04:05+00:00"), m.ID, m.PopReceipt)
 }
@@ -44,23 +44,25 @@ func TestUpdateNeedsTheHostsWord(t *testing.T) {
 	for name, row := range map[string]struct {
 		body func(t *testing.T, content, metadata string) string
 		// metadata returns the metadata of the message, perhaps changed.
-		metadata func(queue.Message) string
+		metadata func(storage.Message) string
 		mode     string
 	}{
-		"binary":       {inBinary, metadataOf, "update"},
-		"text":         {inText, metadataOf, "enqueue"},
-		"manual_run":   {inBinary, func(queue.Message) string { return `{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00"}` }, "enqueue"},
-		"no_metadata":  {inBinary, func(queue.Message) string { return `{}` }, "enqueue"},
-		"no_receipt":   {inBinary, func(m queue.Message) string { m.PopReceipt = ""; return metadataOf(m) }, "enqueue"},
-		"no_id":        {inBinary, func(m queue.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
-		"no_count":     {inBinary, func(m queue.Message) string { m.DequeueCount = 0; return metadataOf(m) }, "enqueue"},
-		"late_count":   {inBinary, func(m queue.Message) string { m.DequeueCount = 4; return metadataOf(m) }, "enqueue"},
-		"expires_soon": {inBinary, func(m queue.Message) string { m.ExpiresAt = time.Now().UTC().Add(time.Hour); return metadataOf(m) }, "enqueue"},
-		"expires_late": {inBinary, func(m queue.Message) string {
+		"binary": {inBinary, metadataOf, "update"},
+		"text":   {inText, metadataOf, "enqueue"},
+		"manual_run": {inBinary, func(storage.Message) string {
+			return `{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00"}`
+		}, "enqueue"},
+		"no_metadata":  {inBinary, func(storage.Message) string { return `{}` }, "enqueue"},
+		"no_receipt":   {inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) }, "enqueue"},
+		"no_id":        {inBinary, func(m storage.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
+		"no_count":     {inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) }, "enqueue"},
+		"late_count":   {inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) }, "enqueue"},
+		"expires_soon": {inBinary, func(m storage.Message) string { m.ExpiresAt = time.Now().UTC().Add(time.Hour); return metadataOf(m) }, "enqueue"},
+		"expires_late": {inBinary, func(m storage.Message) string {
 			m.ExpiresAt = time.Now().UTC().Add(168 * time.Hour)
 			return metadataOf(m)
 		}, "update"},
-		"no_expiry": {inBinary, func(m queue.Message) string {
+		"no_expiry": {inBinary, func(m storage.Message) string {
 			return fmt.Sprintf(`{"DequeueCount":"1","Id":"\"%s\"","PopReceipt":"\"%s\""}`, m.ID, m.PopReceipt)
 		}, "enqueue"},
 	} {
@@ -74,7 +76,7 @@ func TestUpdateNeedsTheHostsWord(t *testing.T) {
 				t.Errorf("reschedule by %v, want %s", line["reschedule"], row.mode)
 			}
 			err := a.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt) // the host's
-			if updated := errors.Is(err, queue.ErrStale); updated != (row.mode == "update") {
+			if updated := errors.Is(err, storage.ErrStale); updated != (row.mode == "update") {
 				t.Errorf("the host's delete: %v", err)
 			}
 			if contents := a.contents(t, mainQueue); len(contents) != 1 || contents[0] == anEnvelope("") {
@@ -132,11 +134,11 @@ func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 	a := newApp(t, answers(503)).inUpdateMode()
 	m := a.received(t, anEnvelope(""))
 	server := a.start(t)
-	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Store: a.store}}, queue.Base64).WithReschedule(settle.RescheduleUpdate, 5)
+	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Queues: a.store}}, storage.Base64).WithReschedule(settle.RescheduleUpdate, 5)
 
 	post(t, server, binary(anEnvelope(""), metadataOf(m))).wantStatus(t, http.StatusInternalServerError)
 
-	if _, err := a.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, 0); !errors.Is(err, queue.ErrStale) {
+	if _, err := a.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, 0); !errors.Is(err, storage.ErrStale) {
 		t.Errorf("the host's release: %v, want it to be refused", err)
 	}
 	if contents := a.contents(t, mainQueue); len(contents) != 1 || contents[0] == anEnvelope("") {
@@ -148,7 +150,7 @@ func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 type unanswered struct{ faulty }
 
 func (u *unanswered) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
-	if _, err := u.Store.Update(ctx, name, id, receipt, text, delay); err != nil {
+	if _, err := u.Queues.Update(ctx, name, id, receipt, text, delay); err != nil {
 		return "", err
 	}
 	return "", errors.New("503 ServerBusy")

@@ -10,15 +10,15 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // neighbourhood is an account on which several people and an app work at the same time.
 type neighbourhood struct {
 	*poison.Account
 	store *tap
-	table *scheduledmemory.Table
+	table *memory.Table
 
 	mu sync.Mutex
 	// delivered counts the calls that the app has made, by request id.
@@ -35,7 +35,7 @@ func (n *neighbourhood) operator(t *testing.T) *poison.Account {
 
 // app receives the messages of the main queue and calls their targets.
 func (n *neighbourhood) app(ctx context.Context) {
-	for queue.Sleep(ctx, 100*time.Millisecond) {
+	for storage.Sleep(ctx, 100*time.Millisecond) {
 		received, _ := n.store.Receive(ctx, mainQueue, 8, time.Minute)
 		for _, m := range received {
 			n.mu.Lock()
@@ -48,7 +48,7 @@ func (n *neighbourhood) app(ctx context.Context) {
 
 // copies counts the messages and the calls of a request id.
 func (n *neighbourhood) copies(id string) int {
-	return n.delivered[id] + calls(n.store.Store, mainQueue, poisonQueue, parking)[id]
+	return n.delivered[id] + calls(n.store.Queues, mainQueue, poisonQueue, parking)[id]
 }
 
 // others are what happens beside an operation, until ctx ends or once.
@@ -61,7 +61,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 	}
 	return map[string]func(context.Context){
 		"list": func(ctx context.Context) {
-			for queue.Sleep(ctx, 10*time.Millisecond) {
+			for storage.Sleep(ctx, 10*time.Millisecond) {
 				_, _ = n.List(ctx, poison.Source{}, func(poison.Found) {})
 			}
 		},
@@ -124,7 +124,7 @@ func TestBeside(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						store := newQueues(t, 0)
 						n := &neighbourhood{
-							store: &tap{Store: store, takes: takes}, table: &scheduledmemory.Table{}, delivered: map[string]int{},
+							store: &tap{Queues: store, takes: takes}, table: &memory.Table{}, delivered: map[string]int{},
 						}
 						n.Account = n.operator(t)
 						for i := range messages {

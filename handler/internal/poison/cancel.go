@@ -6,7 +6,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
@@ -14,7 +14,7 @@ import (
 func (a *Account) PlanCancel(ctx context.Context, s ScheduledSource, callback bool) (*Plan, error) {
 	now, run := time.Now(), journal.Run{Command: "cancel"}
 	return a.planScheduled(ctx, run, s, func(
-		p *Plan, in decision.Intake, row scheduled.Row, second bool,
+		p *Plan, in decision.Intake, row storage.Row, second bool,
 	) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope

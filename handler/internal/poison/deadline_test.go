@@ -8,11 +8,10 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 const day = 24 * time.Hour
@@ -50,13 +49,13 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 					a, store, table := newScheduled(t, 0)
 					a.Rules.Decision.Expiration, a.Rules.Decision.MaxDeadline = day, 2*day
 					open := func(content []byte) *envelope.Envelope {
-						return appRules.Open(content, "id", queue.Base64.MaxContentBytes(), time.Now()).Envelope
+						return appRules.Open(content, "id", storage.Base64.MaxContentBytes(), time.Now()).Envelope
 					}
 					before := open([]byte(content()))
 					want := before.GiveUpAt(appRules.Expiration)
 					row := schedule(t, store, table, []byte(content()), later)
 					row.Deadline = want // as the handler records it
-					if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+					if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 						t.Fatal(err)
 					}
 					if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
@@ -83,7 +82,7 @@ func TestUnknownDeadline(t *testing.T) {
 			time.Now().Add(later).UTC().Format(time.RFC3339))
 		row := schedule(t, store, table, content, later)
 		row.Deadline = time.Time{}
-		if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+		if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
@@ -101,7 +100,7 @@ func TestKeepKeepsDeadline(t *testing.T) {
 		a := newAccount(t, store)
 		a.Rules.Decision.MaxDeadline = 2 * day
 		deadline := time.Now().Add(30 * day).UTC().Truncate(time.Second)
-		put(t, store, poisonQueue, queue.Base64.Encode(fmt.Appendf(nil,
+		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil,
 			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"deadline":%q}`,
 			time.Now().Add(-50*day).UTC().Format(time.RFC3339), deadline.Format(time.RFC3339))), week)
 		keep(t, poison.NewKeeper(a, []string{poisonQueue}), 1)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestDedupe checks that requeue sends the latest message of each request id, and leaves the others where they are.
@@ -22,14 +22,14 @@ func TestDedupe(t *testing.T) {
 					for i := range calls {
 						id := fmt.Sprintf("r%d", i)
 						text := strings.Replace(string(mustDecode(t, deadLetter(id, mainQueue))), `"call":{`, fmt.Sprintf(`"context":%d,"call":{`, copies), 1)
-						put(t, store, poisonQueue, queue.Base64.Encode([]byte(text)), 0)
+						put(t, store, poisonQueue, storage.Base64.Encode([]byte(text)), 0)
 						latest[id] = fmt.Sprintf(`"context":%d`, copies)
 					}
 					advance(2 * time.Second)
 				}
-				put(t, store, poisonQueue, queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
-				put(t, store, poisonQueue, queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
-				put(t, store, poisonQueue, queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r0","call":{}}`)), 0) // cannot be sent
+				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
+				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
+				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r0","call":{}}`)), 0) // cannot be sent
 				a := newAccount(t, store)
 				r := poison.Requeue{Dedupe: true}
 				would := 0
@@ -79,7 +79,7 @@ func TestDedupeTenants(t *testing.T) {
 		store := newQueues(t, 0)
 		for _, organization := range []string{`"o"`, `"other"`} {
 			text := strings.Replace(nexusOf(0, 0, later), `"o"`, organization, 1)
-			put(t, store, poisonQueue, queue.Base64.Encode([]byte(text)), 0)
+			put(t, store, poisonQueue, storage.Base64.Encode([]byte(text)), 0)
 		}
 		r := execute(t, mustPlan(t)(newAccount(t, store).PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Dedupe: true})))
 		if r.Done != 2 {
@@ -94,7 +94,7 @@ func TestTwiceIsNamed(t *testing.T) {
 		store := newQueues(t, 60)
 		a := newAccount(t, store)
 		lost := map[string]bool{}
-		a.Store = &tap{Store: store, queue: mainQueue, after: func(operation string) error {
+		a.Store = &tap{Queues: store, queue: mainQueue, after: func(operation string) error {
 			key := fmt.Sprint(operation, len(store.All(mainQueue)))
 			if operation != "put" || len(lost) == 30 || len(store.All(mainQueue))%2 == 0 {
 				return nil
@@ -117,7 +117,7 @@ func TestTwiceIsNamed(t *testing.T) {
 
 func mustDecode(t *testing.T, text string) []byte {
 	t.Helper()
-	content, err := queue.Base64.Decode(text)
+	content, err := storage.Base64.Decode(text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
@@ -24,7 +24,7 @@ type hostUse struct {
 }
 
 // add adds a message, unless its target has no circuit breaker.
-func (h hosts) add(row scheduled.Row, profile targets.Profile) {
+func (h hosts) add(row storage.Row, profile targets.Profile) {
 	if profile.Breaker.Off {
 		return
 	}

@@ -9,18 +9,18 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/targets"
 )
 
 // downRow records that the circuit breaker of a host was open.
-func downRow(t *testing.T, table scheduled.Table, id, host string, due time.Duration) {
+func downRow(t *testing.T, table storage.Table, id, host string, due time.Duration) {
 	t.Helper()
-	row := scheduled.Row{
+	row := storage.Row{
 		ID: id, PopReceipt: "x", RequestID: id, TargetHost: host, Reason: "target_down", NextAttemptAt: time.Now().Add(due),
 		Content: []byte(`{"asyncCaller":1,"call":{"url":"https://` + host + `/"}}`),
 	}
-	if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 		t.Fatal(err)
 	}
 }

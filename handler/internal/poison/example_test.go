@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"os"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // A plan says what a run will do before it changes anything, and an undo restores the messages.
@@ -16,12 +16,12 @@ func Example() {
 	ctx := context.Background()
 	store := memory.New()
 	_ = store.Create(ctx, poisonQueue)
-	_, _ = store.Put(ctx, poisonQueue, queue.Item{Text: deadLetter("order-4711", mainQueue)})
+	_, _ = store.Put(ctx, poisonQueue, storage.Item{Text: deadLetter("order-4711", mainQueue)})
 	runs, _ := os.MkdirTemp("", "runs-*")
 	defer func() { _ = os.RemoveAll(runs) }()
 	account := accountIn(store, runs)
 
-	source := poison.Source{Filter: inspect.Filter{Reasons: []string{"rejected"}}}
+	source := poison.Source{Filter: message.Filter{Reasons: []string{"rejected"}}}
 	plan, _ := account.PlanRequeue(ctx, source, poison.Requeue{})
 	fmt.Println(plan.Command, plan.Total, plan.From, plan.To)
 	result, _ := plan.Execute(ctx)

@@ -8,9 +8,9 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 // PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
@@ -29,7 +29,7 @@ func (a *Account) PlanExpedite(ctx context.Context, s ScheduledSource, pace jour
 	}
 	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
 	p, err := a.planScheduled(ctx, run, s, func(
-		p *Plan, in decision.Intake, row scheduled.Row, _ bool,
+		p *Plan, in decision.Intake, row storage.Row, _ bool,
 	) (journal.Step, error) {
 		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
 		if p.Total < pace.Canary {

@@ -14,11 +14,11 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 const (
@@ -36,16 +36,16 @@ const inFlight = 8
 // week is the time-to-live of messages that the host moves.
 const week = 7 * 24 * time.Hour
 
-func newAccount(t *testing.T, store queue.Store) *poison.Account {
+func newAccount(t *testing.T, store storage.Queues) *poison.Account {
 	t.Helper()
 	return accountIn(store, filepath.Join(t.TempDir(), "runs"))
 }
 
 // accountIn returns the account as another process on the same machine sees it.
-func accountIn(store queue.Store, runs string) *poison.Account {
+func accountIn(store storage.Queues, runs string) *poison.Account {
 	return &poison.Account{
 		Store: store, Name: "test", AppQueues: []string{mainQueue},
-		Rules: inspect.Rules{Encoding: queue.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
+		Rules: message.Rules{Encoding: storage.Base64, Decision: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter}},
 		Runs:  journal.Folder(runs),
 	}
 }
@@ -54,7 +54,7 @@ func accountIn(store queue.Store, runs string) *poison.Account {
 func advance(d time.Duration) { <-time.After(d) }
 
 // newQueues returns a store with a main queue and n dead letters on its poison queue.
-func newQueues(t *testing.T, n int) *memory.Store {
+func newQueues(t *testing.T, n int) *memory.Queues {
 	t.Helper()
 	store := memory.New()
 	for _, name := range []string{mainQueue, poisonQueue} {
@@ -69,19 +69,19 @@ func newQueues(t *testing.T, n int) *memory.Store {
 }
 
 func deadLetter(requestID, from string) string {
-	return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
+	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
 		`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected","detail":"answered 400","queue":%q,"attempts":3}}`,
 		requestID, requestID, from))
 }
 
 // hostCopy returns an envelope as the host moves it, without a reason.
 func hostCopy(requestID string) string {
-	return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
+	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
 }
 
-func put(t *testing.T, store queue.Store, name, text string, ttl time.Duration) queue.Message {
+func put(t *testing.T, store storage.Queues, name, text string, ttl time.Duration) storage.Message {
 	t.Helper()
-	m, err := store.Put(t.Context(), name, queue.Item{Text: text, TTL: ttl})
+	m, err := store.Put(t.Context(), name, storage.Item{Text: text, TTL: ttl})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func put(t *testing.T, store queue.Store, name, text string, ttl time.Duration) 
 }
 
 // texts returns the texts of a queue, sorted.
-func texts(store *memory.Store, name string) []string {
+func texts(store *memory.Queues, name string) []string {
 	var all []string
 	for _, m := range store.All(name) {
 		all = append(all, m.Text)
@@ -99,7 +99,7 @@ func texts(store *memory.Store, name string) []string {
 }
 
 // calls counts the messages of queues by request id.
-func calls(store *memory.Store, names ...string) map[string]int {
+func calls(store *memory.Queues, names ...string) map[string]int {
 	counts := map[string]int{}
 	for _, name := range names {
 		for _, m := range store.All(name) {
@@ -111,7 +111,7 @@ func calls(store *memory.Store, names ...string) map[string]int {
 
 // requestID returns the request ID in a text that a test wrote.
 func requestID(text string) string {
-	content, err := queue.Base64.Decode(text)
+	content, err := storage.Base64.Decode(text)
 	_, rest, found := strings.Cut(string(content), `"requestId":"`)
 	if err != nil || !found {
 		return "none"
@@ -121,7 +121,7 @@ func requestID(text string) string {
 }
 
 // hidden returns the IDs of a queue's invisible messages.
-func hidden(store *memory.Store, name string) (ids []string) {
+func hidden(store *memory.Queues, name string) (ids []string) {
 	for _, m := range store.All(name) {
 		if m.NextVisibleAt.After(time.Now()) {
 			ids = append(ids, m.ID)
@@ -200,7 +200,7 @@ func (n *notes) Note(text string) {
 // tap intercepts the operations of a store. An error of before prevents an operation, an error of after replaces its
 // answer; these are called one at a time, and only for one queue if that is set. Each operation takes the given time.
 type tap struct {
-	*memory.Store
+	*memory.Queues
 	queue         string
 	takes         time.Duration
 	mu            sync.Mutex
@@ -232,37 +232,37 @@ func tapped[T any](s *tap, name, operation string, do func() (T, error)) (T, err
 }
 
 func (s *tap) Create(ctx context.Context, name string) error {
-	_, err := tapped(s, name, "create", func() (any, error) { return nil, s.Store.Create(ctx, name) })
+	_, err := tapped(s, name, "create", func() (any, error) { return nil, s.Queues.Create(ctx, name) })
 	return err
 }
 
-func (s *tap) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
-	return tapped(s, name, "put", func() (queue.Message, error) { return s.Store.Put(ctx, name, item) })
+func (s *tap) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
+	return tapped(s, name, "put", func() (storage.Message, error) { return s.Queues.Put(ctx, name, item) })
 }
 
 func (s *tap) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
-	return tapped(s, name, "update", func() (string, error) { return s.Store.Update(ctx, name, id, popReceipt, text, delay) })
+	return tapped(s, name, "update", func() (string, error) { return s.Queues.Update(ctx, name, id, popReceipt, text, delay) })
 }
 
 func (s *tap) Delete(ctx context.Context, name, id, popReceipt string) error {
-	_, err := tapped(s, name, "delete", func() (any, error) { return nil, s.Store.Delete(ctx, name, id, popReceipt) })
+	_, err := tapped(s, name, "delete", func() (any, error) { return nil, s.Queues.Delete(ctx, name, id, popReceipt) })
 	return err
 }
 
-func (s *tap) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
-	return tapped(s, name, "receive", func() ([]queue.Message, error) { return s.Store.Receive(ctx, name, limit, lease) })
+func (s *tap) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]storage.Message, error) {
+	return tapped(s, name, "receive", func() ([]storage.Message, error) { return s.Queues.Receive(ctx, name, limit, lease) })
 }
 
-func (s *tap) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
-	return tapped(s, name, "peek", func() ([]queue.Message, error) { return s.Store.Peek(ctx, name, limit) })
+func (s *tap) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
+	return tapped(s, name, "peek", func() ([]storage.Message, error) { return s.Queues.Peek(ctx, name, limit) })
 }
 
 func (s *tap) Count(ctx context.Context, name string) (int, error) {
-	return tapped(s, name, "count", func() (int, error) { return s.Store.Count(ctx, name) })
+	return tapped(s, name, "count", func() (int, error) { return s.Queues.Count(ctx, name) })
 }
 
 func (s *tap) Names(ctx context.Context, prefix string) ([]string, error) {
-	return tapped(s, "", "names", func() ([]string, error) { return s.Store.Names(ctx, prefix) })
+	return tapped(s, "", "names", func() ([]string, error) { return s.Queues.Names(ctx, prefix) })
 }
 
 // killer simulates a kill at one storage operation: later operations have no effect, and the folder of journals
@@ -283,11 +283,11 @@ type killer struct {
 var errNoAnswer = errors.New("no answer")
 
 // errDead is an error that is not retried, so that no time passes.
-var errDead = fmt.Errorf("killed: %w", queue.ErrRefused)
+var errDead = fmt.Errorf("killed: %w", storage.ErrRefused)
 
-func newKiller(t *testing.T, store *memory.Store, at int, afterwards bool, from string) *killer {
+func newKiller(t *testing.T, store *memory.Queues, at int, afterwards bool, from string) *killer {
 	t.Helper()
-	k := &killer{tap: tap{Store: store}, at: at, afterwards: afterwards, from: from, to: filepath.Join(t.TempDir(), "runs")}
+	k := &killer{tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from, to: filepath.Join(t.TempDir(), "runs")}
 	k.before = func(string) error {
 		k.n++
 		if k.n == k.at && !k.afterwards {

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Import says where exported messages are written.
@@ -31,13 +31,13 @@ func (a *Account) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan
 	}
 	err = ReadRecords(in, func(r Found) error {
 		to := cmp.Or(o.To, r.Queue)
-		if !queue.ValidName(to) {
+		if !storage.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
 		}
 		if err := a.checkImport(all, to); err != nil && !o.Force {
 			return err
 		}
-		if err := queue.CheckText(r.Text); err != nil {
+		if err := storage.CheckText(r.Text); err != nil {
 			return fmt.Errorf("text: %w", err)
 		}
 		return p.add(journal.Step{RequestID: r.RequestID, Put: &journal.Put{Queue: to, Text: r.Text}})

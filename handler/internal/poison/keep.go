@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/reading"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
 )
 
 const (
@@ -123,10 +123,10 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 // since the latest reading, after which none of its messages expired.
 func (k *Keeper) isNeeded(ctx context.Context, name string, total int) (bool, error) {
 	front, err := k.account.peek(ctx, name)
-	if err != nil || slices.ContainsFunc(front, queue.Message.Expires) {
+	if err != nil || slices.ContainsFunc(front, storage.Message.Expires) {
 		return err == nil, err
 	}
-	if len(front) < queue.MaxBatch {
+	if len(front) < storage.MaxBatch {
 		return false, k.checkHidden(ctx, name, total-len(front))
 	}
 	k.mu.Lock()
@@ -194,7 +194,7 @@ func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) erro
 
 // deadLettered returns the text with a dead letter, or the unchanged text if it takes none.
 func (a *Account) deadLettered(f Found) string {
-	if f.Reason != inspect.HostGaveUp {
+	if f.Reason != message.HostGaveUp {
 		return f.Text
 	}
 	in := a.Rules.Open(f.Content, f.ID, f.InsertedAt)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // keep runs a keeper of the poison queue once, and checks the number of messages that it has kept.
@@ -26,7 +26,7 @@ func keep(t *testing.T, k *poison.Keeper, want int) {
 }
 
 // expiring counts the messages of queues that expire.
-func expiring(store *memory.Store, names ...string) (n int) {
+func expiring(store *memory.Queues, names ...string) (n int) {
 	for _, name := range names {
 		for _, m := range store.All(name) {
 			if m.ExpiresAt.Year() < 9999 {
@@ -42,15 +42,15 @@ func expiring(store *memory.Store, names ...string) (n int) {
 func TestKeep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
-		untouched := map[string]queue.Message{}
+		untouched := map[string]storage.Message{}
 		for _, m := range store.All(poisonQueue) {
 			if m.ExpiresAt.Year() == 9999 {
 				untouched[m.ID] = m
 			}
 		}
-		a := newAccount(t, &tap{Store: store, before: func(operation string) error {
+		a := newAccount(t, &tap{Queues: store, before: func(operation string) error {
 			if operation == "names" {
-				return queue.ErrRefused
+				return storage.ErrRefused
 			}
 			return nil
 		}})
@@ -64,7 +64,7 @@ func TestKeep(t *testing.T) {
 			if m.ExpiresAt.Year() != 9999 {
 				t.Errorf("%s expires at %v", m.ID, m.ExpiresAt)
 			}
-			about := inspect.Read(inspect.Rules{Encoding: queue.Base64, Decision: a.Rules.Decision}, poisonQueue, m)
+			about := message.Read(message.Rules{Encoding: storage.Base64, Decision: a.Rules.Decision}, poisonQueue, m)
 			reasons[about.Reason]++
 			if before, ok := untouched[m.ID]; ok {
 				if m.Text != before.Text || m.InsertedAt != before.InsertedAt {
@@ -72,11 +72,11 @@ func TestKeep(t *testing.T) {
 				}
 				delete(untouched, m.ID)
 			}
-			if about.Reason != inspect.HostGaveUp {
+			if about.Reason != message.HostGaveUp {
 				continue
 			}
-			e, err := envelope.Parse(must(queue.Base64.Decode(m.Text)))
-			if err != nil || e.DeadLetter == nil || e.DeadLetter.Reason != inspect.HostGaveUp || e.DeadLetter.Queue != mainQueue {
+			e, err := envelope.Parse(must(storage.Base64.Decode(m.Text)))
+			if err != nil || e.DeadLetter == nil || e.DeadLetter.Reason != message.HostGaveUp || e.DeadLetter.Queue != mainQueue {
 				t.Errorf("the dead letter is %+v, %v", e.DeadLetter, err)
 			}
 		}
@@ -96,15 +96,15 @@ func TestKeepReadsOnce(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newQueues(t, n)
-				batches := (n + queue.MaxBatch - 1) / queue.MaxBatch
+				batches := (n + storage.MaxBatch - 1) / storage.MaxBatch
 				received := 0
-				k := poison.NewKeeper(newAccount(t, &tap{Store: store, before: func(operation string) error {
+				k := poison.NewKeeper(newAccount(t, &tap{Queues: store, before: func(operation string) error {
 					if operation == "receive" {
 						received++
 					}
 					return nil
 				}}), []string{poisonQueue})
-				if n < queue.MaxBatch {
+				if n < storage.MaxBatch {
 					batches = 0 // a peek shows all of them
 				}
 				hourly := func(when string, kept, want int) {
@@ -121,9 +121,9 @@ func TestKeepReadsOnce(t *testing.T) {
 				advance(24 * time.Hour)
 				hourly("a day later", 0, batches)
 				put(t, store, poisonQueue, hostCopy("host"), week)
-				hourly("with another message", 1, n/queue.MaxBatch+1)
-				if n++; n >= queue.MaxBatch {
-					batches = (n + queue.MaxBatch - 1) / queue.MaxBatch
+				hourly("with another message", 1, n/storage.MaxBatch+1)
+				if n++; n >= storage.MaxBatch {
+					batches = (n + storage.MaxBatch - 1) / storage.MaxBatch
 				}
 				hourly("when that is kept", 0, batches)
 				hourly("without a change again", 0, 0)
@@ -149,7 +149,7 @@ func TestKeepMany(t *testing.T) {
 				for range c.expiring {
 					put(t, store, poisonQueue, hostCopy("host"), week)
 				}
-				k := poison.NewKeeper(newAccount(t, &tap{Store: store, takes: c.takes}), []string{poisonQueue})
+				k := poison.NewKeeper(newAccount(t, &tap{Queues: store, takes: c.takes}), []string{poisonQueue})
 				total, runs := 0, 0
 				for err := error(nil); runs == 0 || err != nil && runs < 9; runs++ {
 					const limit = 4 * time.Minute
@@ -189,8 +189,8 @@ func TestKeepBesideFailures(t *testing.T) {
 		"count":         {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"receive":       {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"put":           {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
-		"put_refused":   {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: queue.ErrRefused, says: "25 messages"},
-		"delete":        {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: queue.ErrRefused},
+		"put_refused":   {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: storage.ErrRefused, says: "25 messages"},
+		"delete":        {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: storage.ErrRefused},
 		"lost_put":      {operation: "put", after: true, from: 3, to: 3, kept: 80},
 		"lost_delete":   {operation: "delete", after: true, from: 3, to: 3, kept: 80},
 		"lost_received": {operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32, says: "32 messages are invisible"},
@@ -216,7 +216,7 @@ func TestKeepBesideFailures(t *testing.T) {
 					}
 					return cmp.Or(c.err, down)
 				}
-				broken := &tap{Store: store, queue: poisonQueue, before: fail}
+				broken := &tap{Queues: store, queue: poisonQueue, before: fail}
 				if c.after {
 					broken.before, broken.after = nil, fail
 				}

@@ -10,8 +10,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -25,25 +25,25 @@ func (a *Account) checkOutcomes(ctx context.Context, pace journal.Pace) error {
 	}
 	if a.Table == nil || a.Outcomes == nil {
 		return fmt.Errorf("%w: they need the table %s, and the storage connection names no table service, "+
-			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, scheduled.OutcomeTableName)
+			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, storage.RunTable)
 	}
 	limited, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	writer, err := scheduled.OutcomeWriter(limited, a.Table)
+	writer, err := record.OutcomeWriter(limited, a.Table)
 	if err == nil {
-		none := scheduled.Query{Queue: scheduled.Partition("none")}
-		err = a.Outcomes.List(limited, none, func(scheduled.Row) error { return nil })
+		none := storage.Query{Queue: record.Partition("none")}
+		err = a.Outcomes.List(limited, none, func(storage.Row) error { return nil })
 	}
 	switch {
-	case errors.Is(err, queue.ErrDenied):
+	case errors.Is(err, storage.ErrDenied):
 		return fmt.Errorf("%w: %s", ErrNoOutcomes, recordProblem(err))
 	case err != nil:
 		return fmt.Errorf("find out for --canary and --stop-at-failure-ratio whether the app records outcomes: %w", err)
-	case writer == scheduled.WriterUnknown:
+	case writer == record.WriterUnknown:
 		return fmt.Errorf("%w: no timer function of the app has recorded a run, so it is not known whether the app "+
 			"records outcomes; start the app with the function %s, which runs every minute, and with "+
 			"ASYNC_CALLER_SCHEDULED on", ErrNoOutcomes, MonitorTimer)
-	case writer == scheduled.WriterOld:
+	case writer == record.WriterOld:
 		return fmt.Errorf("%w: the app is too old and records no outcomes; deploy this version, and wait a minute "+
 			"until %s has run", ErrNoOutcomes, MonitorTimer)
 	}
@@ -76,10 +76,10 @@ type fate struct {
 	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
 	// refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
-	failed, refused scheduled.Row
+	failed, refused storage.Row
 }
 
-func (f *fate) add(row scheduled.Row) {
+func (f *fate) add(row storage.Row) {
 	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
 	case row.Reason == string(decision.Delivered):
@@ -91,7 +91,7 @@ func (f *fate) add(row scheduled.Row) {
 	}
 }
 
-func later(a, b scheduled.Row) scheduled.Row {
+func later(a, b storage.Row) storage.Row {
 	if b.WrittenAt.Before(a.WrittenAt) {
 		return a
 	}
@@ -102,7 +102,7 @@ func (f *fate) hasFailed() bool { return !f.delivered && !f.failed.WrittenAt.IsZ
 
 // outcomes reads what becomes of the messages of a run.
 type outcomes struct {
-	table scheduled.Table
+	table storage.Table
 	token string
 	fates map[string]*fate
 	// read is the latest time at which a row was written.
@@ -115,12 +115,12 @@ const rereadTime = time.Minute
 
 // update reads the rows that were written since the latest update. It ignores messages that are not watched.
 func (o *outcomes) update(ctx context.Context, watched func(requestID string) bool) error {
-	query := scheduled.Query{Queue: scheduled.Partition(o.token)}
+	query := storage.Query{Queue: record.Partition(o.token)}
 	if !o.read.IsZero() {
 		query.WrittenAfter = o.read.Add(-rereadTime)
 	}
-	_, err := queue.Retry(ctx, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, o.table.List(ctx, query, func(row scheduled.Row) error {
+	_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, o.table.List(ctx, query, func(row storage.Row) error {
 			if row.WrittenAt.After(o.read) {
 				o.read = row.WrittenAt
 			}
@@ -149,7 +149,7 @@ func (o *outcomes) of(requestID string) fate {
 }
 
 // failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
-func failedText(row scheduled.Row) string {
+func failedText(row storage.Row) string {
 	text := printable(row.RequestID) + ": " + printable(row.Reason)
 	if row.Status != 0 {
 		text += fmt.Sprintf(", status %d", row.Status)
@@ -161,7 +161,7 @@ func failedText(row scheduled.Row) string {
 }
 
 // refusedText says why a message was not called yet.
-func refusedText(row scheduled.Row) string {
+func refusedText(row storage.Row) string {
 	host, why := cmp.Or(printable(row.TargetHost), "its target"), ""
 	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves
 	case decision.TargetDown:
@@ -190,10 +190,10 @@ const (
 
 // SweepOutcomes removes the outcomes that are older than a day and the runs that are older than 90 days, and returns
 // their number.
-func SweepOutcomes(ctx context.Context, table scheduled.Table) (swept int, err error) {
+func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
 	limited, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	partition, keys := "", []scheduled.Key(nil)
+	partition, keys := "", []storage.Key(nil)
 	remove := func() error {
 		if len(keys) == 0 {
 			return nil
@@ -206,16 +206,16 @@ func SweepOutcomes(ctx context.Context, table scheduled.Table) (swept int, err e
 		return err
 	}
 	const most = 100 // of a transaction
-	old := scheduled.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
-	err = table.List(limited, old, func(row scheduled.Row) (err error) {
-		if row.Queue == scheduled.RunsPartition && row.WrittenAt.After(time.Now().Add(-runsKept)) {
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
+	err = table.List(limited, old, func(row storage.Row) (err error) {
+		if row.Queue == record.RunsPartition && row.WrittenAt.After(time.Now().Add(-runsKept)) {
 			return nil
 		}
 		if row.Queue != partition || len(keys) == most {
 			err = remove()
 			partition = row.Queue
 		}
-		keys = append(keys, scheduled.Key{ID: row.ID, Version: row.Version})
+		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
 		if err == nil && swept >= maxSwept {
 			err = errEnough
 		}

@@ -8,17 +8,17 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/scheduled"
-	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // slowTable is a table whose deletions take some time.
 type slowTable struct {
-	scheduledmemory.Table
+	memory.Table
 	takes time.Duration
 }
 
-func (s *slowTable) Delete(ctx context.Context, name string, keys []scheduled.Key) error {
+func (s *slowTable) Delete(ctx context.Context, name string, keys []storage.Key) error {
 	advance(s.takes)
 	return s.Table.Delete(ctx, name, keys)
 }
@@ -26,10 +26,10 @@ func (s *slowTable) Delete(ctx context.Context, name string, keys []scheduled.Ke
 // TestSweepOutcomes checks that outcomes of the last day and rows of other kinds stay.
 func TestSweepOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var table scheduledmemory.Table
+		var table memory.Table
 		put := func(partition, id, action string) {
-			row := scheduled.Row{ID: id, RequestID: id, Action: action}
-			if err := table.Put(t.Context(), partition, []scheduled.Row{row}); err != nil {
+			row := storage.Row{ID: id, RequestID: id, Action: action}
+			if err := table.Put(t.Context(), partition, []storage.Row{row}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -59,7 +59,7 @@ func TestSweepOutcomesInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		table := &slowTable{takes: time.Second}
 		for i := range 80 {
-			rows := []scheduled.Row{{ID: "r1", Action: "finish"}}
+			rows := []storage.Row{{ID: "r1", Action: "finish"}}
 			if err := table.Put(t.Context(), fmt.Sprint("invented", i), rows); err != nil {
 				t.Fatal(err)
 			}

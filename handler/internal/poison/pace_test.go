@@ -17,19 +17,18 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
-	"asynccaller/handler/internal/scheduled"
-	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // app simulates a function app that reads the main queue, and records outcomes.
 type app struct {
-	store    *memory.Store
-	outcomes scheduled.Table
+	store    *memory.Queues
+	outcomes storage.Table
 	// does returns the result of a call: "deliver", "fail", "retry", "refuse" or "leave", which leaves the message to
 	// its lease.
 	does func(requestID string) string
@@ -38,20 +37,20 @@ type app struct {
 }
 
 // newApp returns an account whose app records outcomes, and that app. The app is not started.
-func newApp(t *testing.T, store *memory.Store, does func(string) string) (*poison.Account, app) {
+func newApp(t *testing.T, store *memory.Queues, does func(string) string) (*poison.Account, app) {
 	t.Helper()
 	a := newAccount(t, store)
 	return a, app{store: store, outcomes: recorded(t, a), does: does}
 }
 
 // recorded makes the app of an account one that records outcomes.
-func recorded(t *testing.T, a *poison.Account) scheduled.Table {
+func recorded(t *testing.T, a *poison.Account) storage.Table {
 	t.Helper()
-	a.Outcomes = &scheduledmemory.Table{}
+	a.Outcomes = &memory.Table{}
 	if a.Table == nil {
-		a.Table = &scheduledmemory.Table{}
+		a.Table = &memory.Table{}
 	}
-	if err := scheduled.Beat(t.Context(), a.Table, poison.MonitorTimer); err != nil {
+	if err := record.Beat(t.Context(), a.Table, poison.MonitorTimer); err != nil {
 		t.Fatal(err)
 	}
 	return a.Outcomes
@@ -60,14 +59,14 @@ func recorded(t *testing.T, a *poison.Account) scheduled.Table {
 // start starts the app. It ends with the test, or when stop is called.
 func (a app) start(t *testing.T) (stop func()) {
 	t.Helper()
-	recorder := scheduled.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
+	recorder := record.NewOutcomeRecorder(a.outcomes, 1<<20, zerolog.Nop())
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		polls := time.NewTicker(700 * time.Millisecond)
 		defer polls.Stop()
 		for ctx.Err() == nil {
-			batch, err := a.store.Receive(ctx, mainQueue, queue.MaxBatch, 10*time.Minute)
+			batch, err := a.store.Receive(ctx, mainQueue, storage.MaxBatch, 10*time.Minute)
 			if err != nil {
 				return
 			}
@@ -90,13 +89,13 @@ func (a app) start(t *testing.T) (stop func()) {
 }
 
 //nolint:revive // t comes first, as in every other test
-func (a app) handle(t *testing.T, ctx context.Context, m queue.Message, recorder *scheduled.Recorder) {
+func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, recorder *record.Recorder) {
 	select {
 	case <-ctx.Done():
 		return
 	case <-time.After(a.takes):
 	}
-	content, err := queue.Base64.Decode(m.Text)
+	content, err := storage.Base64.Decode(m.Text)
 	if err != nil {
 		t.Errorf("sent: %v", err)
 	}
@@ -105,8 +104,8 @@ func (a app) handle(t *testing.T, ctx context.Context, m queue.Message, recorder
 		t.Errorf("sent: %v", err)
 		return
 	}
-	limit := queue.Base64.MaxContentBytes()
-	o := scheduled.Outcome{
+	limit := storage.Base64.MaxContentBytes()
+	o := record.Outcome{
 		Run: e.Run, RequestID: e.RequestID, Attempt: e.Attempts + 1, Called: true, TargetHost: "t.example",
 		At: time.Now(),
 	}
@@ -139,7 +138,7 @@ func (a app) handle(t *testing.T, ctx context.Context, m queue.Message, recorder
 		o.Action, o.Reason, o.Called = "reschedule", "busy", false
 	}
 	if err == nil && to != "" {
-		_, err = a.store.Put(ctx, to, queue.Item{Text: queue.Base64.Encode(after.Bytes), Delay: delay})
+		_, err = a.store.Put(ctx, to, storage.Item{Text: storage.Base64.Encode(after.Bytes), Delay: delay})
 	}
 	if err == nil {
 		err = a.store.Delete(ctx, mainQueue, m.ID, m.PopReceipt)
@@ -332,9 +331,9 @@ func TestCanaryOfOthers(t *testing.T) {
 		store := newQueues(t, 3)
 		a, _ := newApp(t, store, nil)
 		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Minute})
-		recorder := scheduled.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
+		recorder := record.NewOutcomeRecorder(a.Outcomes, 1<<20, zerolog.Nop())
 		for _, id := range []string{"r0", "r1", "r2"} {
-			recorder.Outcome(scheduled.Outcome{
+			recorder.Outcome(record.Outcome{
 				Run: "another", RequestID: id, Attempt: 1, Called: true, Action: "finish", Reason: "delivered",
 			})
 		}
@@ -349,19 +348,18 @@ func TestCanaryOfOthers(t *testing.T) {
 // TestNoOutcomes checks that a run that could not know what becomes of its messages is refused before it changes
 // anything.
 func TestNoOutcomes(t *testing.T) {
-	denied := fmt.Errorf("list rows: %w", queue.ErrDenied)
-	type memory = scheduledmemory.Table
-	old := []scheduled.Row{{ID: poison.MonitorTimer}}
+	denied := fmt.Errorf("list rows: %w", storage.ErrDenied)
+	old := []storage.Row{{ID: poison.MonitorTimer}}
 	for name, c := range map[string]struct {
 		prepare func(*poison.Account)
 		words   []string
 	}{
 		"no_table":      {func(a *poison.Account) { a.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
-		"no_rights":     {func(a *poison.Account) { a.Table.(*memory).Fail(denied) }, []string{scheduled.Role}},
-		"no_rights_run": {func(a *poison.Account) { a.Outcomes.(*memory).Fail(denied) }, []string{scheduled.Role}},
-		"no_heartbeat":  {func(a *poison.Account) { a.Table = &memory{} }, []string{"no timer function", "AC-monitor"}},
+		"no_rights":     {func(a *poison.Account) { a.Table.(*memory.Table).Fail(denied) }, []string{record.Role}},
+		"no_rights_run": {func(a *poison.Account) { a.Outcomes.(*memory.Table).Fail(denied) }, []string{record.Role}},
+		"no_heartbeat":  {func(a *poison.Account) { a.Table = &memory.Table{} }, []string{"no timer function", "AC-monitor"}},
 		"old_app": {func(a *poison.Account) {
-			if err := a.Table.Put(t.Context(), scheduled.Heartbeats, old); err != nil {
+			if err := a.Table.Put(t.Context(), storage.Heartbeats, old); err != nil {
 				t.Error(err)
 			}
 		}, []string{"too old", "deploy this version"}},
@@ -396,7 +394,7 @@ func TestNoOutcomes(t *testing.T) {
 func TestOutcomesUnknown(t *testing.T) {
 	store := newQueues(t, 3)
 	a, _ := newApp(t, store, nil)
-	a.Table.(*scheduledmemory.Table).Fail(errors.New("away"))
+	a.Table.(*memory.Table).Fail(errors.New("away"))
 	pace := journal.Pace{Canary: 1, CanaryWait: time.Minute}
 	_, err := a.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{Pace: pace})
 	wantError(t, err, "whether the app records outcomes", "away")
@@ -412,8 +410,8 @@ func TestNoRoomForRun(t *testing.T) {
 		a, _ := newApp(t, store, nil)
 		const form = `{"asyncCaller":1,"requestId":"r1","deadline":"2000-01-03T00:00:00Z",` +
 			`"call":{"url":"https://t.example/","body":"%s"}}`
-		room := queue.Base64.MaxContentBytes() - len(form) - 40
-		put(t, store, poisonQueue, queue.Base64.Encode(fmt.Appendf(nil, form, strings.Repeat("x", room))), 0)
+		room := storage.Base64.MaxContentBytes() - len(form) - 40
+		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil, form, strings.Repeat("x", room))), 0)
 		p := planRequeue(t, a, journal.Pace{Canary: 1, CanaryWait: time.Minute})
 		if p.Total != 0 || p.Refused != 1 || !strings.Contains(p.Refusals[0].Why, "omit --canary") {
 			t.Errorf("%+v", p.Result)
@@ -502,13 +500,13 @@ func TestCanaryTableAway(t *testing.T) {
 		store := newQueues(t, 30)
 		a, reader := newApp(t, store, always("deliver"))
 		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Hour})
-		a.Outcomes.(*scheduledmemory.Table).Fail(errors.New("away"))
+		a.Outcomes.(*memory.Table).Fail(errors.New("away"))
 		r, err := p.Execute(t.Context())
 		wantError(t, err, "read what becomes of the messages", "away")
 		if r.Done != 3 {
 			t.Errorf("%+v", r)
 		}
-		a.Outcomes.(*scheduledmemory.Table).Fail(nil)
+		a.Outcomes.(*memory.Table).Fail(nil)
 		reader.start(t)
 		if r, err = a.Resume(t.Context(), r.Run); err != nil || r.Done != 30 {
 			t.Errorf("%+v, %v", r, err)

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"reflect"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Plan is a run that waits for a confirmation. Its messages are reserved for [run.ClaimTime], but nothing is changed.
@@ -33,7 +33,7 @@ type Plan struct {
 
 // Refusal is a message that a run leaves alone.
 type Refusal struct {
-	Message inspect.Message `json:"message"`
+	Message message.Message `json:"message"`
 	Why     string          `json:"why"`
 }
 
@@ -119,7 +119,7 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change) e
 	err = p.run.Read(ctx, run.Selection{
 		Queue: name, Total: total, Whole: s.isWholeQueue(),
 		Enough: full,
-		Select: func(m queue.Message) (*journal.Step, error) {
+		Select: func(m storage.Message) (*journal.Step, error) {
 			seen++
 			p.account.observer().Scanned(name, seen, total)
 			found, ok := p.account.read(s, name, m)
@@ -145,7 +145,7 @@ func (p *Plan) take(ctx context.Context, s Source, name string, change change) e
 }
 
 // requestID returns the request ID of a message. The handler uses the same default.
-func requestID(m inspect.Message) string { return cmp.Or(m.RequestID, m.ID) }
+func requestID(m message.Message) string { return cmp.Or(m.RequestID, m.ID) }
 
 // isWholeQueue reports whether the source selects every message of its queues.
 func (s Source) isWholeQueue() bool {
@@ -153,9 +153,9 @@ func (s Source) isWholeQueue() bool {
 }
 
 // match records which IDs name a message. A request ID may name several messages; all of them are meant.
-func (p *Plan) match(ids []string, m inspect.Message) {
+func (p *Plan) match(ids []string, m message.Message) {
 	for _, id := range ids {
-		if inspect.MatchID(m, id) && (len(p.matches[id]) == 0 || id != m.RequestID) {
+		if message.MatchID(m, id) && (len(p.matches[id]) == 0 || id != m.RequestID) {
 			p.matches[id] = append(p.matches[id], m.ID)
 		}
 	}
@@ -174,7 +174,7 @@ func (p *Plan) checkIDs(ids []string) error {
 	return nil
 }
 
-func (p *Plan) refuse(m inspect.Message, why string) {
+func (p *Plan) refuse(m message.Message, why string) {
 	p.Refused++
 	if len(p.Refusals) < maxRefusals {
 		p.Refusals = append(p.Refusals, Refusal{m, why})
@@ -256,9 +256,9 @@ func (a *Account) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 }
 
 // messageOf names the message of a step.
-func messageOf(s journal.Step) inspect.Message {
+func messageOf(s journal.Step) message.Message {
 	if s.Take == nil {
-		return inspect.Message{Queue: s.Put.Queue, RequestID: s.RequestID}
+		return message.Message{Queue: s.Put.Queue, RequestID: s.RequestID}
 	}
-	return inspect.Message{ID: s.Take.ID, Queue: s.Take.Queue, RequestID: s.RequestID}
+	return message.Message{ID: s.Take.ID, Queue: s.Take.Queue, RequestID: s.RequestID}
 }

@@ -16,21 +16,20 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/reading"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
 )
 
 // Account is a storage account with poison queues. It is safe for concurrent use.
 type Account struct {
 	// Store gives access to the account's queues. Name is its queue endpoint without scheme and secrets.
-	Store queue.Store
+	Store storage.Queues
 	Name  string
 	// Rules are the handler's.
-	Rules inspect.Rules
+	Rules message.Rules
 	// Runs is the folder of journals.
 	Runs journal.Folder
 	// AppQueues are the queues that function apps are known to read.
@@ -39,7 +38,7 @@ type Account struct {
 	Observer Observer
 	// Table is the record of scheduled messages, and Outcomes the table of what becomes of messages of runs; nil if
 	// they cannot be used.
-	Table, Outcomes scheduled.Table
+	Table, Outcomes storage.Table
 	// Operator is who works on the account; the zero value for nobody.
 	Operator journal.Operator
 }
@@ -76,9 +75,9 @@ func (a *Account) observer() Observer { return cmp.Or[Observer](a.Observer, sile
 type Source struct {
 	// Queues are the queues to read; empty means every poison queue of the account.
 	Queues []string
-	// IDs, unless empty, limit the messages, as [inspect.MatchID] does; Filter limits them further.
+	// IDs, unless empty, limit the messages, as [message.MatchID] does; Filter limits them further.
 	IDs    []string
-	Filter inspect.Filter
+	Filter message.Filter
 	// Limit is the largest number of messages; 0 for all.
 	Limit int
 	// Force allows queues that a function app reads.
@@ -91,19 +90,19 @@ type Source struct {
 // Found is a message with its content. Its JSON form is a line of an export: the description and the text, byte for
 // byte as on the queue.
 type Found struct {
-	inspect.Message
+	message.Message
 	// Text is the message's text on the queue, Content the decoded text, as far as it can be decoded.
 	Text    string `json:"text"`
 	Content []byte `json:"-"`
 }
 
 // read inspects a message, and reports whether the source selects it.
-func (a *Account) read(s Source, queueName string, m queue.Message) (Found, bool) {
+func (a *Account) read(s Source, queueName string, m storage.Message) (Found, bool) {
 	if s.expiring && !m.Expires() {
 		return Found{}, false
 	}
-	found := Found{Message: inspect.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
-	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return inspect.MatchID(found.Message, id) })
+	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
+	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(found.Message, id) })
 	return found, named && s.Filter.Match(found.Message, found.Content)
 }
 
@@ -120,9 +119,9 @@ func (a *Account) queues(ctx context.Context, s Source) ([]string, error) {
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
 			poisoned := strings.Join(poisonQueues(all), ", ")
-			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, queue.ErrNoQueue, a.Name, cmp.Or(poisoned, "none"))
+			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, storage.ErrNoQueue, a.Name, cmp.Or(poisoned, "none"))
 		}
-		advice := "its poison queue is " + name + queue.PoisonSuffix + "; use --force to take messages from it nevertheless"
+		advice := "its poison queue is " + name + storage.PoisonSuffix + "; use --force to take messages from it nevertheless"
 		if err := a.checkQueue(all, name, advice); err != nil && !s.Force {
 			return nil, err
 		}
@@ -139,21 +138,21 @@ func (a *Account) reach(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 	all, err := a.names(ctx)
-	if err != nil && !errors.Is(err, queue.ErrRefused) {
+	if err != nil && !errors.Is(err, storage.ErrRefused) {
 		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine can reach the account", err)
 	}
 	return all, err
 }
 
 func (a *Account) names(ctx context.Context) ([]string, error) {
-	return queue.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
+	return storage.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
 }
 
 // checkQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
 func (a *Account) checkQueue(all []string, name, advice string) error {
 	why := "a function of the app has it as its queue"
 	if !slices.Contains(a.AppQueues, name) {
-		if !slices.Contains(all, name+queue.PoisonSuffix) {
+		if !slices.Contains(all, name+storage.PoisonSuffix) {
 			return nil
 		}
 		why = "it has a poison queue"
@@ -165,38 +164,38 @@ func (a *Account) checkQueue(all []string, name, advice string) error {
 func (a *Account) isRead(all []string, name string) bool { return a.checkQueue(all, name, "") != nil }
 
 func poisonQueues(all []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !strings.HasSuffix(name, queue.PoisonSuffix) })
+	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !strings.HasSuffix(name, storage.PoisonSuffix) })
 }
 
 // count returns the approximate number of messages on a queue. A missing queue has none.
 func (a *Account) count(ctx context.Context, name string) (int, error) {
-	total, err := queue.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
+	total, err := storage.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
 	return total, ignoreMissing(err)
 }
 
 // peek returns the first visible messages of a queue. A missing queue has none.
-func (a *Account) peek(ctx context.Context, name string) ([]queue.Message, error) {
-	batch, err := queue.Retry(ctx, func(ctx context.Context) ([]queue.Message, error) {
-		return a.Store.Peek(ctx, name, queue.MaxBatch)
+func (a *Account) peek(ctx context.Context, name string) ([]storage.Message, error) {
+	batch, err := storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) {
+		return a.Store.Peek(ctx, name, storage.MaxBatch)
 	})
 	return batch, ignoreMissing(err)
 }
 
 func ignoreMissing(err error) error {
-	if errors.Is(err, queue.ErrNoQueue) {
+	if errors.Is(err, storage.ErrNoQueue) {
 		return nil
 	}
 	return err
 }
 
 // scan shows every visible message of a queue, and returns how many messages are hidden.
-func (a *Account) scan(ctx context.Context, name string, see func(queue.Message)) (hidden int, err error) {
+func (a *Account) scan(ctx context.Context, name string, see func(storage.Message)) (hidden int, err error) {
 	total, err := a.count(ctx, name)
 	if err != nil {
 		return 0, err
 	}
 	seen := 0
-	err = reading.Show(ctx, a.Store, name, total, func(m queue.Message) {
+	err = reading.Show(ctx, a.Store, name, total, func(m storage.Message) {
 		seen++
 		a.observer().Scanned(name, seen, total)
 		see(m)
@@ -241,7 +240,7 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	names := poisonQueues(all)
 	for _, name := range all {
-		if strings.HasSuffix(name, queue.PoisonSuffix) || a.isRead(all, name) {
+		if strings.HasSuffix(name, storage.PoisonSuffix) || a.isRead(all, name) {
 			continue
 		}
 		hasDeadLetter, err := a.hasDeadLetter(ctx, name)
@@ -268,9 +267,9 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 		s.Main = main
 	}
 	s.Moved = s.Main == ""
-	reasons := inspect.NewGroups(inspect.ByReason)
-	hidden, err := a.scan(ctx, name, func(m queue.Message) {
-		message := inspect.Read(a.Rules, name, m)
+	reasons := message.NewGroups(message.ByReason)
+	hidden, err := a.scan(ctx, name, func(m storage.Message) {
+		message := message.Read(a.Rules, name, m)
 		s.add(message)
 		reasons.Add(message)
 	})
@@ -286,13 +285,13 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 // belong to another program.
 func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
 	first, err := a.peek(ctx, name)
-	return slices.ContainsFunc(first, func(m queue.Message) bool {
+	return slices.ContainsFunc(first, func(m storage.Message) bool {
 		e, err := envelope.Parse(a.Rules.Content(m.Text))
 		return err == nil && e.DeadLetter != nil
 	}), err
 }
 
-func (s *QueueSummary) add(m inspect.Message) {
+func (s *QueueSummary) add(m message.Message) {
 	s.Messages++
 	s.Oldest = earliest(s.Oldest, m.InsertedAt)
 	if m.InsertedAt.After(s.Newest) {
@@ -305,7 +304,7 @@ func (s *QueueSummary) add(m inspect.Message) {
 }
 
 // mainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
-func mainQueue(name string) string { return strings.TrimSuffix(name, queue.PoisonSuffix) }
+func mainQueue(name string) string { return strings.TrimSuffix(name, storage.PoisonSuffix) }
 
 // Listed is the number of messages of a list. Hidden messages could not be read, because another client has received
 // them or they are delayed.
@@ -318,7 +317,7 @@ func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed L
 		return Listed{}, err
 	}
 	for _, name := range names {
-		hidden, err := a.scan(ctx, name, func(m queue.Message) {
+		hidden, err := a.scan(ctx, name, func(m storage.Message) {
 			if s.Limit > 0 && listed.Matched == s.Limit {
 				return
 			}

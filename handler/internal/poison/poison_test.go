@@ -12,20 +12,20 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // mixed returns a store with every kind of message on the poison queue, and messages on other queues.
-func mixed(t *testing.T) *memory.Store {
+func mixed(t *testing.T) *memory.Queues {
 	t.Helper()
 	store := newQueues(t, 3)
 	put(t, store, poisonQueue, hostCopy("host"), week)
 	put(t, store, poisonQueue, "not base64", week)
-	put(t, store, poisonQueue, queue.Base64.Encode([]byte("not JSON")), 0)
+	put(t, store, poisonQueue, storage.Base64.Encode([]byte("not JSON")), 0)
 	for _, name := range []string{"other", "other-poison", parking} {
 		if err := store.Create(t.Context(), name); err != nil {
 			t.Fatal(err)
@@ -39,7 +39,7 @@ func mixed(t *testing.T) *memory.Store {
 }
 
 // found returns the request ID of a message or, if it has none, its reason.
-func found(m inspect.Message) string {
+func found(m message.Message) string {
 	if m.RequestID == "" {
 		return m.Reason
 	}
@@ -56,10 +56,10 @@ func TestList(t *testing.T) {
 		"a_queue_beside":     {poison.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
 		"live_by_force":      {poison.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
 		"ids":                {poison.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
-		"ids_and_filter":     {poison.Source{IDs: []string{"r2", "host"}, Filter: inspect.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
-		"filter":             {poison.Source{Filter: inspect.Filter{Reasons: []string{inspect.HostGaveUp}}}, []string{"host"}},
+		"ids_and_filter":     {poison.Source{IDs: []string{"r2", "host"}, Filter: message.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
+		"filter":             {poison.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}}, []string{"host"}},
 		"limit":              {poison.Source{Limit: 2}, []string{"r0", "r1"}},
-		"limit_and_filter":   {poison.Source{Limit: 1, Filter: inspect.Filter{Text: "orders/r2"}}, []string{"r2"}},
+		"limit_and_filter":   {poison.Source{Limit: 1, Filter: message.Filter{Text: "orders/r2"}}, []string{"r2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -141,8 +141,8 @@ func TestQueuesMoved(t *testing.T) {
 		want bool
 	}{
 		"dead_letter":     {deadLetter("r1", mainQueue), true},
-		"raw_dead_letter": {string(must(queue.Base64.Decode(deadLetter("r1", mainQueue)))), true},
-		"malformed":       {queue.Base64.Encode([]byte("{")), false},
+		"raw_dead_letter": {string(must(storage.Base64.Decode(deadLetter("r1", mainQueue)))), true},
+		"malformed":       {storage.Base64.Encode([]byte("{")), false},
 		"envelope":        {hostCopy("r1"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -206,7 +206,7 @@ func TestPlan(t *testing.T) {
 		store := newQueues(t, 100)
 		before := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: inspect.Filter{Text: "orders/r1"}}, poison.Move{To: parking, Create: true}))
+		p := mustPlan(t)(a.PlanMove(ctx, poison.Source{Filter: message.Filter{Text: "orders/r1"}}, poison.Move{To: parking, Create: true}))
 		meant := 11 // r1 and r10 to r19
 		want := map[string]int{poisonQueue: meant}
 		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) || !cmp.Equal(p.To, map[string]int{parking: meant}) {
@@ -255,7 +255,7 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		for _, r := range p.Refusals {
-			want := map[string]string{inspect.Undecodable: "--fix-encoding", inspect.Malformed: "malformed"}[r.Message.Reason]
+			want := map[string]string{message.Undecodable: "--fix-encoding", message.Malformed: "malformed"}[r.Message.Reason]
 			if want == "" || !strings.Contains(r.Why, want) {
 				t.Errorf("%s is refused: %s", r.Message.Reason, r.Why)
 			}
@@ -269,7 +269,7 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("-want +got:\n%s", diff)
 		}
 		for _, m := range store.All(mainQueue) {
-			content := must(queue.Base64.Decode(m.Text))
+			content := must(storage.Base64.Decode(m.Text))
 			if strings.Contains(string(content), "deadLetter") || m.ExpiresAt.Year() != 9999 {
 				t.Errorf("sent again as %s, expires %v", content, m.ExpiresAt)
 			}
@@ -332,7 +332,7 @@ func TestCancelled(t *testing.T) {
 				store := newQueues(t, 100)
 				ctx, cancel := context.WithCancel(context.Background())
 				n := 0
-				a := newAccount(t, &tap{Store: store, before: func(o string) error {
+				a := newAccount(t, &tap{Queues: store, before: func(o string) error {
 					if o == operation {
 						if n++; n == 30 {
 							cancel()
@@ -435,7 +435,7 @@ func TestUnknownQueue(t *testing.T) {
 				p.Discard(ctx)
 			}
 			_, previewed := a.Preview(ctx, poison.Source{}, request, func(poison.Found, string, []byte, error) {})
-			if errors.Is(err, queue.ErrNoQueue) != errors.Is(previewed, queue.ErrNoQueue) {
+			if errors.Is(err, storage.ErrNoQueue) != errors.Is(previewed, storage.ErrNoQueue) {
 				t.Errorf("%s: %v, but the preview says %v", to, err, previewed)
 			}
 			return err
@@ -449,7 +449,7 @@ func TestUnknownQueue(t *testing.T) {
 		}
 		for name, do := range map[string]func(string, bool) error{"requeue": requeue, "move": move} {
 			err := do("parkign", false)
-			if !errors.Is(err, queue.ErrNoQueue) {
+			if !errors.Is(err, storage.ErrNoQueue) {
 				t.Errorf("%s to a misspelt queue: %v", name, err)
 			}
 			wantError(t, err, "did you mean parking?", "orders-poison", "--create")

@@ -11,7 +11,7 @@ import (
 	"unicode"
 
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestExportImport checks that imported messages equal the exported ones byte for byte, and never expire.
@@ -19,8 +19,8 @@ func TestExportImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
 		for _, text := range []string{
-			queue.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"", strings.Repeat("\"", queue.MaxTextBytes), "",
-			strings.Repeat("\u202e", queue.MaxTextBytes/3), strings.Repeat("\U000e0001", queue.MaxTextBytes/4), "\u061c\u200f\ufeff\u009b31m\x7f",
+			storage.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"", strings.Repeat("\"", storage.MaxTextBytes), "",
+			strings.Repeat("\u202e", storage.MaxTextBytes/3), strings.Repeat("\U000e0001", storage.MaxTextBytes/4), "\u061c\u200f\ufeff\u009b31m\x7f",
 		} {
 			put(t, store, poisonQueue, text, 0)
 		}
@@ -62,7 +62,7 @@ func TestExportImport(t *testing.T) {
 func TestImportRefused(t *testing.T) {
 	const start = `{"queue":"async-caller-poison",`
 	const other = "not a poison queue of the app"
-	tooLong := strings.Repeat("x", queue.MaxTextBytes+1)
+	tooLong := strings.Repeat("x", storage.MaxTextBytes+1)
 	const good = start + `"text":"x"}`
 	for name, c := range map[string]struct {
 		file, to string

@@ -10,7 +10,7 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 func byID(ids ...string) poison.ScheduledSource {
@@ -38,7 +38,7 @@ func TestSecondMessage(t *testing.T) {
 		second := schedule(t, store, table, plannedCall("r0", later), later)
 		foreign := schedule(t, store, table, plannedCall("r0", later), later)
 		foreign.Organization = "another sender, who uses the same id"
-		if err := table.Put(t.Context(), mainQueue, []scheduled.Row{foreign}); err != nil {
+		if err := table.Put(t.Context(), mainQueue, []storage.Row{foreign}); err != nil {
 			t.Fatal(err)
 		}
 		for name, plan := range map[string]func(s poison.ScheduledSource) (*poison.Plan, error){
@@ -116,7 +116,7 @@ func TestRepeatedWrite(t *testing.T) {
 		a, _, table := newScheduled(t, 2)
 		row := rows(t, table)[0]
 		row.Repeated = true
-		if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+		if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 		p := mustPlan(t)(a.PlanCancel(t.Context(), everything(), true))
@@ -148,7 +148,7 @@ func TestUndoLostAnswer(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
 		r := execute(t, mustPlan(t)(a.PlanCancel(context.Background(), everything(), false)))
 		lost := false
-		a.Store = &tap{Store: store, after: func(operation string) error {
+		a.Store = &tap{Queues: store, after: func(operation string) error {
 			if operation != "put" || lost {
 				return nil
 			}

@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/operate/message/edit"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/edit"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Requeue says how messages are sent again.
@@ -28,9 +28,9 @@ type Requeue struct {
 
 // CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
 func (a *Account) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
-	if r.Pace.Delay+r.Pace.Spread > queue.MaxDelay {
+	if r.Pace.Delay+r.Pace.Spread > storage.MaxDelay {
 		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most",
-			r.Pace.Delay+r.Pace.Spread, queue.MaxDelay)
+			r.Pace.Delay+r.Pace.Spread, storage.MaxDelay)
 	}
 	if err := a.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
 		return "", err
@@ -52,7 +52,7 @@ const mostNames = 20
 // nobody would look for messages on a queue whose name is misspelt.
 func (a *Account) checkNew(all []string, to string, create bool) error {
 	switch {
-	case !queue.ValidName(to):
+	case !storage.ValidName(to):
 		return fmt.Errorf("queue %.80q: not the name of a queue", to)
 	case create, slices.Contains(all, to), a.isRead(all, to):
 		return nil
@@ -63,7 +63,7 @@ func (a *Account) checkNew(all []string, to string, create bool) error {
 		exist += fmt.Sprintf(" and %d more", more)
 	}
 	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\n"+
-		"to create it, give --create", to, queue.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
+		"to create it, give --create", to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
 // PlanRequeue prepares to send messages again. It refuses messages that would only come back.

@@ -10,8 +10,8 @@ import (
 
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -43,10 +43,10 @@ func (a *Account) publish(ctx context.Context, s run.Summary, end time.Time) err
 	s.Filter = strictjson.Clip(s.Filter, maxFilter)
 	content, err := json.Marshal(RunSummary{Summary: s, End: end})
 	if err == nil {
-		err = queue.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
-			row := scheduled.Row{ID: s.Run, Content: content}
-			return a.Outcomes.Put(ctx, scheduled.RunsPartition, []scheduled.Row{row})
-		}, queue.ErrRefused)
+		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
+			row := storage.Row{ID: s.Run, Content: content}
+			return a.Outcomes.Put(ctx, record.RunsPartition, []storage.Row{row})
+		}, storage.ErrRefused)
 	}
 	if err != nil {
 		a.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
@@ -105,8 +105,8 @@ func (a *Account) published(ctx context.Context) (map[string]RunSummary, error) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, runRowTimeout)
 	defer cancel()
-	query := scheduled.Query{Queue: scheduled.RunsPartition, Content: true}
-	err := a.Outcomes.List(ctx, query, func(row scheduled.Row) error {
+	query := storage.Query{Queue: record.RunsPartition, Content: true}
+	err := a.Outcomes.List(ctx, query, func(row storage.Row) error {
 		var s RunSummary
 		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == a.Name {
 			s.Here = false

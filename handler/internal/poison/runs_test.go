@@ -8,15 +8,16 @@ import (
 
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/scheduled"
-	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // TestRunsOfOthers checks that an operator sees the runs of a colleague and what was undone there, and that no row says
 // anything about a run of this machine.
 func TestRunsOfOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, table := newQueues(t, 3), &scheduledmemory.Table{}
+		store, table := newQueues(t, 3), &memory.Table{}
 		operator := func(name string) *poison.Account {
 			a := newAccount(t, store)
 			a.Outcomes, a.Operator = table, journal.Operator{User: name, Machine: "vm"}
@@ -30,8 +31,8 @@ func TestRunsOfOthers(t *testing.T) {
 		advance(time.Second)
 		mine := execute(t, mustPlan(t)(bob.PlanMove(t.Context(), poison.Source{}, move))).Run
 		forged := fmt.Appendf(nil, `{"run":"x","account":"test","of":%q,"done":1,"total":1,"state":"finished"}`, mine)
-		row := scheduled.Row{ID: "x", Content: forged}
-		if err := table.Put(t.Context(), scheduled.RunsPartition, []scheduled.Row{row}); err != nil {
+		row := storage.Row{ID: "x", Content: forged}
+		if err := table.Put(t.Context(), record.RunsPartition, []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 		want := map[string]string{mine: "finished bob true", undo: "finished ada false", moved: "undone ada false"}

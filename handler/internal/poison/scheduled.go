@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
 )
 
 // ErrNoTable means that the record of scheduled messages cannot be used.
@@ -17,13 +17,13 @@ var ErrNoTable = errors.New("the record of scheduled messages is not available: 
 
 // Scheduled is a scheduled message as its row describes it.
 type Scheduled struct {
-	inspect.Message
-	Row scheduled.Row
+	message.Message
+	Row storage.Row
 }
 
 // fromRow describes the message of a row. Since is when the call was created, so that filters by time select by age.
-func fromRow(row scheduled.Row) Scheduled {
-	return Scheduled{Row: row, Message: inspect.FromRow(row)}
+func fromRow(row storage.Row) Scheduled {
+	return Scheduled{Row: row, Message: message.FromRow(row)}
 }
 
 // ScheduledSource selects scheduled messages.
@@ -35,7 +35,7 @@ type ScheduledSource struct {
 
 func (s ScheduledSource) selects(m Scheduled) bool {
 	return (len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)) &&
-		(len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return inspect.MatchID(m.Message, id) })) &&
+		(len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(m.Message, id) })) &&
 		(s.DueAfter.IsZero() || !m.Row.NextAttemptAt.Before(s.DueAfter)) &&
 		s.Filter.Match(m.Message, m.Row.Content)
 }
@@ -49,17 +49,17 @@ func (a *Account) ListScheduled(ctx context.Context, s ScheduledSource, content 
 	if a.Table == nil {
 		return 0, ErrNoTable
 	}
-	query := scheduled.Query{Content: content, DueBefore: s.DueBefore}
+	query := storage.Query{Content: content, DueBefore: s.DueBefore}
 	if len(s.Queues) == 1 {
 		query.Queue = s.Queues[0]
 	}
 	seen := 0
-	err = a.Table.List(ctx, query, func(row scheduled.Row) error {
+	err = a.Table.List(ctx, query, func(row storage.Row) error {
 		if row.IsHeartbeat() {
 			return nil
 		}
 		seen++
-		a.observer().Scanned(scheduled.TableName, seen, seen)
+		a.observer().Scanned(storage.ScheduledTable, seen, seen)
 		m := fromRow(row)
 		if !s.selects(m) {
 			return nil
@@ -84,14 +84,14 @@ const sweepAfter = time.Hour
 
 // Sweep removes the rows of messages that are long due and gone, and returns their number. The handler removes a row when
 // its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
-func (a *Account) Sweep(ctx context.Context, table scheduled.Table) (swept int, err error) {
+func (a *Account) Sweep(ctx context.Context, table storage.Table) (swept int, err error) {
 	now := time.Now()
 	stale := a.StaleCheck(ctx, now)
 	record := newRecorder(table) //nolint:contextcheck // Close ends it
-	err = table.List(ctx, scheduled.Query{DueBefore: now.Add(-sweepAfter)}, func(row scheduled.Row) error {
+	err = table.List(ctx, storage.Query{DueBefore: now.Add(-sweepAfter)}, func(row storage.Row) error {
 		if row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter); stale(row) {
 			swept++
-			record.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
+			record.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
 		}
 		return nil
 	})

@@ -15,10 +15,9 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
-	"asynccaller/handler/internal/scheduled"
-	scheduledmemory "asynccaller/handler/internal/scheduled/memory"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // later is the delay of the scheduled messages of these tests.
@@ -34,14 +33,14 @@ func plannedCall(requestID string, delay time.Duration) []byte {
 }
 
 // schedule puts a message with a delay on the main queue, and records it.
-func schedule(t *testing.T, store queue.Store, table scheduled.Table, content []byte, delay time.Duration) scheduled.Row {
+func schedule(t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration) storage.Row {
 	t.Helper()
-	text := queue.Base64.Encode(content)
-	m, err := store.Put(t.Context(), mainQueue, queue.Item{Text: text, Delay: delay})
+	text := storage.Base64.Encode(content)
+	m, err := store.Put(t.Context(), mainQueue, storage.Item{Text: text, Delay: delay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := scheduled.Row{
+	row := storage.Row{
 		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example", Route: "/orders/{n}",
 		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour), NextAttemptAt: time.Now().Add(delay),
 		Content: content,
@@ -49,16 +48,16 @@ func schedule(t *testing.T, store queue.Store, table scheduled.Table, content []
 	if e, err := envelope.Parse(content); err == nil {
 		row.Deadline = e.GiveUpAt(week)
 	}
-	if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 		t.Fatal(err)
 	}
 	return row
 }
 
 // newScheduled returns an account with n scheduled messages.
-func newScheduled(t *testing.T, n int) (*poison.Account, *memory.Store, *scheduledmemory.Table) {
+func newScheduled(t *testing.T, n int) (*poison.Account, *memory.Queues, *memory.Table) {
 	t.Helper()
-	store, table := newQueues(t, 0), &scheduledmemory.Table{}
+	store, table := newQueues(t, 0), &memory.Table{}
 	for i := range n {
 		schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), later), later)
 	}
@@ -68,9 +67,9 @@ func newScheduled(t *testing.T, n int) (*poison.Account, *memory.Store, *schedul
 }
 
 // rows returns the rows of a table.
-func rows(t *testing.T, table scheduled.Table) (all []scheduled.Row) {
+func rows(t *testing.T, table storage.Table) (all []storage.Row) {
 	t.Helper()
-	err := table.List(context.Background(), scheduled.Query{Content: true}, func(row scheduled.Row) error {
+	err := table.List(context.Background(), storage.Query{Content: true}, func(row storage.Row) error {
 		all = append(all, row)
 		return nil
 	})
@@ -164,7 +163,7 @@ func nexusOf(created, due, deadline time.Duration) string {
 	if deadline != 0 {
 		deadlineAt = at(deadline)
 	}
-	raw := queue.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
+	raw := storage.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
 	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,"CallOutUriScheme":"https","Title":"GET"},`+
 		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,"NextAttemptAt":%q,"DeadlineAt":%q}`,
 		raw, at(created), at(due), deadlineAt)
@@ -181,7 +180,7 @@ func TestExpediteSpread(t *testing.T) {
 			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second || wait < time.Duration(i)*10*time.Second-time.Second {
 				t.Errorf("message %d is visible in %v", i, wait)
 			}
-			if time.Until(m.NextVisibleAt) >= scheduled.MinDelay {
+			if time.Until(m.NextVisibleAt) >= record.MinDelay {
 				want[m.ID] = m.NextVisibleAt
 			}
 		}
@@ -205,7 +204,7 @@ func TestExpediteSpread(t *testing.T) {
 func TestExpediteRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, _ := newScheduled(t, 2000)
-		a.Store = &tap{Store: store}
+		a.Store = &tap{Queues: store}
 		began := time.Now()
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Rate: 200})))
 		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
@@ -289,14 +288,14 @@ func TestRefuseScheduled(t *testing.T) {
 	ctx := t.Context()
 	a, store, table := newScheduled(t, 0)
 	schedule(t, store, table, []byte("not an envelope"), later)
-	for _, row := range []scheduled.Row{
+	for _, row := range []storage.Row{
 		{ID: "no-content", PopReceipt: "x"},
 		{ID: "no-receipt", Content: []byte("x")},
 		{ID: "\x1b[31m", PopReceipt: "x", Content: []byte("x")},
 		{ID: "$(touch x)", PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
-		{ID: "too-large", PopReceipt: "x", Content: make([]byte, queue.MaxTextBytes)},
+		{ID: "too-large", PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
 	} {
-		if err := table.Put(ctx, mainQueue, []scheduled.Row{row}); err != nil {
+		if err := table.Put(ctx, mainQueue, []storage.Row{row}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -351,7 +350,7 @@ func TestStale(t *testing.T) {
 					}
 				}
 				for _, row := range rows(t, table) {
-					if slices.ContainsFunc(received, func(m queue.Message) bool { return m.ID == row.ID }) {
+					if slices.ContainsFunc(received, func(m storage.Message) bool { return m.ID == row.ID }) {
 						t.Errorf("a row with a stale receipt is left: %s", row.ID)
 					}
 				}
@@ -457,7 +456,7 @@ func TestScheduledCanarySkipped(t *testing.T) {
 		a, store, table := newScheduled(t, 20)
 		for _, row := range rows(t, table)[:4] {
 			row.PopReceipt = "stale"
-			if err := table.Put(t.Context(), mainQueue, []scheduled.Row{row}); err != nil {
+			if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 				t.Fatal(err)
 			}
 		}

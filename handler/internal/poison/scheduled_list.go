@@ -9,13 +9,12 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
 )
 
-// ByQueue groups scheduled messages by their queue, beside the criteria of package inspect.
-const ByQueue inspect.By = "queue"
+// ByQueue groups scheduled messages by their queue, beside the criteria of package message.
+const ByQueue message.By = "queue"
 
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
 const maxQueues = 1000
@@ -23,14 +22,14 @@ const maxQueues = 1000
 // StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once, when
 // it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not safe for
 // concurrent use.
-func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(scheduled.Row) bool {
+func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Row) bool {
 	waiting := map[string]time.Time{}
-	return func(row scheduled.Row) bool {
+	return func(row storage.Row) bool {
 		if !row.IsStale(now) {
 			return false
 		}
 		since, ok := waiting[row.Queue]
-		if !ok && len(waiting) < maxQueues && queue.ValidName(row.Queue) {
+		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Queue) {
 			since = a.waitingSince(ctx, row.Queue, now)
 			waiting[row.Queue] = since
 		}
@@ -41,7 +40,7 @@ func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(scheduled.
 // waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue cannot
 // be read.
 func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
-	front, err := a.Store.Peek(ctx, name, queue.MaxBatch)
+	front, err := a.Store.Peek(ctx, name, storage.MaxBatch)
 	if ignoreMissing(err) != nil {
 		return time.Time{}
 	}
@@ -105,10 +104,10 @@ type ScheduledGroup struct {
 // maxStatuses limits the statuses that a group distinguishes.
 const maxStatuses = 20
 
-// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [inspect.Groups] does. It is not safe for
+// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [message.Groups] does. It is not safe for
 // concurrent use.
 type ScheduledGroups struct {
-	By  inspect.By
+	By  message.By
 	Now time.Time
 
 	groups map[string]*ScheduledGroup
@@ -123,8 +122,8 @@ func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
 	if g.groups == nil {
 		g.groups = map[string]*ScheduledGroup{}
 	}
-	if g.groups[key] == nil && len(g.groups) >= inspect.MaxKeys {
-		key = inspect.KeyOthers
+	if g.groups[key] == nil && len(g.groups) >= message.MaxKeys {
+		key = message.KeyOthers
 	}
 	group, due := g.groups[key], m.Row.NextAttemptAt
 	if group == nil {

@@ -10,11 +10,11 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
 )
 
 // planScheduled plans the change of each selected message. Second says that a second message of the call may
@@ -22,7 +22,7 @@ import (
 // messages.
 func (a *Account) planScheduled(
 	ctx context.Context, about journal.Run, s ScheduledSource,
-	change func(p *Plan, in decision.Intake, row scheduled.Row, second bool) (journal.Step, error),
+	change func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error),
 ) (*Plan, error) {
 	if _, err := a.reach(ctx); err != nil {
 		return nil, err
@@ -70,11 +70,11 @@ func (a *Account) planScheduled(
 }
 
 // checkRow returns why the message of a row cannot be changed.
-func checkRow(row scheduled.Row, text string) error {
-	if !queue.ValidName(row.Queue) || !queue.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
+func checkRow(row storage.Row, text string) error {
+	if !storage.ValidName(row.Queue) || !storage.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
 		return errors.New("its row is incomplete, or has no id of a message")
 	}
-	return queue.CheckText(text)
+	return storage.CheckText(text)
 }
 
 const (
@@ -85,8 +85,8 @@ const (
 )
 
 // newRecorder returns a recorder for changes of rows whose routes are short already.
-func newRecorder(table scheduled.Table) *scheduled.Recorder {
-	return scheduled.NewRecorder(table, inspect.Route, recordLimit, zerolog.Nop())
+func newRecorder(table storage.Table) *record.Recorder {
+	return record.NewRecorder(table, message.Route, recordLimit, zerolog.Nop())
 }
 
 // hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
@@ -94,7 +94,7 @@ type hooks struct {
 	*watch
 
 	// rows changes the record; nil without one.
-	rows *scheduled.Recorder
+	rows *record.Recorder
 }
 
 func (a *Account) hooks(about journal.Run) run.Hooks {
@@ -123,13 +123,13 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		row.Content = h.account.Rules.Content(s.Text())
 		row.Repeated = row.Repeated || p.PossibleDuplicate
 	}
-	if row.Content != nil && time.Until(row.NextAttemptAt) >= scheduled.MinDelay {
+	if row.Content != nil && time.Until(row.NextAttemptAt) >= record.MinDelay {
 		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
 		h.rows.Scheduled(row)
 		return
 	}
 	if s.Take != nil {
-		h.rows.Gone(row.Queue, scheduled.Key{ID: row.ID, Version: row.Version})
+		h.rows.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
 	}
 }
 

@@ -8,9 +8,9 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/poison/inspect"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
 )
 
 // The timer functions that record when they run.
@@ -84,7 +84,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	go func() { read <- a.readRecord(ctx, &s) }()
 	names := slices.Clone(a.AppQueues)
 	for _, name := range all {
-		if !strings.HasSuffix(name, queue.PoisonSuffix) && a.isRead(all, name) {
+		if !strings.HasSuffix(name, storage.PoisonSuffix) && a.isRead(all, name) {
 			names = append(names, name)
 		}
 	}
@@ -104,21 +104,21 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 
 func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
 	s := QueueStatus{Queue: name, Missing: !exists}
-	var visible, failed []queue.Message
+	var visible, failed []storage.Message
 	var problems [4]error
 	if exists {
 		s.Messages, problems[0] = a.count(ctx, name)
 		visible, problems[1] = a.peek(ctx, name)
 	}
-	if poisonName, ok := queue.PoisonName(name); ok {
+	if poisonName, ok := storage.PoisonName(name); ok {
 		s.Poison, problems[2] = a.count(ctx, poisonName)
 		if s.Poison > 0 {
 			failed, problems[3] = a.peek(ctx, poisonName)
 		}
 		var summary QueueSummary
-		reasons := inspect.NewGroups(inspect.ByReason)
+		reasons := message.NewGroups(message.ByReason)
 		for _, m := range failed {
-			message := inspect.Read(a.Rules, poisonName, m)
+			message := message.Read(a.Rules, poisonName, m)
 			summary.add(message)
 			reasons.Add(message)
 		}
@@ -148,7 +148,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*Schedul
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	beats, err := scheduled.Beats(limited, a.Table)
+	beats, err := record.Beats(limited, a.Table)
 	cancel()
 	s.Keeper, s.Monitor = beats[KeeperTimer], beats[MonitorTimer]
 	if err != nil {
@@ -157,7 +157,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*Schedul
 	}
 	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	queues, hosts := ScheduledGroups{By: ByQueue, Now: s.At}, ScheduledGroups{By: inspect.ByHost, Now: s.At}
+	queues, hosts := ScheduledGroups{By: ByQueue, Now: s.At}, ScheduledGroups{By: message.ByHost, Now: s.At}
 	stale := a.StaleCheck(limited, s.At)
 	if _, err := a.ListScheduled(limited, ScheduledSource{}, false, func(m Scheduled) error {
 		gone := stale(m.Row)
@@ -189,9 +189,9 @@ func earliest(a, b time.Time) time.Time {
 func recordProblem(err error) string {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the table " + scheduled.TableName + " does not answer in time"
-	case errors.Is(err, queue.ErrDenied):
-		return err.Error() + "; assign the role " + scheduled.Role
+		return "the table " + storage.ScheduledTable + " does not answer in time"
+	case errors.Is(err, storage.ErrDenied):
+		return err.Error() + "; assign the role " + record.Role
 	}
 	return err.Error()
 }

@@ -14,7 +14,7 @@ import (
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // TestUndo checks that an undo restores the messages of every run byte for byte, and that it can be undone as well.
@@ -73,7 +73,7 @@ func TestUndo(t *testing.T) {
 }
 
 // contents returns all texts by queue.
-func contents(store *memory.Store) string {
+func contents(store *memory.Queues) string {
 	var b strings.Builder
 	for _, name := range []string{mainQueue, poisonQueue, parking} {
 		for _, text := range texts(store, name) {
@@ -244,7 +244,7 @@ func TestUndoRefused(t *testing.T) {
 }
 
 // interrupted carries out a move or a delete that is killed at the given deletion, before or after its effect.
-func interrupted(t *testing.T, store *memory.Store, command string, deletion int, afterwards bool) (a *poison.Account, id string) {
+func interrupted(t *testing.T, store *memory.Queues, command string, deletion int, afterwards bool) (a *poison.Account, id string) {
 	t.Helper()
 	first := newAccount(t, store)
 	k := newKiller(t, store, -1, afterwards, string(first.Runs))

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 // Name identifies a message.
@@ -46,13 +46,13 @@ func (p *Plan) warn(why string, m Name) {
 }
 
 // nameOf returns the name of the message of a row, whose texts are printable.
-func nameOf(row scheduled.Row) Name {
+func nameOf(row storage.Row) Name {
 	m := fromRow(row)
 	return Name{Queue: m.Queue, ID: m.ID, RequestID: m.RequestID}
 }
 
 // callOf returns the key of the call of a row.
-func callOf(row scheduled.Row) RequestKey {
+func callOf(row storage.Row) RequestKey {
 	return RequestKey{row.Organization, row.Environment, row.RequestID}
 }
 

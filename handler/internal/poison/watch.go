@@ -11,8 +11,7 @@ import (
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -104,7 +103,7 @@ func (w *watch) watched(requestID string) bool {
 // look reads the outcomes until ctx ends, or until see, which judges them, has seen enough or returns an error.
 func (w *watch) look(ctx context.Context, see func() (enough bool, err error)) error {
 	began, pause := time.Now(), shortestPause
-	for queue.Sleep(ctx, pause) {
+	for storage.Sleep(ctx, pause) {
 		looked := time.Now()
 		if err := w.update(ctx, w.watched); err != nil {
 			return err
@@ -178,7 +177,7 @@ func (w *watch) Canaries(ctx context.Context, wait time.Duration) error {
 // The latest rows say why.
 type counts struct {
 	delivered, failed, refused int
-	lastFailed, lastRefused    scheduled.Row
+	lastFailed, lastRefused    storage.Row
 }
 
 func (w *watch) count() (c counts) {

@@ -16,7 +16,7 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // putTimeout is longer than a healthy storage account takes, and short enough for a person to wait.
@@ -45,9 +45,9 @@ func Queues() []string {
 // Sender puts envelopes on the queues of a storage account. It is safe for concurrent use.
 type Sender struct {
 	// Store may be nil if nothing is sent. Account is its name, for receipts.
-	Store    queue.Store
+	Store    storage.Queues
 	Account  string
-	Encoding queue.Encoding
+	Encoding storage.Encoding
 	Rules    decision.Rules
 	// Nexus, unless nil, is the tenant in whose name native envelopes are sent in the Nexus format.
 	Nexus *envelope.Tenant
@@ -98,7 +98,7 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 			message.Warnings = append(message.Warnings, header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
 		}
 	}
-	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority), min(max(e.DueAt().Sub(now), 0), queue.MaxDelay)
+	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority), min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
 	return message, nil
 }
 
@@ -119,8 +119,8 @@ func (s *Sender) encode(e *envelope.Envelope) ([]byte, error) {
 func (s *Sender) Send(ctx context.Context, m Message) (Receipt, error) {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
-	item := queue.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
-	put, err := queue.PutCreating(ctx, s.Store, m.Queue, item)
+	item := storage.Item{Text: s.Encoding.Encode(m.Content), Delay: m.Delay}
+	put, err := storage.PutCreating(ctx, s.Store, m.Queue, item)
 	return Receipt{RequestID: m.RequestID, Queue: m.Queue, MessageID: put.ID, Account: s.Account}, err
 }
 

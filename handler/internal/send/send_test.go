@@ -9,21 +9,21 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/retry"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
-func newSender() (*send.Sender, *memory.Store) {
+func newSender() (*send.Sender, *memory.Queues) {
 	store := memory.New()
-	return &send.Sender{Store: store, Encoding: queue.Base64, Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()}}, store
+	return &send.Sender{Store: store, Encoding: storage.Base64, Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()}}, store
 }
 
 // TestSend checks that a draft arrives on the queue of its priority, which is created, with its delay.
 func TestSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, encoding := range []queue.Encoding{queue.Base64, queue.None} {
+		for _, encoding := range []storage.Encoding{storage.Base64, storage.None} {
 			sender, store := newSender()
 			sender.Encoding = encoding
 			draft := send.Draft{Priority: 3, NotBefore: time.Now().Add(10 * time.Minute)}

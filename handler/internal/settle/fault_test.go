@@ -11,16 +11,16 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // reschedule settles a message by rescheduling it by 10 s.
 func reschedule(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, write(t, content, queue.Base64, d), settle.Lease{})
+	_, err := settle.New(store, storage.Base64).Settle(ctx, write(t, content, storage.Base64, d), settle.Lease{})
 	wantNoSecret(t, err)
 	return err
 }
@@ -29,7 +29,7 @@ func reschedule(ctx context.Context, t *testing.T, store settle.Store) error {
 func deadLetter(ctx context.Context, t *testing.T, store settle.Store) error {
 	t.Helper()
 	d := decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired, State: state()}
-	_, err := settle.New(store, queue.Base64).Settle(ctx, write(t, content, queue.Base64, d), settle.Lease{})
+	_, err := settle.New(store, storage.Base64).Settle(ctx, write(t, content, storage.Base64, d), settle.Lease{})
 	wantNoSecret(t, err)
 	return err
 }
@@ -45,12 +45,12 @@ func TestQueuesAreMadeOnDemand(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &faulty{Store: memory.New()}
+				store := &faulty{Queues: memory.New()}
 				started := time.Now()
 				if err := test.settle(t.Context(), t, store); err != nil {
 					t.Fatal(err)
 				}
-				store.only(t, test.queue, queue.Base64)
+				store.only(t, test.queue, storage.Base64)
 				if took := time.Since(started); took != 0 {
 					t.Errorf("it took %v, want no pause for a queue that only has to be made", took)
 				}
@@ -108,7 +108,7 @@ func TestStorageIsBackInTime(t *testing.T) {
 			latest:  15 * time.Second,
 		},
 		"being_deleted": {
-			store:   func(s *faulty) { s.onPut = failing(15, fmt.Errorf("put: %w", queue.ErrNoQueue)) },
+			store:   func(s *faulty) { s.onPut = failing(15, fmt.Errorf("put: %w", storage.ErrNoQueue)) },
 			settle:  reschedule,
 			queue:   main,
 			soonest: time.Second,
@@ -128,7 +128,7 @@ func TestStorageIsBackInTime(t *testing.T) {
 				if took := time.Since(started); took < test.soonest || took > test.latest {
 					t.Errorf("it took %v, want %v to %v", took, test.soonest, test.latest)
 				}
-				store.only(t, test.queue, queue.Base64)
+				store.only(t, test.queue, storage.Base64)
 			})
 		})
 	}
@@ -166,7 +166,7 @@ func TestStorageStaysAway(t *testing.T) {
 		"fails":         {func(s *faulty) { s.onPut = failing(-1, errOutage) }, reschedule, errOutage},
 		"hangs":         {func(s *faulty) { s.onPut = hanging(-1) }, reschedule, context.DeadlineExceeded},
 		"create_fails":  {func(s *faulty) { s.onCreate = failing(-1, errOutage) }, deadLetter, errOutage},
-		"being_deleted": {func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", queue.ErrNoQueue)) }, reschedule, queue.ErrNoQueue},
+		"being_deleted": {func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) }, reschedule, storage.ErrNoQueue},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestStorageStaysAway(t *testing.T) {
 				if took := time.Since(started); took != settle.Timeout {
 					t.Errorf("it gave up after %v, want %v", took, settle.Timeout)
 				}
-				if contents := store.all(t, queue.Base64); len(contents) != 0 {
+				if contents := store.all(t, storage.Base64); len(contents) != 0 {
 					t.Errorf("something was written all the same: %q", contents)
 				}
 			})
@@ -234,7 +234,7 @@ func TestPausesAreSpread(t *testing.T) {
 }
 
 func TestRefusedReturnsAtOnce(t *testing.T) {
-	refused := fmt.Errorf("put on queue %s: %w", main, queue.ErrRefused)
+	refused := fmt.Errorf("put on queue %s: %w", main, storage.ErrRefused)
 	tests := map[string]struct {
 		store  func(*faulty)
 		settle func(context.Context, *testing.T, settle.Store) error
@@ -243,7 +243,7 @@ func TestRefusedReturnsAtOnce(t *testing.T) {
 		"put":               {func(s *faulty) { s.onPut = failing(-1, refused) }, reschedule, 1},
 		"create":            {func(s *faulty) { s.onCreate = failing(-1, refused) }, deadLetter, 1},
 		"after_a_failure":   {func(s *faulty) { s.onPut = failThen(errOutage, refused) }, reschedule, 2},
-		"put_after_created": {func(s *faulty) { s.onPut = failThen(queue.ErrNoQueue, refused) }, reschedule, 2},
+		"put_after_created": {func(s *faulty) { s.onPut = failThen(storage.ErrNoQueue, refused) }, reschedule, 2},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -252,7 +252,7 @@ func TestRefusedReturnsAtOnce(t *testing.T) {
 				test.store(store)
 				started := time.Now()
 				err := test.settle(t.Context(), t, store)
-				if !errors.Is(err, queue.ErrRefused) {
+				if !errors.Is(err, storage.ErrRefused) {
 					t.Errorf("got %v", err)
 				}
 				if took := time.Since(started); took > time.Second || len(store.tries) != test.tries {
@@ -294,7 +294,7 @@ func TestCancelledContext(t *testing.T) {
 				if err := reschedule(ctx, t, store); err != nil {
 					t.Fatal(err)
 				}
-				store.only(t, main, queue.Base64)
+				store.only(t, main, storage.Base64)
 			})
 		})
 	}
@@ -321,7 +321,7 @@ func TestLostAcknowledgement(t *testing.T) {
 			if err := real(); err != nil || n > 1 {
 				return err
 			}
-			return queue.ErrNoQueue
+			return storage.ErrNoQueue
 		},
 	}
 	for name, onPut := range tests {
@@ -332,7 +332,7 @@ func TestLostAcknowledgement(t *testing.T) {
 				if err := reschedule(t.Context(), t, store); err != nil {
 					t.Fatal(err)
 				}
-				copies := store.all(t, queue.Base64)[main]
+				copies := store.all(t, storage.Base64)[main]
 				if len(copies) != 2 || copies[0] != copies[1] {
 					t.Errorf("the queue holds %d messages, want the successor and its copy", len(copies))
 				}
@@ -367,7 +367,7 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// A body so large that no successor of it fits; the handler never accepts such an envelope.
 		large := strings.Replace(content, `"b":1.50`, `"b":"`+strings.Repeat("x", 64<<10)+`"`, 1)
-		in := open(t, content, queue.Base64)
+		in := open(t, content, storage.Base64)
 		e, err := envelope.Parse([]byte(large))
 		if err != nil {
 			t.Fatal(err)
@@ -375,7 +375,7 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 		in.Envelope = e
 		for _, action := range []decision.Action{decision.Reschedule, decision.DeadLetter} {
 			store := newStore(t)
-			_, err := settle.New(store, queue.Base64).
+			_, err := settle.New(store, storage.Base64).
 				Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 const (
@@ -23,18 +23,18 @@ const (
 )
 
 // bothEncodings is for what must hold whatever host.json says.
-var bothEncodings = []queue.Encoding{queue.Base64, queue.None}
+var bothEncodings = []storage.Encoding{storage.Base64, storage.None}
 
 // try is one call of Put.
 type try struct {
 	at    time.Time
 	queue string
-	item  queue.Item
+	item  storage.Item
 }
 
 // faulty is a store that remembers every try to put, and lets a test make them fail.
 type faulty struct {
-	*memory.Store
+	*memory.Queues
 	mu      sync.Mutex
 	tries   []try
 	creates int
@@ -51,20 +51,20 @@ type faulty struct {
 // newStore is an account with the main queue.
 func newStore(t *testing.T) *faulty {
 	t.Helper()
-	s := &faulty{Store: memory.New()}
-	if err := s.Store.Create(t.Context(), main); err != nil {
+	s := &faulty{Queues: memory.New()}
+	if err := s.Queues.Create(t.Context(), main); err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-func (s *faulty) Put(ctx context.Context, name string, item queue.Item) (m queue.Message, err error) {
+func (s *faulty) Put(ctx context.Context, name string, item storage.Item) (m storage.Message, err error) {
 	s.mu.Lock()
 	s.tries = append(s.tries, try{time.Now(), name, item})
 	n := len(s.tries)
 	s.mu.Unlock()
 	put := func() error {
-		m, err = s.Store.Put(ctx, name, item)
+		m, err = s.Queues.Put(ctx, name, item)
 		return err
 	}
 	if s.onPut == nil {
@@ -78,7 +78,7 @@ func (s *faulty) Create(ctx context.Context, name string) error {
 	s.creates++
 	n := s.creates
 	s.mu.Unlock()
-	create := func() error { return s.Store.Create(ctx, name) }
+	create := func() error { return s.Queues.Create(ctx, name) }
 	if s.onCreate == nil {
 		return create()
 	}
@@ -91,7 +91,7 @@ func (s *faulty) Update(ctx context.Context, name, id, receipt, text string, del
 	n := s.updates
 	s.mu.Unlock()
 	update := func() error {
-		newest, err = s.Store.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
+		newest, err = s.Queues.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
 		return err
 	}
 	if s.onUpdate == nil {
@@ -129,7 +129,7 @@ const content = `{"asyncCaller":1,"requestId":"request-1","call":{"url":"https:/
 	`"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"}}}`
 
 // open opens content from the main queue as the handler does.
-func open(t *testing.T, content string, encoding queue.Encoding) decision.Intake {
+func open(t *testing.T, content string, encoding storage.Encoding) decision.Intake {
 	t.Helper()
 	in := decision.Rules{Expiration: time.Hour}.Open([]byte(content), "message-1", encoding.MaxContentBytes(), time.Now().UTC())
 	if in.Malformed != nil {
@@ -139,13 +139,13 @@ func open(t *testing.T, content string, encoding queue.Encoding) decision.Intake
 }
 
 // write composes what settling a decision about the content writes.
-func write(t *testing.T, content string, encoding queue.Encoding, d decision.Decision) decision.Write {
+func write(t *testing.T, content string, encoding storage.Encoding, d decision.Decision) decision.Write {
 	t.Helper()
 	return decision.Rules{}.Compose(open(t, content, encoding), d, main, now)
 }
 
 // all is what stands on every queue, decoded.
-func (s *faulty) all(t *testing.T, encoding queue.Encoding) map[string][]string {
+func (s *faulty) all(t *testing.T, encoding storage.Encoding) map[string][]string {
 	t.Helper()
 	names, err := s.Names(t.Context(), "")
 	if err != nil {
@@ -165,7 +165,7 @@ func (s *faulty) all(t *testing.T, encoding queue.Encoding) map[string][]string 
 }
 
 // only is the one message that stands on any queue, and its queue must be this one.
-func (s *faulty) only(t *testing.T, name string, encoding queue.Encoding) (content string, m queue.Message) {
+func (s *faulty) only(t *testing.T, name string, encoding storage.Encoding) (content string, m storage.Message) {
 	t.Helper()
 	contents := s.all(t, encoding)
 	if len(contents) != 1 || len(contents[name]) != 1 {

@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // maxDequeueCount is that of our host.json.
@@ -78,7 +78,7 @@ const hostLease = 10 * time.Minute
 
 func receive(t *testing.T, store *faulty) *hosted {
 	t.Helper()
-	if _, err := store.Put(t.Context(), main, queue.Item{Text: queue.Base64.Encode([]byte(content))}); err != nil {
+	if _, err := store.Put(t.Context(), main, storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 		t.Fatal(err)
 	}
 	store.tries = nil
@@ -95,8 +95,8 @@ func receive(t *testing.T, store *faulty) *hosted {
 // settle settles the message and then completes it as the host does.
 func (h *hosted) settle(t *testing.T, d decision.Decision) (settle.RescheduleMode, error) {
 	t.Helper()
-	settled, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
-		Settle(t.Context(), write(t, content, queue.Base64, d), h.Lease)
+	settled, err := settle.New(h, storage.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+		Settle(t.Context(), write(t, content, storage.Base64, d), h.Lease)
 	wantNoSecret(t, err)
 	h.complete(t, err)
 	return settled.Reschedule, err
@@ -110,9 +110,9 @@ func (h *hosted) complete(t *testing.T, failed error) {
 	if failed == nil {
 		err = h.Delete(t.Context(), main, h.ID, h.receipt)
 	} else {
-		_, err = h.Store.Update(t.Context(), main, h.ID, h.receipt, h.text, 30*time.Second)
+		_, err = h.Queues.Update(t.Context(), main, h.ID, h.receipt, h.text, 30*time.Second)
 	}
-	if err != nil && !errors.Is(err, queue.ErrStale) {
+	if err != nil && !errors.Is(err, storage.ErrStale) {
 		t.Fatal(err)
 	}
 }
@@ -121,7 +121,7 @@ func (h *hosted) complete(t *testing.T, failed error) {
 func (h *hosted) renew(ctx context.Context, t *testing.T) {
 	t.Helper()
 	var err error
-	if h.receipt, err = h.Store.Update(ctx, main, h.ID, h.receipt, h.text, hostLease); err != nil {
+	if h.receipt, err = h.Queues.Update(ctx, main, h.ID, h.receipt, h.text, hostLease); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,7 +131,7 @@ func (h *hosted) renew(ctx context.Context, t *testing.T) {
 func TestRescheduleInPlace(t *testing.T) {
 	const successor, original = `"attempts":2`, content
 	const ours, hosts = 10 * time.Second, 30 * time.Second // when it becomes visible again
-	refused := fmt.Errorf("update: %w", queue.ErrRefused)
+	refused := fmt.Errorf("update: %w", storage.ErrRefused)
 	tests := map[string]struct {
 		before   func(*testing.T, *hosted)
 		onUpdate func(ctx context.Context, n int, real func() error) error
@@ -158,7 +158,7 @@ func TestRescheduleInPlace(t *testing.T) {
 				}
 				return errOutage
 			},
-			err: queue.ErrStale, content: successor, delay: ours,
+			err: storage.ErrStale, content: successor, delay: ours,
 		},
 		"acknowledgement_lost_by_a_hang": {
 			onUpdate: func(ctx context.Context, n int, real func() error) error {
@@ -168,7 +168,7 @@ func TestRescheduleInPlace(t *testing.T) {
 				<-ctx.Done()
 				return ctx.Err()
 			},
-			err: queue.ErrStale, content: successor, delay: ours,
+			err: storage.ErrStale, content: successor, delay: ours,
 		},
 		"acknowledgement_lost_then_outage": {
 			onUpdate: func(_ context.Context, n int, real func() error) error {
@@ -187,7 +187,7 @@ func TestRescheduleInPlace(t *testing.T) {
 				}
 				return refused
 			},
-			err: queue.ErrRefused, content: successor, delay: ours,
+			err: storage.ErrRefused, content: successor, delay: ours,
 		},
 		"outage": {
 			onUpdate: failing(-1, errOutage),
@@ -202,7 +202,7 @@ func TestRescheduleInPlace(t *testing.T) {
 						return errOutage
 					}
 					err := real()
-					if late := first(); !errors.Is(late, queue.ErrStale) {
+					if late := first(); !errors.Is(late, storage.ErrStale) {
 						t.Errorf("the late one: %v", late)
 					}
 					return err
@@ -224,7 +224,7 @@ func TestRescheduleInPlace(t *testing.T) {
 					return real()
 				}
 			},
-			err: queue.ErrStale, content: original, delay: hosts,
+			err: storage.ErrStale, content: original, delay: hosts,
 		},
 		"refused": {
 			onUpdate: failing(-1, refused),
@@ -232,7 +232,7 @@ func TestRescheduleInPlace(t *testing.T) {
 		},
 		"refused_after_an_outage": {
 			onUpdate: failThen(errOutage, refused),
-			err:      queue.ErrRefused, content: original, delay: hosts,
+			err:      storage.ErrRefused, content: original, delay: hosts,
 		},
 		"malformed_receipt": {
 			before: func(_ *testing.T, h *hosted) { h.PopReceipt = "not a receipt" },
@@ -272,7 +272,7 @@ func TestRescheduleInPlace(t *testing.T) {
 				if wantPuts := map[settle.RescheduleMode]int{settle.RescheduleEnqueue: 1}[test.mode]; len(h.tries) != wantPuts {
 					t.Errorf("%d messages were written, want %d", len(h.tries), wantPuts)
 				}
-				got, m := h.only(t, main, queue.Base64)
+				got, m := h.only(t, main, storage.Base64)
 				if !strings.Contains(got, test.content) {
 					t.Errorf("it is %s", got)
 				}
@@ -312,10 +312,10 @@ func TestRescheduleInPlaceIsDoneByOthers(t *testing.T) {
 			}
 			return errOutage
 		}
-		if _, err := h.settle(t, decision.Decision{Action: decision.Reschedule, State: state()}); !errors.Is(err, queue.ErrStale) {
+		if _, err := h.settle(t, decision.Decision{Action: decision.Reschedule, State: state()}); !errors.Is(err, storage.ErrStale) {
 			t.Errorf("got %v", err)
 		}
-		if all := h.all(t, queue.Base64); len(all) != 0 {
+		if all := h.all(t, storage.Base64); len(all) != 0 {
 			t.Errorf("the queue holds %q", all)
 		}
 	})
@@ -338,7 +338,7 @@ func TestAnotherConsumerTookIt(t *testing.T) {
 		if err := h.Delete(t.Context(), main, other[0].ID, other[0].PopReceipt); err != nil {
 			t.Errorf("the other one's message was touched: %v", err)
 		}
-		if got, _ := h.only(t, main, queue.Base64); !strings.Contains(got, `"attempts":2`) {
+		if got, _ := h.only(t, main, storage.Base64); !strings.Contains(got, `"attempts":2`) {
 			t.Errorf("the queue holds %s", got)
 		}
 	})
@@ -353,13 +353,13 @@ func TestRescheduleInPlaceWithoutAQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := receive(t, newStore(t))
-				h.Store, h.onUpdate = memory.New(), fault
-				settled, err := settle.New(h, queue.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
-					Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
+				h.Queues, h.onUpdate = memory.New(), fault
+				settled, err := settle.New(h, storage.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
+					Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
 				if err != nil || settled.Reschedule != settle.RescheduleEnqueue {
 					t.Errorf("reschedule by %q, error %v", settled.Reschedule, err)
 				}
-				_, m := h.only(t, main, queue.Base64)
+				_, m := h.only(t, main, storage.Base64)
 				if wait := time.Until(m.NextVisibleAt); wait > time.Minute {
 					t.Errorf("visible in %v: the tries before are added", wait)
 				}
@@ -382,13 +382,13 @@ func TestWhatNeverUpdates(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			h := receive(t, newStore(t))
-			settled, err := settle.New(h, queue.Base64).WithReschedule(test.mode, maxDequeueCount).
-				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
+			settled, err := settle.New(h, storage.Base64).WithReschedule(test.mode, maxDequeueCount).
+				Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
 			if err != nil || settled.Reschedule != "" {
 				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}
 			h.complete(t, nil)
-			h.only(t, test.queue, queue.Base64)
+			h.only(t, test.queue, storage.Base64)
 			if h.updates != 0 {
 				t.Errorf("%d updates", h.updates)
 			}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Timeout is how long a settle write is tried in all: storage fails over within a minute. Together with the call's
@@ -22,14 +22,14 @@ const tryTimeout = 10 * time.Second
 
 // Store is the part of a queue account that settling needs.
 type Store interface {
-	queue.Putter
+	storage.Putter
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
 }
 
 // Settler settles messages. It is safe for concurrent use.
 type Settler struct {
 	store    Store
-	encoding queue.Encoding
+	encoding storage.Encoding
 	mode     RescheduleMode
 	// maxDequeueCount is the host's.
 	maxDequeueCount int64
@@ -42,7 +42,7 @@ type Settler struct {
 const maxWrites = 64
 
 // New returns a settler that encodes messages as the host will decode them and reschedules by a successor.
-func New(store Store, encoding queue.Encoding) *Settler {
+func New(store Store, encoding storage.Encoding) *Settler {
 	return &Settler{store: store, encoding: encoding, mode: RescheduleEnqueue, writes: make(chan struct{}, maxWrites)}
 }
 
@@ -89,16 +89,16 @@ func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Se
 // put writes a message that becomes visible when it is due, and returns the number of tries. If the
 // acknowledgement of a write is lost, put writes the message again: it prefers a duplicate to a loss. The time
 // that the write takes is not added to the delay; otherwise a last attempt would come after the deadline.
-func (s *Settler) put(ctx context.Context, w decision.Write) (put queue.Message, tries int, err error) {
+func (s *Settler) put(ctx context.Context, w decision.Write) (put storage.Message, tries int, err error) {
 	due := time.Now().Add(w.Delay)
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+	err = storage.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		return s.inTurn(ctx, func() (err error) {
 			tries++
-			item := queue.Item{Text: s.encoding.Encode(w.Content), Delay: max(time.Until(due), 0)}
-			put, err = queue.PutCreating(ctx, s.store, w.Queue, item)
+			item := storage.Item{Text: s.encoding.Encode(w.Content), Delay: max(time.Until(due), 0)}
+			put, err = storage.PutCreating(ctx, s.store, w.Queue, item)
 			return err
 		})
-	}, queue.ErrRefused)
+	}, storage.ErrRefused)
 	return put, tries, err
 }
 
@@ -198,19 +198,19 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.
 func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (receipt string, updated bool, err error) {
 	tries := 0
-	err = queue.Persist(ctx, tryTimeout, func(ctx context.Context) error {
+	err = storage.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		return s.inTurn(ctx, func() (err error) {
 			tries++
 			text := s.encoding.Encode(w.Content)
 			receipt, err = s.store.Update(ctx, w.Queue, lease.ID, lease.PopReceipt, text, max(time.Until(due), 0))
 			return err
 		})
-	}, queue.ErrStale, queue.ErrRefused, queue.ErrNoQueue)
-	rejected := errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrRefused)
+	}, storage.ErrStale, storage.ErrRefused, storage.ErrNoQueue)
+	rejected := errors.Is(err, storage.ErrStale) || errors.Is(err, storage.ErrRefused)
 	switch {
 	case err == nil:
 		return receipt, true, nil
-	case errors.Is(err, queue.ErrNoQueue), rejected && tries == 1:
+	case errors.Is(err, storage.ErrNoQueue), rejected && tries == 1:
 		return "", false, nil
 	case rejected:
 		return "", false, fmt.Errorf("an earlier try without an answer may have rescheduled the message: %w", err)

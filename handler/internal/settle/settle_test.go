@@ -13,8 +13,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
 )
 
 // now is when messages are settled.
@@ -110,11 +110,11 @@ func TestActions(t *testing.T) {
 func TestCallByteForByte(t *testing.T) {
 	for action, name := range map[decision.Action]string{decision.Reschedule: main, decision.DeadLetter: poison} {
 		store := newStore(t)
-		nothing := write(t, content, queue.Base64, decision.Decision{Action: action, State: state()})
-		if _, err := settle.New(store, queue.Base64).Settle(t.Context(), nothing, settle.Lease{}); err != nil {
+		nothing := write(t, content, storage.Base64, decision.Decision{Action: action, State: state()})
+		if _, err := settle.New(store, storage.Base64).Settle(t.Context(), nothing, settle.Lease{}); err != nil {
 			t.Fatal(err)
 		}
-		got, _ := store.only(t, name, queue.Base64)
+		got, _ := store.only(t, name, storage.Base64)
 		if !strings.Contains(got, call) || !strings.Contains(got, `"x-own":[ 1 ],"context":{ "order": 7 }`) {
 			t.Errorf("%s: the call or another member was changed:\n%s", action, got)
 		}
@@ -125,8 +125,8 @@ func TestNothingToWrite(t *testing.T) {
 	for _, action := range []decision.Action{decision.Finish, decision.Drop, decision.Fault} {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
-			settled, err := settle.New(store, queue.Base64).
-				Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
+			settled, err := settle.New(store, storage.Base64).
+				Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
 			if err != nil || settled.Reschedule != "" {
 				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}
@@ -140,7 +140,7 @@ func TestNothingToWrite(t *testing.T) {
 func TestCallIsNoEnd(t *testing.T) {
 	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
 		store := newStore(t)
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, decision.Decision{Action: action}), settle.Lease{})
+		_, err := settle.New(store, storage.Base64).Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: action}), settle.Lease{})
 		if err == nil || len(store.tries) != 0 {
 			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action, err, len(store.tries))
 		}
@@ -151,17 +151,17 @@ func TestCallIsNoEnd(t *testing.T) {
 func TestMalformedByteForByte(t *testing.T) {
 	tests := map[string]struct {
 		content  string
-		encoding queue.Encoding
+		encoding storage.Encoding
 	}{
-		"text":             {"not JSON", queue.Base64},
-		"text_plain":       {"not JSON ü €", queue.None},
-		"empty":            {"", queue.Base64},
-		"white_space":      {" \r\n\t ", queue.None},
-		"not_utf8":         {"\xff\xfe\x00binary", queue.Base64},
-		"json":             {`{"asyncCaller":2,  "call":{}}`, queue.Base64},
-		"largest":          {strings.Repeat("x", 48<<10), queue.Base64},
-		"largest_plain":    {strings.Repeat("x", 64<<10), queue.None},
-		"looks_like_it_is": {"bm90IEpTT04=", queue.None},
+		"text":             {"not JSON", storage.Base64},
+		"text_plain":       {"not JSON ü €", storage.None},
+		"empty":            {"", storage.Base64},
+		"white_space":      {" \r\n\t ", storage.None},
+		"not_utf8":         {"\xff\xfe\x00binary", storage.Base64},
+		"json":             {`{"asyncCaller":2,  "call":{}}`, storage.Base64},
+		"largest":          {strings.Repeat("x", 48<<10), storage.Base64},
+		"largest_plain":    {strings.Repeat("x", 64<<10), storage.None},
+		"looks_like_it_is": {"bm90IEpTT04=", storage.None},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -184,16 +184,16 @@ func TestDelay(t *testing.T) {
 		"none":     {0, 0},
 		"seconds":  {5 * time.Second, 5 * time.Second},
 		"fraction": {4200 * time.Millisecond, 5 * time.Second}, // the service counts seconds; never early
-		"longest":  {queue.MaxDelay, queue.MaxDelay},
+		"longest":  {storage.MaxDelay, storage.MaxDelay},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.Decision{Action: decision.Reschedule, Delay: test.delay, State: state()}
-			if _, err := settle.New(store, queue.Base64).Settle(t.Context(), write(t, content, queue.Base64, d), settle.Lease{}); err != nil {
+			if _, err := settle.New(store, storage.Base64).Settle(t.Context(), write(t, content, storage.Base64, d), settle.Lease{}); err != nil {
 				t.Fatal(err)
 			}
-			if _, m := store.only(t, main, queue.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
+			if _, m := store.only(t, main, storage.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
 				t.Errorf("it becomes visible after %v, want %v", m.NextVisibleAt.Sub(m.InsertedAt), test.want)
 			}
 		})
@@ -244,7 +244,7 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 }
 
 func TestMaxContentBytes(t *testing.T) {
-	for encoding, want := range map[queue.Encoding]int{queue.Base64: 48 << 10, queue.None: 64 << 10} {
+	for encoding, want := range map[storage.Encoding]int{storage.Base64: 48 << 10, storage.None: 64 << 10} {
 		if got := settle.New(nil, encoding).MaxContentBytes(); got != want {
 			t.Errorf("%s: got %d, want %d", encoding, got, want)
 		}
@@ -255,8 +255,8 @@ func TestMaxContentBytes(t *testing.T) {
 func TestNoPoisonQueue(t *testing.T) {
 	for _, name := range []string{poison, strings.Repeat("q", 60)} {
 		store := newStore(t)
-		w := decision.Rules{}.Compose(open(t, content, queue.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
-		_, err := settle.New(store, queue.Base64).Settle(t.Context(), w, settle.Lease{})
+		w := decision.Rules{}.Compose(open(t, content, storage.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
+		_, err := settle.New(store, storage.Base64).Settle(t.Context(), w, settle.Lease{})
 		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
 			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
 		}
@@ -267,8 +267,8 @@ func TestNoPoisonQueue(t *testing.T) {
 func TestManyAtOnce(t *testing.T) {
 	const messages = 50
 	store := newStore(t)
-	settler := settle.New(store, queue.Base64)
-	in := open(t, content, queue.Base64)
+	settler := settle.New(store, storage.Base64)
+	in := open(t, content, storage.Base64)
 	var done sync.WaitGroup
 	for n := range messages {
 		done.Go(func() {
@@ -282,7 +282,7 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	done.Wait()
-	contents := store.all(t, queue.Base64)
+	contents := store.all(t, storage.Base64)
 	if len(contents[main]) != messages/2 || len(contents[poison]) != messages/2 {
 		t.Errorf("%d reschedule and %d dead letters, want %d each", len(contents[main]), len(contents[poison]), messages/2)
 	}

@@ -10,13 +10,13 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
 
-func mustOpen(t *testing.T, server *azurite.Server) *azure.Store {
+func mustOpen(t *testing.T, server *azurite.Server) *azure.Queues {
 	t.Helper()
 	conn, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
 	if err != nil {
@@ -38,7 +38,7 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 	if err := store.Create(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), name, queue.Item{Text: "kept"}); err != nil {
+	if _, err := store.Put(t.Context(), name, storage.Item{Text: "kept"}); err != nil {
 		t.Fatal(err)
 	}
 	for _, restart := range []string{"running", "stopped"} {
@@ -56,7 +56,7 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 		if server.Port != before.Port || server.ConnectionString != before.ConnectionString {
 			t.Errorf("%s: restarted on port %d, want %d", restart, server.Port, before.Port)
 		}
-		messages, err := store.Peek(t.Context(), name, queue.MaxBatch)
+		messages, err := store.Peek(t.Context(), name, storage.MaxBatch)
 		if err != nil || len(messages) != 1 || messages[0].Text != "kept" {
 			t.Errorf("%s: after the restart it shows %+v, %v; want what was put", restart, messages, err)
 		}
@@ -64,10 +64,10 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 }
 
 // mustRefuse checks that nothing answers. To a caller this is a temporary failure.
-func mustRefuse(t *testing.T, store *azure.Store, name string) {
+func mustRefuse(t *testing.T, store *azure.Queues, name string) {
 	t.Helper()
 	_, err := store.Count(t.Context(), name)
-	if err == nil || errors.Is(err, queue.ErrRefused) || errors.Is(err, queue.ErrNoQueue) {
+	if err == nil || errors.Is(err, storage.ErrRefused) || errors.Is(err, storage.ErrNoQueue) {
 		t.Errorf("a stopped server answers: %v", err)
 	}
 }

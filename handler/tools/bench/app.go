@@ -17,8 +17,8 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/storageproxy"
 	"asynccaller/handler/tools/storageserver"
 	"asynccaller/handler/tools/tail"
@@ -35,7 +35,7 @@ type app struct {
 	storage *storageserver.Server
 	// proxy is between storage and its clients: the sender's store, the host and the handler.
 	proxy   *storageproxy.Proxy
-	store   *azure.Store
+	store   *azure.Queues
 	host    *testbed.Host
 	output  tail.Writer
 	targets []*slowTarget
@@ -151,7 +151,7 @@ func (a *app) send(ctx context.Context, target int) error {
 	a.mu.Unlock()
 	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%d","call":{"url":"http://%s/orders/%d","json":{"order":%d}}}`,
 		id, a.targets[target].Addr, id, id)
-	_, err := a.store.Put(ctx, appQueue, queue.Item{Text: queue.Base64.Encode(content)})
+	_, err := a.store.Put(ctx, appQueue, storage.Item{Text: storage.Base64.Encode(content)})
 	return err
 }
 
@@ -263,7 +263,7 @@ func (a *app) After(r storageproxy.Request, answer storageproxy.Answer) storagep
 		RequestID int `json:"requestId,string"`
 		Attempts  int
 	}
-	content, err := queue.Base64.Decode(r.Text)
+	content, err := storage.Base64.Decode(r.Text)
 	if err != nil || json.Unmarshal(content, &envelope) != nil {
 		return storageproxy.Order{}
 	}

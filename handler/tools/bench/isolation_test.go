@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/storageproxy"
 )
 
@@ -46,7 +46,7 @@ func TestLatencies(t *testing.T) {
 func TestReschedulesAreCounted(t *testing.T) {
 	a := &app{calls: make([]sentCall, 2)}
 	put := func(to string, delay time.Duration, id, attempts, status int) {
-		text := queue.Base64.Encode(fmt.Appendf(nil, `{"requestId":"%d","attempts":%d}`, id, attempts))
+		text := storage.Base64.Encode(fmt.Appendf(nil, `{"requestId":"%d","attempts":%d}`, id, attempts))
 		r := storageproxy.Request{Operation: storageproxy.Put, Queue: to, Text: text, Delay: delay}
 		a.Before(r)
 		a.After(r, storageproxy.Answer{Status: status})

@@ -16,8 +16,8 @@ import (
 	"syscall"
 	"time"
 
-	"asynccaller/handler/internal/queue/azure"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
@@ -51,7 +51,7 @@ func main() {
 // system has all parts that run during the demo.
 type system struct {
 	azurite *azurite.Server
-	store   *azure.Store
+	store   *azure.Queues
 	target  *target.Target
 	host    *testbed.Host
 	// state is a folder for the journals of commands.

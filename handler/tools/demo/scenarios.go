@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -93,7 +93,7 @@ func (s system) play(ctx context.Context) ([]row, error) {
 // send puts a message on the queue, with the command line as a user would.
 func (s system) send(ctx context.Context, scenario scenario) (requestID string, err error) {
 	if scenario.script == "" {
-		_, err := s.store.Put(ctx, mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(malformed))})
+		_, err := s.store.Put(ctx, mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(malformed))})
 		return malformed, err
 	}
 	args := append([]string{"send", "--url", s.target.URL(scenario.script)}, scenario.args...)
@@ -117,9 +117,9 @@ func (s system) command(ctx context.Context, args ...string) *exec.Cmd {
 // deadLetters returns the reasons of the dead letters by request id; a malformed message is its own id.
 func (s system) deadLetters(ctx context.Context) map[string]string {
 	reasons := map[string]string{}
-	messages, _ := s.store.Peek(ctx, poisonQueue, queue.MaxBatch) // at first the queue does not exist
+	messages, _ := s.store.Peek(ctx, poisonQueue, storage.MaxBatch) // at first the queue does not exist
 	for _, m := range messages {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if err != nil {
 			continue
 		}

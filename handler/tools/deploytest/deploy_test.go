@@ -16,8 +16,9 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	names "asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 const project = "../../.."
@@ -188,7 +189,7 @@ func checkNames(t *testing.T, variant *template) {
 	}
 	slices.Sort(want)
 	variant.compare("queues", want, variant.resourceNames("Microsoft.Storage/storageAccounts/queueServices/queues"))
-	want = []string{scheduled.OutcomeTableName, scheduled.TableName}
+	want = []string{names.RunTable, names.ScheduledTable}
 	variant.compare("tables", want, variant.resourceNames("Microsoft.Storage/storageAccounts/tableServices/tables"))
 }
 
@@ -242,7 +243,7 @@ func checkSettings(variant *template, flex bool) {
 // roles are the roles of the identity, by id. docs and errors name them.
 var roles = map[string]string{
 	"974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
-	"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": scheduled.Role,
+	"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": record.Role,
 	"b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 	"3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // stageMonitor adds the timer function AC-monitor to the app, with a run each second.
@@ -28,7 +28,7 @@ func (f *fixture) putDead(total int, script string) {
 	for n := range texts {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":%q},"attempts":1,"deadLetter":`+
 			`{"at":"2026-01-08T00:00:00Z","reason":"expired","queue":"async-caller"}}`, n, f.target.URL(script))
-		texts[n] = queue.Base64.Encode(content)
+		texts[n] = storage.Base64.Encode(content)
 	}
 	f.putAll(poisonQueue, 0, texts)
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite"
 )
 
@@ -114,7 +114,7 @@ func TestTheLargestEnvelope(t *testing.T) {
 	script := strings.Repeat("500,", 50) + "200"
 	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"9999-12-31T23:59:59Z","call":{"url":%q,"body":%q}}`
 	body := strings.Repeat("0123456789abcdef", 4096)
-	room := queue.Base64.MaxContentBytes() - len(fmt.Sprintf(form, f.target.URL(script), ""))
+	room := storage.Base64.MaxContentBytes() - len(fmt.Sprintf(form, f.target.URL(script), ""))
 	f.putContent(fmt.Appendf(nil, form, f.target.URL(script), body[:room]))
 	f.start([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=0s"})
 	f.await("the last call", func() bool { return len(f.target.Calls("large")) == 51 })
@@ -205,7 +205,7 @@ func TestCtrlCDuringASlowCall(t *testing.T) {
 }
 
 // interruptSlowCall stops the host during a call, and returns the message that is then on the queue.
-func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
+func interruptSlowCall(t *testing.T, env []string) (*fixture, storage.Message) {
 	t.Helper()
 	f := newFixture(t, options{})
 	f.put("slow", "hang", "")
@@ -214,17 +214,17 @@ func interruptSlowCall(t *testing.T, env []string) (*fixture, queue.Message) {
 	began := time.Now()
 	f.must(f.host.Stop(30 * time.Second))
 
-	var messages []queue.Message
+	var messages []storage.Message
 	f.await("the message", func() bool {
 		var err error
-		messages, err = f.store.Peek(t.Context(), mainQueue, queue.MaxBatch)
+		messages, err = f.store.Peek(t.Context(), mainQueue, storage.MaxBatch)
 		f.must(err)
 		return len(messages) > 0
 	})
 	if waited := time.Since(began); waited < 10*time.Second || f.count(mainQueue) != 1 {
 		t.Fatalf("1 of %d messages is visible after %v, want 1 of 1 after 10 s, when the host has ended", f.count(mainQueue), waited)
 	}
-	content, err := queue.Base64.Decode(messages[0].Text)
+	content, err := storage.Base64.Decode(messages[0].Text)
 	f.must(err)
 	var e map[string]any
 	f.must(json.Unmarshal(content, &e))
@@ -243,7 +243,7 @@ func TestMovedBackByHand(t *testing.T) {
 	f.await("the dead letter", func() bool { return f.count(poisonQueue) == 1 })
 	messages, err := f.store.Receive(t.Context(), poisonQueue, 1, time.Minute)
 	f.must(err)
-	_, err = f.store.Put(t.Context(), mainQueue, queue.Item{Text: messages[0].Text})
+	_, err = f.store.Put(t.Context(), mainQueue, storage.Item{Text: messages[0].Text})
 	f.must(err)
 	f.await("the second call", func() bool { return len(f.target.Calls("again")) == 2 })
 	if attempt := f.target.Calls("again")[1].Attempt; attempt != "1" {
@@ -257,10 +257,10 @@ func TestOtherModes(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		dataType string
-		encoding queue.Encoding
+		encoding storage.Encoding
 	}{
-		"text":        {"string", queue.Base64},
-		"not_encoded": {"binary", queue.None},
+		"text":        {"string", storage.Base64},
+		"not_encoded": {"binary", storage.None},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -272,7 +272,7 @@ func TestOtherModes(t *testing.T) {
 					`\n<&>\"\u2028"}}`,
 				f.target.URL("503,200"),
 			)
-			_, err := f.store.Put(t.Context(), mainQueue, queue.Item{Text: c.encoding.Encode(content)})
+			_, err := f.store.Put(t.Context(), mainQueue, storage.Item{Text: c.encoding.Encode(content)})
 			f.must(err)
 			f.start([]string{"AzureFunctionsJobHost:extensions:queues:messageEncoding=" + string(c.encoding)})
 			f.await("the second call", func() bool { return len(f.target.Calls("r1")) == 2 })

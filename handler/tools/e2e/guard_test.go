@@ -17,7 +17,7 @@ import (
 	"sync"
 	"testing"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // recorder is a server that records what arrives, as a target or as a proxy. It redirects the paths of its map.
@@ -82,7 +82,7 @@ func (f *fixture) wantEnds(env []string, cases map[string]guardCase) {
 	f.t.Helper()
 	ids := map[any]string{}
 	for name, c := range cases {
-		message, err := f.store.Put(f.t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode([]byte(c.call))})
+		message, err := f.store.Put(f.t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(c.call))})
 		f.must(err)
 		ids[message.ID] = name
 		_, detail, _ := strings.Cut(c.want, " ")

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/storageproxy"
 )
 
@@ -61,7 +61,7 @@ func TestHoldMode(t *testing.T) {
 	if len(h.messages) != 1 {
 		t.Fatalf("%d messages were written", len(h.messages))
 	}
-	if delay := h.requests[0].Delay; h.requests[0].Text != queue.Base64.Encode([]byte(content)) || delay < 4*time.Minute || delay > 6*time.Minute+time.Second {
+	if delay := h.requests[0].Delay; h.requests[0].Text != storage.Base64.Encode([]byte(content)) || delay < 4*time.Minute || delay > 6*time.Minute+time.Second {
 		t.Errorf("written for %v: %s", delay, h.requests[0].Text)
 	}
 

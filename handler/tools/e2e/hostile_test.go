@@ -10,13 +10,13 @@ import (
 	"unicode"
 	"unicode/utf8"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // hostileContents returns messages of an attacker. Those of letters become dead letters, byte for byte. Those of
 // calls are called once each, at the path of their name and nowhere else.
 func hostileContents(host string) (letters, calls map[string]string) {
-	room := queue.Base64.MaxContentBytes()
+	room := storage.Base64.MaxContentBytes()
 	native := func(name, members string) string {
 		return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"http://u:p@%s/%s"%s}}`, name, host, name, members)
 	}

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -69,7 +69,7 @@ func (x *interruption) fill(n int) {
 	x.t.Helper()
 	texts := make([]string, n)
 	for i := range texts {
-		texts[i] = queue.Base64.Encode(
+		texts[i] = storage.Base64.Encode(
 			fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
 				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i),
 		)
@@ -211,11 +211,11 @@ func (x *interruption) judge() {
 	ids, hidden := map[string]int{}, 0
 	for _, name := range []string{poisonQueue, parkingQueue, mainQueue} {
 		hidden += x.count(name)
-		messages, err := x.store.Receive(x.t.Context(), name, queue.MaxBatch, time.Hour)
-		for ; err == nil && len(messages) > 0; messages, err = x.store.Receive(x.t.Context(), name, queue.MaxBatch, time.Hour) {
+		messages, err := x.store.Receive(x.t.Context(), name, storage.MaxBatch, time.Hour)
+		for ; err == nil && len(messages) > 0; messages, err = x.store.Receive(x.t.Context(), name, storage.MaxBatch, time.Hour) {
 			hidden -= len(messages)
 			for _, m := range messages {
-				content, err := queue.Base64.Decode(m.Text)
+				content, err := storage.Base64.Decode(m.Text)
 				x.must(err)
 				var e struct{ RequestID string }
 				x.must(json.Unmarshal(content, &e))

@@ -14,7 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // nexusNever is a time that is not set, as the C# SDK writes it.
@@ -353,6 +353,6 @@ func queueOf(priority int) string {
 // putOn puts content on a queue.
 func (f *fixture) putOn(name string, content []byte) {
 	f.t.Helper()
-	_, err := f.store.Put(f.t.Context(), name, queue.Item{Text: queue.Base64.Encode(content)})
+	_, err := f.store.Put(f.t.Context(), name, storage.Item{Text: storage.Base64.Encode(content)})
 	f.must(err)
 }

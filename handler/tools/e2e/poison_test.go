@@ -17,7 +17,7 @@ import (
 	"time"
 	"unicode"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/storageproxy"
 )
 
@@ -78,7 +78,7 @@ func (f *fixture) putAll(name string, ttl time.Duration, texts []string) {
 			for text := range next {
 				err := errors.New("not tried")
 				for try := 0; try < 3 && err != nil; try++ {
-					_, err = f.store.Put(f.t.Context(), name, queue.Item{Text: text, TTL: ttl})
+					_, err = f.store.Put(f.t.Context(), name, storage.Item{Text: text, TTL: ttl})
 				}
 				if err != nil {
 					f.t.Error(err)
@@ -106,7 +106,7 @@ type cause struct {
 func sixCauses(target string) []cause {
 	dead := func(prefix, url, reason string, status int) func(int) string {
 		return func(n int) string {
-			return queue.Base64.Encode(
+			return storage.Base64.Encode(
 				fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
 					`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered `+
 					`%d","queue":"async-caller","attempts":4}}`,
@@ -118,10 +118,10 @@ func sixCauses(target string) []cause {
 	return []cause{
 		{poisonQueue, "expired", 200 / scale, 0, dead("expired", target, "expired", 503)},
 		{poisonQueue, "rejected", 4200 / scale, 0, dead("rejected", "http://crm.example/orders/4711", "rejected", 400)},
-		{poisonQueue, "malformed", 600 / scale, 0, func(n int) string { return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
+		{poisonQueue, "malformed", 600 / scale, 0, func(n int) string { return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
 		{otherPoisonQueue, "exhausted", 3800 / scale, 0, dead("exhausted", "http://erp.example/items/12345", "exhausted", 500)},
 		{otherPoisonQueue, "host_gave_up", 1000 / scale, week, func(n int) string {
-			return queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
+			return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
 		}},
 		{otherPoisonQueue, "undecodable", 200 / scale, week, func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) }},
 	}
@@ -205,7 +205,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 		t.Fatalf("undo: %v, %d left, %d back", result, f.count(mainQueue), f.count(poisonQueue))
 	}
 	for {
-		batch, err := f.store.Receive(t.Context(), poisonQueue, queue.MaxBatch, time.Hour)
+		batch, err := f.store.Receive(t.Context(), poisonQueue, storage.MaxBatch, time.Hour)
 		f.must(err)
 		if len(batch) == 0 {
 			break
@@ -234,7 +234,7 @@ func TestExportOfHostileText(t *testing.T) {
 	file := filepath.Join(f.app, "export")
 	f.must(os.WriteFile(file, lines, 0o600))
 	f.mustPoison("import", file, "--to", "restored", "--force", "--yes")
-	restored, err := f.store.Peek(t.Context(), "restored", queue.MaxBatch)
+	restored, err := f.store.Peek(t.Context(), "restored", storage.MaxBatch)
 	f.must(err)
 	for _, m := range restored {
 		if !slices.Contains(texts, m.Text) {
@@ -383,16 +383,16 @@ func TestKeeperBesideARefusal(t *testing.T) {
 func TestKeeper(t *testing.T) {
 	f := newFixture(t, options{})
 	f.stageKeeper()
-	own := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
-	moved := queue.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
+	own := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
+	moved := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
 	f.putAll(poisonQueue, 0, []string{own})
 	f.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
 	f.start(nil)
 
-	var messages []queue.Message
+	var messages []storage.Message
 	f.await("what expires to be kept", func() bool {
 		var err error
-		messages, err = f.store.Peek(t.Context(), poisonQueue, queue.MaxBatch)
+		messages, err = f.store.Peek(t.Context(), poisonQueue, storage.MaxBatch)
 		f.must(err)
 		for _, m := range messages {
 			if m.ExpiresAt.Year() < 9999 {
@@ -402,7 +402,7 @@ func TestKeeper(t *testing.T) {
 		return len(messages) == 3
 	})
 	for _, m := range messages {
-		content, err := queue.Base64.Decode(m.Text)
+		content, err := storage.Base64.Decode(m.Text)
 		if m.Text == own || m.Text == "not base64" {
 			continue // unchanged
 		}
@@ -416,6 +416,6 @@ func TestKeeper(t *testing.T) {
 		}
 	}
 	f.await("the task to end", func() bool { return len(f.host.Lines("task done")) > 0 })
-	f.putAll(mainQueue, 0, []string{queue.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, f.target.URL("200")))})
+	f.putAll(mainQueue, 0, []string{storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, f.target.URL("200")))})
 	f.await("another message to be delivered", func() bool { return len(f.target.Calls("r3")) == 1 })
 }

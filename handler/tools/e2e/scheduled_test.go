@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 )
 
@@ -271,9 +271,9 @@ func (f *fixture) putRows(total, hosts int) {
 	table, err := azure.OpenTable(connection)
 	f.must(err)
 	defer table.Close()
-	rows := make([]scheduled.Row, 0, total)
+	rows := make([]storage.Row, 0, total)
 	for n := range total {
-		rows = append(rows, scheduled.Row{
+		rows = append(rows, storage.Row{
 			ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n), RequestID: fmt.Sprint("order-", n), TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
 			Route: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().Add(time.Duration(n) * time.Second),
 			CreatedAt: time.Now(), Deadline: time.Now().Add(24 * time.Hour), PopReceipt: "AgAAAAMAAAAAAAAA", Content: bytes.Repeat([]byte("x"), 1<<10),

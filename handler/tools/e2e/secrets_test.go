@@ -23,7 +23,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // canaries are secrets by the names of their places.
@@ -339,7 +339,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		}
 		file := filepath.Join(t.TempDir(), "envelope.json")
 		f.must(os.WriteFile(file, []byte(content), 0o600))
-		message, err := f.store.Put(t.Context(), other, queue.Item{Text: queue.Base64.Encode([]byte(content))})
+		message, err := f.store.Put(t.Context(), other, storage.Item{Text: storage.Base64.Encode([]byte(content))})
 		f.must(err)
 		outcome := outcomes[n%len(outcomes)]
 		n++
@@ -350,7 +350,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 		if i >= len(envelopes) {
 			run("send", file)
 		}
-		_, err = f.store.Receive(t.Context(), other, queue.MaxBatch, time.Hour) // explain sees the first 32 only
+		_, err = f.store.Receive(t.Context(), other, storage.MaxBatch, time.Hour) // explain sees the first 32 only
 		f.must(err)
 	}
 	secret := c.at("flag")

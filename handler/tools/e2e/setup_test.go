@@ -14,8 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/storageserver"
@@ -57,7 +57,7 @@ func run(m *testing.M) int {
 type fixture struct {
 	t       *testing.T
 	azurite *azurite.Server
-	store   *azure.Store
+	store   *azure.Queues
 	target  *target.Target
 	app     string
 	host    *testbed.Host
@@ -141,7 +141,7 @@ func (f *fixture) put(id, script, members string) {
 
 func (f *fixture) putContent(content []byte) {
 	f.t.Helper()
-	_, err := f.store.Put(f.t.Context(), mainQueue, queue.Item{Text: queue.Base64.Encode(content)})
+	_, err := f.store.Put(f.t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode(content)})
 	f.must(err)
 }
 
@@ -198,8 +198,8 @@ func (f *fixture) deadLetters() (contents []map[string]any) {
 func (f *fixture) drain(name string) (contents [][]byte) {
 	f.t.Helper()
 	for {
-		messages, err := f.store.Receive(f.t.Context(), name, queue.MaxBatch, time.Hour)
-		if errors.Is(err, queue.ErrNoQueue) {
+		messages, err := f.store.Receive(f.t.Context(), name, storage.MaxBatch, time.Hour)
+		if errors.Is(err, storage.ErrNoQueue) {
 			return nil
 		}
 		f.must(err)
@@ -207,7 +207,7 @@ func (f *fixture) drain(name string) (contents [][]byte) {
 			return contents
 		}
 		for _, m := range messages {
-			content, err := queue.Base64.Decode(m.Text)
+			content, err := storage.Base64.Decode(m.Text)
 			f.must(err)
 			contents = append(contents, content)
 		}

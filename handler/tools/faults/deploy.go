@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/testbed"
@@ -89,7 +89,7 @@ func (s *system) bringForward(ctx context.Context) {
 	}
 	defer s.deploying.Unlock()
 	for _, m := range s.held.take() {
-		if _, err := s.store.Update(ctx, m.queue, m.id, m.receipt, m.text, 0); err != nil && !errors.Is(err, queue.ErrStale) {
+		if _, err := s.store.Update(ctx, m.queue, m.id, m.receipt, m.text, 0); err != nil && !errors.Is(err, storage.ErrStale) {
 			s.held.add(m) // storage is away
 		}
 	}

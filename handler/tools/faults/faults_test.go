@@ -14,9 +14,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
@@ -41,7 +40,7 @@ func TestContent(t *testing.T) {
 				t.Fatalf("%+v: %v", m, err)
 			}
 			s.script.add(m, content)
-			if id := s.script.idOf(queue.Base64.Encode(content)); id != m.ID {
+			if id := s.script.idOf(storage.Base64.Encode(content)); id != m.ID {
 				t.Errorf("%+v is recognized as %q", m, id)
 			}
 			e, err := envelope.Parse(content)
@@ -144,7 +143,7 @@ func TestTableStates(t *testing.T) {
 		err      error
 		requests int
 	}{
-		healthy: {nil, 1}, stopped: {syscall.ECONNREFUSED, 0}, slow: {context.DeadlineExceeded, 1}, refusing: {queue.ErrDenied, 1},
+		healthy: {nil, 1}, stopped: {syscall.ECONNREFUSED, 0}, slow: {context.DeadlineExceeded, 1}, refusing: {storage.ErrDenied, 1},
 	} {
 		r := &result{messages: io.Discard}
 		s := &system{setup: setup{table: state}, result: r, storage: &azurite.Server{TableEndpoint: endpoint}}
@@ -154,7 +153,7 @@ func TestTableStates(t *testing.T) {
 		t.Cleanup(s.tableProxy.Close)
 		table := mustOpenTable(t, s.tableEndpoint())
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-		err := table.Delete(ctx, "async-caller", []scheduled.Key{{ID: "test"}})
+		err := table.Delete(ctx, "async-caller", []storage.Key{{ID: "test"}})
 		cancel()
 		r.mu.Lock() // the proxy may still hold a request
 		requests := r.ofTable(state).requests

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/testbed"
@@ -40,7 +40,7 @@ func (s *system) content(m schedule.Message, now time.Time) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := e.Accept(now, m.ID, queue.Base64.MaxContentBytes()); err != nil {
+	if err := e.Accept(now, m.ID, storage.Base64.MaxContentBytes()); err != nil {
 		return nil, err
 	}
 	return e.ToNexus(envelope.Tenant{Organization: "acme", Environment: "test"}, deadline)
@@ -57,7 +57,7 @@ func (s *system) send(ctx context.Context, m schedule.Message, delay time.Durati
 	if m.Priority {
 		name = priorityQueue
 	}
-	if _, err = s.store.Put(ctx, name, queue.Item{Text: queue.Base64.Encode(content), Delay: delay}); err != nil {
+	if _, err = s.store.Put(ctx, name, storage.Item{Text: storage.Base64.Encode(content), Delay: delay}); err != nil {
 		return fmt.Errorf("sending message %s: %w", m.ID, err)
 	}
 	return nil
@@ -99,10 +99,10 @@ func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 // takeDeadLetters removes all messages from the poison queues.
 func (s *system) takeDeadLetters(ctx context.Context) (all []judge.DeadLetter, err error) {
 	for _, name := range queues {
-		name += queue.PoisonSuffix
+		name += storage.PoisonSuffix
 		for {
-			messages, err := s.store.Receive(ctx, name, queue.MaxBatch, time.Hour)
-			if errors.Is(err, queue.ErrNoQueue) || err == nil && len(messages) == 0 {
+			messages, err := s.store.Receive(ctx, name, storage.MaxBatch, time.Hour)
+			if errors.Is(err, storage.ErrNoQueue) || err == nil && len(messages) == 0 {
 				break
 			}
 			if err != nil {
@@ -121,7 +121,7 @@ func (s *system) takeDeadLetters(ctx context.Context) (all []judge.DeadLetter, e
 
 func (s *system) deadLetter(text string) judge.DeadLetter {
 	d := judge.DeadLetter{ID: s.script.idOf(text)}
-	content, err := queue.Base64.Decode(text)
+	content, err := storage.Base64.Decode(text)
 	if err != nil {
 		return d
 	}

@@ -11,7 +11,7 @@ import (
 	"sync"
 
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/target"
@@ -89,7 +89,7 @@ func (s *script) answer(id string, attempt int) string {
 
 // idOf returns the id of the message with a text; empty if it is unknown.
 func (s *script) idOf(text string) string {
-	content, err := queue.Base64.Decode(text)
+	content, err := storage.Base64.Decode(text)
 	if err != nil {
 		return ""
 	}

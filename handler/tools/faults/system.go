@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/storageproxy"
@@ -74,7 +74,7 @@ type system struct {
 	// stops has what stop does, in reverse order.
 	stops []func(context.Context) error
 
-	store                   *azure.Store
+	store                   *azure.Queues
 	hostProxy, handlerProxy *storageproxy.Proxy // between host or handler and storage
 	tableProxy              *storageproxy.Proxy // between handler and table service
 	target                  *target.Server

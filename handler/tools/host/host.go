@@ -53,7 +53,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // Defaults of the real host.
@@ -71,7 +71,7 @@ type Options struct {
 	// App is the app folder, as [functionapp.Load] returns it.
 	App *functionapp.App
 	// Store is the storage account of the functions' queues; Account is its name, for the log.
-	Store   queue.Store
+	Store   storage.Queues
 	Account string
 	// Env is the environment, as `name=value`. The handler gets it together with what the host adds, and
 	// %NAME% in host.json refers to it. Without AZURE_FUNCTIONS_ENVIRONMENT, the host is a Development host.
@@ -141,7 +141,7 @@ func (c *counters) read() stats {
 // be called once.
 //
 // It returns early, after the same stop, when the real host would give up too: the handler cannot be
-// started, is never ready or fails too often, or storage refuses (see [queue.ErrRefused]).
+// started, is never ready or fails too often, or storage refuses (see [storage.ErrRefused]).
 //
 // If messages or timer runs are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
 // caller is about to exit. A caller that lives on calls [Host.Close].

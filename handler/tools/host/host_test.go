@@ -14,8 +14,8 @@ import (
 	"go.uber.org/goleak"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // patience is how long a test waits for an event in another process.
@@ -48,7 +48,7 @@ func testApp(t *testing.T) *functionapp.App {
 				NewBatchThreshold:  8,
 				MaxPollingInterval: shortestPoll,
 				MaxDequeueCount:    manyAttempts,
-				MessageEncoding:    queue.Base64,
+				MessageEncoding:    storage.Base64,
 			},
 			Handler: functionapp.CustomHandler{Executable: executable},
 		},
@@ -60,7 +60,7 @@ func testApp(t *testing.T) *functionapp.App {
 type runningHost struct {
 	*Host
 	t      *testing.T
-	store  *memory.Store
+	store  *memory.Queues
 	output *recorder
 	log    *recorder
 	stop   context.CancelFunc
@@ -105,7 +105,7 @@ func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 
 func (r *runningHost) put(content string) {
 	r.t.Helper()
-	item := queue.Item{Text: queue.Base64.Encode([]byte(content))}
+	item := storage.Item{Text: storage.Base64.Encode([]byte(content))}
 	if _, err := r.store.Put(r.t.Context(), "work", item); err != nil {
 		r.t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // hostVersion is the version of the real host that this one imitates.
@@ -41,8 +41,8 @@ var errNotText = errors.New("the message is not valid UTF-8, which text mode can
 // invocation is one POST to the handler.
 type invocation struct {
 	function string
-	reason   string        // why it runs, for the log
-	message  queue.Message // for the log; zero in a timer's invocation
+	reason   string          // why it runs, for the log
+	message  storage.Message // for the log; zero in a timer's invocation
 	body     []byte
 	err      error // the reason why there is no body
 }
@@ -51,7 +51,7 @@ type invocation struct {
 type object map[string]json.RawMessage
 
 // messageInvocation encodes a message as sections A.2 and A.3 of the Functions host contract say.
-func messageInvocation(fn functionapp.Function, msg queue.Message, content []byte, now time.Time, randGUID string) invocation {
+func messageInvocation(fn functionapp.Function, msg storage.Message, content []byte, now time.Time, randGUID string) invocation {
 	inv := invocation{function: fn.Name, reason: "New queue message detected on '" + fn.Queue + "'.", message: msg}
 	expires := msg.ExpiresAt
 	if expires.IsZero() {

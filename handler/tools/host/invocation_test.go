@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const forgery = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z",` +
@@ -22,7 +22,7 @@ const forgery = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when
 
 var (
 	testFunction = functionapp.Function{Name: "QueueFn", Binding: "msg", Queue: "work"}
-	testMessage  = queue.Message{
+	testMessage  = storage.Message{
 		ID:            "ac42afd5-35e5-4258-928c-16de063c24b1",
 		PopReceipt:    "AgAAAAMAAAAAAAAAAgtnj8x+1QE=",
 		DequeueCount:  1,

@@ -16,7 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -42,7 +42,7 @@ var errNoResult = errors.New("handler answered with success and no JSON object")
 // compression, no limit on connections, redirects followed (here at most 10).
 func newClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		DisableCompression: true, MaxIdleConnsPerHost: queue.MaxBatch, IdleConnTimeout: idleConnTimeout,
+		DisableCompression: true, MaxIdleConnsPerHost: storage.MaxBatch, IdleConnTimeout: idleConnTimeout,
 	}}
 }
 

@@ -16,7 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -45,7 +45,7 @@ type listener struct {
 	queues functionapp.QueueOptions // with the host's default of maxPollingInterval filled in
 	lease  time.Duration
 	poison string // empty if the queue has none
-	store  queue.Store
+	store  storage.Queues
 	invoke func(context.Context, invocation) outcome
 	count  func(change func(*stats))
 	random func() float64 // in [0,1)
@@ -64,7 +64,7 @@ type listener struct {
 const readable = "queue can be read"
 
 func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error)) *listener {
-	poison, _ := queue.PoisonName(fn.Queue)
+	poison, _ := storage.PoisonName(fn.Queue)
 	return &listener{
 		fn:       fn,
 		queues:   withDefaultPolling(h.options.App.Host.Queues, variablesOf(h.options.Env)),
@@ -98,7 +98,7 @@ func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 	waits := backoff{longest: l.queues.MaxPollingInterval}
 	for !closed(stopping) {
 		batch, err := l.poll(ctx)
-		if errors.Is(err, queue.ErrRefused) {
+		if errors.Is(err, storage.ErrRefused) {
 			l.fatal(fmt.Errorf("function %s cannot read its queue, at which the real host crashes: %w", l.fn.Name, err))
 			return
 		}
@@ -130,7 +130,7 @@ func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 
 // poll receives messages if the queue exists; it never creates the queue. A stop does not interrupt it,
 // because messages that storage has leased would be out of reach until the lease ends.
-func (l *listener) poll(ctx context.Context) ([]queue.Message, error) {
+func (l *listener) poll(ctx context.Context) ([]storage.Message, error) {
 	ctx, cancel := context.WithTimeout(ctx, storageTimeout)
 	defer cancel()
 	if !l.exists {
@@ -147,7 +147,7 @@ func (l *listener) poll(ctx context.Context) ([]queue.Message, error) {
 func (l *listener) report(err error) {
 	state, event := readable, l.log.Info()
 	switch {
-	case errors.Is(err, queue.ErrNoQueue):
+	case errors.Is(err, storage.ErrNoQueue):
 		state, event = "queue does not exist: waiting for someone to create it", l.log.Warn()
 	case err != nil:
 		state, event = "queue cannot be read: trying again", l.log.Warn().Err(err)
@@ -181,7 +181,7 @@ func (b *backoff) next(random float64) time.Duration {
 
 // handle processes one message from its receipt to its completion. Once ctx has ended, it leaves the message as it is,
 // like a host that has ended.
-func (l *listener) handle(ctx context.Context, msg queue.Message) {
+func (l *listener) handle(ctx context.Context, msg storage.Message) {
 	log := l.log.With().Str("message_id", msg.ID).Int64("dequeue_count", msg.DequeueCount).Logger()
 	l.count(func(s *stats) {
 		s.received++
@@ -203,14 +203,14 @@ func (l *listener) handle(ctx context.Context, msg queue.Message) {
 	}
 	if err := l.complete(ctx, out, msg, log); err != nil {
 		log.Warn().Err(err).Msg("message not completed: it is visible again when its lease ends")
-		if errors.Is(err, queue.ErrRefused) {
+		if errors.Is(err, storage.ErrRefused) {
 			l.fatal(fmt.Errorf("complete message of %s: %w", l.fn.Queue, err))
 		}
 	}
 }
 
 // tryMessage invokes the function and renews the message's lease meanwhile. It returns the newest receipt.
-func (l *listener) tryMessage(ctx context.Context, msg queue.Message, content []byte, log zerolog.Logger) (out outcome, receipt string) {
+func (l *listener) tryMessage(ctx context.Context, msg storage.Message, content []byte, log zerolog.Logger) (out outcome, receipt string) {
 	done, receipts := make(chan struct{}), make(chan string)
 	go func() { receipts <- l.renew(ctx, msg, done, log) }()
 	out = l.invoke(ctx, messageInvocation(l.fn, msg, content, time.Now(), uuid.NewString()))
@@ -227,7 +227,7 @@ func (l *listener) tryMessage(ctx context.Context, msg queue.Message, content []
 
 // renew renews the message's lease until done is closed: after half the lease, and sooner after each failure.
 // Section D.4 of the Functions host contract.
-func (l *listener) renew(ctx context.Context, msg queue.Message, done <-chan struct{}, log zerolog.Logger) (receipt string) {
+func (l *listener) renew(ctx context.Context, msg storage.Message, done <-chan struct{}, log zerolog.Logger) (receipt string) {
 	wait := l.lease / 2
 	for pause(wait, done) {
 		newest, err := l.renewOnce(ctx, msg)
@@ -248,7 +248,7 @@ func (l *listener) renew(ctx context.Context, msg queue.Message, done <-chan str
 
 // renewOnce is not interrupted by the end of the invocation or of the host: if storage renews the lease and the new
 // receipt is lost, the message cannot be deleted.
-func (l *listener) renewOnce(ctx context.Context, msg queue.Message) (receipt string, err error) {
+func (l *listener) renewOnce(ctx context.Context, msg storage.Message) (receipt string, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
 	return l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.lease)
@@ -256,7 +256,7 @@ func (l *listener) renewOnce(ctx context.Context, msg queue.Message) (receipt st
 
 // complete ends the delivery of a message: sections D.5 and D.7 of the Functions host contract. The host's
 // stop does not interrupt it.
-func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message, log zerolog.Logger) (err error) {
+func (l *listener) complete(ctx context.Context, out outcome, msg storage.Message, log zerolog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
 	switch {
@@ -279,10 +279,10 @@ func (l *listener) complete(ctx context.Context, out outcome, msg queue.Message,
 
 // moveToPoison writes the message's text to the poison queue and deletes the message: section D.6 of the
 // Functions host contract. If the delete fails, both exist.
-func (l *listener) moveToPoison(ctx context.Context, msg queue.Message) error {
-	item := queue.Item{Text: msg.Text, TTL: poisonTTL}
+func (l *listener) moveToPoison(ctx context.Context, msg storage.Message) error {
+	item := storage.Item{Text: msg.Text, TTL: poisonTTL}
 	_, err := l.store.Put(ctx, l.poison, item)
-	if errors.Is(err, queue.ErrNoQueue) {
+	if errors.Is(err, storage.ErrNoQueue) {
 		if err = l.store.Create(ctx, l.poison); err == nil {
 			_, err = l.store.Put(ctx, l.poison, item)
 		}
@@ -296,5 +296,5 @@ func (l *listener) moveToPoison(ctx context.Context, msg queue.Message) error {
 
 // isGone reports whether the error says that another receiver has the message or that it was deleted.
 func isGone(err error) bool {
-	return errors.Is(err, queue.ErrStale) || errors.Is(err, queue.ErrNoQueue)
+	return errors.Is(err, storage.ErrStale) || errors.Is(err, storage.ErrNoQueue)
 }

@@ -11,58 +11,58 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 var errDown = errors.New("storage is down")
 
 // faultyStore fails operations with the errors of fault.
 type faultyStore struct {
-	queue.Store
+	storage.Queues
 	fault func(operation string) error
 }
 
-func (s *faultyStore) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]queue.Message, error) {
+func (s *faultyStore) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]storage.Message, error) {
 	if err := s.fault("receive"); err != nil {
 		return nil, err
 	}
-	return s.Store.Receive(ctx, name, limit, lease)
+	return s.Queues.Receive(ctx, name, limit, lease)
 }
 
 func (s *faultyStore) Count(ctx context.Context, name string) (int, error) {
 	if err := s.fault("count"); err != nil {
 		return 0, err
 	}
-	return s.Store.Count(ctx, name)
+	return s.Queues.Count(ctx, name)
 }
 
-func (s *faultyStore) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
+func (s *faultyStore) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
 	if err := s.fault("put"); err != nil {
-		return queue.Message{}, err
+		return storage.Message{}, err
 	}
-	return s.Store.Put(ctx, name, item)
+	return s.Queues.Put(ctx, name, item)
 }
 
 func (s *faultyStore) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (string, error) {
 	if err := s.fault("update"); err != nil {
 		return "", err
 	}
-	return s.Store.Update(ctx, name, id, receipt, text, delay)
+	return s.Queues.Update(ctx, name, id, receipt, text, delay)
 }
 
 func (s *faultyStore) Delete(ctx context.Context, name, id, receipt string) error {
 	if err := s.fault("delete"); err != nil {
 		return err
 	}
-	return s.Store.Delete(ctx, name, id, receipt)
+	return s.Queues.Delete(ctx, name, id, receipt)
 }
 
 // listenerTest is a listener in a synctest bubble, with its store and the times of its polls.
 type listenerTest struct {
 	*listener
 	t        *testing.T
-	store    *memory.Store
+	store    *memory.Queues
 	counts   counters
 	begin    time.Time
 	polls    []time.Duration // since begin; read it after the stop or while all goroutines are blocked
@@ -74,12 +74,12 @@ type listenerTest struct {
 }
 
 // work is what the handler does with a message.
-type work func(ctx context.Context, msg queue.Message) outcome
+type work func(ctx context.Context, msg storage.Message) outcome
 
 func newListenerTest(t *testing.T, queueName string, do work) *listenerTest {
 	t.Helper()
 	b := &listenerTest{t: t, store: memory.New(), begin: time.Now(), stopping: make(chan struct{})}
-	store := &faultyStore{Store: b.store, fault: func(operation string) error {
+	store := &faultyStore{Queues: b.store, fault: func(operation string) error {
 		if operation == "receive" || operation == "count" && b.fault != nil {
 			b.polls = append(b.polls, time.Since(b.begin))
 		}
@@ -89,7 +89,7 @@ func newListenerTest(t *testing.T, queueName string, do work) *listenerTest {
 		return nil
 	}}
 	queues := functionapp.QueueOptions{
-		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3, MessageEncoding: queue.Base64,
+		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3, MessageEncoding: storage.Base64,
 	}
 	h := New(Options{Store: store, App: &functionapp.App{Host: functionapp.Host{Queues: queues}}, Log: zerolog.Nop()})
 	fn := functionapp.Function{Name: "Fn", Binding: "msg", Queue: queueName, DataType: functionapp.DataBinary}
@@ -110,7 +110,7 @@ func (b *listenerTest) create() {
 func (b *listenerTest) put(texts ...string) {
 	b.t.Helper()
 	for _, text := range texts {
-		if _, err := b.store.Put(b.t.Context(), b.fn.Queue, queue.Item{Text: text}); err != nil {
+		if _, err := b.store.Put(b.t.Context(), b.fn.Queue, storage.Item{Text: text}); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -136,12 +136,12 @@ func pass(d time.Duration) {
 }
 
 func always(out outcome) work {
-	return func(context.Context, queue.Message) outcome { return out }
+	return func(context.Context, storage.Message) outcome { return out }
 }
 
 // takes is work that succeeds after a while.
 func takes(d time.Duration) work {
-	return func(context.Context, queue.Message) outcome {
+	return func(context.Context, storage.Message) outcome {
 		pause(d, nil)
 		return succeeded
 	}

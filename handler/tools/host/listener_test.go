@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 func TestListenerBacksOff(t *testing.T) {
@@ -45,8 +45,8 @@ func TestListenerNeverCreatesItsQueue(t *testing.T) {
 		b := newListenerTest(t, "work", always(succeeded))
 		b.start()
 		pass(time.Minute)
-		if _, err := b.store.Count(t.Context(), "work"); !errors.Is(err, queue.ErrNoQueue) {
-			t.Errorf("count: %v, want %v", err, queue.ErrNoQueue)
+		if _, err := b.store.Count(t.Context(), "work"); !errors.Is(err, storage.ErrNoQueue) {
+			t.Errorf("count: %v, want %v", err, storage.ErrNoQueue)
 		}
 		b.create()
 		b.put(hello)
@@ -61,7 +61,7 @@ func TestListenerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var inFlight, most int
-		b := newListenerTest(t, "work", func(_ context.Context, msg queue.Message) outcome {
+		b := newListenerTest(t, "work", func(_ context.Context, msg storage.Message) outcome {
 			mu.Lock()
 			inFlight++
 			most = max(most, inFlight)
@@ -76,7 +76,7 @@ func TestListenerConcurrency(t *testing.T) {
 			mu.Unlock()
 			return succeeded
 		})
-		b.queues.MessageEncoding = queue.None
+		b.queues.MessageEncoding = storage.None
 		b.create()
 		for i := range 40 {
 			b.put(strconv.Itoa(1 + i%5))
@@ -97,7 +97,7 @@ func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		begin := time.Now()
-		b := newListenerTest(t, "work", func(context.Context, queue.Message) outcome {
+		b := newListenerTest(t, "work", func(context.Context, storage.Message) outcome {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
 			return failed
 		})
@@ -139,7 +139,7 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, "work", func(context.Context, queue.Message) outcome {
+				b := newListenerTest(t, "work", func(context.Context, storage.Message) outcome {
 					t.Error("invoked")
 					return succeeded
 				})
@@ -213,7 +213,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 				b := newListenerTest(t, "work", always(succeeded))
 				b.fault = func(o string) error {
 					if o == operation {
-						return queue.ErrRefused
+						return storage.ErrRefused
 					}
 					return nil
 				}
@@ -222,8 +222,8 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 				b.start()
 				pass(time.Second)
 				b.stop()
-				if !errors.Is(b.refused, queue.ErrRefused) {
-					t.Errorf("fatal error %v, want %v", b.refused, queue.ErrRefused)
+				if !errors.Is(b.refused, storage.ErrRefused) {
+					t.Errorf("fatal error %v, want %v", b.refused, storage.ErrRefused)
 				}
 			})
 		})
@@ -234,7 +234,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *listenerTest
-		b = newListenerTest(t, "work", func(ctx context.Context, msg queue.Message) outcome {
+		b = newListenerTest(t, "work", func(ctx context.Context, msg storage.Message) outcome {
 			if _, err := b.store.Update(ctx, "work", msg.ID, msg.PopReceipt, "bmV4dA==", time.Hour); err != nil {
 				t.Error(err)
 			}
@@ -274,7 +274,7 @@ func TestListenerStop(t *testing.T) {
 // A host that has ended changes nothing any more: the message stays leased.
 func TestListenerLeavesMessageOnceCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", func(ctx context.Context, _ queue.Message) outcome {
+		b := newListenerTest(t, "work", func(ctx context.Context, _ storage.Message) outcome {
 			<-ctx.Done()
 			return failed
 		})
@@ -387,7 +387,7 @@ func TestListenerStopsRenewingGoneMessage(t *testing.T) {
 		b.fault = func(operation string) error {
 			if operation == "update" {
 				renewals.Add(1)
-				return queue.ErrStale
+				return storage.ErrStale
 			}
 			return nil
 		}

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -292,11 +292,11 @@ func TestRunStopDuringSlowPoll(t *testing.T) {
 
 // hangingStore reports the first receive and never answers one.
 type hangingStore struct {
-	queue.Store
+	storage.Queues
 	polling chan<- struct{}
 }
 
-func (s hangingStore) Receive(ctx context.Context, _ string, _ int, _ time.Duration) ([]queue.Message, error) {
+func (s hangingStore) Receive(ctx context.Context, _ string, _ int, _ time.Duration) ([]storage.Message, error) {
 	select {
 	case s.polling <- struct{}{}:
 	default:
@@ -355,14 +355,14 @@ func TestRunHugeLine(t *testing.T) {
 
 func TestRunStorageRefuses(t *testing.T) {
 	h := startHost(t, "serve", func(h *Host) {
-		h.options.Store = &faultyStore{Store: h.options.Store, fault: func(operation string) error {
+		h.options.Store = &faultyStore{Queues: h.options.Store, fault: func(operation string) error {
 			if operation == "receive" {
-				return queue.ErrRefused
+				return storage.ErrRefused
 			}
 			return nil
 		}}
 	})
-	if err := h.ended(); !errors.Is(err, queue.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
+	if err := h.ended(); !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
 		t.Errorf("Run: %v, want a refusal that names the function", err)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const hourly = "0 0 * * * *"
@@ -118,7 +118,7 @@ func (c *clockTest) invoked(ctx context.Context, t *testing.T, inv invocation) o
 		defer c.mu.Unlock()
 		c.together--
 	}()
-	return c.do(ctx, queue.Message{})
+	return c.do(ctx, storage.Message{})
 }
 
 func (c *clockTest) start() {
@@ -228,7 +228,7 @@ func TestClockFrequent(t *testing.T) {
 func TestClockFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		runs := 0
-		c := newClockTest(t, hourly, func(context.Context, queue.Message) outcome {
+		c := newClockTest(t, hourly, func(context.Context, storage.Message) outcome {
 			runs++
 			if runs == 1 {
 				return failed
@@ -272,7 +272,7 @@ func TestClockStop(t *testing.T) {
 	})
 	t.Run("cut", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
-			c := newClockTest(t, hourly, func(ctx context.Context, _ queue.Message) outcome {
+			c := newClockTest(t, hourly, func(ctx context.Context, _ storage.Message) outcome {
 				<-ctx.Done()
 				return failed
 			})

@@ -11,9 +11,9 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/poison"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
 
@@ -60,7 +60,7 @@ func newOperator(t *testing.T) *operator {
 		table, err := azure.OpenTable(connection)
 		must(t, err)
 		defer table.Close()
-		must(t, scheduled.Beat(t.Context(), table, poison.MonitorTimer))
+		must(t, record.Beat(t.Context(), table, poison.MonitorTimer))
 	}
 	return o
 }
@@ -73,7 +73,7 @@ func fillAccount(t *testing.T, connectionString string) {
 	store, err := azure.Open(connection)
 	must(t, err)
 	defer store.Close()
-	put := func(name, text string, item queue.Item) queue.Message {
+	put := func(name, text string, item storage.Item) storage.Message {
 		must(t, store.Create(t.Context(), name))
 		item.Text = text
 		message, err := store.Put(t.Context(), name, item)
@@ -85,7 +85,7 @@ func fillAccount(t *testing.T, connectionString string) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d?key=C4nary",%[3]s},"attempts":1,`+
 			`"trail":[%[4]s],"deadLetter":{"at":%[5]q,"reason":%[6]q,"detail":%[7]q,"queue":"async-caller","attempts":1}}`,
 			id, host, headers, trail, time.Now().Format(time.RFC3339), reason, detail)
-		put(mainQueue+queue.PoisonSuffix, queue.Base64.Encode(content), queue.Item{})
+		put(mainQueue+storage.PoisonSuffix, storage.Base64.Encode(content), storage.Item{})
 	}
 	at := time.Now().Add(-time.Minute).Format(time.RFC3339)
 	for i := range 42 {
@@ -95,18 +95,18 @@ func fillAccount(t *testing.T, connectionString string) {
 		dead(5000+i, "erp.example.com", "rejected", "answered 400", fmt.Sprintf(`{"at":%q,"status":400,"tookMs":1}`, at))
 	}
 	for range 3 {
-		put(mainQueue+queue.PoisonSuffix, queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"ulr":"https://crm.example.com/"}}`)), queue.Item{})
+		put(mainQueue+storage.PoisonSuffix, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"ulr":"https://crm.example.com/"}}`)), storage.Item{})
 	}
-	put("async-caller-1-poison", queue.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://www.example.com/"}}`)), queue.Item{TTL: queue.MaxDelay})
-	put("async-caller-1-poison", "not base64!", queue.Item{TTL: queue.MaxDelay})
+	put("async-caller-1-poison", storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
+	put("async-caller-1-poison", "not base64!", storage.Item{TTL: storage.MaxDelay})
 
 	table, err := azure.OpenTable(connection)
 	must(t, err)
 	defer table.Close()
 	schedule := func(id int, host string, status int, delay time.Duration) {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
-		m := put(mainQueue, queue.Base64.Encode(content), queue.Item{Delay: delay})
-		must(t, table.Put(t.Context(), mainQueue, []scheduled.Row{{
+		m := put(mainQueue, storage.Base64.Encode(content), storage.Item{Delay: delay})
+		must(t, table.Put(t.Context(), mainQueue, []storage.Row{{
 			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host, Route: "/orders/{n}", Status: status, Attempts: 1,
 			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay), Deadline: time.Now().Add(24 * time.Hour), Content: content,
 		}}))

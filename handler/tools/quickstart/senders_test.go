@@ -18,8 +18,8 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/target"
@@ -92,7 +92,7 @@ func checkEnvelope(t *testing.T, content []byte, order, url, callback string) {
 		t.Errorf("the envelopes of the samples differ (-want +got):\n%s", diff)
 	}
 	rules := decision.Rules{Expiration: time.Hour, Retry: retry.Default()}
-	if in := rules.Open(content, "m1", queue.Base64.MaxContentBytes(), time.Now()); in.Malformed != nil {
+	if in := rules.Open(content, "m1", storage.Base64.MaxContentBytes(), time.Now()); in.Malformed != nil {
 		t.Errorf("the handler does not accept %s: %v", content, in.Malformed)
 	}
 	for _, unknown := range envelope.UnknownMembers(content) {
@@ -114,7 +114,7 @@ func TestSendersThatRun(t *testing.T) {
 			const url, callback = "https://example.com/orders?a=1&b=<å>", "https://example.com/done"
 			for range 2 { // the first time there is no queue
 				send(t, connection, "4711", url, callback)
-				messages, err := store.Receive(t.Context(), mainQueue, queue.MaxBatch, time.Hour)
+				messages, err := store.Receive(t.Context(), mainQueue, storage.MaxBatch, time.Hour)
 				must(t, err)
 				if len(messages) != 1 {
 					t.Fatalf("%d messages on %s, want 1", len(messages), mainQueue)

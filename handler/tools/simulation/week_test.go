@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // policies are the retry policies of the simulated envelopes, and how many calls an envelope makes within a week if
@@ -212,7 +212,7 @@ func TestWaitsBeyondAWeek(t *testing.T) {
 	if early != 1+2+2+1 {
 		t.Errorf("came early %d times, want 6", early)
 	}
-	if queue.MaxDelay >= week {
-		t.Errorf("a queue keeps a message invisible for %v", queue.MaxDelay)
+	if storage.MaxDelay >= week {
+		t.Errorf("a queue keeps a message invisible for %v", storage.MaxDelay)
 	}
 }

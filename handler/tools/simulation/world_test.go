@@ -8,8 +8,8 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/queue"
 	"asynccaller/handler/internal/retry"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -75,7 +75,7 @@ type world struct {
 
 func newWorld(jitter func() float64, target func(time.Time) int) *world {
 	return &world{
-		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: queue.MaxDelay},
+		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay},
 		jitter: jitter,
 		target: target,
 	}
@@ -112,7 +112,7 @@ func (w *world) deliver(t *testing.T, m *message) *delivery {
 	now := m.visibleAt
 	var in decision.Intake
 	if m.envelope == nil {
-		in = w.rules.Open(m.content, "m1", queue.Base64.MaxContentBytes(), now)
+		in = w.rules.Open(m.content, "m1", storage.Base64.MaxContentBytes(), now)
 	} else {
 		in.Envelope = m.envelope
 		in.Policy, in.Malformed = w.rules.PolicyFor(m.envelope)
@@ -130,7 +130,7 @@ func (w *world) deliver(t *testing.T, m *message) *delivery {
 
 // reschedule makes the message its own successor. Like the queue it rounds up to whole seconds.
 func (w *world) reschedule(t *testing.T, m *message, d *delivery) {
-	if d.Delay < 0 || d.Delay > queue.MaxDelay {
+	if d.Delay < 0 || d.Delay > storage.MaxDelay {
 		t.Fatalf("%s: a delay of %v, which no queue takes", d.envelope.RequestID, d.Delay)
 	}
 	m.visibleAt = m.visibleAt.Add((d.Delay + time.Second - 1).Truncate(time.Second))
@@ -139,7 +139,7 @@ func (w *world) reschedule(t *testing.T, m *message, d *delivery) {
 		m.envelope = d.envelope.WithState(d.State)
 		return
 	}
-	content, err := d.envelope.WithState(d.State).Successor(queue.Base64.MaxContentBytes())
+	content, err := d.envelope.WithState(d.State).Successor(storage.Base64.MaxContentBytes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
 	"asynccaller/handler/tools/storageproxy"
@@ -77,7 +77,7 @@ func (w *watcher) order(before, after storageproxy.Order) {
 	w.before, w.after, w.seen = before, after, nil
 }
 
-func mustProxy(t *testing.T) (server *azurite.Server, through, direct *azure.Store, w *watcher) {
+func mustProxy(t *testing.T) (server *azurite.Server, through, direct *azure.Queues, w *watcher) {
 	t.Helper()
 	server = azuritetest.Start(t, azurite.Options{})
 	w = &watcher{}
@@ -94,7 +94,7 @@ func mustProxy(t *testing.T) (server *azurite.Server, through, direct *azure.Sto
 	return server, through, direct, w
 }
 
-func mustOpen(t *testing.T, connectionString string) *azure.Store {
+func mustOpen(t *testing.T, connectionString string) *azure.Queues {
 	t.Helper()
 	store, err := testbed.OpenStore(connectionString)
 	if err != nil {
@@ -107,7 +107,7 @@ func mustOpen(t *testing.T, connectionString string) *azure.Store {
 // TestProxy checks that signed requests pass and that the watcher sees each of them before and after.
 func TestProxy(t *testing.T) {
 	_, store, _, w := mustProxy(t)
-	if _, err := store.Put(t.Context(), "q-1", queue.Item{Text: "one"}); err != nil {
+	if _, err := store.Put(t.Context(), "q-1", storage.Item{Text: "one"}); err != nil {
 		t.Fatal(err)
 	}
 	messages, err := store.Receive(t.Context(), "q-1", 1, time.Minute)
@@ -155,11 +155,11 @@ func TestOrders(t *testing.T) {
 				ctx, cancel = context.WithTimeout(ctx, time.Second)
 			}
 			defer cancel()
-			_, err := through.Put(ctx, "q-1", queue.Item{Text: "one"})
-			if (err != nil) != test.refused || errors.Is(err, queue.ErrRefused) {
+			_, err := through.Put(ctx, "q-1", storage.Item{Text: "one"})
+			if (err != nil) != test.refused || errors.Is(err, storage.ErrRefused) {
 				t.Errorf("error %v", err)
 			}
-			messages, err := direct.Receive(t.Context(), "q-1", queue.MaxBatch, time.Hour)
+			messages, err := direct.Receive(t.Context(), "q-1", storage.MaxBatch, time.Hour)
 			if err != nil || len(messages) != test.written {
 				t.Errorf("%d messages were written, %v; want %d", len(messages), err, test.written)
 			}
@@ -172,7 +172,7 @@ func TestStorageStopped(t *testing.T) {
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := store.Put(t.Context(), "q-1", queue.Item{Text: "one"}); err == nil {
+	if _, err := store.Put(t.Context(), "q-1", storage.Item{Text: "one"}); err == nil {
 		t.Error("a stopped server has answered")
 	}
 	if want := []string{"before put one", "after put not done"}; !reflect.DeepEqual(w.notes(), want) {

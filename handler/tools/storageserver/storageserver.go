@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
 	"asynccaller/handler/tools/testbed"
@@ -27,7 +27,7 @@ type Server struct {
 	// Endpoint is the URL of the account's queue service, without a slash at the end.
 	Endpoint string
 
-	store *memory.Store
+	store *memory.Queues
 	takes time.Duration
 }
 
@@ -82,10 +82,10 @@ func (s *Server) serve(operation func(http.Header, *http.Request) (status int, b
 		status, body, err := operation(w.Header(), r)
 		testbed.Pause(r.Context(), s.takes)
 		switch {
-		case errors.Is(err, queue.ErrNoQueue):
+		case errors.Is(err, storage.ErrNoQueue):
 			w.Header().Set("X-Ms-Error-Code", "QueueNotFound")
 			status = http.StatusNotFound
-		case errors.Is(err, queue.ErrStale):
+		case errors.Is(err, storage.ErrStale):
 			w.Header().Set("X-Ms-Error-Code", "MessageNotFound")
 			status = http.StatusNotFound
 		case err != nil:
@@ -125,16 +125,16 @@ func (s *Server) put(_ http.Header, r *http.Request) (int, any, error) {
 	}
 	ttl := seconds(r, "messagettl")
 	if ttl == 0 {
-		return 0, nil, queue.ErrRefused
+		return 0, nil, storage.ErrRefused
 	}
 	// -1 means never, which is 0 to the store.
-	item := queue.Item{Text: body.MessageText, Delay: seconds(r, "visibilitytimeout"), TTL: max(ttl, 0)}
+	item := storage.Item{Text: body.MessageText, Delay: seconds(r, "visibilitytimeout"), TTL: max(ttl, 0)}
 	m, err := s.store.Put(r.Context(), r.PathValue("queue"), item)
 	return http.StatusCreated, list(m), err
 }
 
 func (s *Server) receive(_ http.Header, r *http.Request) (int, any, error) {
-	read := func(ctx context.Context, name string, limit int) ([]queue.Message, error) {
+	read := func(ctx context.Context, name string, limit int) ([]storage.Message, error) {
 		return s.store.Receive(ctx, name, limit, seconds(r, "visibilitytimeout"))
 	}
 	if r.FormValue("peekonly") != "" {
@@ -166,7 +166,7 @@ func seconds(r *http.Request, parameter string) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-func list(messages ...queue.Message) (l messageList) {
+func list(messages ...storage.Message) (l messageList) {
 	for _, m := range messages {
 		item := messageItem{
 			MessageID: m.ID, PopReceipt: m.PopReceipt, InsertionTime: m.InsertedAt.Format(http.TimeFormat),

@@ -3,8 +3,8 @@ package storageserver_test
 import (
 	"testing"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/queuetest"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/storagetest"
 	"asynccaller/handler/tools/storageserver"
 	"asynccaller/handler/tools/testbed"
 )
@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	queuetest.Run(t, func(t *testing.T) queue.Store {
+	storagetest.Run(t, func(t *testing.T) storage.Queues {
 		t.Helper()
 		store, err := testbed.OpenStore(s.ConnectionString)
 		if err != nil {

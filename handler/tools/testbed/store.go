@@ -4,11 +4,11 @@ import (
 	"fmt"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // OpenStore opens the storage account of a connection string.
-func OpenStore(connectionString string) (*azure.Store, error) {
+func OpenStore(connectionString string) (*azure.Queues, error) {
 	connection, err := azure.ParseConnection([]string{functionapp.ConnectionName + "=" + connectionString}, functionapp.ConnectionName)
 	if err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)

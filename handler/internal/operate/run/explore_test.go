@@ -15,7 +15,7 @@ import (
 
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // stride selects every stride-th of the schedules that combine several faults and actors. All of them take an hour.
@@ -40,58 +40,58 @@ type kind struct {
 	queue string
 	delay time.Duration
 	// step returns the step. The claim of a message that is read is filled in.
-	step func(m queue.Message) journal.Step
+	step func(m storage.Message) journal.Step
 	// actors are what others do meanwhile.
 	actors []string
 }
 
-func receipt(name string, m queue.Message) *journal.Take {
+func receipt(name string, m storage.Message) *journal.Take {
 	return &journal.Take{Queue: name, ID: m.ID, Receipt: m.PopReceipt, ByReceipt: true, Text: original}
 }
 
 var kinds = map[string]kind{
-	"read_put": {dead, 0, func(queue.Message) journal.Step {
+	"read_put": {dead, 0, func(storage.Message) journal.Step {
 		return journal.Step{Take: &journal.Take{Text: original}, Put: &journal.Put{Queue: live, Text: changed}}
 	}, []string{"consume_taken", "consume_put", "list", "other"}},
-	"read_park": {dead, 0, func(queue.Message) journal.Step {
+	"read_park": {dead, 0, func(storage.Message) journal.Step {
 		return journal.Step{Take: &journal.Take{Text: original}, Put: &journal.Put{Queue: parking, Text: changed}}
 	}, []string{"consume_put", "list"}},
-	"read": {dead, 0, func(queue.Message) journal.Step {
+	"read": {dead, 0, func(storage.Message) journal.Step {
 		return journal.Step{Take: &journal.Take{Text: original}}
 	}, []string{"consume_taken", "list", "other"}},
-	"read_no_text": {dead, 0, func(queue.Message) journal.Step {
+	"read_no_text": {dead, 0, func(storage.Message) journal.Step {
 		return journal.Step{Take: &journal.Take{NoText: true}}
 	}, []string{"consume_taken", "list", "other"}},
-	"receipt_put": {live, 0, func(m queue.Message) journal.Step {
+	"receipt_put": {live, 0, func(m storage.Message) journal.Step {
 		return journal.Step{Take: receipt(live, m), Put: &journal.Put{Queue: dead, Text: changed}}
 	}, []string{"consume_taken", "consume_put", "list", "other", "expedite"}},
-	"put": {"", 0, func(queue.Message) journal.Step {
+	"put": {"", 0, func(storage.Message) journal.Step {
 		return journal.Step{Put: &journal.Put{Queue: dead, Text: changed}}
 	}, []string{"consume_put", "list"}},
-	"put_live": {"", 0, func(queue.Message) journal.Step {
+	"put_live": {"", 0, func(storage.Message) journal.Step {
 		return journal.Step{Put: &journal.Put{Queue: live, Text: changed}}
 	}, []string{"consume_put"}},
-	"receipt_then": {live, due, func(m queue.Message) journal.Step {
+	"receipt_then": {live, due, func(m storage.Message) journal.Step {
 		take := receipt(live, m)
 		take.Due = m.NextVisibleAt
 		return journal.Step{Take: take, Then: &journal.Put{Queue: callbacks, Text: told}}
 	}, []string{"consume_taken", "other", "expedite"}},
-	"receipt_then_soon": {live, time.Minute, func(m queue.Message) journal.Step {
+	"receipt_then_soon": {live, time.Minute, func(m storage.Message) journal.Step {
 		take := receipt(live, m)
 		take.Due = m.NextVisibleAt
 		return journal.Step{Take: take, Then: &journal.Put{Queue: callbacks, Text: told}}
 	}, []string{"consume_taken", "other", "expedite"}},
-	"receipt": {live, due, func(m queue.Message) journal.Step {
+	"receipt": {live, due, func(m storage.Message) journal.Step {
 		return journal.Step{Take: receipt(live, m)}
 	}, []string{"consume_taken", "expedite"}},
-	"set": {live, due, func(m queue.Message) journal.Step {
+	"set": {live, due, func(m storage.Message) journal.Step {
 		return journal.Step{Take: receipt(live, m), Set: &journal.Set{Text: changed}}
 	}, []string{"consume_taken", "other", "expedite"}},
 }
 
 // putQueue returns the queue to which the step writes.
 func (k kind) putQueue() string {
-	s := k.step(queue.Message{})
+	s := k.step(storage.Message{})
 	if s.Put == nil {
 		return ""
 	}
@@ -99,7 +99,7 @@ func (k kind) putQueue() string {
 }
 
 // execute plans and carries out a run with a step of the kind.
-func (k kind) execute(e *run.Engine, m queue.Message) error {
+func (k kind) execute(e *run.Engine, m storage.Message) error {
 	ctx := context.Background()
 	p, err := e.Begin(journal.Run{Command: "move"})
 	if err != nil {
@@ -119,12 +119,12 @@ func (k kind) execute(e *run.Engine, m queue.Message) error {
 	return err
 }
 
-func (k kind) read(ctx context.Context, p *run.Plan, store queue.Store, id string, s journal.Step) error {
+func (k kind) read(ctx context.Context, p *run.Plan, store storage.Queues, id string, s journal.Step) error {
 	total, err := store.Count(ctx, k.queue)
 	if err != nil {
 		return err
 	}
-	choose := func(m queue.Message) (*journal.Step, error) {
+	choose := func(m storage.Message) (*journal.Step, error) {
 		if m.ID != id {
 			return nil, nil
 		}
@@ -189,7 +189,7 @@ func (s schedule) inBubble(t *testing.T) outcome {
 	t.Helper()
 	w, k := newWorld(t), kinds[s.kind]
 	w.latency, w.faults, w.moment = s.latency, s.faults, s.moment
-	var m queue.Message
+	var m storage.Message
 	for _, bystander := range []string{"a", "b", "c"} {
 		mustPut(t, w, dead, bystander, 0)
 	}
@@ -224,9 +224,9 @@ func (s schedule) inBubble(t *testing.T) outcome {
 	return outcome{w.n, c.problems, c.log.String()}
 }
 
-func mustPut(t *testing.T, w *world, name, text string, delay time.Duration) queue.Message {
+func mustPut(t *testing.T, w *world, name, text string, delay time.Duration) storage.Message {
 	t.Helper()
-	m, err := w.store.Put(t.Context(), name, queue.Item{Text: text, Delay: delay})
+	m, err := w.store.Put(t.Context(), name, storage.Item{Text: text, Delay: delay})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +265,7 @@ func (c *checker) problem(format string, args ...any) {
 }
 
 // actor returns what others do.
-func (c *checker) actor(t *testing.T, k kind, m queue.Message) func(*world) {
+func (c *checker) actor(t *testing.T, k kind, m storage.Message) func(*world) {
 	t.Helper()
 	const interval = 300 * time.Millisecond
 	switch c.schedule.actor {

@@ -14,7 +14,7 @@ import (
 
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // fill puts n messages on the poison queue, each with a text of its own.
@@ -50,7 +50,7 @@ func planAll(ctx context.Context, e *run.Engine, pace journal.Pace) (*run.Plan, 
 	return p, nil
 }
 
-func requeued(m queue.Message) (*journal.Step, error) {
+func requeued(m storage.Message) (*journal.Step, error) {
 	return &journal.Step{
 		RequestID: m.Text, Take: &journal.Take{Text: m.Text}, Put: &journal.Put{Queue: live, Text: m.Text + " changed"},
 	}, nil
@@ -80,7 +80,7 @@ func TestManyKilled(t *testing.T) {
 						_, err := requeueAll(context.Background(), e, journal.Pace{})
 						return err
 					})
-					if err != nil && !errors.Is(err, queue.ErrRefused) {
+					if err != nil && !errors.Is(err, storage.ErrRefused) {
 						t.Fatal(err)
 					}
 					advance(leasesEnd)
@@ -208,7 +208,7 @@ func TestExpiring(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.fill(t, 20)
-				_, err := w.store.Put(t.Context(), dead, queue.Item{Text: "expiring", TTL: left})
+				_, err := w.store.Put(t.Context(), dead, storage.Item{Text: "expiring", TTL: left})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -234,7 +234,7 @@ func receiveAll(t *testing.T, w *world, lease time.Duration) {
 	t.Helper()
 	advance(leasesEnd)
 	for {
-		received, err := w.store.Receive(t.Context(), dead, queue.MaxBatch, lease)
+		received, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, lease)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -332,7 +332,7 @@ func TestCanaries(t *testing.T) {
 		if down.sent != canaries || down.ended != canaries || !down.closed {
 			t.Errorf("%+v", down)
 		}
-		if visible, err := w.store.Peek(t.Context(), live, queue.MaxBatch); err != nil || len(visible) != canaries {
+		if visible, err := w.store.Peek(t.Context(), live, storage.MaxBatch); err != nil || len(visible) != canaries {
 			t.Errorf("%d canaries are visible: %v", len(visible), err)
 		}
 
@@ -367,7 +367,7 @@ func TestReleaseKilled(t *testing.T) {
 		if err != nil || r.Done != 1 || !dying.killed {
 			t.Fatalf("%+v, %v, killed %v", r, err, dying.killed)
 		}
-		received, err := w.store.Receive(t.Context(), dead, queue.MaxBatch, time.Hour)
+		received, err := w.store.Receive(t.Context(), dead, storage.MaxBatch, time.Hour)
 		if err != nil || len(received) != 1 {
 			t.Fatalf("%d messages were released, %v", len(received), err)
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/reading"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
 )
 
 // Plan is a run that waits for a confirmation. Nothing is changed yet. A plan remembers the ids and receipts of its
@@ -60,7 +60,7 @@ type Selection struct {
 	Whole bool
 	// Select returns the step of a message, or nil to leave the message alone. It is called once for each message. The
 	// claim of the message is filled in.
-	Select func(m queue.Message) (*journal.Step, error)
+	Select func(m storage.Message) (*journal.Step, error)
 	// Enough, unless nil, ends the reading when it returns true.
 	Enough func() bool
 }

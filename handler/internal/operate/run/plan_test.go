@@ -8,7 +8,7 @@ import (
 
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestDiscard checks that a plan that is not confirmed releases its messages at once, and leaves no journal.
@@ -51,7 +51,7 @@ func TestSlowPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = p.Read(t.Context(), run.Selection{
-			Queue: dead, Total: messages, Select: func(m queue.Message) (*journal.Step, error) {
+			Queue: dead, Total: messages, Select: func(m storage.Message) (*journal.Step, error) {
 				advance(20 * time.Second)
 				return requeued(m)
 			},

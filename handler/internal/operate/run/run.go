@@ -16,8 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/reading"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
 )
 
 // parallel is how many messages a run handles at once. It limits how many messages a kill leaves in between.
@@ -26,14 +26,14 @@ const parallel = 8
 // Engine plans, carries out, resumes and undoes the runs of an account. It is safe for concurrent use.
 type Engine struct {
 	// Store gives access to the account's queues. Account is its queue endpoint without scheme and secrets.
-	Store   queue.Store
+	Store   storage.Queues
 	Account string
 	// Runs is the folder of journals.
 	Runs journal.Folder
 	// Operator is who begins runs.
 	Operator journal.Operator
 	Observer Observer
-	// Patience limits how long an operation of storage is tried; 0 for as long as [queue.Retry] does.
+	// Patience limits how long an operation of storage is tried; 0 for as long as [storage.Retry] does.
 	Patience time.Duration
 	// Hooks returns the hooks of a run. It may be nil.
 	Hooks func(journal.Run) Hooks
@@ -392,7 +392,7 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 				len(lost), until.UTC().Format(time.RFC3339)))
 			noted = true
 		}
-		if len(lost) > 0 && !queue.Sleep(ctx, pause) {
+		if len(lost) > 0 && !storage.Sleep(ctx, pause) {
 			return nil
 		}
 	}
@@ -426,7 +426,7 @@ func (r *run) abandon(n int) error {
 func (r *run) search(ctx context.Context, name string, lost map[string]int) (found int, complete bool, err error) {
 	total, err := r.count(ctx, name)
 	if err != nil {
-		return 0, errors.Is(err, queue.ErrNoQueue), ignore(err, queue.ErrNoQueue)
+		return 0, errors.Is(err, storage.ErrNoQueue), ignore(err, storage.ErrNoQueue)
 	}
 	held := 0
 	pass := reading.Reading{
@@ -466,14 +466,14 @@ func (r *run) search(ctx context.Context, name string, lost map[string]int) (fou
 	})
 	reading.Wait(ctx, visible)
 	if err != nil || len(lost) == 0 || ctx.Err() != nil {
-		return found, false, ignore(err, queue.ErrNoQueue)
+		return found, false, ignore(err, storage.ErrNoQueue)
 	}
 	left, err := r.count(ctx, name) // never less than there are
-	return found, err == nil && left <= held, ignore(err, queue.ErrNoQueue)
+	return found, err == nil && left <= held, ignore(err, storage.ErrNoQueue)
 }
 
 // received records a message that was received, and claims it for longer if the lease is short.
-func (r *run) received(ctx context.Context, n int, m queue.Message, until time.Time) error {
+func (r *run) received(ctx context.Context, n int, m storage.Message, until time.Time) error {
 	if err := r.journal.Received(n, m.PopReceipt, until); err != nil {
 		return err
 	}
@@ -486,7 +486,7 @@ func (r *run) received(ctx context.Context, n int, m queue.Message, until time.T
 }
 
 func (e *Engine) count(ctx context.Context, name string) (int, error) {
-	return queue.Retry(ctx, func(ctx context.Context) (int, error) { return e.Store.Count(ctx, name) })
+	return storage.Retry(ctx, func(ctx context.Context) (int, error) { return e.Store.Count(ctx, name) })
 }
 
 // ignore returns nil for one kind of error.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 const (
@@ -37,7 +37,7 @@ type answer[T any] struct {
 }
 
 // ask carries out an operation to its end, even if ctx ends, with retries until the given time, if there is one, and no
-// longer than the patience of the engine and of [queue.Retry].
+// longer than the patience of the engine and of [storage.Retry].
 func ask[T any](
 	ctx context.Context, e *Engine, until time.Time, operation func(context.Context) (T, error),
 ) (a answer[T]) {
@@ -51,7 +51,7 @@ func ask[T any](
 		ctx = limited
 	}
 	tries := 0
-	a.value, a.err = queue.Retry(ctx, func(ctx context.Context) (T, error) {
+	a.value, a.err = storage.Retry(ctx, func(ctx context.Context) (T, error) {
 		tries++
 		a.sent = wall()
 		return operation(ctx)
@@ -70,7 +70,7 @@ func earliest(a, b time.Time) time.Time {
 
 // refused reports whether storage has refused the operation for good. Any other error means that there is no answer.
 func (a answer[T]) refused() bool {
-	return errors.Is(a.err, queue.ErrStale) || errors.Is(a.err, queue.ErrRefused) || errors.Is(a.err, queue.ErrNoQueue)
+	return errors.Is(a.err, storage.ErrStale) || errors.Is(a.err, storage.ErrRefused) || errors.Is(a.err, storage.ErrNoQueue)
 }
 
 // wall returns the time without a monotonic clock reading.
@@ -126,9 +126,9 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 		}
 		r.hooks.Sent(s, false)
 		return r.journal.Done(s.N, false)
-	case errors.Is(a.err, queue.ErrDenied) && !unknown:
+	case errors.Is(a.err, storage.ErrDenied) && !unknown:
 		return errors.Join(a.err, r.journal.Back(s.N))
-	case !a.refused() || errors.Is(a.err, queue.ErrDenied):
+	case !a.refused() || errors.Is(a.err, storage.ErrDenied):
 		return a.err
 	case unknown:
 		why := "not known whether this run has changed it: a try got no answer; it is delivered, or visible again"
@@ -140,9 +140,9 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 // nothingChanged says why storage has refused the first action on a message.
 func nothingChanged(err error) string {
 	switch {
-	case errors.Is(err, queue.ErrNoQueue):
+	case errors.Is(err, storage.ErrNoQueue):
 		return "its queue does not exist"
-	case errors.Is(err, queue.ErrStale):
+	case errors.Is(err, storage.ErrStale):
 		return "delivered, received or changed by another command before; this run has changed nothing"
 	}
 	return err.Error()
@@ -228,7 +228,7 @@ func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err erro
 	}
 	unknown := a.repeated || p.State == journal.Claiming
 	switch {
-	case !a.refused() || errors.Is(a.err, queue.ErrDenied):
+	case !a.refused() || errors.Is(a.err, storage.ErrDenied):
 		return false, a.err
 	case !t.ByReceipt:
 		return false, errLost
@@ -253,7 +253,7 @@ func returns(t *journal.Take) string {
 
 // claimLength returns how long a claim of a message lasts. Storage refuses a claim beyond the message's expiry.
 func claimLength(t *journal.Take) time.Duration {
-	length := max(ClaimTime, min(time.Until(t.Due), queue.MaxDelay))
+	length := max(ClaimTime, min(time.Until(t.Due), storage.MaxDelay))
 	if !t.Expires.IsZero() {
 		length = min(length, time.Until(t.Expires)-time.Second)
 	}
@@ -266,9 +266,9 @@ func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written
 	if err := r.journal.Begun(s.N, again); err != nil {
 		return false, err
 	}
-	item := queue.Item{Text: s.Text(), Delay: r.delay(s)}
-	a := ask(ctx, r.Engine, until, func(ctx context.Context) (queue.Message, error) {
-		return queue.PutCreating(ctx, r.Store, s.Put.Queue, item)
+	item := storage.Item{Text: s.Text(), Delay: r.delay(s)}
+	a := ask(ctx, r.Engine, until, func(ctx context.Context) (storage.Message, error) {
+		return storage.PutCreating(ctx, r.Store, s.Put.Queue, item)
 	})
 	unknown := again || a.repeated
 	switch {
@@ -276,7 +276,7 @@ func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written
 		err = r.journal.Written(s.N, a.value.ID, a.value.PopReceipt, a.value.InsertedAt, a.repeated)
 		r.hooks.Sent(s, false)
 		return err == nil, err
-	case errors.Is(a.err, queue.ErrRefused) && !errors.Is(a.err, queue.ErrDenied):
+	case errors.Is(a.err, storage.ErrRefused) && !errors.Is(a.err, storage.ErrDenied):
 		why := a.err.Error()
 		if unknown {
 			why = "not known whether it was written to " + s.Put.Queue + ": " + why
@@ -295,8 +295,8 @@ func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
 		return struct{}{}, r.Store.Delete(ctx, t.Queue, t.ID, p.Receipt)
 	})
 	switch {
-	case a.err == nil, errors.Is(a.err, queue.ErrNoQueue): // deleted with its queue
-	case !errors.Is(a.err, queue.ErrStale):
+	case a.err == nil, errors.Is(a.err, storage.ErrNoQueue): // deleted with its queue
+	case !errors.Is(a.err, storage.ErrStale):
 		return a.err
 	case (tried || a.repeated) && lasts(p, 0): // by that try: nobody else can have received it
 	case !t.ByReceipt:
@@ -315,8 +315,8 @@ func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
 
 // last writes the last message of a step. Writing it again does no harm.
 func (r *run) last(ctx context.Context, s journal.Step) error {
-	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (queue.Message, error) {
-		return queue.PutCreating(ctx, r.Store, s.Then.Queue, queue.Item{Text: s.Then.Text})
+	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (storage.Message, error) {
+		return storage.PutCreating(ctx, r.Store, s.Then.Queue, storage.Item{Text: s.Then.Text})
 	})
 	if a.err != nil {
 		return a.err

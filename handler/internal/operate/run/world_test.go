@@ -14,8 +14,8 @@ import (
 
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/memory"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
 )
 
 // The queues of the tests. An app reads only the first.
@@ -55,7 +55,7 @@ const (
 var (
 	errTemporary = errors.New("no answer")
 	// errKilled is not retried, so that no time passes.
-	errKilled = fmt.Errorf("killed: %w", queue.ErrRefused)
+	errKilled = fmt.Errorf("killed: %w", storage.ErrRefused)
 )
 
 // effects is what the processes of one run have done to the queues.
@@ -82,7 +82,7 @@ type consumed struct {
 
 // world is storage, what happens to its operations, and what others do meanwhile.
 type world struct {
-	store   *memory.Store
+	store   *memory.Queues
 	latency time.Duration
 	// faults are the faults by the number of an operation, counted over all processes.
 	faults map[int]fault
@@ -127,7 +127,7 @@ func advance(d time.Duration) { <-time.After(d) }
 
 // process is storage as one process of a run sees it.
 type process struct {
-	*memory.Store
+	*memory.Queues
 	w   *world
 	did *effects
 
@@ -139,7 +139,7 @@ type process struct {
 
 // newProcess returns a process and its engine.
 func (w *world) newProcess(did *effects) (*process, *run.Engine) {
-	p := &process{Store: w.store, w: w, did: did}
+	p := &process{Queues: w.store, w: w, did: did}
 	return p, &run.Engine{Store: p, Account: "test", Runs: journal.Folder(w.runs), Observer: &silent{}}
 }
 
@@ -210,9 +210,9 @@ func operate[T any](
 	case p.killed && n%2 == 0:
 		return v, errKilled
 	case what == denied:
-		return v, queue.ErrDenied
+		return v, storage.ErrDenied
 	case what == refused:
-		return v, queue.ErrRefused
+		return v, storage.ErrRefused
 	case what == fails, what == outage:
 		return v, errTemporary
 	case what == killBefore && !p.killed:
@@ -259,14 +259,14 @@ func operate[T any](
 
 func (p *process) Create(ctx context.Context, name string) error {
 	_, err := operate(ctx, p, func(ctx context.Context) (any, error) {
-		return nil, p.Store.Create(ctx, name)
+		return nil, p.Queues.Create(ctx, name)
 	}, func() {})
 	return err
 }
 
-func (p *process) Put(ctx context.Context, name string, item queue.Item) (queue.Message, error) {
-	return operate(ctx, p, func(ctx context.Context) (queue.Message, error) {
-		return p.Store.Put(ctx, name, item)
+func (p *process) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
+	return operate(ctx, p, func(ctx context.Context) (storage.Message, error) {
+		return p.Queues.Put(ctx, name, item)
 	}, func() { p.did.puts[target{name, item.Text}]++ })
 }
 
@@ -274,34 +274,34 @@ func (p *process) Update(
 	ctx context.Context, name, id, receipt, text string, delay time.Duration,
 ) (string, error) {
 	return operate(ctx, p, func(ctx context.Context) (string, error) {
-		return p.Store.Update(ctx, name, id, receipt, text, delay)
+		return p.Queues.Update(ctx, name, id, receipt, text, delay)
 	}, func() { p.did.sets[target{id, text}]++ })
 }
 
 func (p *process) Delete(ctx context.Context, name, id, receipt string) error {
 	_, err := operate(ctx, p, func(ctx context.Context) (any, error) {
-		return nil, p.Store.Delete(ctx, name, id, receipt)
+		return nil, p.Queues.Delete(ctx, name, id, receipt)
 	}, func() { p.did.deletes[id]++ })
 	return err
 }
 
 func (p *process) Receive(
 	ctx context.Context, name string, limit int, lease time.Duration,
-) ([]queue.Message, error) {
-	return operate(ctx, p, func(ctx context.Context) ([]queue.Message, error) {
-		return p.Store.Receive(ctx, name, limit, lease)
+) ([]storage.Message, error) {
+	return operate(ctx, p, func(ctx context.Context) ([]storage.Message, error) {
+		return p.Queues.Receive(ctx, name, limit, lease)
 	}, func() {})
 }
 
-func (p *process) Peek(ctx context.Context, name string, limit int) ([]queue.Message, error) {
-	return operate(ctx, p, func(ctx context.Context) ([]queue.Message, error) {
-		return p.Store.Peek(ctx, name, limit)
+func (p *process) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
+	return operate(ctx, p, func(ctx context.Context) ([]storage.Message, error) {
+		return p.Queues.Peek(ctx, name, limit)
 	}, func() {})
 }
 
 func (p *process) Count(ctx context.Context, name string) (int, error) {
 	return operate(ctx, p, func(ctx context.Context) (int, error) {
-		return p.Store.Count(ctx, name)
+		return p.Queues.Count(ctx, name)
 	}, func() {})
 }
 
@@ -348,7 +348,7 @@ func (w *world) complete(did *effects, pauses [2]time.Duration, begin func(*run.
 func consume(name string, interval time.Duration) func(*world) {
 	return func(w *world) {
 		for w.pause(interval) {
-			received, err := w.store.Receive(context.Background(), name, queue.MaxBatch, time.Minute)
+			received, err := w.store.Receive(context.Background(), name, storage.MaxBatch, time.Minute)
 			if err != nil {
 				panic(err)
 			}
@@ -368,7 +368,7 @@ func consume(name string, interval time.Duration) func(*world) {
 func list(name string) func(*world) {
 	return func(w *world) {
 		for w.pause(25 * time.Second) {
-			_, err := w.store.Receive(context.Background(), name, queue.MaxBatch, 10*time.Second)
+			_, err := w.store.Receive(context.Background(), name, storage.MaxBatch, 10*time.Second)
 			if err != nil {
 				panic(err)
 			}

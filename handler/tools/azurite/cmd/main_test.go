@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 )
 
@@ -38,7 +38,7 @@ func freePorts(t *testing.T) (p ports) {
 }
 
 // until runs Azurite, does something once it listens, and interrupts it.
-func until(t *testing.T, data string, p ports, do func(*azure.Store)) (printed string) {
+func until(t *testing.T, data string, p ports, do func(*azure.Queues)) (printed string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -75,11 +75,11 @@ func until(t *testing.T, data string, p ports, do func(*azure.Store)) (printed s
 
 func TestRunKeepsData(t *testing.T) {
 	data, p := t.TempDir(), freePorts(t)
-	printed := until(t, data, p, func(store *azure.Store) {
+	printed := until(t, data, p, func(store *azure.Queues) {
 		if err := store.Create(t.Context(), "kept"); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := store.Put(t.Context(), "kept", queue.Item{Text: "kept"}); err != nil {
+		if _, err := store.Put(t.Context(), "kept", storage.Item{Text: "kept"}); err != nil {
 			t.Fatal(err)
 		}
 		for _, port := range []int{p.blob, p.table} {
@@ -95,7 +95,7 @@ func TestRunKeepsData(t *testing.T) {
 			t.Errorf("printed %q, want %q", printed, part)
 		}
 	}
-	until(t, data, p, func(store *azure.Store) {
+	until(t, data, p, func(store *azure.Queues) {
 		if count, err := store.Count(t.Context(), "kept"); err != nil || count != 1 {
 			t.Errorf("%d messages after a restart, error %v", count, err)
 		}

@@ -18,7 +18,7 @@ import (
 
 	"github.com/gofrs/flock"
 
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -84,7 +84,7 @@ type Step struct {
 	// Set replaces the text of Take and makes it due.
 	Set *Set `json:"set,omitempty"`
 	// Row is the row of a scheduled message, without its content, for those who keep the record.
-	Row *scheduled.Row `json:"row,omitempty"`
+	Row *storage.Row `json:"row,omitempty"`
 }
 
 // Take is a message on a queue.

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/storage"
 )
 
 func newFolder(t *testing.T) journal.Folder {
@@ -70,7 +70,7 @@ var written = time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 
 // steps returns steps of every kind, with texts that JSON has to escape.
 func steps() []journal.Step {
-	row := &scheduled.Row{RequestID: "c5", Queue: "q", ID: "m5", PopReceipt: "r5", NextAttemptAt: written, Version: "v"}
+	row := &storage.Row{RequestID: "c5", Queue: "q", ID: "m5", PopReceipt: "r5", NextAttemptAt: written, Version: "v"}
 	return []journal.Step{
 		{
 			N: 0, RequestID: "c0", Put: &journal.Put{Queue: "q", Text: "å\t\""},

@@ -1,0 +1,135 @@
+package message_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// answered returns the dead letter that the handler writes for this answer.
+func answered(t *testing.T, contentType, body string) string {
+	t.Helper()
+	return settled(t, native(""), decision.Outcome{Status: 422, Header: http.Header{"Content-Type": {contentType}}, Body: []byte(body)})
+}
+
+func showAnswer(t *testing.T, text string, secrets message.Secrets) *message.Answer {
+	t.Helper()
+	e, err := envelope.Parse(rules().Content(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return message.ShowAnswer(e, secrets)
+}
+
+func TestShowAnswer(t *testing.T) {
+	const asJSON = "application/json"
+	long := strings.Repeat("word ", 500)
+	for name, test := range map[string]struct {
+		contentType, body string
+		masked            message.Answer
+		revealed          string // empty if it is the same
+	}{
+		"text":    {"text/plain", "no\r\norder", message.Answer{MediaType: "text/plain", Body: "no\norder", BodyKind: message.BodyText}, ""},
+		"empty":   {"text/plain", "", message.Answer{MediaType: "text/plain", BodyKind: message.BodyNone}, ""},
+		"no_type": {"", "x", message.Answer{Body: "x", BodyKind: message.BodyText}, ""},
+		"json": {
+			asJSON, `{"error":"x","token":"SECRET"}`,
+			message.Answer{MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}", BodyKind: message.BodyJSON},
+			"{\n  \"error\": \"x\",\n  \"token\": \"SECRET\"\n}",
+		},
+		"cut_json": {
+			asJSON, `{"token":"SECRET","x":"` + strings.Repeat("y", 3000),
+			message.Answer{MediaType: asJSON, Body: `{"token":***,"x":"` + strings.Repeat("y", 2048-23), BodyKind: message.BodyText, Truncated: true},
+			`{"token":"SECRET","x":"` + strings.Repeat("y", 2048-23),
+		},
+		"html": {
+			"text/html; charset=utf-8", "<html>\n<h1>No order</h1>\n</html>",
+			message.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>", BodyKind: message.BodyText},
+			"",
+		},
+		"control": {
+			"text/plain", "a\x1b[2J\x07 \u202e \u009b and more of the same text", message.Answer{
+				MediaType: "text/plain", Body: "a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text", BodyKind: message.BodyText,
+			}, "",
+		},
+		"long":   {"text/plain", long, message.Answer{MediaType: "text/plain", Body: long[:2048], BodyKind: message.BodyText, Truncated: true}, ""},
+		"binary": {"image/png", "\x89PNG\x00\x00\x00", message.Answer{MediaType: "image/png", BodyKind: message.BodyBinary}, "00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := answered(t, test.contentType, test.body)
+			test.masked.Status = 422
+			if diff := cmp.Diff(&test.masked, showAnswer(t, text, message.Masked)); diff != "" {
+				t.Errorf("masked (-want +got):\n%s", diff)
+			}
+			if test.revealed == "" {
+				test.revealed = test.masked.Body
+			}
+			if got := showAnswer(t, text, message.Revealed).Body; got != test.revealed {
+				t.Errorf("revealed %q\nwant %q", got, test.revealed)
+			}
+		})
+	}
+}
+
+// TestShowAnswerNexus checks that a Nexus envelope without a dead letter of ours shows the target's latest response.
+func TestShowAnswerNexus(t *testing.T) {
+	latest := inBase64("HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\n\r\nno order 17")
+	text := inBase64(nexus(`,"LatestResponse":"` + latest + `"`))
+	want := message.Answer{Status: 500, MediaType: "text/plain", Body: "no order 17", BodyKind: message.BodyText}
+	if diff := cmp.Diff(&want, showAnswer(t, text, message.Masked)); diff != "" {
+		t.Errorf("answer (-want +got):\n%s", diff)
+	}
+	if got := read(text).Answer; got != "no order {n}" {
+		t.Errorf("group %q", got)
+	}
+	if got := showAnswer(t, inBase64(nexus("")), message.Masked); got != nil {
+		t.Errorf("answer %+v, want none", got)
+	}
+}
+
+// TestHostileAnswers: any sender can have written a dead letter.
+func TestHostileAnswers(t *testing.T) {
+	for name, test := range map[string]struct{ answer, want string }{
+		"null":          {`null`, "(no answer)"},
+		"wrong_type":    {`"no order"`, "(empty answer)"},
+		"wrong_types":   {`{"status":"x","mediaType":5,"text":[],"truncated":0}`, "(empty answer)"},
+		"large":         {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` + strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
+		"nested":        {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, strings.Repeat("[", 197) + "…"},
+		"escapes":       {`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`, "\ufffd]{n};x\ufffd is what the target says"},
+		"only_controls": {`{"text":"\u001b\u001b\u001b"}`, "(binary answer)"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := inBase64(native(`,"deadLetter":{"reason":"rejected","answer":` + test.answer + `}`))
+			m := read(text)
+			if got := message.ByAnswer.Key(m); got != test.want {
+				t.Errorf("group %q, want %q", got, test.want)
+			}
+			shown, err := json.Marshal(showAnswer(t, text, message.Masked))
+			if err != nil || len(shown) > 128<<10 || strictjson.ReplaceUnprintable(string(shown)) != string(shown) {
+				t.Errorf("%v: %d bytes, or not printable: %.300q", err, len(shown), shown)
+			}
+		})
+	}
+}
+
+// BenchmarkReadAnswer measures the largest answer, beside none.
+func BenchmarkReadAnswer(b *testing.B) {
+	for name, answer := range map[string]string{
+		"none": `null`, "short": `{"text":"{\"error\":\"order 17 not found\"}"}`, "long": `{"text":"` + strings.Repeat(`{\"error\":\"order 17 not found\"}, `, 50) + `"}`,
+	} {
+		b.Run(name, func(b *testing.B) {
+			text := inBase64(native(`,"deadLetter":{"reason":"rejected","answer":` + answer + `}`))
+			for b.Loop() {
+				read(text)
+			}
+		})
+	}
+}

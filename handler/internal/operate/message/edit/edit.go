@@ -1,0 +1,354 @@
+// Package edit prepares poison messages to be sent again. It makes the changes that a person asks for, restarts the
+// envelope, and refuses messages that would only return to the poison queue. It is pure. Parts that no edit changes stay
+// the same byte for byte.
+package edit
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// Options says how to send a message again. The zero value restarts it and changes nothing else.
+type Options struct {
+	// Edited, unless nil, replaces the content before Edits are applied: the result of an editor. See [Restore].
+	Edited []byte
+	Edits  Edits
+	// KeepState leaves attempts, trail, times and deadline as they are, and only removes the dead letter.
+	KeepState bool
+	// FixEncoding takes a text that is not base64 as the content itself. It does not change other texts.
+	FixEncoding bool
+	// Run is the token that the message gets, or empty. The message loses any other.
+	Run string
+}
+
+// ErrNoRoomForRun means that a message is too large for the token of a run.
+var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome is not " +
+	"known: omit --canary and --stop-at-failure-ratio")
+
+// Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would only
+// come back and, where possible, which option helps: it refuses what the handler with these rules would refuse. The
+// message id becomes the request id of an envelope without one.
+//
+// A restarted envelope has no dead letter, no attempts and no trail, is created now, and has no deadline unless an edit
+// sets one; notBefore stays. State that does not fit beside the call is left out, as when the handler reschedules.
+// The call stays byte for byte except for the edits. The context can stop a jq expression, which stops by itself after
+// two seconds.
+func Prepare(ctx context.Context, r message.Rules, text, messageID string, o Options, now time.Time) (newText string, err error) {
+	original, err := r.Encoding.Decode(text)
+	switch {
+	case err != nil && !o.FixEncoding:
+		o.FixEncoding = true
+		if _, err := Prepare(ctx, r, text, messageID, o, now); err != nil {
+			return "", fmt.Errorf("the text is not base64, as host.json requires, and --fix-encoding alone does not help: %w", err)
+		}
+		return "", errors.New("the text is not base64, as host.json requires: --fix-encoding takes it as the content and encodes it")
+	case err != nil:
+		original = []byte(text)
+	}
+	content := original
+	if o.Edited != nil {
+		content = o.Edited
+	}
+	if content, err = o.Edits.Apply(ctx, content); err != nil {
+		return "", err
+	}
+	e, err := envelope.Parse(content)
+	if err != nil {
+		return "", fmt.Errorf("the message is malformed: %w", err)
+	}
+	deadline := e.Deadline
+	e.DeadLetter = nil
+	if !o.KeepState {
+		// Accept restarts dead letters. A message that the host moved needs the same: its deadline may have passed.
+		e.DeadLetter = &envelope.DeadLetter{}
+	}
+	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
+		return "", err
+	}
+	if o.KeepState || o.Edits.setDeadline(content) || !bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content)) {
+		e.Deadline = deadline
+	}
+	e.Run = o.Run
+	e.Expires = e.GiveUpAt(r.Decision.Expiration)
+	written, err := e.Successor(r.Encoding.MaxContentBytes())
+	if err != nil {
+		return "", err
+	}
+	if err := check(r, written.Bytes, messageID, o, now); err != nil {
+		return "", err
+	}
+	newText = r.Encoding.Encode(written.Bytes)
+	if err := storage.CheckText(newText); err != nil {
+		return "", fmt.Errorf("no queue accepts the message: %w", err)
+	}
+	return newText, nil
+}
+
+// check applies the rules that the handler applies when the content arrives.
+func check(r message.Rules, content []byte, messageID string, o Options, now time.Time) error {
+	in := r.Open(content, messageID, now)
+	switch {
+	case in.Envelope == nil:
+		return fmt.Errorf("the message would be malformed: %w", in.Malformed)
+	case in.Malformed != nil:
+		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
+	}
+	if in.Envelope.Run != o.Run {
+		return ErrNoRoomForRun
+	}
+	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
+		if o.KeepState {
+			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set deadline=TIME")
+		}
+		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
+	}
+	// The handler judges addresses when it calls.
+	if refusal := r.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); refusal != "" {
+		return fmt.Errorf("the target must not be called: %s", refusal)
+	}
+	return nil
+}
+
+// maxIndentedDepth limits the white space. Each level adds indentation, so a small message that consists of brackets
+// would otherwise grow a thousandfold.
+const maxIndentedDepth = 64
+
+// Editable returns content for an editor: indented JSON in the form of [envelope.Unpack]. Characters that cannot be seen
+// are JSON escapes. Lines of text end with CR LF, which is not shown. Content that is not a JSON object is returned
+// as it is.
+func Editable(content []byte) []byte {
+	text := bytes.TrimSpace(content)
+	if _, err := strictjson.Object(text); err != nil {
+		return content
+	}
+	if unpacked, err := envelope.Unpack(text); err == nil {
+		text = unpacked
+	}
+	text = strictjson.EscapeUnprintable(text)
+	if depth, err := strictjson.Depth(text); err == nil && depth <= maxIndentedDepth {
+		var w bytes.Buffer
+		_ = json.Indent(&w, text, "", "  ") // of valid JSON
+		text = w.Bytes()
+	}
+	return append(slices.Clip(bytes.TrimSpace(text)), '\n')
+}
+
+// Restore converts the edited result of [Editable] back to content. Values that are still the same keep their bytes from
+// the original; if all are, the result is the original. Changed white space and a changed order of members are not
+// changed values. The error says where the text is not JSON or which member is wrong, so that the person can correct it.
+func Restore(original, edited []byte) ([]byte, error) {
+	edited = bytes.TrimSpace(edited)
+	if bytes.Equal(edited, bytes.TrimSpace(Editable(original))) {
+		return original, nil
+	}
+	if _, err := strictjson.Object(edited); err != nil {
+		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
+	}
+	if _, err := strictjson.Object(original); err != nil {
+		return edited, nil //nolint:nilerr // nothing of it can be kept
+	}
+	packed, err := envelope.Repack(bytes.TrimSpace(original), edited)
+	if err == nil {
+		packed, err = strictjson.Merge{Same: sameText}.Values(original, packed)
+	}
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the edited message is not an envelope: %w", err)
+	case bytes.Equal(packed, bytes.TrimSpace(original)):
+		return original, nil
+	}
+	return packed, nil
+}
+
+// sameText compares values as Editable writes them, without white space.
+func sameText(a, b json.RawMessage) bool {
+	return bytes.Equal(strictjson.EscapeUnprintable(strictjson.Compact(a)), strictjson.EscapeUnprintable(strictjson.Compact(b)))
+}
+
+// Edit is a change to an envelope of either format. A function for each flag reads it from the flag's argument. Several
+// goroutines may apply the same Edit.
+type Edit struct {
+	flag  string   // one of flags
+	name  string   // the edited member, for errors; may be empty
+	path  []string // of --set
+	apply func(ctx context.Context, content []byte) ([]byte, error)
+}
+
+// flags are in the order in which edits are applied.
+var flags = []string{"--jq", "--replace-host", "--set", "--set-header", "--delete-header"}
+
+// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind apply in
+// the order of the list.
+type Edits []Edit
+
+// Apply returns the edited content. Members that no edit names keep their bytes and their order, and unchanged content
+// is returned as it is. Apply cannot edit content that is not a JSON object. Its errors name the flag and the member,
+// and quote neither values nor URLs. The context and a limit of two seconds stop a jq expression that does not end.
+func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
+	if len(e) == 0 {
+		return content, nil
+	}
+	if _, err := strictjson.Object(content); err != nil {
+		return nil, fmt.Errorf("flags cannot edit the message: %w: fix it with --edit", err)
+	}
+	edited := bytes.TrimSpace(content)
+	byFlag := func(a, b Edit) int { return slices.Index(flags, a.flag) - slices.Index(flags, b.flag) }
+	for _, edit := range slices.SortedStableFunc(slices.Values(e), byFlag) {
+		var err error
+		if edited, err = edit.apply(ctx, edited); err != nil {
+			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(edit.flag+" "+edit.name), err)
+		}
+	}
+	if bytes.Equal(edited, bytes.TrimSpace(content)) {
+		return content, nil
+	}
+	return edited, nil
+}
+
+// setDeadline reports whether a flag names the deadline, even if it sets the same one.
+func (e Edits) setDeadline(content []byte) bool {
+	return slices.ContainsFunc(e, func(edit Edit) bool { return edit.path != nil && envelope.IsDeadline(content, edit.path) })
+}
+
+// maxSegments is more than any member of an envelope needs outside the sender's own JSON.
+const maxSegments = 32
+
+// ParseSet reads the argument of --set, PATH=VALUE. The path has the names of the enclosing objects and of the member,
+// separated by dots: call.url, retry.maxAttempts, retry.schedule[0]. It adds missing members and the objects around
+// them; an array can grow by one element at a time. See [envelope.Set] for values and paths.
+func ParseSet(argument string) (Edit, error) {
+	name, text, found := strings.Cut(argument, "=")
+	if !found {
+		return Edit{}, errors.New("want PATH=VALUE, such as call.method=PUT")
+	}
+	path, err := parsePath(name)
+	if err != nil {
+		return Edit{}, err
+	}
+	if !utf8.ValidString(text) {
+		return Edit{}, errors.New("the value is not UTF-8")
+	}
+	return Edit{flag: "--set", name: strictjson.Printable(name), path: path, apply: func(_ context.Context, content []byte) ([]byte, error) {
+		return envelope.Set(content, path, text)
+	}}, nil
+}
+
+// parsePath splits a path. The name of a header is one segment, because it may contain dots.
+func parsePath(path string) ([]string, error) {
+	for _, headers := range []string{"call.headers.", "callback.headers."} {
+		if name, found := strings.CutPrefix(path, headers); found {
+			if !httpguts.ValidHeaderFieldName(name) {
+				return nil, fmt.Errorf("%sNAME: not the name of a header", headers)
+			}
+			return append(strings.Split(headers, ".")[:2], name), nil
+		}
+	}
+	if !utf8.ValidString(path) {
+		return nil, errors.New("the path is not UTF-8")
+	}
+	// Error messages write elements as in retry.schedule[0].
+	segments := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(path), ".")
+	switch {
+	case slices.Contains(segments, ""):
+		return nil, errors.New("want PATH=VALUE with a path such as call.url or retry.schedule[0]")
+	case len(segments) > maxSegments:
+		return nil, fmt.Errorf("the path has more than %d names", maxSegments)
+	}
+	return segments, nil
+}
+
+// ParseHeader reads the argument of --set-header, "Name: value". The header replaces all headers of that name, in any
+// letter case. The name Host is allowed as in an envelope; in a Nexus envelope it is the host of the URL.
+func ParseHeader(argument string) (Edit, error) {
+	name, value, found := strings.Cut(argument, ":")
+	value = strings.Trim(value, " \t")
+	switch {
+	case !found || !httpguts.ValidHeaderFieldName(name):
+		return Edit{}, errors.New(`want "Name: value"`)
+	case !utf8.ValidString(value) || !httpguts.ValidHeaderFieldValue(value):
+		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
+	}
+	return Edit{flag: "--set-header", name: strictjson.Printable(name), apply: func(_ context.Context, content []byte) ([]byte, error) {
+		return envelope.SetHeader(content, name, &value)
+	}}, nil
+}
+
+// ParseDeleteHeader reads the argument of --delete-header, a name. All headers of that name are removed, in any letter
+// case. It is not an error if there are none.
+func ParseDeleteHeader(argument string) (Edit, error) {
+	if !httpguts.ValidHeaderFieldName(argument) {
+		return Edit{}, errors.New("want the name of a header")
+	}
+	return Edit{flag: "--delete-header", name: strictjson.Printable(argument), apply: func(_ context.Context, content []byte) ([]byte, error) {
+		return envelope.SetHeader(content, argument, nil)
+	}}, nil
+}
+
+// hostChange replaces a host by another one.
+type hostChange struct {
+	old, replacement url.URL // each with a host and perhaps a port
+	scheme           string  // empty keeps the scheme
+}
+
+// ParseReplaceHost reads the argument of --replace-host, OLD=NEW. The edit replaces a host in the URLs of the call and of the
+// callback, and in a Host header. OLD is a host with or without a port; with a port, it
+// matches only URLs that have this port. NEW is a host, with the old port unless it has its own, and may have a scheme:
+// https://new.example:8443. Letter case does not matter.
+//
+// It is not an error if OLD does not occur: [Edits.Apply] then returns equal content.
+func ParseReplaceHost(argument string) (Edit, error) {
+	from, to, found := strings.Cut(argument, "=")
+	var change hostChange
+	if scheme, rest, hasScheme := strings.Cut(to, "://"); hasScheme {
+		change.scheme, to = strings.ToLower(scheme), rest
+		found = found && (change.scheme == "http" || change.scheme == "https")
+	}
+	if !found || !isAuthority(from) || !isAuthority(to) {
+		return Edit{}, errors.New("want OLD=NEW, such as old.example=https://new.example:8443")
+	}
+	change.old.Host, change.replacement.Host = from, strings.TrimSuffix(to, ":")
+	return Edit{flag: "--replace-host", apply: func(_ context.Context, content []byte) ([]byte, error) {
+		return envelope.ReplaceHost(content, change.replace)
+	}}, nil
+}
+
+// isAuthority reports whether a text is a host with at most a port, and cannot make a URL into another one.
+func isAuthority(text string) bool {
+	parsed, err := url.Parse("http://" + text)
+	if err != nil || parsed.Host != text {
+		return false
+	}
+	_, err = envelope.ParseURL("http://" + text)
+	return err == nil
+}
+
+// replace is an [envelope.HostReplacer].
+func (c hostChange) replace(scheme, host string) (newScheme, newHost string) {
+	found := url.URL{Host: host}
+	port := found.Port()
+	if guard.Canonical(found.Hostname()) != guard.Canonical(c.old.Hostname()) || (c.old.Port() != "" && port != c.old.Port()) {
+		return scheme, host
+	}
+	newHost = c.replacement.Host
+	if c.replacement.Port() == "" && port != "" {
+		newHost += ":" + port
+	}
+	return cmp.Or(c.scheme, scheme), newHost
+}

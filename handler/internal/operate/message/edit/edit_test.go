@@ -1,0 +1,272 @@
+package edit_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/storage"
+)
+
+// prepare prepares a message and returns the envelope that the handler will receive.
+func prepare(tb testing.TB, content string, o edit.Options) *envelope.Envelope {
+	tb.Helper()
+	return mustParse(tb, prepareContent(tb, content, o))
+}
+
+func prepareContent(tb testing.TB, content string, o edit.Options) []byte {
+	tb.Helper()
+	text, err := edit.Prepare(tb.Context(), mustRules(tb), inBase64(content), messageID, o, now)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	decoded, err := storage.Base64.Decode(text)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return decoded
+}
+
+// TestRestart checks that a message starts as if it had just been sent, with the same call.
+func TestRestart(t *testing.T) {
+	const deadline = `,"deadline":"2026-02-07T11:00:00Z"`
+	tests := map[string]string{
+		"dead_letter":               order + state + letter + `}`,
+		"dead_letter_with_deadline": order + state + deadline + letter + `}`,
+		"moved_by_host":             order + state + `}`,
+		"moved_by_host_deadline":    order + state + deadline + `}`,
+		"never_tried":               order + `}`,
+		"nexus_dead_letter":         nexusOf(callOut, nexusLetter),
+		"nexus_moved_by_host":       nexusOf(callOut, ""),
+		"nexus_lower_case": strings.NewReplacer(`"Attempts"`, `"attempts"`, `"DeadlineAt"`, `"deadlineAt"`, `"Reason"`, `"reason"`).
+			Replace(nexusOf(callOut, nexusLetter)),
+	}
+	for name, content := range tests {
+		t.Run(name, func(t *testing.T) {
+			came, got := mustParse(t, []byte(content)), prepare(t, content, edit.Options{})
+			if got.DeadLetter != nil || got.Attempts != 0 || got.Trail != nil || got.Latest != nil || !got.NextAttemptAt.IsZero() || !got.LatestAttemptAt.IsZero() {
+				t.Errorf("old state is still there: %+v", got)
+			}
+			if !got.CreatedAt.Equal(now) || !got.GiveUpAt(expiration).Equal(now.Add(expiration)) {
+				t.Errorf("created %v, given up %v", got.CreatedAt, got.GiveUpAt(expiration))
+			}
+			if diff := cmp.Diff(came.Call, got.Call); diff != "" || got.RequestID != "order-42" {
+				t.Errorf("call %s (-came +got):\n%s", got.RequestID, diff)
+			}
+			// The C# side would drop a message without a deadline.
+			if got.Format() == envelope.FormatNexus && got.Deadline.IsZero() {
+				t.Error("DeadlineAt is not written")
+			}
+		})
+	}
+}
+
+func TestCallStaysByteForByte(t *testing.T) {
+	_, call, _ := strings.Cut(order, `"call":`)
+	if content := prepareContent(t, order+state+letter+`}`, edit.Options{}); !strings.Contains(string(content), call) {
+		t.Errorf("the call is not as it was:\n%s", content)
+	}
+	_, raw, _ := strings.Cut(nexusOf(callOut, ""), `"RawRequest": `)
+	if content := prepareContent(t, nexusOf(callOut, nexusLetter), edit.Options{}); !strings.Contains(string(content), strings.TrimSuffix(raw, "}")) {
+		t.Errorf("RawRequest is not as it was:\n%s", content)
+	}
+}
+
+// TestKeepState checks that only the dead letter is removed.
+func TestKeepState(t *testing.T) {
+	for name, content := range map[string]string{
+		"native": order + state + `,"deadline":"2027-01-01T00:00:00Z"` + letter + `}`,
+		"nexus":  strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00", "2027-01-01T00:00:00+00:00", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			came, got := mustParse(t, []byte(content)), prepare(t, content, edit.Options{KeepState: true})
+			came.Expires, got.Expires = time.Time{}, time.Time{}
+			if diff := cmp.Diff(came.State, got.State); diff != "" || got.DeadLetter != nil || !got.Deadline.Equal(came.Deadline) {
+				t.Errorf("dead letter %v, deadline %v, state (-came +got):\n%s", got.DeadLetter, got.Deadline, diff)
+			}
+		})
+	}
+}
+
+// TestDeadline checks that the old deadline is removed, and that a deadline from an edit stays.
+func TestDeadline(t *testing.T) {
+	native := order + `,"deadline":"2026-12-31T00:00:00Z","notBefore":"2026-02-01T00:00:00Z"` + state + letter + `}`
+	nexus := strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00", "2026-12-31T00:00:00+00:00", 1)
+	old, later := time.Date(2026, 12, 31, 0, 0, 0, 0, time.UTC), time.Date(2027, 1, 31, 0, 0, 0, 0, time.UTC)
+	afresh := now.Add(expiration)
+	tests := map[string]struct {
+		content string
+		options edit.Options
+		want    time.Time
+	}{
+		"none":             {native, edit.Options{}, afresh},
+		"other_edit":       {native, edit.Options{Edits: flags(t, "--set", "call.method=POST")}, afresh},
+		"set":              {native, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
+		"set_to_the_same":  {native, edit.Options{Edits: flags(t, "--set", "deadline=2026-12-31T00:00:00Z")}, old},
+		"set_to_none":      {native, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
+		"jq":               {native, edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)}, later},
+		"by_hand":          {native, edit.Options{Edited: []byte(strings.Replace(native, "2026-12-31", "2027-01-31", 1))}, later},
+		"nexus_none":       {nexus, edit.Options{}, afresh},
+		"nexus_set":        {nexus, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
+		"nexus_set_raw":    {nexus, edit.Options{Edits: flags(t, "--set", "deadlineat=2026-12-31T00:00:00Z")}, old},
+		"nexus_set_none":   {nexus, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
+		"nexus_jq":         {nexus, edit.Options{Edits: flags(t, "--jq", `.DeadlineAt = "2027-01-31T00:00:00Z"`)}, later},
+		"keep_state":       {native, edit.Options{KeepState: true}, old},
+		"keep_state_nexus": {nexus, edit.Options{KeepState: true}, old},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := prepare(t, test.content, test.options)
+			if at := got.GiveUpAt(expiration); !at.Equal(test.want) {
+				t.Errorf("given up at %v, want %v", at, test.want)
+			}
+		})
+	}
+	if got := prepare(t, native, edit.Options{}); got.NotBefore.IsZero() {
+		t.Error("notBefore is gone")
+	}
+}
+
+func TestRequestIDFromMessage(t *testing.T) {
+	const content = `{"asyncCaller":1,"call":{"url":"http://h.example/"}}`
+	if got := prepare(t, content, edit.Options{}).RequestID; got != messageID {
+		t.Errorf("request id %q, want the message's", got)
+	}
+}
+
+func TestRequestIDFromInvalidMessageID(t *testing.T) {
+	const content = `{"asyncCaller":1,"call":{"url":"http://h.example/"}}`
+	_, err := edit.Prepare(t.Context(), mustRules(t), inBase64(content), "two words", edit.Options{}, now)
+	if err == nil || !strings.Contains(err.Error(), "would be malformed: requestId") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestAllowedTargets checks that a host is judged by its name only. The handler judges its address when it calls.
+func TestAllowedTargets(t *testing.T) {
+	for _, call := range []string{
+		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost.example/"`, `"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
+		`"url":"http://[fd00::1]/","headers":{"Host":"other.example"}`,
+	} {
+		got := prepare(t, `{"asyncCaller":1,"call":{`+call+`}}`, edit.Options{})
+		if !strings.Contains(call, got.Call.URL) {
+			t.Errorf("%s became %s", call, got.Call.URL)
+		}
+	}
+}
+
+func TestEncoding(t *testing.T) {
+	content := order + letter + `}`
+	tests := map[string]struct {
+		encoding storage.Encoding
+		text     string
+		fix      bool
+		want     string // in the error; empty for none
+	}{
+		"base64":              {storage.Base64, inBase64(content), false, ""},
+		"base64_is_default":   {"", inBase64(content), false, ""},
+		"base64_left_alone":   {storage.Base64, inBase64(content), true, ""},
+		"raw":                 {storage.Base64, content, false, "--fix-encoding"},
+		"raw_fixed":           {storage.Base64, content, true, ""},
+		"none":                {storage.None, content, false, ""},
+		"none_holds_base64":   {storage.None, inBase64(content), true, "malformed"},
+		"fixed_is_no_message": {storage.Base64, "hello, world", true, "malformed"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			rules := mustRules(t)
+			rules.Encoding = test.encoding
+			text, err := edit.Prepare(t.Context(), rules, test.text, messageID, edit.Options{FixEncoding: test.fix}, now)
+			if test.want != "" {
+				if err == nil || !strings.Contains(err.Error(), test.want) {
+					t.Errorf("got %q, %v, want an error with %q", text, err, test.want)
+				}
+				return
+			}
+			decoded, decodeErr := test.encoding.Decode(text)
+			if err != nil || decodeErr != nil || mustParse(t, decoded).RequestID != "order-42" {
+				t.Errorf("got %q, %v, %v", text, err, decodeErr)
+			}
+		})
+	}
+}
+
+// TestPrepareRefuses checks that messages are refused that the handler would refuse, and that the error helps.
+func TestPrepareRefuses(t *testing.T) {
+	const password = "hunter2"
+	at := func(url, more string) string {
+		return `{"asyncCaller":1,"call":{"url":"` + url + `"` + more + `},"context":"` + password + `"` + letter + `}`
+	}
+	set := func(argument string) edit.Options { return edit.Options{Edits: flags(t, "--set", argument)} }
+	tests := map[string]struct {
+		content string
+		options edit.Options
+		want    string
+	}{
+		"not_json":            {`{"asyncCaller":1,` + password, edit.Options{}, "malformed: not JSON: line 1"},
+		"no_envelope":         {`{"a":"` + password + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
+		"bad_url":             {at("ftp://h/"+password, ""), edit.Options{}, "malformed: call.url: want an absolute http or https URL"},
+		"edit_makes_it_worse": {at("http://h.example/", ""), set("priority=" + password), "malformed: priority: want a whole number"},
+		"edit_fails":          {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression has no result"},
+		"refused_by_built_in": {at("http://127.0.0.1/"+password, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
+		"refused_address_v6":  {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
+		"denied":              {at("http://u:"+password+"@denied.example:8443/?"+password, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},
+		"denied_host_header":  {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{}, "the Host header is refused"},
+		"denied_after_edit":   {at("http://h.example/", ""), set("call.url=http://denied.example/"), "ASYNC_CALLER_TARGETS_DENY"},
+		"retry_unknown":       {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
+		"retry_shape":         {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
+		"expired_keep_state":  {order + state + letter + `}`, edit.Options{KeepState: true}, "omit --keep-state, or set a new deadline"},
+		"nexus_keep_state":    {nexusOf(callOut, nexusLetter), edit.Options{KeepState: true}, "omit --keep-state, or set a new deadline"},
+		"deadline_set_passed": {at("http://h.example/", ""), set("deadline=2026-01-01T00:00:00Z"), "the deadline that was set has passed"},
+		"deadline_too_early": {strings.Replace(at("http://h.example/", ""), `"context"`, `"notBefore":"2027-01-01T00:00:00Z",`+
+			`"context"`, 1), set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
+		"too_large":           {at("http://h.example/", `,"body":"`+strings.Repeat("x", 49<<10)+`"`), edit.Options{}, "shorten it by"},
+		"nexus_refused":       {nexusOf(strings.Replace(callOut, "old.example", "169.254.169.254", 1), ""), edit.Options{}, "link-local"},
+		"edited_is_malformed": {at("http://h.example/", ""), edit.Options{Edited: []byte(`{}`)}, "malformed: asyncCaller"},
+		"edited_then_refused": {`no JSON`, edit.Options{Edited: []byte(at("http://denied.example/", ""))}, "ASYNC_CALLER_TARGETS_DENY"},
+		"fixed_is_not_enough": {at("http://h.example/", ""), edit.Options{FixEncoding: true, Edited: []byte(`[`)}, "malformed: not JSON"},
+		"callback_is_no_url": {strings.Replace(at("http://h.example/", ""), `"context"`, `"callback":{`+
+			`"url":"`+password+`"},"context"`, 1), edit.Options{}, "callback.url"},
+		"nexus_call_is_broken": {nexusOf("GET "+password, ""), edit.Options{}, "RawRequest.CallOut: request line"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			text, err := edit.Prepare(t.Context(), mustRules(t), inBase64(test.content), messageID, test.options, now)
+			if err == nil {
+				t.Fatalf("prepared %q", text)
+			}
+			if !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) || text != "" {
+				t.Errorf("got %q, %q, want %q", text, err, test.want)
+			}
+		})
+	}
+}
+
+// TestInvalidXML checks that text is refused that a queue without base64 cannot carry.
+func TestInvalidXML(t *testing.T) {
+	rules := mustRules(t)
+	rules.Encoding = storage.None
+	content := order + `,"note":"` + "\uffff" + `"}`
+	if text, err := edit.Prepare(t.Context(), rules, content, messageID, edit.Options{}, now); err == nil || text != "" {
+		t.Errorf("got %q, %v, want an error", text, err)
+	}
+}
+
+// TestFullMessage checks that a message of the largest size can be sent again.
+func TestFullMessage(t *testing.T) {
+	limit := storage.Base64.MaxContentBytes()
+	full := `{"asyncCaller":1,"call":{"url":"http://h.example/","body":""}}`
+	for _, spare := range []int{200, 2000, 3000} {
+		body := strings.Repeat("b", limit-len(full)-spare)
+		content := prepareContent(t, strings.Replace(full, `"body":"`, `"body":"`+body, 1), edit.Options{})
+		if len(content) > limit || !bytes.Contains(content, []byte(body)) || !json.Valid(content) {
+			t.Errorf("%d bytes spare: %d bytes of %d, or the body has changed", spare, len(content), limit)
+		}
+	}
+}

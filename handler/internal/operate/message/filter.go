@@ -1,0 +1,301 @@
+package message
+
+import (
+	"cmp"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/nearest"
+)
+
+// Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one of
+// its entries does.
+type Filter struct {
+	Reasons []string
+	// Statuses are latest answers; 0 means no answer.
+	Statuses []int
+	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it has
+	// one, or "*.suffix", which matches every name below the suffix.
+	Hosts, Methods []string
+	// Since and Until limit Message.Since; Until is exclusive.
+	Since, Until time.Time
+	RequestID    string
+	// ID is an id for [MatchID].
+	ID string
+	// Text matches in any letter case in the content, decoded or not, and in Message.Detail.
+	Text string
+	// MinAttempts is the smallest number of attempts.
+	MinAttempts int
+	Group       *Group
+}
+
+// Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text is
+// empty.
+func (f Filter) Match(m Message, content []byte) bool {
+	switch {
+	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
+		len(f.Statuses) > 0 && !slices.Contains(f.Statuses, m.Status),
+		len(f.Methods) > 0 && !slices.ContainsFunc(f.Methods, func(method string) bool { return strings.EqualFold(method, m.Method) }),
+		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, func(host string) bool { return matchHost(host, m.Host) }),
+		!f.Since.IsZero() && m.Since.Before(f.Since),
+		!f.Until.IsZero() && !m.Since.Before(f.Until),
+		f.RequestID != "" && f.RequestID != m.RequestID,
+		f.ID != "" && !MatchID(m, f.ID),
+		m.Attempts < f.MinAttempts,
+		f.Group != nil && !f.Group.Match(m):
+		return false
+	}
+	return f.Text == "" || contains(m, content, f.Text)
+}
+
+// minPrefix is so long that a prefix of a GUID hardly ever matches two messages.
+const minPrefix = 8
+
+// MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or more,
+// or the request id.
+func MatchID(m Message, id string) bool {
+	isPrefix := len(id) >= minPrefix && len(id) < len(m.ID) && strings.EqualFold(id, m.ID[:len(id)])
+	return id != "" && (id == m.RequestID || strings.EqualFold(id, m.ID) || isPrefix)
+}
+
+// matchHost reports whether a host matches a pattern. No pattern matches a message without an envelope.
+func matchHost(pattern, host string) bool {
+	if host == "" {
+		return false
+	}
+	if addr, err := netip.ParseAddr(pattern); err == nil && addr.Is6() {
+		pattern = "[" + pattern + "]" // brackets are for a port
+	}
+	want, have := url.URL{Host: pattern}, url.URL{Host: host}
+	if want.Port() != "" && want.Port() != have.Port() {
+		return false
+	}
+	name, isSuffix := strings.CutPrefix(want.Hostname(), "*.")
+	name, host = guard.Canonical(name), guard.Canonical(have.Hostname())
+	if isSuffix {
+		return name != "" && strings.HasSuffix(host, "."+name) && len(host) > len(name)+1
+	}
+	return name != "" && name == host
+}
+
+// contains searches all parts of the message that a person may have seen. JSON escapes quotes, and a Nexus envelope has
+// the whole call in base64, so it also searches the parsed envelope.
+func contains(m Message, content []byte, text string) bool {
+	texts := []string{m.Detail, string(content)}
+	if e, err := envelope.Parse(content); err == nil {
+		texts = append(texts, e.Call.URL, string(e.Call.Body), string(e.Context))
+		if e.Callback != nil {
+			texts = append(texts, e.Callback.URL)
+		}
+		if e.Latest != nil {
+			texts = append(texts, e.Latest.Text())
+		}
+		if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
+			texts = append(texts, e.DeadLetter.Answer.Text)
+		}
+		for name, values := range e.Call.Header {
+			for _, value := range values {
+				texts = append(texts, name+": "+value)
+			}
+		}
+	}
+	wanted := strings.ToLower(text)
+	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) })
+}
+
+// Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one, which
+// only a [Group] selects.
+func Reasons() []string {
+	return append(withFailures(decision.Expired, decision.Exhausted, decision.Rejected), Malformed, Undecodable, HostGaveUp, Unknown)
+}
+
+// ScheduledReasons lists the reasons why messages are rescheduled.
+func ScheduledReasons() []string {
+	return withFailures(decision.Status, decision.NotDue, decision.TargetDown)
+}
+
+// withFailures adds the failures to other reasons. An interrupted call is repeated, after a delay that is not recorded.
+func withFailures(reasons ...decision.Reason) (names []string) {
+	for _, f := range decision.Failures() {
+		reasons = append(reasons, decision.Reason(f))
+	}
+	for _, reason := range reasons {
+		if reason != decision.Interrupted {
+			names = append(names, string(reason))
+		}
+	}
+	return names
+}
+
+// ParseReason returns a function that reads one of the reasons. Its error lists them.
+func ParseReason(reasons []string) func(string) (string, error) {
+	return func(text string) (string, error) {
+		if slices.Contains(reasons, text) {
+			return text, nil
+		}
+		meant := ""
+		if similar, likely := nearest.Name(text, reasons); likely {
+			meant = similar + ", or one of "
+		}
+		return "", fmt.Errorf("%q is not a reason: want %s%s; --group reason=REASON selects any other",
+			shown(text, maxReason), meant, strings.Join(reasons, ", "))
+	}
+}
+
+// By is a criterion for groups.
+type By string
+
+// The criteria for groups.
+const (
+	ByReason By = "reason" // Message.Reason
+	ByStatus By = "status" // the latest answer
+	ByHost   By = "host"   // Message.Host
+	ByRoute  By = "route"  // Message.Route
+	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
+	ByAnswer By = "answer" // Message.Answer
+)
+
+// ParseBy reads a criterion. Its error lists the criteria.
+func ParseBy(text string) (By, error) {
+	by := By(strings.ToLower(text))
+	if !slices.Contains([]By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer}, by) {
+		return "", fmt.Errorf("cannot group by %q: want reason, status, host, route, error or answer", shown(text, maxReason))
+	}
+	return by, nil
+}
+
+// Keys are an interface: people use them in scripts and compare them over time. They must not change from version to
+// version; testdata/keys.golden fixes them.
+const (
+	keyNoEnvelope = "(no envelope)"
+	keyNoAnswer   = "(no answer)"
+	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
+	keyEmptyAnswer  = "(empty answer)"
+	keyBinaryAnswer = "(binary answer)"
+	// KeyOthers is the group of the messages after [MaxKeys] different keys.
+	KeyOthers = "(others)"
+	maxKey    = 200
+)
+
+// MaxKeys is the largest number of groups. It limits the memory if a sender gives every message another key.
+const MaxKeys = 10_000
+
+// Key returns the key of a message's group. It is printable and has at most 260 bytes. Keys stay the same from version to
+// version. An unknown criterion gives every message the same key.
+func (b By) Key(m Message) string {
+	switch b {
+	case ByReason:
+		return m.Reason
+	case ByStatus:
+		if m.Status == 0 {
+			return keyNoAnswer
+		}
+		return strconv.Itoa(m.Status)
+	case ByHost:
+		return cmp.Or(m.Host, keyNoEnvelope)
+	case ByRoute:
+		return cmp.Or(m.Route, keyNoEnvelope)
+	case ByError:
+		return errorKey(m)
+	case ByAnswer:
+		return cmp.Or(m.Answer, keyNoAnswer)
+	}
+	return ""
+}
+
+// errorKey prefers the error of the latest attempt to the reason for giving up: "expired" has many causes.
+func errorKey(m Message) string {
+	diagnosed := m.Reason == Undecodable || m.Reason == Malformed || m.Reason == HostGaveUp
+	switch {
+	case !diagnosed && m.Error != "":
+		return foldText(m.Error)
+	case !diagnosed && m.Status != 0:
+		return "answered " + strconv.Itoa(m.Status)
+	case m.Detail != "" && slices.Contains(decision.Failures(), decision.Failure(m.Reason)): // as in Message.Error
+		return foldText(m.Reason + ": " + withoutReason(m.Reason, m.Detail))
+	case m.Detail != "":
+		return foldText(m.Detail)
+	}
+	return foldText(m.Reason)
+}
+
+// Group identifies the messages with the same key.
+type Group struct {
+	By  By
+	Key string
+}
+
+// ParseGroup reads a group such as "reason=expired".
+func ParseGroup(text string) (Group, error) {
+	criterion, key, ok := strings.Cut(text, "=")
+	if !ok || key == "" {
+		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired", shown(text, maxReason))
+	}
+	by, err := ParseBy(criterion)
+	return Group{By: by, Key: key}, err
+}
+
+// Match reports whether a message belongs to the group. No message belongs to "(others)".
+func (g Group) Match(m Message) bool { return g.By.Key(m) == g.Key }
+
+// Row is one group of a list.
+type Row struct {
+	Key   string `json:"key"`
+	Count int    `json:"count"`
+	// First and Last are the earliest and the latest Message.Since.
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	// Sample is the group's newest message.
+	Sample Message `json:"sample"`
+}
+
+// Groups counts messages by key in bounded memory: after 10,000 different keys it counts the others under "(others)". It is
+// not safe for concurrent use.
+type Groups struct {
+	by   By
+	rows map[string]*Row
+}
+
+// NewGroups returns an empty list of groups.
+func NewGroups(by By) *Groups { return &Groups{by: by, rows: map[string]*Row{}} }
+
+// Add counts a message.
+func (g *Groups) Add(m Message) {
+	key := g.by.Key(m)
+	row := g.rows[key]
+	if row == nil && len(g.rows) >= MaxKeys {
+		key = KeyOthers
+		row = g.rows[key]
+	}
+	if row == nil {
+		row = &Row{Key: key, First: m.Since, Last: m.Since, Sample: m}
+		g.rows[key] = row
+	}
+	row.Count++
+	if m.Since.Before(row.First) {
+		row.First = m.Since
+	}
+	if m.Since.After(row.Last) {
+		row.Last, row.Sample = m.Since, m
+	}
+}
+
+// Result lists the groups, the largest first, and groups of the same size by key.
+func (g *Groups) Result() []Row {
+	rows := make([]Row, 0, len(g.rows))
+	for _, row := range g.rows {
+		rows = append(rows, *row)
+	}
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key))
+	})
+	return rows
+}

@@ -1,0 +1,176 @@
+package message_test
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/operate/message"
+)
+
+//go:embed testdata/keys.golden
+var golden string
+
+// TestKeys checks that the keys are the same as in all earlier versions.
+func TestKeys(t *testing.T) {
+	seen := map[message.By]int{}
+	for line := range strings.Lines(golden) {
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(fields) != 3 {
+			t.Fatalf("line %q has not three fields", line)
+		}
+		by, err := message.ParseBy(fields[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen[by]++
+		if got := by.Key(messageFor(t, by, fields[1])); got != fields[2] {
+			t.Errorf("%s of %q is %q, want %q", by, fields[1], got, fields[2])
+		}
+	}
+	if len(seen) != 6 || seen[message.ByAnswer] < 20 || seen[message.ByRoute] < 30 || seen[message.ByError] < 15 {
+		t.Errorf("only these keys are held: %v", seen)
+	}
+}
+
+func messageFor(t *testing.T, by message.By, input string) message.Message {
+	t.Helper()
+	m := message.Message{Reason: input}
+	switch by {
+	case message.ByReason:
+	case message.ByStatus:
+		m.Status = mustInt(t, input)
+	case message.ByHost:
+		m.Host = input
+	case message.ByRoute:
+		if input != "" {
+			m.Route = message.Route(input)
+		}
+	case message.ByAnswer:
+		if input != "" {
+			m = read(answered(t, "", strings.ReplaceAll(input, `\n`, "\n")))
+		}
+	case message.ByError:
+		fields := strings.SplitN(input, "|", 4)
+		m = message.Message{Reason: fields[0], Error: fields[1], Detail: fields[3]}
+		if fields[2] != "" {
+			m.Status = mustInt(t, fields[2])
+		}
+	}
+	return m
+}
+
+func mustInt(t *testing.T, text string) int {
+	t.Helper()
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestRouteBounds(t *testing.T) {
+	for name, test := range map[string]struct{ path, want string }{
+		"empty":     {"", "/"},
+		"no_slash":  {"orders/17", "/orders/{n}"},
+		"long":      {"/" + strings.Repeat("a", 300), "/" + strings.Repeat("a", 196) + "…"},
+		"long_id":   {"/" + strings.Repeat("a1B2", 10_000) + "/x", "/{id}/x"},
+		"control":   {"/a\x1b[2J", "/a\ufffd[2J"},
+		"many_dots": {"/" + strings.Repeat("a-", 20_000), "/" + strings.Repeat("a-", 98) + "…"},
+	} {
+		if got := message.Route(test.path); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// BenchmarkRoute shows that the time for each byte does not grow with the length of the path.
+func BenchmarkRoute(b *testing.B) {
+	for _, n := range []int{1 << 10, 1 << 16} {
+		path := "/" + strings.Repeat("a-1b_", n/5)
+		b.Run(strconv.Itoa(n), func(b *testing.B) {
+			b.SetBytes(int64(n))
+			for b.Loop() {
+				message.Route(path)
+			}
+		})
+	}
+}
+
+func TestParseBy(t *testing.T) {
+	if by, err := message.ParseBy("Route"); by != message.ByRoute || err != nil {
+		t.Errorf("got %q, %v", by, err)
+	}
+	_, err := message.ParseBy("co\x1blor")
+	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+func TestParseGroup(t *testing.T) {
+	for text, want := range map[string]message.Group{
+		"reason=expired":       {By: message.ByReason, Key: "expired"},
+		"route=/a=b/{n}":       {By: message.ByRoute, Key: "/a=b/{n}"},
+		"status=(no answer)":   {By: message.ByStatus, Key: "(no answer)"},
+		"error=line {n}: a= b": {By: message.ByError, Key: "line {n}: a= b"},
+	} {
+		if got, err := message.ParseGroup(text); got != want || err != nil {
+			t.Errorf("%s: got %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"expired": `"expired" is not a group`, "reason=": "is not a group", "": "is not a group", "color=red": `cannot group by "color"`,
+	} {
+		if _, err := message.ParseGroup(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %v, want %s", text, err, want)
+		}
+	}
+}
+
+func TestGroups(t *testing.T) {
+	groups := message.NewGroups(message.ByReason)
+	at := func(minutes int) time.Time { return inserted.Add(time.Duration(minutes) * time.Minute) }
+	for i, reason := range []string{"rejected", "expired", "malformed", "expired", "rejected", "expired"} {
+		groups.Add(message.Message{ID: strconv.Itoa(i), Reason: reason, Since: at([]int{5, 3, 1, 9, 4, 6}[i])})
+	}
+	groups.Add(message.Message{ID: "6", Reason: "connect", Since: at(2)})
+	got := ""
+	for _, row := range groups.Result() {
+		got += fmt.Sprintf("%d %s %s-%s %s\n", row.Count, row.Key, row.First.Format("04"), row.Last.Format("04"), row.Sample.ID)
+	}
+	want := "3 expired 03-09 3\n2 rejected 04-05 0\n1 connect 02-02 6\n1 malformed 01-01 2\n"
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("groups (-want +got):\n%s", diff)
+	}
+	if printed, err := json.Marshal(groups.Result()[0]); err != nil || !strings.HasPrefix(string(printed), `{"key":"expired","count":3,"first":"`) {
+		t.Errorf("printed as %s, %v", printed, err)
+	}
+	if printed, err := json.Marshal(message.NewGroups(message.ByHost).Result()); string(printed) != "[]" || err != nil {
+		t.Errorf("no groups are printed as %s, %v", printed, err)
+	}
+}
+
+// TestGroupsHostile checks that messages with ever new keys use no more memory than 10,000 groups.
+func TestGroupsHostile(t *testing.T) {
+	groups := message.NewGroups(message.ByReason)
+	for i := range 12_000 {
+		groups.Add(message.Message{Reason: fmt.Sprint("reason", i)})
+	}
+	groups.Add(message.Message{Reason: "reason0"})
+	rows := groups.Result()
+	if len(rows) != 10_001 {
+		t.Fatalf("%d groups", len(rows))
+	}
+	if rows[0].Key != "(others)" || rows[0].Count != 2_000 || rows[1].Key != "reason0" || rows[1].Count != 2 {
+		t.Errorf("largest groups %s: %d, %s: %d", rows[0].Key, rows[0].Count, rows[1].Key, rows[1].Count)
+	}
+}

@@ -1,0 +1,233 @@
+// Package message describes poison messages: what a message is and why it is on the poison queue, which messages a
+// filter selects, how messages group, and what may be shown of their content. It is pure.
+//
+// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds the
+// call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff] show the
+// content and, unless the caller reveals them, mask secrets: the values of headers, JSON members and form fields with secret names, user info,
+// and the values in the queries of URLs. They find secrets also in JSON inside a string, in XML and in broken JSON, where
+// they rather hide too much. They do not find secrets without a telling name, such as a password in a sentence or an id in
+// a path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
+package message
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/guard"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// The reasons of messages that carry no reason. All other reasons come from the dead letter, see decision.Reason.
+const (
+	// Undecodable means that the text is not base64, so that the host could not deliver it and moved it.
+	Undecodable = "undecodable"
+	// Malformed means that the content is not an envelope, or one that can never be delivered. The handler writes the same
+	// reason to a dead letter if only the retry policy is wrong.
+	Malformed = string(decision.Malformed)
+	// HostGaveUp means a valid envelope without a recorded failure. The host moved it after maxDequeueCount deliveries.
+	HostGaveUp = "host_gave_up"
+	// Unknown means a dead letter without a reason.
+	Unknown = "unknown"
+)
+
+// The limits of texts that a sender may have written, in bytes.
+const (
+	maxReason = 64
+	maxDetail = 300
+	maxError  = 100
+	maxTenant = 128
+	maxHost   = 260 // the longest name in DNS, and a port
+	maxMethod = 32
+	maxPath   = 512
+)
+
+// Message describes a message on a poison queue. `--json` prints it, and an export contains it. Its texts are printable and
+// bounded, and do not share memory with the message, so that a caller can keep many.
+type Message struct {
+	// Queue is the poison queue. ID is the message's id there.
+	Queue      string    `json:"queue"`
+	ID         string    `json:"id"`
+	InsertedAt time.Time `json:"insertedAt"`
+	// ExpiresAt is when storage deletes the message; zero means never. Messages that the host moved expire after 7 days.
+	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
+	DequeueCount int64     `json:"dequeueCount"`
+	// Main is the queue that the message came from: the queue of the dead letter if that is a valid main queue, otherwise
+	// Queue without the suffix.
+	Main string `json:"main"`
+	// Reason is one of the constants, or the reason of the dead letter. Detail explains it in at most 300 bytes.
+	Reason string `json:"reason"`
+	Detail string `json:"detail,omitempty"`
+	// Since is when the handler gave up, or InsertedAt if no credible time is known.
+	Since time.Time `json:"since"`
+	// Format is empty if the content is not an envelope. It is set if the text itself is an envelope without base64.
+	Format envelope.Format `json:"format,omitempty"`
+	// RequestID is the sender's, or empty. For a malformed message it is a guess.
+	RequestID    string `json:"requestId,omitempty"`
+	Organization string `json:"organization,omitempty"`
+	Environment  string `json:"environment,omitempty"`
+	// Attempts is the number of calls made. Status is the latest answer; 0 means none. Error is the short error of the
+	// latest attempt if that had no answer.
+	Attempts int    `json:"attempts"`
+	Status   int    `json:"status,omitempty"`
+	Error    string `json:"error,omitempty"`
+	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port if
+	// the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
+	Method string `json:"method,omitempty"`
+	Host   string `json:"host,omitempty"`
+	Path   string `json:"path,omitempty"`
+	Route  string `json:"route,omitempty"`
+	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ from
+	// message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not print it.
+	Answer string `json:"-"`
+	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
+	Bytes int `json:"bytes"`
+}
+
+// Rules are the rules of the handler that decide whether a message can be delivered.
+type Rules struct {
+	// Encoding is the encoding on the queue; empty means base64.
+	Encoding storage.Encoding
+	Decision decision.Rules
+	// Targets say which targets may be called. [Read] does not use them.
+	Targets guard.Rules
+}
+
+// Content returns the decoded content of a message's text, or the text itself if it cannot be decoded.
+func (r Rules) Content(text string) []byte {
+	content, err := r.Encoding.Decode(text)
+	if err != nil {
+		return []byte(text)
+	}
+	return content
+}
+
+// Open opens the content of a message that a handler has accepted. It limits no deadline: the handler applies the
+// limit of its own environment, and has stated the result in the content.
+func (r Rules) Open(content []byte, messageID string, now time.Time) decision.Intake {
+	rules := r.Decision
+	rules.MaxDeadline = 0
+	return rules.Open(content, messageID, r.Encoding.MaxContentBytes(), now)
+}
+
+// Read describes a message on the named poison queue, whatever it contains. It trusts the name of the queue and the
+// properties that storage gives.
+func Read(r Rules, queueName string, m storage.Message) Message {
+	content := r.Content(m.Text)
+	// The delivery is judged at the time of insertion, because its own time is unknown.
+	in := r.Open(content, m.ID, m.InsertedAt)
+	about := Message{
+		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, storage.PoisonSuffix), DequeueCount: m.DequeueCount,
+		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), RequestID: shown(in.RequestID, maxTenant),
+		Organization: shown(in.Tenant.Organization, maxTenant), Environment: shown(in.Tenant.Environment, maxTenant),
+	}
+	if m.ExpiresAt.Year() < never {
+		about.ExpiresAt = m.ExpiresAt.UTC()
+	}
+	e := in.Received
+	if e != nil {
+		about.describe(e)
+	}
+	switch _, undecodable := r.Encoding.Decode(m.Text); {
+	case undecodable != nil:
+		detail := undecodable.Error()
+		if e != nil {
+			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
+		}
+		about.because(Undecodable, detail)
+	case e == nil:
+		about.because(Malformed, in.Malformed.Error())
+	case e.DeadLetter != nil:
+		about.believe(*e.DeadLetter)
+	default:
+		about.because(r.whyUnrecorded(in, m))
+	}
+	return about
+}
+
+// never is the year of expiry that storage reports for a message that does not expire.
+const never = 9999
+
+// describe adds the fields that come from the envelope.
+func (m *Message) describe(e *envelope.Envelope) {
+	m.Format, m.Attempts, m.Status = e.Format(), e.Attempts, e.LatestStatus()
+	if n := len(e.Trail); n > 0 {
+		m.Error = shown(e.Trail[n-1].Error, maxError)
+	}
+	if x := latestAnswer(e); x != nil {
+		m.Answer = answerLine(x)
+	}
+	m.Method = shown(e.Call.Method, maxMethod)
+	path := cmp.Or(e.Call.Target.EscapedPath(), "/")
+	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
+}
+
+// believe adds the fields that come from the dead letter. Any sender can have written it, so it ignores impossible
+// values.
+func (m *Message) believe(d envelope.DeadLetter) {
+	m.because(cmp.Or(d.Reason, Unknown), d.Detail)
+	if _, ok := storage.PoisonName(d.Queue); ok {
+		m.Main = strings.Clone(d.Queue)
+	}
+	const clocksDiffer = 24 * time.Hour
+	if d.At.Unix() > 0 && !d.At.After(m.InsertedAt.Add(clocksDiffer)) {
+		m.Since = d.At.UTC()
+	}
+	if m.Attempts == 0 {
+		m.Attempts = max(d.Attempts, 0)
+	}
+}
+
+func (m *Message) because(reason, detail string) {
+	m.Reason, m.Detail = shown(reason, maxReason), shown(withoutReason(reason, detail), maxDetail)
+}
+
+// withoutReason returns a detail without the reason that it begins with, as in the dead letters of earlier versions.
+func withoutReason(reason, detail string) string {
+	if detail == reason {
+		return ""
+	}
+	return strings.TrimPrefix(detail, reason+": ")
+}
+
+const (
+	gaveUp  = "no failure was recorded: the handler crashed, timed out or could not reach storage"
+	faulted = "giveUp is fault: the handler answered 500 on purpose, or it crashed or timed out"
+	tooLate = "; the deadline had passed"
+)
+
+// whyUnrecorded returns the reason for an envelope that carries none.
+func (r Rules) whyUnrecorded(in decision.Intake, m storage.Message) (reason, detail string) {
+	if in.Malformed != nil { // the handler left an envelope that is too large as it came
+		return Malformed, in.Malformed.Error()
+	}
+	e := in.Envelope
+	giveUp := r.Decision.GiveUp
+	if in.Policy.GiveUp == envelope.GiveUpFault {
+		giveUp = envelope.GiveUpFault
+	}
+	detail = gaveUp
+	// With a callback, the handler reports to the sender and does not use giveUp.
+	if e.Callback == nil && cmp.Or(e.GiveUp, giveUp) == envelope.GiveUpFault {
+		detail = faulted
+	}
+	if e.GiveUpAt(r.Decision.Expiration).Before(m.InsertedAt) {
+		detail += tooLate
+	}
+	return HostGaveUp, detail
+}
+
+const cutMark = "…"
+
+// shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which may be
+// a small part of a large message.
+func shown(text string, limit int) string {
+	text = strictjson.ReplaceUnprintable(text)
+	if len(text) <= limit {
+		return strings.Clone(text)
+	}
+	return strictjson.Clip(text, limit-len(cutMark)) + cutMark
+}

@@ -1,0 +1,115 @@
+package message_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
+)
+
+func TestSchemes(t *testing.T) {
+	for value, want := range map[string]string{
+		"Bearer abc": "Bearer ***", "basic abc": "basic ***", "SharedKey a:b": "SharedKey ***", "AWS4-HMAC-SHA256 Credential=a": "AWS4-HMAC-SHA256 ***",
+		"abc def": "***", "Bearer": "***", "Bearer ": "***", "": "",
+	} {
+		content := fmt.Sprintf(`{"Authorization":%q}`, value)
+		if got := string(message.ShowContent([]byte(content), message.Masked)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
+			t.Errorf("%q is shown as %s", value, got)
+		}
+	}
+}
+
+func TestURLs(t *testing.T) {
+	for url, want := range map[string]string{
+		"https://h.example/a":                 "https://h.example/a",
+		"https://h.example:8443/a?":           "https://h.example:8443/a?",
+		"https://u@h.example/":                "https://***@h.example/",
+		"https://u:p@ss@h.example/":           "https://***@h.example/",
+		"https://u:p/w@h.example/":            "https://***@h.example/",
+		"https://h.example:80/a@b":            "https://h.example:80/a@b",
+		"http://[::1]:80/a@b":                 "http://[::1]:80/a@b",
+		"http://[::1]/a@b":                    "http://[::1]/a@b",
+		"https://h.example/?a=1&b&c=&d=x=y":   "https://h.example/?a=***&***&c=&d=***",
+		"https://h.example/?a=1?b=2#t=3":      "https://h.example/?a=***#***",
+		"https://h.example/#access_token=x":   "https://h.example/#***",
+		"/orders?code=x":                      "/orders?code=***",
+		"amqps://u:p@h/v?x=y":                 "amqps://***@h/v?x=***",
+		"https://h.example/?q=a b&code=x":     "https://h.example/?q=***&code=***",
+		"https://h.example/a;session=x/b?c=d": "https://h.example/a;session=***?c=***",
+	} {
+		content, _ := json.Marshal(map[string]string{"u": url})
+		wanted := "{\n  \"u\": \"" + want + "\"\n}\n"
+		if got := string(message.ShowContent(content, message.Masked)); got != wanted {
+			t.Errorf("%s is shown as %s", url, got)
+		}
+	}
+}
+
+// TestBrokenMessages cuts messages at each byte. None may show a secret.
+func TestBrokenMessages(t *testing.T) {
+	for name, content := range map[string]string{"native": nativeSecrets, "nexus": nexusSecrets} {
+		for n := range len(content) {
+			got := string(message.ShowContent([]byte(content[:n]), message.Masked))
+			if strings.Contains(got, "CANARY") ||
+				strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
+				t.Fatalf("%s of %d bytes is shown as %s", name, n, got)
+			}
+			mustBePrintable(t, got)
+		}
+	}
+}
+
+// FuzzSecrets checks that secrets are masked among any other text.
+func FuzzSecrets(f *testing.F) {
+	for _, seed := range []string{
+		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'", "Bearer ", "\xff\x00",
+	} {
+		f.Add(seed, seed)
+		f.Add("x"+seed, "")
+	}
+	f.Add("<key", "\xff\xff>")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		for _, content := range planted(a, b) {
+			outputs := []string{
+				string(message.ShowContent([]byte(content), message.Masked)), string(message.Diff([]byte(content), []byte(nativeSecrets), message.Masked)),
+				string(message.Diff([]byte(nexusSecrets), []byte(content), message.Masked)), string(message.ShowContent([]byte(content+a), message.Masked)),
+			}
+			if e, err := envelope.Parse([]byte(content)); err == nil {
+				outputs = append(outputs, fmt.Sprint(message.ShowCall(e, message.Masked)))
+				mustBePrintable(t, fmt.Sprint(message.ShowCall(e, message.Revealed)))
+			}
+			for _, output := range outputs {
+				if strings.Contains(output, "CANARY") {
+					t.Errorf("%s\nis shown as\n%s", content, output)
+				}
+				mustBePrintable(t, output)
+			}
+			mustBePrintable(t, string(message.ShowContent([]byte(content), message.Revealed)))
+		}
+	})
+}
+
+// planted returns messages with secrets beside two texts that are not secret.
+func planted(a, b string) []string {
+	a, b = strings.ReplaceAll(a, "CANARY", ""), strings.ReplaceAll(b, "CANARY", "")
+	inner := `{"x":` + quoted(a) + `,"password":"CANARY","y":[{"apiKey":{"z":"CANARY"}},` + quoted(b) + `]}`
+	text := a + "\npassword=CANARY\n" + b + "\nAuthorization: Bearer CANARY\nhttps://u:CANARY@h.example/?a=CANARY\n<o:Token>CANARY</o:Token>"
+	call := func(members string) string {
+		return `{"asyncCaller":1,"call":{"url":"https://u:CANARY@t.example/p?code=CANARY",` + members + `},"context":` + inner + `}`
+	}
+	return []string{
+		call(`"headers":{"Authorization":"Bearer CANARY","X-Key":["CANARY"]},"json":` + inner),
+		call(`"body":` + quoted(inner)),
+		call(`"body":` + quoted(text)),
+		call(`"body":` + quoted(`{"s":`+quoted(inner)+`}`)),
+		call(`"bodyBase64":"` + inBase64(text) + `"`),
+		`{"RawRequest":{"Title":"PUT https://t.example/?x=CANARY","CallOut":"` +
+			inBase64("PUT /?x=CANARY HTTP/1.1\r\nHost: t.example\r\nX-Token: CANARY\r\nContent-Type: "+
+				"text/plain\r\n\r\n"+text) + `","Context":"` + inBase64(inner) + `"}}`,
+		text,
+	}
+}

@@ -1,0 +1,42 @@
+package message
+
+import (
+	"strings"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/storage"
+)
+
+// FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the call was
+// created. Anyone who can write to the table can have written the row.
+func FromRow(r storage.Row) Message {
+	return Message{
+		Queue: shown(r.Queue, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Queue, maxHost), Reason: shown(r.Reason, maxReason),
+		Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant), Organization: shown(r.Organization, maxTenant),
+		Environment: shown(r.Environment, maxTenant), Attempts: r.Attempts, Status: r.Status,
+		Host: shown(strings.ToLower(r.TargetHost), maxHost), Route: shown(r.Route, maxPath), Bytes: len(r.Content),
+	}
+}
+
+// maxRowHost is the length to which the handler cuts the host of a row.
+const maxRowHost = 128
+
+// CheckRow compares the host and the request id of a row, by which an operator chooses it, with its content, which the
+// handler will process. It returns a warning for each that differs.
+func CheckRow(r storage.Row) (warnings []string) {
+	e, err := envelope.Parse(r.Content)
+	if err != nil {
+		return []string{"the content of the row is not an envelope, so that the handler has not written it"}
+	}
+	host := strings.ToLower(e.Call.Target.Host)
+	if !strings.EqualFold(r.TargetHost, host[:min(len(host), maxRowHost)]) {
+		warnings = append(warnings, "the message calls "+shown(host, maxHost)+", which is not the target of its row")
+	}
+	switch {
+	case e.RequestID == "":
+		warnings = append(warnings, "the message has no request id, although its row has one")
+	case e.RequestID != r.RequestID:
+		warnings = append(warnings, "the request id of the message is "+e.RequestID+", which is not that of its row")
+	}
+	return warnings
+}

@@ -1,0 +1,217 @@
+package message
+
+import (
+	"bytes"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"mime"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// The limits of the results, in bytes.
+const (
+	maxBody    = 16 << 10
+	maxContent = 256 << 10 // usually enough for the largest message
+	maxDump    = 512
+	// maxSafeDump shows the type of a file, and is too short for a secret.
+	maxSafeDump = 8
+)
+
+// Call is the part of an envelope's call that may be shown.
+type Call struct {
+	Method string `json:"method"`
+	URL    string `json:"url"`
+	// Headers are sorted by name. A header with several values appears several times.
+	Headers []Header `json:"headers,omitempty"`
+	// Body has at most 16 KiB; Truncated says that there is more. For a binary body it is empty or, if secrets are
+	// revealed, a dump of the first 512 bytes. BodyBytes is the size of the body itself.
+	Body      string   `json:"body,omitempty"`
+	BodyKind  BodyKind `json:"bodyKind"`
+	BodyBytes int      `json:"bodyBytes"`
+	Truncated bool     `json:"truncated,omitempty"`
+	// Callback is the URL of the callback, or empty.
+	Callback string `json:"callback,omitempty"`
+	// Context is the sender's JSON in lines, of at most 16 KiB, or empty.
+	Context string `json:"context,omitempty"`
+}
+
+// Header is one value of a header.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+	// Masked says that Value is hidden, at least in part.
+	Masked bool `json:"masked,omitempty"`
+}
+
+// BodyKind is the kind of a body. It is a closed set.
+type BodyKind string
+
+// The kinds of bodies.
+const (
+	BodyJSON   BodyKind = "json" // shown in lines, with the original order of members and spelling of numbers
+	BodyText   BodyKind = "text"
+	BodyBinary BodyKind = "binary"
+	BodyNone   BodyKind = "none" // also an empty body
+)
+
+// ShowCall returns the part of an envelope's call that may be shown.
+func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
+	m := newMasker(secrets)
+	call := Call{
+		Method: printable(e.Call.Method), URL: printable(m.url("url", e.Call.URL)), BodyBytes: len(e.Call.Body),
+	}
+	add := func(name, value string) {
+		shown := m.header("header."+name, name, value)
+		call.Headers = append(call.Headers, Header{Name: printable(name), Value: printable(shown), Masked: shown != value})
+	}
+	if e.Call.Host != "" {
+		add("Host", e.Call.Host)
+	}
+	for _, name := range slices.Sorted(maps.Keys(e.Call.Header)) {
+		for _, value := range e.Call.Header[name] {
+			add(e.Call.Spelling.Of(name), value)
+		}
+	}
+	body, kind := m.body("body", e.Call.Header.Get("Content-Type"), e.Call.Body)
+	call.Body, call.Truncated = clip(body, maxBody)
+	call.BodyKind = kind
+	if e.Callback != nil {
+		call.Callback = printable(m.url("callback", e.Callback.URL))
+	}
+	if e.Context != nil {
+		context, _ := m.body("context", "application/json", e.Context)
+		call.Context = strictjson.Clip(context, maxBody)
+	}
+	return call
+}
+
+// ShowContent returns a whole message in lines for a person to read, not for a program to parse. JSON has its embedded
+// content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string for
+// each line, and a note where it is cut, at 256 KiB. Other text is shown as text, and binary content as a dump of its first
+// 512 bytes, or 8 if secrets are masked. Masked text that is almost base64, as in an undecodable message, also shows 8 bytes.
+// The result ends with a line feed unless the content is empty.
+func ShowContent(content []byte, secrets Secrets) []byte {
+	return newMasker(secrets).content(content)
+}
+
+func (m *masker) content(content []byte) []byte {
+	if len(content) == 0 {
+		return nil
+	}
+	m.root = content
+	var text string
+	switch {
+	case json.Valid(content):
+		text = m.layOut("", content)
+	case isBinary(content):
+		text = dump(content, m.secrets)
+	case m.secrets == Masked && looksEncoded(content):
+		text = fmt.Sprintf("%s… (base64 with an error, %d bytes)", printable(string(content[:maxSafeDump])), len(content))
+	default:
+		text = printable(m.text("", string(content)))
+	}
+	text, cut := clip(text, maxContent)
+	if cut {
+		text += "\n… (cut)"
+	}
+	return []byte(strings.TrimSuffix(text, "\n") + "\n")
+}
+
+// body returns a body in lines, and its kind. A binary body is empty unless secrets are revealed, because it may hold any.
+func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
+	if len(body) == 0 {
+		return "", BodyNone
+	}
+	mediaType, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		mediaType = strings.ToLower(contentType)
+	}
+	if (strings.Contains(mediaType, "json") || looksLikeJSON(body)) && json.Valid(body) {
+		return m.layOut(where, body), BodyJSON
+	}
+	switch {
+	case isBinary(body) && m.secrets == Revealed:
+		return dump(body, Revealed), BodyBinary
+	case isBinary(body):
+		return "", BodyBinary
+	case strings.Contains(mediaType, "form-urlencoded"):
+		return printable(m.form(where, string(body))), BodyText
+	}
+	return printable(m.text(where, string(body))), BodyText
+}
+
+func looksLikeJSON(text []byte) bool {
+	text = bytes.TrimLeft(text, " \t\r\n")
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
+}
+
+// isBinary reports whether more than a tenth of the content is not text. A few bad bytes are an error in a text, whose
+// secrets can still be found.
+func isBinary(content []byte) bool {
+	bad := 0
+	for _, r := range string(content) {
+		if r == utf8.RuneError || unicode.IsControl(r) && r != '\n' && r != '\r' && r != '\t' {
+			bad++
+		}
+	}
+	return bad*10 > len(content)
+}
+
+// looksEncoded reports whether a text is base64 except for a few bytes. It may hold a message with all its secrets.
+func looksEncoded(text []byte) bool {
+	const shortest = 64
+	foreign := 0
+	for _, c := range text {
+		if !in(c, tokenChars+"+/=\r\n") {
+			foreign++
+		}
+	}
+	return len(text) >= shortest && foreign*50 <= len(text)
+}
+
+func dump(content []byte, secrets Secrets) string {
+	limit := maxSafeDump
+	if secrets == Revealed {
+		limit = maxDump
+	}
+	return hex.Dump(content[:min(limit, len(content))])
+}
+
+// printable replaces the characters that could control a terminal.
+func printable(text string) string {
+	return strictjson.ReplaceUnprintable(strings.ReplaceAll(text, "\r\n", "\n"), '\n', '\t')
+}
+
+// clip is [strictjson.Clip], and reports whether it has shortened the text.
+func clip(text string, limit int) (clipped string, cut bool) {
+	clipped = strictjson.Clip(text, limit)
+	return clipped, len(clipped) < len(text)
+}
+
+// Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are equal.
+// A secret that differs becomes "*** (changed)". If the contents differ only in spacing or beyond the limits, Diff returns
+// one line that says so.
+func Diff(before, after []byte, secrets Secrets) []byte {
+	if bytes.Equal(before, after) {
+		return nil
+	}
+	was, is := newMasker(secrets), newMasker(secrets)
+	old := was.content(before)
+	is.before = was.hidden
+	changes := diff.Diff("before", old, "after", is.content(after))
+	if changes == nil {
+		return []byte("(the differences are not shown: they are spacing, or beyond the limit)\n")
+	}
+	_, changes, _ = bytes.Cut(changes, []byte("\n")) // the first line names a command
+	return changes
+}

@@ -1,0 +1,95 @@
+package record
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+)
+
+// Outcome is what became of a message of a run at one attempt.
+type Outcome struct {
+	// Run is the token of the run, 1 to 64 visible ASCII characters. A sender can invent one.
+	Run, RequestID string
+	// Attempt is the number of the call, from 1. Called says whether it was made or the message was refused before. The
+	// two are rows of their own, so that a refusal does not replace the outcome of the call.
+	Attempt int
+	Called  bool
+	// Action and Reason are those of the decision. Status is the target's latest answer; 0 means none.
+	Action, Reason string
+	Status         int
+	TargetHost     string
+	At             time.Time
+}
+
+// row returns the row of an outcome. Its time of writing is that of storage.
+func (o Outcome) row() storage.Row {
+	kind := "refused"
+	if o.Called {
+		kind = "called"
+	}
+	return storage.Row{
+		Queue: Partition(o.Run), ID: fmt.Sprintf("%s.%d.%s", escape(o.RequestID), o.Attempt, kind),
+		RequestID: o.RequestID, Attempts: o.Attempt, Called: o.Called, Action: o.Action, Reason: o.Reason,
+		Status: o.Status, TargetHost: o.TargetHost, At: o.At,
+	}
+}
+
+// RunsPartition is the PartitionKey of the rows that describe runs. No token has it.
+const RunsPartition = "run"
+
+// Partition returns the PartitionKey of the outcomes of a run. It is the token itself if that consists of letters,
+// digits, dots, hyphens and underscores.
+func Partition(token string) string {
+	if token == RunsPartition {
+		return "=run" // no other token has it
+	}
+	return escape(token)
+}
+
+// escape returns a text that a key can hold, and that is different for different texts.
+func escape(text string) string {
+	var escaped strings.Builder
+	for i := range len(text) {
+		c := text[i]
+		switch {
+		case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9', c == '.', c == '-', c == '_':
+			escaped.WriteByte(c)
+		default:
+			fmt.Fprintf(&escaped, "=%02X", c)
+		}
+	}
+	return escaped.String()
+}
+
+// Writer says whether the handlers of an app record outcomes.
+type Writer int
+
+// The values of Writer.
+const (
+	// WriterUnknown: no timer function has recorded a run.
+	WriterUnknown Writer = iota
+	// WriterOld: the latest one belongs to a version that records no outcomes.
+	WriterOld
+	WriterCurrent
+)
+
+// OutcomeWriter returns whether the app whose timer function has run last records outcomes. The table is the record.
+func OutcomeWriter(ctx context.Context, table storage.Table) (Writer, error) {
+	var latest storage.Row
+	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
+		if row.IsHeartbeat() && row.WrittenAt.After(latest.WrittenAt) {
+			latest = row
+		}
+		return nil
+	})
+	switch {
+	case err != nil || latest.ID == "":
+		return WriterUnknown, err
+	case latest.Writes != storage.RunTable:
+		return WriterOld, nil
+	}
+	return WriterCurrent, nil
+}

@@ -1,0 +1,301 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/storage"
+)
+
+const (
+	// changeBytes is the memory that a change takes beside its content.
+	changeBytes = 512
+	// maxBatch and maxBatchBytes limit the changes of one write. A table takes 100 rows of a queue at once.
+	maxBatch      = 100
+	maxBatchBytes = 128 << 10
+	// gatherTime is how long a change waits for others to be written with it.
+	gatherTime = time.Second
+	// writeTimeout limits a write and its repetitions.
+	writeTimeout = 10 * time.Second
+	// reportInterval is the interval between two log lines about changes that were not recorded.
+	reportInterval = time.Minute
+)
+
+// Role is the role that an identity needs to use tables.
+const Role = "Storage Table Data Contributor"
+
+// Recorder writes the record of scheduled messages, or outcomes, in the background.
+// Its methods never wait: a change that finds no room,
+// or cannot be written because the table is slow or away, is lost, counted, and logged once a minute. If the credential has
+// no permission to use tables, the recorder logs that once and records nothing more. It is safe for concurrent use. A nil
+// Recorder records nothing.
+type Recorder struct {
+	table storage.Table
+	route func(path string) string
+	limit int
+	texts texts
+	log   zerolog.Logger
+	// wake has a value when a change waits. Stopping ends when Close is called, writing when Close gives up.
+	wake           chan struct{}
+	stopping       context.Context //nolint:containedctx // the life of the recorder, not of a call
+	stop           context.CancelFunc
+	writing        context.Context //nolint:containedctx // as above
+	abandonWriting context.CancelFunc
+	done           chan struct{}
+
+	mu      sync.Mutex
+	waiting []change
+	bytes   int
+	off     bool
+	// lost counts the changes that were not recorded, reported those of them that the log has. Err is that of the latest
+	// write that failed.
+	lost, reported int
+	err            error
+}
+
+// texts are the lines of the log: that nothing is recorded without permission, and that changes were lost.
+type texts struct{ off, lost string }
+
+const (
+	offAdvice = " until a restart: assign the role " + Role +
+		" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it"
+	lostAdvice = ": the table is slow or away; deliveries do not depend on it"
+)
+
+// change is a row that is written, or removed.
+type change struct {
+	row    storage.Row
+	remove bool
+}
+
+func (c change) bytes() int {
+	r := c.row
+	return changeBytes + len(r.Content) + len(r.Route) + len(r.Queue) + len(r.ID) + len(r.RequestID) + len(r.TargetHost)
+}
+
+// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit is the memory
+// in bytes that the changes may take while they wait. The caller closes the recorder.
+func NewRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, route, limit, texts{
+		off:  "scheduled messages are not recorded" + offAdvice,
+		lost: "scheduled messages were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
+// NewOutcomeRecorder returns a recorder of outcomes. It is not that of scheduled messages, so that a sender who invents
+// tokens of runs cannot take its room.
+func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Recorder {
+	return newRecorder(table, func(path string) string { return path }, limit, texts{
+		off:  "outcomes of messages of runs are not recorded" + offAdvice,
+		lost: "outcomes of messages of runs were not recorded in the last minute" + lostAdvice,
+	}, log)
+}
+
+func newRecorder(table storage.Table, route func(path string) string, limit int, lines texts, log zerolog.Logger) *Recorder {
+	r := &Recorder{
+		table: table, route: route, limit: limit, texts: lines, log: log,
+		wake: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	r.stopping, r.stop = context.WithCancel(context.Background())
+	r.writing, r.abandonWriting = context.WithCancel(context.Background())
+	go r.run()
+	return r
+}
+
+// Scheduled records a message. The row's Route is the path of the call, unchanged.
+func (r *Recorder) Scheduled(row storage.Row) {
+	row.Content = bytes.Clone(row.Content) // the caller's may be a small part of a large buffer
+	r.add(change{row: row})
+}
+
+// Outcome records what became of a message of a run.
+func (r *Recorder) Outcome(o Outcome) { r.add(change{row: o.row()}) }
+
+// Gone removes the row of a message from the record, because the message was delivered again or deleted.
+func (r *Recorder) Gone(queueName string, key storage.Key) {
+	r.add(change{row: storage.Row{Queue: queueName, ID: key.ID, Version: key.Version}, remove: true})
+}
+
+func (r *Recorder) add(c change) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.off:
+		return
+	case r.bytes+c.bytes() > r.limit:
+		r.lost++
+		return
+	}
+	r.waiting = append(r.waiting, c)
+	r.bytes += c.bytes()
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Close writes the changes that wait, and ends the recorder.
+func (r *Recorder) Close(timeout time.Duration) {
+	if r == nil {
+		return
+	}
+	r.stop()
+	defer time.AfterFunc(timeout, r.abandonWriting).Stop()
+	<-r.done
+}
+
+// Lost returns how many changes were lost since the start, and the error of the latest write that failed.
+func (r *Recorder) Lost() (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.lost, r.err
+}
+
+// run writes changes until the recorder is closed.
+func (r *Recorder) run() {
+	defer close(r.done)
+	defer r.abandonWriting()
+	defer r.report()
+	tick := time.NewTicker(reportInterval)
+	defer tick.Stop()
+	for open := true; open; {
+		select {
+		case <-r.stopping.Done():
+			open = false
+		case <-tick.C:
+			r.report()
+			continue
+		case <-r.wake:
+			r.gather()
+		}
+		for b := r.take(); len(b) > 0; b = r.take() {
+			r.write(b)
+		}
+	}
+}
+
+// gather waits until there is a whole batch.
+func (r *Recorder) gather() {
+	enough := time.After(gatherTime)
+	for {
+		r.mu.Lock()
+		full := len(r.waiting) >= maxBatch || r.bytes >= maxBatchBytes
+		r.mu.Unlock()
+		if full {
+			return
+		}
+		select {
+		case <-r.stopping.Done():
+			return
+		case <-enough:
+			return
+		case <-r.wake:
+		}
+	}
+}
+
+// take removes the next changes of one queue from those that wait.
+func (r *Recorder) take() []change {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var batch []change
+	rest, size := r.waiting[:0], 0
+	for _, c := range r.waiting {
+		if len(batch) == maxBatch || size > maxBatchBytes || len(batch) > 0 && c.row.Queue != batch[0].row.Queue {
+			rest = append(rest, c)
+			continue
+		}
+		batch = append(batch, c)
+		size += c.bytes()
+	}
+	clear(r.waiting[len(rest):])
+	r.waiting = rest
+	r.bytes -= size
+	return batch
+}
+
+// write writes changes of one queue. The latest change of a message counts.
+func (r *Recorder) write(batch []change) {
+	latest := map[string]change{}
+	for _, c := range batch {
+		latest[c.row.ID] = c
+	}
+	var rows []storage.Row
+	var removed []storage.Key
+	for id, c := range latest {
+		if c.remove {
+			removed = append(removed, storage.Key{ID: id, Version: c.row.Version})
+			continue
+		}
+		c.row.Route = r.route(c.row.Route)
+		rows = append(rows, c.row)
+	}
+	ctx, cancel := context.WithTimeout(r.writing, writeTimeout)
+	defer cancel()
+	queueName := batch[0].row.Queue
+	err := storage.Persist(ctx, writeTimeout, func(ctx context.Context) (err error) {
+		if len(rows) > 0 {
+			err = r.table.Put(ctx, queueName, rows)
+		}
+		if len(removed) > 0 && err == nil {
+			err = r.table.Delete(ctx, queueName, removed)
+		}
+		return err
+	}, storage.ErrRefused)
+	if err == nil {
+		return
+	}
+	_ = r.Check(err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lost += len(batch) + len(r.waiting) // these are out of date when the table is back
+	r.err, r.waiting, r.bytes = err, nil, 0
+}
+
+// storage.Table returns the table, or nil if nothing is recorded.
+func (r *Recorder) Table() storage.Table {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.off {
+		return nil
+	}
+	return r.table
+}
+
+// Check returns an error of the table, unless it means that the credential has no permission. Then the recorder logs it once,
+// and ends.
+func (r *Recorder) Check(err error) error {
+	if !errors.Is(err, storage.ErrDenied) {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.off {
+		r.off = true
+		r.log.Warn().Err(err).Msg(r.texts.off)
+	}
+	return nil
+}
+
+// report logs how many changes were not recorded since the latest report.
+func (r *Recorder) report() {
+	r.mu.Lock()
+	lost, err, off := r.lost-r.reported, r.err, r.off
+	r.reported = r.lost
+	r.mu.Unlock()
+	if lost > 0 && !off {
+		r.log.Warn().Err(err).Int(logs.Messages, lost).Msg(r.texts.lost)
+	}
+}

@@ -1,0 +1,299 @@
+package azure
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
+
+	"asynccaller/handler/internal/storage"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/data/aztables"
+)
+
+// Table is the record of scheduled messages, or another table of such rows, in Table Storage. Its requests and errors
+// are like those of [Queues].
+type Table struct {
+	name    string
+	service *aztables.ServiceClient
+	table   *aztables.Client
+	httpClient
+}
+
+var _ storage.Table = (*Table)(nil)
+
+// ErrNoTables means that the settings do not tell where the tables of the account are.
+var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection string, or set " + tableServiceURIKey)
+
+// OpenTable returns the record of scheduled messages of a connection's account, or [ErrNoTables]. It sends no request.
+// The caller closes the table.
+func OpenTable(conn Connection) (*Table, error) { return openTable(conn, storage.ScheduledTable) }
+
+// OpenOutcomes is [OpenTable] for the table of outcomes.
+func OpenOutcomes(conn Connection) (*Table, error) {
+	return openTable(conn, storage.RunTable)
+}
+
+func openTable(conn Connection, name string) (*Table, error) {
+	if conn.TableEndpoint == "" {
+		return nil, ErrNoTables
+	}
+	client := newHTTPClient(newTransport(conn.TableEndpoint))
+	service, err := newTableServiceClient(conn, client)
+	if err != nil {
+		return nil, describe("open table storage", err)
+	}
+	return &Table{name, service, service.NewClient(name), httpClient{client}}, nil
+}
+
+func newTableServiceClient(conn Connection, transport policy.Transporter) (*aztables.ServiceClient, error) {
+	options := &aztables.ClientOptions{ClientOptions: clientOptions(transport)}
+	switch {
+	case conn.AccountKey != "":
+		key, err := aztables.NewSharedKeyCredential(conn.AccountName, string(conn.AccountKey))
+		if err != nil {
+			return nil, fmt.Errorf("account key: %w", err)
+		}
+		return aztables.NewServiceClientWithSharedKey(conn.TableEndpoint, key, options)
+	case conn.SAS != "":
+		return aztables.NewServiceClientWithNoCredential(conn.TableEndpoint+"?"+string(conn.SAS), options)
+	}
+	cred, err := newCredential(conn.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return aztables.NewServiceClient(conn.TableEndpoint, cred, options)
+}
+
+// do runs an operation, and describes its error.
+func (t *Table) do(doing string, run func() error) error {
+	return describe(doing+" table "+t.name, t.checked(run()))
+}
+
+// Put implements [storage.Table]. Texts are cut off after 1 KiB.
+func (t *Table) Put(ctx context.Context, queueName string, rows []storage.Row) error {
+	actions := make([]aztables.TransactionAction, len(rows))
+	for i, row := range rows {
+		encoded, err := json.Marshal(encodeRow(queueName, row))
+		if err != nil {
+			return fmt.Errorf("encode row %s: %w", row.ID, err)
+		}
+		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeInsertReplace, Entity: encoded}
+	}
+	return t.do("write", func() error {
+		err := t.submit(ctx, actions)
+		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
+			return err
+		}
+		if _, err := t.service.CreateTable(ctx, t.name, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+			return err
+		}
+		return t.submit(ctx, actions)
+	})
+}
+
+// Delete implements [storage.Table].
+func (t *Table) Delete(ctx context.Context, queueName string, keys []storage.Key) error {
+	actions := make([]aztables.TransactionAction, len(keys))
+	for i, key := range keys {
+		encoded, err := json.Marshal(aztables.Entity{PartitionKey: queueName, RowKey: key.ID})
+		if err != nil {
+			return fmt.Errorf("encode row %s: %w", key.ID, err)
+		}
+		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeDelete, Entity: encoded, IfMatch: etag(key)}
+	}
+	return t.do("delete from", func() error {
+		err := errTransaction
+		if len(keys) > 1 {
+			err = t.submit(ctx, actions)
+		}
+		if errors.Is(err, errTransaction) || isMissing(err) { // a row is missing, or has another version
+			err = t.deleteEach(ctx, queueName, keys)
+		}
+		return err
+	})
+}
+
+func (t *Table) deleteEach(ctx context.Context, queueName string, keys []storage.Key) error {
+	for _, key := range keys {
+		_, err := t.table.DeleteEntity(ctx, queueName, key.ID, &aztables.DeleteEntityOptions{IfMatch: etag(key)})
+		if err != nil && !isMissing(err) && !hasCode(err, aztables.UpdateConditionNotSatisfied) {
+			return err
+		}
+	}
+	return nil
+}
+
+func etag(key storage.Key) *azcore.ETag {
+	return new(azcore.ETag(cmp.Or(key.Version, string(azcore.ETagAny))))
+}
+
+// errTransaction means that the service refused a row of a transaction, and with it the others.
+var errTransaction = errors.New("a row of the transaction was refused")
+
+// submit makes a transaction.
+func (t *Table) submit(ctx context.Context, actions []aztables.TransactionAction) (err error) {
+	defer func() {
+		if recover() != nil { // the SDK takes the answer of a proxy for one of the service
+			err = errors.New("unreadable answer to a transaction")
+		}
+	}()
+	_, err = t.table.SubmitTransaction(ctx, actions, nil)
+	if response, ok := errors.AsType[*azcore.ResponseError](err); ok && response.StatusCode == http.StatusAccepted {
+		return errTransaction
+	}
+	return err
+}
+
+// Get implements [storage.Table].
+func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row, found bool, err error) {
+	err = t.do("read", func() error {
+		resp, err := t.table.GetEntity(ctx, queueName, id, nil)
+		switch {
+		case isMissing(err):
+			return nil
+		case err == nil:
+			row, err = t.decodeRow(resp.Value)
+			found = err == nil
+		}
+		return err
+	})
+	return row, found, err
+}
+
+// selected are the properties of a row without its content.
+const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
+	"organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
+
+// List implements [storage.Table].
+func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+	var options aztables.ListEntitiesOptions
+	if columns := selected; !q.Content {
+		options.Select = &columns
+	}
+	var conditions []string
+	if q.Queue != "" {
+		conditions = append(conditions, "PartitionKey eq '"+strings.ReplaceAll(q.Queue, "'", "''")+"'")
+	}
+	for comparison, at := range map[string]time.Time{
+		"nextAttemptAt lt": q.DueBefore, "Timestamp gt": q.WrittenAfter, "Timestamp lt": q.WrittenBefore,
+	} {
+		if !at.IsZero() {
+			conditions = append(conditions, comparison+" datetime'"+at.UTC().Format(time.RFC3339Nano)+"'")
+		}
+	}
+	if filter := strings.Join(conditions, " and "); filter != "" {
+		options.Filter = &filter
+	}
+	pages := t.table.NewListEntitiesPager(&options)
+	for pages.More() {
+		page, err := pages.NextPage(ctx)
+		if isMissing(err) {
+			return nil
+		}
+		if t.checked(err) != nil {
+			return describe("list table "+t.name, err)
+		}
+		for _, entity := range page.Entities {
+			row, err := t.decodeRow(entity)
+			if err == nil {
+				err = see(row)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// encodeRow returns the entity of a row. Section 9 of the design lists its properties.
+func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
+	properties := map[string]any{
+		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)),
+		"repeated": row.Repeated,
+	}
+	if row.Content != nil {
+		properties["content"] = aztables.EDMBinary(row.Content)
+	}
+	for name, text := range map[string]string{
+		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
+		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
+		"action": row.Action, "writes": row.Writes,
+	} {
+		if text != "" {
+			properties[name] = clip(text)
+		}
+	}
+	if row.Called {
+		properties["called"] = true
+	}
+	for name, at := range map[string]time.Time{
+		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
+	} {
+		if at = at.UTC(); at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
+			properties[name] = aztables.EDMDateTime(at)
+		}
+	}
+	return aztables.EDMEntity{Entity: aztables.Entity{PartitionKey: queueName, RowKey: row.ID}, Properties: properties}
+}
+
+// The service stores times after the year 1601.
+const minYear, maxYear = 1601, 9999
+
+// maxTextBytes limits the texts of a row. They have no control characters, so that the service takes them.
+const maxTextBytes = 1 << 10
+
+func clip(text string) string {
+	if len(text) > maxTextBytes {
+		text = text[:maxTextBytes]
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || r == unicode.ReplacementChar {
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// decodeRow returns the row of an entity.
+func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
+	var entity aztables.EDMEntity
+	if err := json.Unmarshal(encoded, &entity); err != nil {
+		return storage.Row{}, describe("decode row of table "+t.name, err)
+	}
+	text := func(name string) string { s, _ := entity.Properties[name].(string); return s }
+	number := func(name string) int { n, _ := entity.Properties[name].(int32); return int(n) }
+	at := func(name string) time.Time {
+		t, _ := entity.Properties[name].(aztables.EDMDateTime)
+		return time.Time(t)
+	}
+	content, _ := entity.Properties["content"].(aztables.EDMBinary)
+	repeated, _ := entity.Properties["repeated"].(bool)
+	called, _ := entity.Properties["called"].(bool)
+	return storage.Row{
+		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(), PopReceipt: text("popReceipt"),
+		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
+		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
+		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
+		Organization: text("organization"), Environment: text("environment"), Repeated: repeated, Content: content,
+		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
+	}, nil
+}
+
+func hasCode(err error, code aztables.TableErrorCode) bool {
+	response, ok := errors.AsType[*azcore.ResponseError](err)
+	return ok && response.ErrorCode == string(code)
+}
+
+// isMissing reports whether the table or the row does not exist.
+func isMissing(err error) bool {
+	return hasCode(err, aztables.TableNotFound) || hasCode(err, aztables.ResourceNotFound) || hasCode(err, aztables.EntityNotFound)
+}

@@ -1,0 +1,130 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/storagetest"
+	"asynccaller/handler/tools/azurite/azuritetest"
+)
+
+func TestTableConformance(t *testing.T) {
+	server := azuritetest.Run(t)
+	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	if err != nil {
+		t.Fatal(err)
+	}
+	opens := map[string]func(Connection) (*Table, error){"scheduled": OpenTable, "outcomes": OpenOutcomes}
+	for name, open := range opens {
+		t.Run(name, func(t *testing.T) {
+			storagetest.RunTable(t, func(t *testing.T) storage.Table {
+				t.Helper()
+				table, err := open(conn)
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(table.Close)
+				// A missing table needs no time to vanish on Azurite.
+				if _, err := table.service.DeleteTable(t.Context(), table.name, nil); err != nil && !isMissing(err) {
+					t.Fatal(err)
+				}
+				return table
+			})
+		})
+	}
+}
+
+// tableServer returns the table of a service that answers like handle, and the number of its requests.
+func tableServer(t *testing.T, handle http.HandlerFunc) (*Table, *atomic.Int32) {
+	t.Helper()
+	var requests atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		_, _ = io.Copy(io.Discard, r.Body)
+		handle(w, r)
+	}))
+	t.Cleanup(server.Close)
+	table, err := OpenTable(Connection{TableEndpoint: server.URL + "/account", SAS: "sv=2022-11-02&sig=canarySignature"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(table.Close)
+	return table, &requests
+}
+
+func answering(status int, code, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("x-ms-error-code", code)
+		w.WriteHeader(status)
+		fmt.Fprint(w, body)
+	}
+}
+
+// TestTableErrors: errors say what failed and what kind it is, make no second try, and show no secret.
+func TestTableErrors(t *testing.T) {
+	const canary = "canary"
+	row := storage.Row{ID: "1", RequestID: canary, Content: []byte(canary)}
+	for name, test := range map[string]struct {
+		handle http.HandlerFunc
+		kind   error
+		want   string
+	}{
+		"denied":      {answering(403, "AuthorizationPermissionMismatch", "{}"), storage.ErrDenied, "403 AuthorizationPermissionMismatch"},
+		"refused":     {answering(400, "InvalidInput", "{}"), storage.ErrRefused, "400 InvalidInput"},
+		"busy":        {answering(503, "ServerBusy", "{}"), nil, "503 ServerBusy"},
+		"web_page":    {answering(200, "", "<html>canary"), nil, ""},
+		"empty":       {answering(202, "", ""), nil, ""},
+		"disconnects": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, nil, "EOF"},
+		"hangs":       {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded, "deadline exceeded"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table, requests := tableServer(t, test.handle)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			err := table.Put(ctx, "main", []storage.Row{row})
+			if err == nil || !strings.Contains(err.Error(), "write table asynccallerscheduled: ") || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), canary) {
+				t.Errorf("error %v", err)
+			}
+			if test.kind != nil && !errors.Is(err, test.kind) || test.kind == nil && errors.Is(err, storage.ErrRefused) {
+				t.Errorf("the kind of error %v is not %v", err, test.kind)
+			}
+			if n := requests.Load(); n != 1 {
+				t.Errorf("%d requests, want 1", n)
+			}
+		})
+	}
+}
+
+func TestNoTableEndpoint(t *testing.T) {
+	if _, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}); !errors.Is(err, ErrNoTables) {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestTableTransactions: 100 rows of a queue are one request.
+func TestTableTransactions(t *testing.T) {
+	const accepted = "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n"
+	table, requests := tableServer(t, answering(202, "", accepted))
+	rows, keys := make([]storage.Row, 100), make([]storage.Key, 100)
+	for i := range rows {
+		rows[i].ID, keys[i].ID = fmt.Sprint(i), fmt.Sprint(i)
+	}
+	for operation, run := range map[string]func() error{
+		"put":    func() error { return table.Put(t.Context(), "main", rows) },
+		"delete": func() error { return table.Delete(t.Context(), "main", keys) },
+	} {
+		requests.Store(0)
+		if err := run(); err != nil || requests.Load() != 1 {
+			t.Errorf("%s: %d requests, %v", operation, requests.Load(), err)
+		}
+	}
+}

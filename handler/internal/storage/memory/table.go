@@ -1,0 +1,102 @@
+package memory
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+)
+
+// Table is a table in memory. The zero value is empty.
+type Table struct {
+	mu       sync.Mutex
+	rows     map[key]storage.Row
+	versions int
+	// err, unless nil, is the error of every operation.
+	err error
+}
+
+type key struct{ queue, id string }
+
+var _ storage.Table = (*Table)(nil)
+
+// Fail makes every operation fail with the error, until it is called with nil.
+func (t *Table) Fail(err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.err = err
+}
+
+// Put implements [storage.Table].
+func (t *Table) Put(ctx context.Context, queue string, rows []storage.Row) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(ctx); err != nil {
+		return err
+	}
+	if t.rows == nil {
+		t.rows = map[key]storage.Row{}
+	}
+	for _, row := range rows {
+		t.versions++
+		row.Queue, row.Version, row.WrittenAt = queue, strconv.Itoa(t.versions), time.Now().UTC()
+		t.rows[key{queue, row.ID}] = row
+	}
+	return nil
+}
+
+// Delete implements [storage.Table].
+func (t *Table) Delete(ctx context.Context, queue string, keys []storage.Key) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	err := t.check(ctx)
+	for _, k := range keys {
+		if row, ok := t.rows[key{queue, k.ID}]; ok && err == nil && (k.Version == "" || k.Version == row.Version) {
+			delete(t.rows, key{queue, k.ID})
+		}
+	}
+	return err
+}
+
+// Get implements [storage.Table].
+func (t *Table) Get(ctx context.Context, queue, id string) (storage.Row, bool, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	row, ok := t.rows[key{queue, id}]
+	return row, ok, t.check(ctx)
+}
+
+// List implements [storage.Table].
+func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+	t.mu.Lock()
+	err := t.check(ctx)
+	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
+	rows := maps.Clone(t.rows)
+	t.mu.Unlock()
+	for _, k := range keys {
+		row := rows[k]
+		isSelected := (q.Queue == "" || q.Queue == k.queue) && isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore) &&
+			isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
+		if err != nil || !isSelected {
+			continue
+		}
+		if !q.Content {
+			row.Content = nil
+		}
+		err = see(row)
+	}
+	return err
+}
+
+// isWithin reports whether a time is between two others that may be zero.
+func isWithin(at, after, before time.Time) bool {
+	return (after.IsZero() || at.After(after)) && (before.IsZero() || !at.IsZero() && at.Before(before))
+}
+
+// check returns why an operation fails.
+func (t *Table) check(ctx context.Context) error { return cmp.Or(t.err, ctx.Err()) }
