@@ -24,7 +24,6 @@ import (
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -368,7 +367,7 @@ func beat(t *testing.T, server *azurite.Server) {
 		t.Fatal(err)
 	}
 	defer table.Close()
-	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
+	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
 		if err := record.Beat(t.Context(), table, timer); err != nil {
 			t.Fatal(err)
 		}

@@ -16,10 +16,11 @@ import (
 	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 )
@@ -91,9 +92,9 @@ func (p *poisonFlags) folder() journal.Folder {
 // secrets: an editor that we start inherits it.
 type session struct {
 	*poisonFlags
-	out     *output
-	status  *status
-	account *poison.Account
+	out    *output
+	status *status
+	runs   *operation.Runs
 }
 
 // newSession returns a session without an account.
@@ -116,7 +117,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		if err != nil {
 			return usageError(err)
 		}
-		store, account, err := openStore(a.env, p.app)
+		store, name, err := openStore(a.env, p.app)
 		if err != nil {
 			return err
 		}
@@ -124,10 +125,12 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		s := p.newSession()
 		defer s.status.clear()
 		record, outcomes := openTables(a, p.app)
-		s.account = &poison.Account{
-			Store: store, Name: account, AppQueues: appQueues, Runs: p.folder(), Observer: s.status,
-			Rules: message.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
-			Table: record, Outcomes: outcomes, Operator: whoRuns(cmd, args),
+		s.runs = &operation.Runs{
+			Account: &account.Account{
+				Store: store, Name: name, AppQueues: appQueues, Table: record, OnScanned: s.status.Scanned,
+				Rules: message.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+			},
+			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.status,
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
@@ -162,7 +165,7 @@ func whoRuns(cmd *cobra.Command, args []string) journal.Operator {
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
-func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, poison.Source) error) runFunc {
+func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, account.Source) error) runFunc {
 	return func(cmd *cobra.Command, ids []string) error {
 		source, err := selected.source(ids)
 		if err != nil {
@@ -205,13 +208,13 @@ func withExitCode(ctx context.Context, err error) error {
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
-		poison.ErrNoTable, poison.ErrNoOutcomes, poison.ErrAppQueue, poison.ErrOtherQueue, run.ErrOtherAccount,
-		poison.ErrAmbiguous, storage.ErrNoQueue, fs.ErrExist,
+		account.ErrNoTable, operation.ErrNoOutcomes, account.ErrAppQueue, operation.ErrOtherQueue, run.ErrOtherAccount,
+		account.ErrAmbiguous, storage.ErrNoQueue, fs.ErrExist,
 	}
 	switch {
 	case slices.ContainsFunc(usage, is):
 		return usageError(err)
-	case is(poison.ErrNothing), is(run.ErrNothingLeft), is(journal.ErrNoRun):
+	case is(account.ErrNothing), is(run.ErrNothingLeft), is(journal.ErrNoRun):
 		return &codeError{exitNothing, err}
 	case ctx.Err() != nil: // the error of a run has an exit code
 		return errors.New("interrupted: nothing was changed")
@@ -220,7 +223,7 @@ func withExitCode(ctx context.Context, err error) error {
 }
 
 // summarize ends a listing with the number of messages.
-func (s *session) summarize(listed poison.Listed) error {
+func (s *session) summarize(listed account.Listed) error {
 	if listed.Matched == 0 {
 		return s.nothingMatched(listed.Hidden)
 	}
@@ -234,7 +237,7 @@ func (s *session) summarize(listed poison.Listed) error {
 
 // nothingMatched returns the error of a command that found no message.
 func (s *session) nothingMatched(hidden int) error {
-	err := fmt.Errorf("%w in %s", poison.ErrNothing, s.account.Name)
+	err := fmt.Errorf("%w in %s", account.ErrNothing, s.runs.Name)
 	if hidden > 0 {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}
@@ -249,7 +252,7 @@ func hiddenText(n int) string {
 // selection is the flags that select messages.
 type selection struct {
 	flags    *flagSet
-	selected poison.Source
+	selected account.Source
 	// required refuses to select all messages unless the user gives --all.
 	required, all bool
 	// check, unless nil, refuses further flags.
@@ -325,7 +328,7 @@ var selectionFlags = []string{
 }
 
 // source returns the selected messages. The error names every problem with the flags.
-func (s *selection) source(ids []string) (poison.Source, error) {
+func (s *selection) source(ids []string) (account.Source, error) {
 	flags := s.flags
 	flags.refuse(slices.Contains(ids, ""), "an id is empty")
 	given := len(ids) > 0

@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
 )
 
 // mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
 const mostReports = 5
 
 // planResult returns the result of a plan that was not executed.
-func planResult(plan *poison.Plan) poison.Result {
+func planResult(plan *operation.Plan) operation.Result {
 	r := plan.Result
 	r.Run = "" // its journal is discarded
 	return r
@@ -27,7 +28,7 @@ func planResult(plan *poison.Plan) poison.Result {
 
 // execute shows a plan, asks for confirmation, executes the plan and reports the result. The arguments are the
 // results of the function that made the plan.
-func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) error {
+func (s *session) execute(ctx context.Context, plan *operation.Plan, err error) error {
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func (s *session) execute(ctx context.Context, plan *poison.Plan, err error) err
 	return s.report(ctx, result, plan.Final, err)
 }
 
-func (s *session) announce(plan *poison.Plan) {
+func (s *session) announce(plan *operation.Plan) {
 	if plan.Total > 0 {
 		s.status.printf("%s", planText(plan))
 	}
@@ -70,7 +71,7 @@ func (s *session) announce(plan *poison.Plan) {
 const mostNames, requestColumns = 3, 40
 
 // warn prints a warning with the first of its messages.
-func (s *session) warn(w poison.Warning) {
+func (s *session) warn(w operation.Warning) {
 	var names []string
 	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
 		name := shortID(m.ID) + " on " + m.Queue
@@ -86,7 +87,7 @@ func (s *session) warn(w poison.Warning) {
 }
 
 // printRefusals writes the first reasons for a refusal, each with some of its messages.
-func (s *session) printRefusals(plan *poison.Plan) {
+func (s *session) printRefusals(plan *operation.Plan) {
 	ids := map[string][]string{}
 	var reasons []string
 	for _, r := range plan.Refusals {
@@ -114,7 +115,7 @@ func (s *session) printMore(n int) {
 }
 
 // planText describes a plan in one line.
-func planText(plan *poison.Plan) string {
+func planText(plan *operation.Plan) string {
 	text := changeText(plan)
 	switch plan.Command {
 	case "expedite", "cancel":
@@ -145,7 +146,7 @@ func queuesText(preposition string, counts map[string]int) string {
 
 // confirm asks for confirmation of a plan that changes something. The answer to a plan that cannot be undone is the
 // number of messages instead of a yes.
-func (s *session) confirm(ctx context.Context, plan *poison.Plan) error {
+func (s *session) confirm(ctx context.Context, plan *operation.Plan) error {
 	if s.yes || plan.Total == 0 {
 		return nil
 	}
@@ -168,14 +169,14 @@ func (s *session) confirm(ctx context.Context, plan *poison.Plan) error {
 
 // changeText names a command and the number of its messages. How many messages of an undo are still there, only
 // the undo itself shows.
-func changeText(plan *poison.Plan) string {
+func changeText(plan *operation.Plan) string {
 	if plan.Command == "undo" {
 		return "undo up to " + messages(plan.Total)
 	}
 	return plan.Command + " " + messages(plan.Total)
 }
 
-func question(plan *poison.Plan) string {
+func question(plan *operation.Plan) string {
 	text := fmt.Sprintf("%s in %s?", changeText(plan), plan.Account)
 	if plan.Final {
 		return fmt.Sprintf("%s This cannot be undone. Type %d to confirm:", text, plan.Total)
@@ -184,7 +185,7 @@ func question(plan *poison.Plan) string {
 }
 
 // report prints the result of a run and returns its error. Final says that the run cannot be undone.
-func (s *session) report(ctx context.Context, r poison.Result, final bool, err error) error {
+func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
 	if r.Run == "" { // it did not begin
 		return err
 	}
@@ -201,7 +202,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 		s.status.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
 	}
 	if r.PossibleDuplicates > 0 {
-		s.warn(poison.Warning{
+		s.warn(operation.Warning{
 			Why:   "perhaps there twice, after a kill or a lost answer",
 			Count: r.PossibleDuplicates, Messages: r.DuplicateMessages,
 		})
@@ -216,7 +217,7 @@ func (s *session) report(ctx context.Context, r poison.Result, final bool, err e
 }
 
 // incomplete returns the error of a run that is not complete.
-func (s *session) incomplete(ctx context.Context, r poison.Result, err error) error {
+func (s *session) incomplete(ctx context.Context, r operation.Result, err error) error {
 	code := exitFailed
 	if r.Done+r.NotDeleted+r.Skipped > 0 {
 		code = exitPartly
@@ -267,14 +268,14 @@ shows dead letters there. To send messages again, use "requeue": a moved one wou
 dead letter.`,
 		Example: `  async-caller poison move --to parking --create --reason malformed`,
 	}
-	var to poison.Move
+	var to operation.Move
 	flags := flagsOf(command)
 	parsed(flags, &to.To, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
 	flags.BoolVar(&to.Create, "create", false, createUsage)
 	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		plan, err := s.account.PlanMove(ctx, source, to)
+	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source account.Source) error {
+		plan, err := s.runs.PlanMove(ctx, source, to)
 		return s.execute(ctx, plan, err)
 	})
 	return command
@@ -289,12 +290,12 @@ cannot be restored. To keep them in a file, use "export" first: "import" restore
 		Example: `  async-caller poison delete --reason rejected --status 410
   async-caller poison delete --queue old-poison --no-backup --yes`,
 	}
-	var options poison.Delete
+	var options operation.Delete
 	flags := flagsOf(command)
 	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
 	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		plan, err := s.account.PlanDelete(ctx, source, options)
+	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source account.Source) error {
+		plan, err := s.runs.PlanDelete(ctx, source, options)
 		return s.execute(ctx, plan, err)
 	})
 	return command
@@ -313,7 +314,7 @@ and what is left is kept the next time.`,
 	}
 	flags := flagsOf(command)
 	p.addYes(flags)
-	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source poison.Source) error {
+	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source account.Source) error {
 		return s.keep(ctx, source)
 	})
 	return command
@@ -321,13 +322,13 @@ and what is left is kept the next time.`,
 
 // keep does what the keeper of the app does, after a confirmation. It has no journal: what is left is kept the
 // next time.
-func (s *session) keep(ctx context.Context, source poison.Source) error {
-	counts, hidden, err := s.account.Expiring(ctx, source)
+func (s *session) keep(ctx context.Context, source account.Source) error {
+	counts, hidden, err := operation.Expiring(ctx, s.runs.Account, source)
 	if err != nil {
 		return err
 	}
-	plan := &poison.Plan{From: counts, Hidden: hidden}
-	plan.Command, plan.Account = "keep", s.account.Name
+	plan := &operation.Plan{From: counts, Hidden: hidden}
+	plan.Command, plan.Account = "keep", s.runs.Name
 	for _, n := range counts {
 		plan.Total += n
 	}
@@ -339,7 +340,7 @@ func (s *session) keep(ctx context.Context, source poison.Source) error {
 		return err
 	}
 	queues := slices.Sorted(maps.Keys(counts))
-	plan.Done, err = poison.NewKeeper(s.account, queues).Run(ctx)
+	plan.Done, err = operation.NewKeeper(s.runs.Account, queues).Run(ctx)
 	s.status.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
 	if s.json {
 		_ = printJSON(s.out, plan.Result) // output keeps the error
@@ -367,7 +368,7 @@ of the app requires --force, because it may belong to another app.`,
   grep order-4711 poison.jsonl | async-caller poison import - --yes`,
 		Args: cobra.ExactArgs(1),
 	}
-	var to poison.Import
+	var to operation.Import
 	flags := flagsOf(command)
 	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
 	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not poison queues of the app")
@@ -382,7 +383,7 @@ of the app requires --force, because it may belong to another app.`,
 		}
 		defer input.Close()
 		return p.withSession(func(ctx context.Context, s *session, _ []string) error {
-			plan, err := s.account.PlanImport(ctx, input, to)
+			plan, err := s.runs.PlanImport(ctx, input, to)
 			return s.execute(ctx, plan, err)
 		})(cmd, args)
 	}
@@ -402,7 +403,7 @@ and if there are no others, the exit code is 3 and the run stays as it was.`,
 	}
 	p.addYes(flagsOf(command))
 	command.RunE = p.withSession(func(ctx context.Context, s *session, args []string) error {
-		plan, err := s.account.PlanUndo(ctx, args[0])
+		plan, err := s.runs.PlanUndo(ctx, args[0])
 		return s.execute(ctx, plan, err)
 	})
 	return command
@@ -418,7 +419,7 @@ because calls failed.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,
 		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {
-			result, err := s.account.Resume(ctx, args[0])
+			result, err := s.runs.Resume(ctx, args[0])
 			return s.report(ctx, result, false, err)
 		}),
 	}

@@ -15,10 +15,11 @@ import (
 
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -45,9 +46,15 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 	}
 	p := &poisonFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
 	d.session = p.newSession()
-	d.account = &poison.Account{
-		Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, Runs: p.folder(), Observer: d.status,
-		Rules: message.Rules{Encoding: storage.Base64, Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter}},
+	d.runs = &operation.Runs{
+		Account: &account.Account{
+			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, OnScanned: d.status.Scanned,
+			Rules: message.Rules{
+				Encoding: storage.Base64,
+				Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter},
+			},
+		},
+		Journals: p.folder(), Observer: d.status,
 	}
 	return d
 }
@@ -70,9 +77,9 @@ func codeOf(err error) int {
 	return exitDone
 }
 
-func (d *testSession) mustPlan(t *testing.T) *poison.Plan {
+func (d *testSession) mustPlan(t *testing.T) *operation.Plan {
 	t.Helper()
-	plan, err := d.account.PlanRequeue(t.Context(), poison.Source{}, poison.Requeue{})
+	plan, err := d.runs.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +118,7 @@ func TestExecute(t *testing.T) {
 				if got := len(d.store.All("async-caller")); got != test.moved {
 					t.Errorf("%d messages were sent, want %d", got, test.moved)
 				}
-				if runs, _ := d.account.Runs.List(); (len(runs) > 0) != (test.moved > 0) {
+				if runs, _ := d.runs.Journals.List(); (len(runs) > 0) != (test.moved > 0) {
 					t.Errorf("journals: %v", runs)
 				}
 			})
@@ -161,36 +168,36 @@ func TestResultError(t *testing.T) {
 	const resume = "continue: `async-caller poison resume RUN`"
 	for name, test := range map[string]struct {
 		ctx    context.Context
-		result poison.Result
+		result operation.Result
 		err    error
 		code   int
 		want   string
 	}{
-		"all":         {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
-		"skipped":     {t.Context(), poison.Result{Result: run.Result{Command: "move", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
-		"all_skipped": {t.Context(), poison.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}}, nil, exitPartly, "not moved: 1 message"},
-		"all_gone":    {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
-		"some_gone":   {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
-		"unknown":     {t.Context(), poison.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}}, nil, exitPartly, "not undone"},
-		"twice":       {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
+		"all":         {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
+		"skipped":     {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
+		"all_skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}}, nil, exitPartly, "not moved: 1 message"},
+		"all_gone":    {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
+		"some_gone":   {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
+		"unknown":     {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}}, nil, exitPartly, "not undone"},
+		"twice":       {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
 		"stopped": {
 			t.Context(),
-			poison.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
+			operation.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
 			nil, exitPartly,
 			"stopped: 2 came back\n" + resume + " (7 left)",
 		},
 		"stopped_at_the_end": {
 			t.Context(),
-			poison.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
+			operation.Result{Result: run.Result{Total: 2, Done: 2, Stopped: "they wait"}},
 			nil, exitPartly,
 			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
 		},
-		"interrupted":        {ended, poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil, exitPartly, "interrupted\n" + resume},
-		"interrupted_early":  {ended, poison.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed, "interrupted\n"},
-		"unmatched":          {t.Context(), poison.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
-		"in_both_places":     {t.Context(), poison.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil, exitPartly, "not all messages are done\n"},
-		"storage":            {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, storage, exitPartly, "storage is away\n" + resume},
-		"storage_at_the_end": {t.Context(), poison.Result{Result: run.Result{Total: 3, Done: 3}}, storage, exitPartly, "storage is away"},
+		"interrupted":        {ended, operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil, exitPartly, "interrupted\n" + resume},
+		"interrupted_early":  {ended, operation.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed, "interrupted\n"},
+		"unmatched":          {t.Context(), operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
+		"in_both_places":     {t.Context(), operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil, exitPartly, "not all messages are done\n"},
+		"storage":            {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, storage, exitPartly, "storage is away\n" + resume},
+		"storage_at_the_end": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, storage, exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
@@ -208,9 +215,9 @@ func TestResultError(t *testing.T) {
 func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
-	result := poison.Result{Result: run.Result{
+	result := operation.Result{Result: run.Result{
 		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why, PossibleDuplicates: 5,
-		DuplicateMessages: []poison.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
+		DuplicateMessages: []operation.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
 	}}
 	_ = d.report(t.Context(), result, false, nil)
 	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
@@ -224,10 +231,10 @@ func TestReport(t *testing.T) {
 
 func TestPlanText(t *testing.T) {
 	type counts = map[string]int
-	change := func(command string, total int) poison.Result {
-		return poison.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
+	change := func(command string, total int) operation.Result {
+		return operation.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
 	}
-	for want, plan := range map[string]*poison.Plan{
+	for want, plan := range map[string]*operation.Plan{
 		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412), From: counts{"a-poison": 412}, To: counts{"a": 412}},
 		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
 			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
@@ -246,7 +253,7 @@ func TestPlanText(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	plan := &poison.Plan{Result: poison.Result{Result: run.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}}
+	plan := &operation.Plan{Result: operation.Result{Result: run.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}}
 	for final, want := range map[bool]string{
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
@@ -261,13 +268,13 @@ func TestQuestion(t *testing.T) {
 // TestRefusals checks that equal reasons are printed once, and only the first of many.
 func TestRefusals(t *testing.T) {
 	d := newTestSession(t)
-	plan := &poison.Plan{Result: poison.Result{Result: run.Result{Command: "requeue"}, Refused: 30}}
+	plan := &operation.Plan{Result: operation.Result{Result: run.Result{Command: "requeue"}, Refused: 30}}
 	for i := range 14 {
 		why := "the same"
 		if i >= 6 {
 			why = fmt.Sprint("another ", i)
 		}
-		plan.Refusals = append(plan.Refusals, poison.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
+		plan.Refusals = append(plan.Refusals, operation.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
 	}
 	d.announce(plan)
 	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: another 6\n  00000007: another 7\n" +
@@ -291,7 +298,7 @@ func TestPrintRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		now := time.Now()
-		printRuns(&out, []poison.RunSummary{
+		printRuns(&out, []operation.RunSummary{
 			{Here: true, Summary: run.Summary{
 				Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3,
 				State: "finished", Of: "20261121-110000-move-bbbb",
@@ -344,7 +351,7 @@ func TestCompleteRuns(t *testing.T) {
 func TestListGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, `{"asyncCaller":1,"call":{"url":"https://t.example/"},"deadLetter":{"reason":"it's $(reboot)"}}`)
-		if err := d.listGroups(t.Context(), poison.Source{}, message.ByReason); err != nil {
+		if err := d.listGroups(t.Context(), account.Source{}, message.ByReason); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := d.err.String(), "1 message\nlist the first group: `async-caller poison list --group 'reason=it'\\''s $(reboot)'`\n"; got != want {

@@ -8,8 +8,9 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/operate/operation"
 )
 
 // hostile is text that manipulates a terminal: it clears it, writes backwards and begins a new line.
@@ -36,28 +37,28 @@ func hostileMessages() []string {
 func TestHostileMessagesAreShownHarmless(t *testing.T) {
 	for name, show := range map[string]func(*testSession, context.Context) error{
 		"queues": func(d *testSession, ctx context.Context) error { return d.queues(ctx) },
-		"list":   func(d *testSession, ctx context.Context) error { return d.list(ctx, poison.Source{}) },
+		"list":   func(d *testSession, ctx context.Context) error { return d.list(ctx, account.Source{}) },
 		"groups": func(d *testSession, ctx context.Context) error {
-			return d.listGroups(ctx, poison.Source{}, message.ByReason)
+			return d.listGroups(ctx, account.Source{}, message.ByReason)
 		},
 		"errors": func(d *testSession, ctx context.Context) error {
-			return d.listGroups(ctx, poison.Source{}, message.ByError)
+			return d.listGroups(ctx, account.Source{}, message.ByError)
 		},
 		"show": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) {
+			_, err := d.runs.List(ctx, account.Source{}, func(f account.Found) {
 				d.details(ctx, f, false).print(d.out)
 			})
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {
-			_, err := d.account.List(ctx, poison.Source{}, func(f poison.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
+			_, err := d.runs.List(ctx, account.Source{}, func(f account.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
 			return err
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
-			return d.dryRun(ctx, poison.Source{}, poison.Requeue{}, false)
+			return d.dryRun(ctx, account.Source{}, operation.Requeue{}, false)
 		},
 		"refusals": func(d *testSession, ctx context.Context) error {
-			plan, err := d.account.PlanRequeue(ctx, poison.Source{}, poison.Requeue{})
+			plan, err := d.runs.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
 			if err != nil {
 				return err
 			}

@@ -13,8 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -36,7 +37,7 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 	var by message.By
 	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route, error or answer", message.ParseBy)
 	flags.suggest("group-by", "reason", "status", "host", "route", "error", "answer")
-	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
+	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source account.Source) error {
 		if by != "" {
 			return s.listGroups(ctx, source, by)
 		}
@@ -46,9 +47,9 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 }
 
 // list prints messages, one per line.
-func (s *session) list(ctx context.Context, source poison.Source) error {
+func (s *session) list(ctx context.Context, source account.Source) error {
 	ids := &requestIDs{}
-	listed, err := s.account.List(ctx, source, s.messagePrinter(source, ids))
+	listed, err := s.runs.List(ctx, source, s.messagePrinter(source, ids))
 	if err == nil {
 		err = s.summarize(listed)
 	}
@@ -74,7 +75,7 @@ const mostRequestIDs = 50_000
 // requestIDs finds messages that share a request id. The zero value knows none.
 type requestIDs struct {
 	// first has the id of the first message with each request id.
-	first map[poison.RequestKey]string
+	first map[message.RequestKey]string
 	// full says that there was no room for a further one. Shared counts the messages with the request id of an
 	// earlier one.
 	full   bool
@@ -83,7 +84,7 @@ type requestIDs struct {
 
 // earlier returns the id of the first message with the request id of this one. It is empty for that message itself.
 func (r *requestIDs) earlier(m message.Message) string {
-	key, ok := poison.KeyOf(m)
+	key, ok := message.KeyOf(m)
 	if !ok {
 		return ""
 	}
@@ -92,7 +93,7 @@ func (r *requestIDs) earlier(m message.Message) string {
 		return id
 	}
 	if r.first == nil {
-		r.first = map[poison.RequestKey]string{}
+		r.first = map[message.RequestKey]string{}
 	}
 	r.full = r.full || len(r.first) == mostRequestIDs
 	if !r.full {
@@ -105,9 +106,9 @@ const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
 
 // messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins
 // when the queue changes; it has a heading unless the source is a single queue.
-func (s *session) messagePrinter(source poison.Source, ids *requestIDs) func(poison.Found) {
+func (s *session) messagePrinter(source account.Source, ids *requestIDs) func(account.Found) {
 	latest := ""
-	return func(f poison.Found) {
+	return func(f account.Found) {
 		sameAs := ids.earlier(f.Message)
 		if s.json {
 			_ = printJSON(s.out, listedMessage{f.Message, sameAs}) // output keeps the error
@@ -156,9 +157,9 @@ func shortID(id string) string {
 }
 
 // listGroups counts messages by a property.
-func (s *session) listGroups(ctx context.Context, source poison.Source, by message.By) error {
+func (s *session) listGroups(ctx context.Context, source account.Source, by message.By) error {
 	groups := message.NewGroups(by)
-	listed, err := s.account.List(ctx, source, func(f poison.Found) { groups.Add(f.Message) })
+	listed, err := s.runs.List(ctx, source, func(f account.Found) { groups.Add(f.Message) })
 	if err != nil {
 		return err
 	}
@@ -203,13 +204,13 @@ messages.`,
 }
 
 func (s *session) queues(ctx context.Context) error {
-	summaries, err := s.account.Queues(ctx)
+	summaries, err := s.runs.Queues(ctx)
 	if err != nil {
 		return err
 	}
 	printAll(s, summaries, printQueues)
 	if len(summaries) == 0 {
-		s.status.printf("no poison queues on %s: no message has failed", s.account.Name)
+		s.status.printf("no poison queues on %s: no message has failed", s.runs.Name)
 	}
 	for _, q := range summaries {
 		if q.Moved {
@@ -230,7 +231,7 @@ func (s *session) queues(ctx context.Context) error {
 // otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the reasons.
 const otherColumns, fewestColumns = 37, 25
 
-func printQueues(out io.Writer, summaries []poison.QueueSummary) {
+func printQueues(out io.Writer, summaries []account.QueueSummary) {
 	const widest = textColumns - otherColumns - fewestColumns
 	width := len("QUEUE")
 	for _, q := range summaries {
@@ -266,7 +267,7 @@ func printQueues(out io.Writer, summaries []poison.QueueSummary) {
 // them.
 const mostReasons = 5
 
-func reasonsText(counts []poison.ReasonCount) string {
+func reasonsText(counts []account.ReasonCount) string {
 	var parts []string
 	for i, c := range counts {
 		if i == mostReasons {
@@ -289,14 +290,14 @@ a finished one undone, on the machine that has its journal.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s := p.newSession()
-			account := poison.Account{Runs: p.folder()}
+			runs := operation.Runs{Account: &account.Account{}, Journals: p.folder()}
 			if a, err := readApp(p.env, p.app); err == nil {
 				if connection, err := readConnection(a.env, p.app); err == nil {
-					account.Name = accountName(connection.Endpoint)
+					runs.Name = accountName(connection.Endpoint)
 				}
-				_, account.Outcomes = openTables(a, p.app)
+				_, runs.Outcomes = openTables(a, p.app)
 			}
-			summaries, missing, err := account.Summaries(cmd.Context())
+			summaries, missing, err := runs.Summaries(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -304,7 +305,7 @@ a finished one undone, on the machine that has its journal.`,
 				s.status.printf("only the runs of this machine: %v", missing)
 			}
 			if len(summaries) == 0 {
-				s.status.printf("no runs in %s", account.Runs)
+				s.status.printf("no runs in %s", runs.Journals)
 			}
 			printAll(s, summaries, printRuns)
 			return s.out.err
@@ -312,7 +313,7 @@ a finished one undone, on the machine that has its journal.`,
 	}
 }
 
-func printRuns(out io.Writer, summaries []poison.RunSummary) {
+func printRuns(out io.Writer, summaries []operation.RunSummary) {
 	row := func(id, at, done, state string) {
 		// A journal or a row may come from elsewhere.
 		id, state = strictjson.ReplaceUnprintable(id), strictjson.ReplaceUnprintable(state)
@@ -354,7 +355,7 @@ their queues.`,
 	var path string
 	flags := flagsOf(command)
 	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
-	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source poison.Source) error {
+	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source account.Source) error {
 		if path == "-" {
 			return s.export(ctx, source, s.out)
 		}
@@ -364,7 +365,7 @@ their queues.`,
 }
 
 // exportFile writes an export to a new file. It removes the file if the export is incomplete.
-func (s *session) exportFile(ctx context.Context, source poison.Source, path string) error {
+func (s *session) exportFile(ctx context.Context, source account.Source, path string) error {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the user names it
 	if err != nil {
 		return usageError(fmt.Errorf("--output: %w", err))
@@ -376,13 +377,13 @@ func (s *session) exportFile(ctx context.Context, source poison.Source, path str
 	return err
 }
 
-func (s *session) export(ctx context.Context, source poison.Source, to io.Writer) error {
+func (s *session) export(ctx context.Context, source account.Source, to io.Writer) error {
 	out := bufio.NewWriter(to)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var failed error
-	listed, err := s.account.List(ctx, source, func(f poison.Found) {
-		if failed = cmp.Or(failed, poison.WriteRecord(out, f)); failed != nil {
+	listed, err := s.runs.List(ctx, source, func(f account.Found) {
+		if failed = cmp.Or(failed, operation.WriteRecord(out, f)); failed != nil {
 			stop()
 		}
 	})

@@ -19,18 +19,19 @@ import (
 	"github.com/itchyny/gojq"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 )
 
 // TestMessagePrinter checks that each queue has a heading and titles.
 func TestMessagePrinter(t *testing.T) {
 	s := newTestSession(t)
-	show := s.messagePrinter(poison.Source{}, &requestIDs{})
+	show := s.messagePrinter(account.Source{}, &requestIDs{})
 	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
-		show(poison.Found{Message: message.Message{Queue: name, ID: "AAAAAAAA-1"}})
+		show(account.Found{Message: message.Message{Queue: name, ID: "AAAAAAAA-1"}})
 	}
 	lines := strings.Split(s.stdout.String(), "\n")
 	for i, want := range []string{"a-poison", "ID ", "aaaaaaaa ", "aaaaaaaa ", "", "b-poison", "ID ", "aaaaaaaa ", ""} {
@@ -85,7 +86,7 @@ func TestSharedRequestIDs(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := d.list(t.Context(), poison.Source{}); err != nil {
+		if err := d.list(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
 		all := d.store.All("async-caller-poison")
@@ -97,7 +98,7 @@ func TestSharedRequestIDs(t *testing.T) {
 		}
 		d.json = true
 		d.stdout.Reset()
-		if err := d.list(t.Context(), poison.Source{}); err != nil {
+		if err := d.list(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
 		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 || !strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
@@ -123,11 +124,11 @@ func TestManyRequestIDs(t *testing.T) {
 }
 
 func TestReasonsText(t *testing.T) {
-	many := make([]poison.ReasonCount, 1000)
+	many := make([]account.ReasonCount, 1000)
 	for i := range many {
-		many[i] = poison.ReasonCount{Reason: fmt.Sprint("r", i), Count: 1200}
+		many[i] = account.ReasonCount{Reason: fmt.Sprint("r", i), Count: 1200}
 	}
-	for want, counts := range map[string][]poison.ReasonCount{
+	for want, counts := range map[string][]account.ReasonCount{
 		"-":                     nil,
 		"rejected 2, expired 1": {{Reason: "rejected", Count: 2}, {Reason: "expired", Count: 1}},
 		"r0 1,200, r1 1,200, r2 1,200, r3 1,200, r4 1,200, 995 others": many,
@@ -147,7 +148,7 @@ func (f fullDisk) Write([]byte) (int, error) { return 0, f.err }
 func TestExportToFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, full := newTestSession(t, dead(100)...), errors.New("no space left")
-		if err := d.export(t.Context(), poison.Source{}, fullDisk{full}); !errors.Is(err, full) {
+		if err := d.export(t.Context(), account.Source{}, fullDisk{full}); !errors.Is(err, full) {
 			t.Errorf("%v", err)
 		}
 		if strings.Contains(d.err.String(), "100 messages") {
@@ -174,7 +175,7 @@ func TestExportToTable(t *testing.T) {
 		answered := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/a"},"trail":[{"status":400}],` +
 			`"deadLetter":{"reason":"rejected","detail":"answered \"400\""}}`
 		d := newTestSession(t, answered, `{"asyncCaller":1,"call":{"ulr":"https://t.example/a"}}`)
-		if err := d.export(t.Context(), poison.Source{}, d.out); err != nil {
+		if err := d.export(t.Context(), account.Source{}, d.out); err != nil {
 			t.Fatal(err)
 		}
 		var rows []any
@@ -197,21 +198,21 @@ func TestExportToTable(t *testing.T) {
 func TestExportFile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, path := newTestSession(t, dead(3)...), filepath.Join(t.TempDir(), "file")
-		nobody := poison.Source{Filter: message.Filter{Reasons: []string{"drowned"}}}
+		nobody := account.Source{Filter: message.Filter{Reasons: []string{"drowned"}}}
 		if got := codeOf(withExitCode(t.Context(), d.exportFile(t.Context(), nobody, path))); got != exitNothing {
 			t.Errorf("exit code %d", got)
 		}
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("the file is there: %v", err)
 		}
-		if err := d.exportFile(t.Context(), poison.Source{}, path); err != nil {
+		if err := d.exportFile(t.Context(), account.Source{}, path); err != nil {
 			t.Fatal(err)
 		}
 		content, err := os.ReadFile(path)
 		if err != nil || bytes.Count(content, []byte("\n")) != 3 {
 			t.Errorf("%s, %v", content, err)
 		}
-		if got := codeOf(d.exportFile(t.Context(), poison.Source{}, path)); got != exitUsage {
+		if got := codeOf(d.exportFile(t.Context(), account.Source{}, path)); got != exitUsage {
 			t.Errorf("exit code %d", got)
 		}
 		if again, err := os.ReadFile(path); !bytes.Equal(again, content) || err != nil {
@@ -230,9 +231,9 @@ func TestTablesFit(t *testing.T) {
 		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
 	}
 	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
-	queues := []poison.QueueSummary{
-		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old, Reasons: []poison.ReasonCount{{Reason: long, Count: many}}},
-		{Queue: "a-poison", Messages: 1, Reasons: []poison.ReasonCount{{Reason: "expired", Count: 1}}},
+	queues := []account.QueueSummary{
+		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old, Reasons: []account.ReasonCount{{Reason: long, Count: many}}},
+		{Queue: "a-poison", Messages: 1, Reasons: []account.ReasonCount{{Reason: "expired", Count: 1}}},
 	}
 	for table, c := range map[string]struct {
 		print func(io.Writer)
@@ -244,7 +245,7 @@ func TestTablesFit(t *testing.T) {
 		}, nil},
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
 		"runs": {func(out io.Writer) {
-			printRuns(out, []poison.RunSummary{
+			printRuns(out, []operation.RunSummary{
 				{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: requeue}},
 				{Here: true, Summary: run.Summary{Run: requeue, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo}},
 				{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},

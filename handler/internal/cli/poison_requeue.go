@@ -15,16 +15,17 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 )
 
 // requeueOptions are the flags of requeue.
 type requeueOptions struct {
-	poison.Requeue
+	operation.Requeue
 	edit, dryRun, reveal bool
 }
 
@@ -49,7 +50,7 @@ the load on the target, and --stop-at-failure-ratio stops if too many calls fail
 	o.addTo(flags, p)
 	selected := requireSelection(flags)
 	selected.check = func(ids []string) { o.check(flags, ids) }
-	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source poison.Source) error {
+	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
 		return s.requeue(ctx, source, o)
 	})
 	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
@@ -118,8 +119,8 @@ func parseRate(text string) (float64, error) {
 	})(text)
 }
 
-func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOptions) error {
-	warning, err := s.account.CheckRequeue(ctx, o.Requeue) // before the work of --edit
+func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
+	warning, err := s.runs.CheckRequeue(ctx, o.Requeue) // before the work of --edit
 	if err != nil {
 		return err
 	}
@@ -130,7 +131,7 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 		return s.dryRun(ctx, source, o.Requeue, message.Secrets(o.reveal))
 	}
 	if o.edit {
-		found, err := s.account.Find(ctx, source, source.IDs[0])
+		found, err := s.runs.Find(ctx, source, source.IDs[0])
 		if err != nil {
 			return err
 		}
@@ -141,9 +142,9 @@ func (s *session) requeue(ctx context.Context, source poison.Source, o requeueOp
 			s.status.printf("no changes: nothing was done")
 			return nil
 		}
-		source = poison.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
+		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
 	}
-	plan, err := s.account.PlanRequeue(ctx, source, o.Requeue)
+	plan, err := s.runs.PlanRequeue(ctx, source, o.Requeue)
 	return s.execute(ctx, plan, err)
 }
 
@@ -157,10 +158,10 @@ type dryRunResult struct {
 }
 
 // dryRun shows what requeue would change.
-func (s *session) dryRun(ctx context.Context, source poison.Source, request poison.Requeue, secrets message.Secrets) error {
+func (s *session) dryRun(ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets) error {
 	refused := 0
-	listed, err := s.account.Preview(ctx, source, request, func(f poison.Found, to string, after []byte, reason error) {
-		r := dryRunResult{Account: s.account.Name, Message: f.Message}
+	listed, err := s.runs.Preview(ctx, source, request, func(f account.Found, to string, after []byte, reason error) {
+		r := dryRunResult{Account: s.runs.Name, Message: f.Message}
 		if reason != nil {
 			refused++
 			r.Refused = reason.Error()
@@ -183,7 +184,7 @@ func (s *session) dryRun(ctx context.Context, source poison.Source, request pois
 		return s.nothingMatched(listed.Hidden)
 	}
 	s.status.printf("would requeue %s in %s and refuse %s; nothing was changed",
-		messages(listed.Matched-refused), s.account.Name, thousands(refused))
+		messages(listed.Matched-refused), s.runs.Name, thousands(refused))
 	if listed.Hidden > 0 {
 		s.status.printf("%s", hiddenText(listed.Hidden))
 	}
@@ -192,8 +193,8 @@ func (s *session) dryRun(ctx context.Context, source poison.Source, request pois
 
 // edit lets a person edit a message until requeue accepts it. It stores the content in options.Edited if it
 // was changed.
-func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Options) error {
-	if _, err := s.account.Rules.Encoding.Decode(f.Text); err != nil {
+func (s *session) edit(ctx context.Context, f account.Found, options *edit.Options) error {
+	if _, err := s.runs.Rules.Encoding.Decode(f.Text); err != nil {
 		options.FixEncoding = true // the person edits the text itself
 	}
 	folder, err := os.MkdirTemp("", "async-caller-") // of its own, because an editor leaves copies beside the file
@@ -226,7 +227,7 @@ func (s *session) edit(ctx context.Context, f poison.Found, options *edit.Option
 }
 
 // readEdited reads the edited message and checks that requeue accepts it.
-func (s *session) readEdited(ctx context.Context, path string, f poison.Found, options *edit.Options) error {
+func (s *session) readEdited(ctx context.Context, path string, f account.Found, options *edit.Options) error {
 	options.Edited = nil
 	edited, err := readFile(s.env, path)
 	if err != nil {
@@ -237,7 +238,7 @@ func (s *session) readEdited(ctx context.Context, path string, f poison.Found, o
 		return err
 	}
 	options.Edited = restored
-	_, err = edit.Prepare(ctx, s.account.Rules, f.Text, f.ID, *options, time.Now())
+	_, err = edit.Prepare(ctx, s.runs.Rules, f.Text, f.ID, *options, time.Now())
 	return err
 }
 

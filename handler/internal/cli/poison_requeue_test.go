@@ -11,9 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 )
 
 func TestParseRate(t *testing.T) {
@@ -63,8 +64,8 @@ func TestDryRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		request := poison.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}
-		if err := d.dryRun(t.Context(), poison.Source{}, request, false); err != nil {
+		request := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{set}}}
+		if err := d.dryRun(t.Context(), account.Source{}, request, false); err != nil {
 			t.Fatal(err)
 		}
 		out := d.stdout.String()
@@ -80,7 +81,7 @@ func TestDryRun(t *testing.T) {
 		if got := d.store.All("async-caller-poison"); len(got) != 2 || got[0].DequeueCount != 0 {
 			t.Errorf("%+v", got)
 		}
-		if got := codeOf(d.dryRun(t.Context(), poison.Source{IDs: []string{"nobody"}}, request, false)); got != exitNothing {
+		if got := codeOf(d.dryRun(t.Context(), account.Source{IDs: []string{"nobody"}}, request, false)); got != exitNothing {
 			t.Errorf("exit code %d for nothing", got)
 		}
 	})

@@ -13,9 +13,10 @@ import (
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -37,8 +38,8 @@ other places are not recognized: check the output before you share it.`,
 	}
 	flags := flagsOf(command)
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
-	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source poison.Source) error {
-		found, err := s.account.Find(ctx, source, source.IDs[0])
+	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source account.Source) error {
+		found, err := s.runs.Find(ctx, source, source.IDs[0])
 		if err != nil {
 			return err
 		}
@@ -86,7 +87,7 @@ type requeuePreview struct {
 	Explanation *explain.Explanation `json:"explanation,omitempty"`
 }
 
-func (s *session) details(ctx context.Context, f poison.Found, secrets message.Secrets) messageDetails {
+func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
 	return messageDetails{Message: f.Message, contentDetails: newContentDetails(f.Content, secrets), Requeue: s.previewRequeue(ctx, f)}
 }
 
@@ -104,9 +105,9 @@ func newContentDetails(content []byte, secrets message.Secrets) (d contentDetail
 }
 
 // previewRequeue prepares a message as requeue does and explains the result.
-func (s *session) previewRequeue(ctx context.Context, f poison.Found) requeuePreview {
-	rules, now := s.account.Rules, time.Now()
-	to, unknown := poison.Target(f.Queue, "")
+func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePreview {
+	rules, now := s.runs.Rules, time.Now()
+	to, unknown := operation.Target(f.Queue, "")
 	text, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
 	preview := requeuePreview{To: to}
 	if unknown != nil {

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -35,7 +35,7 @@ func TestPreviewRequeue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
-			found := poison.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
+			found := account.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
 			got := d.previewRequeue(t.Context(), found)
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") || !strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)

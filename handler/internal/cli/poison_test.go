@@ -14,10 +14,11 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -59,7 +60,7 @@ func TestAppQueues(t *testing.T) {
 func TestWithExitCode(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	own := &codeError{exitPartly, poison.ErrNothing}
+	own := &codeError{exitPartly, account.ErrNothing}
 	for name, test := range map[string]struct {
 		ctx  context.Context
 		err  error
@@ -67,13 +68,13 @@ func TestWithExitCode(t *testing.T) {
 	}{
 		"other":         {t.Context(), errors.New("storage is away"), exitFailed},
 		"busy":          {t.Context(), journal.ErrBusy, exitFailed},
-		"live":          {t.Context(), poison.ErrAppQueue, exitUsage},
-		"other_queue":   {t.Context(), poison.ErrOtherQueue, exitUsage},
+		"live":          {t.Context(), account.ErrAppQueue, exitUsage},
+		"other_queue":   {t.Context(), operation.ErrOtherQueue, exitUsage},
 		"other_account": {t.Context(), run.ErrOtherAccount, exitUsage},
-		"ambiguous":     {t.Context(), poison.ErrAmbiguous, exitUsage},
+		"ambiguous":     {t.Context(), account.ErrAmbiguous, exitUsage},
 		"no_queue":      {t.Context(), storage.ErrNoQueue, exitUsage},
 		"file_exists":   {t.Context(), fs.ErrExist, exitUsage},
-		"nothing":       {t.Context(), poison.ErrNothing, exitNothing},
+		"nothing":       {t.Context(), account.ErrNothing, exitNothing},
 		"nothing_left":  {t.Context(), run.ErrNothingLeft, exitNothing},
 		"no_run":        {t.Context(), journal.ErrNoRun, exitNothing},
 		"own_code":      {t.Context(), own, exitPartly},
@@ -104,42 +105,42 @@ func parsedSelection(t *testing.T, declare func(*flagSet) *selection, args ...st
 func TestSelection(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
-		want poison.Source
+		want account.Source
 	}{
-		"nothing": {nil, poison.Source{}},
+		"nothing": {nil, account.Source{}},
 		"queues": {
 			[]string{"--queue", "a-poison,b-poison", "--queue", "c-poison"},
-			poison.Source{Queues: []string{"a-poison", "b-poison", "c-poison"}},
+			account.Source{Queues: []string{"a-poison", "b-poison", "c-poison"}},
 		},
 		"statuses": {
 			[]string{"--status", "503,none", "--status", "429"},
-			poison.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
+			account.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
 		},
 		"words": {
 			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text", "a,b"},
-			poison.Source{Filter: message.Filter{
+			account.Source{Filter: message.Filter{
 				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1", Text: "a,b",
 			}},
 		},
 		"times": {
 			[]string{"--since", "2h", "--until", "2026-11-21T12:00:00Z"},
-			poison.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
+			account.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
-		"just_now":           {[]string{"--until", "0s"}, poison.Source{Filter: message.Filter{Until: time.Now()}}},
-		"attempts_over_zero": {[]string{"--attempts-over", "0"}, poison.Source{Filter: message.Filter{MinAttempts: 1}}},
-		"attempts_over":      {[]string{"--attempts-over", "5"}, poison.Source{Filter: message.Filter{MinAttempts: 6}}},
+		"just_now":           {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
+		"attempts_over_zero": {[]string{"--attempts-over", "0"}, account.Source{Filter: message.Filter{MinAttempts: 1}}},
+		"attempts_over":      {[]string{"--attempts-over", "5"}, account.Source{Filter: message.Filter{MinAttempts: 6}}},
 		"group": {
 			[]string{"--group", "error=a=b"},
-			poison.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
+			account.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
 		},
-		"bounds": {[]string{"--limit", "3", "--force"}, poison.Source{Limit: 3, Force: true}},
+		"bounds": {[]string{"--limit", "3", "--force"}, account.Source{Limit: 3, Force: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parsedSelection(t, selectMessages, test.args...).source(nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := cmp.Options{cmpopts.IgnoreUnexported(poison.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)}
+			same := cmp.Options{cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)}
 			if diff := cmp.Diff(test.want, got, same); diff != "" {
 				t.Error(diff)
 			}

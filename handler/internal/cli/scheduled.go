@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
@@ -44,7 +44,7 @@ continues one that was interrupted. Journals contain whole messages; only their 
 // scheduledSelection is the flags that select scheduled messages.
 type scheduledSelection struct {
 	*selection
-	selected poison.ScheduledSource
+	selected account.ScheduledSource
 }
 
 // selectScheduled declares the flags that select scheduled messages.
@@ -69,8 +69,8 @@ func requireScheduled(flags *flagSet) *scheduledSelection {
 }
 
 // withScheduled returns the RunE of a command that works on the selected scheduled messages.
-func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(context.Context, *session, poison.ScheduledSource) error) runFunc {
-	return p.withSelection(selected.selection, func(ctx context.Context, s *session, source poison.Source) error {
+func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(context.Context, *session, account.ScheduledSource) error) runFunc {
+	return p.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
 		selected.selected.Source = source
 		return work(ctx, s, selected.selected)
 	})

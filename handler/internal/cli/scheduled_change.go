@@ -5,8 +5,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 )
 
 func newScheduledExpedite(p *poisonFlags) *cobra.Command {
@@ -23,8 +24,8 @@ the exit code is then 4. Messages that were expedited cannot be scheduled again.
 	}
 	var pace journal.Pace
 	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) }, func(flags *flagSet) { checkPace(flags, pace) },
-		func(ctx context.Context, s *session, source poison.ScheduledSource) (*poison.Plan, error) {
-			return s.account.PlanExpedite(ctx, source, pace)
+		func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+			return s.runs.PlanExpedite(ctx, source, pace)
 		})
 }
 
@@ -42,14 +43,14 @@ code is then 4.`,
 	var callback bool
 	return p.changeScheduled(command, func(flags *flagSet) {
 		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
-	}, func(*flagSet) {}, func(ctx context.Context, s *session, source poison.ScheduledSource) (*poison.Plan, error) {
-		return s.account.PlanCancel(ctx, source, callback)
+	}, func(*flagSet) {}, func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+		return s.runs.PlanCancel(ctx, source, callback)
 	})
 }
 
 // changeScheduled completes a command that changes scheduled messages.
 func (p *poisonFlags) changeScheduled(
-	command *cobra.Command, declare, check func(*flagSet), plan func(context.Context, *session, poison.ScheduledSource) (*poison.Plan, error),
+	command *cobra.Command, declare, check func(*flagSet), plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
 ) *cobra.Command {
 	var dryRun bool
 	flags := flagsOf(command)
@@ -58,7 +59,7 @@ func (p *poisonFlags) changeScheduled(
 	declare(flags)
 	selected := requireScheduled(flags)
 	selected.check = func([]string) { check(flags) }
-	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source poison.ScheduledSource) error {
+	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source account.ScheduledSource) error {
 		plan, err := plan(ctx, s, source)
 		if err == nil && dryRun {
 			return s.preview(ctx, plan)
@@ -69,7 +70,7 @@ func (p *poisonFlags) changeScheduled(
 }
 
 // preview shows a plan and discards it.
-func (s *session) preview(ctx context.Context, plan *poison.Plan) error {
+func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 	defer plan.Discard(ctx)
 	if plan.Total+plan.Refused == 0 {
 		return s.nothingMatched(plan.Hidden)

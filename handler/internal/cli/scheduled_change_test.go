@@ -13,8 +13,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -24,7 +25,7 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.account.Table = "scheduled", table
+	d.group, d.runs.Table = "scheduled", table
 	for i := range n + stale {
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},"callback":{"url":"https://s.example/"}}`, i, i)
 		m, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: storage.Base64.Encode(content), Delay: time.Hour})
@@ -69,7 +70,7 @@ func TestChangeScheduled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newScheduledSession(t, test.n, test.stale)
-				plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, test.callback)
+				plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, test.callback)
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code || err != nil && !strings.Contains(err.Error(), test.failure) {
 					t.Errorf("exit code %d, want %d: %v", codeOf(err), test.code, err)
@@ -89,16 +90,16 @@ func TestWarnings(t *testing.T) {
 		d := newScheduledSession(t, 2, 0)
 		d.json = true
 		var ids []string
-		err := d.account.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
+		err := d.runs.Table.List(t.Context(), storage.Query{Content: true}, func(row storage.Row) error {
 			row.RequestID, row.Repeated = "order-1", len(ids) == 0
 			ids = append(ids, row.ID)
-			return d.account.Table.Put(t.Context(), row.Queue, []storage.Row{row})
+			return d.runs.Table.Put(t.Context(), row.Queue, []storage.Row{row})
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		source := poison.ScheduledSource{Source: poison.Source{IDs: ids[:1]}}
-		plan, err := d.account.PlanCancel(t.Context(), source, true)
+		source := account.ScheduledSource{Source: account.Source{IDs: ids[:1]}}
+		plan, err := d.runs.PlanCancel(t.Context(), source, true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -115,11 +116,11 @@ func TestWarnings(t *testing.T) {
 			}
 		}
 		d.stdout.Reset()
-		plan, err = d.account.PlanCancel(t.Context(), source, true)
+		plan, err = d.runs.PlanCancel(t.Context(), source, true)
 		if err := d.execute(t.Context(), plan, err); err != nil {
 			t.Fatal(err)
 		}
-		var got poison.Result
+		var got operation.Result
 		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil || len(got.Warnings) != 3 || got.Warnings[0].Messages[0].ID != ids[1] {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -141,18 +142,18 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 				d := newScheduledSession(t, 2, 1)
 				if test.lost {
 					<-time.After(time.Hour)
-					d.account.Store = &lostAnswer{Queues: d.account.Store}
+					d.runs.Store = &lostAnswer{Queues: d.runs.Store}
 				}
-				plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, false)
+				plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, false)
 				if err = d.execute(t.Context(), plan, err); codeOf(err) != exitPartly {
 					t.Fatalf("cancel: %v", err)
 				}
-				runs, err := d.account.Runs.List()
+				runs, err := d.runs.Journals.List()
 				if err != nil {
 					t.Fatal(err)
 				}
 				d.err.Reset()
-				plan, err = d.account.PlanUndo(t.Context(), runs[0])
+				plan, err = d.runs.PlanUndo(t.Context(), runs[0])
 				err = d.execute(t.Context(), plan, err)
 				if codeOf(err) != test.code || test.lost != strings.Contains(d.err.String(), "not changed by this run") {
 					t.Errorf("exit code %d, want %d: %v\n%s", codeOf(err), test.code, err, d.err.String())
@@ -183,7 +184,7 @@ func TestExpediteScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 30)
 		d.json = true
-		plan, err := d.account.PlanExpedite(t.Context(), poison.ScheduledSource{}, journal.Pace{})
+		plan, err := d.runs.PlanExpedite(t.Context(), account.ScheduledSource{}, journal.Pace{})
 		err = d.execute(t.Context(), plan, err)
 		var got struct {
 			Command       string
@@ -204,14 +205,14 @@ func TestPreviewScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newScheduledSession(t, 3, 0)
 		d.json = true
-		plan, err := d.account.PlanCancel(t.Context(), poison.ScheduledSource{}, false)
+		plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, false)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if err := d.preview(t.Context(), plan); err != nil {
 			t.Fatal(err)
 		}
-		runs, _ := d.account.Runs.List()
+		runs, _ := d.runs.Journals.List()
 		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 || !strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())

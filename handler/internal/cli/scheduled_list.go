@@ -13,8 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 )
 
 func newScheduledList(p *poisonFlags) *cobra.Command {
@@ -41,7 +41,7 @@ the next minute and hour. Rows are cut to 100 columns; --json has the whole text
 		return message.By(text), nil
 	})
 	flags.suggest("group-by", criteria...)
-	command.RunE = p.withScheduled(selectScheduled(flags), func(ctx context.Context, s *session, source poison.ScheduledSource) error {
+	command.RunE = p.withScheduled(selectScheduled(flags), func(ctx context.Context, s *session, source account.ScheduledSource) error {
 		if by != "" {
 			return s.groupScheduled(ctx, source, by)
 		}
@@ -72,7 +72,7 @@ type scheduledLine struct {
 	Repeated bool `json:"repeated,omitempty"`
 }
 
-func newScheduledLine(m poison.Scheduled, stale bool, now time.Time) scheduledLine {
+func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledLine {
 	state := "waiting"
 	if stale {
 		state = "stale"
@@ -95,11 +95,11 @@ func (l scheduledLine) next(now time.Time) string {
 }
 
 // listScheduled prints scheduled messages, one per line.
-func (s *session) listScheduled(ctx context.Context, source poison.ScheduledSource) error {
+func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	const format = "%-8s  %-20s  %5s  %4s  %6s  %8s  %s"
 	now, queueName := time.Now(), ""
-	stale := s.account.StaleCheck(ctx, now)
-	return s.eachScheduled(ctx, source, func(m poison.Scheduled) error {
+	stale := s.runs.StaleCheck(ctx, now)
+	return s.eachScheduled(ctx, source, func(m message.Scheduled) error {
 		line := newScheduledLine(m, stale(m.Row), now)
 		if s.json {
 			return printJSON(s.out, line)
@@ -138,20 +138,20 @@ func remaining(at, now time.Time) string {
 }
 
 // groupScheduled counts scheduled messages by a property.
-func (s *session) groupScheduled(ctx context.Context, source poison.ScheduledSource, by message.By) error {
-	groups := poison.ScheduledGroups{By: by, Now: time.Now()}
-	stale := s.account.StaleCheck(ctx, groups.Now)
-	err := s.eachScheduled(ctx, source, func(m poison.Scheduled) error {
+func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
+	groups := message.ScheduledGroups{By: by, Now: time.Now()}
+	stale := s.runs.StaleCheck(ctx, groups.Now)
+	err := s.eachScheduled(ctx, source, func(m message.Scheduled) error {
 		groups.Add(m, stale(m.Row))
 		return nil
 	})
 	if err == nil {
-		printAll(s, groups.Result(), func(out io.Writer, rows []poison.ScheduledGroup) { printScheduledGroups(out, rows, groups.Now) })
+		printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) { printScheduledGroups(out, rows, groups.Now) })
 	}
 	return err
 }
 
-func printScheduledGroups(out io.Writer, groups []poison.ScheduledGroup, now time.Time) {
+func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
 	const format = "%7s  %7s  %7s  %7s  %5s  %5s  %-12s  %s"
 	printRow(out, format, "COUNT", "1 MIN", "1 HOUR", "STALE", "FIRST", "LAST", "STATUS", "KEY")
 	for _, g := range groups {
@@ -175,10 +175,10 @@ func statusesText(counts map[int]int) string {
 }
 
 // eachScheduled shows the selected scheduled messages, and ends with their number.
-func (s *session) eachScheduled(ctx context.Context, source poison.ScheduledSource, see func(poison.Scheduled) error) error {
-	matched, err := s.account.ListScheduled(ctx, source, false, see)
+func (s *session) eachScheduled(ctx context.Context, source account.ScheduledSource, see func(message.Scheduled) error) error {
+	matched, err := s.runs.ListScheduled(ctx, source, false, see)
 	if err != nil {
 		return err
 	}
-	return s.summarize(poison.Listed{Matched: matched})
+	return s.summarize(account.Listed{Matched: matched})
 }

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -23,7 +23,7 @@ func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
 	t.Helper()
 	d := newTestSession(t)
 	table := &memory.Table{}
-	d.group, d.account.Table = "scheduled", table
+	d.group, d.runs.Table = "scheduled", table
 	for _, row := range rows {
 		if row.Content == nil {
 			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,"call":{"url":"https://t.example/orders/7?code=CANARY",`+
@@ -48,7 +48,7 @@ func rowAt(id, host string, wait time.Duration) storage.Row {
 func TestListScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
-		if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 			t.Fatal(err)
 		}
 		want := "async-caller\n" +
@@ -70,7 +70,7 @@ func TestListScheduledJSON(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute))
 		d.json = true
-		if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 			t.Fatal(err)
 		}
 		var line map[string]any
@@ -98,12 +98,12 @@ func TestGroupScheduled(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute),
 			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
 		d.json = true
-		if err := d.groupScheduled(t.Context(), poison.ScheduledSource{}, message.ByHost); err != nil {
+		if err := d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost); err != nil {
 			t.Fatal(err)
 		}
-		var got []poison.ScheduledGroup
+		var got []message.ScheduledGroup
 		for line := range strings.Lines(d.stdout.String()) {
-			var g poison.ScheduledGroup
+			var g message.ScheduledGroup
 			if err := json.Unmarshal([]byte(line), &g); err != nil {
 				t.Fatal(err)
 			}
@@ -126,10 +126,10 @@ func TestHostileRows(t *testing.T) {
 		}
 		d := newRowsSession(t, row)
 		for name, print := range map[string]func() error{
-			"list":  func() error { return d.listScheduled(t.Context(), poison.ScheduledSource{}) },
-			"group": func() error { return d.groupScheduled(t.Context(), poison.ScheduledSource{}, message.ByRoute) },
+			"list":  func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
+			"group": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByRoute) },
 			"show": func() error {
-				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, "r")
+				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
 				if err == nil {
 					d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
 				}
@@ -154,7 +154,7 @@ func TestHostileRows(t *testing.T) {
 func TestShowScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute), rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
-		found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, "r-aaaaaaaa-1")
+		found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r-aaaaaaaa-1")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,8 +175,8 @@ func TestShowScheduled(t *testing.T) {
 		if d.scheduledDetails(t.Context(), found, message.Revealed).print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
 		}
-		for id, want := range map[string]error{"aaaaaaaa": poison.ErrAmbiguous, "bbbbbbbb": poison.ErrNothing} {
-			if _, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, id); !errors.Is(err, want) {
+		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
+			if _, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, id); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", id, err, want)
 			}
 		}
@@ -202,9 +202,9 @@ func (r *manyRows) List(_ context.Context, _ storage.Query, see func(storage.Row
 // TestManyRows checks that groups need bounded memory, whatever the hosts.
 func TestManyRows(t *testing.T) {
 	d := newTestSession(t)
-	d.account.Table = &manyRows{n: 100_000}
-	groups := poison.ScheduledGroups{By: message.ByHost, Now: time.Now()}
-	_, err := d.account.ListScheduled(t.Context(), poison.ScheduledSource{}, false, func(m poison.Scheduled) error {
+	d.runs.Table = &manyRows{n: 100_000}
+	groups := message.ScheduledGroups{By: message.ByHost, Now: time.Now()}
+	_, err := d.runs.ListScheduled(t.Context(), account.ScheduledSource{}, false, func(m message.Scheduled) error {
 		groups.Add(m, false)
 		return nil
 	})

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 )
 
 func newScheduledShow(p *poisonFlags) *cobra.Command {
@@ -33,8 +33,8 @@ other places are not recognized: check the output before you share it.`,
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
 	selected := &scheduledSelection{selection: &selection{flags: flags}}
 	selected.addQueue("`queue` to look at; may be repeated (default all)")
-	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source poison.ScheduledSource) error {
-		found, err := s.account.FindScheduled(ctx, source, source.IDs[0])
+	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source account.ScheduledSource) error {
+		found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
 		if err != nil {
 			return err
 		}
@@ -57,9 +57,9 @@ type scheduledDetails struct {
 	Next explain.Explanation `json:"next"`
 }
 
-func (s *session) scheduledDetails(ctx context.Context, m poison.Scheduled, secrets message.Secrets) scheduledDetails {
-	now, rules := time.Now(), s.account.Rules
-	line := newScheduledLine(m, s.account.StaleCheck(ctx, now)(m.Row), now)
+func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, secrets message.Secrets) scheduledDetails {
+	now, rules := time.Now(), s.runs.Rules
+	line := newScheduledLine(m, s.runs.StaleCheck(ctx, now)(m.Row), now)
 	at := now
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt

@@ -27,7 +27,7 @@ import (
 
 	"asynccaller/handler/internal/cli"
 	"asynccaller/handler/internal/envelope"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -214,7 +214,7 @@ func printQueue(ts *testscript.TestScript, _ bool, args []string) {
 }
 
 func putBeat(ts *testscript.TestScript, _ bool, _ []string) {
-	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, poison.MonitorTimer))
+	ts.Check(record.Beat(context.Background(), mustAccount(ts).table, functionapp.MonitorTimer))
 }
 
 func deliver(ts *testscript.TestScript, _ bool, args []string) {

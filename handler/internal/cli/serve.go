@@ -25,9 +25,9 @@ import (
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/outbound"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/serve"
 	"asynccaller/handler/internal/settle"
@@ -216,16 +216,16 @@ func runServe(ctx context.Context, env Env) error {
 		Now:      time.Now,
 		Jitter:   rand.Float64,
 	}
-	account := accountName(c.connection.Endpoint)
-	tasks := operator{handlerConfig: c, record: scheduled, outcomes: outcomes, account: &poison.Account{
-		Name: account, Store: store, AppQueues: c.app.QueueNames(),
+	name := accountName(c.connection.Endpoint)
+	tasks := operator{handlerConfig: c, record: scheduled, outcomes: outcomes, account: &account.Account{
+		Name: name, Store: store, AppQueues: c.app.QueueNames(),
 		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.settings.Rules, Targets: c.settings.Targets},
 	}}.tasks(ctx)
 	server, err := serve.Listen(ctx, c.port, ingress.Handler(c.app.Functions, tasks, deliverer, log), log)
 	if err != nil {
 		return err
 	}
-	log.Info().Str(logs.Account, account).Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
+	log.Info().Str(logs.Account, name).Stringer("address", server.Addr()).Int("functions", len(c.app.Functions)).Int("timers", len(c.app.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", version()).Msg("ready for the Functions host")
 	var aside sync.WaitGroup
 	defer aside.Wait()
@@ -237,7 +237,7 @@ func runServe(ctx context.Context, env Env) error {
 	aside.Go(func() { logRefused(ctx, gate, log) })
 	if len(c.app.Functions) > 0 {
 		aside.Go(func() {
-			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, account).Logger())
+			probe(ctx, store, c.app.Functions[0].Queue, log.With().Str(logs.Account, name).Logger())
 		})
 	}
 	return server.Run(ctx)

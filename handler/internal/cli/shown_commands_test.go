@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -34,7 +34,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 		queueRow.Queue = "q$(touch x)"
 		for _, row := range append(rows, queueRow) {
 			d := newRowsSession(t, row)
-			found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, row.RequestID)
+			found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.RequestID)
 			if err != nil {
 				t.Fatalf("%q: %v", row.ID, err)
 			}
@@ -48,7 +48,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 				t.Errorf("%q on %q shows\n%s", row.ID, row.Queue, printed)
 			}
 			d.stdout.Reset()
-			if err := d.listScheduled(t.Context(), poison.ScheduledSource{}); err != nil {
+			if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 				t.Fatal(err)
 			}
 			listed := strings.Fields(d.stdout.String())
@@ -64,7 +64,7 @@ func TestShownCommandsOfRows(t *testing.T) {
 func TestShownCommandsOfMessages(t *testing.T) {
 	for _, id := range append(badIDs(), "8a1b") {
 		d := newTestSession(t)
-		found := poison.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
+		found := account.Found{Message: message.Message{Queue: "async-caller-poison", ID: id}, Text: dead(1)[0]}
 		details := d.details(t.Context(), found, message.Masked)
 		details.print(d.out)
 		printed := d.stdout.String()
@@ -121,7 +121,7 @@ func TestShowRowThatDiffers(t *testing.T) {
 				row.RequestID, row.Content = "r-1", contentFor(host)
 				change.row(&row)
 				d := newRowsSession(t, row)
-				found, err := d.account.FindScheduled(t.Context(), poison.ScheduledSource{}, row.ID)
+				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, row.ID)
 				if err != nil {
 					t.Fatal(err)
 				}

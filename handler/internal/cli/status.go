@@ -10,7 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -55,7 +56,7 @@ functions last ran. What the record of scheduled messages cannot say is "unknown
 
 // showStatus prints the status. Redraw replaces what is on the terminal.
 func (s *session) showStatus(ctx context.Context, redraw bool) error {
-	status, err := s.account.Status(ctx)
+	status, err := s.runs.Status(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,11 +70,11 @@ func (s *session) showStatus(ctx context.Context, redraw bool) error {
 	return s.out.err
 }
 
-func printStatus(out io.Writer, s poison.Status, app string) {
+func printStatus(out io.Writer, s account.Status, app string) {
 	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
 	printLine(out, "running", "%s", running(s))
-	printLine(out, "timers", "%s %s, %s %s", poison.MonitorTimer, lastRun(s.Monitor, s.At), poison.KeeperTimer, lastRun(s.Keeper, s.At))
+	printLine(out, "timers", "%s %s, %s %s", functionapp.MonitorTimer, lastRun(s.Monitor, s.At), functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
 	if s.RecordProblem != "" {
 		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(s.RecordProblem))
 	}
@@ -126,7 +127,7 @@ func printStatus(out io.Writer, s poison.Status, app string) {
 }
 
 // running says in words whether the app runs.
-func running(s poison.Status) string {
+func running(s account.Status) string {
 	latest, late := s.Monitor, doctor.MonitorLate
 	if latest.IsZero() {
 		latest, late = s.Keeper, doctor.KeeperLate

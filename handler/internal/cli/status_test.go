@@ -9,7 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -27,7 +28,7 @@ func (d *testSession) mustStatus(t *testing.T) string {
 func TestStatusScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
-		d.account.AppQueues = []string{"async-caller", "async-caller-1"}
+		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339))
 		for name, item := range map[string]storage.Item{
 			"async-caller":        {Text: storage.Base64.Encode(content)},
@@ -37,7 +38,7 @@ func TestStatusScreen(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := record.Beat(t.Context(), d.account.Table, poison.MonitorTimer); err != nil {
+		if err := record.Beat(t.Context(), d.runs.Table, functionapp.MonitorTimer); err != nil {
 			t.Fatal(err)
 		}
 		got := d.mustStatus(t)
@@ -54,7 +55,7 @@ func TestStatusScreen(t *testing.T) {
 			t.Errorf("ten minutes later: %s", got)
 		}
 		d.json = true
-		var status poison.Status
+		var status account.Status
 		d.mustStatus(t)
 		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil || status.Queues[0].Scheduled.Count != 3 || status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
 			t.Errorf("%v: %+v", err, status)
@@ -86,7 +87,7 @@ func TestStatusWithoutTable(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				d := newTestSession(t)
-				d.account.Table = test.table
+				d.runs.Table = test.table
 				if _, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: "x"}); err != nil {
 					t.Fatal(err)
 				}

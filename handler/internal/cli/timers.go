@@ -11,9 +11,11 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 )
@@ -22,7 +24,7 @@ import (
 // record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
 type operator struct {
 	handlerConfig
-	account *poison.Account
+	account *account.Account
 	// record is that of scheduled messages, outcomes that of messages of runs.
 	record, outcomes *record.Recorder
 }
@@ -30,8 +32,8 @@ type operator struct {
 // tasks returns the tasks by the names of their functions.
 func (o operator) tasks(stopping context.Context) map[string]ingress.Task {
 	return map[string]ingress.Task{
-		poison.KeeperTimer:  o.limited(stopping, o.keeper()),
-		poison.MonitorTimer: o.limited(stopping, o.monitor),
+		functionapp.KeeperTimer:  o.limited(stopping, o.keeper()),
+		functionapp.MonitorTimer: o.limited(stopping, o.monitor),
 	}
 }
 
@@ -71,17 +73,17 @@ func (o operator) keeper() ingress.Task {
 			queues = append(queues, name)
 		}
 	}
-	keeper := poison.NewKeeper(o.account, queues)
+	keeper := operation.NewKeeper(o.account, queues)
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, o.account.Name)
 		tableErr := withTable(o.record, func(table storage.Table) error {
 			swept, err := o.account.Sweep(ctx, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err, record.Beat(ctx, table, poison.KeeperTimer))
+			return errors.Join(err, record.Beat(ctx, table, functionapp.KeeperTimer))
 		})
 		outcomesErr := withTable(o.outcomes, func(table storage.Table) error {
-			swept, err := poison.SweepOutcomes(ctx, table)
+			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
 				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
 			}
@@ -98,9 +100,9 @@ func (o operator) keeper() ingress.Task {
 func (o operator) monitor(ctx context.Context) (string, error) {
 	log := zerolog.Ctx(ctx)
 	log.Info().Str(logs.Account, o.account.Name).Str("version", version()).Bool("hold_mode", o.wrong != nil).Msg("alive")
-	account := *o.account
-	account.Table = o.record.Table()
-	status, err := account.Status(ctx)
+	a := *o.account
+	a.Table = o.record.Table()
+	status, err := a.Status(ctx)
 	waiting := 0
 	for _, q := range status.Queues {
 		if !slices.Contains(o.account.AppQueues, q.Queue) {
@@ -127,7 +129,7 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 		line.Msg("queue")
 	}
 	tableErr := withTable(o.record, func(table storage.Table) error {
-		return record.Beat(ctx, table, poison.MonitorTimer)
+		return record.Beat(ctx, table, functionapp.MonitorTimer)
 	})
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
 }

@@ -16,7 +16,6 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
@@ -36,11 +35,11 @@ func newTimers(t *testing.T, rows ...storage.Row) *timers {
 	app := &timers{testSession: newRowsSession(t, rows...)}
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
-	scheduled := record.NewRecorder(app.account.Table, strings.ToLower, 1<<20, log)
+	scheduled := record.NewRecorder(app.runs.Table, strings.ToLower, 1<<20, log)
 	outcomes := record.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
 	t.Cleanup(func() { closeRecords(scheduled, outcomes) })
 	app.tasks = operator{
-		account: app.account, record: scheduled, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
+		account: app.runs.Account, record: scheduled, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
 	}.tasks(t.Context())
 	return app
 }
@@ -77,15 +76,15 @@ func TestMonitorLines(t *testing.T) {
 			}
 		}
 		app.put(t, "theirs", "of another app")
-		got := app.run(poison.MonitorTimer)
+		got := app.run(functionapp.MonitorTimer)
 		contains(t, got, `"account":"test"`, `"hold_mode":false,"message":"alive"`, `"scheduled":2`, `"depth":0,"poison":0`, `"age":3600000`, "1 of 1 queues are not empty error: <nil>")
 		if strings.Contains(got, "theirs") || strings.Count(got, `"message":"queue"`) != 1 {
 			t.Errorf("a line about the queue of another app:\n%s", got)
 		}
 		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
 		app.put(t, "async-caller-poison", "no envelope")
-		contains(t, app.run(poison.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
-		if row, found, err := app.account.Table.Get(t.Context(), storage.Heartbeats, poison.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
+		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
+		if row, found, err := app.runs.Table.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})
@@ -101,7 +100,7 @@ func TestAlerts(t *testing.T) {
 	alerts, _, _ = strings.Cut(alerts, "\n## ")
 	app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour))
 	app.put(t, "async-caller-poison", "no envelope")
-	got := app.run(poison.MonitorTimer)
+	got := app.run(functionapp.MonitorTimer)
 	queries := regexp.MustCompile(`has '("message":"(?:queue|alive)")'|line\.(queue|poison|age)\b`).FindAllStringSubmatch(alerts, -1)
 	if len(queries) != 7 {
 		t.Errorf("%d texts of the monitor in the queries", len(queries))
@@ -116,7 +115,7 @@ func TestAlerts(t *testing.T) {
 
 // TestMonitorIdle: an app without messages says only that it is alive.
 func TestMonitorIdle(t *testing.T) {
-	got := newTimers(t).run(poison.MonitorTimer)
+	got := newTimers(t).run(functionapp.MonitorTimer)
 	if contains(t, got, `"message":"alive"`, "0 of 1 queues"); strings.Count(got, "\n") != 1 {
 		t.Errorf("too many lines:\n%s", got)
 	}
@@ -134,14 +133,14 @@ func TestTimersWithoutTable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := newTimers(t)
-			app.account.Table.(*memory.Table).Fail(test.err)
+			app.runs.Table.(*memory.Table).Fail(test.err)
 			app.put(t, "async-caller", "x")
-			contains(t, app.run(poison.MonitorTimer), test.first, `"message":"queue"`)
-			got := app.run(poison.MonitorTimer)
+			contains(t, app.run(functionapp.MonitorTimer), test.first, `"message":"queue"`)
+			got := app.run(functionapp.MonitorTimer)
 			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, record.Role) {
 				t.Errorf("logged again:\n%s", got)
 			}
-			if kept := app.run(poison.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
+			if kept := app.run(functionapp.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
 				t.Errorf("keeper: %s", kept)
 			}
 		})
@@ -157,13 +156,13 @@ func TestKeeperSweepsOutcomes(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(23 * time.Hour)
-		if got := app.run(poison.KeeperTimer); strings.Contains(got, "outcomes") {
+		if got := app.run(functionapp.KeeperTimer); strings.Contains(got, "outcomes") {
 			t.Errorf("removed early: %s", got)
 		}
 		<-time.After(2 * time.Hour)
-		contains(t, app.run(poison.KeeperTimer), ", removed 1 outcomes of messages of runs error: <nil>")
+		contains(t, app.run(functionapp.KeeperTimer), ", removed 1 outcomes of messages of runs error: <nil>")
 		table.Fail(fmt.Errorf("list rows: no answer"))
-		got := app.run(poison.KeeperTimer)
+		got := app.run(functionapp.KeeperTimer)
 		contains(t, got, "incomplete: kept 0 messages", "remove outcomes of messages of runs: list rows: no answer")
 	})
 }
@@ -179,9 +178,9 @@ func TestKeeperSweeps(t *testing.T) {
 		}
 		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(time.Hour).Format(time.RFC3339)))
 		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
-		contains(t, app.run(poison.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
+		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
-		if err := app.account.Table.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
+		if err := app.runs.Table.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper]" {

@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/poison"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 )
 
 func TestHeartbeats(t *testing.T) {
 	now := time.Date(2026, 11, 23, 3, 0, 0, 0, time.UTC)
 	beats := func(monitor, keeper time.Duration) map[string]time.Time {
-		return map[string]time.Time{poison.KeeperTimer: now.Add(-keeper), "other": now, poison.MonitorTimer: now.Add(-monitor)}
+		return map[string]time.Time{functionapp.KeeperTimer: now.Add(-keeper), "other": now, functionapp.MonitorTimer: now.Add(-monitor)}
 	}
 	for name, test := range map[string]struct {
 		beats map[string]time.Time
@@ -27,7 +27,7 @@ func TestHeartbeats(t *testing.T) {
 		"none":        {nil, Warning, "AC-monitor has not run yet, or cannot record that it runs"},
 		"late":        {beats(10*time.Minute, 10*time.Hour), Broken, "the app does not run, or not its timers: AC-monitor last ran 10m0s ago"},
 		"late_keeper": {beats(time.Minute, 3*time.Hour), Broken, "the app does not run, or not its timers: AC-poison-keeper last ran 3h0m0s ago"},
-		"no_keeper":   {map[string]time.Time{poison.MonitorTimer: now}, Warning, "AC-poison-keeper has not run yet, or cannot record that it runs"},
+		"no_keeper":   {map[string]time.Time{functionapp.MonitorTimer: now}, Warning, "AC-poison-keeper has not run yet, or cannot record that it runs"},
 	} {
 		if got := judgeHeartbeats(test.beats, now); got.State != test.state || got.Text != test.text || (got.Next == "") != (test.state == OK) {
 			t.Errorf("%s: %+v, want %s: %s", name, got, test.state, test.text)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -201,8 +200,8 @@ const (
 func judgeHeartbeats(beats map[string]time.Time, now time.Time) Line {
 	const check, next = "heartbeats", "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
 	var runs []string
-	late := map[string]time.Duration{poison.MonitorTimer: MonitorLate, poison.KeeperTimer: KeeperLate}
-	for _, timer := range []string{poison.MonitorTimer, poison.KeeperTimer} {
+	late := map[string]time.Duration{functionapp.MonitorTimer: MonitorLate, functionapp.KeeperTimer: KeeperLate}
+	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
 		at, known := beats[timer]
 		if !known {
 			return Line{Warning, check, timer + " has not run yet, or cannot record that it runs", next}

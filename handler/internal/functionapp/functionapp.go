@@ -20,6 +20,13 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
+// The timer functions of an app: the keeper keeps poison messages from expiring, the monitor reports what waits. They record
+// when they run.
+const (
+	KeeperTimer  = "AC-poison-keeper"
+	MonitorTimer = "AC-monitor"
+)
+
 // App is a valid app folder.
 type App struct {
 	// Dir is the script root: the folder that holds host.json.

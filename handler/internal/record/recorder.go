@@ -27,6 +27,16 @@ const (
 	reportInterval = time.Minute
 )
 
+// Limits of a recorder: the memory that its changes may take while they wait, in bytes, and how long it may take to write
+// the last of them when it is closed. The handler has little of both, because calls need the memory, and the host
+// kills a handler that does not stop.
+const (
+	HandlerBytes = 512 << 10
+	HandlerClose = 2 * time.Second
+	RunBytes     = 32 << 20
+	RunClose     = 30 * time.Second
+)
+
 // Role is the role that an identity needs to use tables.
 const Role = "Storage Table Data Contributor"
 
@@ -261,7 +271,7 @@ func (r *Recorder) write(batch []change) {
 	r.err, r.waiting, r.bytes = err, nil, 0
 }
 
-// storage.Table returns the table, or nil if nothing is recorded.
+// Table returns the table, or nil if nothing is recorded.
 func (r *Recorder) Table() storage.Table {
 	if r == nil {
 		return nil

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/poison"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
@@ -60,7 +59,7 @@ func newOperator(t *testing.T) *operator {
 		table, err := azure.OpenTable(connection)
 		must(t, err)
 		defer table.Close()
-		must(t, record.Beat(t.Context(), table, poison.MonitorTimer))
+		must(t, record.Beat(t.Context(), table, functionapp.MonitorTimer))
 	}
 	return o
 }

@@ -7,15 +7,22 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the call was
-// created. Anyone who can write to the table can have written the row.
-func FromRow(r storage.Row) Message {
-	return Message{
-		Queue: shown(r.Queue, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Queue, maxHost), Reason: shown(r.Reason, maxReason),
-		Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant), Organization: shown(r.Organization, maxTenant),
-		Environment: shown(r.Environment, maxTenant), Attempts: r.Attempts, Status: r.Status,
-		Host: shown(strings.ToLower(r.TargetHost), maxHost), Route: shown(r.Route, maxPath), Bytes: len(r.Content),
-	}
+// Scheduled is a scheduled message as its row describes it.
+type Scheduled struct {
+	Message
+	Row storage.Row
+}
+
+// FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the
+// call was created, so that filters by time select by age. Anyone who can write to the table can have written the row.
+func FromRow(r storage.Row) Scheduled {
+	return Scheduled{Row: r, Message: Message{
+		Queue: shown(r.Queue, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Queue, maxHost),
+		Reason: shown(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant),
+		Organization: shown(r.Organization, maxTenant), Environment: shown(r.Environment, maxTenant),
+		Attempts: r.Attempts, Status: r.Status, Host: shown(strings.ToLower(r.TargetHost), maxHost),
+		Route: shown(r.Route, maxPath), Bytes: len(r.Content),
+	}}
 }
 
 // maxRowHost is the length to which the handler cuts the host of a row.

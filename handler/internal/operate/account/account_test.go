@@ -1,0 +1,257 @@
+package account_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+const (
+	mainQueue   = "async-caller"
+	poisonQueue = "async-caller-poison"
+	parking     = "parking"
+)
+
+// week is the time-to-live of messages that the host moves.
+const week = 7 * 24 * time.Hour
+
+func newAccount(store storage.Queues) *account.Account {
+	return &account.Account{
+		Store: store, Name: "test", AppQueues: []string{mainQueue}, Rules: message.Rules{Encoding: storage.Base64},
+	}
+}
+
+// newQueues returns a store with a main queue and n dead letters on its poison queue.
+func newQueues(t *testing.T, n int) *memory.Queues {
+	t.Helper()
+	store := memory.New()
+	for _, name := range []string{mainQueue, poisonQueue} {
+		if err := store.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range n {
+		put(t, store, poisonQueue, deadLetter(fmt.Sprintf("r%d", i), mainQueue), 0)
+	}
+	return store
+}
+
+func deadLetter(requestID, from string) string {
+	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
+		`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected","detail":"answered 400","queue":%q,"attempts":3}}`,
+		requestID, requestID, from))
+}
+
+// hostCopy returns an envelope as the host moves it, without a reason.
+func hostCopy(requestID string) string {
+	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
+}
+
+func put(t *testing.T, store storage.Queues, name, text string, ttl time.Duration) storage.Message {
+	t.Helper()
+	m, err := store.Put(t.Context(), name, storage.Item{Text: text, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// wantError fails the test unless the error contains each of the words.
+func wantError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("no error, want one with %q", words)
+		return
+	}
+	for _, word := range words {
+		if !strings.Contains(err.Error(), word) {
+			t.Errorf("error %q does not contain %q", err, word)
+		}
+	}
+}
+
+// advance moves the clock of a synctest bubble.
+func advance(d time.Duration) { <-time.After(d) }
+
+// mixed returns a store with every kind of message on the poison queue, and messages on other queues.
+func mixed(t *testing.T) *memory.Queues {
+	t.Helper()
+	store := newQueues(t, 3)
+	put(t, store, poisonQueue, hostCopy("host"), week)
+	put(t, store, poisonQueue, "not base64", week)
+	put(t, store, poisonQueue, storage.Base64.Encode([]byte("not JSON")), 0)
+	for _, name := range []string{"other", "other-poison", parking} {
+		if err := store.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(t, store, "other-poison", deadLetter("other", "other"), 0)
+	put(t, store, parking, deadLetter("parked", mainQueue), 0)
+	put(t, store, parking, deadLetter("lost", "evil"), 0)
+	put(t, store, mainQueue, hostCopy("live"), 0)
+	return store
+}
+
+// found returns the request ID of a message or, if it has none, its reason.
+func found(m message.Message) string {
+	if m.RequestID == "" {
+		return m.Reason
+	}
+	return m.RequestID
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func TestList(t *testing.T) {
+	for name, c := range map[string]struct {
+		source account.Source
+		want   []string
+	}{
+		"every_poison_queue": {account.Source{}, []string{"r0", "r1", "r2", "host", "undecodable", "malformed", "other"}},
+		"one_queue":          {account.Source{Queues: []string{"other-poison"}}, []string{"other"}},
+		"a_queue_beside":     {account.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
+		"live_by_force":      {account.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
+		"ids":                {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
+		"ids_and_filter":     {account.Source{IDs: []string{"r2", "host"}, Filter: message.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
+		"filter":             {account.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}}, []string{"host"}},
+		"limit":              {account.Source{Limit: 2}, []string{"r0", "r1"}},
+		"limit_and_filter":   {account.Source{Limit: 1, Filter: message.Filter{Text: "orders/r2"}}, []string{"r2"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := mixed(t)
+				before := store.All(poisonQueue)
+				var got []string
+				listed, err := newAccount(store).List(t.Context(), c.source, func(f account.Found) { got = append(got, found(f.Message)) })
+				if err != nil || listed.Matched != len(c.want) || listed.Hidden != 0 {
+					t.Errorf("%+v, %v", listed, err)
+				}
+				if diff := cmp.Diff(c.want, got); diff != "" {
+					t.Errorf("-want +got:\n%s", diff)
+				}
+				if diff := cmp.Diff(before, store.All(poisonQueue)); diff != "" {
+					t.Errorf("the queue has changed:\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+func TestListRefused(t *testing.T) {
+	store := mixed(t)
+	put(t, store, "other", hostCopy("x"), 0)
+	a := newAccount(store)
+	for name, words := range map[string][]string{
+		mainQueue: {"a function app reads it", "async-caller-poison", "--force"},
+		"other":   {"it has a poison queue", "other-poison"},
+		"nowhere": {"does not exist", "async-caller-poison, other-poison"},
+	} {
+		_, err := a.List(t.Context(), account.Source{Queues: []string{name}}, func(f account.Found) { t.Errorf("%s: shown %s", name, f.ID) })
+		wantError(t, err, append(words, name)...)
+	}
+}
+
+func TestQueues(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mixed(t)
+		began := time.Now().UTC()
+		advance(time.Hour)
+		put(t, store, "other-poison", deadLetter("later", "other"), 0)
+		must(store.Receive(t.Context(), "other-poison", 1, time.Minute))
+		got, err := newAccount(store).Queues(t.Context())
+		want := []account.QueueSummary{
+			{
+				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2, NextExpiry: began.Add(week),
+				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 3}, {Reason: "host_gave_up", Count: 1}, {Reason: "malformed", Count: 1}, {Reason: "undecodable", Count: 1}},
+			},
+			{
+				Queue: "other-poison", Main: "other", Messages: 2, Hidden: 1, Oldest: began.Add(time.Hour), Newest: began.Add(time.Hour),
+				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 1}},
+			},
+			{Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began, Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}}},
+		}
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%v, -want +got:\n%s", err, diff)
+		}
+	})
+}
+
+// TestQueuesMoved checks which queues count as queues to which messages were moved.
+func TestQueuesMoved(t *testing.T) {
+	for name, c := range map[string]struct {
+		text string
+		want bool
+	}{
+		"dead_letter":     {deadLetter("r1", mainQueue), true},
+		"raw_dead_letter": {string(must(storage.Base64.Decode(deadLetter("r1", mainQueue)))), true},
+		"malformed":       {storage.Base64.Encode([]byte("{")), false},
+		"envelope":        {hostCopy("r1"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				store := newQueues(t, 0)
+				a := newAccount(store)
+				if err := store.Create(ctx, parking); err != nil {
+					t.Fatal(err)
+				}
+				put(t, store, parking, c.text, 0)
+				put(t, store, mainQueue, deadLetter("moved back", mainQueue), 0) // a function reads it
+				got := must(a.Queues(ctx))
+				if moved := got[1:]; len(moved) > 0 != c.want || c.want && (moved[0].Queue != parking || !moved[0].Moved || moved[0].Messages != 1) {
+					t.Errorf("%+v", got)
+				}
+				for _, m := range store.All(parking) {
+					if m.DequeueCount > 0 {
+						t.Errorf("a message was received: %+v", m)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestFind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := mixed(t)
+		put(t, store, poisonQueue, deadLetter("r0", mainQueue), 0)
+		a := newAccount(store)
+		first := store.All(poisonQueue)[1]
+		for _, id := range []string{"r1", first.ID, strings.ToUpper(first.ID)} {
+			f, err := a.Find(t.Context(), account.Source{}, id)
+			if err != nil || f.ID != first.ID || f.Text != first.Text || !strings.HasPrefix(string(f.Content), "{") {
+				t.Errorf("%s: %+v, %v", id, f, err)
+			}
+		}
+		_, err := a.Find(t.Context(), account.Source{}, "r0")
+		if !errors.Is(err, account.ErrAmbiguous) {
+			t.Errorf("two with one id: %v", err)
+		}
+		wantError(t, err, store.All(poisonQueue)[0].ID, poisonQueue)
+		if _, err = a.Find(t.Context(), account.Source{}, first.ID[:8]); !errors.Is(err, account.ErrAmbiguous) {
+			t.Errorf("a common prefix: %v", err)
+		}
+		_, err = a.Find(t.Context(), account.Source{}, "nobody\x1b[31m")
+		if !errors.Is(err, account.ErrNothing) || strings.Contains(err.Error(), "\x1b") {
+			t.Errorf("nobody: %q", err)
+		}
+		must(store.Receive(t.Context(), poisonQueue, 3, time.Hour))
+		_, err = a.Find(t.Context(), account.Source{}, "r1")
+		wantError(t, err, "3 messages cannot be seen")
+	})
+}

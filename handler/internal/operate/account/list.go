@@ -1,0 +1,138 @@
+package account
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
+)
+
+// Source selects messages.
+type Source struct {
+	// Queues are the queues to read; empty means every poison queue of the account.
+	Queues []string
+	// IDs, unless empty, limit the messages, as [message.MatchID] does; Filter limits them further.
+	IDs    []string
+	Filter message.Filter
+	// Limit is the largest number of messages; 0 for all.
+	Limit int
+	// Force allows queues that a function app reads.
+	Force bool
+	// Expiring limits the messages to those that storage will delete.
+	Expiring bool
+}
+
+// IsWhole reports whether the source selects every message of its queues.
+func (s Source) IsWhole() bool {
+	return len(s.IDs) == 0 && s.Limit == 0 && !s.Expiring && reflect.ValueOf(s.Filter).IsZero()
+}
+
+// Found is a message with its content. Its JSON form is a line of an export: the description and the text, byte for
+// byte as on the queue.
+type Found struct {
+	message.Message
+	// Text is the message's text on the queue, Content the decoded text, as far as it can be decoded.
+	Text    string `json:"text"`
+	Content []byte `json:"-"`
+}
+
+// read inspects a message, and reports whether the source selects it.
+func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bool) {
+	if s.Expiring && !m.Expires() {
+		return Found{}, false
+	}
+	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
+	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(found.Message, id) })
+	return found, named && s.Filter.Match(found.Message, found.Content)
+}
+
+// queues returns the names of the source's queues. It refuses a queue that a function app reads, because a message
+// that is read is invisible for a moment, and its dequeue count increases.
+func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
+	all, err := a.Reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(s.Queues) == 0 {
+		return slices.DeleteFunc(poisonQueues(all), func(name string) bool { return a.IsRead(all, name) }), nil
+	}
+	for _, name := range s.Queues {
+		if !slices.Contains(all, name) {
+			poisoned := strings.Join(poisonQueues(all), ", ")
+			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, storage.ErrNoQueue, a.Name, cmp.Or(poisoned, "none"))
+		}
+		advice := "its poison queue is " + name + storage.PoisonSuffix + "; use --force to take messages from it nevertheless"
+		if err := a.CheckQueue(all, name, advice); err != nil && !s.Force {
+			return nil, err
+		}
+	}
+	return s.Queues, nil
+}
+
+// scan shows every visible message of a queue, and returns how many messages are hidden.
+func (a *Account) scan(ctx context.Context, name string, see func(storage.Message)) (hidden int, err error) {
+	total, err := a.Count(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	seen := 0
+	err = reading.Show(ctx, a.Store, name, total, func(m storage.Message) {
+		seen++
+		a.Scanned(name, seen, total)
+		see(m)
+	})
+	return max(total-seen, 0), IgnoreMissing(err)
+}
+
+// Listed is the number of messages of a list. Hidden messages could not be read, because another client has received
+// them or they are delayed.
+type Listed struct{ Matched, Hidden int }
+
+// List shows every message of the source, in the order of the queues, and keeps none in memory.
+func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed Listed, err error) {
+	names, err := a.QueuesOf(ctx, s)
+	if err != nil {
+		return Listed{}, err
+	}
+	for _, name := range names {
+		hidden, err := a.scan(ctx, name, func(m storage.Message) {
+			if s.Limit > 0 && listed.Matched == s.Limit {
+				return
+			}
+			if found, ok := a.Read(s, name, m); ok {
+				listed.Matched++
+				see(found)
+			}
+		})
+		listed.Hidden += hidden
+		if err != nil {
+			return listed, err
+		}
+	}
+	return listed, nil
+}
+
+// Find returns the one message with the given ID: its own, the beginning of its own, or its request ID.
+func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) {
+	s.IDs, s.Limit = []string{id}, 2
+	var matches []Found
+	listed, err := a.List(ctx, s, func(f Found) { matches = append(matches, f) })
+	switch {
+	case err != nil:
+		return Found{}, err
+	case len(matches) == 1:
+		return matches[0], nil
+	case len(matches) > 1:
+		return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
+			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
+	case listed.Hidden > 0:
+		return Found{}, fmt.Errorf("%.80q: %w; %d messages cannot be seen now, because somebody has taken them", id, ErrNothing, listed.Hidden)
+	}
+	return Found{}, fmt.Errorf("%.80q: %w", id, ErrNothing)
+}

@@ -1,0 +1,115 @@
+package account
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
+)
+
+// QueueSummary describes a poison queue, or another queue that has dead letters.
+type QueueSummary struct {
+	Queue string `json:"queue"`
+	// Main is the queue that a poison queue belongs to.
+	Main string `json:"main,omitempty"`
+	// Moved says that it is not a poison queue: somebody has moved dead letters to it, and no function of the app reads it.
+	Moved bool `json:"moved,omitempty"`
+	// Messages is the number of messages. Hidden is how many of them are invisible, because another client has received
+	// them or they are delayed.
+	Messages int `json:"messages"`
+	Hidden   int `json:"hidden,omitempty"`
+	// Oldest and Newest are when the first and the last message arrived; zero for an empty queue.
+	Oldest time.Time `json:"oldest,omitzero"`
+	Newest time.Time `json:"newest,omitzero"`
+	// Expiring is how many messages storage will delete, the first of them at NextExpiry. These are the messages
+	// that the host moved, 7 days after it wrote them; see [Keeper].
+	Expiring   int       `json:"expiring,omitempty"`
+	NextExpiry time.Time `json:"nextExpiry,omitzero"`
+	// Reasons counts the messages by reason, the most frequent first.
+	Reasons []ReasonCount `json:"reasons"`
+}
+
+// ReasonCount is the number of messages with a reason.
+type ReasonCount struct {
+	Reason string `json:"reason"`
+	Count  int    `json:"count"`
+}
+
+// Queues describes the account's poison queues, and then the other queues that no function reads and that have a dead letter
+// among their first messages.
+func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
+	all, err := a.Reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := poisonQueues(all)
+	for _, name := range all {
+		if strings.HasSuffix(name, storage.PoisonSuffix) || a.IsRead(all, name) {
+			continue
+		}
+		hasDeadLetter, err := a.hasDeadLetter(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if hasDeadLetter {
+			names = append(names, name)
+		}
+	}
+	summaries := make([]QueueSummary, len(names))
+	for i, name := range names {
+		if summaries[i], err = a.summarize(ctx, name); err != nil {
+			return nil, err
+		}
+	}
+	return summaries, nil
+}
+
+// summarize describes one queue.
+func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, error) {
+	s := QueueSummary{Queue: name, Reasons: []ReasonCount{}}
+	if main := MainQueue(name); main != name {
+		s.Main = main
+	}
+	s.Moved = s.Main == ""
+	reasons := message.NewGroups(message.ByReason)
+	hidden, err := a.scan(ctx, name, func(m storage.Message) {
+		message := message.Read(a.Rules, name, m)
+		s.add(message)
+		reasons.Add(message)
+	})
+	s.Hidden = hidden
+	s.Messages += hidden
+	for _, row := range reasons.Result() {
+		s.Reasons = append(s.Reasons, ReasonCount{Reason: row.Key, Count: row.Count})
+	}
+	return s, err
+}
+
+// hasDeadLetter reports whether a dead letter is among the first messages of a queue. It only peeks, because the queue may
+// belong to another program.
+func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
+	first, err := a.Peek(ctx, name)
+	return slices.ContainsFunc(first, func(m storage.Message) bool {
+		e, err := envelope.Parse(a.Rules.Content(m.Text))
+		return err == nil && e.DeadLetter != nil
+	}), err
+}
+
+func (s *QueueSummary) add(m message.Message) {
+	s.Messages++
+	s.Oldest = earliest(s.Oldest, m.InsertedAt)
+	if m.InsertedAt.After(s.Newest) {
+		s.Newest = m.InsertedAt
+	}
+	if !m.ExpiresAt.IsZero() {
+		s.Expiring++
+		s.NextExpiry = earliest(s.NextExpiry, m.ExpiresAt)
+	}
+}
+
+// mainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
+func MainQueue(name string) string { return strings.TrimSuffix(name, storage.PoisonSuffix) }

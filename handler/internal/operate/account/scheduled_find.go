@@ -1,0 +1,78 @@
+package account
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/storage"
+)
+
+// maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
+const maxQueues = 1000
+
+// StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once, when
+// it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not safe for
+// concurrent use.
+func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Row) bool {
+	waiting := map[string]time.Time{}
+	return func(row storage.Row) bool {
+		if !row.IsStale(now) {
+			return false
+		}
+		since, ok := waiting[row.Queue]
+		if !ok && len(waiting) < maxQueues && storage.ValidName(row.Queue) {
+			since = a.waitingSince(ctx, row.Queue, now)
+			waiting[row.Queue] = since
+		}
+		return row.IsStale(since)
+	}
+}
+
+// waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue cannot
+// be read.
+func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
+	front, err := a.Store.Peek(ctx, name, storage.MaxBatch)
+	if IgnoreMissing(err) != nil {
+		return time.Time{}
+	}
+	since := now
+	for _, m := range front {
+		visible := m.InsertedAt
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && e.NextAttemptAt.After(visible) {
+			visible = e.NextAttemptAt
+		}
+		since = earliest(since, visible)
+	}
+	return since
+}
+
+// FindScheduled returns the one scheduled message with the given ID, with its content. See [Account.Find].
+func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id string) (message.Scheduled, error) {
+	s.IDs, s.Limit = []string{id}, 2
+	var matches []message.Scheduled
+	_, err := a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+		matches = append(matches, m)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return message.Scheduled{}, err
+	case len(matches) == 0:
+		return message.Scheduled{}, fmt.Errorf("%.80q: %w among the scheduled messages", id, ErrNothing)
+	case len(matches) > 1:
+		return message.Scheduled{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
+			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
+	}
+	found := matches[0].Row
+	row, ok, err := a.Table.Get(ctx, found.Queue, found.ID)
+	switch {
+	case err != nil:
+		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", matches[0].ID, err)
+	case !ok:
+		return message.Scheduled{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
+	}
+	return message.FromRow(row), nil
+}

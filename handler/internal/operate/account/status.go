@@ -1,0 +1,193 @@
+package account
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+)
+
+// The longest time that the record may take, so that a slow table does not delay what the queues say.
+const (
+	beatsTimeout = 5 * time.Second
+	rowsTimeout  = 30 * time.Second
+)
+
+// maxTargets is the number of targets that a status names.
+const maxTargets = 10
+
+// Status is what waits on an account, until when and for whom, and whether the app runs.
+type Status struct {
+	Account string    `json:"account"`
+	At      time.Time `json:"at"`
+	// Queues are those that functions read.
+	Queues []QueueStatus `json:"queues"`
+	// Targets are the hosts with the most scheduled messages, OtherTargets the number of the others.
+	Targets      []message.ScheduledGroup `json:"targets"`
+	OtherTargets int                      `json:"otherTargets,omitempty"`
+	// Keeper and Monitor are when the timer functions last ran; zero if unknown.
+	Keeper  time.Time `json:"keeper,omitzero"`
+	Monitor time.Time `json:"monitor,omitzero"`
+	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are.
+	RecordProblem string `json:"recordProblem,omitempty"`
+}
+
+// QueueStatus is the state of a queue that functions read, and of its poison queue.
+type QueueStatus struct {
+	Queue string `json:"queue"`
+	// Missing says that the queue does not exist. Problem says why it could not be read.
+	Missing bool   `json:"missing,omitempty"`
+	Problem string `json:"problem,omitempty"`
+	// Messages is the approximate length, invisible messages included.
+	Messages int `json:"messages"`
+	// Oldest is when the oldest of the first 32 visible messages was created; zero if none is visible.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Scheduled is nil if the record cannot be read.
+	Scheduled *message.ScheduledGroup `json:"scheduled,omitempty"`
+	// Poison is the approximate number of messages on the poison queue. Sample counts the first 32 visible ones by reason, and
+	// Expiring those of them that storage will delete.
+	Poison   int           `json:"poison"`
+	Sample   []ReasonCount `json:"sample,omitempty"`
+	Expiring int           `json:"expiring,omitempty"`
+}
+
+// OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones; zero if there are
+// none. Rescheduling keeps this time.
+func (q QueueStatus) OldestCall() time.Time {
+	if q.Scheduled == nil {
+		return q.Oldest
+	}
+	return earliest(q.Oldest, q.Scheduled.Oldest)
+}
+
+// Status reads the state of the account. It reads the record beside the queues, and returns without it if that takes too long.
+// Only an account that cannot be reached is an error.
+func (a *Account) Status(ctx context.Context) (Status, error) {
+	all, err := a.Reach(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	s := Status{Account: a.Name, At: time.Now().UTC(), Queues: []QueueStatus{}, Targets: []message.ScheduledGroup{}}
+	read := make(chan map[string]*message.ScheduledGroup, 1)
+	go func() { read <- a.readRecord(ctx, &s) }()
+	names := slices.Clone(a.AppQueues)
+	for _, name := range all {
+		if !strings.HasSuffix(name, storage.PoisonSuffix) && a.IsRead(all, name) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		s.Queues = append(s.Queues, a.queueStatus(ctx, name, slices.Contains(all, name)))
+	}
+	record := <-read
+	for i, q := range s.Queues {
+		s.Queues[i].Scheduled = record[q.Queue]
+		if record != nil && record[q.Queue] == nil {
+			s.Queues[i].Scheduled = &message.ScheduledGroup{Key: q.Queue, Statuses: map[int]int{}}
+		}
+	}
+	return s, ctx.Err()
+}
+
+func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
+	s := QueueStatus{Queue: name, Missing: !exists}
+	var visible, failed []storage.Message
+	var problems [4]error
+	if exists {
+		s.Messages, problems[0] = a.Count(ctx, name)
+		visible, problems[1] = a.Peek(ctx, name)
+	}
+	if poisonName, ok := storage.PoisonName(name); ok {
+		s.Poison, problems[2] = a.Count(ctx, poisonName)
+		if s.Poison > 0 {
+			failed, problems[3] = a.Peek(ctx, poisonName)
+		}
+		var summary QueueSummary
+		reasons := message.NewGroups(message.ByReason)
+		for _, m := range failed {
+			message := message.Read(a.Rules, poisonName, m)
+			summary.add(message)
+			reasons.Add(message)
+		}
+		s.Expiring = summary.Expiring
+		for _, row := range reasons.Result() {
+			s.Sample = append(s.Sample, ReasonCount{Reason: row.Key, Count: row.Count})
+		}
+	}
+	for _, m := range visible {
+		created := m.InsertedAt
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && !e.CreatedAt.IsZero() && e.CreatedAt.Before(created) {
+			created = e.CreatedAt
+		}
+		s.Oldest = earliest(s.Oldest, created)
+	}
+	if err := errors.Join(problems[:]...); err != nil {
+		s.Problem = err.Error()
+	}
+	return s
+}
+
+// readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they are
+// unknown.
+func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
+	if a.Table == nil {
+		s.RecordProblem = ErrNoTable.Error()
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
+	beats, err := record.Beats(limited, a.Table)
+	cancel()
+	s.Keeper, s.Monitor = beats[functionapp.KeeperTimer], beats[functionapp.MonitorTimer]
+	if err != nil {
+		s.RecordProblem = RecordProblem(err)
+		return nil
+	}
+	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
+	defer cancel()
+	queues, hosts := message.ScheduledGroups{By: message.ByQueue, Now: s.At}, message.ScheduledGroups{By: message.ByHost, Now: s.At}
+	stale := a.StaleCheck(limited, s.At)
+	if _, err := a.ListScheduled(limited, ScheduledSource{}, false, func(m message.Scheduled) error {
+		gone := stale(m.Row)
+		queues.Add(m, gone)
+		hosts.Add(m, gone)
+		return nil
+	}); err != nil {
+		s.RecordProblem = RecordProblem(err)
+		return nil
+	}
+	targets := hosts.Result()
+	s.OtherTargets = max(len(targets)-maxTargets, 0)
+	s.Targets = append(s.Targets, targets[:len(targets)-s.OtherTargets]...)
+	record := map[string]*message.ScheduledGroup{}
+	for _, group := range queues.Result() {
+		record[group.Key] = &group
+	}
+	return record
+}
+
+// earliest returns the earlier of two times; zero is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b.UTC()
+	}
+	return a
+}
+
+// RecordProblem says why the record cannot be used, and what to do.
+func RecordProblem(err error) string {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the table " + storage.ScheduledTable + " does not answer in time"
+	case errors.Is(err, storage.ErrDenied):
+		return err.Error() + "; assign the role " + record.Role
+	}
+	return err.Error()
+}

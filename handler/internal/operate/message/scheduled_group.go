@@ -1,0 +1,97 @@
+package message
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// ScheduledGroup counts the scheduled messages with the same key.
+type ScheduledGroup struct {
+	Key   string `json:"key"`
+	Count int    `json:"count"`
+	// DueInMinute and DueInHour count the messages that are due by then, those that are due already included, but not the
+	// stale ones. Stale counts the rows whose message is gone.
+	DueInMinute int `json:"dueInMinute"`
+	DueInHour   int `json:"dueInHour"`
+	Stale       int `json:"stale"`
+	// Next and Last are the times of the first and the last next attempt.
+	Next time.Time `json:"next"`
+	Last time.Time `json:"last"`
+	// Oldest is when the oldest call was created.
+	Oldest time.Time `json:"oldest,omitzero"`
+	// Statuses is the number of messages by their latest answer; 0 means none.
+	Statuses map[int]int `json:"statuses"`
+}
+
+// maxStatuses limits the statuses that a group distinguishes.
+const maxStatuses = 20
+
+// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [message.Groups] does. It is not safe for
+// concurrent use.
+type ScheduledGroups struct {
+	By  By
+	Now time.Time
+
+	groups map[string]*ScheduledGroup
+}
+
+// Add counts a message.
+func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
+	key := g.By.Key(m.Message)
+	if g.groups == nil {
+		g.groups = map[string]*ScheduledGroup{}
+	}
+	if g.groups[key] == nil && len(g.groups) >= MaxKeys {
+		key = KeyOthers
+	}
+	group, due := g.groups[key], m.Row.NextAttemptAt
+	if group == nil {
+		group = &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt, Statuses: map[int]int{}}
+		g.groups[key] = group
+	}
+	group.add(m, stale, g.Now)
+}
+
+func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
+	due := m.Row.NextAttemptAt
+	g.Count++
+	if due.Before(g.Next) {
+		g.Next = due
+	}
+	if due.After(g.Last) {
+		g.Last = due
+	}
+	g.Oldest = earliest(g.Oldest, m.Row.CreatedAt)
+	switch wait := due.Sub(now); {
+	case stale:
+		g.Stale++
+	case wait <= time.Minute:
+		g.DueInMinute++
+		g.DueInHour++
+	case wait <= time.Hour:
+		g.DueInHour++
+	}
+	if g.Statuses[m.Status] > 0 || len(g.Statuses) < maxStatuses {
+		g.Statuses[m.Status]++
+	}
+}
+
+// Result lists the groups, the largest first, and groups of the same size by key.
+func (g *ScheduledGroups) Result() []ScheduledGroup {
+	rows := make([]ScheduledGroup, 0, len(g.groups))
+	for _, group := range g.groups {
+		rows = append(rows, *group)
+	}
+	slices.SortFunc(rows, func(a, b ScheduledGroup) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key)) })
+	return rows
+}
+
+// earliest returns the earlier of two times; zero is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b.UTC()
+	}
+	return a
+}

@@ -1,0 +1,36 @@
+package operation
+
+import (
+	"context"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
+// unless a second message of the call may exist, so that the call may still be made.
+func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
+	now, run := time.Now(), journal.Run{Command: "cancel"}
+	return rs.planScheduled(ctx, run, s, func(
+		p *Plan, in decision.Intake, row storage.Row, second bool,
+	) (journal.Step, error) {
+		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
+		e := in.Envelope
+		if !callback || e == nil || e.Callback == nil {
+			return step, nil
+		}
+		if second {
+			p.warn(noCallback, nameOf(row))
+			return step, nil
+		}
+		report := rs.Rules.Decision.Report(decision.Decision{
+			GivenUp: true, Reason: decision.Cancelled, Status: e.LatestStatus(), State: e.State,
+		}, now)
+		content, err := e.CallbackWith(report, in.Limit)
+		step.Then = &journal.Put{Queue: row.Queue, Text: rs.Rules.Encoding.Encode(content.Bytes)}
+		return step, err
+	})
+}

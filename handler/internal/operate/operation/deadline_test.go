@@ -1,0 +1,122 @@
+package operation_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+const day = 24 * time.Hour
+
+// appRules are the limits of the app in these tests. The commands run with the limits of an environment that
+// allows less.
+var appRules = decision.Rules{Expiration: 20 * day, MaxDeadline: 90 * day}
+
+// TestExpediteKeepsDeadline: the handler gives up an expedited message when it would have given it up before,
+// although the environment of the command has shorter limits.
+func TestExpediteKeepsDeadline(t *testing.T) {
+	native := func(members string) string {
+		return `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"}` + members + `}`
+	}
+	at := func(name string, d time.Duration) string {
+		return fmt.Sprintf(`,%q:%q`, name, time.Now().Add(d).UTC().Format(time.RFC3339))
+	}
+	for name, content := range map[string]func() string{
+		"far_deadline": func() string {
+			return native(at("createdAt", -50*day) + at("deadline", 30*day) + at("nextAttemptAt", later))
+		},
+		"no_deadline": func() string { return native(at("createdAt", -10*day) + at("nextAttemptAt", later)) },
+		"not_before":  func() string { return native(at("createdAt", -day) + at("notBefore", 5*day)) },
+		// The limit counts from notBefore, and would otherwise be over.
+		"not_before_after_long_wait": func() string {
+			return native(at("createdAt", -100*day) + at("notBefore", 10*day) + at("deadline", 20*day))
+		},
+		"nexus":             func() string { return nexusMessage(time.Now().Add(later)) },
+		"nexus_long_wait":   func() string { return nexusOf(-100*day, 10*day, 20*day) },
+		"nexus_no_deadline": func() string { return nexusOf(-10*day, later, 0) },
+	} {
+		for _, spread := range []time.Duration{0, time.Hour} {
+			t.Run(fmt.Sprintf("%s/spread=%v", name, spread), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					a, store, table := newScheduled(t, 0)
+					a.Rules.Decision.Expiration, a.Rules.Decision.MaxDeadline = day, 2*day
+					open := func(content []byte) *envelope.Envelope {
+						return appRules.Open(content, "id", storage.Base64.MaxContentBytes(), time.Now()).Envelope
+					}
+					before := open([]byte(content()))
+					want := before.GiveUpAt(appRules.Expiration)
+					row := schedule(t, store, table, []byte(content()), later)
+					row.Deadline = want // as the handler records it
+					if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+						t.Fatal(err)
+					}
+					if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
+						t.Fatalf("%+v", r)
+					}
+					after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
+					if got := after.GiveUpAt(appRules.Expiration); got.Sub(want).Abs() > time.Second {
+						t.Errorf("deadline %v, want %v", got, want)
+					}
+					if after.DueAt().After(time.Now()) { // the first of a spread is due at once
+						t.Errorf("due at %v, now is %v", after.DueAt(), time.Now())
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestUnknownDeadline: a message whose deadline only the handler knew, and did not record, is not changed.
+func TestUnknownDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"notBefore":%q}`,
+			time.Now().Add(later).UTC().Format(time.RFC3339))
+		row := schedule(t, store, table, content, later)
+		row.Deadline = time.Time{}
+		if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
+		defer p.Discard(t.Context())
+		if p.Total != 0 || p.Refused != 1 {
+			t.Errorf("%+v", p.Result)
+		}
+	})
+}
+
+// TestKeepKeepsDeadline: neither keep nor requeue --keep-state shortens a deadline, or refuses it.
+func TestKeepKeepsDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newQueues(t, 0)
+		a := newAccount(t, store)
+		a.Rules.Decision.MaxDeadline = 2 * day
+		deadline := time.Now().Add(30 * day).UTC().Truncate(time.Second)
+		put(t, store, poisonQueue, storage.Base64.Encode(fmt.Appendf(nil,
+			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"deadline":%q}`,
+			time.Now().Add(-50*day).UTC().Format(time.RFC3339), deadline.Format(time.RFC3339))), week)
+		keep(t, operation.NewKeeper(a.Account, []string{poisonQueue}), 1)
+		deadlineOn := func(name string) time.Time {
+			e, err := envelope.Parse(a.Rules.Content(store.All(name)[0].Text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return e.Deadline
+		}
+		if got := deadlineOn(poisonQueue); !got.Equal(deadline) {
+			t.Errorf("after keep: deadline %v, want %v", got, deadline)
+		}
+		p := mustPlan(t)(a.PlanRequeue(t.Context(), everything().Source, operation.Requeue{Edit: edit.Options{KeepState: true}}))
+		if r := execute(t, p); r.Done != 1 || !deadlineOn(mainQueue).Equal(deadline) {
+			t.Errorf("%+v", r)
+		}
+	})
+}

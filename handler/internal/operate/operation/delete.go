@@ -1,0 +1,29 @@
+package operation
+
+import (
+	"context"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/run/journal"
+)
+
+// Delete says how to delete messages.
+type Delete struct {
+	// NoCopy leaves the texts of the messages out of the journal, so the run cannot be undone.
+	NoCopy bool
+}
+
+// PlanDelete prepares to delete messages.
+func (rs *Runs) PlanDelete(ctx context.Context, s account.Source, d Delete) (*Plan, error) {
+	p, err := rs.plan(ctx, journal.Run{Command: "delete"}, s, func(_ context.Context, f account.Found) (journal.Step, error) {
+		if d.NoCopy {
+			return journal.Step{Take: &journal.Take{NoText: true}}, nil
+		}
+		return journal.Step{Take: &journal.Take{Text: f.Text}}, nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.Final = d.NoCopy
+	return p, nil
+}

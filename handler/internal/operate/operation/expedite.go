@@ -1,0 +1,92 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// PlanExpedite prepares to make scheduled messages due at once, or later as the pace says. The plan warns of targets
+// that are down: their calls are not made then.
+func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pace journal.Pace) (*Plan, error) {
+	if err := rs.checkOutcomes(ctx, pace); err != nil {
+		return nil, err
+	}
+	total := 1
+	if pace.Spread > 0 {
+		selected, err := rs.ListScheduled(ctx, s, false, func(message.Scheduled) error { return nil })
+		if err != nil {
+			return nil, err
+		}
+		total = max(selected, 1)
+	}
+	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
+	p, err := rs.planScheduled(ctx, run, s, func(
+		p *Plan, in decision.Intake, row storage.Row, _ bool,
+	) (journal.Step, error) {
+		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
+		if p.Total < pace.Canary {
+			delay = 0
+		}
+		text, err := rs.expedited(in, row.Deadline, now, delay, run.Token)
+		if err == nil {
+			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
+		}
+		return journal.Step{Set: &journal.Set{Text: text, Delay: delay}}, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := p.warnDown(ctx, used); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// dueSince is how long an expedited message has been due, so that it is due whatever the handler's clock says.
+const dueSince = time.Hour
+
+// expedited returns the text of a message of a run that may be called after the delay, instead of when it is due. The
+// deadline is the one in its row, which the handler has calculated: the settings of this environment may differ
+// from the app's.
+func (rs *Runs) expedited(
+	in decision.Intake, deadline, now time.Time, delay time.Duration, token string,
+) (text string, err error) {
+	if in.Envelope == nil {
+		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
+	}
+	e, due := *in.Envelope, now.Add(-dueSince)
+	if delay > 0 {
+		due = now.Add(delay)
+	}
+	tooLate := e.NotBefore.After(due) && e.NotBefore.After(now)
+	mustState := tooLate || e.Format() == envelope.FormatNexus // otherwise the handler calculates it again
+	if e.Deadline.IsZero() && mustState {
+		if deadline.IsZero() {
+			return "", errors.New("neither the message nor its row states the deadline, which the handler calculates")
+		}
+		e.Deadline = deadline.Truncate(time.Second) // no longer than other times
+	}
+	e.NextAttemptAt, e.Expires, e.Run = due, e.Deadline, token
+	content, err := e.Successor(in.Limit)
+	if err == nil && token != "" {
+		written, parseErr := envelope.Parse(content.Bytes)
+		if parseErr != nil || written.Run != token {
+			err = edit.ErrNoRoomForRun
+		}
+	}
+	if err == nil && tooLate { // not removed: the handler limits the deadline from here
+		content.Bytes, err = envelope.Set(content.Bytes, []string{"notBefore"}, due.UTC().Format(time.RFC3339))
+	}
+	return rs.Rules.Encoding.Encode(content.Bytes), err
+}

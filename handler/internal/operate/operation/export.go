@@ -1,0 +1,60 @@
+package operation
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// maxRecord exceeds a text of 64 KiB, each byte taking up to six in JSON, with its description.
+const maxRecord = 1 << 20
+
+// WriteRecord writes a message as one line of printable JSON. Content that is not UTF-8 is base64 in the text, so
+// nothing is lost.
+func WriteRecord(out io.Writer, f account.Found) error {
+	line, err := strictjson.Line(f)
+	if err == nil {
+		_, err = out.Write(line)
+	}
+	return err
+}
+
+// ReadRecords reads the lines that WriteRecord wrote. Its error names the line.
+func ReadRecords(in io.Reader, see func(account.Found) error) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)
+	n := 0
+	for lines.Scan() {
+		n++
+		if strings.TrimSpace(lines.Text()) == "" {
+			continue
+		}
+		var r struct {
+			account.Found
+			Text *string `json:"text"`
+		}
+		err := json.Unmarshal(lines.Bytes(), &r)
+		switch {
+		case err != nil:
+			err = fmt.Errorf("not a line of an export: %w", err)
+		case r.Text == nil:
+			err = errors.New("text: missing: this is not a line of an export")
+		default:
+			r.Found.Text = *r.Text
+			err = see(r.Found)
+		}
+		if err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return fmt.Errorf("line %d: longer than %d bytes: this is not a line of an export", n+1, maxRecord)
+	}
+	return lines.Err()
+}

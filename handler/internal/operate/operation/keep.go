@@ -1,0 +1,212 @@
+package operation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/reading"
+)
+
+const (
+	// keepers is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to the calls.
+	keepers = 2
+	// keepPatience is how long an operation may take, also after the time for a run is over.
+	keepPatience = 15 * time.Second
+	// rereadInterval is when a queue of unchanged length is read again: its messages may have been replaced by others,
+	// which expire after 7 days.
+	rereadInterval = 24 * time.Hour
+)
+
+// Keeper keeps messages that the host moved to poison queues from expiring. It writes each again without an expiry,
+// then deletes the original. A kill in between leaves the message on its queue twice, so a Keeper needs no journal.
+// It is not safe for concurrent use.
+type Keeper struct {
+	account *account.Account
+	queues  []string
+
+	mu sync.Mutex
+	// permanent has the queues on which no message expires.
+	permanent map[string]readQueue
+}
+
+// readQueue is the length of a queue at the time when it was read.
+type readQueue struct {
+	length int
+	at     time.Time
+}
+
+// NewKeeper returns a keeper of the named queues of an account. A queue may be missing.
+func NewKeeper(a *account.Account, queues []string) *Keeper {
+	return &Keeper{account: a, queues: queues, permanent: make(map[string]readQueue)}
+}
+
+// Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are
+// hidden.
+func Expiring(ctx context.Context, a *account.Account, s account.Source) (counts map[string]int, hidden int, err error) {
+	s.Expiring = true
+	counts = map[string]int{}
+	listed, err := a.List(ctx, s, func(f account.Found) { counts[f.Queue]++ })
+	return counts, listed.Hidden, err
+}
+
+// Run reads the queues, and returns the number of messages that it has kept. The error joins what is incomplete;
+// it does not keep the other queues waiting. When ctx ends, Run completes the messages that it has begun, which
+// takes at most 30 s, and leaves the others to the next run.
+func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
+	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
+	var workers errgroup.Group
+	workers.SetLimit(keepers)
+	for i, name := range k.queues {
+		workers.Go(func() error {
+			if err := k.keep(ctx, name, &passes[i]); err != nil {
+				problems[i] = fmt.Errorf("%s: %w", name, err)
+			}
+			return nil
+		})
+	}
+	_ = workers.Wait() // no worker returns an error
+	for _, p := range passes {
+		kept += p.kept
+	}
+	return kept, errors.Join(problems...)
+}
+
+// pass is one pass over a queue. Seen counts the messages that were received, without those that the pass has written.
+type pass struct{ seen, kept int }
+
+// errStopped is why a pass was not completed when the time was over or the handler stopped.
+var errStopped = errors.New("there was no time to read all messages; the next run continues")
+
+// keep keeps the messages of a queue.
+func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
+	if ctx.Err() != nil {
+		return errStopped
+	}
+	total, err := k.account.Count(ctx, name)
+	if err != nil || total == 0 {
+		return err
+	}
+	isNeeded, err := k.isNeeded(ctx, name, total)
+	if err != nil || !isNeeded {
+		return err
+	}
+	err = k.read(ctx, name, total, p)
+	isOver := err == nil && p.seen >= total
+	switch {
+	case !isOver && ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+		return errStopped
+	case !isOver:
+		return errors.Join(err, k.checkHidden(ctx, name, total-p.seen))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if p.kept == 0 {
+		k.permanent[name] = readQueue{total, time.Now()}
+	} else {
+		delete(k.permanent, name)
+	}
+	return nil
+}
+
+// isNeeded decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed
+// since the latest reading, after which none of its messages expired.
+func (k *Keeper) isNeeded(ctx context.Context, name string, total int) (bool, error) {
+	front, err := k.account.Peek(ctx, name)
+	if err != nil || slices.ContainsFunc(front, storage.Message.Expires) {
+		return err == nil, err
+	}
+	if len(front) < storage.MaxBatch {
+		return false, k.checkHidden(ctx, name, total-len(front))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	latest := k.permanent[name]
+	return latest.length != total || time.Since(latest.at) >= rereadInterval, nil
+}
+
+// checkHidden returns an error if about so many messages of a queue cannot be read.
+func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error {
+	if hidden <= 0 {
+		return nil
+	}
+	left, err := k.account.Count(ctx, name) // the length is approximate, and other clients delete messages
+	if hidden = min(hidden, left); err == nil && hidden > 0 {
+		err = fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
+	}
+	return err
+}
+
+// read reads a queue of about total messages, and keeps those that expire. More are not read, because those follow that
+// were written again.
+func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) error {
+	engine := run.Engine{Store: k.account.Store, Observer: silent{}, Patience: keepPatience}
+	refused, why := 0, ""
+	written := map[string]bool{}
+	r := reading.Reading{Store: k.account.Store, Queue: name, Total: total}
+	visible, err := r.Each(ctx, func(b reading.Batch) (taken int, stop bool, err error) {
+		var steps []journal.Step
+		for _, m := range b.Messages {
+			found, expiring := k.account.Read(account.Source{Expiring: true}, name, m.Message)
+			if !m.Again && !written[m.ID] && !expiring {
+				p.seen++
+			}
+			if expiring {
+				step := exchange(found, name, k.deadLettered(found))
+				step.RequestID = requestID(found.Message)
+				t := step.Take
+				t.Queue, t.ID, t.Receipt, t.Until, t.Expires = name, m.ID, m.PopReceipt, b.Until, m.ExpiresAt
+				steps = append(steps, step)
+			}
+		}
+		progress, err := engine.Do(ctx, steps)
+		k.account.Scanned(name, p.seen, total)
+		for _, s := range progress {
+			written[s.NewID] = true
+			switch s.State { //nolint:exhaustive // the others are not finished
+			case journal.Done:
+				p.kept++
+				p.seen++
+			case journal.Skipped:
+				refused++
+				p.seen++
+				why = s.Why
+			}
+		}
+		return len(steps), p.seen >= total || ctx.Err() != nil, err
+	})
+	reading.Wait(ctx, visible)
+	if refused > 0 {
+		err = errors.Join(err, fmt.Errorf("%d messages cannot be written again: %s", refused, why))
+	}
+	return account.IgnoreMissing(err)
+}
+
+// deadLettered returns the text with a dead letter, or the unchanged text if it takes none.
+func (k *Keeper) deadLettered(f account.Found) string {
+	if f.Reason != message.HostGaveUp {
+		return f.Text
+	}
+	in := k.account.Rules.Open(f.Content, f.ID, f.InsertedAt)
+	if in.Envelope == nil {
+		return f.Text
+	}
+	content, err := in.Envelope.DeadLettered(envelope.DeadLetter{
+		At: f.InsertedAt, Reason: f.Reason, Detail: f.Detail, Queue: f.Main, Attempts: f.Attempts,
+	}, in.Limit)
+	if err != nil {
+		return f.Text
+	}
+	return k.account.Rules.Encoding.Encode(content.Bytes)
+}

@@ -1,0 +1,46 @@
+// Package operation changes the messages of an account: it requeues, moves, deletes, exports and imports poison messages,
+// keeps them from expiring, expedites and cancels scheduled messages, and undoes these changes. The command line uses it;
+// another front end could use it as well.
+//
+// A change of messages is a run of package run. An operation maps each selected message to a step of the run, or
+// refuses it; each has a file of its own, such as requeue.go.
+package operation
+
+import (
+	"cmp"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// Runs plans, resumes, undoes and lists the runs of an account. It is safe for concurrent use.
+type Runs struct {
+	*account.Account
+
+	// Journals is the folder of journals.
+	Journals journal.Folder
+	// Outcomes is the table of what becomes of messages of runs; nil if it cannot be used.
+	Outcomes storage.Table
+	// Operator is who works on the account; the zero value for nobody.
+	Operator journal.Operator
+	// Observer follows the work; it may be nil.
+	Observer run.Observer
+}
+
+// silent is an observer that ignores all reports.
+type silent struct{}
+
+func (silent) Advanced(int, int) {}
+func (silent) Note(string)       {}
+
+func (rs *Runs) observer() run.Observer { return cmp.Or[run.Observer](rs.Observer, silent{}) }
+
+// engine returns the engine of the account's runs.
+func (rs *Runs) engine() *run.Engine {
+	return &run.Engine{
+		Store: rs.Store, Account: rs.Name, Runs: rs.Journals, Operator: rs.Operator, Observer: rs.observer(),
+		Hooks: rs.hooks,
+	}
+}

@@ -1,0 +1,183 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// ErrNoOutcomes means that a run cannot know what becomes of its messages.
+var ErrNoOutcomes = errors.New("--canary and --stop-at-failure-ratio are not possible")
+
+// checkOutcomes returns why a run with a pace cannot know what becomes of its messages, or nil if it can or need not.
+func (rs *Runs) checkOutcomes(ctx context.Context, pace journal.Pace) error {
+	if !pace.NeedsOutcomes() {
+		return nil
+	}
+	if rs.Table == nil || rs.Outcomes == nil {
+		return fmt.Errorf("%w: they need the table %s, and the storage connection names no table service, "+
+			"or ASYNC_CALLER_SCHEDULED is off", ErrNoOutcomes, storage.RunTable)
+	}
+	limited, cancel := context.WithTimeout(ctx, account.ReachTimeout)
+	defer cancel()
+	writer, err := record.OutcomeWriter(limited, rs.Table)
+	if err == nil {
+		none := storage.Query{Queue: record.Partition("none")}
+		err = rs.Outcomes.List(limited, none, func(storage.Row) error { return nil })
+	}
+	switch {
+	case errors.Is(err, storage.ErrDenied):
+		return fmt.Errorf("%w: %s", ErrNoOutcomes, account.RecordProblem(err))
+	case err != nil:
+		return fmt.Errorf("find out for --canary and --stop-at-failure-ratio whether the app records outcomes: %w", err)
+	case writer == record.WriterUnknown:
+		return fmt.Errorf("%w: no timer function of the app has recorded a run, so it is not known whether the app "+
+			"records outcomes; start the app with the function %s, which runs every minute, and with "+
+			"ASYNC_CALLER_SCHEDULED on", ErrNoOutcomes, functionapp.MonitorTimer)
+	case writer == record.WriterOld:
+		return fmt.Errorf("%w: the app is too old and records no outcomes; deploy this version, and wait a minute "+
+			"until %s has run", ErrNoOutcomes, functionapp.MonitorTimer)
+	}
+	return nil
+}
+
+// paced returns a run with a pace. It has a token if it must know what becomes of its messages.
+func paced(command string, pace journal.Pace) journal.Run {
+	run := journal.Run{Command: command, Pace: pace}
+	if pace.NeedsOutcomes() {
+		run.Token = rand.Text()
+	}
+	return run
+}
+
+// checkResumed is checkOutcomes for a run that was begun before.
+func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
+	if !j.Agreed || j.Ended { // nothing is sent
+		return nil
+	}
+	pace := j.Run.Pace
+	if j.CanaryPassed {
+		pace.Canary = 0
+	}
+	return rs.checkOutcomes(ctx, pace)
+}
+
+// fate is what is known of a message of a run.
+type fate struct {
+	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
+	// refusal without a call; their WrittenAt is zero if there was none.
+	delivered       bool
+	failed, refused storage.Row
+}
+
+func (f *fate) add(row storage.Row) {
+	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
+	switch {
+	case row.Reason == string(decision.Delivered):
+		f.delivered = true
+	case waits && !row.Called:
+		f.refused = later(f.refused, row)
+	default: // also a message that expired before its call
+		f.failed = later(f.failed, row)
+	}
+}
+
+func later(a, b storage.Row) storage.Row {
+	if b.WrittenAt.Before(a.WrittenAt) {
+		return a
+	}
+	return b
+}
+
+func (f *fate) hasFailed() bool { return !f.delivered && !f.failed.WrittenAt.IsZero() }
+
+// outcomes reads what becomes of the messages of a run.
+type outcomes struct {
+	table storage.Table
+	token string
+	fates map[string]*fate
+	// read is the latest time at which a row was written.
+	read time.Time
+}
+
+// rereadTime is how long before the latest row others may have been written that were not read: writes overlap, and a
+// message can be delivered while its own write is repeated.
+const rereadTime = time.Minute
+
+// update reads the rows that were written since the latest update. It ignores messages that are not watched.
+func (o *outcomes) update(ctx context.Context, watched func(requestID string) bool) error {
+	query := storage.Query{Queue: record.Partition(o.token)}
+	if !o.read.IsZero() {
+		query.WrittenAfter = o.read.Add(-rereadTime)
+	}
+	_, err := storage.Retry(ctx, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, o.table.List(ctx, query, func(row storage.Row) error {
+			if row.WrittenAt.After(o.read) {
+				o.read = row.WrittenAt
+			}
+			if !watched(row.RequestID) {
+				return nil
+			}
+			if o.fates[row.RequestID] == nil {
+				o.fates[row.RequestID] = &fate{}
+			}
+			o.fates[row.RequestID].add(row)
+			return nil
+		})
+	})
+	if err != nil {
+		err = fmt.Errorf("read what becomes of the messages: %w", err)
+	}
+	return err
+}
+
+// of returns what is known of a message.
+func (o *outcomes) of(requestID string) fate {
+	if known := o.fates[requestID]; known != nil {
+		return *known
+	}
+	return fate{}
+}
+
+// failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
+func failedText(row storage.Row) string {
+	text := printable(row.RequestID) + ": " + printable(row.Reason)
+	if row.Status != 0 {
+		text += fmt.Sprintf(", status %d", row.Status)
+	}
+	if row.Action == string(decision.Reschedule) {
+		text += fmt.Sprintf("; it waits for attempt %d", row.Attempts+1)
+	}
+	return text
+}
+
+// refusedText says why a message was not called yet.
+func refusedText(row storage.Row) string {
+	host, why := cmp.Or(printable(row.TargetHost), "its target"), ""
+	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves
+	case decision.TargetDown:
+		why = "the circuit breaker of " + host + " is open"
+	case decision.Busy:
+		why = "busy: " + host + " has no free slot"
+	case decision.BadSetting:
+		why = "the app is in hold mode"
+	default:
+		why = printable(row.Reason)
+	}
+	return "not called yet: " + why
+}
+
+func printable(text string) string {
+	return strictjson.ReplaceUnprintable(strictjson.Clip(text, 128))
+}

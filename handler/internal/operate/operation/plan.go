@@ -1,0 +1,252 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// Plan is a run that waits for a confirmation. Its messages are reserved for [run.ClaimTime], but nothing is changed.
+// The caller must either Execute or Discard it.
+type Plan struct {
+	runs *Runs
+	run  *run.Plan
+	// matches are the messages that each ID of the source names.
+	matches map[string][]string
+
+	// Result is that of a run of which nothing is done yet.
+	Result
+	// From and To are the numbers of messages by queue.
+	From, To map[string]int
+	// Hidden is how many messages could not be read, because another client has received them or they are delayed.
+	Hidden int
+	// Final says that the run cannot be undone.
+	Final bool
+}
+
+// Refusal is a message that a run leaves alone.
+type Refusal struct {
+	Message message.Message `json:"message"`
+	Why     string          `json:"why"`
+}
+
+// Result is the result of a run so far, including its earlier parts.
+type Result struct {
+	run.Result
+	// Refused is how many selected messages the run leaves alone; Refusals are the first of them. Unmatched is the
+	// number of IDs of the source that no message has. A run that was resumed knows none of these.
+	Refused   int       `json:"refused"`
+	Refusals  []Refusal `json:"refusals,omitempty"`
+	Unmatched int       `json:"unmatched,omitempty"`
+	// Warnings are those of the plan. A run that was resumed knows none.
+	Warnings []Warning `json:"warnings,omitempty"`
+}
+
+// maxRefusals limits the refusals that a plan lists.
+const maxRefusals = 20
+
+// change returns the step of a message. Its error is the reason to refuse the message.
+type change func(ctx context.Context, f account.Found) (journal.Step, error)
+
+// exchange returns a step that takes a message away, and writes a text to a queue.
+func exchange(f account.Found, to, text string) journal.Step {
+	put := &journal.Put{Queue: to, Text: text}
+	if text == f.Text {
+		put.Text = "" // the journal need not have it twice
+	}
+	return journal.Step{Take: &journal.Take{Text: f.Text}, Put: put}
+}
+
+// plan reads the source's messages and plans the change of each.
+func (rs *Runs) plan(ctx context.Context, about journal.Run, s account.Source, change change) (*Plan, error) {
+	names, err := rs.QueuesOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	p, err := rs.newPlan(about)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if err = p.take(ctx, s, name, change); err != nil {
+			break
+		}
+	}
+	if err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs)); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (rs *Runs) newPlan(about journal.Run) (*Plan, error) {
+	begun, err := rs.engine().Begin(about)
+	if err != nil {
+		return nil, err
+	}
+	return rs.planOf(begun), nil
+}
+
+func (rs *Runs) planOf(p *run.Plan) *Plan {
+	planned := run.Result{Run: p.Run.ID, Command: p.Run.Command, Account: p.Run.Account, Total: p.Total, Left: p.Total}
+	return &Plan{
+		runs: rs, run: p, matches: map[string][]string{}, From: p.From, To: p.To, Result: Result{Result: planned},
+	}
+}
+
+// take plans the change of the selected messages of one queue.
+func (p *Plan) take(ctx context.Context, s account.Source, name string, change change) error {
+	total, err := p.runs.Count(ctx, name)
+	if err != nil {
+		return err
+	}
+	seen := 0
+	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
+	err = p.run.Read(ctx, run.Selection{
+		Queue: name, Total: total, Whole: s.IsWhole(),
+		Enough: full,
+		Select: func(m storage.Message) (*journal.Step, error) {
+			seen++
+			p.runs.Scanned(name, seen, total)
+			found, ok := p.runs.Read(s, name, m)
+			if !ok {
+				return nil, nil //nolint:nilnil // not selected
+			}
+			p.match(s.IDs, found.Message)
+			step, why := change(ctx, found)
+			if why != nil {
+				p.refuse(found.Message, why.Error())
+				return nil, nil //nolint:nilnil // refused
+			}
+			step.RequestID = requestID(found.Message)
+			p.Total++
+			return &step, nil
+		},
+	})
+	p.Left = p.Total
+	if !full() {
+		p.Hidden += max(total-seen, 0)
+	}
+	return account.IgnoreMissing(err)
+}
+
+// requestID returns the request ID of a message. The handler uses the same default.
+func requestID(m message.Message) string { return cmp.Or(m.RequestID, m.ID) }
+
+// match records which IDs name a message. A request ID may name several messages; all of them are meant.
+func (p *Plan) match(ids []string, m message.Message) {
+	for _, id := range ids {
+		if message.MatchID(m, id) && (len(p.matches[id]) == 0 || id != m.RequestID) {
+			p.matches[id] = append(p.matches[id], m.ID)
+		}
+	}
+}
+
+// checkIDs counts the IDs that no message has, and refuses the beginning of an ID that several messages have.
+func (p *Plan) checkIDs(ids []string) error {
+	for _, id := range ids {
+		switch found := p.matches[id]; {
+		case len(found) == 0:
+			p.Unmatched++
+		case len(found) > 1:
+			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, account.ErrAmbiguous, found[0], found[1])
+		}
+	}
+	return nil
+}
+
+func (p *Plan) refuse(m message.Message, why string) {
+	p.Refused++
+	if len(p.Refusals) < maxRefusals {
+		p.Refusals = append(p.Refusals, Refusal{m, why})
+	}
+}
+
+func (p *Plan) add(s journal.Step) error {
+	err := p.run.Add(s)
+	p.Total, p.Left = p.run.Total, p.run.Total
+	return err
+}
+
+// Discard removes the plan, and makes its messages visible again, as [run.Plan.Discard] does.
+func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
+
+// Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
+// [Account.Resume].
+func (p *Plan) Execute(ctx context.Context) (Result, error) {
+	unseen := p.runs.publishBegin(ctx, p.run.Run, p.Total)
+	done, err := p.run.Execute(ctx)
+	if unseen == nil {
+		p.runs.publishEnd(ctx, p.run.Run.ID)
+	}
+	result := p.Result
+	result.Result = done
+	return result, err
+}
+
+// Resume continues an interrupted run.
+func (rs *Runs) Resume(ctx context.Context, id string) (Result, error) {
+	_, err := rs.check(ctx, id, func(j *journal.Journal) error { return rs.checkResumed(ctx, j) })
+	if err != nil {
+		return Result{}, err
+	}
+	done, err := rs.engine().Resume(ctx, id)
+	if done.Run != "" {
+		rs.publishEnd(ctx, id)
+	}
+	return Result{Result: done}, err
+}
+
+// check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
+func (rs *Runs) check(
+	ctx context.Context, id string, further func(*journal.Journal) error,
+) (all []string, err error) {
+	j, err := rs.Journals.Read(id)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = j.Close() }() // nothing was written
+	if err := rs.engine().Check(j); err != nil {
+		return nil, err
+	}
+	if all, err = rs.Reach(ctx); err != nil {
+		return nil, err
+	}
+	return all, further(j)
+}
+
+// PlanUndo prepares to restore the messages of a finished run, as far as they are still where the run has put
+// them: that shows when the plan is executed.
+func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
+	all, err := rs.check(ctx, id, func(*journal.Journal) error { return nil })
+	if err != nil {
+		return nil, err
+	}
+	undo, refused, told, err := rs.engine().Undo(ctx, id, func(name string) bool { return rs.IsRead(all, name) })
+	if err != nil {
+		return nil, err
+	}
+	p := rs.planOf(undo)
+	for _, r := range refused {
+		p.refuse(messageOf(r.Step), r.Why)
+	}
+	if told > 0 {
+		p.Warnings = append(p.Warnings, Warning{Why: toldSender, Count: told})
+	}
+	return p, nil
+}
+
+// messageOf names the message of a step.
+func messageOf(s journal.Step) message.Message {
+	if s.Take == nil {
+		return message.Message{Queue: s.Put.Queue, RequestID: s.RequestID}
+	}
+	return message.Message{ID: s.Take.ID, Queue: s.Take.Queue, RequestID: s.RequestID}
+}

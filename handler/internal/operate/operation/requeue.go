@@ -1,0 +1,130 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/nearest"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message/edit"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+// Requeue says how messages are sent again.
+type Requeue struct {
+	// To is the queue; empty means the main queue of the poison queue on which a message is. Create allows a queue
+	// that does not exist and that no function reads.
+	To     string
+	Create bool
+	Edit   edit.Options
+	Pace   journal.Pace
+	// Dedupe sends only the latest message of each call, and refuses the others.
+	Dedupe bool
+}
+
+// CheckRequeue returns why nothing can be requeued like this, or a warning if nobody would receive the messages.
+func (rs *Runs) CheckRequeue(ctx context.Context, r Requeue) (warning string, err error) {
+	if r.Pace.Delay+r.Pace.Spread > storage.MaxDelay {
+		return "", fmt.Errorf("delay and spread are %v together: a message can wait %v at most",
+			r.Pace.Delay+r.Pace.Spread, storage.MaxDelay)
+	}
+	if err := rs.checkOutcomes(ctx, r.Pace); err != nil || r.To == "" {
+		return "", err
+	}
+	all, err := rs.Reach(ctx)
+	if err == nil {
+		err = rs.checkNew(all, r.To, r.Create)
+	}
+	if err == nil && !rs.IsRead(all, r.To) {
+		warning = fmt.Sprintf("no function of the app reads %s: messages that are sent to it wait there", r.To)
+	}
+	return warning, err
+}
+
+// mostNames is the largest number of queues that an error lists.
+const mostNames = 20
+
+// checkNew refuses a queue to write to that does not exist, unless a function reads it or the user wants it created:
+// nobody would look for messages on a queue whose name is misspelt.
+func (rs *Runs) checkNew(all []string, to string, create bool) error {
+	switch {
+	case !storage.ValidName(to):
+		return fmt.Errorf("queue %.80q: not the name of a queue", to)
+	case create, slices.Contains(all, to), rs.IsRead(all, to):
+		return nil
+	}
+	known := slices.Compact(slices.Sorted(slices.Values(slices.Concat(all, rs.AppQueues))))
+	exist := strings.Join(all[:min(len(all), mostNames)], ", ")
+	if more := len(all) - mostNames; more > 0 {
+		exist += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%s: %w, and no function of the app reads it%s\nqueues that exist: %s\n"+
+		"to create it, give --create", to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
+}
+
+// PlanRequeue prepares to send messages again. It refuses messages that would only come back.
+func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
+	if _, err := rs.CheckRequeue(ctx, r); err != nil {
+		return nil, err
+	}
+	run := paced("requeue", r.Pace)
+	r.Edit.Run = run.Token
+	requeue, err := rs.requeue(ctx, s, r)
+	if err != nil {
+		return nil, err
+	}
+	return rs.plan(ctx, run, s, requeue)
+}
+
+func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue) (change, error) {
+	now := time.Now()
+	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
+		to, err := Target(f.Queue, r.To)
+		if err != nil {
+			return journal.Step{}, err
+		}
+		text, err := edit.Prepare(ctx, rs.Rules, f.Text, f.ID, r.Edit, now)
+		return exchange(f, to, text), err
+	}
+	if r.Dedupe {
+		return rs.dedupe(ctx, s, send)
+	}
+	return send, nil
+}
+
+// Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
+// queue that a dead letter names does not count, because any sender can have written it.
+func Target(from, to string) (string, error) {
+	if main := account.MainQueue(from); to != "" || main != from {
+		return cmp.Or(to, main), nil
+	}
+	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to",
+		from)
+}
+
+// Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
+// is the reason, and the queue and the content mean nothing.
+func (rs *Runs) Preview(
+	ctx context.Context, s account.Source, r Requeue, see func(f account.Found, to string, after []byte, why error),
+) (account.Listed, error) {
+	if _, err := rs.CheckRequeue(ctx, r); err != nil {
+		return account.Listed{}, err
+	}
+	requeue, err := rs.requeue(ctx, s, r)
+	if err != nil {
+		return account.Listed{}, err
+	}
+	return rs.List(ctx, s, func(f account.Found) {
+		step, err := requeue(ctx, f)
+		if err != nil {
+			see(f, "", nil, err)
+			return
+		}
+		see(f, step.Put.Queue, rs.Rules.Content(step.Text()), nil)
+	})
+}

@@ -1,0 +1,116 @@
+package operation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
+)
+
+// RunSummary describes a run of this machine by its journal, or one of another machine by its row.
+type RunSummary struct {
+	run.Summary
+	// End is when the run ended or was interrupted; zero if that is not known.
+	End time.Time `json:"end,omitzero"`
+	// Here says that this machine has the journal, so that the run can be resumed and undone here.
+	Here bool `json:"here"`
+}
+
+const (
+	// maxFilter limits the text of a selection in a row.
+	maxFilter = 1 << 10
+	// runRowTimeout is how long the row of a run may take, which nothing depends on.
+	runRowTimeout = 5 * time.Second
+)
+
+// publish writes the row of a run, so that colleagues see it.
+func (rs *Runs) publish(ctx context.Context, s run.Summary, end time.Time) error {
+	if rs.Outcomes == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), runRowTimeout)
+	defer cancel()
+	s.Filter = strictjson.Clip(s.Filter, maxFilter)
+	content, err := json.Marshal(RunSummary{Summary: s, End: end})
+	if err == nil {
+		err = storage.Persist(ctx, runRowTimeout/3, func(ctx context.Context) error {
+			row := storage.Row{ID: s.Run, Content: content}
+			return rs.Outcomes.Put(ctx, record.RunsPartition, []storage.Row{row})
+		}, storage.ErrRefused)
+	}
+	if err != nil {
+		rs.observer().Note(fmt.Sprintf("the list of runs does not show this one, or its end: %v; "+
+			"the messages are not affected", err))
+	}
+	return err
+}
+
+// publishBegin publishes a run that begins.
+func (rs *Runs) publishBegin(ctx context.Context, about journal.Run, total int) error {
+	return rs.publish(ctx, run.Summary{
+		Run: about.ID, Command: about.Command, At: about.At, Account: about.Account, Of: about.Of,
+		Operator: about.Operator, Total: total, State: "running",
+	}, time.Time{})
+}
+
+// publishEnd publishes a run that has ended or was interrupted.
+func (rs *Runs) publishEnd(ctx context.Context, id string) {
+	if s, err := run.Summarize(rs.Journals, id); err == nil {
+		_ = rs.publish(ctx, s, time.Now().UTC().Truncate(time.Second)) // it was noted
+	}
+}
+
+// Summaries describes the runs of this machine and, if there is a table, those of others on the account, the
+// newest first. Missing is why those of others could not be read.
+func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err error) {
+	here, err := run.Summaries(rs.Journals)
+	if err != nil {
+		return nil, nil, err
+	}
+	run.MarkUndone(here) // a row says nothing about a run of this machine
+	rows, missing := rs.published(ctx)
+	for _, s := range here {
+		all = append(all, RunSummary{Summary: *s, End: rows[s.Run].End, Here: true})
+		delete(rows, s.Run)
+	}
+	for _, row := range rows {
+		all = append(all, row)
+	}
+	slices.SortFunc(all, func(x, y RunSummary) int { return strings.Compare(y.Run, x.Run) })
+	var elsewhere []*run.Summary
+	for i := range all {
+		if !all[i].Here {
+			elsewhere = append(elsewhere, &all[i].Summary)
+		}
+	}
+	run.MarkUndone(elsewhere)
+	return all, missing, nil
+}
+
+// published reads the rows of runs. Anyone who can write to the table may have written them.
+func (rs *Runs) published(ctx context.Context) (map[string]RunSummary, error) {
+	rows := map[string]RunSummary{}
+	if rs.Outcomes == nil {
+		return rows, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, runRowTimeout)
+	defer cancel()
+	query := storage.Query{Queue: record.RunsPartition, Content: true}
+	err := rs.Outcomes.List(ctx, query, func(row storage.Row) error {
+		var s RunSummary
+		if err := json.Unmarshal(row.Content, &s); err == nil && s.Run == row.ID && s.Account == rs.Name {
+			s.Here = false
+			rows[row.ID] = s
+		}
+		return nil
+	})
+	return rows, err
+}

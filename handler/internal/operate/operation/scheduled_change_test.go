@@ -1,0 +1,485 @@
+package operation_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// later is the delay of the scheduled messages of these tests.
+const later = 2 * time.Hour
+
+// plannedCall returns a call that has a callback and was rescheduled by a delay.
+func plannedCall(requestID string, delay time.Duration) []byte {
+	now := time.Now().UTC()
+	return fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/1","json":{"a": 1}},`+
+		`"callback":{"url":"https://s.example/done"},"context":{"x":"y"},"custom":[1, 2],"createdAt":%q,"attempts":3,"latestAttemptAt":%q,`+
+		`"nextAttemptAt":%q,"trail":[{"at":%[4]q,"status":503,"tookMs":7}]}`,
+		requestID, now.Add(-time.Hour).Format(time.RFC3339), now.Add(-time.Minute).Format(time.RFC3339), now.Add(delay).Format(time.RFC3339))
+}
+
+// schedule puts a message with a delay on the main queue, and records it.
+func schedule(t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration) storage.Row {
+	t.Helper()
+	text := storage.Base64.Encode(content)
+	m, err := store.Put(t.Context(), mainQueue, storage.Item{Text: text, Delay: delay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := storage.Row{
+		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example", Route: "/orders/{n}",
+		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour), NextAttemptAt: time.Now().Add(delay),
+		Content: content,
+	}
+	if e, err := envelope.Parse(content); err == nil {
+		row.Deadline = e.GiveUpAt(week)
+	}
+	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+// newScheduled returns an account with n scheduled messages.
+func newScheduled(t *testing.T, n int) (*operation.Runs, *memory.Queues, *memory.Table) {
+	t.Helper()
+	store, table := newQueues(t, 0), &memory.Table{}
+	for i := range n {
+		schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), later), later)
+	}
+	a := newAccount(t, store)
+	a.Table = table
+	return a, store, table
+}
+
+// rows returns the rows of a table.
+func rows(t *testing.T, table storage.Table) (all []storage.Row) {
+	t.Helper()
+	err := table.List(context.Background(), storage.Query{Content: true}, func(row storage.Row) error {
+		all = append(all, row)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func everything() account.ScheduledSource { return account.ScheduledSource{} }
+
+func planExpedite(ctx context.Context, a *operation.Runs, pace journal.Pace) (*operation.Plan, error) {
+	return a.PlanExpedite(ctx, everything(), pace)
+}
+
+// TestExpediteScheduled checks that expedite makes messages due at once and changes nothing else.
+func TestExpediteScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 30)
+		r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
+		if r.Done != 30 || r.PossibleDuplicates != 0 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are invisible, %d rows", r, len(hidden(store, mainQueue)), len(rows(t, table)))
+		}
+		for _, m := range store.All(mainQueue) {
+			content := a.Rules.Content(m.Text)
+			e, err := envelope.Parse(content)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := envelope.Parse(plannedCall(e.RequestID, later))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) || len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
+				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) || !strings.Contains(string(content), `"custom":[1, 2]`) {
+				t.Fatalf("it was changed to %s", content)
+			}
+		}
+		_, err := a.PlanUndo(t.Context(), r.Run)
+		if !errors.Is(err, run.ErrNothingLeft) {
+			t.Errorf("undo: %v", err)
+		}
+		wantError(t, err, "due or delivered")
+	})
+}
+
+// TestExpediteNotBefore checks that expedite makes a call due before its notBefore, and that its deadline stays.
+func TestExpediteNotBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		notBefore := time.Now().Add(later).UTC().Truncate(time.Second)
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
+			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
+		schedule(t, store, table, content, later)
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
+		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
+			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
+		}
+	})
+}
+
+// TestExpediteNexus checks that expedite makes a Nexus message due.
+func TestExpediteNexus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		e, err := envelope.Parse([]byte(nexusMessage(time.Now().Add(later))))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !e.DueAt().After(time.Now()) {
+			t.Fatal("it is due before")
+		}
+		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
+		after, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
+		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) || after.Attempts != e.Attempts {
+			t.Errorf("%+v, %v", after, err)
+		}
+	})
+}
+
+func nexusMessage(due time.Time) string {
+	return nexusOf(0, time.Until(due), time.Until(due)+later)
+}
+
+// nexusOf returns a Nexus message. Its times count from now; a deadline of 0 is none.
+func nexusOf(created, due, deadline time.Duration) string {
+	at := func(d time.Duration) string { return time.Now().Add(d).UTC().Format(time.RFC3339) }
+	deadlineAt := "0001-01-01T00:00:00"
+	if deadline != 0 {
+		deadlineAt = at(deadline)
+	}
+	raw := storage.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
+	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,"CallOutUriScheme":"https","Title":"GET"},`+
+		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,"NextAttemptAt":%q,"DeadlineAt":%q}`,
+		raw, at(created), at(due), deadlineAt)
+}
+
+// TestExpediteSpread checks that expedite distributes messages over time, and that those that still wait are
+// recorded and can be cancelled.
+func TestExpediteSpread(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 10)
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
+		want := map[string]time.Time{}
+		for i, m := range store.All(mainQueue) {
+			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second || wait < time.Duration(i)*10*time.Second-time.Second {
+				t.Errorf("message %d is visible in %v", i, wait)
+			}
+			if time.Until(m.NextVisibleAt) >= record.MinDelay {
+				want[m.ID] = m.NextVisibleAt
+			}
+		}
+		for _, row := range rows(t, table) {
+			if d := want[row.ID].Sub(row.NextAttemptAt); d.Abs() > time.Second {
+				t.Errorf("the row of %s says %v", row.RequestID, row.NextAttemptAt)
+			}
+			delete(want, row.ID)
+		}
+		if len(want) > 0 {
+			t.Errorf("not recorded: %v", want)
+		}
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		if r.Done != 7 || len(store.All(mainQueue)) != 3 {
+			t.Errorf("cancelled %d, %d are left", r.Done, len(store.All(mainQueue)))
+		}
+	})
+}
+
+// TestExpediteRate checks that expedite keeps to its rate within 10 %.
+func TestExpediteRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, _ := newScheduled(t, 2000)
+		a.Store = &tap{Queues: store}
+		began := time.Now()
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Rate: 200})))
+		if took := time.Since(began); took < 9*time.Second || took > 11*time.Second {
+			t.Errorf("2,000 at 200 per second took %v", took)
+		}
+	})
+}
+
+// TestCancelScheduled checks that a cancel deletes messages, and that its undo restores them byte for byte for the time that
+// remains, with their rows.
+func TestCancelScheduled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 120)
+		schedule(t, store, table, []byte("not an envelope \x00"), later)
+		before, recorded := texts(store, mainQueue), rows(t, table)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		if r.Done != 121 || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Fatalf("%+v, %d are left, %d rows", r, len(store.All(mainQueue)), len(rows(t, table)))
+		}
+		advance(time.Hour)
+		undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if undo.Done != 121 || !slices.Equal(texts(store, mainQueue), before) {
+			t.Errorf("%+v, not the same messages", undo)
+		}
+		for _, m := range store.All(mainQueue) {
+			if wait := time.Until(m.NextVisibleAt); wait > time.Hour || wait < time.Hour-time.Second {
+				t.Fatalf("it waits for %v", wait)
+			}
+		}
+		again := rows(t, table)
+		if len(again) != len(recorded) || again[0].Reason != "temporary_status" || !again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
+			t.Errorf("%d rows: %+v", len(again), again)
+		}
+		if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 120 {
+			t.Errorf("the new rows are not valid: %+v", r)
+		}
+	})
+}
+
+// TestCancelUndoneLate checks that the undo of a cancel makes messages visible that would be due.
+func TestCancelUndoneLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 3)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), false)))
+		advance(2 * later)
+		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
+			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)), len(rows(t, table)))
+		}
+	})
+}
+
+// TestCancelCallback checks that the senders are told, if they have a callback.
+func TestCancelCallback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 1)
+		schedule(t, store, table, []byte(`{"asyncCaller":1,"requestId":"mute","call":{"url":"https://t.example/"}}`), later)
+		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), true)))
+		all := store.All(mainQueue)
+		if r.Done != 2 || len(all) != 1 || len(hidden(store, mainQueue)) != 0 {
+			t.Fatalf("%+v, %d messages", r, len(all))
+		}
+		e, err := envelope.Parse(a.Rules.Content(all[0].Text))
+		if err != nil || e.Call.URL != "https://s.example/done" || e.Callback != nil {
+			t.Fatalf("%+v, %v", e, err)
+		}
+		for _, want := range []string{`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`, `"Reason":"cancelled"`} {
+			if !strings.Contains(string(e.Call.Body), want) {
+				t.Errorf("the callback has no %s: %s", want, e.Call.Body)
+			}
+		}
+		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
+		if len(store.All(mainQueue)) != 3 {
+			t.Errorf("after undo %d messages", len(store.All(mainQueue)))
+		}
+	})
+}
+
+// TestRefuseScheduled checks which messages are left alone, and why.
+func TestRefuseScheduled(t *testing.T) {
+	ctx := t.Context()
+	a, store, table := newScheduled(t, 0)
+	schedule(t, store, table, []byte("not an envelope"), later)
+	for _, row := range []storage.Row{
+		{ID: "no-content", PopReceipt: "x"},
+		{ID: "no-receipt", Content: []byte("x")},
+		{ID: "\x1b[31m", PopReceipt: "x", Content: []byte("x")},
+		{ID: "$(touch x)", PopReceipt: "x", Content: []byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)},
+		{ID: "too-large", PopReceipt: "x", Content: make([]byte, storage.MaxTextBytes)},
+	} {
+		if err := table.Put(ctx, mainQueue, []storage.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := mustPlan(t)(planExpedite(ctx, a, journal.Pace{}))
+	defer p.Discard(ctx)
+	if p.Total != 0 || p.Refused != 6 {
+		t.Errorf("planned %d, refused %+v", p.Total, p.Refusals)
+	}
+	a.Table = nil
+	if _, err := planExpedite(ctx, a, journal.Pace{}); !errors.Is(err, account.ErrNoTable) {
+		t.Errorf("without a table: %v", err)
+	}
+}
+
+// changes are the commands that change scheduled messages.
+func changes() map[string]func(context.Context, *operation.Runs) (*operation.Plan, error) {
+	return map[string]func(context.Context, *operation.Runs) (*operation.Plan, error){
+		"expedite": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+			return planExpedite(ctx, a, journal.Pace{})
+		},
+		"spread": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+			return planExpedite(ctx, a, journal.Pace{Spread: time.Hour})
+		},
+		"cancel": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+			return a.PlanCancel(ctx, everything(), false)
+		},
+		"callback": func(ctx context.Context, a *operation.Runs) (*operation.Plan, error) {
+			return a.PlanCancel(ctx, everything(), true)
+		},
+	}
+}
+
+// TestStale checks that messages that are being delivered are left alone and reported.
+func TestStale(t *testing.T) {
+	for name, plan := range changes() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, table := newScheduled(t, 40)
+				advance(later)
+				p := mustPlan(t)(plan(t.Context(), a))
+				received, err := store.Receive(t.Context(), mainQueue, 30, time.Minute)
+				if err != nil || len(received) != 30 {
+					t.Fatal(len(received), err)
+				}
+				r := execute(t, p)
+				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 || !strings.Contains(r.Why[0], "this run has changed nothing") {
+					t.Errorf("%+v", r)
+				}
+				for _, m := range received { // the host's receipts are still valid
+					if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {
+						t.Error(err)
+					}
+				}
+				for _, row := range rows(t, table) {
+					if slices.ContainsFunc(received, func(m storage.Message) bool { return m.ID == row.ID }) {
+						t.Errorf("a row with a stale receipt is left: %s", row.ID)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestChangeRaces expedites and cancels messages at the moment at which they are delivered, and checks that each
+// has one outcome, the one that is reported.
+func TestChangeRaces(t *testing.T) {
+	const messages = 1000
+	for _, name := range []string{"expedite", "cancel", "callback"} {
+		t.Run(name, func(t *testing.T) {
+			a, store, table := newScheduled(t, 0)
+			for i := range messages {
+				schedule(t, store, table, plannedCall(fmt.Sprintf("r%d", i), 0), 0)
+			}
+			p := mustPlan(t)(changes()[name](t.Context(), a))
+			delivered := map[string]int{}
+			stop := make(chan struct{})
+			var host sync.WaitGroup
+			host.Go(func() {
+				for {
+					received, err := store.Receive(context.Background(), mainQueue, 4, time.Minute)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					for _, m := range received {
+						delivered[m.ID]++
+						if err := store.Delete(context.Background(), mainQueue, m.ID, m.PopReceipt); err != nil {
+							delivered[m.ID]-- // expedite or cancel took it back, which is not possible
+							t.Error(err)
+						}
+					}
+					select {
+					case <-stop:
+						if len(received) == 0 {
+							return
+						}
+					default:
+					}
+				}
+			})
+			r := execute(t, p)
+			close(stop)
+			host.Wait()
+			h, err := a.Journals.Read(r.Run)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = h.Close() }()
+			for n, progress := range h.Steps() {
+				s, err := h.Step(n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want := 1 // it was delivered, at once or by itself
+				if name != "expedite" && progress.State == journal.Done {
+					want = 0
+				}
+				if delivered[s.Take.ID] != want {
+					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.Take.ID], progress.State, progress.Why)
+				}
+			}
+			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
+				t.Errorf("%d done, %d skipped, %d messages and %d rows left", r.Done, r.Skipped, len(store.All(mainQueue)), len(rows(t, table)))
+			}
+			t.Logf("%d changed, %d were being delivered", r.Done, r.Skipped)
+		})
+	}
+}
+
+// TestScheduledCanary checks that a run waits for the delivery of its first messages, and stops if the call of one
+// fails.
+func TestScheduledCanary(t *testing.T) {
+	for does, want := range map[string]string{
+		"deliver": "", "retry": "waits for attempt 5", "refuse": "the circuit breaker of t.example is open",
+	} {
+		t.Run(does, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a, store, _ := newScheduled(t, 20)
+				app{store: store, outcomes: recorded(t, a), does: always(does)}.start(t)
+				p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: 5 * time.Minute}))
+				r, err := p.Execute(t.Context())
+				done := 3
+				if want == "" {
+					done = 20
+				}
+				isStopped := r.Stopped != ""
+				if err != nil || r.Done != done || isStopped != (want != "") || !strings.Contains(r.Stopped, want) {
+					t.Errorf("%+v, %v", r, err)
+				}
+			})
+		})
+	}
+}
+
+// TestScheduledCanarySkipped checks that a first message that is already being delivered is replaced by another.
+func TestScheduledCanarySkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 20)
+		for _, row := range rows(t, table)[:4] {
+			row.PopReceipt = "stale"
+			if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		recorded(t, a)
+		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Canary: 3, CanaryWait: time.Minute}))
+		r, err := p.Execute(t.Context())
+		left := len(hidden(store, mainQueue))
+		if err != nil || r.Skipped != 4 || r.Done != 3 || !strings.Contains(r.Stopped, "0 of 3") || left != 17 {
+			t.Errorf("%+v, %d are left, %v", r, left, err)
+		}
+	})
+}
+
+// TestExpediteLosesToken checks that a message loses the token of an earlier run.
+func TestExpediteLosesToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, store, table := newScheduled(t, 0)
+		content := strings.Replace(string(plannedCall("r1", later)), `"call"`, `"run":"0LD","call"`, 1)
+		schedule(t, store, table, []byte(content), later)
+		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
+		if content := a.Rules.Content(store.All(mainQueue)[0].Text); strings.Contains(string(content), "0LD") {
+			t.Errorf("%s", content)
+		}
+	})
+}

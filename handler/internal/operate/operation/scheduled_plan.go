@@ -1,0 +1,142 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+)
+
+// planScheduled plans the change of each selected message. Second says that a second message of the call may
+// exist, which the plan does not change. The app reads the queues, so that only the receipts of the rows claim
+// messages.
+func (rs *Runs) planScheduled(
+	ctx context.Context, about journal.Run, s account.ScheduledSource,
+	change func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error),
+) (*Plan, error) {
+	if _, err := rs.Reach(ctx); err != nil {
+		return nil, err
+	}
+	p, err := rs.newPlan(about)
+	if err != nil {
+		return nil, err
+	}
+	seconds, err := p.findSecond(ctx, s)
+	if err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	now := time.Now()
+	_, err = rs.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
+		p.match(s.IDs, m.Message)
+		row, text := m.Row, rs.Rules.Encoding.Encode(m.Row.Content)
+		if why := checkRow(row, text); why != nil {
+			p.refuse(m.Message, why.Error())
+			return nil
+		}
+		second := row.Repeated || seconds[callOf(row)]
+		step, why := change(p, rs.Rules.Open(row.Content, row.ID, now), row, second)
+		if why != nil {
+			p.refuse(m.Message, why.Error())
+			return nil
+		}
+		row.Content = nil
+		step.RequestID, step.Row = requestID(m.Message), &row
+		if step.Take == nil {
+			step.Take = &journal.Take{}
+		}
+		t := step.Take
+		t.Queue, t.ID, t.Receipt, t.Text, t.ByReceipt = row.Queue, row.ID, row.PopReceipt, text, true
+		if row.Repeated {
+			p.warn(repeatedWrite, nameOf(row))
+		}
+		return p.add(step)
+	})
+	if err = errors.Join(err, p.checkIDs(s.IDs)); err != nil {
+		p.Discard(ctx)
+		return nil, err
+	}
+	return p, nil
+}
+
+// checkRow returns why the message of a row cannot be changed.
+func checkRow(row storage.Row, text string) error {
+	if !storage.ValidName(row.Queue) || !storage.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
+		return errors.New("its row is incomplete, or has no id of a message")
+	}
+	return storage.CheckText(text)
+}
+
+// newRecorder returns a recorder for changes of rows whose routes are short already.
+func newRecorder(table storage.Table) *record.Recorder {
+	return record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
+}
+
+// hooks follow the messages of a run: they watch what becomes of them, and keep the record of scheduled messages.
+type hooks struct {
+	*watch
+
+	// rows changes the record; nil without one.
+	rows *record.Recorder
+}
+
+func (rs *Runs) hooks(about journal.Run) run.Hooks {
+	h := &hooks{watch: newWatch(rs, about.Token)}
+	if rs.Table != nil {
+		h.rows = newRecorder(rs.Table)
+	}
+	return h
+}
+
+// Ended implements [run.Hooks]. A message that is scheduled now gets a row. Any other row is removed, unless the
+// handler has replaced it, or it is not known whether the message is still there.
+func (h *hooks) Ended(s journal.Step, p journal.Progress) {
+	if h.rows == nil || s.Row == nil || p.Unknown {
+		return
+	}
+	row := *s.Row
+	row.Content = nil
+	switch {
+	case p.State != journal.Done: // its receipt is stale
+	case s.Set != nil:
+		row.NextAttemptAt = p.NewAt.Add(s.Set.Delay)
+		row.Content = h.runs.Rules.Content(s.Set.Text)
+	case s.Put != nil:
+		row.NextAttemptAt = s.Put.Due
+		row.Content = h.runs.Rules.Content(s.Text())
+		row.Repeated = row.Repeated || p.PossibleDuplicate
+	}
+	if row.Content != nil && time.Until(row.NextAttemptAt) >= record.MinDelay {
+		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
+		h.rows.Scheduled(row)
+		return
+	}
+	if s.Take != nil {
+		h.rows.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
+	}
+}
+
+// Close implements [run.Hooks]. Nothing depends on the record, so an error is only a note.
+func (h *hooks) Close() {
+	if h.rows == nil {
+		return
+	}
+	h.rows.Close(record.RunClose)
+	if lost, err := h.rows.Lost(); lost > 0 {
+		h.runs.observer().Note(fmt.Sprintf("the record of %d messages is out of date: %v; "+
+			"the messages are not affected", lost, cmp.Or(err, errTooSlow)))
+	}
+}
+
+var errTooSlow = errors.New("the table is too slow")

@@ -1,0 +1,199 @@
+package operation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/storage"
+)
+
+const (
+	// shortestPause and longestPause limit the time between two looks at the outcomes. It grows with the time that has
+	// passed, and with the time that a look takes.
+	shortestPause = time.Second
+	longestPause  = 10 * time.Second
+	pausePart     = 20
+	// minCalled is how many messages must have been called before the share of failures is judged.
+	minCalled = 5
+)
+
+// watch watches the messages that a run has sent.
+type watch struct {
+	runs *Runs
+	outcomes
+
+	// mu guards sent and before, the request ids of the messages that were sent by this process and by earlier ones.
+	mu           sync.Mutex
+	sent, before map[string]bool
+}
+
+// newWatch returns the watch of a run with a token, or one that notes nothing.
+func newWatch(rs *Runs, token string) *watch {
+	return &watch{
+		runs:     rs,
+		outcomes: outcomes{table: rs.Outcomes, token: token, fates: map[string]*fate{}},
+		sent:     map[string]bool{},
+		before:   map[string]bool{},
+	}
+}
+
+// Sent implements [run.Hooks].
+func (w *watch) Sent(s journal.Step, before bool) {
+	if w.token == "" {
+		return
+	}
+	id := w.runs.sentID(s)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if before {
+		w.before[id] = true
+	} else {
+		w.sent[id] = true
+	}
+}
+
+// Watched implements [run.Hooks].
+func (w *watch) Watched(ctx context.Context) (int, error) {
+	if len(w.before) > 0 {
+		if err := w.update(ctx, func(requestID string) bool { return w.before[requestID] }); err != nil {
+			return 0, err
+		}
+	}
+	for id := range w.before {
+		if f := w.of(id); !f.hasFailed() {
+			w.sent[id] = true
+		}
+	}
+	clear(w.before)
+	return len(w.sent), nil
+}
+
+// sentID returns the request id of the message that a step sends. It is that of the text, because edits can change it,
+// and because the row of a scheduled message does not prove it.
+func (rs *Runs) sentID(s journal.Step) string {
+	text, id := "", ""
+	if s.Take != nil {
+		id = s.Take.ID
+	}
+	if s.Set != nil {
+		text = s.Set.Text
+	} else {
+		text = s.Text()
+	}
+	e, err := envelope.Parse(rs.Rules.Content(text))
+	if err != nil {
+		return id
+	}
+	return cmp.Or(e.RequestID, id)
+}
+
+func (w *watch) watched(requestID string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.sent[requestID]
+}
+
+// look reads the outcomes until ctx ends, or until see, which judges them, has seen enough or returns an error.
+func (w *watch) look(ctx context.Context, see func() (enough bool, err error)) error {
+	began, pause := time.Now(), shortestPause
+	for storage.Sleep(ctx, pause) {
+		looked := time.Now()
+		if err := w.update(ctx, w.watched); err != nil {
+			return err
+		}
+		enough, err := see()
+		if enough || err != nil {
+			return err
+		}
+		took := time.Since(looked)
+		pause = max(took, min(max(time.Since(began)/pausePart, shortestPause), longestPause))
+	}
+	return nil
+}
+
+// Failures implements [run.Hooks].
+func (w *watch) Failures(ctx context.Context, share float64) error {
+	err := w.look(ctx, func() (bool, error) {
+		c := w.count()
+		called := c.delivered + c.failed
+		if called < minCalled || float64(c.failed) <= share*float64(called) {
+			return false, nil
+		}
+		why := failedText(c.lastFailed)
+		text := fmt.Sprintf("the calls of %d of %d messages have failed: %s", c.failed, called, why)
+		if c.refused > 0 {
+			text += fmt.Sprintf("; %d more are %s", c.refused, refusedText(c.lastRefused))
+		}
+		return false, run.StopError(text)
+	})
+	_, isStop := errors.AsType[run.StopError](err)
+	switch {
+	case ctx.Err() != nil: // all were sent, or the run is interrupted
+		err = nil
+	case err != nil && !isStop:
+		err = run.StopError("cannot watch for failures: " + err.Error())
+	}
+	return err
+}
+
+// Canaries implements [run.Hooks].
+func (w *watch) Canaries(ctx context.Context, wait time.Duration) error {
+	total := len(w.sent)
+	note := w.runs.observer().Note
+	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, wait))
+	deadline, noted := time.Now().Add(wait), ""
+	return w.look(ctx, func() (bool, error) {
+		c, why := w.count(), ""
+		if c.refused > 0 {
+			why = refusedText(c.lastRefused)
+		}
+		switch {
+		case c.failed > 0:
+			return false, run.StopError("a first message is not delivered: " + failedText(c.lastFailed))
+		case c.delivered == total:
+			note(fmt.Sprintf("%d delivered", total))
+			return true, nil
+		case time.Now().Before(deadline):
+			if why != "" && why != noted {
+				note(why)
+				noted = why
+			}
+			return false, nil
+		case why == "":
+			why = "no outcome is recorded yet: does the function app run?"
+		}
+		return false, run.StopError(fmt.Sprintf("%d of %d first messages are delivered; %s", c.delivered, total, why))
+	})
+}
+
+// counts are the numbers of messages that were delivered, whose call has failed, and that were refused without a call.
+// The latest rows say why.
+type counts struct {
+	delivered, failed, refused int
+	lastFailed, lastRefused    storage.Row
+}
+
+func (w *watch) count() (c counts) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for id := range w.sent {
+		switch f := w.of(id); {
+		case f.delivered:
+			c.delivered++
+		case f.hasFailed():
+			c.failed++
+			c.lastFailed = later(c.lastFailed, f.failed)
+		case !f.refused.WrittenAt.IsZero():
+			c.refused++
+			c.lastRefused = later(c.lastRefused, f.refused)
+		}
+	}
+	return c
+}

@@ -1,0 +1,68 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+)
+
+const (
+	// outcomesKept is how long outcomes stay in the table, and runsKept is how long the rows of runs do.
+	outcomesKept = 24 * time.Hour
+	runsKept     = 90 * 24 * time.Hour
+	// sweepTime and maxSwept limit a pass of the keeper. The next one goes on.
+	sweepTime = 30 * time.Second
+	maxSwept  = 50_000
+)
+
+// errEnough ends a listing.
+var errEnough = errors.New("enough")
+
+// SweepOutcomes removes the outcomes that are older than a day and the runs that are older than 90 days, and returns
+// their number.
+func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
+	limited, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	partition, keys := "", []storage.Key(nil)
+	remove := func() error {
+		if len(keys) == 0 {
+			return nil
+		}
+		err := table.Delete(limited, partition, keys)
+		if err == nil {
+			swept += len(keys)
+		}
+		keys = keys[:0]
+		return err
+	}
+	const most = 100 // of a transaction
+	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
+	err = table.List(limited, old, func(row storage.Row) (err error) {
+		if row.Queue == RunsPartition && row.WrittenAt.After(time.Now().Add(-runsKept)) {
+			return nil
+		}
+		if row.Queue != partition || len(keys) == most {
+			err = remove()
+			partition = row.Queue
+		}
+		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
+		if err == nil && swept >= maxSwept {
+			err = errEnough
+		}
+		return err
+	})
+	if err == nil {
+		err = remove()
+	}
+	isOver := limited.Err() != nil && ctx.Err() == nil
+	switch {
+	case errors.Is(err, errEnough), isOver && swept > 0:
+		return swept, nil // the next pass goes on
+	case err != nil:
+		return swept, fmt.Errorf("remove outcomes of messages of runs: %w", err)
+	}
+	return swept, nil
+}
