@@ -7,12 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"net/url"
 	"os"
 	"os/signal"
-	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -20,13 +16,7 @@ import (
 	"golang.org/x/term"
 
 	"asynccaller/handler/internal/config"
-	"asynccaller/handler/internal/decision"
-	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/record"
-	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -49,9 +39,6 @@ type Env struct {
 	Stdin   io.Reader
 	Stdout  io.Writer
 	Stderr  io.Writer
-
-	// process is what Environ was without local.settings.json; nil if Environ has nothing of that file.
-	process []string
 }
 
 // ProcessEnv returns the environment of this process.
@@ -59,27 +46,7 @@ func ProcessEnv() Env {
 	return Env{Environ: os.Environ(), Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr}
 }
 
-func (e Env) getenv(name string) string {
-	for _, variable := range slices.Backward(e.Environ) { // the last one counts, as in os/exec
-		if key, value, _ := strings.Cut(variable, "="); key == name {
-			return value
-		}
-	}
-	return ""
-}
-
-// withLocalSettings returns the environment with the values of the app folder's local.settings.json.
-func (e Env) withLocalSettings(folder string) (Env, error) {
-	environ, err := functionapp.WithLocalSettings(folder, e.Environ)
-	if err != nil {
-		return e, err
-	}
-	if e.process == nil {
-		e.process = append([]string{}, e.Environ...) // never nil
-	}
-	e.Environ = environ
-	return e, nil
-}
+func (e Env) getenv(name string) string { return config.Getenv(e.Environ)(name) }
 
 // open opens a file, or standard input for "-".
 func (e Env) open(path string) (io.ReadCloser, error) {
@@ -150,7 +117,7 @@ func Run(ctx context.Context, args []string, env Env) int {
 			fmt.Fprintf(stderr, "%s: %s\n", programName, strictjson.ReplaceUnprintable(line))
 		}
 	}
-	if advice := storageAdvice(err); advice != "" {
+	if advice := azure.Advice(err, azure.Roles); advice != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", programName, advice)
 	}
 	if coded, ok := errors.AsType[*codeError](err); ok {
@@ -187,99 +154,21 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	return root
 }
 
-// app holds the settings that the handler would have in an app folder.
-type app struct {
-	// env includes the values of local.settings.json.
-	env      Env
-	rules    decision.Rules
-	targets  guard.Rules
-	encoding storage.Encoding
-	// scheduled says that scheduled messages are recorded.
-	scheduled bool
-	// wrong are the problems with the settings, retry.json and targets.json, which put a handler into hold mode.
-	wrong error
+// readApp reads an app folder with the settings of the environment. The error joins every problem with the settings and
+// with host.json.
+func readApp(env Env, folder string) (config.App, error) {
+	a := config.ReadApp(folder, env.Environ, config.Operator)
+	if a.LocalErr != nil {
+		return a, usageError(a.LocalErr)
+	}
+	return a, usageError(errors.Join(a.SettingsErr, a.HostErr))
 }
 
-// readApp reads the settings from the environment and, where they exist in the app folder, from
-// local.settings.json, host.json, retry.json and targets.json. The error joins every problem.
-func readApp(env Env, folder string) (app, error) {
-	env, err := env.withLocalSettings(folder)
-	if err != nil {
-		return app{}, usageError(err)
+// openStore opens the storage account of the app.
+func openStore(a config.App) (*azure.Queues, error) {
+	if a.ConnectionErr != nil {
+		return nil, usageError(a.ConnectionErr)
 	}
-	// No call is made, and the secrets are in the app only.
-	settings, settingsErr := config.LoadApp(folder, env.Environ, nil)
-	host, hostErr := functionapp.LoadHost(folder, env.Environ)
-	a := app{env, settings.Rules, settings.Targets, storage.Base64, settings.Scheduled == config.On, settingsErr}
-	switch {
-	case hostErr == nil:
-		a.encoding = host.Queues.MessageEncoding
-	case errors.Is(hostErr, fs.ErrNotExist):
-		hostErr = nil
-	}
-	return a, usageError(errors.Join(a.wrong, hostErr))
-}
-
-// openStore opens the storage account of the app, for an environment that includes local.settings.json. Account is its
-// endpoint without the scheme: a journal names its account this way, so that the protocol does not matter.
-func openStore(env Env, folder string) (store *azure.Queues, account string, err error) {
-	connection, err := readConnection(env, folder)
-	if err != nil {
-		return nil, "", usageError(err)
-	}
-	store, err = azure.Open(connection)
-	return store, accountName(connection.Endpoint), usageError(err)
-}
-
-// readConnection returns the storage connection of the app, for an environment that includes local.settings.json. The
-// folder of that file may be somebody else's, so the file must not choose who receives a token of the operator's
-// identity.
-func readConnection(env Env, folder string) (azure.Connection, error) {
-	connection, err := azure.ParseConnection(env.Environ, functionapp.ConnectionName)
-	err = errors.Join(checkSources(env.Environ, folder), err)
-	if err != nil || env.process == nil {
-		return connection, err
-	}
-	settings := azure.UntrustedHosts(env.Environ, env.process, functionapp.ConnectionName)
-	if len(settings) == 0 {
-		return connection, nil
-	}
-	return azure.Connection{}, fmt.Errorf("%s: %s: the host is not Azure Storage, and would receive a token of your "+
-		"identity: correct the setting, or, if you trust the host, set it to the same value in the environment",
-		filepath.Join(folder, functionapp.LocalSettings), strings.Join(settings, ", "))
-}
-
-// checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection
-// string in the one would silently take precedence over an identity in the other.
-func checkSources(environ []string, folder string) error {
-	values, _ := functionapp.WithLocalSettings(folder, nil) // the caller reports the error, and func start can decrypt the file
-	var own, local []string
-	for _, variable := range environ {
-		name, _, _ := strings.Cut(variable, "=")
-		switch {
-		case !azure.Sets(variable, functionapp.ConnectionName):
-		case slices.Contains(values, variable):
-			local = append(local, name)
-		default:
-			own = append(own, name)
-		}
-	}
-	if len(own) == 0 || len(local) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: unset the former, remove the latter, or use another app folder",
-		strings.Join(own, ", "), strings.Join(local, ", "), filepath.Join(folder, functionapp.LocalSettings))
-}
-
-// storageAdvice returns what to do about an error of storage that does not say it itself.
-func storageAdvice(err error) string {
-	return doctor.Advice(err, "roles Storage Queue Data Contributor and "+record.Role)
-}
-
-func accountName(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return ""
-	}
-	return u.Host + strings.TrimRight(u.Path, "/")
+	store, err := azure.Open(a.Connection)
+	return store, usageError(err)
 }

@@ -55,25 +55,23 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 
 // diagnose runs all checks.
 func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) {
-	env, localErr := env.withLocalSettings(dir)
-	c, appErr, _ := loadHandlerConfig(env, dir)
-	connection, connectionErr := readConnection(env, dir)
-	report.Problems("settings", errors.Join(localErr, c.wrong), "correct it and restart the app: until then it makes no calls", "valid")
-	report.Problems("app folder", appErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
+	a := config.ReadApp(dir, env.Environ, config.Doctor)
+	report.Problems("settings", errors.Join(a.LocalErr, a.SettingsErr), "correct it and restart the app: until then it makes no calls", "valid")
+	report.Problems("app folder", a.FunctionsErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
 	queues, encoding := send.Queues(), storage.Base64
-	if c.app != nil {
-		report.App(c.app, env.Environ)
-		encoding = c.app.Host.Queues.MessageEncoding
-		if len(c.app.Functions) > 0 {
-			queues = c.app.QueueNames()
+	if a.Functions != nil {
+		report.App(a.Functions, a.Environ)
+		encoding = a.Functions.Host.Queues.MessageEncoding
+		if len(a.Functions.Functions) > 0 {
+			queues = a.Functions.QueueNames()
 		}
 	}
-	report.Problems("connection", connectionErr, "correct the setting, in the app and in this environment", "valid")
-	if connectionErr != nil {
+	report.Problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
+	if a.ConnectionErr != nil {
 		report.Skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return
 	}
-	report.Storage(ctx, connection, queues, encoding, c.settings.Scheduled != config.Off)
+	report.Storage(ctx, a.Connection, queues, encoding, a.Settings.Scheduled != config.Off)
 }
 
 func printDiagnosis(out io.Writer, lines []doctor.Line) {

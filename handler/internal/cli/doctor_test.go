@@ -77,13 +77,13 @@ func newPatient(t *testing.T, server *azurite.Server, name string) *patient {
 	if err := p.store.Create(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	p.environ[functionapp.ConnectionName] = regexp.MustCompile(`(Blob|Queue|Table)Endpoint=([^;]+)`).ReplaceAllStringFunc(server.ConnectionString, p.proxy)
+	p.environ[storage.ConnectionName] = regexp.MustCompile(`(Blob|Queue|Table)Endpoint=([^;]+)`).ReplaceAllStringFunc(server.ConnectionString, p.proxy)
 	return p
 }
 
 func (p *patient) connect(connectionString string) azure.Connection {
 	p.t.Helper()
-	connection, err := azure.ParseConnection([]string{functionapp.ConnectionName + "=" + connectionString}, functionapp.ConnectionName)
+	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + connectionString}, storage.ConnectionName)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func (p *patient) put(name, text string) {
 
 // replaceConnection replaces a text in the connection string.
 func (p *patient) replaceConnection(old, replacement string) {
-	const name = functionapp.ConnectionName
+	const name = storage.ConnectionName
 	p.environ[name] = regexp.MustCompile(old).ReplaceAllString(p.environ[name], replacement)
 }
 
@@ -272,7 +272,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"not_a_program", func(p *patient) { p.program(0o755, func([]byte) []byte { return []byte("<html>") }) }, "broken", "executable", "async-caller", "make package"},
 		{"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable", `to ["serve"]`, "make"},
 
-		{"no_storage", func(p *patient) { delete(p.environ, functionapp.ConnectionName) }, "broken", "connection", "AzureWebJobsStorage: missing", "correct the setting"},
+		{"no_storage", func(p *patient) { delete(p.environ, storage.ConnectionName) }, "broken", "connection", "AzureWebJobsStorage: missing", "correct the setting"},
 		{"cut_off_key", func(p *patient) { p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4nary!") }, "broken", "connection", "was it cut off?", "correct the setting"},
 		{"two_sources", func(p *patient) {
 			p.write("local.settings.json", `{"Values": {"AzureWebJobsStorage__accountName": "other"}}`)

@@ -14,6 +14,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/operate/message"
@@ -112,27 +113,27 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 		o.Outcome = &o.outcome
 	}
 	a, err := readApp(env, o.app)
-	if a.wrong != nil {
+	if a.SettingsErr != nil {
 		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development it is in hold mode "+
 			"(docs/operating.md) until they are corrected and the app is restarted", err))
 	}
 	if err != nil {
 		return err
 	}
-	o.MaxContentBytes, o.Targets = a.encoding.MaxContentBytes(), a.targets
+	o.MaxContentBytes, o.Targets = a.Host.Queues.MessageEncoding.MaxContentBytes(), a.Settings.Targets
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
 	var source string
 	if len(args) == 1 {
-		err = o.readFile(a, args[0])
+		err = o.readFile(env, a, args[0])
 	} else {
 		source, err = o.peek(ctx, a)
 	}
 	if err != nil {
 		return err
 	}
-	explanation := explain.About(a.rules, o.Question)
+	explanation := explain.About(a.Settings.Rules, o.Question)
 	if o.json {
 		return printJSON(env.Stdout, explanation)
 	}
@@ -156,12 +157,12 @@ func (o *explainOptions) readBody(env Env) error {
 }
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue.
-func (o *explainOptions) readFile(a app, path string) (err error) {
+func (o *explainOptions) readFile(env Env, a config.App, path string) (err error) {
 	o.MessageID = uuid.NewString()
-	if o.Content, err = readFile(a.env, path); err != nil {
+	if o.Content, err = readFile(env, path); err != nil {
 		return usageError(err)
 	}
-	if decoded, err := a.encoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	if decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
 		o.Content = decoded
 	}
 	if o.Queue == "" {
@@ -173,16 +174,16 @@ func (o *explainOptions) readFile(a app, path string) (err error) {
 	return nil
 }
 
-func (o *explainOptions) open(a app) decision.Intake {
-	return a.rules.Open(o.Content, o.MessageID, o.MaxContentBytes, o.Now)
+func (o *explainOptions) open(a config.App) decision.Intake {
+	return a.Settings.Rules.Open(o.Content, o.MessageID, o.MaxContentBytes, o.Now)
 }
 
 // peek finds the envelope on the queue or its poison queue, and describes where.
-func (o *explainOptions) peek(ctx context.Context, a app) (source string, err error) {
+func (o *explainOptions) peek(ctx context.Context, a config.App) (source string, err error) {
 	if _, err := parseQueue(o.Queue); err != nil {
 		return "", usageError(fmt.Errorf("--queue: %w", err))
 	}
-	store, _, err := openStore(a.env, o.app)
+	store, err := openStore(a)
 	if err != nil {
 		return "", err
 	}
@@ -192,7 +193,7 @@ func (o *explainOptions) peek(ctx context.Context, a app) (source string, err er
 	return o.find(ctx, store, a)
 }
 
-func (o *explainOptions) find(ctx context.Context, store storage.Queues, a app) (source string, err error) {
+func (o *explainOptions) find(ctx context.Context, store storage.Queues, a config.App) (source string, err error) {
 	names := []string{o.Queue}
 	if poison, ok := storage.PoisonName(o.Queue); ok {
 		names = append(names, poison)
@@ -206,7 +207,7 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a app) 
 		}
 		for _, m := range messages {
 			o.MessageID = m.ID
-			o.Content = message.Rules{Encoding: a.encoding}.Content(m.Text)
+			o.Content = message.Rules{Encoding: a.Host.Queues.MessageEncoding}.Content(m.Text)
 			if o.requestID != m.ID && o.requestID != o.open(a).RequestID {
 				continue
 			}

@@ -4,7 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/explain"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -29,7 +31,7 @@ func TestFind(t *testing.T) {
 	malformed := put("async-caller", "*")
 	put("async-caller-poison", storage.Base64.Encode([]byte(dead)))
 
-	a := app{encoding: storage.Base64}
+	a := config.App{Host: functionapp.Host{Queues: functionapp.QueueOptions{MessageEncoding: storage.Base64}}}
 	for id, want := range map[string]struct{ content, source string }{
 		"dead":    {dead, "on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
 		malformed: {"*", "on async-caller, dequeue count 0"},

@@ -9,7 +9,7 @@ import (
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/tools/host"
 )
@@ -50,17 +50,16 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 }
 
 func runHost(ctx context.Context, env Env, folder string, options host.Options) (err error) {
-	env, err = env.withLocalSettings(folder)
-	if err != nil {
-		return usageError(err)
+	a := config.ReadApp(folder, env.Environ, config.Operator)
+	if a.LocalErr != nil {
+		return usageError(a.LocalErr)
 	}
-	app, appErr := functionapp.Load(folder, env.Environ)
-	store, account, err := openStore(env, folder)
-	if err = usageError(errors.Join(appErr, host.CheckTimers(app), err)); err != nil {
+	store, err := openStore(a)
+	if err = usageError(errors.Join(a.FunctionsErr, host.CheckTimers(a.Functions), err)); err != nil {
 		return err
 	}
 	defer store.Close()
-	options.App, options.Store, options.Account, options.Env = app, store, account, env.Environ
+	options.App, options.Store, options.Account, options.Env = a.Functions, store, a.Connection.Account(), a.Environ
 	options.Stdout, options.Stderr = logOutput(env.Stdout), env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
 	return host.New(options).Run(ctx)

@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -113,22 +113,22 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		if err != nil {
 			return err
 		}
-		appQueues, err := appQueues(p.app, a.env.Environ)
+		appQueues, err := appQueues(a)
 		if err != nil {
 			return usageError(err)
 		}
-		store, name, err := openStore(a.env, p.app)
+		store, err := openStore(a)
 		if err != nil {
 			return err
 		}
 		defer store.Close()
 		s := p.newSession()
 		defer s.status.clear()
-		record, outcomes := openTables(a, p.app)
+		record, outcomes := openTables(a)
 		s.runs = &operation.Runs{
 			Account: &account.Account{
-				Store: store, Name: name, AppQueues: appQueues, Table: record, OnScanned: s.status.Scanned,
-				Rules: message.Rules{Encoding: a.encoding, Decision: a.rules, Targets: a.targets},
+				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record, OnScanned: s.status.Scanned,
+				Rules: handlerRules(a),
 			},
 			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.status,
 		}
@@ -189,16 +189,22 @@ func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
 
 // appQueues returns the queues that function apps read: those that we ship and those in the app folder, if
 // there is one.
-func appQueues(folder string, environ []string) ([]string, error) {
+func appQueues(a config.App) ([]string, error) {
 	names := send.Queues()
-	app, err := functionapp.Load(folder, environ)
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(a.FunctionsErr, fs.ErrNotExist) {
 		return names, nil
 	}
-	if app == nil {
-		return nil, err
+	if a.Functions == nil {
+		return nil, a.FunctionsErr
 	}
-	return append(names, app.QueueNames()...), nil // serve reports the problems of the other functions
+	return append(names, a.Functions.QueueNames()...), nil // serve reports the problems of the other functions
+}
+
+// handlerRules returns the rules of the app's handler.
+func handlerRules(a config.App) message.Rules {
+	return message.Rules{
+		Encoding: a.Host.Queues.MessageEncoding, Decision: a.Settings.Rules, Targets: a.Settings.Targets,
+	}
 }
 
 // withExitCode gives an error its exit code, unless it has one.

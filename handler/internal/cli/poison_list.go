@@ -292,10 +292,8 @@ a finished one undone, on the machine that has its journal.`,
 			s := p.newSession()
 			runs := operation.Runs{Account: &account.Account{}, Journals: p.folder()}
 			if a, err := readApp(p.env, p.app); err == nil {
-				if connection, err := readConnection(a.env, p.app); err == nil {
-					runs.Name = accountName(connection.Endpoint)
-				}
-				_, runs.Outcomes = openTables(a, p.app)
+				runs.Name = a.Connection.Account()
+				_, runs.Outcomes = openTables(a)
 			}
 			summaries, missing, err := runs.Summaries(cmd.Context())
 			if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -33,24 +34,12 @@ func TestShellWord(t *testing.T) {
 	}
 }
 
-func TestAccountName(t *testing.T) {
-	for endpoint, want := range map[string]string{
-		"https://acme.queue.core.windows.net":     "acme.queue.core.windows.net",
-		"https://acme.queue.core.windows.net/":    "acme.queue.core.windows.net",
-		"http://127.0.0.1:10001/devstoreaccount1": "127.0.0.1:10001/devstoreaccount1",
-	} {
-		if got := accountName(endpoint); got != want {
-			t.Errorf("%s: %q, want %q", endpoint, got, want)
-		}
-	}
-}
-
 func TestAppQueues(t *testing.T) {
-	names, err := appQueues(t.TempDir(), nil) // no app there
+	names, err := appQueues(config.ReadApp(t.TempDir(), nil, config.Operator)) // no app there
 	if err != nil || len(names) != 11 || !slices.Contains(names, "async-caller") || !slices.Contains(names, "async-caller-10") {
 		t.Errorf("%v, %v", names, err)
 	}
-	names, err = appQueues("../../..", nil) // the shipped app
+	names, err = appQueues(config.ReadApp("../../..", nil, config.Operator)) // the shipped app
 	if err != nil || !slices.Contains(names, "async-caller-10") {
 		t.Errorf("%v, %v", names, err)
 	}

@@ -75,11 +75,11 @@ func (o scheduleOptions) run(env Env) error {
 	if err != nil {
 		return err
 	}
-	policy, err := choosePolicy(a.rules, o.policy)
+	policy, err := choosePolicy(a.Settings.Rules, o.policy)
 	if err != nil {
 		return usageError(err)
 	}
-	schedule := explain.Simulate(a.rules, policy, cmp.Or(o.deadline, a.rules.Expiration))
+	schedule := explain.Simulate(a.Settings.Rules, policy, cmp.Or(o.deadline, a.Settings.Rules.Expiration))
 	if o.json {
 		return printJSON(env.Stdout, schedule)
 	}

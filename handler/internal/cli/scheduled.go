@@ -78,16 +78,15 @@ func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(cont
 
 // openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
 // recorded, or if the connection names no table service.
-func openTables(a app, folder string) (record, outcomes storage.Table) {
-	connection, err := readConnection(a.env, folder)
-	if err != nil || !a.scheduled {
+func openTables(a config.App) (record, outcomes storage.Table) {
+	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
 		return nil, nil
 	}
-	table, err := azure.OpenTable(connection)
+	table, err := azure.OpenTable(a.Connection)
 	if err != nil {
 		return nil, nil
 	}
-	ofRuns, err := azure.OpenOutcomes(connection)
+	ofRuns, err := azure.OpenOutcomes(a.Connection)
 	if err != nil {
 		return table, nil
 	}

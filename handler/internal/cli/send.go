@@ -124,17 +124,17 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	sender := &send.Sender{Encoding: a.encoding, Rules: a.rules}
+	sender := &send.Sender{Encoding: a.Host.Queues.MessageEncoding, Rules: a.Settings.Rules}
 	if o.nexus {
 		sender.Nexus = &o.tenant
 	}
 	if !o.dryRun {
-		store, account, err := openStore(a.env, o.app)
+		store, err := openStore(a)
 		if err != nil {
 			return err
 		}
 		defer store.Close()
-		sender.Store, sender.Account = store, account
+		sender.Store, sender.Account = store, a.Connection.Account()
 	}
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])

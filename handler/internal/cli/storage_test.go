@@ -2,22 +2,13 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
-
-	"github.com/rs/zerolog"
-
-	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/logs"
-	"asynccaller/handler/internal/storage/azure"
-	"asynccaller/handler/internal/storage/memory"
 )
 
 // refusing starts a storage service that answers every request with an error, and returns a connection string.
@@ -102,32 +93,6 @@ func TestStorageErrors(t *testing.T) {
 					check(command, stderr.String())
 				})
 			}
-			connection, err := azure.ParseConnection(environ, functionapp.ConnectionName)
-			if err != nil {
-				t.Fatal(err)
-			}
-			store, err := azure.Open(connection)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer store.Close()
-			var log bytes.Buffer
-			probe(t.Context(), store, "async-caller", zerolog.New(&log))
-			check("serve", log.String())
 		})
-	}
-}
-
-// TestProbeOfMissingQueue: that no sender has created the queue yet is no error, and the line does not look like one.
-func TestProbeOfMissingQueue(t *testing.T) {
-	var log bytes.Buffer
-	probe(t.Context(), memory.New(), "async-caller", logs.New(&log, zerolog.InfoLevel))
-	var line map[string]any
-	if err := json.Unmarshal(log.Bytes(), &line); err != nil {
-		t.Fatalf("%v: %s", err, &log)
-	}
-	took, _ := line["took"].(float64)
-	if line["level"] != "info" || line["error"] != nil || took != math.Trunc(took) {
-		t.Errorf("logged %s", &log)
 	}
 }

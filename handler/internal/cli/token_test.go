@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/storage"
 )
 
 // tokenTrap is a TLS server that is not Azure Storage, on a machine whose managed identity gives every program a token.
@@ -81,9 +82,9 @@ func (trap *tokenTrap) run(
 // writeSettings writes local.settings.json with the settings of an identity.
 func writeSettings(t *testing.T, dir string, values map[string]string) {
 	t.Helper()
-	all := map[string]string{functionapp.ConnectionName + "__credential": "managedidentity"}
+	all := map[string]string{storage.ConnectionName + "__credential": "managedidentity"}
 	for name, value := range values {
-		all[functionapp.ConnectionName+name] = value
+		all[storage.ConnectionName+name] = value
 	}
 	content, err := json.Marshal(map[string]any{"IsEncrypted": false, "Values": all})
 	if err != nil {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"syscall"
 	"time"
 
 	"asynccaller/handler/internal/functionapp"
@@ -40,7 +39,7 @@ func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queue
 		report.Skip("permissions, queues, encoding and heartbeats")
 		return
 	}
-	if report.try(ctx, "queue access", "role Storage Queue Data Contributor",
+	if report.try(ctx, "queue access", "role "+storage.QueueRole,
 		func(ctx context.Context) error { _, err := store.Peek(ctx, queues[0], 1); return err },
 		func(ctx context.Context) error {
 			_, err := store.Update(ctx, queues[0], noID, noReceipt, "", 0)
@@ -182,7 +181,7 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 	}
 	defer table.Close()
 	var beats map[string]time.Time
-	if report.try(ctx, "table access", "role "+record.Role,
+	if report.try(ctx, "table access", "role "+storage.TableRole,
 		func(ctx context.Context) (err error) { beats, err = record.Beats(ctx, table); return err },
 		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) },
 	) {
@@ -217,22 +216,6 @@ func judgeHeartbeats(beats map[string]time.Time, now time.Time) Line {
 
 // failed reports an error of storage. Roles are those that the operation needs.
 func (report Reporter) failed(check string, err error, roles string) {
-	next := cmp.Or(Advice(err, roles), "try again; then check the account's name in "+functionapp.ConnectionName+", its firewall, the network and its DNS")
+	next := cmp.Or(azure.Advice(err, roles), "try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
 	report(Line{Broken, check, err.Error(), next})
-}
-
-// Advice returns what to do about an error of storage that does not say it itself. Roles are those that the operation needs.
-func Advice(err error, roles string) string {
-	const setting = functionapp.ConnectionName
-	switch {
-	case errors.Is(err, storage.ErrDenied):
-		return "check the credential in " + setting + " and the account's firewall, or assign the " + roles + " to the identity"
-	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
-		return "a newer Azurite starts with `make azurite`"
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting
-	case errors.Is(err, azure.ErrNoBlobs):
-		return "add BlobEndpoint to the connection string, or set " + setting + "__blobServiceUri"
-	}
-	return ""
 }

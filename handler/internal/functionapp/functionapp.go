@@ -120,10 +120,6 @@ type Timer struct {
 	RunOnStartup bool
 }
 
-// ConnectionName is the one storage connection that functions may use: the handler writes successors to the account
-// of the original message, and knows only this one.
-const ConnectionName = "AzureWebJobsStorage"
-
 // noTimerRetry explains why a timer function has no retry policy.
 const noTimerRetry = "remove it: the host repeats a failed run at its next time"
 
@@ -260,8 +256,8 @@ func (p *problems) checkCommon(name, bindingName, example string, retry any, noR
 }
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
-	if b.Connection != "" && b.Connection != ConnectionName {
-		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, ConnectionName)
+	if b.Connection != "" && b.Connection != storage.ConnectionName {
+		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, storage.ConnectionName)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)

@@ -37,9 +37,6 @@ const (
 	RunClose     = 30 * time.Second
 )
 
-// Role is the role that an identity needs to use tables.
-const Role = "Storage Table Data Contributor"
-
 // Recorder writes the record of scheduled messages, or outcomes, in the background.
 // Its methods never wait: a change that finds no room,
 // or cannot be written because the table is slow or away, is lost, counted, and logged once a minute. If the credential has
@@ -73,7 +70,7 @@ type Recorder struct {
 type texts struct{ off, lost string }
 
 const (
-	offAdvice = " until a restart: assign the role " + Role +
+	offAdvice = " until a restart: assign the role " + storage.TableRole +
 		" to the identity, or set ASYNC_CALLER_SCHEDULED=off; deliveries do not depend on it"
 	lostAdvice = ": the table is slow or away; deliveries do not depend on it"
 )

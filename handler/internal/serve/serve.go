@@ -1,170 +1,185 @@
-// Package serve runs the handler's process: it binds the port, serves the Functions host, and stops.
+// Package serve runs the handler's process: it reads the configuration, connects the packages of the message path, binds the
+// port, serves the Functions host, does the work of the timer functions, and stops.
 package serve
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	stdlog "log"
-	"net"
-	"net/http"
-	"runtime/debug"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
-	"github.com/KimMachineGun/automemlimit/memlimit"
-	"github.com/rs/zerolog"
-
+	"asynccaller/handler/internal/admission"
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/outbound"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/settle"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+
+	"github.com/rs/zerolog"
 )
 
-// Timeouts of the handler's HTTP server. There is no write timeout: an answer may take as long as the call and its
-// settling, and the host has its own limit. There is no idle timeout: the host closes its idle connections, so it
-// never sends an invocation on one that the handler is closing.
-const (
-	readHeaderTimeout = 30 * time.Second
-	maxHeaderBytes    = 64 << 10
-	// stopGrace is how long a stop waits until interrupted calls are rescheduled: the time of a settle write and a
-	// margin. The host kills the handler much earlier, but settling takes that long only in an outage of storage.
-	stopGrace = settle.Timeout + 5*time.Second
-)
-
-// ErrStopped is the result of Run after an orderly stop. It is an error because a handler must never exit with code 0:
-// the host would not start it again.
-var ErrStopped = errors.New("stopped")
-
-// Server serves the host.
-type Server struct {
-	listener net.Listener
-	http     http.Server
-	log      zerolog.Logger
+// Config is the configuration of the handler.
+type Config struct {
+	// App is the app folder. If only its settings have problems, the handler starts in hold mode.
+	App  config.App
+	Port string
+	// Store gives access to the queues of the app.
+	Store storage.Queues
+	// Version is that of the executable.
+	Version string
 }
 
-// Listen binds the port of 127.0.0.1, so that the host can connect from then on. [Server.Run] serves the handler.
-func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.Logger) (*Server, error) {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", port))
+// ReadConfig reads and validates the settings, host.json and every function.json. The error joins every problem. Outside
+// Development, problems with the settings alone are no error.
+func ReadConfig(environ []string) (Config, error) {
+	getenv := config.Getenv(environ)
+	c := Config{App: config.ReadApp(functionapp.RootPath(getenv), environ, config.Handler)}
+	var portErr error
+	c.Port, portErr = handlerPort(getenv)
+	needed := errors.Join(c.App.FunctionsErr, c.App.ConnectionErr, portErr)
+	if needed != nil || strings.EqualFold(getenv("AZURE_FUNCTIONS_ENVIRONMENT"), "Development") {
+		return c, errors.Join(needed, c.App.SettingsErr)
+	}
+	return c, nil
+}
+
+func handlerPort(getenv func(string) string) (string, error) {
+	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
+	port := getenv(name)
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `async-caller host`, which start serve",
+			name, port)
+	}
+	return port, nil
+}
+
+// Run serves the Functions host until ctx ends, and logs to output. It returns the errors of [Server.Run].
+func Run(ctx context.Context, c Config, output io.Writer) error {
+	getenv := config.Getenv(c.App.Environ)
+	memoryLimit := TuneMemory(getenv)
+	signal.Ignore(syscall.SIGPIPE)                         // the end of the log's reader must not end the handler: see WatchHost
+	stdlog.SetOutput(io.Discard)                           // net/http quotes there what a target sends without being asked
+	if getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host is the parent process
+		ctx, output = WatchHost(ctx, os.Getppid, output)
+	}
+	lines := logs.NewBatch(output)
+	defer lines.Close()
+	log := logs.New(lines, c.App.Settings.LogLevel)
+	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Targets, c.App.Settings.Proxy).WithProfiles(c.App.Settings.Rules.Profiles)
+	defer client.Close()
+
+	scheduled, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
+	defer closeRecords(scheduled, outcomes)
+	queues := c.App.Functions.Host.Queues
+	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
+	deliverer := &delivery.Deliverer{
+		Rules:    c.App.Settings.Rules,
+		Targets:  c.App.Settings.Targets,
+		Gate:     gate,
+		Caller:   client,
+		Settler:  settle.New(c.Store, queues.MessageEncoding).WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
+		Record:   scheduled,
+		Outcomes: outcomes,
+		Log:      log,
+		Hold:     c.hold(),
+		Stopping: ctx,
+		Now:      time.Now,
+		Jitter:   rand.Float64,
+	}
+	name := c.App.Connection.Account()
+	tasks := timers{Config: c, record: scheduled, outcomes: outcomes, account: &account.Account{
+		Name: name, Store: c.Store, AppQueues: c.App.Functions.QueueNames(),
+		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.App.Settings.Rules, Targets: c.App.Settings.Targets},
+	}}.tasks(ctx)
+	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {
-		return nil, fmt.Errorf("listen for the Functions host: %w", err)
+		return err
 	}
-	return &Server{
-		listener: listener,
-		http: http.Server{
-			Handler:           handler,
-			ReadHeaderTimeout: readHeaderTimeout,
-			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          stdlog.New(log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger(), "", 0),
-		},
-		log: log,
-	}, nil
+	log.Info().Str(logs.Account, name).Stringer("address", server.Addr()).Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
+		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
+	var background sync.WaitGroup
+	defer background.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if c.App.SettingsErr != nil {
+		background.Go(func() { remind(ctx, c.App.SettingsErr, log) })
+	}
+	background.Go(func() { logRefused(ctx, gate, log) })
+	if len(c.App.Functions.Functions) > 0 {
+		background.Go(func() {
+			probe(ctx, c.Store, c.App.Functions.Functions[0].Queue, log.With().Str(logs.Account, name).Logger())
+		})
+	}
+	return server.Run(ctx)
 }
 
-// Addr returns the address that the server listens on.
-func (s *Server) Addr() net.Addr { return s.listener.Addr() }
+// probeTimeout is longer than the time in which a managed identity or a developer's account gets its first token.
+const probeTimeout = 30 * time.Second
 
-// Run serves until ctx ends, then waits until every invocation in progress is answered; the caller interrupts their
-// calls. It returns [ErrStopped], [delivery.ErrHostGone] if that is the cause, or the error that ended it earlier.
-func (s *Server) Run(ctx context.Context) error {
-	served := make(chan error, 1)
-	go func() { served <- s.http.Serve(s.listener) }()
-	select {
-	case err := <-served:
-		return fmt.Errorf("serve the Functions host: %w", err)
-	case <-ctx.Done():
+// probe asks storage once for a queue and logs the result. Wrong settings then show at the start and not when the first
+// message cannot be settled. It also gets the first token and opens the first connection.
+func probe(ctx context.Context, store storage.Queues, name string, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	begin := time.Now()
+	_, err := store.Count(ctx, name)
+	level, text := zerolog.ErrorLevel, "storage does not answer: "+
+		cmp.Or(azure.Advice(err, azure.Roles), "check the account in "+storage.ConnectionName+", its firewall and the network")+
+		"; a message that cannot be written stays with the host"
+	switch {
+	case err == nil:
+		level, text = zerolog.InfoLevel, "storage answers"
+	case errors.Is(err, storage.ErrNoQueue):
+		level, text = zerolog.InfoLevel, "storage answers; the queue does not exist until a sender creates it"
+		err = nil
+	case errors.Is(err, storage.ErrRefused):
+		text = strings.TrimSuffix("storage refuses the handler: "+azure.Advice(err, azure.Roles), ": ")
+	case errors.Is(ctx.Err(), context.Canceled):
+		return // the handler stops
 	}
-	ended := ErrStopped
-	if errors.Is(context.Cause(ctx), delivery.ErrHostGone) {
-		ended = delivery.ErrHostGone
+	log.WithLevel(level).Err(err).Str(logs.Queue, name).Int64(logs.Took, logs.Millis(time.Since(begin))).Msg(text)
+}
+
+// openRecords returns the recorders of scheduled messages and of outcomes, or nil if nothing is recorded.
+func openRecords(c Config, log zerolog.Logger) (scheduled, outcomes *record.Recorder) {
+	if c.App.Settings.Scheduled == config.Off {
+		return nil, nil
 	}
-	s.log.Info().Str(logs.Detail, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
-	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
-	defer endGrace()
-	err := s.http.Shutdown(grace)
-	if result := <-served; !errors.Is(result, http.ErrServerClosed) {
-		err = errors.Join(err, result)
-	}
+	table, err := azure.OpenTable(c.App.Connection)
 	if err != nil {
-		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers them again: %w", stopGrace, err)
+		log.Warn().Err(err).Msg("scheduled messages are not recorded")
+		return nil, nil
 	}
-	return ended
+	scheduled = record.NewRecorder(table, message.Route, record.HandlerBytes, log)
+	ofRuns, err := azure.OpenOutcomes(c.App.Connection)
+	if err == nil { // as before
+		outcomes = record.NewOutcomeRecorder(ofRuns, record.HandlerBytes, log)
+	}
+	return scheduled, outcomes
 }
 
-// parentPoll is the interval between two checks of the parent process.
-const parentPoll = time.Second
-
-// WatchHost returns a context that ends with the cause [delivery.ErrHostGone] when the Functions host has ended. A host that
-// stops with calls in progress, crashes or is killed does not stop its handler. There are two signs: this process has
-// another parent (on Unix), whose id parent returns, or a write to the returned writer, the host's pipe, fails because
-// nobody can read it. The second one finds a host that ended before WatchHost.
-func WatchHost(ctx context.Context, parent func() int, pipe io.Writer) (context.Context, io.Writer) {
-	watched, end := context.WithCancelCause(ctx)
-	first := parent()
-	go func() {
-		tick := time.NewTicker(parentPoll)
-		defer tick.Stop()
-		for parent() == first {
-			select {
-			case <-watched.Done():
-				return
-			case <-tick.C:
-			}
-		}
-		end(delivery.ErrHostGone)
-	}()
-	return watched, hostPipe{pipe, end}
-}
-
-// hostPipe is the pipe to the host.
-type hostPipe struct {
-	io.Writer
-	end context.CancelCauseFunc
-}
-
-func (p hostPipe) Write(lines []byte) (int, error) {
-	n, err := p.Writer.Write(lines)
-	if errors.Is(err, syscall.EPIPE) {
-		p.end(delivery.ErrHostGone)
+// closeRecords closes recorders at the same time.
+func closeRecords(records ...*record.Recorder) {
+	var closing sync.WaitGroup
+	for _, r := range records {
+		closing.Go(func() { r.Close(record.HandlerClose) })
 	}
-	return n, err
-}
-
-const (
-	// memoryShare is the share of the memory of the container or machine above which the garbage collector works
-	// as hard as needed. The Functions host, in the same container, has the rest.
-	memoryShare = 0.5
-	// gcPercent lets the heap grow to seven times the live data before a collection. The live data is small, because
-	// messages are small and short-lived, and the memory limit bounds the heap. With 200, calls of 48 KiB do not reach
-	// 0.55 of a bare forwarder's rate (docs/performance.md).
-	gcPercent = 600
-)
-
-// TuneMemory makes the garbage collector use free memory to save time. It respects the operator's GOGC and GOMEMLIMIT.
-// It returns the memory limit that it set, in bytes; 0 if it set none, because the operator did or the size of the
-// memory is unknown, and then it changes nothing else.
-func TuneMemory(getenv func(string) string) (limit int64) {
-	if getenv("GOMEMLIMIT") != "" {
-		return 0
-	}
-	limit, err := memlimit.Set(memlimit.WithRatio(memoryShare), memlimit.WithProvider(memory))
-	if err != nil || limit <= 0 {
-		return 0
-	}
-	if getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-	return limit
-}
-
-// memory returns the memory of the container or, if that is unlimited or larger, of the machine, in bytes.
-func memory() (uint64, error) {
-	container, err := memlimit.FromCgroup()
-	if err != nil {
-		return memlimit.FromSystem()
-	}
-	if machine, err := memlimit.FromSystem(); err == nil {
-		container = min(container, machine)
-	}
-	return container, nil
+	closing.Wait()
 }

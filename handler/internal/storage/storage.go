@@ -29,6 +29,16 @@ const (
 	MaxBatch = 32
 )
 
+// ConnectionName is the one storage connection that functions may use: the handler writes successors to the account
+// of the original message, and knows only this one.
+const ConnectionName = "AzureWebJobsStorage"
+
+// The roles that an identity needs to use queues and tables.
+const (
+	QueueRole = "Storage Queue Data Contributor"
+	TableRole = "Storage Table Data Contributor"
+)
+
 // Errors that a [Queues] returns, wrapped. Any other error is a temporary failure (network, 5xx, throttling).
 var (
 	// ErrNoQueue means that the queue does not exist (or is being deleted).

@@ -16,8 +16,7 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/record"
-	names "asynccaller/handler/internal/storage"
+	account "asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 )
 
@@ -189,7 +188,7 @@ func checkNames(t *testing.T, variant *template) {
 	}
 	slices.Sort(want)
 	variant.compare("queues", want, variant.resourceNames("Microsoft.Storage/storageAccounts/queueServices/queues"))
-	want = []string{names.RunTable, names.ScheduledTable}
+	want = []string{account.RunTable, account.ScheduledTable}
 	variant.compare("tables", want, variant.resourceNames("Microsoft.Storage/storageAccounts/tableServices/tables"))
 }
 
@@ -232,7 +231,7 @@ func checkSettings(variant *template, flex bool) {
 	if _, err := config.Load(environ, nil); err != nil {
 		variant.add("the handler refuses the settings: %v", err)
 	}
-	if _, err := azure.ParseConnection(environ, functionapp.ConnectionName); err != nil {
+	if _, err := azure.ParseConnection(environ, account.ConnectionName); err != nil {
 		variant.add("the handler refuses the storage account: %v", err)
 	}
 	if _, err := functionapp.LoadHost(project, environ); err != nil {
@@ -243,7 +242,7 @@ func checkSettings(variant *template, flex bool) {
 // roles are the roles of the identity, by id. docs and errors name them.
 var roles = map[string]string{
 	"974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
-	"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": record.Role,
+	"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": account.TableRole,
 	"b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 	"3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
 }

@@ -54,7 +54,7 @@ func newOperator(t *testing.T) *operator {
 	o.beat = func(t *testing.T) {
 		t.Helper()
 		environ := []string{"AzureWebJobsStorage=" + server.ConnectionString}
-		connection, err := azure.ParseConnection(environ, functionapp.ConnectionName)
+		connection, err := azure.ParseConnection(environ, storage.ConnectionName)
 		must(t, err)
 		table, err := azure.OpenTable(connection)
 		must(t, err)
@@ -67,7 +67,7 @@ func newOperator(t *testing.T) *operator {
 // fillAccount puts the messages of the examples on the queues.
 func fillAccount(t *testing.T, connectionString string) {
 	t.Helper()
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + connectionString}, functionapp.ConnectionName)
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + connectionString}, storage.ConnectionName)
 	must(t, err)
 	store, err := azure.Open(connection)
 	must(t, err)

@@ -187,7 +187,7 @@ func RecordProblem(err error) string {
 	case errors.Is(err, context.DeadlineExceeded):
 		return "the table " + storage.ScheduledTable + " does not answer in time"
 	case errors.Is(err, storage.ErrDenied):
-		return err.Error() + "; assign the role " + record.Role
+		return err.Error() + "; assign the role " + storage.TableRole
 	}
 	return err.Error()
 }

@@ -34,6 +34,15 @@ type Connection struct {
 	Identity Identity
 }
 
+// Account names the account: its endpoint without the scheme, so that the protocol does not matter.
+func (c Connection) Account() string {
+	u, err := url.Parse(c.Endpoint)
+	if err != nil {
+		return ""
+	}
+	return u.Host + strings.TrimRight(u.Path, "/")
+}
+
 // Identity is the Microsoft Entra identity that requests storage tokens. It needs the role Storage Queue Data
 // Contributor. The zero value is the default credential: the environment's variables, a workload or managed identity,
 // or the account with which a developer has signed in.

@@ -388,3 +388,15 @@ func TestUntrustedHosts(t *testing.T) {
 		t.Errorf("another host in the environment (-want +got):\n%s", diff)
 	}
 }
+
+func TestAccountName(t *testing.T) {
+	for endpoint, want := range map[string]string{
+		"https://acme.queue.core.windows.net":     "acme.queue.core.windows.net",
+		"https://acme.queue.core.windows.net/":    "acme.queue.core.windows.net",
+		"http://127.0.0.1:10001/devstoreaccount1": "127.0.0.1:10001/devstoreaccount1",
+	} {
+		if got := (azure.Connection{Endpoint: endpoint}).Account(); got != want {
+			t.Errorf("%s: %q, want %q", endpoint, got, want)
+		}
+	}
+}

@@ -1,4 +1,4 @@
-package cli
+package serve
 
 import (
 	"bytes"
@@ -14,44 +14,71 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/ingress"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
 
-// timers is an app whose timer functions work on a session's account and table.
-type timers struct {
-	*testSession
+// timerApp is an app whose timer functions work on an account and tables in memory.
+type timerApp struct {
+	store    *memory.Queues
+	rows     memory.Table
 	outcomes memory.Table
 	tasks    map[string]ingress.Task
 	log      bytes.Buffer
 	ctx      context.Context
 }
 
-func newTimers(t *testing.T, rows ...storage.Row) *timers {
+func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
 	t.Helper()
-	app := &timers{testSession: newRowsSession(t, rows...)}
+	app := &timerApp{store: memory.New()}
+	for _, name := range []string{"async-caller", "async-caller-poison"} {
+		if err := app.store.Create(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range rows {
+		if err := app.rows.Put(t.Context(), row.Queue, []storage.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
-	scheduled := record.NewRecorder(app.runs.Table, strings.ToLower, 1<<20, log)
+	scheduled := record.NewRecorder(&app.rows, strings.ToLower, 1<<20, log)
 	outcomes := record.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
 	t.Cleanup(func() { closeRecords(scheduled, outcomes) })
-	app.tasks = operator{
-		account: app.runs.Account, record: scheduled, outcomes: outcomes, handlerConfig: handlerConfig{app: &functionapp.App{}},
+	app.tasks = timers{
+		Config: Config{App: config.App{Functions: &functionapp.App{}}}, record: scheduled, outcomes: outcomes,
+		account: &account.Account{
+			Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
+			Rules: message.Rules{Encoding: storage.Base64},
+		},
 	}.tasks(t.Context())
 	return app
 }
 
+// rowAt returns a row whose message is due after a while.
+func rowAt(id, host string, wait time.Duration) storage.Row {
+	now := time.Now()
+	return storage.Row{
+		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
+		CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),
+	}
+}
+
 // run runs a timer function, and returns its log lines, summary and error.
-func (app *timers) run(name string) string {
+func (app *timerApp) run(name string) string {
 	app.log.Reset()
 	summary, err := app.tasks[name](app.ctx)
 	return fmt.Sprintf("%s%s error: %v", app.log.String(), summary, err)
 }
 
-func (app *timers) put(t *testing.T, name, text string) {
+func (app *timerApp) put(t *testing.T, name, text string) {
 	t.Helper()
 	if _, err := app.store.Put(t.Context(), name, storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
 		t.Fatal(err)
@@ -84,7 +111,7 @@ func TestMonitorLines(t *testing.T) {
 		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
 		app.put(t, "async-caller-poison", "no envelope")
 		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
-		if row, found, err := app.runs.Table.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
+		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})
@@ -128,16 +155,16 @@ func TestTimersWithoutTable(t *testing.T) {
 		err         error
 		first, next string
 	}{
-		"denied": {fmt.Errorf("list rows: %w", storage.ErrDenied), record.Role, "error: <nil>"},
+		"denied": {fmt.Errorf("list rows: %w", storage.ErrDenied), storage.TableRole, "error: <nil>"},
 		"away":   {fmt.Errorf("list rows: no answer"), "error: list rows: no answer", "error: list rows: no answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			app := newTimers(t)
-			app.runs.Table.(*memory.Table).Fail(test.err)
+			app.rows.Fail(test.err)
 			app.put(t, "async-caller", "x")
 			contains(t, app.run(functionapp.MonitorTimer), test.first, `"message":"queue"`)
 			got := app.run(functionapp.MonitorTimer)
-			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, record.Role) {
+			if contains(t, got, test.next, `"message":"queue"`); strings.Contains(got, storage.TableRole) {
 				t.Errorf("logged again:\n%s", got)
 			}
 			if kept := app.run(functionapp.KeeperTimer); !strings.Contains(kept, "kept 0 messages") {
@@ -180,7 +207,7 @@ func TestKeeperSweeps(t *testing.T) {
 		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
 		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
-		if err := app.runs.Table.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
+		if err := app.rows.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper]" {

@@ -1,10 +1,11 @@
-package cli
+package serve
 
 import (
 	"errors"
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/settle"
 )
@@ -22,10 +23,10 @@ func TestHoldWait(t *testing.T) {
 		time.Minute:       30 * time.Second,
 		time.Second:       time.Second / 2,
 	} {
-		c := handlerConfig{
-			app:   &functionapp.App{Host: functionapp.Host{FunctionTimeout: limit}},
-			wrong: errors.New("wrong"),
-		}
+		c := Config{App: config.App{
+			Functions:   &functionapp.App{Host: functionapp.Host{FunctionTimeout: limit}},
+			SettingsErr: errors.New("wrong"),
+		}}
 		wait := c.hold()
 		if wait != want {
 			t.Errorf("functionTimeout %v: a message waits %v, want %v", limit, wait, want)

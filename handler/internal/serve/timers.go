@@ -1,4 +1,4 @@
-package cli
+package serve
 
 import (
 	"context"
@@ -20,27 +20,27 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// operator has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and the
+// timers has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and the
 // record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
-type operator struct {
-	handlerConfig
+type timers struct {
+	Config
 	account *account.Account
 	// record is that of scheduled messages, outcomes that of messages of runs.
 	record, outcomes *record.Recorder
 }
 
 // tasks returns the tasks by the names of their functions.
-func (o operator) tasks(stopping context.Context) map[string]ingress.Task {
+func (t timers) tasks(stopping context.Context) map[string]ingress.Task {
 	return map[string]ingress.Task{
-		functionapp.KeeperTimer:  o.limited(stopping, o.keeper()),
-		functionapp.MonitorTimer: o.limited(stopping, o.monitor),
+		functionapp.KeeperTimer:  t.limited(stopping, t.keeper()),
+		functionapp.MonitorTimer: t.limited(stopping, t.monitor),
 	}
 }
 
 // limited returns a task that ends well before functionTimeout, at which the host would kill the handler with all its
 // calls, and when the handler stops. Its next run does the rest. Its error is one line.
-func (o operator) limited(stopping context.Context, task ingress.Task) ingress.Task {
-	limit := o.app.Host.FunctionTimeout
+func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Task {
+	limit := t.App.Functions.Host.FunctionTimeout
 	if limit <= 0 { // unlimited
 		limit = math.MaxInt64
 	}
@@ -66,23 +66,23 @@ func withTable(recorder *record.Recorder, work func(storage.Table) error) error 
 }
 
 // keeper returns the task of the keeper.
-func (o operator) keeper() ingress.Task {
+func (t timers) keeper() ingress.Task {
 	var queues []string
-	for _, name := range o.account.AppQueues {
+	for _, name := range t.account.AppQueues {
 		if name, ok := storage.PoisonName(name); ok {
 			queues = append(queues, name)
 		}
 	}
-	keeper := operation.NewKeeper(o.account, queues)
+	keeper := operation.NewKeeper(t.account, queues)
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
-		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, o.account.Name)
-		tableErr := withTable(o.record, func(table storage.Table) error {
-			swept, err := o.account.Sweep(ctx, table)
+		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
+		tableErr := withTable(t.record, func(table storage.Table) error {
+			swept, err := t.account.Sweep(ctx, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err, record.Beat(ctx, table, functionapp.KeeperTimer))
 		})
-		outcomesErr := withTable(o.outcomes, func(table storage.Table) error {
+		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
 			if swept > 0 {
 				text += fmt.Sprintf(", removed %d outcomes of messages of runs", swept)
@@ -97,15 +97,15 @@ func (o operator) keeper() ingress.Task {
 }
 
 // monitor logs that the app is alive, and a line about each of its queues that is not empty.
-func (o operator) monitor(ctx context.Context) (string, error) {
+func (t timers) monitor(ctx context.Context) (string, error) {
 	log := zerolog.Ctx(ctx)
-	log.Info().Str(logs.Account, o.account.Name).Str("version", version()).Bool("hold_mode", o.wrong != nil).Msg("alive")
-	a := *o.account
-	a.Table = o.record.Table()
+	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.App.SettingsErr != nil).Msg("alive")
+	a := *t.account
+	a.Table = t.record.Table()
 	status, err := a.Status(ctx)
 	waiting := 0
 	for _, q := range status.Queues {
-		if !slices.Contains(o.account.AppQueues, q.Queue) {
+		if !slices.Contains(t.account.AppQueues, q.Queue) {
 			continue // it belongs to another app
 		}
 		if q.Problem != "" {
@@ -128,8 +128,8 @@ func (o operator) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
-	tableErr := withTable(o.record, func(table storage.Table) error {
+	tableErr := withTable(t.record, func(table storage.Table) error {
 		return record.Beat(ctx, table, functionapp.MonitorTimer)
 	})
-	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(o.account.AppQueues)), errors.Join(err, tableErr)
+	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues)), errors.Join(err, tableErr)
 }
