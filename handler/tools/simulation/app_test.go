@@ -24,18 +24,10 @@ const (
 	longestPolling  = 2 * time.Second
 )
 
-// hostJSON has the slots of a function, and whether the handler isolates targets.
-type hostJSON struct {
-	batchSize, newBatchThreshold int
-	isolation                    bool
-}
+// hostJSON has the slots of a function.
+type hostJSON struct{ batchSize, newBatchThreshold int }
 
-var (
-	shipped   = hostJSON{32, 224, true}
-	unlimited = hostJSON{32, 224, false}
-	// formerly is what the handler had before it isolated targets.
-	formerly = hostJSON{16, 8, false}
-)
+var shipped = hostJSON{32, 224}
 
 // app is a queue, the instances of a Function App that serve it, and the targets that they call, in virtual time. The decisions
 // are those of the product. All times count from begin.
@@ -57,10 +49,7 @@ func newApp(slots hostJSON, instances int) *app {
 		random: rand.New(rand.NewPCG(11, 12)),
 	}
 	for range instances {
-		i := &instance{app: a, hostJSON: slots}
-		if slots.isolation {
-			i.gate = admission.New(slots.newBatchThreshold, 400<<10)
-		}
+		i := &instance{app: a, hostJSON: slots, gate: admission.New(slots.newBatchThreshold, 400<<10)}
 		a.events.add(time.Duration(a.random.Int64N(int64(shortestPolling))), i.poll)
 	}
 	return a
@@ -283,9 +272,7 @@ func (i *instance) deliver(c *call) {
 		now := begin.Add(i.now)
 		d := i.rules.AfterCall(c.intake, outcome, arrived, now, i.random.Float64())
 		d.State.Trail, d.State.Latest = nil, nil
-		if slot != nil {
-			slot.Ended(outcome, now)
-		}
+		slot.Ended(outcome, now)
 		if d.Action == decision.Reschedule {
 			t.failed++
 			c.due, c.busy, c.down = d.State.NextAttemptAt.Sub(begin), 0, 0
@@ -294,11 +281,8 @@ func (i *instance) deliver(c *call) {
 	})
 }
 
-// admit asks the gate, if there is one.
+// admit asks the gate.
 func (i *instance) admit(c *call, now time.Time) (*admission.Slot, *admission.Refusal) {
-	if i.gate == nil {
-		return nil, nil
-	}
 	e, jitter := c.intake.Envelope, i.random.Float64()
 	request := admission.Request{
 		Function: "AC-standard", Target: c.target.url, Profile: c.target.profile, LastAttempt: i.rules.IsLastAttempt(e, now),

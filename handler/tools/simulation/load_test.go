@@ -11,7 +11,7 @@ import (
 
 // In the outage, 100,000 envelopes, sent evenly over its first minute, wait for a target that is down for six hours.
 const (
-	waiting = 100_000 / slowdown
+	waiting = 100_000 / divisor
 	outage  = 6 * time.Hour
 )
 

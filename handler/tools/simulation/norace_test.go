@@ -1,6 +1,0 @@
-//go:build !race
-
-package simulation
-
-// slowdown divides the number of envelopes.
-const slowdown = 1
