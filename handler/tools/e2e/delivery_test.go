@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/tools/azurite"
 )
 
 // TestExpiredMessagesBecomeDeadLetters checks that a target that stays down costs the host nothing: each message
@@ -43,67 +42,6 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 		t.Errorf("%d different dead letters, want %d", len(ids), messages)
 	}
 	f.mustDeliverOnce()
-}
-
-// TestHandlerKilledDuringCalls checks that the host restarts a killed handler, and every message is delivered.
-func TestHandlerKilledDuringCalls(t *testing.T) {
-	t.Parallel()
-	const messages = 16 // less than host.json's batchSize: all are called at the same time
-	f := newFixture(t, options{})
-	for n := range messages {
-		f.put(fmt.Sprintf("r%d", n), "hang,200", "")
-	}
-	f.start(nil)
-	calls := func(atLeast int) func() bool {
-		return func() bool {
-			for n := range messages {
-				if len(f.target.Calls(fmt.Sprintf("r%d", n))) < atLeast {
-					return false
-				}
-			}
-			return true
-		}
-	}
-	f.await("every call to begin", calls(1))
-	first := f.host.HandlerPID()
-	f.must(f.host.KillHandler())
-	f.await("every call to be made again", calls(2))
-	f.awaitEmpty()
-	if second := f.host.HandlerPID(); second == first {
-		t.Error("the handler was not restarted")
-	}
-	if n := f.count(poisonQueue); n > 0 {
-		t.Errorf("%d messages in the poison queue", n)
-	}
-}
-
-// TestStorageAway checks that no message is lost if storage is away for ten seconds while messages are in flight.
-func TestStorageAway(t *testing.T) {
-	t.Parallel()
-	deliverWithStorageAway(t, 10*time.Second, nil)
-}
-
-// deliverWithStorageAway stops storage for the given time while messages are in flight.
-func deliverWithStorageAway(t *testing.T, outage time.Duration, env []string) {
-	t.Helper()
-	const messages = 40
-	f := newFixture(t, options{azurite: azurite.Options{Data: filepath.Join(t.TempDir(), "azurite")}})
-	for n := range messages {
-		f.put(fmt.Sprintf("r%d", n), "503,503,503,200", `,"retry":{"schedule":["1s"]}`)
-	}
-	f.start(env, "--lease", "15s")
-	f.await("calls in flight", func() bool { return len(f.target.Calls("r30")) > 0 })
-	f.must(f.azurite.Stop())
-	time.AfterFunc(outage, func() {
-		if err := f.azurite.Restart(t.Context()); err != nil {
-			t.Errorf("starting Azurite again: %v", err)
-		}
-	})
-	f.await("every message to be delivered", func() bool { return f.delivered(messages) })
-	f.awaitEmpty()
-	if n := f.count(poisonQueue); n > 0 {
-		t.Errorf("%d messages in the poison queue", n)
-	}
 }
 
 // TestTheLargestEnvelope checks that an envelope that fills a message to the last byte survives 50 reschedules with

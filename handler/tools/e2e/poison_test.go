@@ -127,7 +127,7 @@ func sixCauses(target string) []cause {
 	}
 }
 
-// TestPoisonAtScale counts, groups, requeues and deletes 10,000 messages of six causes (1,000 with the race detector),
+// TestPoisonAtScale counts, groups, requeues and deletes 10,000 messages of six causes (1,000 in `make test`),
 // and checks that each command changes exactly what it says.
 func TestPoisonAtScale(t *testing.T) {
 	f := newFixture(t, options{})

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 )
 
 // inUpdateMode makes the handler reschedule messages in place.
@@ -76,12 +75,6 @@ func TestUpdateManyMessages(t *testing.T) {
 	if modes := f.modes(); modes["update"] == 0 || modes[nil] > 0 {
 		t.Errorf("rescheduled by %v", modes)
 	}
-}
-
-// TestUpdateStorageAway checks that no message is lost if storage is away for five seconds.
-func TestUpdateStorageAway(t *testing.T) {
-	t.Parallel()
-	deliverWithStorageAway(t, 5*time.Second, inUpdateMode)
 }
 
 // TestUpdateCtrlCDuringASlowCall checks that a stop during a call reschedules the same message.

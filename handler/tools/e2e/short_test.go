@@ -1,16 +1,12 @@
-//go:build race
+//go:build !long
 
 package e2e_test
 
 import "time"
 
-// With the race detector, as in CI, tests of many messages are shorter, because Azurite slows down with the number of
-// messages.
+// Tests of many messages are shorter than in `make test-long`, because Azurite slows down with the number of messages.
 const (
-	// interruptions is how often runs are interrupted, interruptedMessages how many messages they process.
-	interruptions       = 10
-	interruptedMessages = 300
-	// scale divides the 10,000 messages of TestPoisonAtScale.
+	// scale divides the 10,000 messages of TestPoisonAtScale and TestRequeueManyKilledTwice.
 	scale = 10
 	// outageMessages wait for a target that was down. They are run at outageRate a second, and may take outageSlack longer or
 	// shorter than that.

@@ -1,16 +1,14 @@
-//go:build !race
+//go:build long
 
 package e2e_test
 
-// See race_test.go.
+// See short_test.go.
 const (
-	interruptions       = 50
-	interruptedMessages = 2000
-	scale               = 1
-	outageMessages      = 5000
-	outageRate          = 200
-	outageSlack         = 0
-	manyRows            = 100_000
+	scale          = 1
+	outageMessages = 5000
+	outageRate     = 200
+	outageSlack    = 0
+	manyRows       = 100_000
 )
 
 // hostileMessages is more than the handler calls at a time of these kinds.

@@ -1,0 +1,112 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"asynccaller/handler/internal/queue"
+)
+
+// TestRequeueManyKilledTwice requeues 10,000 messages (1,000 in `make test`), is killed twice on the way,
+// and checks that this takes less than a minute and that no more messages are there twice than the run says.
+func TestRequeueManyKilledTwice(t *testing.T) {
+	f, runs := newFixture(t, options{fastQueues: true}), runs(t.TempDir())
+	const messages = 10_000 / scale
+	f.putExpired(messages)
+	began := time.Now()
+	args := []string{"requeue", "--all", "--yes"}
+	for _, share := range []int{3, 3, 1} {
+		command, _, stderr := f.poisonCommand(append(args, "--runs", string(runs), "--json")...)
+		f.must(command.Start())
+		exited := make(chan error, 1)
+		go func() { exited <- command.Wait() }()
+		if share > 1 {
+			f.await("messages to be requeued", func() bool { return runs.done(t) > 0 })
+			reached := runs.done(t) + messages/share
+			f.await("a third of the messages to be requeued", func() bool { return runs.done(t) >= min(reached, messages) })
+			f.must(command.Process.Kill())
+		}
+		err := <-exited
+		t.Logf("after %v: %d of %d, %v; %s",
+			time.Since(began), runs.done(t), messages, err, strings.TrimSpace(stderr.String()))
+		name := strings.TrimSuffix(filepath.Base(runs.journal(t)), ".jsonl")
+		args = []string{"resume", name}
+	}
+	took, done := time.Since(began), runs.done(t)
+	if took > time.Minute || done != messages {
+		t.Errorf("%d of %d messages were requeued in %v", done, messages, took)
+	}
+	left, sent, twice := f.count(poisonQueue), f.count(mainQueue), runs.twice(t)
+	if left > 0 || sent < messages || sent > messages+twice {
+		t.Errorf("%d messages are left and %d sent; %d are stated to be there twice", left, sent, twice)
+	}
+}
+
+// putExpired puts dead letters on the poison queue.
+func (f *fixture) putExpired(n int) {
+	f.t.Helper()
+	texts := make([]string, n)
+	for i := range texts {
+		texts[i] = queue.Base64.Encode(fmt.Appendf(nil,
+			`{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
+				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i))
+	}
+	f.putAll(poisonQueue, 0, texts)
+}
+
+// runs is the folder with the journal of one run.
+type runs string
+
+// journal returns the path of the journal, or "" before the run has begun.
+func (r runs) journal(t *testing.T) string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(string(r), "*.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(paths) == 0 {
+		return ""
+	}
+	return paths[0]
+}
+
+func (r runs) read(t *testing.T) []byte {
+	t.Helper()
+	path := r.journal(t)
+	if path == "" {
+		return nil
+	}
+	content, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// done counts the messages that the run has finished.
+func (r runs) done(t *testing.T) int {
+	t.Helper()
+	return bytes.Count(r.read(t), []byte(`{"is":"done"`))
+}
+
+// twice counts the messages that are perhaps there twice, as the journal says.
+func (r runs) twice(t *testing.T) int {
+	t.Helper()
+	stated := map[int]bool{}
+	for line := range bytes.Lines(r.read(t)) {
+		var l struct {
+			N     int
+			Twice bool
+		}
+		if json.Unmarshal(line, &l) == nil && l.Twice {
+			stated[l.N] = true
+		}
+	}
+	return len(stated)
+}
