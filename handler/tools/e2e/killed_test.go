@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/storage"
 )
 
 // TestRequeueManyKilledTwice requeues 10,000 messages (1,000 in `make test`), is killed twice on the way,
@@ -53,7 +53,7 @@ func (f *fixture) putExpired(n int) {
 	f.t.Helper()
 	texts := make([]string, n)
 	for i := range texts {
-		texts[i] = queue.Base64.Encode(fmt.Appendf(nil,
+		texts[i] = storage.Base64.Encode(fmt.Appendf(nil,
 			`{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
 				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i))
 	}
