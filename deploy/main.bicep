@@ -1,5 +1,5 @@
 // Everything that a Function App with Async Caller needs, in one resource group. README.md says how to deploy it.
-// `go test ./handler/tools/deploytest` checks this file without Azure.
+// `go test ./handler` compares it with the code, as text: handler/deploy_test.go expects its layout.
 
 @description('Begins the names of the resources.')
 @minLength(2)

@@ -336,7 +336,14 @@ func TestWorkflow(t *testing.T) {
 			t.Errorf("the Makefile has no target %q", target)
 		}
 	}
-	if diff := cmp.Diff([]string{".ci/run", "make release", "|"}, runs); diff != "" {
+	want := []string{
+		".ci/run",
+		"az bicep build --file deploy/main.bicep --stdout >/dev/null",
+		"az bicep lint --file deploy/main.bicep",
+		"make release",
+		"|",
+	}
+	if diff := cmp.Diff(want, runs); diff != "" {
 		t.Errorf("the workflow runs (-want +got):\n%s", diff)
 	}
 	if info, err := os.Stat(filepath.Join(projectRoot, ".ci", "run")); err != nil || info.Mode()&0o100 == 0 {

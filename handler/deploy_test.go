@@ -1,0 +1,192 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/queue"
+	"asynccaller/handler/internal/queue/azure"
+	"asynccaller/handler/internal/scheduled"
+	"asynccaller/handler/internal/send"
+)
+
+// template is read as text, to compare it with the code and the pages. Bicep's compiler and linter check it in the
+// repository's workflow.
+const template = "../deploy/main.bicep"
+
+// group returns the first group of each match of a pattern.
+func group(text, pattern string) (found []string) {
+	for _, match := range regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1) {
+		found = append(found, match[1])
+	}
+	return found
+}
+
+// mustMatch returns the groups of the only match of a pattern.
+func mustMatch(t *testing.T, text, pattern string) []string {
+	t.Helper()
+	found := regexp.MustCompile(pattern).FindAllStringSubmatch(text, -1)
+	if len(found) != 1 {
+		t.Fatalf("%d matches of %s, want 1", len(found), pattern)
+	}
+	return found[0][1:]
+}
+
+// compare reports the differences of two lists, whose order does not matter.
+func compare(t *testing.T, what string, want, got []string) {
+	t.Helper()
+	if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(got))); diff != "" {
+		t.Errorf("%s (-want +deploy):\n%s", what, diff)
+	}
+}
+
+// TestTemplateQueues: the queue trigger creates no queue, so the template makes all of them.
+func TestTemplateQueues(t *testing.T) {
+	paths, err := filepath.Glob("../functions/*/function.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var bound []string
+	for _, path := range paths {
+		bound = append(bound, group(read(t, path), `"queueName": "(.*)"`)...)
+	}
+	text := read(t, template)
+	made := group(mustMatch(t, text, `(?s)\nvar queues = \[\n(.*?)\]\n`)[0], `'(.+)'`)
+	compare(t, "queues of functions/", bound, made)
+	compare(t, "queues of senders", send.Queues(), made)
+	names := group(text, `/queues@\S+ = \[for queueName in queues: \{\n  parent: queueService\n  name: (.+)\n`)
+	compare(t, "resources", []string{"queueName", "'${queueName}" + queue.PoisonSuffix + "'"}, names)
+	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
+	compare(t, "tables", []string{scheduled.TableName, scheduled.OutcomeTableName}, tables)
+}
+
+// TestTemplateSettings: the handler accepts the app settings, and reads those of the storage account.
+func TestTemplateSettings(t *testing.T) {
+	text := read(t, template)
+	var environ []string
+	for _, name := range []string{"identitySettings", "logSettings", "premiumSettings"} {
+		object := mustMatch(t, text, `(?s)\nvar `+name+` = \{\n(.*?)\n\}\n`)[0]
+		for _, member := range group(object, `(?m)^  (.+)$`) {
+			name, value, _ := strings.Cut(member, ": ")
+			environ = append(environ, name+"="+strings.Trim(value, "'"))
+		}
+	}
+	environ = append(environ, "AzureWebJobsStorage__accountName=account") // in place of an expression
+	declared := group(text, `(?m)^param (\w+) `)
+	for _, path := range []string{"../deploy/main.parameters.json", "../deploy/premium.parameters.json"} {
+		var file struct {
+			Parameters map[string]struct{ Value any }
+		}
+		if err := json.Unmarshal([]byte(read(t, path)), &file); err != nil {
+			t.Fatalf("%s: %v", path, err)
+		}
+		for name := range file.Parameters {
+			if !slices.Contains(declared, name) {
+				t.Errorf("%s: the template has no parameter %s", path, name)
+			}
+		}
+		app := slices.Clone(environ)
+		settings, _ := file.Parameters["settings"].Value.(map[string]any)
+		for name, value := range settings {
+			app = append(app, fmt.Sprintf("%s=%v", name, value))
+		}
+		if _, err := config.Load(app, nil); err != nil {
+			t.Errorf("%s: the handler refuses the settings: %v", path, err)
+		}
+		if _, err := functionapp.LoadHost("..", app); err != nil {
+			t.Errorf("%s: the settings conflict with host.json: %v", path, err)
+		}
+		account, err := azure.ParseConnection(app, functionapp.ConnectionName)
+		want := azure.Identity{ManagedIdentity: true, ClientID: "identity.properties.clientId"}
+		if err != nil || account.Identity != want {
+			t.Errorf("%s: the handler reads the identity %+v, %v: want %+v", path, account.Identity, err, want)
+		}
+	}
+}
+
+// TestTemplateRoles: the identity of the app has the roles that README lists, and no others. Those that the handler
+// asks for are among them.
+func TestTemplateRoles(t *testing.T) {
+	text := read(t, template)
+	ids := map[string]string{ // https://learn.microsoft.com/azure/role-based-access-control/built-in-roles
+		"974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
+		"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": scheduled.Role,
+		"b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
+		"3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
+	}
+	role := func(variable string) string { return ids[mustMatch(t, text, `\nvar `+variable+` = '(.+)'\n`)[0]] }
+	metrics := mustMatch(t, text, `(?s)\nresource insightsRole .*?scope: insights\n.*?roleDefinitions', (\w+)\)`)[0]
+	got := []string{role(metrics) + " | Application Insights"}
+	storage := mustMatch(t, text, `\nresource storageRole .*for role in \[(.*?)\].*\n  scope: storage\n`)[0]
+	for variable := range strings.SplitSeq(storage, ", ") {
+		got = append(got, role(variable)+" | the storage account")
+	}
+	for _, name := range append(group(product(t, "internal/doctor/*.go"), `"role (Storage [\w ]+)"`), scheduled.Role) {
+		if !slices.Contains(got, name+" | the storage account") {
+			t.Errorf("the identity does not get the role %s, which the handler asks for", name)
+		}
+	}
+	section := mustMatch(t, read(t, "../deploy/README.md"), `(?s)\n## Roles\n(.*?)\n## `)[0]
+	compare(t, "roles", group(section, `(?m)^\| (\w+ \w+ .+? \| .+?) \|`), got)
+}
+
+// TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes.
+func TestAzd(t *testing.T) {
+	azd, text := read(t, "../deploy/azure.yaml"), read(t, template)
+	for target := range strings.FieldsSeq(mustMatch(t, azd, `run: make -C \.\. (.*)\n`)[0]) {
+		if !strings.Contains(read(t, "../Makefile"), "\n"+target+":") {
+			t.Errorf("the Makefile has no target %s", target)
+		}
+	}
+	service := mustMatch(t, azd, `\nservices:\n  (.*):\n`)[0]
+	compare(t, "service", group(text, `'azd-service-name': '(.*)'`), []string{service})
+	archive := mustMatch(t, read(t, "tools/stage/main.go"), `archive = "(.*)"`)[0]
+	deployed := mustMatch(t, azd, `azd: deploy (\S+) --from-package \.\./dist/(\S+)`)
+	compare(t, "deployment", []string{service, archive}, deployed)
+	compare(t, "package", []string{archive}, group(text, `var packageName = '(.*)'`))
+	compare(t, "template", []string{"main"}, group(azd, `module: (.*)\n`))
+}
+
+// TestDeployReadme: the page has the parameters of the template with their defaults, outputs that exist, and what the
+// Dockerfile does.
+func TestDeployReadme(t *testing.T) {
+	page, text := read(t, "../deploy/README.md"), read(t, template)
+	var declared []string
+	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none", "resourceGroup().location", "the group's")
+	for _, param := range group(text, `(?m)^param (.*)$`) {
+		words := strings.Fields(param) // name type = default
+		declared = append(declared, "`"+words[0]+"` | "+strings.Trim(defaults.Replace(words[3]), "'"))
+	}
+	compare(t, "parameters", group(page, "(?m)^\\| (`\\w+` \\| [^|]*?) \\| "), declared)
+	outputs := group(text, `(?m)^output ([a-z]\w*) `) // Azure changes the letter case of others
+	for _, used := range group(page, `(?:properties\.outputs\.|azd env get-value )(\w+)`) {
+		if !slices.Contains(outputs, used) {
+			t.Errorf("the page uses the output %s, which the template does not have", used)
+		}
+	}
+	image := read(t, "../deploy/Dockerfile")
+	user := mustMatch(t, image, `\nUSER ([1-9]\d*):[1-9]\d*\n`)[0]
+	port := mustMatch(t, image, `http://\+:(\d+)`)[0]
+	for _, promise := range []string{"user " + user + ", not as root", "port " + port} {
+		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
+			t.Errorf("the page does not say %q", promise)
+		}
+	}
+	root := mustMatch(t, image, `AzureWebJobsScriptRoot=(\S+)`)[0]
+	mustMatch(t, image, `\nCOPY --chmod=755 \. `+root+`/\n`) // the user must be able to start the files
+	noKeys := []string{"allowSharedKeyAccess: false", "allowBlobPublicAccess: false", "DisableLocalAuth: true"}
+	for _, line := range noKeys {
+		if !strings.Contains(text, "\n    "+line+"\n") {
+			t.Errorf("the page promises that there are no keys: want %s in the template", line)
+		}
+	}
+}
