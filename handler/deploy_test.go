@@ -13,10 +13,9 @@ import (
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
-	"asynccaller/handler/internal/queue"
-	"asynccaller/handler/internal/queue/azure"
-	"asynccaller/handler/internal/scheduled"
 	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
 )
 
 // template is read as text, to compare it with the code and the pages. Bicep's compiler and linter check it in the
@@ -64,9 +63,9 @@ func TestTemplateQueues(t *testing.T) {
 	compare(t, "queues of functions/", bound, made)
 	compare(t, "queues of senders", send.Queues(), made)
 	names := group(text, `/queues@\S+ = \[for queueName in queues: \{\n  parent: queueService\n  name: (.+)\n`)
-	compare(t, "resources", []string{"queueName", "'${queueName}" + queue.PoisonSuffix + "'"}, names)
+	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
-	compare(t, "tables", []string{scheduled.TableName, scheduled.OutcomeTableName}, tables)
+	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable}, tables)
 }
 
 // TestTemplateSettings: the handler accepts the app settings, and reads those of the storage account.
@@ -105,7 +104,7 @@ func TestTemplateSettings(t *testing.T) {
 		if _, err := functionapp.LoadHost("..", app); err != nil {
 			t.Errorf("%s: the settings conflict with host.json: %v", path, err)
 		}
-		account, err := azure.ParseConnection(app, functionapp.ConnectionName)
+		account, err := azure.ParseConnection(app, storage.ConnectionName)
 		want := azure.Identity{ManagedIdentity: true, ClientID: "identity.properties.clientId"}
 		if err != nil || account.Identity != want {
 			t.Errorf("%s: the handler reads the identity %+v, %v: want %+v", path, account.Identity, err, want)
@@ -118,19 +117,20 @@ func TestTemplateSettings(t *testing.T) {
 func TestTemplateRoles(t *testing.T) {
 	text := read(t, template)
 	ids := map[string]string{ // https://learn.microsoft.com/azure/role-based-access-control/built-in-roles
-		"974c5e8b-45b9-4653-ba55-5f855dd0fb88": "Storage Queue Data Contributor",
-		"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": scheduled.Role,
+		"974c5e8b-45b9-4653-ba55-5f855dd0fb88": storage.QueueRole,
+		"0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3": storage.TableRole,
 		"b7e6dc6d-f1e8-4753-8033-0f276bb0955b": "Storage Blob Data Owner",
 		"3913510d-42f4-4e42-8a64-420c390055eb": "Monitoring Metrics Publisher",
 	}
 	role := func(variable string) string { return ids[mustMatch(t, text, `\nvar `+variable+` = '(.+)'\n`)[0]] }
 	metrics := mustMatch(t, text, `(?s)\nresource insightsRole .*?scope: insights\n.*?roleDefinitions', (\w+)\)`)[0]
 	got := []string{role(metrics) + " | Application Insights"}
-	storage := mustMatch(t, text, `\nresource storageRole .*for role in \[(.*?)\].*\n  scope: storage\n`)[0]
-	for variable := range strings.SplitSeq(storage, ", ") {
+	onStorage := mustMatch(t, text, `\nresource storageRole .*for role in \[(.*?)\].*\n  scope: storage\n`)[0]
+	for variable := range strings.SplitSeq(onStorage, ", ") {
 		got = append(got, role(variable)+" | the storage account")
 	}
-	for _, name := range append(group(product(t, "internal/doctor/*.go"), `"role (Storage [\w ]+)"`), scheduled.Role) {
+	asked := group(product(t, "internal/doctor/*.go"), `"role (Storage [\w ]+)"`)
+	for _, name := range append(asked, storage.QueueRole, storage.TableRole) {
 		if !slices.Contains(got, name+" | the storage account") {
 			t.Errorf("the identity does not get the role %s, which the handler asks for", name)
 		}
