@@ -36,7 +36,7 @@ func flat(s config.Settings) settings {
 	return settings{s.CallTimeout, r.Expiration, r.MaxDeadline, r.Limits.MinDelay, r.Retry.Name, first, last, r.GiveUp, s.LogLevel, s.Reschedule}
 }
 
-// defaults are those of design.md, section 6.
+// defaults returns the settings of an empty environment.
 func defaults() settings {
 	return settings{
 		120 * time.Second,

@@ -58,7 +58,8 @@ const (
 )
 
 // A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host that
-// stops still receives messages for 10 s and fails them, because its handler has ended (host-contract C.5).
+// stops still receives messages for 10 s and fails them, because its handler has ended
+// (docs/host.md, "Stop of the host").
 const (
 	handBackDelay  = 10 * time.Second
 	handBackJitter = 5 * time.Second

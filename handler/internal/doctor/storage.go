@@ -19,7 +19,8 @@ import (
 // checkLimit is the longest time for a check. It may need a token first.
 const checkLimit = 10 * time.Second
 
-// hostAPIVersion is the newest version of the storage API that a Functions host was seen to use, host 4.1037.
+// hostAPIVersion is the newest version of the storage API that a Functions host was seen to use
+// (docs/host.md, "Storage account").
 const hostAPIVersion = "2026-10-06"
 
 // The id and the receipt of no message, in the service's form.

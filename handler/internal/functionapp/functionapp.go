@@ -62,10 +62,11 @@ type Host struct {
 type QueueOptions struct {
 	// BatchSize is the number of messages that one poll receives, 1 to 32.
 	BatchSize int
-	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts. With
-	// concurrency.dynamicConcurrencyEnabled the host ignores both numbers: it has a limit of its own for each function, from 1
-	// to 500, which the handler cannot read. The threshold still stands for it, because the host raises its limit as long as
-	// there is processor time to spare, which calls that hang leave. The maximum of 500 would be too much until it is reached.
+	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts
+	// (docs/host.md, "Slots"). With concurrency.dynamicConcurrencyEnabled the host ignores both numbers: it has a limit of
+	// its own for each function, from 1 to 500, which the handler cannot read. The threshold still stands for it, because
+	// the host raises its limit as long as there is processor time to spare, which calls that hang leave. The maximum of
+	// 500 would be too much until it is reached.
 	NewBatchThreshold int
 	// MaxPollingInterval is the longest pause between polls of an empty queue; 0 when host.json has none.
 	MaxPollingInterval time.Duration
@@ -90,7 +91,7 @@ type CustomHandler struct {
 type DataType string
 
 // The data types that a queue trigger supports. Use DataBinary: with DataString a message's body can overwrite its own
-// metadata (host-contract A.4).
+// metadata (docs/host.md, "Forgeable metadata").
 const (
 	DataBinary DataType = "binary"
 	DataString DataType = "string"
@@ -123,7 +124,7 @@ type Timer struct {
 // noTimerRetry explains why a timer function has no retry policy.
 const noTimerRetry = "remove it: the host repeats a failed run at its next time"
 
-// The host's rules for names (azure-functions-host, Utility.cs).
+// The names that the host accepts (docs/host.md, "App folder").
 var (
 	validFunctionName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_-]{0,127}$`)
 	validBindingName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,127}$`)

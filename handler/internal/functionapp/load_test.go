@@ -44,7 +44,7 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// The shipped app matches design.md, section 5.
+// TestProjectsOwnApp checks the app folder that is shipped.
 func TestProjectsOwnApp(t *testing.T) {
 	const root = "../../.."
 	paths, err := filepath.Glob(filepath.Join(root, "functions", "*", "function.json"))

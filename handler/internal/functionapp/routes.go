@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// checkRoutes refuses HTTP functions whose clients could forge invocations. Routes maps each function.json to the route of its
-// HTTP function. With forwarding the host sends a request to the handler under the request's own path, which could be that
-// of a queue or timer function. (Only the header Host then differs from an invocation's.)
+// checkRoutes refuses HTTP functions whose clients could forge invocations. Routes maps each function.json to the route
+// of its HTTP function. With forwarding the host sends a request to the handler under the request's own path, which
+// could be that of a queue or timer function. Only the header Host then differs from an invocation's
+// (docs/host.md, "HTTP functions").
 func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found problems) {
 	option := host.forwarding()
 	if option == "" {

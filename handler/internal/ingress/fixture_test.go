@@ -32,7 +32,7 @@ import (
 	"asynccaller/handler/internal/storage/memory"
 )
 
-// The function and the ids in the worked bodies of host-contract A.5.
+// The function and the ids of the files in testdata/invocation.
 const (
 	function     = "QueueFn"
 	mainQueue    = "work-items"

@@ -28,7 +28,7 @@ import (
 
 const (
 	// maxInvocationBytes is more than the host ever sends for one message: 64 KiB of text, at most seven bytes
-	// for each in Data and once more in Metadata.
+	// for each in Data and once more in Metadata (docs/host.md, "Message content").
 	maxInvocationBytes = 2 << 20
 	// maxPathBytes limits what is logged of an unknown path; the name of a function has at most 128 characters.
 	maxPathBytes = 200
@@ -43,8 +43,9 @@ type Deliverer interface {
 
 // Handler returns the handler of the host's requests: GET / at once, and POST /<name> for each function and each
 // task, whose names are those of their functions in exactly that case. Tasks may be nil; no task may have the
-// name of a function. The body of every answer is a JSON object, because the host waits forever after a 2xx answer
-// without one. It never has the member Logs: the host would log the outcome a second time, without the log's fields.
+// name of a function. The body of every answer is a JSON object, because the host waits until functionTimeout after a
+// 2xx answer without one (docs/host.md, "Answers"). It never has the member Logs: the host would log the outcome a
+// second time, without the log's fields.
 func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
@@ -200,10 +201,11 @@ func invocationID(r *http.Request) string {
 	return id
 }
 
-// checkSender returns an error if a request differs from an invocation of the Functions host (host-contract A.1: a POST of
-// JSON to 127.0.0.1 and the handler's port with the header X-Azure-Functions-InvocationId). It keeps out requests of HTTP
-// functions, which the host forwards with the Host that the client sent; it adds that header to them as well. It also keeps
-// out requests that reach the port by accident or through a web page: a browser sends an Origin and cannot set that header.
+// checkSender returns an error if a request differs from an invocation of the Functions host: a POST of JSON to
+// 127.0.0.1 and the handler's port with the header X-Azure-Functions-InvocationId (docs/host.md, "Invocation request").
+// It keeps out requests of HTTP functions, which the host forwards with the Host that the client sent; it adds that
+// header to them as well. It also keeps out requests that reach the port by accident or through a web page: a browser
+// sends an Origin and cannot set that header.
 // It does not keep out another process on the same machine, which can send all of it: see SECURITY.md.
 func checkSender(r *http.Request, id string) error {
 	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it

@@ -24,9 +24,10 @@ import (
 // more than 200 KiB of memory (docs/performance.md).
 var buffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
-// readMessage reads the host's POST for a function whose binding has the given name (host-contract A): the message's
-// content, its id and dequeue count and, if the message's body cannot forge it, the lease. Metadata is a hint: with dataType
-// "string" a message's body can overwrite it, and any member may be missing, as in a manual run.
+// readMessage reads the host's POST for a function whose binding has the given name: the message's content, its id and
+// dequeue count and, if the message's body cannot forge it, the lease. Metadata is a hint: with dataType "string" a
+// message's body can overwrite it (docs/host.md, "Forgeable metadata"), and any member may be missing, as in a manual
+// run (docs/host.md, "Metadata").
 func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 	buffer := buffers.Get().(*bytes.Buffer)
 	defer buffers.Put(buffer)
@@ -87,7 +88,7 @@ func find(members []strictjson.Member, name string) strictjson.Member {
 }
 
 // decodeContent returns the message's content. With dataType "binary" the host encodes it as base64. With dataType
-// "string" the host writes JSON text, which begins with a quote as base64 never does.
+// "string" the host writes JSON text, which begins with a quote as base64 never does (docs/host.md, "Message content").
 func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err error) {
 	if data[0] != '"' {
 		return nil, false, errors.New("want a string")

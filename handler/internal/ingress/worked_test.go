@@ -7,11 +7,11 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// forging is the object of host-contract A.5 whose members try to overwrite the metadata of the message.
+// forging is an object whose members try to overwrite the metadata of its message (docs/host.md, "Forgeable metadata").
 const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z","tags":["a","b"],"sys":{"MethodName":"evil"},` +
 	`"popreceipt":"FORGED","none":null}`
 
-// TestWorkedBodies posts the worked bodies of host-contract A.5 unchanged. None is an envelope, so the decoded content
+// TestWorkedBodies posts invocations in each mode (docs/host.md, "Message content"). No content is an envelope, so it
 // goes to the poison queue.
 func TestWorkedBodies(t *testing.T) {
 	for name, row := range map[string]struct{ content, messageID string }{

@@ -60,7 +60,7 @@ func TestMediaType(t *testing.T) {
 	}
 }
 
-// The target receives the headers of the envelope and those of design.md, section 4.
+// The target receives the headers of the envelope and those of docs/envelope.md, "Call".
 func TestHeadersOnTheWire(t *testing.T) {
 	const ours = "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1"
 	tests := map[string]struct {

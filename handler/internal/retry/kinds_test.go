@@ -191,7 +191,7 @@ func TestIOIsItsFormula(t *testing.T) {
 	}
 }
 
-// TestNexusIsDistributedAsStated holds the draws to nexus-wire.md: evenly between factor^attempt and
+// TestNexusIsDistributedAsStated compares the draws with docs/retry.md, "Policies": evenly between factor^attempt and
 // factor times that, and what lies beyond 7 days less a second is cut to that.
 func TestNexusIsDistributedAsStated(t *testing.T) {
 	policy := mustPolicy(t, `"nexus"`)

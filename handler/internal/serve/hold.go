@@ -12,7 +12,8 @@ import (
 
 const (
 	// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the
-	// other messages stay on the queue. A restart of the handler would instead cost each message of a batch a dequeue.
+	// other messages stay on the queue. A handler that exits would instead cost each message of a batch a dequeue
+	// (docs/host.md, "Bad deployments").
 	// With the time to settle it is shorter than 5 minutes, after which the host renews its lease: a host that deletes
 	// the message while it renews would deliver it again.
 	holdWait = time.Minute
@@ -21,7 +22,8 @@ const (
 )
 
 // hold returns how long the deliverer waits before it holds a message: zero if the settings are right. At
-// functionTimeout the host would kill the handler, perhaps during a write, and deliver the original again as well.
+// functionTimeout the host would kill the handler, perhaps during a write, and deliver the original again as well
+// (docs/host.md, "Function timeout").
 func (c Config) hold() time.Duration {
 	limit := c.App.Functions.Host.FunctionTimeout
 	room := limit - settle.Timeout - holdMargin

@@ -28,7 +28,7 @@ const (
 )
 
 // ErrStopped is the result of Run after an orderly stop. It is an error because a handler must never exit with code 0:
-// the host would not start it again.
+// an older host would not start it again (docs/host.md, "Exits of the handler").
 var ErrStopped = errors.New("stopped")
 
 // Server serves the host.

@@ -13,10 +13,10 @@ import (
 // parentPoll is the interval between two checks of the parent process.
 const parentPoll = time.Second
 
-// WatchHost returns a context that ends with the cause [delivery.ErrHostGone] when the Functions host has ended. A host that
-// stops with calls in progress, crashes or is killed does not stop its handler. There are two signs: this process has
-// another parent (on Unix), whose id parent returns, or a write to the returned writer, the host's pipe, fails because
-// nobody can read it. The second one finds a host that ended before WatchHost.
+// WatchHost returns a context that ends with the cause [delivery.ErrHostGone] when the Functions host has ended. A host
+// that stops with calls in progress, crashes or is killed does not stop its handler (docs/host.md, "Stop of the host").
+// There are two signs: this process has another parent (on Unix), whose id parent returns, or a write to the returned
+// writer, the host's pipe, fails because nobody can read it. The second one finds a host that ended before WatchHost.
 func WatchHost(ctx context.Context, parent func() int, pipe io.Writer) (context.Context, io.Writer) {
 	watched, end := context.WithCancelCause(ctx)
 	first := parent()

@@ -194,7 +194,8 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 //   - A later try is stale or refused: an earlier one without an answer may have succeeded. A successor could then be
 //     a duplicate. Reporting success could lose the message, if it was the host that renewed its lease. An error is
 //     right in both cases: the host then makes the message visible again with the receipt that it has. If we were
-//     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does.
+//     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does
+//     (docs/host.md, "Retries and poison messages").
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.
 func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (receipt string, updated bool, err error) {
 	tries := 0

@@ -192,7 +192,7 @@ func (e Encoding) Encode(content []byte) string {
 var skipSpace = strings.NewReplacer(" ", "", "\t", "", "\r", "", "\n", "")
 
 // Decode returns the content that the text stores. Like .NET's decoder, which the host uses, it ignores
-// white space and requires padding.
+// white space and requires padding (docs/host.md, "Message encoding").
 func (e Encoding) Decode(text string) ([]byte, error) {
 	if e == None {
 		return []byte(text), nil

@@ -25,8 +25,8 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// The bounds of a call's timeout. A call and its settling should end before the host first renews its lease: a delete during
-// the renewal fails, and the host delivers the message again.
+// The bounds of a call's timeout. A call and its settling should end before the host first renews its lease: a delete
+// during the renewal fails, and the host delivers the message again (docs/host.md, "Leases").
 const (
 	MinTimeout = time.Second
 	MaxTimeout = 270 * time.Second

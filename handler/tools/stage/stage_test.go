@@ -23,7 +23,7 @@ import (
 // projectRoot is this project's folder.
 const projectRoot = "../../.."
 
-// The Functions host's rules for names (section E.1 of the Functions host contract).
+// The names that the Functions host accepts (docs/host.md, "App folder").
 var (
 	functionName = regexp.MustCompile(`(?i)^[a-z][a-z0-9_-]{0,127}$`)
 	bindingName  = regexp.MustCompile(`^[a-zA-Z][a-zA-Z0-9]{0,127}$`)

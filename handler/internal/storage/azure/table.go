@@ -214,7 +214,7 @@ func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row)
 	return nil
 }
 
-// encodeRow returns the entity of a row. Section 9 of the design lists its properties.
+// encodeRow returns the entity of a row.
 func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 	properties := map[string]any{
 		"status": saturate(float64(row.Status)), "attempts": saturate(float64(row.Attempts)),
