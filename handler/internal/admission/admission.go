@@ -251,7 +251,7 @@ func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	return s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
 }
 
-// leave ends the call for the target. The time to settle does not count: it says nothing about the target.
+// leave ends the call for the target. The time to settle does not count, because the target has no part in it.
 func (s *Slot) leave(now time.Time) {
 	if s.ended {
 		return

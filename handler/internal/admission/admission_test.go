@@ -450,7 +450,7 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestUndecidedProbe: a probe that says nothing about the target delays nobody.
+// TestUndecidedProbe: a probe without a verdict on the target delays nobody.
 func TestUndecidedProbe(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("t.example", decision.Outcome{Status: 503})

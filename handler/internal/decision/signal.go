@@ -25,7 +25,7 @@ const (
 	maxSignalDepth = 1000
 )
 
-// Signal is what the body of an answer says about retrying. The zero value says nothing.
+// Signal is the retry signal in the body of an answer. The zero value is no signal.
 type Signal struct {
 	// Retryable is the member of an RFC 9457 problem, IsRetryMeaningful that of a Nexus error, which has a Type; nil for none.
 	Retryable, IsRetryMeaningful *bool
@@ -33,8 +33,8 @@ type Signal struct {
 
 // ReadSignal looks for a signal in the first MiB of a body, of which beginning has been read. The letter case of names
 // does not matter. If a name occurs more than once, the last value that can be a signal counts. A body that is no JSON
-// object says nothing, and neither does one that cannot be read to its end, which is the error. ReadSignal keeps little of
-// a body in memory, however long it is.
+// object has no signal. A body that cannot be read to its end has none either, and ReadSignal returns the error.
+// ReadSignal keeps little of a body in memory, however long it is.
 func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
 	body := &limitedBody{from: io.MultiReader(bytes.NewReader(beginning), rest), left: maxSignalBytes}
 	var text io.Reader = body
@@ -162,7 +162,7 @@ func (s *shortTokens) keep(c byte) bool {
 	return true
 }
 
-// retrySignal returns what the response itself says about retrying; the verdict is undecided if it says nothing.
+// retrySignal returns the retry signal of the response itself; without one the verdict is undecided.
 // The order of precedence is: the header X-Async-Caller-Retry, the member retryable of an RFC 9457 problem, a
 // Nexus error.
 func (o Outcome) retrySignal() judgement {

@@ -87,7 +87,7 @@ type Deliverer struct {
 	Record, Outcomes *record.Recorder
 	// Log receives the lines about messages.
 	Log zerolog.Logger
-	// Hold is how long a message waits before it is held, which is all that happens to it; zero delivers messages.
+	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
 	Hold time.Duration
 	// Stopping ends when the handler is told to stop, which interrupts the calls, or with the cause [ErrHostGone]. Calls
 	// run in it and not in the context of the invocation, because a host that hangs up must not end them.

@@ -235,8 +235,8 @@ func Persist(ctx context.Context, limit time.Duration, try func(context.Context)
 	}
 }
 
-// Limits of the tries of [Retry]: storage fails over within a minute. A try gets much time, because the effect of an
-// abandoned one is unknown.
+// Limits of [Retry]: storage fails over within a minute. Tries have long timeouts: storage may still carry out an
+// abandoned one.
 const (
 	retryTimeout = 3 * time.Minute
 	tryTimeout   = time.Minute

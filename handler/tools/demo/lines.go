@@ -50,7 +50,7 @@ type entry struct {
 	Delay     float64 // milliseconds
 }
 
-// readable returns a line for a person, or nothing if it says nothing about a message and no trouble.
+// readable returns a line for a person, or "" if the line is neither about a message nor about a problem.
 func readable(line []byte) string {
 	var e entry
 	if json.Unmarshal(line, &e) != nil {

@@ -75,7 +75,7 @@ func (rs *Runs) Summaries(ctx context.Context) (all []RunSummary, missing, err e
 	if err != nil {
 		return nil, nil, err
 	}
-	run.MarkUndone(here) // a row says nothing about a run of this machine
+	run.MarkUndone(here) // the rows are not used for runs of this machine
 	rows, missing := rs.published(ctx)
 	for _, s := range here {
 		all = append(all, RunSummary{Summary: *s, End: rows[s.Run].End, Here: true})

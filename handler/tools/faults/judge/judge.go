@@ -38,7 +38,7 @@ const (
 	Held
 )
 
-// Cause is a fault that explains a repetition. Other faults explain nothing: the handler must cope with them.
+// Cause is a fault that explains a repetition. Any other fault does not excuse one.
 type Cause string
 
 // The causes.
