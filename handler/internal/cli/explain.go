@@ -387,6 +387,6 @@ func consequence(a decision.Action) string {
 		decision.Callback:   "the callback reports it to the sender",
 		decision.DeadLetter: "it becomes a dead letter",
 		decision.Drop:       "it is dropped",
-		decision.Fault:      "it fails, and the host's dequeue count and poison queue take over",
+		decision.Fault:      "the invocation fails; after maxDequeueCount the host moves the message to the poison queue",
 	}[a]
 }

@@ -196,7 +196,7 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	}
 	s.printMore(r.Skipped - len(reasons))
 	if r.Unknown > 0 {
-		s.status.printf("not known what became of them: %s", messages(r.Unknown))
+		s.status.printf("result not known: %s", messages(r.Unknown))
 	}
 	if r.NotDeleted > 0 {
 		s.status.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
@@ -307,8 +307,8 @@ func newPoisonKeep(p *poisonFlags) *cobra.Command {
 		Short: "Keep messages that storage would delete",
 		Long: `Rewrite the messages that the Functions host moved to the poison queues, so that storage does not
 delete them after 7 days. Envelopes become dead letters; other content stays unchanged. The
-handler's dead letters never expire and are not touched. Keep has no journal: it cannot be undone,
-and what is left is kept the next time.`,
+handler's dead letters never expire and are not touched. Keep has no journal and cannot be undone.
+If messages are left, run it again.`,
 		Example: `  async-caller poison keep`,
 		Args:    cobra.NoArgs,
 	}
@@ -320,8 +320,8 @@ and what is left is kept the next time.`,
 	return command
 }
 
-// keep does what the keeper of the app does, after a confirmation. It has no journal: what is left is kept the
-// next time.
+// keep does what the keeper of the app does, after a confirmation. It has no journal: the next run keeps the
+// messages that are left.
 func (s *session) keep(ctx context.Context, source account.Source) error {
 	counts, hidden, err := operation.Expiring(ctx, s.runs.Account, source)
 	if err != nil {
@@ -394,9 +394,9 @@ func newPoisonUndo(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "undo RUN",
 		Short: "Undo a run",
-		Long: `Restore the messages of a run to their queues, byte for byte, as far as they are still where the run
-put them. Messages that were delivered, received or moved since cannot be undone: they are counted,
-and if there are no others, the exit code is 3 and the run stays as it was.`,
+		Long: `Restore the messages of a run to their queues, byte for byte, if they are still where the run put
+them. Messages that were delivered, received or moved since cannot be restored: they are counted. If
+there are no others, the exit code is 3 and the state of the run does not change.`,
 		Example:           "  async-caller " + p.group + " undo " + p.sampleRun,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: p.completeRuns,

@@ -221,7 +221,7 @@ func TestReport(t *testing.T) {
 	}}
 	_ = d.report(t.Context(), result, false, nil)
 	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
-		"not known what became of them: 2 messages\n" +
+		"result not known: 2 messages\n" +
 		"warning: 5 messages: perhaps there twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, bbbbbbbb on a, invalid on a, …\n" +
 		"undo: `async-caller poison undo RUN`\n"
 	if got := d.err.String(); got != want {

@@ -23,7 +23,7 @@ import (
 func newPoisonList(p *poisonFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
-		Short: "List messages and why they are on a poison queue",
+		Short: "List poison messages with their reasons",
 		Long: `List messages with the beginning of the id, the time since the handler gave up, the reason, the
 latest status, the number of attempts, and the call or the problem. --group-by counts them instead.
 Rows are cut to 100 columns; --json has the whole texts. A message with the request id of an earlier

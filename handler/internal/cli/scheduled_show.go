@@ -87,7 +87,7 @@ func (d scheduledDetails) print(out io.Writer) {
 	next := "in " + age(m.NextAttemptAt.Sub(now))
 	switch m.State {
 	case "due":
-		next = "due: the host receives it when it comes to it"
+		next = "due: the host receives it after the messages before it"
 	case "stale":
 		next = "stale: the message is gone, and only its record is left"
 	}

@@ -24,11 +24,11 @@ func newStatusCommand(env Env) *cobra.Command {
 	var watch bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show what waits, until when and for whom, and whether the app runs",
+		Short: "Show waiting messages by queue and target, and whether the app runs",
 		Long: `Show the queues that functions read with their length (approximate), the age of the oldest visible
 message, the scheduled messages and those due in the next minute, and the poison messages with the
 reasons of the first 32; the targets for which most messages are scheduled; and when the timer
-functions last ran. What the record of scheduled messages cannot say is "unknown".`,
+functions last ran. A value that the record of scheduled messages does not have is "unknown".`,
 		Example: `  async-caller status
   async-caller status --watch
   async-caller status --app ./my-app --json`,
@@ -138,7 +138,7 @@ func running(s account.Status) string {
 	case latest.IsZero():
 		return "unknown: no timer function has recorded a run"
 	case s.At.Sub(latest) > late:
-		return "the app seems not to run: its latest sign of life was " + age(s.At.Sub(latest)) + " ago"
+		return "the app seems not to run: its latest heartbeat was " + age(s.At.Sub(latest)) + " ago"
 	}
 	return "yes"
 }

@@ -79,11 +79,11 @@ func table(s *Settings) []Setting {
 		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
 		into(&r.Expiration, duration(time.Second, decade)))
-	add(Prefix+"GIVE_UP", "dead-letter", "what giving up means for an envelope without a callback: dead-letter, drop or fault",
+	add(Prefix+"GIVE_UP", "dead-letter", "action on giving up an envelope without a callback: dead-letter, drop or fault",
 		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))
-	add(Prefix+"MAX_DEADLINE", "720h", "how far ahead of creation or notBefore an envelope's deadline may be; later ones are clamped",
+	add(Prefix+"MAX_DEADLINE", "720h", "longest time from creation or notBefore to an envelope's deadline; later deadlines are clamped",
 		into(&r.MaxDeadline, duration(time.Second, decade)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
 		into(&s.Proxy, outbound.ParseProxy))
@@ -102,7 +102,7 @@ func table(s *Settings) []Setting {
 	add(Prefix+"SCHEDULED", "on",
 		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
-	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but loopback and the like",
+	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is every target except loopback and other special addresses",
 		into(&s.Targets.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
 		into(&s.Targets.Deny, guard.ParseDeny))

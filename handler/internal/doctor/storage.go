@@ -103,7 +103,7 @@ func judgeClock(ahead time.Duration) Line {
 	skew := ahead.Abs().Round(time.Second)
 	line := Line{OK, "clock", fmt.Sprintf("differs by %v from storage's", skew), ""}
 	if skew >= time.Minute {
-		line.State, line.Next = Warning, "synchronize the clock of this machine: deadlines and delays are wrong by as much"
+		line.State, line.Next = Warning, "synchronize the clock of this machine: deadlines and delays are wrong by the difference"
 	}
 	if skew >= 15*time.Minute {
 		line.State, line.Next = Broken, "synchronize the clock of this machine: storage refuses signatures from 15 minutes on"

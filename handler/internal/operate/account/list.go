@@ -132,7 +132,7 @@ func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) 
 		return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
 			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
 	case listed.Hidden > 0:
-		return Found{}, fmt.Errorf("%.80q: %w; %d messages cannot be seen now, because somebody has taken them", id, ErrNothing, listed.Hidden)
+		return Found{}, fmt.Errorf("%.80q: %w; %d messages are invisible now, because another client has received them", id, ErrNothing, listed.Hidden)
 	}
 	return Found{}, fmt.Errorf("%.80q: %w", id, ErrNothing)
 }

@@ -23,7 +23,7 @@ const (
 // maxTargets is the number of targets that a status names.
 const maxTargets = 10
 
-// Status is what waits on an account, until when and for whom, and whether the app runs.
+// Status has the waiting messages of an account by queue and target, and whether the app runs.
 type Status struct {
 	Account string    `json:"account"`
 	At      time.Time `json:"at"`

@@ -137,7 +137,7 @@ func (o *outcomes) update(ctx context.Context, watched func(requestID string) bo
 		})
 	})
 	if err != nil {
-		err = fmt.Errorf("read what becomes of the messages: %w", err)
+		err = fmt.Errorf("read the outcomes of the messages: %w", err)
 	}
 	return err
 }

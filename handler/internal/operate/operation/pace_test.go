@@ -504,7 +504,7 @@ func TestCanaryTableAway(t *testing.T) {
 		p := planRequeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Hour})
 		a.Outcomes.(*memory.Table).Fail(errors.New("away"))
 		r, err := p.Execute(t.Context())
-		wantError(t, err, "read what becomes of the messages", "away")
+		wantError(t, err, "read the outcomes of the messages", "away")
 		if r.Done != 3 {
 			t.Errorf("%+v", r)
 		}

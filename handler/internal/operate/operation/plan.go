@@ -222,7 +222,7 @@ func (rs *Runs) check(
 	return all, further(j)
 }
 
-// PlanUndo prepares to restore the messages of a finished run, as far as they are still where the run has put
+// PlanUndo prepares to restore the messages of a finished run, if they are still where the run has put
 // them: that shows when the plan is executed.
 func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	all, err := rs.check(ctx, id, func(*journal.Journal) error { return nil })

@@ -25,7 +25,7 @@ const (
 	maxResultDepth = 10_000
 )
 
-var errEndless = fmt.Errorf("the expression has not come to an end within %v", jqTime)
+var errEndless = fmt.Errorf("the expression did not finish within %v", jqTime)
 
 // ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole
 // envelope in the JSON of its own format, and its result must be exactly one object. It cannot read files, the

@@ -105,7 +105,7 @@ func TestJQEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each takes all of its two seconds
 			got, err := flags(t, "--jq", expression).Apply(t.Context(), []byte(`{"asyncCaller":1}`))
-			if err == nil || !strings.Contains(err.Error(), "not come to an end within 2s") {
+			if err == nil || !strings.Contains(err.Error(), "did not finish within 2s") {
 				t.Errorf("got %.100s, %v", got, err)
 			}
 		})
