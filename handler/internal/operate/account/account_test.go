@@ -252,6 +252,6 @@ func TestFind(t *testing.T) {
 		}
 		must(store.Receive(t.Context(), poisonQueue, 3, time.Hour))
 		_, err = a.Find(t.Context(), account.Source{}, "r1")
-		wantError(t, err, "3 messages cannot be seen")
+		wantError(t, err, "3 messages are invisible")
 	})
 }
