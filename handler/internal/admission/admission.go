@@ -26,9 +26,9 @@ const (
 	minShare  = 8
 )
 
-// poolBytes is the memory of the calls that the targets share over all functions, without a minimum: 512 ordinary
+// poolBytes is the memory of the calls that the targets share over all functions, without a minimum: that of ordinary
 // calls of 400 KiB. The handler must do with 256 MiB (docs/performance.md).
-const poolBytes = 200 << 20
+const poolBytes = targets.MaxCalls * 400 << 10
 
 // ordinaryBytes is the part of [Request.Memory] that the memory of an ordinary call includes: some dozens of headers.
 const ordinaryBytes = 16 << 10
@@ -51,8 +51,8 @@ type Gate struct {
 	refused                map[Refused]int
 }
 
-// everything stands for all functions; no function has this name.
-const everything = ""
+// allFunctions stands for all functions; no function has this name.
+const allFunctions = ""
 
 // New returns a gate for queue functions that receive messages while at most newBatchThreshold are in flight, and
 // for calls that take at most callBytes of memory beside what of [Request.Memory] is not ordinary.
@@ -147,7 +147,7 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 		gate: g, function: r.Function, bytes: g.callBytes + max(r.Memory-ordinaryBytes, 0),
 		began: now, settings: r.Profile.Breaker,
 		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
-		all:   g.totals.getOrShare(target, everything, now),
+		all:   g.totals.getOrShare(target, allFunctions, now),
 	}
 	if r.Profile.Concurrency > 0 || r.Profile.Rate > 0 {
 		s.limit = g.limits.getOrShare(r.Profile.Scope, r.Profile.Pattern, now)
@@ -198,7 +198,7 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	}
 	for _, b := range bounds {
 		if b.calls >= b.limit {
-			return &Refusal{decision.Busy, b.name, b.flow.line.join(b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter)}
+			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter)}
 		}
 	}
 	if p := r.Profile; p.Rate > 0 {
@@ -207,7 +207,7 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 			l.rate = rate.NewLimiter(p.Rate, p.Burst)
 		}
 		if !l.rate.AllowN(now, 1) {
-			return &Refusal{decision.Busy, "rate", l.rateLine.join(float64(p.Rate), p.Burst, now, jitter)}
+			return &Refusal{decision.Busy, "rate", l.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)}
 		}
 	}
 	return nil

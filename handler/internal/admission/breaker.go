@@ -11,15 +11,10 @@ import (
 const (
 	// minTimeout is the shortest call whose timeout means that the target is down. A sender may ask for less.
 	minTimeout = 10 * time.Second
-	// maxAskedWait is the longest wait that a target may ask for on behalf of all messages for it: one of its paths must not
-	// stop the others for days.
-	maxAskedWait = time.Hour
 	// The pause between two probes is a twentieth of the outage's age, from minDelay to maxProbePause. Each costs a message one of
 	// its attempts, and so lengthens its back-off.
 	probeShare    = 20
 	maxProbePause = time.Minute
-	// askedWaitJitter spreads the messages that wait as long as the target asks.
-	askedWaitJitter = 0.2
 )
 
 // breaker is the circuit breaker of a target. It is our own, because no library has all of this: outcomes that say nothing about
@@ -46,7 +41,7 @@ func (b *breaker) atRest(now time.Time) bool {
 
 // longestWait is longer than the breaker ever reschedules a message.
 func longestWait(settings targets.Breaker) time.Duration {
-	return time.Duration((1 + askedWaitJitter) * float64(max(settings.MaxDelay, maxAskedWait)))
+	return time.Duration((1 + decision.AskedWaitJitter) * float64(max(settings.MaxDelay, decision.MaxSharedWait)))
 }
 
 // Change is a change of a circuit breaker's state. The zero value is none.
@@ -70,7 +65,7 @@ func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time
 	delay := time.Duration((0.5 + 0.5*jitter) * float64(now.Sub(b.since)))
 	delay = max(min(max(delay, backoff), settings.MaxDelay), settings.MinDelay)
 	if asked > delay {
-		delay = asked + time.Duration(askedWaitJitter*jitter*float64(asked))
+		delay = asked + time.Duration(decision.AskedWaitJitter*jitter*float64(asked))
 	}
 	return delay
 }
@@ -107,7 +102,7 @@ func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, no
 		b.open = true
 		change = Change{Opened: true, Failures: b.failures, Down: now.Sub(b.since)}
 	}
-	pause := min(o.AskedWait(now), maxAskedWait)
+	pause := min(o.AskedWait(now), decision.MaxSharedWait)
 	if opens || probe {
 		pause = max(pause, min(now.Sub(b.since)/probeShare, maxProbePause), settings.MinDelay)
 	}

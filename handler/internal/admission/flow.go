@@ -69,14 +69,14 @@ type line struct {
 	at, until time.Time
 }
 
-// join adds a message to the line of a limit for which pace slots a second become free. It returns when it is the message's
+// queueDelay adds a message to the line of a limit for which pace slots a second become free. It returns when it is the message's
 // turn, varied by a quarter and 2 s either way: storage counts whole seconds, so messages that were refused together would
-// otherwise come back together. Messages beyond the longest delay come back in its second half, and join again.
+// otherwise come back together. Messages beyond the longest delay come back in its second half, and queueDelay again.
 //
 // The line moves faster than that, by a square root as for the staffing of a service with random arrivals: messages do not
 // come back exactly when a slot is free, and a slot that waits for its message is lost. If the pace rises, new messages do not
 // wait for those that have got a late turn; if it falls, those that are on their way are not counted again at the slower pace.
-func (l *line) join(pace float64, limit int, now time.Time, jitter float64) time.Duration {
+func (l *line) queueDelay(pace float64, limit int, now time.Time, jitter float64) time.Duration {
 	pace *= 1 + overbooking/math.Sqrt(float64(max(limit, 1)))
 	if left := l.until.Sub(now); left > 0 {
 		l.places *= left.Seconds() / l.until.Sub(l.at).Seconds()

@@ -91,7 +91,7 @@ func parseFailure(text string) (decision.Failure, error) {
 // parseFinalStatus reads the status of an answer that is not a redirect.
 func parseFinalStatus(text string) (int, error) {
 	status, err := parseStatus(text)
-	if slices.Contains([]int{301, 302, 303, 307, 308}, status) {
+	if outbound.IsRedirect(status) {
 		return 0, errors.New("the handler follows redirects: give the final status, or --failure redirected")
 	}
 	return status, err
@@ -120,7 +120,7 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	if err != nil {
 		return err
 	}
-	o.MaxContentBytes, o.Targets = a.Host.Queues.MessageEncoding.MaxContentBytes(), a.Settings.Targets
+	o.MaxContentBytes, o.Guard = a.Host.Queues.MessageEncoding.MaxContentBytes(), a.Settings.Guard
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}

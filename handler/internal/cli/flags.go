@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -208,6 +209,17 @@ func eachLine(path, content string, see func(line string) error) error {
 		return fmt.Errorf("%s has no headers", path)
 	}
 	return errors.Join(problems...)
+}
+
+// groupByFlag declares --group-by with the criteria that it takes.
+func groupByFlag(f *flagSet, target *message.By, criteria []message.By) {
+	usage := "count messages by this `property`: " + message.Names(criteria)
+	parsed(f, target, "group-by", usage, func(text string) (message.By, error) { return message.ParseBy(text, criteria) })
+	var names []string
+	for _, by := range criteria {
+		names = append(names, string(by))
+	}
+	f.suggest("group-by", names...)
 }
 
 func parseQueue(name string) (string, error) {

@@ -92,15 +92,15 @@ func (p *poisonFlags) folder() journal.Folder {
 // secrets: an editor that we start inherits it.
 type session struct {
 	*poisonFlags
-	out    *output
-	status *status
-	runs   *operation.Runs
+	out      *output
+	progress *progress
+	runs     *operation.Runs
 }
 
 // newSession returns a session without an account.
 func (p *poisonFlags) newSession() *session {
-	status := newStatus(p.env)
-	return &session{poisonFlags: p, out: &output{Writer: p.env.Stdout, status: status}, status: status}
+	status := newProgress(p.env)
+	return &session{poisonFlags: p, out: &output{Writer: p.env.Stdout, progress: status}, progress: status}
 }
 
 // runFunc is the RunE of a command.
@@ -123,14 +123,14 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		}
 		defer store.Close()
 		s := p.newSession()
-		defer s.status.clear()
+		defer s.progress.clear()
 		record, outcomes := openTables(a)
 		s.runs = &operation.Runs{
 			Account: &account.Account{
-				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record, OnScanned: s.status.Scanned,
+				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record, OnScanned: s.progress.Scanned,
 				Rules: handlerRules(a),
 			},
-			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.status,
+			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.progress,
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
@@ -203,7 +203,7 @@ func appQueues(a config.App) ([]string, error) {
 // handlerRules returns the rules of the app's handler.
 func handlerRules(a config.App) message.Rules {
 	return message.Rules{
-		Encoding: a.Host.Queues.MessageEncoding, Decision: a.Settings.Rules, Targets: a.Settings.Targets,
+		Encoding: a.Host.Queues.MessageEncoding, Decision: a.Settings.Rules, Guard: a.Settings.Guard,
 	}
 }
 
@@ -237,7 +237,7 @@ func (s *session) summarize(listed account.Listed) error {
 	if listed.Hidden > 0 {
 		text += ", " + hiddenText(listed.Hidden)
 	}
-	s.status.printf("%s", text)
+	s.progress.printf("%s", text)
 	return nil
 }
 

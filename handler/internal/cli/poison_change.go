@@ -53,14 +53,14 @@ func (s *session) execute(ctx context.Context, plan *operation.Plan, err error) 
 
 func (s *session) announce(plan *operation.Plan) {
 	if plan.Total > 0 {
-		s.status.printf("%s", planText(plan))
+		s.progress.printf("%s", planText(plan))
 	}
 	if plan.Refused > 0 {
-		s.status.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
+		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
 		s.printRefusals(plan)
 	}
 	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
-		s.status.printf("%s", hiddenText(plan.Hidden))
+		s.progress.printf("%s", hiddenText(plan.Hidden))
 	}
 	for _, w := range plan.Warnings {
 		s.warn(w)
@@ -83,7 +83,7 @@ func (s *session) warn(w operation.Warning) {
 	if w.Count > len(names) {
 		names = append(names, "…")
 	}
-	s.status.printf("warning: %s: %s: %s", messages(w.Count), w.Why, strings.Join(names, ", "))
+	s.progress.printf("warning: %s: %s: %s", messages(w.Count), w.Why, strings.Join(names, ", "))
 }
 
 // printRefusals writes the first reasons for a refusal, each with some of its messages.
@@ -103,14 +103,14 @@ func (s *session) printRefusals(plan *operation.Plan) {
 		if len(names) > 3 {
 			names = append(names[:3], "…")
 		}
-		s.status.printf("  %s: %s", strings.Join(names, ", "), reason)
+		s.progress.printf("  %s: %s", strings.Join(names, ", "), reason)
 	}
 	s.printMore(plan.Refused - printed)
 }
 
 func (s *session) printMore(n int) {
 	if n > 0 {
-		s.status.printf("  and %s more", thousands(n))
+		s.progress.printf("  and %s more", thousands(n))
 	}
 }
 
@@ -189,17 +189,17 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	if r.Run == "" { // it did not begin
 		return err
 	}
-	s.status.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
+	s.progress.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
 	reasons := r.Why[:min(len(r.Why), mostReports)]
 	for _, reason := range reasons {
-		s.status.printf("  skipped: %s", reason)
+		s.progress.printf("  skipped: %s", reason)
 	}
 	s.printMore(r.Skipped - len(reasons))
 	if r.Unknown > 0 {
-		s.status.printf("result not known: %s", messages(r.Unknown))
+		s.progress.printf("result not known: %s", messages(r.Unknown))
 	}
 	if r.NotDeleted > 0 {
-		s.status.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
+		s.progress.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
 	}
 	if r.PossibleDuplicates > 0 {
 		s.warn(operation.Warning{
@@ -208,7 +208,7 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 		})
 	}
 	if r.Done > 0 && (r.Finished() || r.Stopped != "") && r.Command != "undo" && r.Command != "expedite" && !final {
-		s.status.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
+		s.progress.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
 	if s.json {
 		_ = printJSON(s.out, r) // output keeps the error
@@ -341,7 +341,7 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 	}
 	queues := slices.Sorted(maps.Keys(counts))
 	plan.Done, err = operation.NewKeeper(s.runs.Account, queues).Run(ctx)
-	s.status.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
+	s.progress.printf("kept %s of %s in %s", thousands(plan.Done), thousands(plan.Total), plan.Account)
 	if s.json {
 		_ = printJSON(s.out, plan.Result) // output keeps the error
 	}

@@ -48,13 +48,13 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 	d.session = p.newSession()
 	d.runs = &operation.Runs{
 		Account: &account.Account{
-			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, OnScanned: d.status.Scanned,
+			Store: d.store, Name: "test", AppQueues: []string{"async-caller"}, OnScanned: d.progress.Scanned,
 			Rules: message.Rules{
 				Encoding: storage.Base64,
 				Decision: decision.Rules{Expiration: 168 * time.Hour, GiveUp: envelope.GiveUpDeadLetter},
 			},
 		},
-		Journals: p.folder(), Observer: d.status,
+		Journals: p.folder(), Observer: d.progress,
 	}
 	return d
 }

@@ -35,8 +35,7 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 	}
 	flags := flagsOf(command)
 	var by message.By
-	parsed(flags, &by, "group-by", "count messages by this `property`: reason, status, host, route, error or answer", message.ParseBy)
-	flags.suggest("group-by", "reason", "status", "host", "route", "error", "answer")
+	groupByFlag(flags, &by, message.PoisonCriteria())
 	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source account.Source) error {
 		if by != "" {
 			return s.listGroups(ctx, source, by)
@@ -61,10 +60,10 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 		if ids.shared == 1 {
 			have = "1 message has"
 		}
-		s.status.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", have)
+		s.progress.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", have)
 	}
 	if ids.full {
-		s.status.printf("only the first %s request ids were compared", thousands(mostRequestIDs))
+		s.progress.printf("only the first %s request ids were compared", thousands(mostRequestIDs))
 	}
 	return nil
 }
@@ -168,7 +167,7 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 	if err := s.summarize(listed); err != nil || s.json {
 		return err
 	}
-	s.status.printf("list the first group: `async-caller poison list --group %s`", shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
+	s.progress.printf("list the first group: `async-caller poison list --group %s`", shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
 	return nil
 }
 
@@ -210,19 +209,19 @@ func (s *session) queues(ctx context.Context) error {
 	}
 	printAll(s, summaries, printQueues)
 	if len(summaries) == 0 {
-		s.status.printf("no poison queues on %s: no message has failed", s.runs.Name)
+		s.progress.printf("no poison queues on %s: no message has failed", s.runs.Name)
 	}
 	for _, q := range summaries {
 		if q.Moved {
-			s.status.printf("%s has messages that were moved there; no function of the app reads it:\n"+
+			s.progress.printf("%s has messages that were moved there; no function of the app reads it:\n"+
 				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, shellWord(q.Queue))
 		}
 		if q.Expiring > 0 {
-			s.status.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
+			s.progress.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
 				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), shellWord(q.Queue))
 		}
 		if q.Hidden > 0 {
-			s.status.printf("%s: %s", q.Queue, hiddenText(q.Hidden))
+			s.progress.printf("%s: %s", q.Queue, hiddenText(q.Hidden))
 		}
 	}
 	return nil
@@ -300,10 +299,10 @@ a finished one undone, on the machine that has its journal.`,
 				return err
 			}
 			if missing != nil {
-				s.status.printf("only the runs of this machine: %v", missing)
+				s.progress.printf("only the runs of this machine: %v", missing)
 			}
 			if len(summaries) == 0 {
-				s.status.printf("no runs in %s", runs.Journals)
+				s.progress.printf("no runs in %s", runs.Journals)
 			}
 			printAll(s, summaries, printRuns)
 			return s.out.err

@@ -125,7 +125,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 		return err
 	}
 	if warning != "" {
-		s.status.printf("warning: %s", warning)
+		s.progress.printf("warning: %s", warning)
 	}
 	if o.dryRun {
 		return s.dryRun(ctx, source, o.Requeue, message.Secrets(o.reveal))
@@ -139,7 +139,7 @@ func (s *session) requeue(ctx context.Context, source account.Source, o requeueO
 			return err
 		}
 		if o.Edit.Edited == nil {
-			s.status.printf("no changes: nothing was done")
+			s.progress.printf("no changes: nothing was done")
 			return nil
 		}
 		source = account.Source{Queues: []string{found.Queue}, IDs: []string{found.ID}, Force: source.Force}
@@ -183,10 +183,10 @@ func (s *session) dryRun(ctx context.Context, source account.Source, request ope
 	if listed.Matched == 0 {
 		return s.nothingMatched(listed.Hidden)
 	}
-	s.status.printf("would requeue %s in %s and refuse %s; nothing was changed",
+	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
 		messages(listed.Matched-refused), s.runs.Name, thousands(refused))
 	if listed.Hidden > 0 {
-		s.status.printf("%s", hiddenText(listed.Hidden))
+		s.progress.printf("%s", hiddenText(listed.Hidden))
 	}
 	return nil
 }
@@ -218,7 +218,7 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 		if !s.env.canAsk() {
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
-		s.status.printf("%v", err)
+		s.progress.printf("%v", err)
 		answer, asked := ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
 		if asked != nil || answer != "" && !isYes(answer) {
 			return errors.New("not confirmed: nothing was changed")
@@ -245,7 +245,7 @@ func (s *session) readEdited(ctx context.Context, path string, f account.Found, 
 // runEditor runs the editor. VISUAL and EDITOR may contain arguments, as for git. Ctrl-C reaches the editor
 // only.
 func (s *session) runEditor(ctx context.Context, path string) error {
-	s.status.clear()
+	s.progress.clear()
 	words := strings.Fields(cmp.Or(strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR")), "vi"))
 	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], append(words[1:], path)...) //nolint:gosec // the operator's editor
 	command.Stdin, command.Stdout, command.Stderr, command.Env = s.env.Stdin, s.env.Stdout, s.env.Stderr, s.env.Environ

@@ -126,7 +126,7 @@ func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePr
 	}
 	preview.Explanation = new(explain.About(rules.Decision, explain.Question{
 		Queue: preview.To, MessageID: f.ID, Content: rules.Content(text), Now: now,
-		MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
+		MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
 	}))
 	return preview
 }

@@ -76,7 +76,7 @@ func (s *session) preview(ctx context.Context, plan *operation.Plan) error {
 		return s.nothingMatched(plan.Hidden)
 	}
 	s.announce(plan)
-	s.status.printf("dry run: nothing was changed")
+	s.progress.printf("dry run: nothing was changed")
 	if s.json {
 		return printJSON(s.out, planResult(plan))
 	}

@@ -18,7 +18,6 @@ import (
 )
 
 func newScheduledList(p *poisonFlags) *cobra.Command {
-	criteria := []string{"host", "route", "reason", "status", "queue"}
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List scheduled messages, or count them",
@@ -34,13 +33,7 @@ the next minute and hour. Rows are cut to 100 columns; --json has the whole text
 	}
 	flags := flagsOf(command)
 	var by message.By
-	parsed(flags, &by, "group-by", "count messages by this `property`: "+strings.Join(criteria, ", "), func(text string) (message.By, error) {
-		if !slices.Contains(criteria, text) {
-			return "", fmt.Errorf("%.40q: want %s", text, strings.Join(criteria, ", "))
-		}
-		return message.By(text), nil
-	})
-	flags.suggest("group-by", criteria...)
+	groupByFlag(flags, &by, message.ScheduledCriteria())
 	command.RunE = p.withScheduled(selectScheduled(flags), func(ctx context.Context, s *session, source account.ScheduledSource) error {
 		if by != "" {
 			return s.groupScheduled(ctx, source, by)

@@ -67,7 +67,7 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 	d := scheduledDetails{Message: line, Warnings: message.CheckRow(m.Row)}
 	d.contentDetails = newContentDetails(m.Row.Content, secrets)
 	d.Next = explain.About(rules.Decision, explain.Question{
-		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Targets: rules.Targets,
+		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
 	})
 	return d
 }

@@ -75,7 +75,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
 	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
 	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
-	parsed(flags, &d.Priority, "priority", "`priority` from 1 to 10 (default the standard queue)", atLeast(1))
+	parsed(flags, &d.Priority, "priority", fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
 	parsed(flags, &d.NotBefore, "not-before", "earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Deadline, "deadline", "latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
@@ -147,7 +147,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if err != nil {
 		return usageError(err)
 	}
-	status := newStatus(env)
+	status := newProgress(env)
 	for _, warning := range message.Warnings {
 		status.printf("warning: %s", warning)
 	}
@@ -185,9 +185,9 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		return usageError(err)
 	}
 	defer input.Close()
-	status := newStatus(env)
+	status := newProgress(env)
 	defer status.clear()
-	out := &output{Writer: env.Stdout, status: status}
+	out := &output{Writer: env.Stdout, progress: status}
 	sent, warned, problems := 0, 0, []error{}
 	for s := range o.sendAll(ctx, sender, input) {
 		<-s.done
@@ -270,7 +270,7 @@ func (o *sendOptions) print(out io.Writer, message send.Message, receipt send.Re
 }
 
 // summarize prints how many envelopes were sent, and to which account.
-func (o *sendOptions) summarize(status *status, sent int, account string) {
+func (o *sendOptions) summarize(status *progress, sent int, account string) {
 	if sent > 0 && !o.dryRun {
 		status.printf("sent %s to %s", plural(sent, "envelope"), account)
 	}

@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/doctor"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/storage"
@@ -44,10 +43,8 @@ functions last ran. A value that the record of scheduled messages does not have 
 			if !watch || err != nil && ctx.Err() == nil {
 				return err
 			}
-			select {
-			case <-ctx.Done(): // Ctrl-C ends a watch as it should
+			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C ends a watch as it should
 				return nil
-			case <-time.After(watchEvery):
 			}
 		}
 	})
@@ -128,17 +125,14 @@ func printStatus(out io.Writer, s account.Status, app string) {
 
 // running says in words whether the app runs.
 func running(s account.Status) string {
-	latest, late := s.Monitor, doctor.MonitorLate
-	if latest.IsZero() {
-		latest, late = s.Keeper, doctor.KeeperLate
-	}
+	isUnknown := s.Monitor.IsZero() && s.Keeper.IsZero()
 	switch {
-	case latest.IsZero() && s.RecordProblem != "":
+	case isUnknown && s.RecordProblem != "":
 		return "unknown: the record cannot be read"
-	case latest.IsZero():
+	case isUnknown:
 		return "unknown: no timer function has recorded a run"
-	case s.At.Sub(latest) > late:
-		return "the app seems not to run: its latest heartbeat was " + age(s.At.Sub(latest)) + " ago"
+	case s.Silent != "":
+		return "the app does not run, or not its timers"
 	}
 	return "yes"
 }

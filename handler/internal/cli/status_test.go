@@ -51,7 +51,7 @@ func TestStatusScreen(t *testing.T) {
 			}
 		}
 		<-time.After(10 * time.Minute)
-		if got := d.mustStatus(t); !strings.Contains(got, "the app seems not to run: its latest heartbeat was 10m ago") {
+		if got := d.mustStatus(t); !strings.Contains(got, "the app does not run, or not its timers") {
 			t.Errorf("ten minutes later: %s", got)
 		}
 		d.json = true

@@ -18,13 +18,13 @@ import (
 
 // The status line shows progress only on a terminal, and only when work takes longer than a moment.
 const (
-	statusAfter = 2 * time.Second
-	statusEvery = 200 * time.Millisecond
+	progressAfter = 2 * time.Second
+	progressEvery = 200 * time.Millisecond
 )
 
-// status writes messages and a line of progress to standard error. It implements poison.Observer and is safe
+// progress writes messages and a line of progress to standard error. It implements poison.Observer and is safe
 // for concurrent use.
-type status struct {
+type progress struct {
 	out      io.Writer
 	terminal bool
 
@@ -38,23 +38,23 @@ type status struct {
 	width int
 }
 
-func newStatus(env Env) *status {
-	return &status{out: env.Stderr, terminal: isTerminal(env.Stderr)}
+func newProgress(env Env) *progress {
+	return &progress{out: env.Stderr, terminal: isTerminal(env.Stderr)}
 }
 
 // Scanned shows how many messages of a queue were read.
-func (s *status) Scanned(queueName string, seen, total int) {
+func (s *progress) Scanned(queueName string, seen, total int) {
 	s.count(queueName, "read", seen, total)
 }
 
 // Advanced shows how many messages of a run are done.
-func (s *status) Advanced(done, total int) { s.count("", "done", done, total) }
+func (s *progress) Advanced(done, total int) { s.count("", "done", done, total) }
 
 // Note writes a message.
-func (s *status) Note(text string) { s.printf("%s", text) }
+func (s *progress) Note(text string) { s.printf("%s", text) }
 
 // printf writes a text to standard error.
-func (s *status) printf(format string, args ...any) {
+func (s *progress) printf(format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()
@@ -64,14 +64,14 @@ func (s *status) printf(format string, args ...any) {
 }
 
 // clear removes the line of progress, so that other output can take its place.
-func (s *status) clear() {
+func (s *progress) clear() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.erase()
 }
 
 // count shows that n of total are done. A total of 0 is unknown.
-func (s *status) count(subject, verb string, n, total int) {
+func (s *progress) count(subject, verb string, n, total int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
@@ -79,7 +79,7 @@ func (s *status) count(subject, verb string, n, total int) {
 		s.erase()
 		s.subject, s.before, s.started = subject, n-1, now
 	}
-	if !s.terminal || now.Sub(s.started) < statusAfter || now.Sub(s.shown) < statusEvery {
+	if !s.terminal || now.Sub(s.started) < progressAfter || now.Sub(s.shown) < progressEvery {
 		return
 	}
 	line := progressLine(verb, n, total, float64(n-s.before)/now.Sub(s.started).Seconds())
@@ -101,7 +101,7 @@ func progressLine(verb string, n, total int, rate float64) string {
 	return line
 }
 
-func (s *status) erase() {
+func (s *progress) erase() {
 	if s.width > 0 {
 		fmt.Fprintf(s.out, "\r%s\r", strings.Repeat(" ", s.width)) // not every terminal supports escape sequences
 		s.width = 0
@@ -111,15 +111,15 @@ func (s *status) erase() {
 // output is standard output. It removes the line of progress before it writes, and keeps the first error.
 type output struct {
 	io.Writer
-	status *status
-	err    error
+	progress *progress
+	err      error
 }
 
 func (o *output) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	o.status.clear()
+	o.progress.clear()
 	n, err := o.Writer.Write(p)
 	o.err = err
 	return n, err

@@ -94,7 +94,7 @@ func TestProgressLine(t *testing.T) {
 func TestStatus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
-		s := &status{out: &out, terminal: true}
+		s := &progress{out: &out, terminal: true}
 		shows := func(want string, change func()) {
 			t.Helper()
 			out.Reset()
@@ -127,7 +127,7 @@ func TestStatus(t *testing.T) {
 // TestStatusOnPipe checks that progress is shown only on a terminal.
 func TestStatusOnPipe(t *testing.T) {
 	var out bytes.Buffer
-	s := newStatus(Env{Stderr: &out})
+	s := newProgress(Env{Stderr: &out})
 	s.started = time.Now().Add(-time.Hour)
 	s.Advanced(1, 10)
 	if out.Len() > 0 {

@@ -44,8 +44,8 @@ type Settings struct {
 	Reschedule settle.RescheduleMode
 	// Scheduled says whether scheduled messages are recorded in the table.
 	Scheduled Switch
-	// Targets are the rules that say which targets may be called.
-	Targets guard.Rules
+	// Guard are the rules that say which targets may be called.
+	Guard guard.Rules
 }
 
 // Switch turns something on or off.
@@ -103,9 +103,9 @@ func table(s *Settings) []Setting {
 		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is every target except loopback and other special addresses",
-		into(&s.Targets.Allow, guard.ParseAllow))
+		into(&s.Guard.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
-		into(&s.Targets.Deny, guard.ParseDeny))
+		into(&s.Guard.Deny, guard.ParseDeny))
 	return all
 }
 
@@ -144,7 +144,7 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 			_ = s.set(s.Default)
 		}
 	}
-	loaded.Targets = loaded.Proxy.Restrict(loaded.Targets)
+	loaded.Guard = loaded.Proxy.Restrict(loaded.Guard)
 	if err := loaded.Rules.Limits.Check(); err != nil {
 		problems = append(problems, fmt.Errorf("%sRETRY_MIN_DELAY, %sRETRY_MAX_DELAY: %w", Prefix, Prefix, err))
 	}
@@ -271,7 +271,7 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	profiles, profilesErr := readFile(dir, TargetsFile, func(content []byte) (targets.Profiles, error) {
 		return targets.Parse(content, policies, getenv)
 	})
-	settings.Rules.Profiles, settings.Targets.Profiles = profiles, profiles.Patterns()
+	settings.Rules.Profiles, settings.Guard.Profiles = profiles, profiles.Patterns()
 	return settings, errors.Join(policiesErr, err, profilesErr)
 }
 

@@ -238,7 +238,7 @@ func TestTargets(t *testing.T) {
 	for host, allowed := range map[string]bool{
 		"t.example": true, "127.0.0.1": true, "127.0.0.9": false, "::1": false, "a.denied.example": false, "u.example": true,
 	} {
-		if refusal := loaded.Targets.Judge(host, netip.Addr{}); (refusal == "") != allowed {
+		if refusal := loaded.Guard.Judge(host, netip.Addr{}); (refusal == "") != allowed {
 			t.Errorf("%s: %q, want allowed: %v", host, refusal, allowed)
 		}
 	}
@@ -260,7 +260,7 @@ func TestLocalSettingsAllowLoopback(t *testing.T) {
 	for addr, allowed := range map[string]bool{
 		"127.0.0.1": true, "::1": true, "8.8.8.8": true, "169.254.169.254": false, "168.63.129.16": false,
 	} {
-		if refusal := loaded.Targets.Judge("localhost", netip.MustParseAddr(addr)); (refusal == "") != allowed {
+		if refusal := loaded.Guard.Judge("localhost", netip.MustParseAddr(addr)); (refusal == "") != allowed {
 			t.Errorf("%s: %q, want allowed: %v", addr, refusal, allowed)
 		}
 	}

@@ -108,7 +108,7 @@ func TestLoadApp(t *testing.T) {
 	if p.Retry == nil || p.Retry.Name != "patient" || p.Headers.Get("Authorization") != "Bearer x" {
 		t.Errorf("got %+v", p)
 	}
-	if loaded.Targets.JudgeShortName("a") == "" {
+	if loaded.Guard.JudgeShortName("a") == "" {
 		t.Error("the short name of a target with a profile is not refused")
 	}
 	err = loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 5 * time.Minute})

@@ -243,7 +243,7 @@ func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter flo
 		asks := fmt.Sprintf(", %s asks for %v", asked.header, asked.wait.Round(time.Second))
 		d.Detail, last = strings.TrimPrefix(d.Detail+asks, ", "), last+asks
 		// Never earlier than the target asks for, and not all calls at the same time.
-		delay = max(delay, asked.wait+time.Duration(jitter*askedWaitJitter*float64(asked.wait)))
+		delay = max(delay, asked.wait+time.Duration(jitter*AskedWaitJitter*float64(asked.wait)))
 	}
 	next := now.Add(delay)
 	if deadline := d.State.Expires; !next.Before(deadline) {

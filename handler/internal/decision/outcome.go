@@ -226,8 +226,12 @@ func parseRange(text string) (from, to int, err error) {
 }
 
 const (
-	maxAskedWait      = 366 * 24 * time.Hour // a longer wait is a mistake
-	askedWaitJitter   = 0.2
+	// MaxAskedWait is the longest wait that a target may ask for on behalf of one message; a longer one is a mistake.
+	// MaxSharedWait is the longest on behalf of all messages for it: one of its paths must not stop the others for days.
+	MaxAskedWait  = 366 * 24 * time.Hour
+	MaxSharedWait = time.Hour
+	// AskedWaitJitter spreads the messages that wait as long as the target asks.
+	AskedWaitJitter   = 0.2
 	epochSeconds      = 1_000_000_000 // a larger number of seconds is a time since 1970, not a wait
 	epochMilliseconds = 1_000_000_000_000
 )
@@ -262,7 +266,7 @@ func (a *askedWait) read(header http.Header, now time.Time, parse func(string, t
 			continue
 		}
 		seconds := parse(value, now)
-		if !(seconds >= 0 && seconds <= maxAskedWait.Seconds()) { // also if it is NaN
+		if !(seconds >= 0 && seconds <= MaxAskedWait.Seconds()) { // also if it is NaN
 			a.ignored = append(a.ignored, "header "+name+" is not a future time")
 			continue
 		}

@@ -77,8 +77,8 @@ type Caller interface {
 // Deliverer delivers messages. Its only state is that of the gate. It is safe for concurrent use.
 type Deliverer struct {
 	Rules decision.Rules
-	// Targets say which targets may be called.
-	Targets guard.Rules
+	// Guard say which targets may be called.
+	Guard guard.Rules
 	// Gate says whether a call that is due may begin.
 	Gate    *admission.Gate
 	Caller  Caller
@@ -144,7 +144,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	decided := arrived
 	refused := ""
 	if r.Action == decision.Call {
-		refused = d.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
+		refused = d.Guard.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host)
 	}
 	switch {
 	case d.Hold > 0:
@@ -208,8 +208,10 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 // wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when it was
 // rescheduled. The clocks of storage and of the handler differ.
 func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
-	const clocksDiffer = 5 * time.Second
-	return e != nil && lease.ID != "" && e.NextAttemptAt.Sub(lease.InsertedAt) >= record.MinDelay-clocksDiffer
+	if e == nil || lease.ID == "" {
+		return false
+	}
+	return e.NextAttemptAt.Sub(lease.InsertedAt) >= record.MinDelay-storage.ClockDifference
 }
 
 // row describes a message that was rescheduled.

@@ -107,7 +107,7 @@ func setup(t *testing.T, called *target) *bench {
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay},
-		Targets:  guard.Rules{Allow: allow},
+		Guard:    guard.Rules{Allow: allow},
 		Gate:     admission.New(224, 400<<10),
 		Caller:   called,
 		Settler:  settle.New(b.store, storage.Base64),

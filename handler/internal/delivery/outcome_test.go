@@ -50,7 +50,7 @@ func TestOutcomes(t *testing.T) {
 	answered := func(status int) decision.Outcome { return decision.Outcome{Status: status} }
 	failed := func(why decision.Failure) decision.Outcome { return decision.Outcome{Failure: why} }
 	const callback = `,"callback":{"url":"https://s.example/"}`
-	denied := func(b *bench) { b.Targets.Deny, _ = guard.ParseDeny("target.example") }
+	denied := func(b *bench) { b.Guard.Deny, _ = guard.ParseDeny("target.example") }
 	refusing := func(b *bench) {
 		refuse := func(context.Context) error { return storage.ErrRefused }
 		b.Settler = settle.New(failing{b.store, refuse}, storage.Base64)

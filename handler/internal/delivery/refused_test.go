@@ -19,7 +19,7 @@ func TestRefusedTargetIsNoCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Targets.Deny, err = guard.ParseDeny("*.corp.example, 10.0.0.0/8"); err != nil {
+	if b.Guard.Deny, err = guard.ParseDeny("*.corp.example, 10.0.0.0/8"); err != nil {
 		t.Fatal(err)
 	}
 	b.Rules.Profiles = profiles

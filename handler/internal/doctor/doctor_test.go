@@ -22,7 +22,7 @@ func TestHeartbeats(t *testing.T) {
 		text  string
 	}{
 		"fresh":       {beats(20*time.Second, 12*time.Minute), OK, "AC-monitor ran 20s ago, AC-poison-keeper ran 12m0s ago"},
-		"in_time":     {beats(MonitorLate, KeeperLate), OK, "AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
+		"in_time":     {beats(3*time.Minute, 125*time.Minute), OK, "AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
 		"ahead":       {beats(-time.Minute, 0), OK, "AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
 		"none":        {nil, Warning, "AC-monitor has not run yet, or cannot record that it runs"},
 		"late":        {beats(10*time.Minute, 10*time.Hour), Broken, "the app does not run, or not its timers: AC-monitor last ran 10m0s ago"},
@@ -64,7 +64,7 @@ func TestCountMiscoded(t *testing.T) {
 		{storage.None, once, 1},
 		{storage.None, "ping", 0}, // is base64, by accident
 	} {
-		if got := countMiscoded(test.encoding, []storage.Message{{Text: test.text}}); got != test.want {
+		if got := countWronglyEncoded(test.encoding, []storage.Message{{Text: test.text}}); got != test.want {
 			t.Errorf("%s %q: %d, want %d", test.encoding, test.text, got, test.want)
 		}
 	}

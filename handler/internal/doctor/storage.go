@@ -102,10 +102,10 @@ func judgeEmulator(code string) Line {
 func judgeClock(ahead time.Duration) Line {
 	skew := ahead.Abs().Round(time.Second)
 	line := Line{OK, "clock", fmt.Sprintf("differs by %v from storage's", skew), ""}
-	if skew >= time.Minute {
+	if skew >= storage.ClockWarning {
 		line.State, line.Next = Warning, "synchronize the clock of this machine: deadlines and delays are wrong by the difference"
 	}
-	if skew >= 15*time.Minute {
+	if skew >= storage.ClockLimit {
 		line.State, line.Next = Broken, "synchronize the clock of this machine: storage refuses signatures from 15 minutes on"
 	}
 	return line
@@ -144,7 +144,7 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 		if poisoned > 0 {
 			failed = append(failed, fmt.Sprintf("%d on %s", poisoned, name+storage.PoisonSuffix))
 		}
-		if n := countMiscoded(encoding, messages); n > 0 {
+		if n := countWronglyEncoded(encoding, messages); n > 0 {
 			miscoded = append(miscoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
 		}
 	}
@@ -161,8 +161,8 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 	report.found(failed, Line{Warning, "poison", "messages that could not be delivered", "`async-caller poison list --group-by error`"}, "no messages")
 }
 
-// countMiscoded counts the messages that the host cannot decode, or would pass on although they are still encoded.
-func countMiscoded(encoding storage.Encoding, messages []storage.Message) (n int) {
+// countWronglyEncoded counts the messages that the host cannot decode, or would pass on although they are still encoded.
+func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
 		again, againErr := storage.Base64.Decode(string(content))
@@ -181,36 +181,30 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 		return
 	}
 	defer table.Close()
-	var beats map[string]time.Time
+	var beats record.Beats
 	if report.try(ctx, "table access", "role "+storage.TableRole,
-		func(ctx context.Context) (err error) { beats, err = record.Beats(ctx, table); return err },
+		func(ctx context.Context) (err error) { beats, err = record.ReadBeats(ctx, table); return err },
 		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) },
 	) {
 		report(judgeHeartbeats(beats, now))
 	}
 }
 
-// The age of a heartbeat from which an app seems not to run: AC-monitor runs every minute, AC-poison-keeper every hour.
-const (
-	MonitorLate = 3 * time.Minute
-	KeeperLate  = 125 * time.Minute
-)
-
-// judgeHeartbeats judges when the timer functions last ran. The first that does not run stands for both.
-func judgeHeartbeats(beats map[string]time.Time, now time.Time) Line {
-	const check, next = "heartbeats", "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
+// judgeHeartbeats judges when the timer functions last ran.
+func judgeHeartbeats(beats record.Beats, now time.Time) Line {
+	const check = "heartbeats"
+	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
+	if timer, ago := beats.Silent(now); timer != "" {
+		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer, ago.Round(time.Second))
+		return Line{Broken, check, text, next}
+	}
 	var runs []string
-	late := map[string]time.Duration{functionapp.MonitorTimer: MonitorLate, functionapp.KeeperTimer: KeeperLate}
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
 		at, known := beats[timer]
 		if !known {
 			return Line{Warning, check, timer + " has not run yet, or cannot record that it runs", next}
 		}
-		ago := max(now.Sub(at), 0).Round(time.Second)
-		if ago > late[timer] {
-			return Line{Broken, check, fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer, ago), next}
-		}
-		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, ago))
+		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, max(now.Sub(at), 0).Round(time.Second)))
 	}
 	return Line{OK, check, strings.Join(runs, ", "), ""}
 }

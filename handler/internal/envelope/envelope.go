@@ -15,6 +15,9 @@ import (
 	"asynccaller/handler/internal/dotnet"
 )
 
+// Priorities is the number of priorities: they are 1 to 10.
+const Priorities = 10
+
 // Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change it.
 type Envelope struct {
 	// RequestID identifies the call over all its attempts: 1 to 128 visible ASCII characters. It is empty only

@@ -84,7 +84,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 			err = fmt.Errorf("nested deeper than %d levels", maxContextDepth)
 		}
 	case "priority":
-		e.Priority, err = strictjson.Int(m.Value, 1, 10)
+		e.Priority, err = strictjson.Int(m.Value, 1, Priorities)
 	case "notBefore":
 		e.NotBefore, err = strictjson.Time(m.Value)
 	case "deadline":

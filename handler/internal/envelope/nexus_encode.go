@@ -125,14 +125,14 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 }
 
 // date returns the value of a member that is a time: its own bytes if the time has not changed.
-func date(m nexusMember, came, now time.Time, l level) json.RawMessage {
+func date(m nexusMember, received, now time.Time, l level) json.RawMessage {
 	null := m.Value == nil || strictjson.IsNull(m.Value)
 	switch {
 	case m.Value == nil && now.IsZero():
 		return nil
 	case l >= essential:
 		return quote(dotnet.FormatTime(now.Truncate(time.Second)))
-	case now.Equal(came) && !null:
+	case now.Equal(received) && !null:
 		return m.Value
 	}
 	return quote(dotnet.FormatTime(now))

@@ -208,7 +208,7 @@ func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
 		case rawPriority:
 			// It selected the queue that the message is on. A priority without a queue must not prevent the
 			// call.
-			e.Priority, _ = strictjson.Int(m.Value, 1, 10)
+			e.Priority, _ = strictjson.Int(m.Value, 1, Priorities)
 		}
 		if err != nil {
 			return strictjson.In(m.known, err)

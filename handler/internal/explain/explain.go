@@ -37,8 +37,8 @@ type Question struct {
 	Now time.Time
 	// MaxContentBytes is the size of the largest content that the queue accepts; see queue.Encoding.
 	MaxContentBytes int
-	// Targets are the rules that say which targets may be called.
-	Targets guard.Rules
+	// Guard are the rules that say which targets may be called.
+	Guard guard.Rules
 	// Outcome is the assumed outcome of the call, or nil. It does not matter if the target is refused.
 	Outcome *decision.Outcome
 }
@@ -318,10 +318,10 @@ func (m message) describe() *Envelope {
 		Profile: describeProfile(m.rules.Profiles.For(e.Call.Target)),
 		Policy:  m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
 		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
-		Refused:   m.Targets.JudgeCall(e.Call.Target, e.Call.Host),
+		Refused:   m.Guard.JudgeCall(e.Call.Target, e.Call.Host),
 	}
 	if host := e.Call.Target.Hostname(); about.Refused == "" && guard.HasNoDot(host) {
-		about.RefusedIfShort = m.Targets.JudgeShortName(host)
+		about.RefusedIfShort = m.Guard.JudgeShortName(host)
 	}
 	if e.Call.Host != "" {
 		about.Headers = append(about.Headers, "Host")

@@ -112,7 +112,7 @@ func TestShortName(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := question(fmt.Sprintf(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://%s/"}}`, test.host), nil)
-			q.Targets.Profiles, q.Targets.Proxy = []string{"*.corp.test"}, test.proxy
+			q.Guard.Profiles, q.Guard.Proxy = []string{"*.corp.test"}, test.proxy
 			e := explain.About(rules(), q).Envelope
 			const advice = "give the full name"
 			refused, short := strings.Contains(e.Refused, advice), strings.Contains(e.RefusedIfShort, advice)

@@ -81,7 +81,7 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 	}
 	a.deliverer = &delivery.Deliverer{
 		Gate:     admission.New(224, 400<<10),
-		Targets:  guard.Rules{Allow: allow},
+		Guard:    guard.Rules{Allow: allow},
 		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),

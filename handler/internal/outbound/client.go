@@ -46,10 +46,10 @@ const (
 	// idleTimeout is less than the 2 to 4 minutes after which Azure's outbound NAT and common load balancers
 	// drop an idle connection.
 	idleTimeout = 90 * time.Second
-	// maxIdlePerHost is the number of calls that are in flight at most (package admission), in case they all go to one target.
-	// The default of 2 halves the throughput.
-	maxIdlePerHost = 512
-	maxIdle        = 1024
+	// maxIdlePerHost is the number of calls that are in flight at most, in case they all go to one target. The default of
+	// 2 halves the throughput.
+	maxIdlePerHost = targets.MaxCalls
+	maxIdle        = 2 * maxIdlePerHost
 )
 
 // errTimeout is the cause of a context that ended because the call took too long.

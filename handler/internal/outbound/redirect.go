@@ -126,15 +126,20 @@ func keepsMethod(status int) bool {
 	return status == http.StatusTemporaryRedirect || status == http.StatusPermanentRedirect
 }
 
+// IsRedirect reports whether a status always asks for a call to another URL.
+func IsRedirect(status int) bool {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
+		return true
+	}
+	return keepsMethod(status)
+}
+
 // isRedirect reports whether an answer asks for a call to another URL. A 300 can also be a list of choices (RFC
 // 9110, 15.4.1).
 func isRedirect(response *http.Response) bool {
-	switch status := response.StatusCode; status {
-	case http.StatusMovedPermanently, http.StatusFound, http.StatusSeeOther:
-		return true
-	case http.StatusMultipleChoices:
+	if response.StatusCode == http.StatusMultipleChoices {
 		return response.Header.Get("Location") != ""
-	default:
-		return keepsMethod(status)
 	}
+	return IsRedirect(response.StatusCode)
 }

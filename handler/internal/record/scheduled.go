@@ -8,6 +8,7 @@ import (
 	"context"
 	"time"
 
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -19,9 +20,12 @@ func Beat(ctx context.Context, table storage.Table, name string) error {
 	return table.Put(ctx, storage.Heartbeats, []storage.Row{{ID: name, Writes: storage.RunTable}})
 }
 
-// Beats returns when the timer functions last ran, by their names.
-func Beats(ctx context.Context, table storage.Table) (map[string]time.Time, error) {
-	beats := map[string]time.Time{}
+// Beats are the times at which the timer functions last ran, by their names.
+type Beats map[string]time.Time
+
+// ReadBeats reads the beats of an account.
+func ReadBeats(ctx context.Context, table storage.Table) (Beats, error) {
+	beats := Beats{}
 	err := table.List(ctx, storage.Query{Queue: storage.Heartbeats}, func(row storage.Row) error {
 		if row.IsHeartbeat() {
 			beats[row.ID] = row.WrittenAt
@@ -29,4 +33,25 @@ func Beats(ctx context.Context, table storage.Table) (map[string]time.Time, erro
 		return nil
 	})
 	return beats, err
+}
+
+// The age of a beat from which its timer does not run: AC-monitor runs every minute, AC-poison-keeper every hour.
+const (
+	monitorLate = 3 * time.Minute
+	keeperLate  = 125 * time.Minute
+)
+
+// Silent returns the first timer function that has recorded runs but no recent one, and how long ago it ran: the app, or
+// its timers, do not run. It returns an empty name if there is none.
+func (b Beats) Silent(now time.Time) (timer string, ago time.Duration) {
+	for _, limit := range []struct {
+		timer string
+		late  time.Duration
+	}{{functionapp.MonitorTimer, monitorLate}, {functionapp.KeeperTimer, keeperLate}} {
+		at, known := b[limit.timer]
+		if ago := now.Sub(at); known && ago > limit.late {
+			return limit.timer, ago
+		}
+	}
+	return "", 0
 }

@@ -22,10 +22,7 @@ import (
 // putTimeout is longer than a healthy storage account takes, and short enough for a person to wait.
 const putTimeout = 30 * time.Second
 
-// priorities is the number of priority queues.
-const priorities = 10
-
-// QueueFor returns the name of the queue for a priority, 1 to 10, or of the standard queue for 0.
+// QueueFor returns the name of the queue for a priority, or of the standard queue for 0.
 func QueueFor(priority int) string {
 	if priority == 0 {
 		return "async-caller"
@@ -36,7 +33,7 @@ func QueueFor(priority int) string {
 // Queues returns the names of all queues of [QueueFor].
 func Queues() []string {
 	var names []string
-	for priority := range priorities + 1 {
+	for priority := range envelope.Priorities + 1 {
 		names = append(names, QueueFor(priority))
 	}
 	return names

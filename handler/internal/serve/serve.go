@@ -82,7 +82,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	lines := logs.NewBatch(output)
 	defer lines.Close()
 	log := logs.New(lines, c.App.Settings.LogLevel)
-	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Targets, c.App.Settings.Proxy).WithProfiles(c.App.Settings.Rules.Profiles)
+	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
 
 	scheduled, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
@@ -91,7 +91,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
 		Rules:    c.App.Settings.Rules,
-		Targets:  c.App.Settings.Targets,
+		Guard:    c.App.Settings.Guard,
 		Gate:     gate,
 		Caller:   client,
 		Settler:  settle.New(c.Store, queues.MessageEncoding).WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
@@ -106,7 +106,7 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	name := c.App.Connection.Account()
 	tasks := timers{Config: c, record: scheduled, outcomes: outcomes, account: &account.Account{
 		Name: name, Store: c.Store, AppQueues: c.App.Functions.QueueNames(),
-		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.App.Settings.Rules, Targets: c.App.Settings.Targets},
+		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.App.Settings.Rules, Guard: c.App.Settings.Guard},
 	}}.tasks(ctx)
 	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {

@@ -62,14 +62,14 @@ type Message struct {
 	// DequeueCount is how often the message has been received, including by the Receive that returned it.
 	DequeueCount int64
 	InsertedAt   time.Time
-	// ExpiresAt is in the year 9999 for a message that never expires.
+	// ExpiresAt is [NeverExpires] for a message that never expires.
 	ExpiresAt time.Time
 	// NextVisibleAt is when the lease ends; zero after Peek.
 	NextVisibleAt time.Time
 }
 
 // Expires reports whether storage will delete the message.
-func (m Message) Expires() bool { return m.ExpiresAt.Year() < 9999 }
+func (m Message) Expires() bool { return m.ExpiresAt.Year() < NeverExpires.Year() }
 
 // Item is a message to write.
 type Item struct {

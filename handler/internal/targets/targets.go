@@ -18,6 +18,9 @@ import (
 	"asynccaller/handler/internal/retry"
 )
 
+// MaxCalls is about how many calls are in flight at most, to all targets together.
+const MaxCalls = 512
+
 // Profile says how a target is called.
 type Profile struct {
 	// Pattern is the pattern of the entry that applies, as in the file; empty if none does.

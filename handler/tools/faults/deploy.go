@@ -20,15 +20,15 @@ import (
 // misspelt is the wrong setting of a bad deploy.
 const misspelt = "ASYNC_CALLER_CALL_TIMOUT=2s"
 
-// badDeploy is the path of a file that exists during a bad deploy.
-func (s *system) badDeploy() string { return filepath.Join(s.dir, "bad-deploy") }
+// invalidDeploymentFile is the path of a file that exists during a bad deploy.
+func (s *system) invalidDeploymentFile() string { return filepath.Join(s.dir, "bad-deploy") }
 
-// deployBadly kills the handler and lets the next ones have a wrong setting. After a while it ends them by the planned fault,
+// deployInvalidSettings kills the handler and lets the next ones have a wrong setting. After a while it ends them by the planned fault,
 // and the next one is right again.
-func (s *system) deployBadly(f *schedule.Fault) {
+func (s *system) deployInvalidSettings(f *schedule.Fault) {
 	s.deploying.Lock()
 	defer s.deploying.Unlock()
-	if err := os.WriteFile(s.badDeploy(), nil, 0o600); err != nil {
+	if err := os.WriteFile(s.invalidDeploymentFile(), nil, 0o600); err != nil {
 		s.result.fail(err)
 		return
 	}
@@ -40,7 +40,7 @@ func (s *system) deployBadly(f *schedule.Fault) {
 	if held {
 		s.record(judge.Event{Kind: judge.Held, At: began, Until: s.now()})
 	}
-	s.result.fail(os.Remove(s.badDeploy()))
+	s.result.fail(os.Remove(s.invalidDeploymentFile()))
 	s.inject(&schedule.Fault{Action: f.End})
 }
 

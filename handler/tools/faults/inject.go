@@ -40,7 +40,7 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 	case schedule.RestartStorage:
 		s.restartStorage()
 	case schedule.BadDeploy:
-		s.injecting.Go(func() { s.deployBadly(f) })
+		s.injecting.Go(func() { s.deployInvalidSettings(f) })
 	case schedule.RefuseCalls:
 		s.injecting.Go(func() {
 			if err := s.target.Refuse(s.ctx, f.Length); err != nil {
@@ -166,7 +166,7 @@ func writes(r storageproxy.Request) bool {
 // After implements [storageproxy.Watcher].
 func (s handlerWatcher) After(r storageproxy.Request, a storageproxy.Answer) storageproxy.Order {
 	s.noteStall(a)
-	order := s.after(r, a)
+	order := s.afterWrite(r, a)
 	if order.Reset || a.Status == 0 || a.Status >= 500 {
 		s.unsettled.add(r.Text, s.processes)
 	} else {
@@ -175,7 +175,7 @@ func (s handlerWatcher) After(r storageproxy.Request, a storageproxy.Answer) sto
 	return order
 }
 
-func (s handlerWatcher) after(r storageproxy.Request, a storageproxy.Answer) (order storageproxy.Order) {
+func (s handlerWatcher) afterWrite(r storageproxy.Request, a storageproxy.Answer) (order storageproxy.Order) {
 	if !writes(r) {
 		return order
 	}

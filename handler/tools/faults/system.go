@@ -135,7 +135,7 @@ func (s *system) stage() error {
 	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: s.executable}
 	storage := strings.Replace(s.handlerProxy.Through(s.storage.ConnectionString), s.storage.TableEndpoint, s.tableEndpoint(), 1)
 	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\n[ -e '%s' ] && export %s\nexec '%s' \"$@\"\n",
-		s.processes.file, storage, s.badDeploy(), misspelt, s.executable)
+		s.processes.file, storage, s.invalidDeploymentFile(), misspelt, s.executable)
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
 		os.MkdirAll(filepath.Join(s.app(), "AC-priority01"), 0o700),

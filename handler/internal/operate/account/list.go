@@ -123,16 +123,29 @@ func (a *Account) Find(ctx context.Context, s Source, id string) (Found, error) 
 	s.IDs, s.Limit = []string{id}, 2
 	var matches []Found
 	listed, err := a.List(ctx, s, func(f Found) { matches = append(matches, f) })
-	switch {
-	case err != nil:
+	if err != nil {
 		return Found{}, err
-	case len(matches) == 1:
-		return matches[0], nil
-	case len(matches) > 1:
-		return Found{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
-			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
-	case listed.Hidden > 0:
-		return Found{}, fmt.Errorf("%.80q: %w; %d messages are invisible now, because another client has received them", id, ErrNothing, listed.Hidden)
 	}
-	return Found{}, fmt.Errorf("%.80q: %w", id, ErrNothing)
+	return onlyOne(id, matches, func(f Found) message.Message { return f.Message }, hiddenText(listed.Hidden))
+}
+
+func hiddenText(hidden int) string {
+	if hidden == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; %d messages are invisible now, because another client has received them", hidden)
+}
+
+// onlyOne returns the only match of an id. Its error says which messages match, or ends with a text about those that
+// could not be read.
+func onlyOne[T any](id string, matches []T, describe func(T) message.Message, unread string) (match T, err error) {
+	switch len(matches) {
+	case 0:
+		return match, fmt.Errorf("%.80q: %w%s", id, ErrNothing, unread)
+	case 1:
+		return matches[0], nil
+	}
+	first, second := describe(matches[0]), describe(matches[1])
+	return match, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
+		first.ID, first.Queue, second.ID, second.Queue)
 }

@@ -57,20 +57,19 @@ func (a *Account) FindScheduled(ctx context.Context, s ScheduledSource, id strin
 		matches = append(matches, m)
 		return nil
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return message.Scheduled{}, err
-	case len(matches) == 0:
-		return message.Scheduled{}, fmt.Errorf("%.80q: %w among the scheduled messages", id, ErrNothing)
-	case len(matches) > 1:
-		return message.Scheduled{}, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
-			matches[0].ID, matches[0].Queue, matches[1].ID, matches[1].Queue)
 	}
-	found := matches[0].Row
+	match, err := onlyOne(id, matches, func(m message.Scheduled) message.Message { return m.Message },
+		" among the scheduled messages")
+	if err != nil {
+		return message.Scheduled{}, err
+	}
+	found := match.Row
 	row, ok, err := a.Table.Get(ctx, found.Queue, found.ID)
 	switch {
 	case err != nil:
-		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", matches[0].ID, err)
+		return message.Scheduled{}, fmt.Errorf("read the record of %s: %w", match.ID, err)
 	case !ok:
 		return message.Scheduled{}, fmt.Errorf("%.80q: %w any more: it was delivered just now", id, ErrNothing)
 	}

@@ -35,6 +35,8 @@ type Status struct {
 	// Keeper and Monitor are when the timer functions last ran; zero if unknown.
 	Keeper  time.Time `json:"keeper,omitzero"`
 	Monitor time.Time `json:"monitor,omitzero"`
+	// Silent is the timer function that does not run, although it did; empty if there is none.
+	Silent string `json:"silent,omitempty"`
 	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are.
 	RecordProblem string `json:"recordProblem,omitempty"`
 }
@@ -143,9 +145,10 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		return nil
 	}
 	limited, cancel := context.WithTimeout(ctx, beatsTimeout)
-	beats, err := record.Beats(limited, a.Table)
+	beats, err := record.ReadBeats(limited, a.Table)
 	cancel()
 	s.Keeper, s.Monitor = beats[functionapp.KeeperTimer], beats[functionapp.MonitorTimer]
+	s.Silent, _ = beats.Silent(s.At)
 	if err != nil {
 		s.RecordProblem = RecordProblem(err)
 		return nil

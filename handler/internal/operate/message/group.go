@@ -3,6 +3,7 @@ package message
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,13 +27,28 @@ const (
 	ByQueue By = "queue"
 )
 
-// ParseBy reads a criterion. Its error lists the criteria.
-func ParseBy(text string) (By, error) {
+// PoisonCriteria returns the criteria for poison messages, and ScheduledCriteria those that the row of a scheduled message
+// is enough for.
+func PoisonCriteria() []By    { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
+func ScheduledCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
+
+// ParseBy reads one of some criteria. Its error lists them.
+func ParseBy(text string, criteria []By) (By, error) {
 	by := By(strings.ToLower(text))
-	if !slices.Contains([]By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer}, by) {
-		return "", fmt.Errorf("cannot group by %q: want reason, status, host, route, error or answer", shown(text, maxReason))
+	if !slices.Contains(criteria, by) {
+		return "", fmt.Errorf("cannot group by %q: want %s", shown(text, maxReason), Names(criteria))
 	}
 	return by, nil
+}
+
+// Names lists criteria in a text.
+func Names(criteria []By) string {
+	var names []string
+	for _, by := range criteria {
+		names = append(names, string(by))
+	}
+	last := len(names) - 1
+	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
 // Keys are an interface: people use them in scripts and compare them over time. They must not change from version to
@@ -104,7 +120,7 @@ func ParseGroup(text string) (Group, error) {
 	if !ok || key == "" {
 		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired", shown(text, maxReason))
 	}
-	by, err := ParseBy(criterion)
+	by, err := ParseBy(criterion, PoisonCriteria())
 	return Group{By: by, Key: key}, err
 }
 
@@ -122,28 +138,52 @@ type Row struct {
 	Sample Message `json:"sample"`
 }
 
+// tally has a row for each key, in bounded memory: after MaxKeys different keys it has one row for the others.
+type tally[R any] struct {
+	rows map[string]*R
+}
+
+// row returns the row of a key. Begin makes a new one.
+func (t *tally[R]) row(key string, begin func(key string) *R) *R {
+	if t.rows == nil {
+		t.rows = map[string]*R{}
+	}
+	if t.rows[key] == nil && len(t.rows) >= MaxKeys {
+		key = KeyOthers
+	}
+	if t.rows[key] == nil {
+		t.rows[key] = begin(key)
+	}
+	return t.rows[key]
+}
+
+// result lists the rows, the largest count first, and those of the same count by key.
+func (t *tally[R]) result(count func(R) int) []R {
+	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b string) int {
+		return cmp.Or(count(*t.rows[b])-count(*t.rows[a]), strings.Compare(a, b))
+	})
+	rows := make([]R, 0, len(keys))
+	for _, key := range keys {
+		rows = append(rows, *t.rows[key])
+	}
+	return rows
+}
+
 // Groups counts messages by key in bounded memory: after 10,000 different keys it counts the others under "(others)". It is
 // not safe for concurrent use.
 type Groups struct {
-	by   By
-	rows map[string]*Row
+	by    By
+	tally tally[Row]
 }
 
 // NewGroups returns an empty list of groups.
-func NewGroups(by By) *Groups { return &Groups{by: by, rows: map[string]*Row{}} }
+func NewGroups(by By) *Groups { return &Groups{by: by} }
 
 // Add counts a message.
 func (g *Groups) Add(m Message) {
-	key := g.by.Key(m)
-	row := g.rows[key]
-	if row == nil && len(g.rows) >= MaxKeys {
-		key = KeyOthers
-		row = g.rows[key]
-	}
-	if row == nil {
-		row = &Row{Key: key, First: m.Since, Last: m.Since, Sample: m}
-		g.rows[key] = row
-	}
+	row := g.tally.row(g.by.Key(m), func(key string) *Row {
+		return &Row{Key: key, First: m.Since, Last: m.Since, Sample: m}
+	})
 	row.Count++
 	if m.Since.Before(row.First) {
 		row.First = m.Since
@@ -154,13 +194,4 @@ func (g *Groups) Add(m Message) {
 }
 
 // Result lists the groups, the largest first, and groups of the same size by key.
-func (g *Groups) Result() []Row {
-	rows := make([]Row, 0, len(g.rows))
-	for _, row := range g.rows {
-		rows = append(rows, *row)
-	}
-	slices.SortFunc(rows, func(a, b Row) int {
-		return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key))
-	})
-	return rows
-}
+func (g *Groups) Result() []Row { return g.tally.result(func(r Row) int { return r.Count }) }

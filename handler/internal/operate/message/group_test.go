@@ -28,7 +28,7 @@ func TestKeys(t *testing.T) {
 		if len(fields) != 3 {
 			t.Fatalf("line %q has not three fields", line)
 		}
-		by, err := message.ParseBy(fields[0])
+		by, err := message.ParseBy(fields[0], message.PoisonCriteria())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,10 +107,10 @@ func BenchmarkRoute(b *testing.B) {
 }
 
 func TestParseBy(t *testing.T) {
-	if by, err := message.ParseBy("Route"); by != message.ByRoute || err != nil {
+	if by, err := message.ParseBy("Route", message.PoisonCriteria()); by != message.ByRoute || err != nil {
 		t.Errorf("got %q, %v", by, err)
 	}
-	_, err := message.ParseBy("co\x1blor")
+	_, err := message.ParseBy("co\x1blor", message.PoisonCriteria())
 	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

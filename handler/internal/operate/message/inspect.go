@@ -92,8 +92,8 @@ type Rules struct {
 	// Encoding is the encoding on the queue; empty means base64.
 	Encoding storage.Encoding
 	Decision decision.Rules
-	// Targets say which targets may be called. [Read] does not use them.
-	Targets guard.Rules
+	// Guard say which targets may be called. [Read] does not use them.
+	Guard guard.Rules
 }
 
 // Content returns the decoded content of a message's text, or the text itself if it cannot be decoded.
@@ -124,7 +124,7 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), RequestID: shown(in.RequestID, maxTenant),
 		Organization: shown(in.Tenant.Organization, maxTenant), Environment: shown(in.Tenant.Environment, maxTenant),
 	}
-	if m.ExpiresAt.Year() < never {
+	if m.Expires() {
 		about.ExpiresAt = m.ExpiresAt.UTC()
 	}
 	e := in.Received
@@ -137,19 +137,16 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 		if e != nil {
 			detail += "; the text is an envelope: requeue --fix-encoding fixes it"
 		}
-		about.because(Undecodable, detail)
+		about.setReason(Undecodable, detail)
 	case e == nil:
-		about.because(Malformed, in.Malformed.Error())
+		about.setReason(Malformed, in.Malformed.Error())
 	case e.DeadLetter != nil:
-		about.believe(*e.DeadLetter)
+		about.applyDeadLetter(*e.DeadLetter)
 	default:
-		about.because(r.whyUnrecorded(in, m))
+		about.setReason(r.whyUnrecorded(in, m))
 	}
 	return about
 }
-
-// never is the year of expiry that storage reports for a message that does not expire.
-const never = 9999
 
 // describe adds the fields that come from the envelope.
 func (m *Message) describe(e *envelope.Envelope) {
@@ -165,15 +162,14 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
 }
 
-// believe adds the fields that come from the dead letter. Any sender can have written it, so it ignores impossible
+// applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores impossible
 // values.
-func (m *Message) believe(d envelope.DeadLetter) {
-	m.because(cmp.Or(d.Reason, Unknown), d.Detail)
+func (m *Message) applyDeadLetter(d envelope.DeadLetter) {
+	m.setReason(cmp.Or(d.Reason, Unknown), d.Detail)
 	if _, ok := storage.PoisonName(d.Queue); ok {
 		m.Main = strings.Clone(d.Queue)
 	}
-	const clocksDiffer = 24 * time.Hour
-	if d.At.Unix() > 0 && !d.At.After(m.InsertedAt.Add(clocksDiffer)) {
+	if d.At.Unix() > 0 && !d.At.After(m.InsertedAt.Add(storage.ClockMaximum)) {
 		m.Since = d.At.UTC()
 	}
 	if m.Attempts == 0 {
@@ -181,7 +177,7 @@ func (m *Message) believe(d envelope.DeadLetter) {
 	}
 }
 
-func (m *Message) because(reason, detail string) {
+func (m *Message) setReason(reason, detail string) {
 	m.Reason, m.Detail = shown(reason, maxReason), shown(withoutReason(reason, detail), maxDetail)
 }
 

@@ -1,9 +1,6 @@
 package message
 
 import (
-	"cmp"
-	"slices"
-	"strings"
 	"time"
 )
 
@@ -34,23 +31,15 @@ type ScheduledGroups struct {
 	By  By
 	Now time.Time
 
-	groups map[string]*ScheduledGroup
+	tally tally[ScheduledGroup]
 }
 
 // Add counts a message.
 func (g *ScheduledGroups) Add(m Scheduled, stale bool) {
-	key := g.By.Key(m.Message)
-	if g.groups == nil {
-		g.groups = map[string]*ScheduledGroup{}
-	}
-	if g.groups[key] == nil && len(g.groups) >= MaxKeys {
-		key = KeyOthers
-	}
-	group, due := g.groups[key], m.Row.NextAttemptAt
-	if group == nil {
-		group = &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt, Statuses: map[int]int{}}
-		g.groups[key] = group
-	}
+	due := m.Row.NextAttemptAt
+	group := g.tally.row(g.By.Key(m.Message), func(key string) *ScheduledGroup {
+		return &ScheduledGroup{Key: key, Next: due, Last: due, Oldest: m.Row.CreatedAt, Statuses: map[int]int{}}
+	})
 	group.add(m, stale, g.Now)
 }
 
@@ -80,12 +69,7 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 
 // Result lists the groups, the largest first, and groups of the same size by key.
 func (g *ScheduledGroups) Result() []ScheduledGroup {
-	rows := make([]ScheduledGroup, 0, len(g.groups))
-	for _, group := range g.groups {
-		rows = append(rows, *group)
-	}
-	slices.SortFunc(rows, func(a, b ScheduledGroup) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Key, b.Key)) })
-	return rows
+	return g.tally.result(func(r ScheduledGroup) int { return r.Count })
 }
 
 // earliest returns the earlier of two times; zero is none.

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// keepers is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to the calls.
-	keepers = 2
+	// keeperParallelism is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to the calls.
+	keeperParallelism = 2
 	// keepPatience is how long an operation may take, also after the time for a run is over.
 	keepPatience = 15 * time.Second
 	// rereadInterval is when a queue of unchanged length is read again: its messages may have been replaced by others,
@@ -67,7 +67,7 @@ func Expiring(ctx context.Context, a *account.Account, s account.Source) (counts
 func (k *Keeper) Run(ctx context.Context) (kept int, err error) {
 	passes, problems := make([]pass, len(k.queues)), make([]error, len(k.queues))
 	var workers errgroup.Group
-	workers.SetLimit(keepers)
+	workers.SetLimit(keeperParallelism)
 	for i, name := range k.queues {
 		workers.Go(func() error {
 			if err := k.keep(ctx, name, &passes[i]); err != nil {

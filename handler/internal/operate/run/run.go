@@ -382,9 +382,9 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 			return err
 		}
 		if found > 0 || until.IsZero() {
-			until = wall().Add(max(r.journal.Lease(), ClaimTime))
+			until = storage.WallTime().Add(max(r.journal.Lease(), ClaimTime))
 		}
-		if complete || wall().After(until) {
+		if complete || storage.WallTime().After(until) {
 			break
 		}
 		if !noted && len(lost) > 0 {

@@ -43,7 +43,7 @@ func ask[T any](
 ) (a answer[T]) {
 	ctx = context.WithoutCancel(ctx)
 	if e.Patience > 0 {
-		until = earliest(until, wall().Add(e.Patience))
+		until = earliest(until, storage.WallTime().Add(e.Patience))
 	}
 	if !until.IsZero() {
 		limited, cancel := context.WithTimeout(ctx, time.Until(until))
@@ -53,7 +53,7 @@ func ask[T any](
 	tries := 0
 	a.value, a.err = storage.Retry(ctx, func(ctx context.Context) (T, error) {
 		tries++
-		a.sent = wall()
+		a.sent = storage.WallTime()
 		return operation(ctx)
 	})
 	a.repeated = tries > 1
@@ -73,14 +73,11 @@ func (a answer[T]) refused() bool {
 	return errors.Is(a.err, storage.ErrStale) || errors.Is(a.err, storage.ErrRefused) || errors.Is(a.err, storage.ErrNoQueue)
 }
 
-// wall returns the time without a monotonic clock reading.
-func wall() time.Time { return time.Now().Round(0) }
-
 // lasts reports whether a claim lasts for the given time.
-func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(wall().Add(d)) }
+func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(storage.WallTime().Add(d)) }
 
 // halfOf returns the time until which a message may be written: half of what is left of the claim is for the deletion.
-func halfOf(p journal.Progress) time.Time { return wall().Add(time.Until(p.Until) / 2) }
+func halfOf(p journal.Progress) time.Time { return storage.WallTime().Add(time.Until(p.Until) / 2) }
 
 // completeStep carries out the rest of a step. It returns errLost if the message must be found first.
 func (r *run) completeStep(ctx context.Context, n int) error {
@@ -121,7 +118,7 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 	unknown := tried || a.repeated
 	switch {
 	case a.err == nil:
-		if err := r.journal.Written(s.N, s.Take.ID, a.value, wall().UTC(), false); err != nil {
+		if err := r.journal.Written(s.N, s.Take.ID, a.value, storage.WallTime().UTC(), false); err != nil {
 			return err
 		}
 		r.hooks.Sent(s, false)
@@ -248,7 +245,7 @@ func returns(t *journal.Take) string {
 	if t.Due.IsZero() {
 		return " within " + ClaimTime.String()
 	}
-	return " by " + wall().Add(claimLength(t)).UTC().Format(time.RFC3339)
+	return " by " + storage.WallTime().Add(claimLength(t)).UTC().Format(time.RFC3339)
 }
 
 // claimLength returns how long a claim of a message lasts. Storage refuses a claim beyond the message's expiry.

@@ -23,9 +23,6 @@ const (
 	maxTTL = math.MaxInt32 * time.Second
 )
 
-// neverExpires is the expiry that the service shows for a message that never expires.
-var neverExpires = time.Date(9999, time.December, 31, 23, 59, 59, 0, time.UTC)
-
 // Queues is an account; it has no queues at first. It is safe for concurrent use. Unlike the service it returns
 // messages in the order in which they became visible, and those of one moment in the order in which they were
 // put; and Count is exact.
@@ -99,7 +96,7 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (_ sto
 		return storage.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay, ttl, storage.ErrRefused)
 	}
 	now := time.Now().UTC()
-	expires := neverExpires
+	expires := storage.NeverExpires
 	if ttl > 0 {
 		expires = now.Add(ttl)
 		s.expires = earlier(s.expires, expires)
@@ -210,7 +207,7 @@ func (s *Queues) expire() {
 	if now.Before(s.expires) {
 		return
 	}
-	s.expires = neverExpires
+	s.expires = storage.NeverExpires
 	for name, messages := range s.queues {
 		s.queues[name] = slices.DeleteFunc(messages, func(m *message) bool { return !now.Before(m.ExpiresAt) })
 		for _, m := range s.queues[name] {

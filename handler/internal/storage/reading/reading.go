@@ -75,7 +75,7 @@ func (r Reading) Each(
 		}
 		var sent time.Time
 		received, err := storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) {
-			sent = wall()
+			sent = storage.WallTime()
 			return r.Store.Receive(ctx, r.Queue, storage.MaxBatch, lease)
 		})
 		if err != nil || len(received) == 0 {
@@ -106,9 +106,6 @@ func (r Reading) Each(
 func Wait(ctx context.Context, visible time.Time) {
 	storage.Sleep(ctx, min(time.Until(visible), mostWait))
 }
-
-// wall returns the time without a monotonic clock reading: a lease goes on while this machine sleeps.
-func wall() time.Time { return time.Now().Round(0) }
 
 // estimate returns a lease that lasts until the rest of a queue is read. A shorter one would show the messages twice.
 func estimate(perBatch time.Duration, rest int) time.Duration {

@@ -120,7 +120,7 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
 	// The handler judges addresses when it calls.
-	if refusal := r.Targets.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); refusal != "" {
+	if refusal := r.Guard.JudgeCall(in.Envelope.Call.Target, in.Envelope.Call.Host); refusal != "" {
 		return fmt.Errorf("the target must not be called: %s", refusal)
 	}
 	return nil

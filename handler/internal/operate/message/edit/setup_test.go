@@ -64,7 +64,7 @@ func mustRules(tb testing.TB) message.Rules {
 	return message.Rules{
 		Encoding: storage.Base64,
 		Decision: decision.Rules{Expiration: expiration, GiveUp: envelope.GiveUpDeadLetter, Policies: policies},
-		Targets:  guard.Rules{Deny: deny},
+		Guard:    guard.Rules{Deny: deny},
 	}
 }
 
