@@ -4,7 +4,11 @@
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package release deploy azurite needs-func needs-node
+# What npm installs for the tests: Azurite, and the packages of the samples of docs/senders.md.
+AZURITE = handler/tools/azurite/node_modules/.installed
+SAMPLES = handler/tools/quickstart/node_modules/.installed
+
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package release deploy azurite npm needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -16,23 +20,23 @@ job = program=$$(mktemp) && go build -o $$program $(1) && \
 build: ## build the executable and stage the app in dist
 	go run ./handler/tools/stage
 
-demo: needs-node build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
+demo: $(AZURITE) build ## deliver real messages on this machine (Azurite, local host, flaky target) and show what happened
 	go run ./handler/tools/demo
 
-run: needs-node build ## the same parts as the demo, but they stay up until Ctrl-C
+run: $(AZURITE) build ## the same parts as the demo, but they stay up until Ctrl-C
 	@$(call job,./handler/tools/demo,-stay)
 
-azurite: ## run Azurite on its standard ports, for make start; it keeps its data in .azurite
+azurite: $(AZURITE) ## run Azurite on its standard ports, for make start; it keeps its data in .azurite
 	@$(call job,./handler/tools/azurite/cmd)
 
 start: needs-func ## func start in dist (needs Azure Functions Core Tools and Azurite)
 	$(MAKE) build
 	cd dist && func start
 
-test: needs-node ## run all tests, Azurite included
+test: $(AZURITE) $(SAMPLES) ## run all tests, Azurite included
 	GOFLAGS=-pgo=off go test -race -shuffle=on -count=1 -timeout 10m ./...
 
-test-long: ## the tests of many messages at full size, without the race detector (10 minutes)
+test-long: $(AZURITE) ## the tests of many messages at full size, without the race detector (10 minutes)
 	GOFLAGS=-pgo=off go test -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 
 check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
@@ -46,19 +50,19 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	$(MAKE) test
 	GOFLAGS=-pgo=off $(MAKE) faults-short
 
-faults: ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
+faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
 
-faults-short: ## the same in less than a minute
+faults-short: $(AZURITE) ## the same in less than a minute
 	go run ./handler/tools/faults -schedules 12 -systems 6 -time 10s -outage=false -later=false $(FLAGS)
 
-faults-long: ## 50,000 messages while handler and host are killed every few seconds
+faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
-bench: ## measure the handler's own cost and check its limits, in 18 minutes (FLAGS=-json, -strict)
+bench: $(AZURITE) ## measure the handler's own cost and check its limits, in 18 minutes (FLAGS=-json, -strict)
 	go run ./handler/tools/bench $(FLAGS)
 
-bench-short: ## the same in five minutes
+bench-short: $(AZURITE) ## the same in five minutes
 	go run ./handler/tools/bench -short $(FLAGS)
 
 profile: ## record handler/default.pgo, with which the package and the bench are compiled
@@ -88,9 +92,19 @@ deploy: needs-func ## publish the package to a Function App: make deploy APP=nam
 	$(MAKE) package
 	cd dist/package && func azure functionapp publish "$(APP)" --no-build
 
+npm: $(AZURITE) $(SAMPLES) ## install Azurite and the packages of the samples, for go test without make
+
+# The marker is made last, so an interrupted install has none. No package has an install script of use.
+%/node_modules/.installed: %/package-lock.json | needs-node
+	cd $* && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 # These are checked before anything is built.
 needs-node:
-	@go run ./handler/tools/azurite/cmd -check
+	@command -v node >/dev/null && command -v npm >/dev/null || { echo "node or npm is missing: install Node.js 21 or later, \
+	which includes both, and put it on the PATH" >&2; exit 1; }
+	@node -e 'if (parseInt(process.versions.node) < 21) console.error("warning: Azurite requires Node.js 21 or later, and \
+	this is " + process.version + "; if it fails, install a newer one")'
 
 needs-func:
 	@command -v func >/dev/null || { echo "func is not installed: install Azure Functions Core Tools 4, see \

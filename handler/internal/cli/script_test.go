@@ -61,9 +61,6 @@ func TestMain(m *testing.M) {
 //
 // $PROGRAM is the path of the executable, for scripts that change PATH.
 func TestScripts(t *testing.T) {
-	if err := azurite.Install(t.Context(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,

@@ -1,13 +1,11 @@
 // Package azurite runs Azurite, the Azure Storage emulator, as a child process: the
-// storage of tests, the demo and local development. It needs Node.js, see [CheckNode]; [Install] fetches Azurite at the version
-// that package-lock.json pins.
-//
-// It is for programs that run from a checkout of the repository, because Azurite is installed in this
-// package's folder.
+// storage of tests, the demo and local development. It needs Node.js. The Makefile installs Azurite in this package's
+// folder, at the version that package-lock.json pins, so the package is for programs that run in a checkout.
 package azurite
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -34,11 +32,14 @@ const (
 	pollInterval = 25 * time.Millisecond
 	// stopGrace is how long Azurite may take to write its data to disk before it is killed.
 	stopGrace = 10 * time.Second
+	// services is the number of services that Azurite starts: blobs, queues and tables.
+	services = 3
 )
 
 // Options configures Azurite. The zero value keeps nothing on disk.
 type Options struct {
-	// Port is the TCP port of the queue service on 127.0.0.1, BlobPort and TablePort are those of the others; 0 means a free one.
+	// Port is the TCP port of the queue service on 127.0.0.1, BlobPort and TablePort are those of the others; 0 means
+	// a free one. A restart keeps all ports.
 	Port, BlobPort, TablePort int
 	// Data is the folder to keep the data in; Azurite creates it. If empty, all data is in memory and lost on Stop.
 	// After a restart, Azurite 3.36 does not expire the messages from the folder.
@@ -58,15 +59,13 @@ type Server struct {
 	Endpoint string
 	// TableEndpoint is that of the table service.
 	TableEndpoint string
-	// Port is the TCP port of the queue service on 127.0.0.1. A restart keeps all ports.
-	Port int
 
 	options Options
 	child   *child // nil while stopped
 }
 
 // Start starts Azurite on a free port and returns once it accepts requests. The context limits only the start:
-// the server runs until Stop, or until this process ends. Call [Install] before.
+// the server runs until Stop, or until this process ends.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	s := &Server{options: options}
 	if err := s.start(ctx); err != nil {
@@ -75,7 +74,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	return s, nil
 }
 
-// Restart stops the server if it runs, and starts it again on the same port and with the same data folder. The
+// Restart stops the server if it runs, and starts it again on the same ports and with the same data folder. The
 // context limits only the start.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.Stop(); err != nil {
@@ -127,16 +126,13 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if err != nil {
 		return nil, err
 	}
-	script := filepath.Join(dir, modules, "azurite", "dist", "src", "azurite.js")
-	if _, err := os.Stat(script); err != nil {
-		return nil, fmt.Errorf("it is not installed: run `npm ci` in %s", dir)
-	}
-	node, err := lookPath(dir, "node")
-	if err != nil {
-		return nil, err
+	modules := filepath.Join(dir, "node_modules")
+	if _, err := os.Stat(filepath.Join(modules, ".installed")); err != nil {
+		return nil, errors.New("it is not installed: run `make npm`")
 	}
 	args := []string{
-		script, "--silent", "--disableTelemetry", "--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.options.Port),
+		filepath.Join(modules, "azurite", "dist", "src", "azurite.js"), "--silent", "--disableTelemetry",
+		"--queueHost", "127.0.0.1", "--queuePort", strconv.Itoa(s.options.Port),
 		"--blobHost", "127.0.0.1", "--blobPort", strconv.Itoa(s.options.BlobPort),
 		"--tableHost", "127.0.0.1", "--tablePort", strconv.Itoa(s.options.TablePort),
 	}
@@ -151,18 +147,38 @@ func (s *Server) command() (*exec.Cmd, error) {
 	if s.options.CertFile != "" && s.options.KeyFile != "" {
 		args = append(args, "--oauth", "basic", "--cert", s.options.CertFile, "--key", s.options.KeyFile)
 	}
-	return exec.Command(node, args...), nil //nolint:noctx // our own script; it outlives the context
+	return exec.Command("node", args...), nil //nolint:noctx // it outlives the context
+}
+
+// folder returns this package's source folder, which is below the working directory or below a parent of it.
+func folder() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for {
+		found := filepath.Join(dir, "handler", "tools", "azurite")
+		if _, err := os.Stat(filepath.Join(found, "package-lock.json")); err == nil {
+			return found, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("its package-lock.json is not found: run this in a checkout of the repository")
+		}
+		dir = filepath.Dir(dir)
+	}
 }
 
 // listening matches what Azurite prints when a service accepts requests.
-var listening = regexp.MustCompile(`(Blob|Queue|Table) service is successfully listening at (https?)(://127\.0\.0\.1:(\d+))\n`)
+var listening = regexp.MustCompile(
+	`(Blob|Queue|Table) service is successfully listening at (https?)(://127\.0\.0\.1:(\d+))\n`)
 
 // await waits until the child accepts requests, and fills in its addresses.
 func (s *Server) await(ctx context.Context, c *child) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		if found := listening.FindAllStringSubmatch(c.printed.String(), -1); len(found) == len([]string{"Blob", "Queue", "Table"}) {
+		found := listening.FindAllStringSubmatch(c.printed.String(), -1)
+		if len(found) == services {
 			return s.setAddresses(found)
 		}
 		select {
@@ -177,7 +193,8 @@ func (s *Server) await(ctx context.Context, c *child) error {
 
 // setAddresses reads where the services listen.
 func (s *Server) setAddresses(found [][]string) error {
-	s.ConnectionString = fmt.Sprintf("DefaultEndpointsProtocol=%s;AccountName=%s;AccountKey=%s;", found[0][2], AccountName, AccountKey)
+	const account = "DefaultEndpointsProtocol=%s;AccountName=%s;AccountKey=%s;"
+	s.ConnectionString = fmt.Sprintf(account, found[0][2], AccountName, AccountKey)
 	for _, service := range found {
 		port, err := strconv.Atoi(service[4])
 		if err != nil {
@@ -189,7 +206,7 @@ func (s *Server) setAddresses(found [][]string) error {
 		case "Blob":
 			s.options.BlobPort = port
 		case "Queue":
-			s.options.Port, s.Port, s.Endpoint = port, port, endpoint
+			s.options.Port, s.Endpoint = port, endpoint
 		case "Table":
 			s.options.TablePort, s.TableEndpoint = port, endpoint
 		}

@@ -2,11 +2,13 @@ package azurite_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,15 +16,12 @@ import (
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/testbed"
 )
 
 func mustOpen(t *testing.T, server *azurite.Server) *azure.Queues {
 	t.Helper()
-	conn, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := azure.Open(conn)
+	store, err := testbed.OpenStore(server.ConnectionString)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,8 +52,8 @@ func TestRestartKeepsPortAndData(t *testing.T) {
 		if err := server.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if server.Port != before.Port || server.ConnectionString != before.ConnectionString {
-			t.Errorf("%s: restarted on port %d, want %d", restart, server.Port, before.Port)
+		if server.ConnectionString != before.ConnectionString {
+			t.Errorf("%s: restarted at %s, want %s", restart, server.Endpoint, before.Endpoint)
 		}
 		messages, err := store.Peek(t.Context(), name, storage.MaxBatch)
 		if err != nil || len(messages) != 1 || messages[0].Text != "kept" {
@@ -72,12 +71,18 @@ func mustRefuse(t *testing.T, store *azure.Queues, name string) {
 	}
 }
 
-func TestServerAddress(t *testing.T) {
-	server := azuritetest.Run(t)
-	u, err := url.Parse(server.Endpoint)
+func mustParse(t *testing.T, address string) *url.URL {
+	t.Helper()
+	u, err := url.Parse(address)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return u
+}
+
+func TestServerAddress(t *testing.T) {
+	server := azuritetest.Run(t)
+	u := mustParse(t, server.Endpoint)
 	if u.Hostname() != "127.0.0.1" || u.Path != "/"+azurite.AccountName {
 		t.Errorf("endpoint %q, want the account on 127.0.0.1", server.Endpoint)
 	}
@@ -104,7 +109,7 @@ func TestRestartPortTaken(t *testing.T) {
 	if err := server.Stop(); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", server.Port))
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", mustParse(t, server.Endpoint).Host)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +120,6 @@ func TestRestartPortTaken(t *testing.T) {
 }
 
 func TestStartContextEnds(t *testing.T) {
-	if err := azurite.Install(t.Context(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	server, err := azurite.Start(ctx, azurite.Options{})
@@ -128,4 +130,51 @@ func TestStartContextEnds(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %q, want context.Canceled", err)
 	}
+}
+
+// TestNodeVersion checks that README and the Makefile name the version of Node.js that the pinned Azurite requires.
+func TestNodeVersion(t *testing.T) {
+	var lock struct {
+		Packages struct {
+			Azurite struct{ Engines struct{ Node string } } `json:"node_modules/azurite"`
+		}
+	}
+	if err := json.Unmarshal(mustRead(t, "package-lock.json"), &lock); err != nil {
+		t.Fatal(err)
+	}
+	version, _, _ := strings.Cut(strings.TrimPrefix(lock.Packages.Azurite.Engines.Node, ">="), ".")
+	for _, page := range []string{"README.md", "Makefile"} {
+		if want := "Node.js " + version + " or later"; !strings.Contains(string(mustRead(t, "../../../"+page)), want) {
+			t.Errorf("%s does not say %q", page, want)
+		}
+	}
+}
+
+func mustRead(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestNotInstalled(t *testing.T) {
+	project := t.TempDir()
+	t.Chdir(project)
+	mustFail := func(want string) {
+		t.Helper()
+		if _, err := azurite.Start(t.Context(), azurite.Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
+	}
+	mustFail("run this in a checkout of the repository")
+	folder := filepath.Join(project, "handler", "tools", "azurite")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, "package-lock.json"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	mustFail("it is not installed: run `make npm`")
 }

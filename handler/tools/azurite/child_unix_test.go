@@ -24,52 +24,14 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// mustRun starts a shell script and waits until it has printed ready.
-func mustRun(t *testing.T, script string) *child {
-	t.Helper()
-	c, err := startChild(exec.Command("sh", "-c", script)) //nolint:noctx // the child is stopped otherwise
+func TestChildKilledAfterTheGrace(t *testing.T) {
+	c, err := startChild(exec.Command("sh", "-c", `trap '' INT; echo ready; exec sleep 60`)) //nolint:noctx // see stop
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = c.cmd.Process.Kill()
-		<-c.ended
-	})
 	eventually(t, "the script", func() bool { return strings.Contains(c.printed.String(), "ready") })
-	return c
-}
-
-func TestChildStop(t *testing.T) {
-	c := mustRun(t, `trap 'echo saved; exit 0' INT; echo ready; while :; do sleep 0.05; done`)
-	if err := c.stop(patience); err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(c.printed.String(), "saved") {
-		t.Errorf("it printed %q, want it to have saved", c.printed.String())
-	}
-}
-
-func TestChildKilledAfterTheGrace(t *testing.T) {
-	c := mustRun(t, `trap '' INT; echo ready; exec sleep 60`)
-	err := c.stop(50 * time.Millisecond)
+	err = c.stop(50 * time.Millisecond)
 	if err == nil || !strings.Contains(err.Error(), "killed it: still running after 50ms") {
 		t.Errorf("error %v, want it to say that it was killed", err)
-	}
-}
-
-func TestChildEnded(t *testing.T) {
-	c := mustRun(t, `echo ready; exit 3`)
-	<-c.ended
-	if got := c.cmd.ProcessState.String(); got != "exit status 3" {
-		t.Errorf("ended with %q", got)
-	}
-	if err := c.stop(patience); err != nil {
-		t.Errorf("stop of an ended process: %v", err)
-	}
-}
-
-func TestChildCannotStart(t *testing.T) {
-	if _, err := startChild(exec.Command("/nowhere/to/be/found")); err == nil { //nolint:noctx // see mustRun
-		t.Error("started")
 	}
 }

@@ -26,14 +26,11 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stdout, err)
 		os.Exit(1)
 	}
-	fmt.Fprintln(os.Stdout, server.Port)
+	fmt.Fprintln(os.Stdout, server.options.Port)
 	<-context.Background().Done() // until killed
 }
 
 func TestServerEndsWithItsOwner(t *testing.T) {
-	if err := Install(t.Context(), t.Output()); err != nil {
-		t.Fatal(err)
-	}
 	owner := exec.CommandContext(t.Context(), os.Args[0])
 	owner.Env = append(os.Environ(), ownerVariable+"=1")
 	out, err := owner.StdoutPipe()

@@ -46,7 +46,7 @@ func (b *bench) setUp(ctx context.Context) (err error) {
 		return err
 	}
 	err = errors.Join(b.build(ctx, "./handler/tools/bench/floor", "floor"), b.build(ctx, "./handler", "handler"))
-	if err := errors.Join(err, b.stage(), azurite.Install(ctx, b.messages)); err != nil {
+	if err := errors.Join(err, b.stage()); err != nil {
 		return err
 	}
 	if b.target, err = newCallTarget(ctx); err != nil {

@@ -69,12 +69,6 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 	if stay {
 		queuePort, targetPort = free(ctx, queuePortIfFree), free(ctx, targetPortIfFree)
 	}
-	installed := step("Looking for Azurite; the first time, npm installs it, which takes about half a minute")
-	err = azurite.Install(ctx, os.Stderr)
-	installed()
-	if err != nil {
-		return err
-	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
 	// Senders of make run may use a newer SDK.
 	if s.azurite, err = azurite.Start(ctx, azurite.Options{Port: queuePort, AnyVersion: true}); err != nil {

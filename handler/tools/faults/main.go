@@ -18,8 +18,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"time"
-
-	"asynccaller/handler/tools/azurite"
 )
 
 // options are the flags.
@@ -77,9 +75,6 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 		err = os.RemoveAll(work)
 	}()
 	if o.executable, err = executable(ctx, o.executable, work, messages); err != nil {
-		return err
-	}
-	if err := azurite.Install(ctx, messages); err != nil {
 		return err
 	}
 	begin := time.Now()

@@ -1,11 +1,10 @@
-// Azurite runs Azurite, at the version that tests and the demo use, on the ports that UseDevelopmentStorage=true means. It
-// keeps its data in the folder .azurite of the working directory. Start it with `make azurite`.
+// Azurite runs Azurite, at the version that tests and the demo use, on the ports that UseDevelopmentStorage=true means.
+// It keeps its data in the folder .azurite of the working directory. Start it with `make azurite`.
 package main
 
 import (
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -25,17 +24,9 @@ var standard = ports{blob: 10000, queue: 10001, table: 10002}
 type ports struct{ blob, queue, table int }
 
 func main() {
-	check := flag.Bool("check", false, "only check that Node.js is installed")
-	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	var err error
-	if *check {
-		err = azurite.CheckNode(ctx, os.Stderr)
-	} else {
-		err = run(ctx, os.Stdout, dataFolder, standard)
-	}
-	if err != nil {
+	if err := run(ctx, os.Stdout, dataFolder, standard); err != nil {
 		fmt.Fprintln(os.Stderr, "azurite:", err)
 		os.Exit(1)
 	}
@@ -51,9 +42,6 @@ func run(ctx context.Context, out io.Writer, data string, p ports) error {
 		if err := checkFree(ctx, port); err != nil {
 			return err
 		}
-	}
-	if err := azurite.Install(ctx, os.Stderr); err != nil {
-		return err
 	}
 	server, err := azurite.Start(ctx, azurite.Options{
 		Port: p.queue, BlobPort: p.blob, TablePort: p.table, Data: data,
@@ -78,7 +66,8 @@ Ctrl-C stops it.
 func checkFree(ctx context.Context, port int) error {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
-		return fmt.Errorf("port %d is not free: stop the program that uses it, such as another Azurite or `make run`: %w", port, err)
+		const advice = "stop the program that uses it, such as another Azurite or `make run`"
+		return fmt.Errorf("port %d is not free: %s: %w", port, advice, err)
 	}
 	return listener.Close()
 }
