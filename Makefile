@@ -84,7 +84,7 @@ format: ## format the Go code
 package: ## pack dist/async-caller.zip for a Function App on linux/amd64
 	go run ./handler/tools/stage -zip
 
-release: ## executables for five platforms, the package, an SBOM and sums in dist/release, in 5 minutes
+release: ## executables for five platforms with their SBOMs, the package and sums in dist/release, in 5 minutes
 	go run ./handler/tools/stage -release
 
 deploy: needs-func ## publish the package to a Function App: make deploy APP=name

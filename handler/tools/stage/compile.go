@@ -30,11 +30,16 @@ func isExecutable(name string) bool { return name == executable || name == execu
 // compileFor builds the executable for a platform, as it is published. Neither this machine nor its settings change the
 // result, so that anyone can build it again.
 func compileFor(ctx context.Context, project string, p platform, output string) error {
-	settings := []string{
-		"GOOS=" + p.system, "GOARCH=" + p.processor, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0", "GOFIPS140=off", "GOWORK=off",
+	return goBuild(ctx, project, output, p.settings(), "-pgo=auto", "-ldflags=-s")
+}
+
+// settings returns settings of the Go tool that replace those of this machine.
+func (p platform) settings() []string {
+	return []string{
+		"GOOS=" + p.system, "GOARCH=" + p.processor, "CGO_ENABLED=0", "GOAMD64=v1", "GOARM64=v8.0",
+		"GOFIPS140=off", "GOWORK=off",
 		"GOFLAGS=-mod=readonly", // not empty, because the Go tool would then use the flags of go env
 	}
-	return goBuild(ctx, project, output, settings, "-pgo=auto", "-ldflags=-s")
 }
 
 // compile builds the executable for this machine.

@@ -28,8 +28,9 @@ const (
 // platforms are those of a release.
 var platforms = []platform{functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"}}
 
-// makeRelease makes the files of a release: an archive with the executable for each platform, the package, the SBOM and the sums.
-// The same commit makes the same files with the same version of Go, wherever it is built. The package stays in dist as well.
+// makeRelease makes the files of a release: for each platform an archive with the executable and its SBOM, the package,
+// and the sums. The same commit makes the same files with the same version of Go, wherever it is built. The package
+// stays in dist as well.
 func makeRelease(ctx context.Context, project, dist string, platforms []platform, out io.Writer) error {
 	if err := checkNoChanges(ctx, project); err != nil {
 		return err
@@ -53,14 +54,18 @@ func makeRelease(ctx context.Context, project, dist string, platforms []platform
 	}
 	prefix := filepath.Join(folder, executable+"_"+version+"_")
 	for _, e := range executables {
-		if err := packExecutable(project, e, prefix+e.system+"_"+e.processor); err != nil {
+		path := prefix + e.system + "_" + e.processor
+		if err := packExecutable(project, e, path); err != nil {
+			return err
+		}
+		if err := writeSBOM(ctx, e, path+".cdx.json"); err != nil {
 			return err
 		}
 	}
 	if err := releasePackage(project, dist, executables); err != nil {
 		return err
 	}
-	if err := errors.Join(copyFile(filepath.Join(dist, archive), prefix+"app.zip"), writeSBOM(executables, prefix+"sbom.cdx.json")); err != nil {
+	if err := copyFile(filepath.Join(dist, archive), prefix+"app.zip"); err != nil {
 		return err
 	}
 	if err := writeSums(folder); err != nil {

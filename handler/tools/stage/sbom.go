@@ -1,121 +1,52 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
-	"maps"
+	"fmt"
 	"os"
-	"runtime/debug"
-	"slices"
-	"strings"
+	"os/exec"
+	"path/filepath"
+	"runtime"
 )
 
-// The types below are the part of CycloneDX 1.6 that the SBOM uses. It has neither a time nor a serial number, so that the
-// same executables have the same SBOM.
-type bom struct {
-	Schema       string       `json:"$schema"`
-	Format       string       `json:"bomFormat"`
-	SpecVersion  string       `json:"specVersion"`
-	Version      int          `json:"version"`
-	Metadata     metadata     `json:"metadata"`
-	Components   []component  `json:"components"`
-	Dependencies []dependency `json:"dependencies"`
-}
+// sbomTool is CycloneDX's own tool. It reads what the Go tool recorded in an executable, and needs no network.
+const sbomTool = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
-type metadata struct {
-	Component component `json:"component"`
-}
-
-type component struct {
-	Type       string      `json:"type"`
-	Ref        string      `json:"bom-ref"`
-	Name       string      `json:"name"`
-	Version    string      `json:"version"`
-	Hashes     []hash      `json:"hashes,omitempty"`
-	PURL       string      `json:"purl,omitempty"`
-	Properties []property  `json:"properties,omitempty"`
-	Components []component `json:"components,omitempty"`
-}
-
-type hash struct {
-	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
-}
-
-type property struct {
-	Name  string `json:"name"`
-	Value string `json:"value"`
-}
-
-type dependency struct {
-	Ref       string   `json:"ref"`
-	DependsOn []string `json:"dependsOn"`
-}
-
-// writeSBOM lists the executables and, for each, the modules that the Go tool recorded in it.
-func writeSBOM(executables []built, path string) error {
-	main := executables[0].info
-	product := component{Type: "application", Ref: executable, Name: executable, Version: main.Main.Version}
-	if commit := setting(main, "vcs.revision"); commit != "" {
-		product.Properties = []property{{"vcs.revision", commit}}
-	}
-	all := dependency{Ref: executable}
-	var dependencies []dependency
-	libraries := map[string]component{}
-	for _, e := range executables {
-		sum, err := sha256Of(e.path)
-		if err != nil {
-			return err
-		}
-		ref := executable + "_" + e.system + "_" + e.processor
-		product.Components = append(product.Components, component{
-			Type: "application", Ref: ref, Name: ref, Version: main.Main.Version, Hashes: []hash{{"SHA-256", sum}},
-		})
-		all.DependsOn = append(all.DependsOn, ref)
-		uses := dependency{Ref: ref}
-		for _, library := range modules(e.info) {
-			libraries[library.Ref] = library
-			uses.DependsOn = append(uses.DependsOn, library.Ref)
-		}
-		dependencies = append(dependencies, uses)
-	}
-	text, err := json.MarshalIndent(bom{
-		Schema: "http://cyclonedx.org/schema/bom-1.6.schema.json", Format: "CycloneDX", SpecVersion: "1.6", Version: 1,
-		Metadata:     metadata{product},
-		Components:   sortedValues(libraries),
-		Dependencies: append([]dependency{all}, dependencies...),
-	}, "", "  ")
+// writeSBOM lists the modules in an executable, and Go's standard library.
+func writeSBOM(ctx context.Context, e built, path string) error {
+	executable, err := filepath.Abs(e.path)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, append(text, '\n'), 0o644)
-}
-
-// modules returns the modules in an executable, and Go's standard library.
-func modules(info *debug.BuildInfo) []component {
-	goVersion, _, _ := strings.Cut(strings.TrimPrefix(info.GoVersion, "go"), " ") // experiments follow
-	all := []component{library("stdlib", goVersion)}
-	for _, module := range info.Deps {
-		if module.Replace != nil {
-			module = module.Replace
-		}
-		c := library(module.Path, module.Version)
-		if module.Sum != "" {
-			c.Properties = []property{{"go.sum", module.Sum}}
-		}
-		all = append(all, c)
+	// Neither the time nor this machine's platform gets into the SBOM.
+	tool := exec.CommandContext(ctx, "go", "run", sbomTool,
+		"bin", "-json", "-std", "-noserial", "-notimestamp", "-short-purls", executable)
+	tool.Env = append(os.Environ(), platform{runtime.GOOS, runtime.GOARCH}.settings()...)
+	tool.Stderr = os.Stderr
+	text, err := tool.Output()
+	if err != nil {
+		return fmt.Errorf("write the SBOM of %s: %w", e.path, err)
 	}
-	return all
-}
-
-func library(name, version string) component {
-	// The specification of package URLs wants Go's names in lower case, and the + of +incompatible escaped.
-	url := "pkg:golang/" + strings.ToLower(name) + "@" + strings.ReplaceAll(version, "+", "%2B")
-	return component{Type: "library", Ref: url, Name: name, Version: version, PURL: url}
-}
-
-func sortedValues(byKey map[string]component) (values []component) {
-	for _, key := range slices.Sorted(maps.Keys(byKey)) {
-		values = append(values, byKey[key])
+	text, err = withoutToolHashes(text)
+	if err != nil {
+		return fmt.Errorf("read the SBOM of %s: %w", e.path, err)
 	}
-	return values
+	return os.WriteFile(path, text, 0o644)
+}
+
+// withoutToolHashes removes the hashes of the tool, which is another executable on each platform.
+func withoutToolHashes(text []byte) ([]byte, error) {
+	var bom map[string]any
+	if err := json.Unmarshal(text, &bom); err != nil {
+		return nil, err
+	}
+	metadata, _ := bom["metadata"].(map[string]any)
+	tools, _ := metadata["tools"].([]any)
+	for _, tool := range tools {
+		tool, _ := tool.(map[string]any)
+		delete(tool, "hashes")
+	}
+	text, err := json.MarshalIndent(bom, "", "  ")
+	return append(text, '\n'), err
 }
