@@ -63,10 +63,10 @@ type QueueOptions struct {
 	// BatchSize is the number of messages that one poll receives, 1 to 32.
 	BatchSize int
 	// NewBatchThreshold is the number of messages in flight at or below which the next poll starts
-	// (docs/host.md, "Slots"). With concurrency.dynamicConcurrencyEnabled the host ignores both numbers: it has a limit of
-	// its own for each function, from 1 to 500, which the handler cannot read. The threshold still stands for it, because
-	// the host raises its limit as long as there is processor time to spare, which calls that hang leave. The maximum of
-	// 500 would be too much until it is reached.
+	// (docs/host.md, "Slots"). With concurrency.dynamicConcurrencyEnabled the host ignores both numbers: it has a limit
+	// of its own for each function, from 1 to 500, which the handler cannot read. The threshold still stands for it,
+	// because the host raises its limit as long as there is processor time to spare, which calls that hang leave. The
+	// maximum of 500 would be too much until it is reached.
 	NewBatchThreshold int
 	// MaxPollingInterval is the longest pause between polls of an empty queue; 0 when host.json has none.
 	MaxPollingInterval time.Duration

@@ -205,8 +205,8 @@ func invocationID(r *http.Request) string {
 // 127.0.0.1 and the handler's port with the header X-Azure-Functions-InvocationId (docs/host.md, "Invocation request").
 // It keeps out requests of HTTP functions, which the host forwards with the Host that the client sent; it adds that
 // header to them as well. It also keeps out requests that reach the port by accident or through a web page: a browser
-// sends an Origin and cannot set that header.
-// It does not keep out another process on the same machine, which can send all of it: see SECURITY.md.
+// sends an Origin and cannot set that header. It does not keep out another process on the same machine, which can send
+// all of it: see SECURITY.md.
 func checkSender(r *http.Request, id string) error {
 	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
 	switch {

@@ -12,11 +12,9 @@ import (
 
 const (
 	// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the
-	// other messages stay on the queue. A failed start would instead use up one delivery of the messages that the
-	// host holds
-	// (docs/host.md, "Bad deployments").
-	// With the time to settle it is shorter than 5 minutes, after which the host renews its lease: a host that deletes
-	// the message while it renews would deliver it again.
+	// other messages stay on the queue. A failed start would instead use up one delivery of the messages that the host
+	// holds (docs/host.md, "Bad deployments"). With the time to settle it is shorter than 5 minutes, after which the host
+	// renews its lease: a host that deletes the message while it renews would deliver it again.
 	holdWait = time.Minute
 	// holdMargin is what an invocation may take besides the wait and the time to settle.
 	holdMargin = 5 * time.Second
