@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"time"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
@@ -36,9 +35,9 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	var options host.Options
 	flags := flagsOf(command)
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
-	options.Lease = 10 * time.Minute
+	options.Lease = host.DefaultLease
 	durationFlag(flags, &options.Lease, "lease", "`duration` that a message stays invisible during an invocation (default 10m)")
-	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", 3,
+	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", host.DefaultHandlerErrors,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := flags.err(); err != nil {

@@ -124,7 +124,7 @@ func (h *hostJSON) number(path string, fallback, lowest, highest int) int {
 }
 
 func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration) time.Duration {
-	return within(h, path, "a time as hh:mm:ss", ParseTimeSpan, fallback, lowest, highest)
+	return within(h, path, "a time as hh:mm:ss", parseTimeSpan, fallback, lowest, highest)
 }
 
 // within parses the value at a path. It returns the fallback if there is none, or if it is outside the limits.
@@ -229,8 +229,8 @@ func (h *hostJSON) executable() string {
 // timeSpan matches .NET's TimeSpan as host.json uses it: [d.]hh:mm[:ss[.fff]].
 var timeSpan = regexp.MustCompile(`^(?:(\d{1,4})\.)?([01]?\d|2[0-3]):([0-5]?\d)(?::([0-5]?\d(?:\.\d*)?))?$`)
 
-// ParseTimeSpan reads a time as .NET writes it in host.json and function.json, such as 00:05:00.
-func ParseTimeSpan(text string) (time.Duration, error) {
+// parseTimeSpan reads a time as .NET writes it in host.json and function.json, such as 00:05:00.
+func parseTimeSpan(text string) (time.Duration, error) {
 	match := timeSpan.FindStringSubmatch(text)
 	if match == nil {
 		return 0, fmt.Errorf("%q is not a time such as 00:05:00", text)

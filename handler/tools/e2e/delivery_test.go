@@ -203,13 +203,9 @@ func TestOtherModes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t, options{dataType: c.dataType})
-			// In text mode, members with the names of the host's metadata overwrite it.
-			content := fmt.Appendf(
-				nil,
-				`{"asyncCaller":1,"requestId":"r1","Id":"42","DequeueCount":"99","PopReceipt":"x","sys":{},"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"å`+
-					`\n<&>\"\u2028"}}`,
-				f.target.URL("503,200"),
-			)
+			const form = `{"asyncCaller":1,"requestId":"r1","retry":{"schedule":["1s"]},` +
+				`"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`
+			content := fmt.Appendf(nil, form, f.target.URL("503,200"))
 			_, err := f.store.Put(t.Context(), mainQueue, storage.Item{Text: c.encoding.Encode(content)})
 			f.must(err)
 			f.start([]string{"AzureFunctionsJobHost:extensions:queues:messageEncoding=" + string(c.encoding)})

@@ -94,7 +94,7 @@ func TestUpdateCtrlCDuringASlowCall(t *testing.T) {
 func TestUpdateInTextMode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{dataType: "string"})
-	f.put("r0", "503,503,200", `,"PopReceipt":"x","retry":{"schedule":["1s"]}`)
+	f.put("r0", "503,503,200", `,"retry":{"schedule":["1s"]}`)
 	f.start(inUpdateMode)
 	f.await("the last call", func() bool { return f.delivered(1) })
 	f.awaitEmpty()

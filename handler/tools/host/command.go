@@ -1,11 +1,11 @@
 package host
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,101 +20,55 @@ type command struct {
 	path string
 	args []string
 	dir  string
+	// root is the absolute path of the app folder.
+	root string
 }
 
-// resolveCommand reads host.json's description as section C.1 of the Functions host contract says. The real
-// host logs that the executable does not exist and stops two minutes later; here it is an error.
-func resolveCommand(app *functionapp.App, env []string) (command, error) {
-	variables := variablesOf(env)
+// resolveCommand reads host.json's description (docs/host.md, "Handler process"). The real host logs that the
+// executable does not exist and stops two minutes later; here it is an error.
+func resolveCommand(app *functionapp.App) (command, error) {
 	root, err := filepath.Abs(app.Dir)
 	if err != nil {
 		return command{}, fmt.Errorf("app folder %s: %w", app.Dir, err)
 	}
-	path, err := findExecutable(expand(app.Host.Handler.Executable, variables), root)
-	if err != nil {
-		return command{}, err
+	handler := app.Host.Handler
+	line := strings.Join(handler.Arguments, " ") // so an argument with a space becomes several
+	if strings.Contains(line, "%") {
+		return command{}, errors.New("host.json: the arguments in customHandler.description have a %: " +
+			"the local host does not replace %NAME%")
 	}
-	dir := app.Host.Handler.WorkingDirectory
-	if !filepath.IsAbs(dir) {
-		dir = filepath.Join(root, dir)
+	path := below(root, handler.Executable)
+	if info, err := os.Stat(path); err != nil || info.IsDir() {
+		return command{}, fmt.Errorf("handler %s does not exist: run `make build`", path)
 	}
-	return command{path: path, args: splitArguments(app.Host.Handler.Arguments, variables), dir: dir}, nil
+	return command{path: path, args: strings.Fields(line), dir: below(root, handler.WorkingDirectory), root: root}, nil
 }
 
-// findExecutable looks in the app folder, and for a bare name on the PATH too.
-func findExecutable(name, root string) (string, error) {
-	path := name
-	if !filepath.IsAbs(name) {
-		path = filepath.Join(root, name)
+// below returns a path that is relative to the root, or absolute.
+func below(root, path string) string {
+	if filepath.IsAbs(path) {
+		return path
 	}
-	if info, err := os.Stat(path); err == nil && !info.IsDir() {
-		return path, nil
-	}
-	if name == filepath.Base(name) {
-		found, err := exec.LookPath(name)
-		if err != nil {
-			return "", fmt.Errorf("handler %s does not exist, nor is %s on the PATH: run `make build`", path, name)
-		}
-		return found, nil
-	}
-	return "", fmt.Errorf("handler %s does not exist: run `make build`", path)
-}
-
-// unexpanded matches a reference to a variable that does not exist.
-var unexpanded = regexp.MustCompile(`%.+?%`)
-
-// splitArguments joins the arguments with spaces, expands them, drops references to variables that do not
-// exist and splits the line again: an argument with a space becomes several.
-func splitArguments(arguments []string, variables map[string]string) []string {
-	line := expand(strings.Join(arguments, " "), variables)
-	return strings.Fields(unexpanded.ReplaceAllString(line, ""))
-}
-
-// expand replaces %NAME% by the variable's value, as .NET does: a name without a variable stays, and its
-// second % may begin the next name.
-func expand(s string, variables map[string]string) string {
-	parts := strings.Split(s, "%")
-	var expanded strings.Builder
-	expanded.WriteString(parts[0])
-	for i := 1; i < len(parts); i++ {
-		value, ok := variables[parts[i]]
-		if ok && i+1 < len(parts) {
-			i++
-			expanded.WriteString(value + parts[i])
-		} else {
-			expanded.WriteString("%" + parts[i])
-		}
-	}
-	return expanded.String()
-}
-
-// variablesOf returns an environment as a map; of several variables with the same name the last one counts.
-func variablesOf(env []string) map[string]string {
-	variables := make(map[string]string, len(env))
-	for _, pair := range env {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			variables[name] = value
-		}
-	}
-	return variables
+	return filepath.Join(root, path)
 }
 
 // environmentVariable says what kind of host this is; development is its value under `func start`.
 const environmentVariable, development = "AZURE_FUNCTIONS_ENVIRONMENT", "Development"
 
-// withEnvironment makes the host a Development host unless the environment says what it is.
-func withEnvironment(env []string) []string {
-	if variablesOf(env)[environmentVariable] != "" {
-		return env
+// kindOf returns what kind of host an environment asks for: Development unless it says otherwise. Of several
+// variables with the same name, the last one counts.
+func kindOf(env []string) string {
+	kind := ""
+	for _, pair := range env {
+		if value, ok := strings.CutPrefix(pair, environmentVariable+"="); ok {
+			kind = value
+		}
 	}
-	return append(slices.Clip(env), environmentVariable+"="+development)
+	return cmp.Or(kind, development)
 }
 
 // handlerEnv adds the host's variables to the environment.
 func handlerEnv(env []string, root string, port int) []string {
-	if abs, err := filepath.Abs(root); err == nil {
-		root = abs
-	}
 	workerID, portText := uuid.NewString(), strconv.Itoa(port)
 	return append(slices.Clip(env),
 		"FUNCTIONS_CUSTOMHANDLER_PORT="+portText,

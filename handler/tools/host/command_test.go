@@ -4,53 +4,16 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"asynccaller/handler/internal/functionapp"
 )
 
-func TestExpand(t *testing.T) {
-	variables := variablesOf([]string{"A=alpha", "B=old", "B=beta", "EMPTY=", "no pair"})
-	for in, want := range map[string]string{
-		"":              "",
-		"plain":         "plain",
-		"%A%":           "alpha",
-		"x%A%-%B%y":     "xalpha-betay",
-		"%EMPTY%|":      "|",
-		"%UNSET%":       "%UNSET%",
-		"100% of %A%":   "100% of alpha",
-		"%UNSET%A%":     "%UNSETalpha",
-		"50%":           "50%",
-		"%%A%%":         "%alpha%",
-		"%a% is not %A": "%a% is not %A",
-	} {
-		if got := expand(in, variables); got != want {
-			t.Errorf("expand(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
-func TestSplitArguments(t *testing.T) {
-	variables := variablesOf([]string{"TWO=one two"})
-	for _, test := range []struct{ in, want []string }{
-		{nil, []string{}},
-		{[]string{"serve"}, []string{"serve"}},
-		{[]string{"a b", `"c d"`}, []string{"a", "b", `"c`, `d"`}},
-		{[]string{"-x=%TWO%", "%UNSET%", "y%UNSET%z"}, []string{"-x=one", "two", "yz"}},
-	} {
-		if diff := cmp.Diff(test.want, splitArguments(test.in, variables)); diff != "" {
-			t.Errorf("splitArguments(%q) (-want +got):\n%s", test.in, diff)
-		}
-	}
-}
-
 func TestResolveCommand(t *testing.T) {
 	root, elsewhere := t.TempDir(), t.TempDir()
-	for _, path := range []string{
-		filepath.Join(root, "bin", "handler"), filepath.Join(elsewhere, "tool"), filepath.Join(elsewhere, "handler"),
-	} {
+	inRoot, outside := filepath.Join(root, "bin", "handler"), filepath.Join(elsewhere, "handler")
+	for _, path := range []string{inRoot, outside} {
 		if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 			t.Fatal(err)
 		}
@@ -58,34 +21,37 @@ func TestResolveCommand(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("PATH", "relative"+string(filepath.ListSeparator)+elsewhere)
-	env := []string{"DIR=bin"}
+	type handler = functionapp.CustomHandler
 	for name, test := range map[string]struct {
-		handler functionapp.CustomHandler
+		handler handler
 		want    command // the zero value: an error
 	}{
-		"in_root":  {functionapp.CustomHandler{Executable: "bin/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
-		"expanded": {functionapp.CustomHandler{Executable: "%DIR%/handler"}, command{path: filepath.Join(root, "bin", "handler"), dir: root}},
-		"absolute": {functionapp.CustomHandler{Executable: filepath.Join(elsewhere, "tool")}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
-		"on_path":  {functionapp.CustomHandler{Executable: "tool"}, command{path: filepath.Join(elsewhere, "tool"), dir: root}},
+		"in_root":  {handler{Executable: "bin/handler"}, command{path: inRoot, dir: root}},
+		"absolute": {handler{Executable: outside}, command{path: outside, dir: root}},
 		"relative_dir": {
-			functionapp.CustomHandler{Executable: "tool", WorkingDirectory: "bin"},
-			command{path: filepath.Join(elsewhere, "tool"), dir: filepath.Join(root, "bin")},
+			handler{Executable: outside, WorkingDirectory: "bin"},
+			command{path: outside, dir: filepath.Join(root, "bin")},
 		},
-		"absolute_dir": {functionapp.CustomHandler{Executable: "tool", WorkingDirectory: elsewhere}, command{path: filepath.Join(elsewhere, "tool"), dir: elsewhere}},
+		"absolute_dir": {
+			handler{Executable: outside, WorkingDirectory: elsewhere},
+			command{path: outside, dir: elsewhere},
+		},
+		"arguments": {
+			handler{Executable: outside, Arguments: []string{"a b", `"c d"`}},
+			command{path: outside, args: []string{"a", "b", `"c`, `d"`}, dir: root},
+		},
 		// The working directory plays no part in finding the executable.
-		"not_in_working_directory": {functionapp.CustomHandler{Executable: "sub/handler", WorkingDirectory: "bin"}, command{}},
-		"path_only_for_bare_names": {functionapp.CustomHandler{Executable: "./tool"}, command{}},
-		"directory":                {functionapp.CustomHandler{Executable: "bin"}, command{}},
-		"absent":                   {functionapp.CustomHandler{Executable: filepath.Join(root, "absent")}, command{}},
+		"not_in_working_directory": {handler{Executable: "handler", WorkingDirectory: "bin"}, command{}},
+		"directory":                {handler{Executable: "bin"}, command{}},
+		"absent":                   {handler{Executable: filepath.Join(root, "absent")}, command{}},
+		"setting_in_arguments":     {handler{Executable: outside, Arguments: []string{"%HOME%"}}, command{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			app := &functionapp.App{Dir: root, Host: functionapp.Host{Handler: test.handler}}
-			got, err := resolveCommand(app, env)
+			got, err := resolveCommand(&functionapp.App{Dir: root, Host: functionapp.Host{Handler: test.handler}})
 			if (err != nil) != (test.want.path == "") {
 				t.Fatalf("error %v", err)
 			}
-			if got.path != test.want.path || got.dir != test.want.dir {
+			if got.path != test.want.path || got.dir != test.want.dir || !slices.Equal(got.args, test.want.args) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
 		})
@@ -95,8 +61,11 @@ func TestResolveCommand(t *testing.T) {
 func TestHandlerEnv(t *testing.T) {
 	base := make([]string, 1, 10)
 	base[0] = "AzureWebJobsStorage=x"
-	got := handlerEnv(base, "/app", 7071)
-	variables := variablesOf(got)
+	variables := map[string]string{}
+	for _, pair := range handlerEnv(base, "/app", 7071) {
+		name, value, _ := strings.Cut(pair, "=")
+		variables[name] = value
+	}
 	for name, want := range map[string]string{
 		"AzureWebJobsStorage":          "x",
 		"FUNCTIONS_CUSTOMHANDLER_PORT": "7071",

@@ -43,7 +43,9 @@ func runFakeHandler(mode, port string) int {
 		<-interrupted
 		return 0
 	}
-	server := &http.Server{Addr: "127.0.0.1:" + port, Handler: fakeHandler(interrupted), ReadHeaderTimeout: time.Minute}
+	server := &http.Server{
+		Addr: "127.0.0.1:" + port, Handler: http.HandlerFunc(fakeHandler), ReadHeaderTimeout: time.Minute,
+	}
 	idle := make(chan struct{})
 	go func() {
 		<-interrupted
@@ -60,47 +62,40 @@ func runFakeHandler(mode, port string) int {
 
 // fakeHandler obeys commands: `name`, `name:argument` or `first/later`, where first is for the first delivery of a
 // message and later for the others. The command of a timer is the name of its function.
-func fakeHandler(interrupted <-chan struct{}) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			http.NotFound(w, r) // any answer means ready
-			return
-		}
-		command, count := fakeCommand(r)
-		if first, later, ok := strings.Cut(command, "/"); ok {
-			command = first
-			if count != "1" {
-				command = later
-			}
-		}
-		name, argument, _ := strings.Cut(command, ":")
-		fmt.Fprintf(os.Stdout, "fake: %s count=%s\n", command, count)
-		switch name {
-		case "fail":
-			w.WriteHeader(http.StatusInternalServerError)
-			return
-		case "empty":
-			return
-		case "block":
-			select {}
-		case "gate":
-			waitAtGate(argument)
-		case "until-interrupted":
-			<-interrupted
-		case "exit":
-			code, _ := strconv.Atoi(argument)
-			fmt.Fprintln(os.Stderr, "fake: last words")
-			os.Exit(code)
-		case "env":
-			dir, _ := os.Getwd()
-			fmt.Fprintf(os.Stdout, "fake: dir=%s %s=%s\n", dir, argument, os.Getenv(argument))
-		case "print":
-			size, _ := strconv.Atoi(argument)
-			fmt.Fprintln(os.Stdout, strings.Repeat("x", size))
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"Logs":["fake: logged"]}`))
+func fakeHandler(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodGet {
+		http.NotFound(w, r) // any answer means ready
+		return
 	}
+	command, count := fakeCommand(r)
+	if first, later, ok := strings.Cut(command, "/"); ok {
+		command = first
+		if count != "1" {
+			command = later
+		}
+	}
+	name, argument, _ := strings.Cut(command, ":")
+	fmt.Fprintf(os.Stdout, "fake: %s count=%s\n", command, count)
+	switch name {
+	case "fail":
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	case "empty":
+		return
+	case "block":
+		select {}
+	case "gate":
+		waitAtGate(argument)
+	case "exit":
+		code, _ := strconv.Atoi(argument)
+		fmt.Fprintln(os.Stderr, "fake: last words")
+		os.Exit(code)
+	case "env":
+		dir, _ := os.Getwd()
+		fmt.Fprintf(os.Stdout, "fake: dir=%s %s=%s\n", dir, argument, os.Getenv(argument))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write([]byte(`{"Logs":["fake: logged"]}`))
 }
 
 // waitAtGate connects to a gate of the test and waits until it opens.

@@ -18,9 +18,6 @@ import (
 const (
 	// pingInterval is the time between two pings of a handler that is not ready yet.
 	pingInterval = 25 * time.Millisecond
-	// readyRounds times the ready timeout is how long a message waits for a handler: the first start and
-	// three restarts.
-	readyRounds = 4
 	// restartPause limits the restarts of a handler that ends before it is ready.
 	restartPause = time.Second
 	// killDelay is how long the real host takes to kill an idle handler: enough for the handler's last log lines.
@@ -33,10 +30,8 @@ const (
 	intentionalRestart = 200
 )
 
-var errInitTime = errors.New("Initialization timed out and host is shutting down") //nolint:staticcheck // the real host's message
-
-// handler is the custom handler: one process at a time, restarted when it ends. Sections C.2 to C.5 of the
-// Functions host contract.
+// handler is the custom handler: one process at a time, restarted when it ends (docs/host.md, "Readiness",
+// "Exits of the handler" and "Stop of the host").
 type handler struct {
 	command        command
 	env            []string
@@ -63,7 +58,8 @@ func (h *handler) supervise(ctx context.Context, stopping, idle <-chan struct{})
 		}
 		h.log.Info().Int("pid", proc.pid()).Msg("handler started")
 		wasReady := h.watch(ctx, proc, idle)
-		if closed(stopping) { // if it ended by itself, what is sent to it from now on fails: the real host does not notice
+		if closed(stopping) {
+			// If it ended by itself, what is sent to it from now on fails: the real host does not notice.
 			pause(killDelay, proc.done)
 			proc.kill()
 			<-proc.done
@@ -133,8 +129,8 @@ func (h *handler) ping(ctx context.Context) bool {
 	}
 }
 
-// judgeEnding logs how the process ended. It returns an error if the handler must not be restarted: section C.3 of
-// the Functions host contract, newest host.
+// judgeEnding logs how the process ended. It returns an error if the handler must not be restarted
+// (docs/host.md, "Exits of the handler").
 func (h *handler) judgeEnding(proc *process) error {
 	text, exitCode := proc.exitText(), proc.cmd.ProcessState.ExitCode() // -1 after a signal
 	if exitCode == 0 || exitCode == intentionalRestart || proc.replaced.Load() {
@@ -168,24 +164,20 @@ func (b *restartBudget) spend(now time.Time) bool {
 	return b.limit < 0 || b.errors < b.limit
 }
 
-// await returns a process that is ready for an invocation. It fails with errInitTime when no process was ready for too
-// long, or when ctx ends. A stop of the host does not end the wait, as in the real host.
-func (h *handler) await(ctx context.Context) (*process, error) {
-	limit := time.NewTimer(readyRounds * h.readyTimeout)
-	defer limit.Stop()
+// await returns a process that is ready for an invocation, or nil when ctx ends. A stop of the host does not end the
+// wait, as in the real host.
+func (h *handler) await(ctx context.Context) *process {
 	for {
 		h.mu.Lock()
 		proc, becameReady := h.ready, h.becameReady
 		h.mu.Unlock()
 		if proc != nil {
-			return proc, nil
+			return proc
 		}
 		select {
 		case <-becameReady:
 		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-limit.C:
-			return nil, errInitTime
+			return nil
 		}
 	}
 }
@@ -236,7 +228,8 @@ func (h *handler) startProcess(ctx context.Context) (*process, error) {
 	p.cmd.Stdout, p.cmd.Stderr = stdout, p.stderr
 	p.cmd.WaitDelay = outputDelay
 	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start handler %s: %w; if it was not built for this machine, run `make build`", h.command.path, err)
+		return nil, fmt.Errorf("start handler %s: %w; if it was not built for this machine, run `make build`",
+			h.command.path, err)
 	}
 	go func() { // the supervisor waits for done
 		_ = p.cmd.Wait() // the process state has the result

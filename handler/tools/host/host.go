@@ -3,50 +3,31 @@
 // than queues and timers.
 //
 // It starts the custom handler of host.json as a process, listens to the queues and runs the timers of the
-// function.json files, as `func start` does. It follows the Functions host contract: the wire format of an
-// invocation, the judgement of an answer, restarts of the handler, and how messages are polled, leased,
-// completed and moved to the poison queue. Where versions of the real host differ, it behaves like the
-// newest one:
+// function.json files, as `func start` does. It behaves as docs/host.md says, and like the newest host where versions
+// differ. It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise.
 //
-//   - A handler that exits with code 0 is restarted. Hosts from before 2026 do not restart it, and every
-//     later invocation fails, so a handler must never rely on the restart.
-//   - A message from a `-poison` queue is invoked however often it was dequeued. Queue extensions before
-//     5.3.8 skip it silently.
+// It differs from the real host in these points:
 //
-// It is a Development host, and tells the handler so, unless AZURE_FUNCTIONS_ENVIRONMENT says otherwise: polls are at
-// most 2 s apart, unless host.json sets an interval other than the default.
-//
-// A stop is that of the real host: it sends the handler no signal. Messages and timer runs in flight get 10 s. Then it
-// kills an idle handler, but leaves a busy one running, and its messages leased. Ctrl-C at a terminal also reaches the
-// handler itself. A message that the host passes to a handler that has ended during the stop fails.
-//
-// Timers are simpler than in the real host:
-//
-//   - Schedules start afresh with the host. The real host stores them in blobs and, at its start, runs with
-//     IsPastDue what came due meanwhile.
-//   - A time that passes during a run is skipped. The real host runs the timer once more, at once.
-//   - Two of these hosts run a timer twice. The real host holds a blob lease for all instances.
-//   - Times are UTC, whatever WEBSITE_TIME_ZONE says.
-//   - useMonitor has no effect. If it is false, the real host sends null instead of a ScheduleStatus.
-//
-// A few more points are simpler or friendlier than the real host:
-//
-//   - A handler that cannot be started is an error at once, instead of a stop after two minutes.
-//   - A handler that ends before it was ready is restarted after a second instead of at once.
+//   - A handler that cannot be started is an error at once, instead of a stop after two minutes. One that ends before
+//     it was ready is restarted after a second instead of at once.
+//   - Messages wait for a handler until the host stops, which it does when a handler failed three times.
 //   - If storage cannot be reached, the host keeps polling instead of crashing.
 //   - No poll begins after a stop. The real host still takes messages that become visible in the stop's first moments,
 //     and cuts off a poll in progress, whose messages are then invisible until their lease ends.
 //   - A write to a poison queue does not wake the function that reads this queue.
-//   - In text mode, a number of the message's JSON arrives in the metadata as it is written; .NET formats it.
+//   - In text mode, the content of a message does not overwrite its metadata.
+//   - %NAME% in the arguments of the handler is refused.
+//   - Schedules start afresh with the host, in UTC, and a time that passes during a run is skipped. No invocation has a
+//     ScheduleStatus, and two of these hosts run a timer twice. Intervals are refused.
 package host
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -56,37 +37,36 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// Defaults of the real host.
+// Defaults of the real host (docs/host.md).
 const (
-	defaultLease            = 10 * time.Minute
-	defaultReadyTimeout     = 30 * time.Second
-	defaultStopTimeout      = 10 * time.Second
-	defaultMaxHandlerErrors = 3
+	// DefaultLease and DefaultHandlerErrors are those of [Options].
+	DefaultLease         = 10 * time.Minute
+	DefaultHandlerErrors = 3
+	defaultReadyTimeout  = 30 * time.Second
+	defaultStopTimeout   = 10 * time.Second
 	// timeoutGrace is the time between an invocation's timeout and the kill of the handler.
 	timeoutGrace = 2 * time.Second
 )
 
-// Options configures a [Host]. App and Store are required.
+// Options configures a [Host]. All but Account are required; a zero Log discards the log.
 type Options struct {
 	// App is the app folder, as [functionapp.Load] returns it.
 	App *functionapp.App
 	// Store is the storage account of the functions' queues; Account is its name, for the log.
 	Store   storage.Queues
 	Account string
-	// Env is the environment, as `name=value`. The handler gets it together with what the host adds, and
-	// %NAME% in host.json refers to it. Without AZURE_FUNCTIONS_ENVIRONMENT, the host is a Development host.
+	// Env is the environment, as `name=value`. The handler gets it together with what the host adds.
+	// Without AZURE_FUNCTIONS_ENVIRONMENT, the host is a Development host.
 	Env []string
-	// Stdout and Stderr receive the handler's output, one line per Write and never two at a time. Lines are
-	// cut at 64 KiB. Nil discards the output; errors of the writers are ignored.
+	// Stdout and Stderr receive the handler's output, one line per Write and never two at a time. Errors of the writers
+	// are ignored.
 	Stdout, Stderr io.Writer
 	// Log is the host's own log. It never contains a message's content.
 	Log zerolog.Logger
-	// Lease is how long a received message stays invisible unless renewed, in whole seconds. 0 means 10
-	// minutes, as in the real host.
+	// Lease is how long a received message stays invisible unless renewed, in whole seconds.
 	Lease time.Duration
 	// MaxHandlerErrors is the number of handler errors (unexpected exits, not ready in time), each within 30
-	// minutes of the one before, at which the host stops. 0 means 3, as in the real host; a negative number
-	// means no limit.
+	// minutes of the one before, at which the host stops. A negative number means no limit.
 	MaxHandlerErrors int
 }
 
@@ -102,11 +82,7 @@ type Host struct {
 
 // New returns a host that is not running yet.
 func New(options Options) *Host {
-	options.Env = withEnvironment(options.Env)
-	options.Lease = cmp.Or(options.Lease, defaultLease)
-	options.MaxHandlerErrors = cmp.Or(options.MaxHandlerErrors, defaultMaxHandlerErrors)
-	options.Stdout = cmp.Or(options.Stdout, io.Discard)
-	options.Stderr = cmp.Or(options.Stderr, io.Discard)
+	options.Env = append(slices.Clip(options.Env), environmentVariable+"="+kindOf(options.Env))
 	return &Host{
 		options: options, abandon: func() {},
 		grace: timeoutGrace, readyTimeout: defaultReadyTimeout, stopTimeout: defaultStopTimeout,
@@ -137,11 +113,11 @@ func (c *counters) read() stats {
 	return c.stats
 }
 
-// Run starts the handler, listens to the queues and runs the timers. When ctx has ended, it stops and returns nil. It may
-// be called once.
+// Run starts the handler, listens to the queues and runs the timers. When ctx has ended, it stops and returns nil. It
+// may be called once.
 //
 // It returns early, after the same stop, when the real host would give up too: the handler cannot be
-// started, is never ready or fails too often, or storage refuses (see [storage.ErrRefused]).
+// started or fails too often, or storage refuses (see [storage.ErrRefused]).
 //
 // If messages or timer runs are still in flight 10 s after a stop, Run leaves them and the handler behind, because its
 // caller is about to exit. A caller that lives on calls [Host.Close].
@@ -149,7 +125,7 @@ func (h *Host) Run(ctx context.Context) error {
 	if h.options.Lease < time.Second {
 		return fmt.Errorf("lease of %v: it must be at least 1s", h.options.Lease)
 	}
-	cmd, err := resolveCommand(h.options.App, h.options.Env)
+	cmd, err := resolveCommand(h.options.App)
 	if err != nil {
 		return err
 	}
@@ -168,9 +144,8 @@ func (h *Host) Run(ctx context.Context) error {
 	inFlight, cut := context.WithCancel(context.WithoutCancel(ctx))
 
 	handler := h.newHandler(cmd, port)
-	invoker := &invoker{
-		handler: handler, timeout: h.options.App.Host.FunctionTimeout, grace: h.grace, fatal: stop, log: h.options.Log,
-	}
+	timeout := h.options.App.Host.FunctionTimeout
+	invoker := &invoker{handler: handler, timeout: timeout, grace: h.grace, log: h.options.Log}
 	var supervisor, sources sync.WaitGroup
 	h.abandon = func() {
 		cut()
@@ -211,8 +186,8 @@ func (h *Host) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close kills the handler that Run may have left behind, and leaves its messages leased. Call it after Run. Tests need it
-// to leave no process behind; the real host and `async-caller host` just exit.
+// Close kills the handler that Run may have left behind, and leaves its messages leased. Call it after Run. Tests
+// need it to leave no process behind; the real host and `async-caller host` just exit.
 func (h *Host) Close() { h.abandon() }
 
 // waitFor waits for the sources to end, at most the stop timeout.
@@ -228,7 +203,7 @@ func (h *Host) waitFor(sources *sync.WaitGroup) {
 func (h *Host) newHandler(cmd command, port int) *handler {
 	return &handler{
 		command:      cmd,
-		env:          handlerEnv(h.options.Env, h.options.App.Dir, port),
+		env:          handlerEnv(h.options.Env, cmd.root, port),
 		address:      fmt.Sprintf("http://127.0.0.1:%d", port),
 		client:       newClient(),
 		stdout:       h.options.Stdout,
@@ -246,10 +221,10 @@ func (h *Host) logStart(cmd command, port int, clocks []*clock) {
 		listening = append(listening, fn.Name+" <- "+fn.Queue)
 	}
 	for _, c := range clocks {
-		timers = append(timers, c.timer.Name+" <- "+c.schedule.text)
+		timers = append(timers, c.timer.Name+" <- "+c.timer.Schedule)
 	}
-	h.options.Log.Info().Str("account", h.options.Account).Str("app", h.options.App.Dir).Str("handler", cmd.path).Int("port", port).
-		Strs("listening", listening).Strs("timers", timers).Msg("host started")
+	h.options.Log.Info().Str("account", h.options.Account).Str("app", h.options.App.Dir).Str("handler", cmd.path).
+		Int("port", port).Strs("listening", listening).Strs("timers", timers).Msg("host started")
 }
 
 func (h *Host) logSummary() {

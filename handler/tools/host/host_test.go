@@ -32,6 +32,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+var testFunction = functionapp.Function{Name: "Fn", Binding: "msg", Queue: "work", DataType: functionapp.DataBinary}
+
 // testApp returns an app with one function. Its handler is this test's executable.
 func testApp(t *testing.T) *functionapp.App {
 	t.Helper()
@@ -52,7 +54,7 @@ func testApp(t *testing.T) *functionapp.App {
 			},
 			Handler: functionapp.CustomHandler{Executable: executable},
 		},
-		Functions: []functionapp.Function{{Name: "Fn", Binding: "msg", Queue: "work", DataType: functionapp.DataBinary}},
+		Functions: []functionapp.Function{testFunction},
 	}
 }
 
@@ -67,7 +69,8 @@ type runningHost struct {
 	result chan error
 }
 
-// startHost runs a host until the test ends, and kills its handler then; mode selects the behaviour of the fake handler.
+// startHost runs a host until the test ends, and kills its handler then; mode selects the behaviour of the fake
+// handler.
 func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 	t.Helper()
 	r := &runningHost{t: t, store: memory.New(), output: newRecorder(), log: newRecorder(), result: make(chan error, 1)}
@@ -79,9 +82,9 @@ func startHost(t *testing.T, mode string, change func(*Host)) *runningHost {
 		Store: r.store,
 		// Otherwise the race detector delays the exit of every handler by a second.
 		Env:    append(os.Environ(), fakeModeVariable+"="+mode, "GORACE=atexit_sleep_ms=0"),
-		Stdout: r.output,
-		Stderr: r.output,
-		Log:    zerolog.New(r.log).Level(zerolog.DebugLevel),
+		Stdout: r.output, Stderr: r.output,
+		Log:   zerolog.New(r.log).Level(zerolog.DebugLevel),
+		Lease: DefaultLease, MaxHandlerErrors: DefaultHandlerErrors,
 	}
 	r.Host = New(options)
 	r.grace = 100 * time.Millisecond
@@ -198,9 +201,11 @@ func TestRunOptions(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"short_lease":        {func(o *Options) { o.Lease = time.Millisecond }, "lease of 1ms"},
-		"no_executable":      {func(o *Options) { o.App.Host.Handler.Executable = "nothing/here" }, "nothing/here does not exist"},
-		"executable_says_do": {func(o *Options) { o.App.Host.Handler.Executable = "nothing-here" }, "run `make build`"},
+		"short_lease": {func(o *Options) { o.Lease = time.Millisecond }, "lease of 1ms"},
+		"no_executable": {
+			func(o *Options) { o.App.Host.Handler.Executable = "nothing-here" },
+			"nothing-here does not exist: run `make build`",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := startHost(t, "serve", func(h *Host) { test.change(&h.options) })

@@ -19,12 +19,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-const (
-	// idleConnTimeout is when .NET closes an unused connection.
-	idleConnTimeout = time.Minute
-	// maxAnswerBytes bounds what is read of an answer. The real host reads up to 2 GiB.
-	maxAnswerBytes = 16 << 20
-)
+// idleConnTimeout is when .NET closes an unused connection.
+const idleConnTimeout = time.Minute
 
 // outcome is the result of one delivery of a message.
 type outcome int
@@ -51,7 +47,6 @@ type invoker struct {
 	handler  *handler
 	timeout  time.Duration // functionTimeout; 0 or less: none
 	grace    time.Duration
-	fatal    func(error) // stops the host
 	log      zerolog.Logger
 	inFlight atomic.Int64
 }
@@ -61,12 +56,8 @@ type invoker struct {
 func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
 	i.inFlight.Add(1)
 	defer i.inFlight.Add(-1)
-	proc, err := i.handler.await(ctx)
-	if err != nil {
-		if errors.Is(err, errInitTime) {
-			i.fatal(fmt.Errorf("no handler was ready for %v: %w", readyRounds*i.handler.readyTimeout, err))
-			<-ctx.Done() // the real host ends with the message still leased
-		}
+	proc := i.handler.await(ctx)
+	if proc == nil {
 		return failed
 	}
 
@@ -95,8 +86,10 @@ func (i *invoker) invoke(ctx context.Context, inv invocation) outcome {
 }
 
 // exchange posts the invocation and returns the log lines of the answer. If the answer is not there when the
-// function times out, it kills the handler after the grace: section C.6 of the Functions host contract.
-func (i *invoker) exchange(ctx context.Context, proc *process, id string, inv invocation, log zerolog.Logger) ([]string, error) {
+// function times out, it kills the handler after the grace (docs/host.md, "Function timeout").
+func (i *invoker) exchange(
+	ctx context.Context, proc *process, id string, inv invocation, log zerolog.Logger,
+) ([]string, error) {
 	begin := time.Now()
 	if i.timeout > 0 {
 		var cancel context.CancelFunc
@@ -116,7 +109,7 @@ func (i *invoker) exchange(ctx context.Context, proc *process, id string, inv in
 	return logs, err
 }
 
-// post sends one invocation, chunked as in Azure: section A.1 of the Functions host contract.
+// post sends one invocation, chunked as in Azure (docs/host.md, "Invocation request").
 func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string, error) {
 	address := i.handler.address + "/" + url.PathEscape(inv.function)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, address, bytes.NewReader(inv.body))
@@ -131,29 +124,18 @@ func (i *invoker) post(ctx context.Context, id string, inv invocation) ([]string
 
 	response, err := i.handler.client.Do(request)
 	if err != nil {
-		return nil, fmt.Errorf("handler did not answer: %w", withoutURL(err))
+		return nil, fmt.Errorf("handler did not answer: %w", err)
 	}
 	defer response.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes+1))
+	answer, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, fmt.Errorf("handler broke off its answer: %w", withoutURL(err))
-	}
-	if len(answer) > maxAnswerBytes {
-		return nil, fmt.Errorf("handler answered with more than %d bytes", maxAnswerBytes)
+		return nil, fmt.Errorf("handler broke off its answer: %w", err)
 	}
 	return judge(response.StatusCode, response.Header.Get("Content-Type"), answer)
 }
 
-// withoutURL returns the cause of an HTTP client's error: the address is always the same.
-func withoutURL(err error) error {
-	if e, ok := errors.AsType[*url.Error](err); ok {
-		return e.Err
-	}
-	return err
-}
-
-// judge returns the log lines of an answer, or why the invocation failed: section B of the Functions host
-// contract. Status, media type and the shape of the body decide. No error contains anything of the body.
+// judge returns the log lines of an answer, or why the invocation failed (docs/host.md, "Answers"). No error contains
+// anything of the body.
 func judge(status int, contentType string, body []byte) (logs []string, err error) {
 	if status < 200 || status > 299 {
 		return nil, fmt.Errorf("handler answered %d %s", status, http.StatusText(status))
@@ -163,7 +145,8 @@ func judge(status int, contentType string, body []byte) (logs []string, err erro
 	}
 	mediaType, _, err := mime.ParseMediaType(contentType)
 	if err != nil || mediaType != "application/json" && mediaType != "text/json" {
-		return nil, fmt.Errorf("handler answered %d with media type %q: the host reads application/json only", status, contentType)
+		return nil, fmt.Errorf("handler answered %d with media type %q: the host reads application/json only",
+			status, contentType)
 	}
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
 	if len(body) == 0 || string(body) == "null" {
@@ -175,7 +158,8 @@ func judge(status int, contentType string, body []byte) (logs []string, err erro
 	}
 	// The real host ignores what follows the object; a handler must not rely on that.
 	if json.Unmarshal(body, &result) != nil {
-		return nil, errors.New("handler answered with JSON other than an object with the object Outputs and the strings Logs")
+		return nil, errors.New("handler answered with JSON other than an object with the object Outputs " +
+			"and the strings Logs")
 	}
 	return result.Logs, nil
 }

@@ -32,14 +32,8 @@ func readyInvoker(t *testing.T, serve http.HandlerFunc) (*invoker, *recorder) {
 			ready: &process{done: ended}, becameReady: make(chan struct{}),
 		},
 		timeout: time.Minute,
-		fatal:   func(err error) { t.Errorf("fatal: %v", err) },
 		log:     zerolog.New(log),
 	}, log
-}
-
-func (i *invoker) try(t *testing.T, ctx context.Context, dataType functionapp.DataType, content string) outcome { //nolint:revive // the test goes first
-	t.Helper()
-	return i.invoke(ctx, testInvocation(dataType, content))
 }
 
 func answerObject(w http.ResponseWriter) {
@@ -55,7 +49,7 @@ func TestInvokeRequest(t *testing.T) {
 		got, body = r, string(content)
 		answerObject(w)
 	})
-	if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != succeeded {
+	if out := i.invoke(t.Context(), testInvocation(functionapp.DataBinary, "hello")); out != succeeded {
 		t.Fatalf("outcome %d, want success", out)
 	}
 	if got.Method != http.MethodPost || got.RequestURI != "/QueueFn" || got.Proto != "HTTP/1.1" {
@@ -89,52 +83,15 @@ func TestInvokeRequest(t *testing.T) {
 	}
 }
 
-func TestInvokeRedirects(t *testing.T) {
-	for name, test := range map[string]struct {
-		status     int
-		wantMethod string
-		want       outcome
-	}{
-		"found_becomes_get":   {http.StatusFound, http.MethodGet, succeeded},
-		"see_other":           {http.StatusSeeOther, http.MethodGet, succeeded},
-		"temporary_keeps":     {http.StatusTemporaryRedirect, http.MethodPost, succeeded},
-		"not_modified_is_not": {http.StatusNotModified, "", failed},
-	} {
-		t.Run(name, func(t *testing.T) {
-			method, length := "", 0
-			i, _ := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Path == "/QueueFn" {
-					w.Header().Set("Location", "/elsewhere")
-					w.WriteHeader(test.status)
-					return
-				}
-				content, _ := io.ReadAll(r.Body)
-				method, length = r.Method, len(content)
-				answerObject(w)
-			})
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != test.want || method != test.wantMethod {
-				t.Errorf("outcome %d after %q, want %d after %q", out, method, test.want, test.wantMethod)
-			}
-			if (length > 0) != (test.wantMethod == http.MethodPost) {
-				t.Errorf("%d bytes after the redirect", length)
-			}
-		})
-	}
-}
-
 func TestInvokeFailures(t *testing.T) {
 	for name, serve := range map[string]http.HandlerFunc{
 		"status":     func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusTeapot) },
 		"endless":    func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/again", http.StatusFound) },
 		"broken_off": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"too_large": func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set("Content-Type", "application/json")
-			_, _ = io.CopyN(w, zeros{}, maxAnswerBytes+1)
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i, log := readyInvoker(t, serve)
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failed {
+			if out := i.invoke(t.Context(), testInvocation(functionapp.DataBinary, "hello")); out != failed {
 				t.Errorf("outcome %d, want failure", out)
 			}
 			if !strings.Contains(log.text(), `"result":"Failed"`) {
@@ -144,40 +101,11 @@ func TestInvokeFailures(t *testing.T) {
 	}
 }
 
-type zeros struct{}
-
-func (zeros) Read(p []byte) (int, error) { return len(p), nil }
-
 // A message that text mode cannot carry fails without an invocation of the handler.
 func TestInvokeInvalidText(t *testing.T) {
 	i, _ := readyInvoker(t, func(http.ResponseWriter, *http.Request) { t.Error("invoked") })
-	if out := i.try(t, t.Context(), functionapp.DataString, "\xff"); out != failed {
+	if out := i.invoke(t.Context(), testInvocation(functionapp.DataString, "\xff")); out != failed {
 		t.Errorf("outcome %d, want failure", out)
-	}
-}
-
-func TestInvokeTimeoutReplacesTheHandler(t *testing.T) {
-	for name, serve := range map[string]http.HandlerFunc{
-		"empty":  func(http.ResponseWriter, *http.Request) {},
-		"silent": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			i, log := readyInvoker(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body) // so that the server notices the end of the connection
-				serve(w, r)
-			})
-			i.timeout, i.grace = 20*time.Millisecond, 20*time.Millisecond
-			proc := i.handler.ready
-			if out := i.try(t, t.Context(), functionapp.DataBinary, "hello"); out != failed {
-				t.Errorf("outcome %d, want failure", out)
-			}
-			if !proc.replaced.Load() || i.handler.ready != nil {
-				t.Error("the handler was not killed")
-			}
-			if !strings.Contains(log.text(), "timed out after 20ms") {
-				t.Errorf("log:\n%s", log.text())
-			}
-		})
 	}
 }
 
@@ -188,7 +116,7 @@ func TestInvokeNoTimeout(t *testing.T) {
 	i.timeout = -1
 	ctx, cut := context.WithCancel(t.Context())
 	out := make(chan outcome)
-	go func() { out <- i.try(t, ctx, functionapp.DataBinary, "hello") }()
+	go func() { out <- i.invoke(ctx, testInvocation(functionapp.DataBinary, "hello")) }()
 	<-answered
 	log.waitFor(t, "the host waits until functionTimeout", 1)
 	cut()
@@ -261,7 +189,8 @@ func TestJudgeLogs(t *testing.T) {
 
 func TestJudgeKeepsBodiesOutOfErrors(t *testing.T) {
 	for _, body := range []string{`{"secret`, `"secret"`, `{"Logs":"secret"}`, `{"Outputs":"secret"}`} {
-		if _, err := judge(200, "application/json", []byte(body)); err == nil || strings.Contains(err.Error(), "secret") {
+		_, err := judge(200, "application/json", []byte(body))
+		if err == nil || strings.Contains(err.Error(), "secret") {
 			t.Errorf("error for %s is %v, want one without the body", body, err)
 		}
 	}

@@ -6,31 +6,21 @@ import (
 	"sync"
 )
 
-const (
-	// maxLineBytes bounds what is kept of one line of the handler's output.
-	maxLineBytes = 64 << 10
-	lineCut      = " [line cut]"
-	// lastLines is the number of stderr lines in the text of an exit.
-	lastLines = 3
-)
+// lastLines is the number of stderr lines in the text of an exit.
+const lastLines = 3
 
-// lineWriter passes a stream on line by line: one Write to dst per line, at most maxLineBytes long; the rest
-// of a longer line is dropped. Write never fails, because a failing writer would end the copying, and the
-// handler would die writing to a closed pipe. It is for one goroutine.
+// lineWriter passes a stream on line by line: one Write to dst per line. Write never fails, because a failing writer
+// would end the copying, and the handler would die writing to a closed pipe. It is for one goroutine.
 type lineWriter struct {
 	mu   *sync.Mutex // serialises the writes of several lineWriters
 	dst  io.Writer
 	last []string // the last lines, at most lastLines
 	line []byte
-	long bool // the current line is longer than maxLineBytes
 }
 
 func (w *lineWriter) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		line, after, ended := bytes.Cut(rest, []byte("\n"))
-		if room := maxLineBytes - len(w.line); len(line) > room {
-			line, w.long = line[:room], true
-		}
 		w.line = append(w.line, line...)
 		if ended {
 			w.pass()
@@ -49,13 +39,10 @@ func (w *lineWriter) flush() {
 
 func (w *lineWriter) pass() {
 	line := bytes.TrimSuffix(w.line, []byte("\r"))
-	if w.long {
-		line = append(line, lineCut...)
-	}
 	w.last = append(w.last, string(line))
 	w.last = w.last[max(0, len(w.last)-lastLines):]
 	w.mu.Lock()
 	_, _ = w.dst.Write(append(line, '\n')) // an error must not stop the handler
 	w.mu.Unlock()
-	w.line, w.long = w.line[:0], false
+	w.line = w.line[:0]
 }

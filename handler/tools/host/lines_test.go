@@ -2,7 +2,6 @@ package host
 
 import (
 	"errors"
-	"strings"
 	"sync"
 	"testing"
 
@@ -20,17 +19,12 @@ func (w *writes) Write(p []byte) (int, error) {
 }
 
 func TestLineWriter(t *testing.T) {
-	full := strings.Repeat("x", maxLineBytes)
 	for name, test := range map[string]struct{ in, want []string }{
 		"lines":         {[]string{"one\ntwo\n"}, []string{"one\n", "two\n"}},
 		"pieces":        {[]string{"o", "ne", "\nt", "wo\n"}, []string{"one\n", "two\n"}},
 		"empty_line":    {[]string{"\n\n"}, []string{"\n", "\n"}},
 		"crlf":          {[]string{"one\r\n"}, []string{"one\n"}},
 		"no_end":        {[]string{"one\ntwo"}, []string{"one\n", "two\n"}},
-		"longest":       {[]string{full + "\nnext\n"}, []string{full + "\n", "next\n"}},
-		"too_long":      {[]string{full + "y\nnext\n"}, []string{full + lineCut + "\n", "next\n"}},
-		"long_pieces":   {[]string{full, full, "y\nnext\n"}, []string{full + lineCut + "\n", "next\n"}},
-		"long_no_end":   {[]string{full, "y"}, []string{full + lineCut + "\n"}},
 		"nothing":       {nil, nil},
 		"nothing_twice": {[]string{"", ""}, nil},
 	} {

@@ -38,13 +38,13 @@ const (
 	poisonTTL = 7 * 24 * time.Hour
 )
 
-// listener polls one function's queue and invokes the function for each message: section D of the Functions
-// host contract.
+// listener polls one function's queue and invokes the function for each message (docs/host.md, "Polling", "Slots",
+// "Leases" and "Retries and poison messages").
 type listener struct {
 	fn     functionapp.Function
 	queues functionapp.QueueOptions // with the host's default of maxPollingInterval filled in
 	lease  time.Duration
-	poison string // empty if the queue has none
+	poison string // every queue of a valid app has one
 	store  storage.Queues
 	invoke func(context.Context, invocation) outcome
 	count  func(change func(*stats))
@@ -67,7 +67,7 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	poison, _ := storage.PoisonName(fn.Queue)
 	return &listener{
 		fn:       fn,
-		queues:   withDefaultPolling(h.options.App.Host.Queues, variablesOf(h.options.Env)),
+		queues:   withDefaultPolling(h.options.App.Host.Queues, kindOf(h.options.Env)),
 		lease:    h.options.Lease,
 		poison:   poison,
 		store:    h.options.Store,
@@ -81,11 +81,11 @@ func (h *Host) newListener(fn functionapp.Function, i *invoker, fatal func(error
 	}
 }
 
-// withDefaultPolling fills in the host's default for maxPollingInterval. A Development host also shortens an interval in
-// host.json that equals the default.
-func withDefaultPolling(o functionapp.QueueOptions, variables map[string]string) functionapp.QueueOptions {
+// withDefaultPolling fills in the host's default for maxPollingInterval. A Development host also shortens an interval
+// in host.json that equals the default.
+func withDefaultPolling(o functionapp.QueueOptions, kind string) functionapp.QueueOptions {
 	o.MaxPollingInterval = cmp.Or(o.MaxPollingInterval, longestPoll)
-	if o.MaxPollingInterval == longestPoll && strings.EqualFold(variables[environmentVariable], development) {
+	if o.MaxPollingInterval == longestPoll && strings.EqualFold(kind, development) {
 		o.MaxPollingInterval = developmentPoll
 	}
 	return o
@@ -95,7 +95,7 @@ func withDefaultPolling(o functionapp.QueueOptions, variables map[string]string)
 // invocations short.
 func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 	defer l.messages.Wait()
-	waits := backoff{longest: l.queues.MaxPollingInterval}
+	empty := 0 // polls in a row that found nothing
 	for !closed(stopping) {
 		batch, err := l.poll(ctx)
 		if errors.Is(err, storage.ErrRefused) {
@@ -104,10 +104,11 @@ func (l *listener) run(ctx context.Context, stopping <-chan struct{}) {
 		}
 		l.report(err)
 		if len(batch) == 0 {
-			pause(waits.next(l.random()), stopping)
+			empty++
+			pause(pollPause(empty, l.queues.MaxPollingInterval, l.random()), stopping)
 			continue
 		}
-		waits = backoff{longest: waits.longest}
+		empty = 0
 		for _, msg := range batch {
 			l.inFlight.Add(1)
 			l.messages.Go(func() {
@@ -158,23 +159,14 @@ func (l *listener) report(err error) {
 	l.state = state
 }
 
-// backoff computes the waits between polls that find nothing: section D.2 of the Functions host contract.
-type backoff struct {
-	longest time.Duration
-	empty   int // polls since the latest message
-	capped  bool
-}
-
-// next returns the wait after an empty poll; random is in [0,1).
-func (b *backoff) next(random float64) time.Duration {
+// pollPause returns the wait before the next poll, after this many in a row that found nothing; random is in [0,1).
+func pollPause(empty int, longest time.Duration, random float64) time.Duration {
 	wait := shortestPoll.Seconds()
-	if b.empty > 0 {
-		wait += (1 - pollSpread + 2*pollSpread*random) * math.Pow(2, float64(b.empty-1)) * shortestPoll.Seconds()
+	if empty > 1 {
+		wait += (1 - pollSpread + 2*pollSpread*random) * math.Pow(2, float64(empty-2)) * shortestPoll.Seconds()
 	}
-	b.empty++
-	b.capped = b.capped || wait >= b.longest.Seconds()
-	if b.capped {
-		return b.longest
+	if wait >= longest.Seconds() { // also for every later poll: the waits double, and vary by less than that
+		return longest
 	}
 	return time.Duration(wait * float64(time.Second))
 }
@@ -193,7 +185,7 @@ func (l *listener) handle(ctx context.Context, msg storage.Message) {
 	case err != nil:
 		log.Warn().Err(err).Msg("Message decoding has failed! Check MessageEncoding settings.")
 		out = undecodable
-	case msg.DequeueCount > l.queues.MaxDequeueCount && l.poison != "":
+	case msg.DequeueCount > l.queues.MaxDequeueCount:
 		out = failed // without another try
 	default:
 		out, msg.PopReceipt = l.tryMessage(ctx, msg, content, log)
@@ -210,7 +202,9 @@ func (l *listener) handle(ctx context.Context, msg storage.Message) {
 }
 
 // tryMessage invokes the function and renews the message's lease meanwhile. It returns the newest receipt.
-func (l *listener) tryMessage(ctx context.Context, msg storage.Message, content []byte, log zerolog.Logger) (out outcome, receipt string) {
+func (l *listener) tryMessage(
+	ctx context.Context, msg storage.Message, content []byte, log zerolog.Logger,
+) (out outcome, receipt string) {
 	done, receipts := make(chan struct{}), make(chan string)
 	go func() { receipts <- l.renew(ctx, msg, done, log) }()
 	out = l.invoke(ctx, messageInvocation(l.fn, msg, content, time.Now(), uuid.NewString()))
@@ -226,8 +220,9 @@ func (l *listener) tryMessage(ctx context.Context, msg storage.Message, content 
 }
 
 // renew renews the message's lease until done is closed: after half the lease, and sooner after each failure.
-// Section D.4 of the Functions host contract.
-func (l *listener) renew(ctx context.Context, msg storage.Message, done <-chan struct{}, log zerolog.Logger) (receipt string) {
+func (l *listener) renew(
+	ctx context.Context, msg storage.Message, done <-chan struct{}, log zerolog.Logger,
+) (receipt string) {
 	wait := l.lease / 2
 	for pause(wait, done) {
 		newest, err := l.renewOnce(ctx, msg)
@@ -254,18 +249,16 @@ func (l *listener) renewOnce(ctx context.Context, msg storage.Message) (receipt 
 	return l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.lease)
 }
 
-// complete ends the delivery of a message: sections D.5 and D.7 of the Functions host contract. The host's
-// stop does not interrupt it.
+// complete ends the delivery of a message. The host's stop does not interrupt it.
 func (l *listener) complete(ctx context.Context, out outcome, msg storage.Message, log zerolog.Logger) (err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storageTimeout)
 	defer cancel()
 	switch {
 	case out == succeeded:
 		err = l.store.Delete(ctx, l.fn.Queue, msg.ID, msg.PopReceipt)
-	case l.poison == "":
-		log.Warn().Dur("lease", l.lease).Msg("message stays invisible until its lease ends: the queue has no poison queue")
 	case out == undecodable || msg.DequeueCount >= l.queues.MaxDequeueCount:
-		log.Warn().Msgf("Message has reached MaxDequeueCount of %d. Moving message to queue '%s'.", l.queues.MaxDequeueCount, l.poison)
+		log.Warn().Msgf("Message has reached MaxDequeueCount of %d. Moving message to queue '%s'.",
+			l.queues.MaxDequeueCount, l.poison)
 		err = l.moveToPoison(ctx, msg)
 	default:
 		_, err = l.store.Update(ctx, l.fn.Queue, msg.ID, msg.PopReceipt, msg.Text, l.queues.VisibilityTimeout)
@@ -277,8 +270,7 @@ func (l *listener) complete(ctx context.Context, out outcome, msg storage.Messag
 	return err
 }
 
-// moveToPoison writes the message's text to the poison queue and deletes the message: section D.6 of the
-// Functions host contract. If the delete fails, both exist.
+// moveToPoison writes the message's text to the poison queue and deletes the message. If the delete fails, both exist.
 func (l *listener) moveToPoison(ctx context.Context, msg storage.Message) error {
 	item := storage.Item{Text: msg.Text, TTL: poisonTTL}
 	_, err := l.store.Put(ctx, l.poison, item)

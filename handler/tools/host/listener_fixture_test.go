@@ -23,7 +23,9 @@ type faultyStore struct {
 	fault func(operation string) error
 }
 
-func (s *faultyStore) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]storage.Message, error) {
+func (s *faultyStore) Receive(
+	ctx context.Context, name string, limit int, lease time.Duration,
+) ([]storage.Message, error) {
 	if err := s.fault("receive"); err != nil {
 		return nil, err
 	}
@@ -76,7 +78,7 @@ type listenerTest struct {
 // work is what the handler does with a message.
 type work func(ctx context.Context, msg storage.Message) outcome
 
-func newListenerTest(t *testing.T, queueName string, do work) *listenerTest {
+func newListenerTest(t *testing.T, do work) *listenerTest {
 	t.Helper()
 	b := &listenerTest{t: t, store: memory.New(), begin: time.Now(), stopping: make(chan struct{})}
 	store := &faultyStore{Queues: b.store, fault: func(operation string) error {
@@ -89,11 +91,12 @@ func newListenerTest(t *testing.T, queueName string, do work) *listenerTest {
 		return nil
 	}}
 	queues := functionapp.QueueOptions{
-		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3, MessageEncoding: storage.Base64,
+		BatchSize: 4, NewBatchThreshold: 2, VisibilityTimeout: 30 * time.Second, MaxDequeueCount: 3,
+		MessageEncoding: storage.Base64,
 	}
-	h := New(Options{Store: store, App: &functionapp.App{Host: functionapp.Host{Queues: queues}}, Log: zerolog.Nop()})
-	fn := functionapp.Function{Name: "Fn", Binding: "msg", Queue: queueName, DataType: functionapp.DataBinary}
-	b.listener = h.newListener(fn, &invoker{}, func(err error) { b.refused = err })
+	app := &functionapp.App{Host: functionapp.Host{Queues: queues}}
+	h := New(Options{Store: store, App: app, Lease: DefaultLease, Log: zerolog.Nop()})
+	b.listener = h.newListener(testFunction, &invoker{}, func(err error) { b.refused = err })
 	b.invoke = func(ctx context.Context, inv invocation) outcome { return do(ctx, inv.message) }
 	b.count = b.counts.update
 	b.random = func() float64 { return 0.5 }

@@ -19,7 +19,7 @@ import (
 
 func TestListenerBacksOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", always(succeeded))
+		b := newListenerTest(t, always(succeeded))
 		b.create()
 		b.start()
 		pass(8*time.Second + 50*time.Millisecond)
@@ -42,7 +42,7 @@ func TestListenerBacksOff(t *testing.T) {
 
 func TestListenerNeverCreatesItsQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", always(succeeded))
+		b := newListenerTest(t, always(succeeded))
 		b.start()
 		pass(time.Minute)
 		if _, err := b.store.Count(t.Context(), "work"); !errors.Is(err, storage.ErrNoQueue) {
@@ -61,7 +61,7 @@ func TestListenerConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var inFlight, most int
-		b := newListenerTest(t, "work", func(_ context.Context, msg storage.Message) outcome {
+		b := newListenerTest(t, func(_ context.Context, msg storage.Message) outcome {
 			mu.Lock()
 			inFlight++
 			most = max(most, inFlight)
@@ -97,7 +97,7 @@ func TestListenerPoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var tries []time.Duration
 		begin := time.Now()
-		b := newListenerTest(t, "work", func(context.Context, storage.Message) outcome {
+		b := newListenerTest(t, func(context.Context, storage.Message) outcome {
 			tries = append(tries, time.Since(begin).Round(10*time.Second))
 			return failed
 		})
@@ -139,7 +139,7 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, "work", func(context.Context, storage.Message) outcome {
+				b := newListenerTest(t, func(context.Context, storage.Message) outcome {
 					t.Error("invoked")
 					return succeeded
 				})
@@ -162,29 +162,12 @@ func TestListenerMovesWithoutInvoking(t *testing.T) {
 	}
 }
 
-// A message of a poison queue that fails stays there and is received again when its lease ends, without limit.
-func TestListenerReadsPoisonQueue(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work-poison", always(failed))
-		b.create()
-		b.put(hello, "not base64!")
-		b.start()
-		pass(time.Hour)
-		if got := b.stop(); got.failed != 6 || got.received != 12 || got.poisoned != 0 {
-			t.Errorf("stats %+v, want both received six times in an hour", got)
-		}
-		if left := b.store.All("work-poison"); len(left) != 2 {
-			t.Errorf("%d messages left on the queue, want 2", len(left))
-		}
-	})
-}
-
 // If storage is away for ten seconds, at any time, no message is lost.
 func TestListenerOutage(t *testing.T) {
 	for name, from := range map[string]time.Duration{"before": 0, "while_invoked": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, "work", takes(8*time.Second))
+				b := newListenerTest(t, takes(8*time.Second))
 				b.fault = func(string) error {
 					if since := time.Since(b.begin); since >= from && since < from+10*time.Second {
 						return errDown
@@ -210,7 +193,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 	for _, operation := range []string{"count", "receive", "delete"} {
 		t.Run(operation, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, "work", always(succeeded))
+				b := newListenerTest(t, always(succeeded))
 				b.fault = func(o string) error {
 					if o == operation {
 						return storage.ErrRefused
@@ -234,7 +217,7 @@ func TestListenerRefusalIsFatal(t *testing.T) {
 func TestListenerMessageIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b *listenerTest
-		b = newListenerTest(t, "work", func(ctx context.Context, msg storage.Message) outcome {
+		b = newListenerTest(t, func(ctx context.Context, msg storage.Message) outcome {
 			if _, err := b.store.Update(ctx, "work", msg.ID, msg.PopReceipt, "bmV4dA==", time.Hour); err != nil {
 				t.Error(err)
 			}
@@ -253,7 +236,7 @@ func TestListenerMessageIsGone(t *testing.T) {
 
 func TestListenerStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", takes(5*time.Second))
+		b := newListenerTest(t, takes(5*time.Second))
 		b.create()
 		b.put(hello)
 		b.start()
@@ -274,7 +257,7 @@ func TestListenerStop(t *testing.T) {
 // A host that has ended changes nothing any more: the message stays leased.
 func TestListenerLeavesMessageOnceCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newListenerTest(t, "work", func(ctx context.Context, _ storage.Message) outcome {
+		b := newListenerTest(t, func(ctx context.Context, _ storage.Message) outcome {
 			<-ctx.Done()
 			return failed
 		})
@@ -292,26 +275,23 @@ func TestListenerLeavesMessageOnceCut(t *testing.T) {
 
 // The host uses what storage gives it after a minute: it is leased, and would be out of reach for ten minutes.
 func TestListenerSlowReceive(t *testing.T) {
-	for _, slow := range []time.Duration{20 * time.Second, time.Minute, 99 * time.Second} {
-		t.Run(slow.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, "work", always(succeeded))
-				b.fault = func(operation string) error {
-					if operation == "receive" {
-						pause(slow, nil)
-					}
-					return nil
-				}
-				b.create()
-				b.put(hello)
-				b.start()
-				pass(slow + time.Second)
-				if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
-					t.Errorf("stats %+v, want %+v", got, want)
-				}
-			})
-		})
-	}
+	const slow = 99 * time.Second
+	synctest.Test(t, func(t *testing.T) {
+		b := newListenerTest(t, always(succeeded))
+		b.fault = func(operation string) error {
+			if operation == "receive" {
+				pause(slow, nil)
+			}
+			return nil
+		}
+		b.create()
+		b.put(hello)
+		b.start()
+		pass(slow + time.Second)
+		if got, want := b.stop(), (stats{received: 1, succeeded: 1, maxDequeueCount: 1}); got != want {
+			t.Errorf("stats %+v, want %+v", got, want)
+		}
+	})
 }
 
 // A lease of 10 minutes is renewed every 5 minutes, and sooner after failures.
@@ -354,7 +334,7 @@ func TestListenerRenewsLease(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var renewals []time.Duration
-				b := newListenerTest(t, "work", takes(24*time.Minute))
+				b := newListenerTest(t, takes(24*time.Minute))
 				b.fault = func(operation string) error {
 					if operation != "update" {
 						return nil
@@ -383,7 +363,7 @@ func TestListenerRenewsLease(t *testing.T) {
 func TestListenerStopsRenewingGoneMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var renewals atomic.Int32 // the message is received again when its lease ends
-		b := newListenerTest(t, "work", takes(24*time.Minute))
+		b := newListenerTest(t, takes(24*time.Minute))
 		b.fault = func(operation string) error {
 			if operation == "update" {
 				renewals.Add(1)
@@ -415,26 +395,21 @@ func TestComplete(t *testing.T) {
 	for name, test := range map[string]struct {
 		out      outcome
 		dequeues int64
-		queue    string
 		want     completion
 	}{
-		"success":                    {succeeded, 1, "work", completion{}},
-		"success_at_the_limit":       {succeeded, limit, "work", completion{}},
-		"success_without_poison":     {succeeded, 1, "work-poison", completion{}},
-		"failure":                    {failed, 1, "work", completion{left: true, visible: pause}},
-		"failure_below_the_limit":    {failed, limit - 1, "work", completion{left: true, visible: pause}},
-		"failure_at_the_limit":       {failed, limit, "work", completion{poisoned: true}},
-		"failure_without_poison":     {failed, 1, "work-poison", completion{left: true, visible: lease}},
-		"late_failure_no_poison":     {failed, limit, "work-poison", completion{left: true, visible: lease}},
-		"undecodable":                {undecodable, 1, "work", completion{poisoned: true}},
-		"undecodable_without_poison": {undecodable, 1, "work-poison", completion{left: true, visible: lease}},
+		"success":                 {succeeded, 1, completion{}},
+		"success_at_the_limit":    {succeeded, limit, completion{}},
+		"failure":                 {failed, 1, completion{left: true, visible: pause}},
+		"failure_below_the_limit": {failed, limit - 1, completion{left: true, visible: pause}},
+		"failure_at_the_limit":    {failed, limit, completion{poisoned: true}},
+		"undecodable":             {undecodable, 1, completion{poisoned: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b := newListenerTest(t, test.queue, nil)
+				b := newListenerTest(t, nil)
 				b.create()
 				b.put(hello)
-				batch, err := b.store.Receive(t.Context(), test.queue, 1, lease)
+				batch, err := b.store.Receive(t.Context(), "work", 1, lease)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -443,10 +418,10 @@ func TestComplete(t *testing.T) {
 					t.Fatal(err)
 				}
 				var got completion
-				if left := b.store.All(test.queue); len(left) > 0 {
+				if left := b.store.All("work"); len(left) > 0 {
 					got = completion{left: true, visible: time.Until(left[0].NextVisibleAt)}
 				}
-				got.poisoned = len(b.store.All("work-poison")) == 1 && test.queue == "work"
+				got.poisoned = len(b.store.All("work-poison")) == 1
 				if got != test.want {
 					t.Errorf("got %+v, want %+v", got, test.want)
 				}
@@ -455,44 +430,34 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-func TestBackoff(t *testing.T) {
+func TestPollPause(t *testing.T) {
 	for name, test := range map[string]struct {
 		longest time.Duration
 		random  float64
 		want    []int // milliseconds
 	}{
-		"middle":      {time.Minute, 0.5, []int{100, 200, 300, 500, 900, 1700, 3300, 6500, 12900, 25700, 51300, 60000, 60000}},
+		"middle": {
+			time.Minute, 0.5,
+			[]int{100, 200, 300, 500, 900, 1700, 3300, 6500, 12900, 25700, 51300, 60000, 60000},
+		},
 		"low":         {time.Minute, 0, []int{100, 180, 260, 420, 740}},
 		"high":        {time.Minute, 1, []int{100, 220, 340, 580, 1060}},
 		"development": {2 * time.Second, 0.5, []int{100, 200, 300, 500, 900, 1700, 2000, 2000}},
 		"shortest":    {shortestPoll, 0.5, []int{100, 100, 100}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := backoff{longest: test.longest}
-			for round := range 2 {
-				var got []int
-				for range test.want {
-					got = append(got, int(b.next(test.random).Round(time.Millisecond)/time.Millisecond))
-				}
-				if diff := cmp.Diff(test.want, got); diff != "" {
-					t.Errorf("round %d (-want +got):\n%s", round, diff)
-				}
-				b = backoff{longest: b.longest}
+			var got []int
+			for n := range test.want {
+				wait := pollPause(n+1, test.longest, test.random)
+				got = append(got, int(wait.Round(time.Millisecond)/time.Millisecond))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("pauses (-want +got):\n%s", diff)
+			}
+			if got := pollPause(10_000, test.longest, test.random); got != test.longest {
+				t.Errorf("after days: %v, want %v", got, test.longest)
 			}
 		})
-	}
-}
-
-// Once at the longest wait it stays there, whatever the random number.
-func TestBackoffStaysCapped(t *testing.T) {
-	b := backoff{longest: 2 * time.Second}
-	for range 10 {
-		b.next(1)
-	}
-	for n := range 10_000 {
-		if got := b.next(0); got != b.longest {
-			t.Fatalf("wait %d is %v, want %v", n, got, b.longest)
-		}
 	}
 }
 
@@ -504,10 +469,11 @@ func TestDefaultPolling(t *testing.T) {
 		30 * time.Second: {30 * time.Second, 30 * time.Second},
 		time.Hour:        {time.Hour, time.Hour},
 	} {
-		for environment, want := range map[string]time.Duration{"development": want.development, "Production": want.production} {
-			variables := map[string]string{environmentVariable: environment}
-			if got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, variables).MaxPollingInterval; got != want {
-				t.Errorf("%s: interval %v becomes %v, want %v", environment, asked, got, want)
+		kinds := map[string]time.Duration{"development": want.development, "Production": want.production}
+		for kind, want := range kinds {
+			got := withDefaultPolling(functionapp.QueueOptions{MaxPollingInterval: asked}, kind).MaxPollingInterval
+			if got != want {
+				t.Errorf("%s: interval %v becomes %v, want %v", kind, asked, got, want)
 			}
 		}
 	}

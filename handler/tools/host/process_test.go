@@ -46,7 +46,8 @@ func TestRunDelivers(t *testing.T) {
 	dir := h.options.App.Dir
 	h.output.waitFor(t, fmt.Sprintf("fake: dir=%s FUNCTIONS_APP_ROOT_PATH=%s\n", dir, dir), 1)
 	for _, text := range []string{
-		`"message":"host started"`, `"account":"acme.queue.core.windows.net"`, `"Fn <- work"`, `"message":"handler ready"`, `"message":"Executing"`,
+		`"message":"host started"`, `"account":"acme.queue.core.windows.net"`, `"Fn <- work"`,
+		`"message":"handler ready"`, `"message":"Executing"`,
 		"New queue message detected on 'work'.", `"message":"fake: logged"`, `"message":"host stopped"`,
 	} {
 		h.log.waitFor(t, text, 1)
@@ -95,21 +96,14 @@ func TestRunStopsAtThirdError(t *testing.T) {
 	h.mustHaveStarted(3)
 }
 
+// A message that waited in vain for a handler stays leased, as after a bad deployment.
 func TestRunStopsWhenHandlerIsNeverReady(t *testing.T) {
-	h := startHost(t, "deaf", func(h *Host) { h.readyTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, 1 })
-	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "no answer to GET / within 100ms") {
-		t.Errorf("Run: %v, want an error about readiness", err)
-	}
-}
-
-// A message that waited in vain for a handler stays leased, as after a bad deploy.
-func TestRunStopsWhenMessageWaitsTooLong(t *testing.T) {
 	h := startHost(t, "deaf", func(h *Host) {
-		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = 100*time.Millisecond, 50*time.Millisecond, -1
+		h.readyTimeout, h.stopTimeout, h.options.MaxHandlerErrors = time.Second, 50*time.Millisecond, 1
 	})
 	h.put("ok")
-	if err := h.ended(); !errors.Is(err, errInitTime) {
-		t.Errorf("Run: %v, want %v", err, errInitTime)
+	if err := h.ended(); err == nil || !strings.Contains(err.Error(), "no answer to GET / within 1s") {
+		t.Errorf("Run: %v, want an error about readiness", err)
 	}
 	h.mustHold(true)
 }
@@ -130,7 +124,8 @@ func (r *runningHost) mustHaveEnded(want bool) {
 	}
 }
 
-// mustBeUndisturbed checks that the host sent the handler no signal that it can notice. Call it after the handler has ended.
+// mustBeUndisturbed checks that the host sent the handler no signal that it can notice. Call it after the handler has
+// ended.
 func (r *runningHost) mustBeUndisturbed() {
 	r.t.Helper()
 	if text := r.output.text(); strings.Contains(text, "fake: interrupted") {
@@ -235,30 +230,6 @@ func TestRunStopLeavesBusyHandler(t *testing.T) {
 	h.mustHaveStarted(1)
 }
 
-func TestRunStopOfTimers(t *testing.T) {
-	t.Run("finishes", func(t *testing.T) {
-		h := startHost(t, "serve", withTimer(t, "until-interrupted"))
-		h.output.waitFor(t, "fake: until-interrupted", 1)
-		h.stop()
-		h.log.waitFor(t, `"message":"host stopping"`, 1)
-		if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGINT); err != nil {
-			t.Fatal(err)
-		}
-		h.summary()
-		h.log.waitFor(t, `"result":"Succeeded"`, 1)
-	})
-	t.Run("left_behind", func(t *testing.T) {
-		h := startHost(t, "serve", func(h *Host) {
-			withTimer(t, "block")(h)
-			h.stopTimeout = 50 * time.Millisecond
-		})
-		h.output.waitFor(t, "fake: block", 1)
-		h.stop()
-		h.summary()
-		h.mustHaveEnded(false)
-	})
-}
-
 // If the handler ends during the stop, as after Ctrl-C at a terminal, its messages fail and no other handler starts.
 func TestRunStopFailsMessagesOfEndedHandler(t *testing.T) {
 	h := startHost(t, "serve", nil)
@@ -343,16 +314,6 @@ func TestRunFunctionTimeout(t *testing.T) {
 	h.mustHaveStarted(2)
 }
 
-func TestRunHugeLine(t *testing.T) {
-	h := startHost(t, "serve", nil)
-	h.put("print:3000000")
-	h.put("ok")
-	h.log.waitFor(t, `"result":"Succeeded"`, 2)
-	h.output.waitFor(t, strings.Repeat("x", maxLineBytes)+lineCut+"\n", 1)
-	h.stop()
-	h.summary()
-}
-
 func TestRunStorageRefuses(t *testing.T) {
 	h := startHost(t, "serve", func(h *Host) {
 		h.options.Store = &faultyStore{Queues: h.options.Store, fault: func(operation string) error {
@@ -362,30 +323,8 @@ func TestRunStorageRefuses(t *testing.T) {
 			return nil
 		}}
 	})
-	if err := h.ended(); !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
+	err := h.ended()
+	if !errors.Is(err, storage.ErrRefused) || !strings.Contains(err.Error(), "function Fn cannot read its queue") {
 		t.Errorf("Run: %v, want a refusal that names the function", err)
 	}
-}
-
-// Every message is delivered, however often the handler is killed.
-func TestRunManyKills(t *testing.T) {
-	const kills, messages = 5, 40
-	h := startHost(t, "serve", func(h *Host) { h.options.MaxHandlerErrors = -1 })
-	for range messages {
-		h.put("ok")
-	}
-	for n := range kills {
-		h.log.waitFor(t, `"message":"handler ready"`, n+1)
-		h.put("block/ok") // every kill interrupts an invocation
-		h.output.waitFor(t, "fake: block count=1", n+1)
-		if err := syscall.Kill(latestPID(t, h.output.text()), syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	h.log.waitFor(t, `"result":"Succeeded"`, messages+kills)
-	h.stop()
-	if got := h.summary(); got.succeeded != messages+kills || got.failed < kills || got.poisoned != 0 {
-		t.Errorf("stats %+v, want every message delivered", got)
-	}
-	h.mustHaveStarted(kills + 1)
 }

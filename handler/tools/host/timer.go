@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/robfig/cron/v3"
 	"github.com/rs/zerolog"
 
 	"asynccaller/handler/internal/functionapp"
@@ -16,7 +18,7 @@ import (
 // the machine was suspended, the next run is late.
 type clock struct {
 	timer    functionapp.Timer
-	schedule schedule
+	schedule *cron.SpecSchedule
 	invoke   func(context.Context, invocation) outcome
 	log      zerolog.Logger
 }
@@ -35,41 +37,55 @@ func clocks(timers []functionapp.Timer) ([]*clock, error) {
 	var all []*clock
 	var problems []error
 	for _, timer := range timers {
-		parsed, err := parseSchedule(timer.Schedule)
+		schedule, err := parseSchedule(timer.Schedule)
 		if err != nil { // show the schedule as written: a setting that it names may be secret
-			problems = append(problems, fmt.Errorf("%s/function.json: schedule %q: %w", timer.Name, timer.ScheduleAsWritten, err))
+			err = fmt.Errorf("%s/function.json: schedule %q: %w", timer.Name, timer.ScheduleAsWritten, err)
+			problems = append(problems, err)
 		}
-		all = append(all, &clock{timer: timer, schedule: parsed})
+		all = append(all, &clock{timer: timer, schedule: schedule})
 	}
 	return all, errors.Join(problems...)
+}
+
+var errSchedule = errors.New(`it is not an NCRONTAB expression of 5 or 6 fields, such as "0 0 * * * *"; ` +
+	"the local host runs no intervals, and knows names of months and days by three letters")
+
+// parseSchedule reads an NCRONTAB expression (docs/host.md, "Timers"). The error does not repeat the schedule, which
+// may come from a setting.
+func parseSchedule(text string) (*cron.SpecSchedule, error) {
+	if strings.Contains(text, "=") { // a time zone, with which the library panics if nothing follows
+		return nil, errSchedule
+	}
+	parser := cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	parsed, err := parser.Parse(text)
+	schedule, ok := parsed.(*cron.SpecSchedule)
+	if err != nil || !ok {
+		return nil, errSchedule
+	}
+	const star = 1 << 63 // the library's mark of a day field that is *; without it, one matching day field is enough
+	schedule.Dom |= star
+	schedule.Location = time.UTC
+	return schedule, nil
 }
 
 // run follows the schedule until stopping is closed, and returns when no run is in flight. The end of ctx
 // cuts a run short.
 func (c *clock) run(ctx context.Context, stopping <-chan struct{}) {
-	status := scheduleStatus{next: c.schedule.after(time.Now().UTC())}
 	if c.timer.RunOnStartup && !closed(stopping) {
-		status = c.fire(ctx, status)
+		c.fire(ctx)
 	}
-	for !status.next.IsZero() && pause(time.Until(status.next), stopping) && !closed(stopping) {
-		status = c.fire(ctx, status)
+	for !closed(stopping) {
+		next := c.schedule.Next(time.Now())
+		if next.IsZero() || !pause(time.Until(next), stopping) { // zero: it does not come within five years
+			return
+		}
+		c.fire(ctx)
 	}
 }
 
-// fire makes one run and returns the schedule's state after it.
-func (c *clock) fire(ctx context.Context, status scheduleStatus) scheduleStatus {
-	begin := time.Now().UTC().Round(0)
-	stored := &status
-	if c.schedule.frequent {
-		stored = nil
+// fire makes one run.
+func (c *clock) fire(ctx context.Context) {
+	if c.invoke(ctx, timerInvocation(c.timer, time.Now(), uuid.NewString())) == failed {
+		c.log.Warn().Msg("timer run failed: the next run is at the next scheduled time")
 	}
-	out := c.invoke(ctx, timerInvocation(c.timer, stored, begin, uuid.NewString()))
-	after := scheduleStatus{last: begin, next: c.schedule.after(begin)}
-	if ended := time.Now().UTC().Round(0); !after.next.After(ended) { // the time passed during the run
-		after.next = c.schedule.after(ended)
-	}
-	if out == failed {
-		c.log.Warn().Time("next", after.next).Msg("timer run failed: the next run is at the next scheduled time")
-	}
-	return after
 }
