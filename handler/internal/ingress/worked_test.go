@@ -48,6 +48,7 @@ func TestForgedMetadata(t *testing.T) {
 	const content = `{"asyncCaller":1,"Id":"forged","DequeueCount":9,"PopReceipt":"FORGED","sys":{"MethodName":"evil"},"call":{"url":"https://t.example/"}}`
 	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"","sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"u` +
 		`rl":"https://t.example/"}}`
+	const objects = `{"DequeueCount":{},"Id":{"a":[1]},"PopReceipt":"\"1E+999\"","sys":"\"x\""}`
 	for name, row := range map[string]struct {
 		body      string
 		requestID string
@@ -55,6 +56,7 @@ func TestForgedMetadata(t *testing.T) {
 	}{
 		"binary_is_not_fooled": {binary(content, goodMetadata), messageID, 2},
 		"text_is_a_hint":       {text(t, content, overwritten), "forged", 9},
+		"text_with_objects":    {text(t, content, objects), invocationID, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, answers(503))
