@@ -145,7 +145,7 @@ func TestSignalsInBodies(t *testing.T) {
 		envelope, body := filepath.Join(f.app, name+".json"), filepath.Join(f.app, name+".body")
 		f.must(os.WriteFile(envelope, content, 0o600))
 		f.must(os.WriteFile(body, []byte(s.body), 0o600))
-		output, err := f.command(t, f.azurite.ConnectionString, "explain", envelope, "--status", fmt.Sprint(s.status), "--body-file", body, "--json")
+		output, err := f.command(t, f.connectionString, "explain", envelope, "--status", fmt.Sprint(s.status), "--body-file", body, "--json")
 		if err != nil || strings.Contains(output, `"action":"reschedule"`) != s.retry {
 			t.Errorf("%s: explained as %s, %v", name, output, err)
 		}

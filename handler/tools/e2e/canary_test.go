@@ -48,7 +48,7 @@ func (f *fixture) called(total int) (n int) {
 func TestCanaryOnABusyQueue(t *testing.T) {
 	t.Parallel()
 	const messages = 30
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	f.stageMonitor()
 	f.putDead(messages, "200")
 	f.start(nil)
@@ -73,7 +73,7 @@ func TestCanaryOnABusyQueue(t *testing.T) {
 func TestCanaryBehindTheBreaker(t *testing.T) {
 	t.Parallel()
 	const messages, opening = 30, 40
-	f := newFixture(t, options{breaker: true})
+	f := newFixture(t, options{tables: true, breaker: true})
 	f.stageMonitor()
 	f.putDead(messages, "200")
 	f.start(nil)
@@ -113,7 +113,7 @@ func TestCanaryBehindTheBreaker(t *testing.T) {
 func TestScheduledCanaryFails(t *testing.T) {
 	t.Parallel()
 	const messages = 20
-	f := newFixture(t, options{})
+	f := newFixture(t, options{tables: true})
 	f.stageMonitor()
 	f.start(nil)
 	f.awaitOutcomes()

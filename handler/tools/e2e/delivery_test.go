@@ -48,7 +48,7 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 // its call unchanged.
 func TestTheLargestEnvelope(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	script := strings.Repeat("500,", 50) + "200"
 	const form = `{"asyncCaller":1,"requestId":"large","retry":{"schedule":["0s"]},"deadline":"9999-12-31T23:59:59Z","call":{"url":%q,"body":%q}}`
 	body := strings.Repeat("0123456789abcdef", 4096)
@@ -202,7 +202,7 @@ func TestOtherModes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFixture(t, options{dataType: c.dataType})
+			f := newFixture(t, options{azurite: true, dataType: c.dataType})
 			const form = `{"asyncCaller":1,"requestId":"r1","retry":{"schedule":["1s"]},` +
 				`"call":{"url":%q,"body":"å\n<&>\"\u2028"}}`
 			content := fmt.Appendf(nil, form, f.target.URL("503,200"))

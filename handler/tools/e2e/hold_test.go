@@ -37,15 +37,15 @@ func (h *held) After(r storageproxy.Request, a storageproxy.Answer) (o storagepr
 // and that the message is delivered when the setting is right.
 func TestHoldMode(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	h := &held{}
-	proxy, err := storageproxy.Open(t.Context(), f.azurite.Endpoint, h)
+	proxy, err := storageproxy.Open(t.Context(), f.endpoint, h)
 	f.must(err)
 	t.Cleanup(proxy.Close)
 	content := fmt.Sprintf("{ \"asyncCaller\" : 1,\n\t\"call\":{\"url\":%q},\"requestId\":\"r0\", \"\\u0065xtra\":[1.50e0] }\n", f.target.URL("200"))
 	f.putContent([]byte(content))
 	f.start([]string{
-		connection(proxy.Through(f.azurite.ConnectionString)), "AZURE_FUNCTIONS_ENVIRONMENT=Production", misspelt,
+		connection(proxy.Through(f.connectionString)), "AZURE_FUNCTIONS_ENVIRONMENT=Production", misspelt,
 		"AzureFunctionsJobHost__functionTimeout=00:00:04", // with which the message waits for 2 s instead of a minute
 	})
 	f.await("the message to be held", func() bool { return len(f.host.Lines("Executed")) == 1 })

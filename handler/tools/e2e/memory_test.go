@@ -32,7 +32,7 @@ const (
 // then stalls in its answer. At last all of them are rescheduled at once. It does not run beside other tests,
 // because it takes all processors.
 func TestMemoryOfHostileMessages(t *testing.T) {
-	f := newFixture(t, options{fastQueues: true})
+	f := newFixture(t, options{})
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
 	kinds := map[string]func(url string) string{
 		"headers": func(url string) string {
@@ -76,7 +76,7 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
 	t.Helper()
 	target := newHostileTarget(t)
-	h := f.serve(t, io.Discard, connection(f.azurite.ConnectionString),
+	h := f.serve(t, io.Discard, connection(f.connectionString),
 		fmt.Sprintf("GOMEMLIMIT=%dMiB", memoryLimitMiB), "GOGC=600") // as the handler sets it for itself
 	content := envelope(fmt.Sprintf("http://%s/%d", target.listener.Addr(), redirects))
 	var answered, failed atomic.Int64

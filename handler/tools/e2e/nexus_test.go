@@ -186,7 +186,7 @@ func nexusScenarios() (all []nexusScenario) {
 // only logs, we write a dead letter that the C# side can read.
 func TestNexusScenarios(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	queues := f.stageAll()
 	p := newPartner(t)
 	host := p.Listener.Addr().String()

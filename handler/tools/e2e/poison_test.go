@@ -32,7 +32,7 @@ func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stde
 func (f *fixture) operate(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	command = exec.CommandContext(f.t.Context(), executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.azurite.ConnectionString, "XDG_STATE_HOME="+filepath.Join(f.app, "state"),
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connectionString, "XDG_STATE_HOME="+filepath.Join(f.app, "state"),
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
 	command.Dir, command.Stdout, command.Stderr = f.app, stdout, stderr
 	return command, stdout, stderr
@@ -130,7 +130,8 @@ func sixCauses(target string) []cause {
 // TestPoisonAtScale counts, groups, requeues and deletes 10,000 messages of six causes (1,000 in `make test`),
 // and checks that each command changes exactly what it says.
 func TestPoisonAtScale(t *testing.T) {
-	f := newFixture(t, options{})
+	t.Parallel()
+	f := newFixture(t, options{tables: true})
 	to := f.target.URL("200")
 	address := strings.TrimPrefix(to[:strings.Index(to, "/answer")], "http://")
 	causes := sixCauses("http://old.example/answer/200")
@@ -188,6 +189,7 @@ func TestPoisonAtScale(t *testing.T) {
 // TestUndoAfterAnEditedRequeue checks that an undo restores requeued and edited messages byte for byte, as long as no
 // function app has received them.
 func TestUndoAfterAnEditedRequeue(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, options{})
 	before := map[string]bool{}
 	texts := make([]string, 500)
@@ -224,6 +226,7 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 
 // TestExportOfHostileText checks that an export is printable and restores each text.
 func TestExportOfHostileText(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, options{})
 	texts := []string{"\u202e\u009b31m;＝1+1\t\u200f", "=1+1", "\u0085\u061c\U000e0001"}
 	f.putAll(poisonQueue, 0, texts)
@@ -248,6 +251,7 @@ func TestExportOfHostileText(t *testing.T) {
 
 // TestRequeueFromAnotherQueue checks that a dead letter on a queue that is no poison queue does not choose where it goes.
 func TestRequeueFromAnotherQueue(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, options{})
 	f.putAll("parking", 0, []string{sixCauses(f.target.URL("200"))[0].text(1)}) // a dead letter of the main queue
 	if _, code := f.poison("requeue", "--queue", "parking", "--yes"); code != 1 || f.count(mainQueue) != 0 || f.count("parking") != 1 {
@@ -265,7 +269,8 @@ func TestRequeueFromAnotherQueue(t *testing.T) {
 // TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a
 // reason.
 func TestHostMadePoison(t *testing.T) {
-	f := newFixture(t, options{})
+	t.Parallel()
+	f := newFixture(t, options{azurite: true})
 	f.start([]string{"AzureFunctionsJobHost__extensions__queues__maxDequeueCount=1"}, "--max-handler-errors", "-1")
 	f.put("faulty", "400", `,"giveUp":"fault"`)
 	f.putAll(mainQueue, 0, []string{"not base64, and no JSON"})
@@ -340,6 +345,7 @@ func (*refusing) After(storageproxy.Request, storageproxy.Answer) storageproxy.O
 // TestKeeperBesideARefusal checks that a queue that cannot be read is reported, and that the keeper keeps the messages
 // of another one, behind others that it does not receive again and again.
 func TestKeeperBesideARefusal(t *testing.T) {
+	t.Parallel()
 	f := newFixture(t, options{})
 	f.stageKeeper()
 	other := filepath.Join(f.app, "AC-priority01")
@@ -356,10 +362,10 @@ func TestKeeperBesideARefusal(t *testing.T) {
 	f.putAll(poisonQueue, 7*24*time.Hour, texts)
 	f.putAll(otherPoisonQueue, 7*24*time.Hour, texts[:1])
 	storage := &refusing{}
-	proxy, err := storageproxy.Open(t.Context(), f.azurite.Endpoint, storage)
+	proxy, err := storageproxy.Open(t.Context(), f.endpoint, storage)
 	f.must(err)
 	t.Cleanup(proxy.Close)
-	f.start([]string{"AzureWebJobsStorage=" + proxy.Through(f.azurite.ConnectionString)})
+	f.start([]string{"AzureWebJobsStorage=" + proxy.Through(f.connectionString)})
 
 	runs := func(n int) func() bool { return func() bool { return len(f.host.Lines("task failed")) >= n } }
 	f.await("the messages to be kept, and all to be read again", runs(2))
@@ -381,7 +387,8 @@ func TestKeeperBesideARefusal(t *testing.T) {
 // TestKeeper checks that the timer function replaces the messages that the host moved to the poison queue by dead
 // letters that never expire.
 func TestKeeper(t *testing.T) {
-	f := newFixture(t, options{})
+	t.Parallel()
+	f := newFixture(t, options{azurite: true})
 	f.stageKeeper()
 	own := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
 	moved := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))

@@ -16,7 +16,6 @@ import (
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
-	"asynccaller/handler/tools/azurite"
 )
 
 // scheduledResult is the JSON output of a command that changes scheduled messages.
@@ -47,7 +46,7 @@ func (f *fixture) scheduled(args ...string) (result scheduledResult, code int) {
 // at its rate; it is killed and resumed in the middle. None is lost, and none is made twice. The status is right
 // all the time.
 func TestRunAfterAnOutage(t *testing.T) {
-	f := newFixture(t, options{fastQueues: true})
+	f := newFixture(t, options{tables: true})
 	f.start(nil)
 	for n := range outageMessages {
 		f.put(fmt.Sprintf("r%d", n), "503,200", `,"retry":{"schedule":["2h"]}`)
@@ -209,7 +208,7 @@ func (f *fixture) latestRun() string {
 func TestCancelAndUndo(t *testing.T) {
 	t.Parallel()
 	const messages = 20
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	f.start(nil)
 	for n := range messages {
 		f.put(fmt.Sprintf("r%d", n), "503,200", `,"retry":{"schedule":["2h"]}`)
@@ -236,8 +235,9 @@ func TestCancelAndUndo(t *testing.T) {
 
 // TestListManyScheduled checks the time and the memory of the commands that read the whole record.
 func TestListManyScheduled(t *testing.T) {
+	t.Parallel()
 	const limit, mostMiB, hosts = 30 * time.Second, 100, 50
-	f := newFixture(t, options{azurite: azurite.Options{AnyVersion: true}})
+	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
 	for name, want := range map[string]int{"scheduled list --json": manyRows, "scheduled list --group-by host --json": hosts, "status --json": 1} {
 		command, stdout, stderr := f.operate(strings.Fields(name)...)
@@ -266,7 +266,7 @@ func TestListManyScheduled(t *testing.T) {
 // putRows fills the record with messages for some hosts.
 func (f *fixture) putRows(total, hosts int) {
 	f.t.Helper()
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.azurite.ConnectionString}, "AzureWebJobsStorage")
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.connectionString}, "AzureWebJobsStorage")
 	f.must(err)
 	table, err := azure.OpenTable(connection)
 	f.must(err)

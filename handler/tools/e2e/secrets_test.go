@@ -269,7 +269,7 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
 	f := newFixture(t, options{})
-	c["account key"] = accountKey(t, f.azurite.ConnectionString)
+	c["account key"] = accountKey(t, f.connectionString)
 	envelopes, malformed := secretMessages(t, c)
 	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`), 0o600))
 	f.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_LOG_LEVEL=debug"})
@@ -323,7 +323,7 @@ func (f *fixture) checkCommands(t *testing.T, c canaries, envelopes map[string]s
 	}
 	run := func(args ...string) {
 		t.Helper()
-		printed, _ := f.command(t, f.azurite.ConnectionString, args...)
+		printed, _ := f.command(t, f.connectionString, args...)
 		if printed == "" {
 			t.Errorf("%q prints nothing", args)
 		}
@@ -400,8 +400,8 @@ func accountKey(t *testing.T, connectionString string) string {
 func TestSecretsOfTheConnection(t *testing.T) {
 	t.Parallel()
 	c := canaries{}
-	f := newFixture(t, options{})
-	good := f.azurite.ConnectionString
+	f := newFixture(t, options{azurite: true})
+	good := f.connectionString
 	// A wrong key, an invalid key, a truncated connection string, one without names, and more.
 	wrongKey := base64.StdEncoding.EncodeToString([]byte(c.at("wrong key") + "............................."))
 	withKey := func(key string) string { return accountKeyPattern.ReplaceAllString(good, "AccountKey="+key) }

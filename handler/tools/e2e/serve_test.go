@@ -132,7 +132,7 @@ func TestForgedInvocations(t *testing.T) {
 	target := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { calls.Add(1) }))
 	t.Cleanup(target.Close)
 	f := newFixture(t, options{})
-	h := f.serve(t, io.Discard, connection(f.azurite.ConnectionString))
+	h := f.serve(t, io.Discard, connection(f.connectionString))
 	_, port, _ := net.SplitHostPort(strings.Trim(h.url, "htp:/"))
 	for _, host := range []string{
 		"127.0.0.1", "127.0.0.1:", "127.0.0.1:7071", "127.0.0.2:" + port, "[::1]:" + port, "localhost", "localhost:" + port, "app.example:" + port, "app.example",
@@ -192,7 +192,7 @@ func TestUnreadLog(t *testing.T) {
 			output, write, err := os.Pipe()
 			f.must(err)
 			t.Cleanup(func() { _ = output.Close() })
-			h := f.serve(t, write, connection(f.azurite.ConnectionString))
+			h := f.serve(t, write, connection(f.connectionString))
 			f.must(write.Close())
 			if n := h.invokeAll(envelopeTo(target.URL), invocations); n != invocations {
 				t.Fatalf("%d of %d invocations succeeded", n, invocations)
@@ -214,7 +214,7 @@ func TestHostGoneAtTheStart(t *testing.T) {
 	f := newFixture(t, options{})
 	output, write, err := os.Pipe()
 	f.must(err)
-	h := f.serve(t, write, connection(f.azurite.ConnectionString), "FUNCTIONS_CUSTOMHANDLER_WORKER_ID=1")
+	h := f.serve(t, write, connection(f.connectionString), "FUNCTIONS_CUSTOMHANDLER_WORKER_ID=1")
 	f.must(errors.Join(write.Close(), output.Close()))
 	h.invoke(envelopeTo("http://127.0.0.1:1/")) // which logs
 	ended := make(chan struct{})
@@ -259,7 +259,7 @@ func TestUnaskedAnswers(t *testing.T) {
 	}()
 	f := newFixture(t, options{})
 	var output bytes.Buffer
-	h := f.serve(t, &output, connection(f.azurite.ConnectionString))
+	h := f.serve(t, &output, connection(f.connectionString))
 	if status, text := h.invoke(envelopeTo("http://" + listener.Addr().String())); status != http.StatusOK {
 		t.Errorf("answered %d %s", status, text)
 	}
@@ -312,8 +312,8 @@ func TestSilentStorage(t *testing.T) {
 // TestStorageProbe checks that the handler says at the start whether it can use storage, and serves in any case.
 func TestStorageProbe(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
-	good := f.azurite.ConnectionString
+	f := newFixture(t, options{azurite: true})
+	good := f.connectionString
 	for name, test := range map[string]struct{ connectionString, level, message, err string }{
 		"ok": {good, "info", "storage answers", ""},
 		"wrong_key": {

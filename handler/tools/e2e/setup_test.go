@@ -55,35 +55,33 @@ func run(m *testing.M) int {
 
 // fixture is one test's storage, target and app folder, and the host once it is started.
 type fixture struct {
-	t       *testing.T
-	azurite *azurite.Server
-	store   *azure.Queues
-	target  *target.Target
-	app     string
-	host    *testbed.Host
+	t *testing.T
+	// connectionString reaches the storage account, and endpoint is the URL of its queue service.
+	connectionString, endpoint string
+
+	store  *azure.Queues
+	target *target.Target
+	app    string
+	host   *testbed.Host
 }
 
+// options are what a test needs. By default, the queues are on a storageserver, which is fast, has no tables and checks no
+// signatures.
 type options struct {
-	azurite azurite.Options
+	// azurite puts queues and tables on an Azurite, tables puts only tables there.
+	azurite, tables bool
 	// dataType is that of the function; empty means binary.
 	dataType string
 	// breaker turns on the circuit breaker. Without it, the failures of a script do not make other messages wait.
 	breaker bool
-	// fastQueues puts the queues on a storageserver, because Azurite slows down with the number of messages.
-	fastQueues bool
 }
 
 func newFixture(t *testing.T, o options) *fixture {
 	t.Helper()
-	f := &fixture{t: t, app: t.TempDir(), azurite: azuritetest.Start(t, o.azurite)}
-	if o.fastQueues {
-		server, err := storageserver.Start(t.Context(), 0)
-		f.must(err)
-		t.Cleanup(server.Close)
-		f.azurite.ConnectionString = strings.Replace(f.azurite.ConnectionString, f.azurite.Endpoint, server.Endpoint, 1)
-	}
+	f := &fixture{t: t, app: t.TempDir()}
+	f.openStorage(o)
 	var err error
-	f.store, err = testbed.OpenStore(f.azurite.ConnectionString)
+	f.store, err = testbed.OpenStore(f.connectionString)
 	f.must(err)
 	t.Cleanup(f.store.Close)
 	f.target, err = target.Start(t.Context())
@@ -92,6 +90,23 @@ func newFixture(t *testing.T, o options) *fixture {
 	f.must(f.store.Create(t.Context(), mainQueue))
 	f.stage(o)
 	return f
+}
+
+func (f *fixture) openStorage(o options) {
+	f.t.Helper()
+	if o.azurite {
+		server := azuritetest.Run(f.t)
+		f.connectionString, f.endpoint = server.ConnectionString, server.Endpoint
+		return
+	}
+	queues, err := storageserver.Start(f.t.Context(), 0)
+	f.must(err)
+	f.t.Cleanup(queues.Close)
+	f.connectionString, f.endpoint = queues.ConnectionString, queues.Endpoint
+	if o.tables {
+		server := azuritetest.Start(f.t, azurite.Options{AnyVersion: true})
+		f.connectionString = strings.Replace(server.ConnectionString, server.Endpoint, queues.Endpoint, 1)
+	}
 }
 
 // stage fills the app folder with the project's files and the standard function.
@@ -119,7 +134,7 @@ func (f *fixture) start(env []string, args ...string) {
 	f.t.Helper()
 	env = append([]string{"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:00:01"}, env...)
 	host, err := testbed.StartHost(f.t.Context(), testbed.HostOptions{
-		Executable: executable, AppDir: f.app, ConnectionString: f.azurite.ConnectionString, Env: env, Args: args,
+		Executable: executable, AppDir: f.app, ConnectionString: f.connectionString, Env: env, Args: args,
 	})
 	f.must(err)
 	f.host = host

@@ -50,7 +50,7 @@ func TestUpdateManyMessages(t *testing.T) {
 	t.Parallel()
 	const messages = 50
 	scripts := []string{"200", "503,200", "503,429,500,503,404,200", "reset,200", "503,400"}
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	for n := range messages {
 		f.put(fmt.Sprintf("r%d", n), scripts[n%len(scripts)], `,"retry":{"schedule":["0s","1s"]}`)
 	}
