@@ -99,7 +99,12 @@ func TestRefusedInvocations(t *testing.T) {
 		"content_object":        {`{"Data":{"msg":{"asyncCaller":1}},"Metadata":{}}`, "Data.msg: "},
 		"content_array":         {`{"Data":{"msg":["aGVsbG8="]},"Metadata":{}}`, "Data.msg: "},
 		"base64_invalid":        {`{"Data":{"msg":"hello!"},"Metadata":{}}`, "base64"},
+		"base64_invalid_late":   {`{"Data":{"msg":"` + strings.Repeat("aGVs", 99) + `aG!s"},"Metadata":{}}`, "base64"},
 		"base64_no_padding":     {`{"Data":{"msg":"aGVsbG8"},"Metadata":{}}`, "base64"},
+		"base64_padding_inside": {`{"Data":{"msg":"aG8=aG8="},"Metadata":{}}`, "base64"},
+		"base64_cut_off":        {`{"Data":{"msg":"aGVsb"},"Metadata":{}}`, "base64"},
+		"base64_space":          {`{"Data":{"msg":"aGVs bG8="},"Metadata":{}}`, "base64"},
+		"base64_for_urls":       {`{"Data":{"msg":"_-_-"},"Metadata":{}}`, "base64"},
 		"text_not_json":         {`{"Data":{"msg":"\"hello"},"Metadata":{}}`, "JSON string"},
 		"text_and_more":         {`{"Data":{"msg":"\"hello\" \"you\""},"Metadata":{}}`, "JSON string"},
 		"metadata_string":       {`{"Data":{"msg":"aGVsbG8="},"Metadata":"none"}`, ""},
@@ -120,6 +125,26 @@ func TestRefusedInvocations(t *testing.T) {
 			if line := a.mustOneLine(t); line["level"] != "error" || line["error"] == "" || line["invocation_id"] != invocationID || line["function"] != function {
 				t.Errorf("want an error line that names invocation and function, got %v", line)
 			}
+		})
+	}
+}
+
+// TestTolerantBase64: line breaks in the base64 text, and bits after its last byte, do not count.
+func TestTolerantBase64(t *testing.T) {
+	long := strings.Repeat("hello ", 20)
+	for name, row := range map[string]struct{ data, content string }{
+		"plain":             {`aGVsbG8=`, "hello"},
+		"line_breaks":       {`aGVs\r\nbG8=\n`, "hello"},
+		"within_four":       {`aGV\nsbG8=`, "hello"},
+		"within_padding":    {`aA=\n=`, "h"},
+		"long_line_breaks":  {strings.Repeat(`aGVsbG8g`, 10) + `\n` + strings.Repeat(`aGVsbG8g`, 10), long},
+		"long_within_four":  {strings.Repeat(`aGVsbG8g`, 10) + `a\nGVsbG8g` + strings.Repeat(`aGVsbG8g`, 9), long},
+		"bits_after_a_byte": {`aGVsbG9=`, "hello"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := newApp(t, nil)
+			post(t, a.start(t), `{"Data":{"msg":"`+row.data+`"},"Metadata":{}}`).wantStatus(t, http.StatusOK)
+			a.wantContents(t, poisonQueue, row.content)
 		})
 	}
 }
