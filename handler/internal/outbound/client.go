@@ -152,8 +152,8 @@ func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.P
 // call says about retrying. It returns an error if the body breaks off before. Then it calls hurry and drains the rest.
 // Length is the announced length of the body, or -1.
 //
-// It allocates memory for the beginning only when the body arrives, and then once: an answer of 1 GiB must not add
-// more than 67 KiB to a call in flight (docs/performance.md), which the garbage of a growing buffer would.
+// It allocates memory for the beginning only when the body arrives, and then once: hundreds of calls are in flight, and
+// the garbage of a growing buffer would double the memory of their answers.
 func ReadAnswer(o *decision.Outcome, body io.Reader, length int64, hurry func()) (err error) {
 	limit := maxAnswerBytes
 	if length >= 0 {

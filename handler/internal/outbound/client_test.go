@@ -7,16 +7,21 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 
 	"github.com/google/go-cmp/cmp"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/outbound"
 )
 
 func TestStatuses(t *testing.T) {
@@ -286,6 +291,33 @@ func TestGiantAnswerIsNotAwaited(t *testing.T) {
 	wantAnswer(t, o, 200)
 	if string(o.Body) != beginning || !o.Truncated || o.Took > longTimeout/2 {
 		t.Errorf("got %d bytes, truncated %v, after %v", len(o.Body), o.Truncated, o.Took)
+	}
+}
+
+// TestMemoryOfAnAnswer: an answer that is huge, or of unknown length, takes the memory of what is kept of it, and leaves
+// no garbage.
+func TestMemoryOfAnAnswer(t *testing.T) {
+	const most = 66 << 10
+	content := make([]byte, 63<<10)
+	for name, length := range map[string]int64{"length": 1 << 30, "chunks": -1} {
+		t.Run(name, func(t *testing.T) {
+			least := uint64(math.MaxUint64)
+			for range 5 { // other goroutines allocate as well
+				o := decision.Outcome{Status: 503}
+				body := iotest.OneByteReader(bytes.NewReader(content))
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				err := outbound.ReadAnswer(&o, body, length, func() {})
+				runtime.ReadMemStats(&after)
+				if err != nil || len(o.Body) != len(content) {
+					t.Fatalf("read %d bytes, error %v", len(o.Body), err)
+				}
+				least = min(least, after.TotalAlloc-before.TotalAlloc)
+			}
+			if least > most {
+				t.Errorf("allocated %d bytes, want at most %d", least, most)
+			}
+		})
 	}
 }
 

@@ -4,7 +4,10 @@ package e2e_test
 
 import (
 	"bufio"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -28,12 +31,12 @@ const (
 )
 
 // TestMemoryOfHostileMessages sends as many messages as the handler ever calls at a time, and more, each with as
-// much as its sender can make the handler remember, to a target that redirects ten times with long headers and
-// then stalls in its answer. At last all of them are rescheduled at once. It does not run beside other tests,
+// much as its sender can make the handler remember, by https to a target that redirects ten times with long headers
+// and then stalls in its answer. At last all of them are rescheduled at once. It does not run beside other tests,
 // because it takes all processors.
 func TestMemoryOfHostileMessages(t *testing.T) {
 	f := newFixture(t, options{})
-	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
+	f.allowManyCalls()
 	kinds := map[string]func(url string) string{
 		"headers": func(url string) string {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`, `"z":""}}}`)
@@ -76,9 +79,9 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
 	t.Helper()
 	target := newHostileTarget(t)
-	h := f.serve(t, io.Discard, connection(f.connectionString),
+	h := f.serve(t, io.Discard, connection(f.connectionString), "SSL_CERT_FILE="+target.trusted,
 		fmt.Sprintf("GOMEMLIMIT=%dMiB", memoryLimitMiB), "GOGC=600") // as the handler sets it for itself
-	content := envelope(fmt.Sprintf("http://%s/%d", target.listener.Addr(), redirects))
+	content := envelope(fmt.Sprintf("https://%s/%d", target.listener.Addr(), redirects))
 	var answered, failed atomic.Int64
 	var posts sync.WaitGroup
 	for range hostileMessages {
@@ -96,15 +99,58 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
 	if target.stalled.Load() == 0 || failed.Load() > 0 {
 		t.Errorf("%d messages were called, %d invocations failed", target.stalled.Load(), failed.Load())
 	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", h.command.Process.Pid))
+	return memoryKiB(t, h.command.Process.Pid, "VmHWM") >> 10
+}
+
+// TestMemoryPerCall limits the memory that the handler needs for a call whose target does not answer: the peak of a new
+// process that makes as many calls as it ever does, less its memory before. docs/performance.md states the limits.
+func TestMemoryPerCall(t *testing.T) {
+	const calls = 512
+	f := newFixture(t, options{})
+	f.allowManyCalls()
+	for name, row := range map[string]struct{ bytes, mostKiB int }{
+		"small":   {1 << 10, 80},
+		"largest": {hostileBytes, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var posts sync.WaitGroup
+			t.Cleanup(posts.Wait) // once the handler has been killed
+			h := f.serve(t, io.Discard, connection(f.azurite.ConnectionString))
+			pid := h.command.Process.Pid
+			before := memoryKiB(t, pid, "VmRSS")
+			head := `{"asyncCaller":1,"requestId":"` + name + `","call":{"url":"` + f.target.URL("hang") + `","body":"`
+			content := repeatedTo(row.bytes, head, `%x`, `"}}`)
+			for range calls {
+				posts.Go(func() { h.invoke(content) })
+			}
+			f.await("all calls to be in flight", func() bool { return len(f.target.Calls(name)) == calls })
+			perCall := (memoryKiB(t, pid, "VmHWM") - before) / calls
+			t.Logf("%d KiB a call of %d bytes, %d MiB when idle", perCall, len(content), before>>10)
+			if perCall > row.mostKiB {
+				t.Errorf("a call takes %d KiB, want at most %d", perCall, row.mostKiB)
+			}
+		})
+	}
+}
+
+// allowManyCalls lets the handler make as many calls to one target as it ever makes.
+func (f *fixture) allowManyCalls() {
+	f.t.Helper()
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
+}
+
+// memoryKiB returns a process's memory: VmRSS is the resident memory now, VmHWM its peak.
+func memoryKiB(t *testing.T, pid int, line string) int {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	kib, err := strconv.Atoi(string(regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)[1]))
+	kib, err := strconv.Atoi(string(regexp.MustCompile(line + `:\s+(\d+) kB`).FindSubmatch(status)[1]))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kib >> 10
+	return kib
 }
 
 // hostileTarget redirects /10 to /9 and so on, each time with nearly as many headers as are allowed, and stalls in
@@ -113,6 +159,8 @@ type hostileTarget struct {
 	listener net.Listener
 	stalled  atomic.Int64
 	until    chan struct{}
+	// trusted is the file of its certificate.
+	trusted string
 }
 
 func newHostileTarget(t *testing.T) *hostileTarget {
@@ -121,7 +169,13 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &hostileTarget{listener: listener, until: make(chan struct{})}
+	certificate := issue(t, nil, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
+	listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}})
+	h := &hostileTarget{listener: listener, until: make(chan struct{}), trusted: filepath.Join(t.TempDir(), "trusted.pem")}
+	block := &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Leaf.Raw}
+	if err := os.WriteFile(h.trusted, pem.EncodeToMemory(block), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var connections sync.WaitGroup
 	connections.Go(func() {
 		for {
@@ -169,9 +223,13 @@ func (h *hostileTarget) serve(c net.Conn) {
 
 // repeated fills an envelope with numbered elements between a head and a tail.
 func repeated(head, element, tail string) string {
+	return repeatedTo(hostileBytes, head, element, tail)
+}
+
+func repeatedTo(bytes int, head, element, tail string) string {
 	var b strings.Builder
 	b.WriteString(head)
-	for n := 0; b.Len() < hostileBytes-len(tail)-len(element)-8; n++ {
+	for n := 0; b.Len() < bytes-len(tail)-len(element)-8; n++ {
 		fmt.Fprintf(&b, element, n)
 	}
 	return b.String() + tail
