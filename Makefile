@@ -1,5 +1,4 @@
-# Every target is a line that a person could type. Only the package, a release and the bench are compiled with handler/default.pgo,
-# because a profile doubles the time of a first build.
+# Every target is a line that a person could type.
 
 GOLANGCI_LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellcheck= -pyflakes=
@@ -8,7 +7,7 @@ ACTIONLINT = go run github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 -shellche
 AZURITE = handler/tools/azurite/node_modules/.installed
 SAMPLES = handler/tools/quickstart/node_modules/.installed
 
-.PHONY: help build demo run start test test-long check faults faults-short faults-long bench bench-short profile size vuln format package release deploy azurite npm needs-func needs-node
+.PHONY: help build demo run start test test-long check faults faults-short faults-long bench size vuln format package release deploy azurite npm needs-func needs-node
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -34,10 +33,10 @@ start: needs-func ## func start in dist (needs Azure Functions Core Tools and Az
 	cd dist && func start
 
 test: $(AZURITE) $(SAMPLES) ## run all tests, Azurite included
-	GOFLAGS=-pgo=off go test -race -shuffle=on -count=1 -timeout 10m ./...
+	go test -race -shuffle=on -count=1 -timeout 10m ./...
 
 test-long: $(AZURITE) ## the tests of many messages at full size, without the race detector (10 minutes)
-	GOFLAGS=-pgo=off go test -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
+	go test -count=1 -timeout 30m ./handler/tools/e2e ./handler/tools/simulation
 
 check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of faults
 	go mod tidy -diff
@@ -48,7 +47,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	$(GOLANGCI_LINT) run
 	$(ACTIONLINT) .github/workflows/*.yml
 	$(MAKE) test
-	GOFLAGS=-pgo=off $(MAKE) faults-short
+	$(MAKE) faults-short
 
 faults: $(AZURITE) ## inject hundreds of faults into the message flow and check that no message is lost (FLAGS=-seed=1)
 	go run ./handler/tools/faults $(FLAGS)
@@ -59,14 +58,8 @@ faults-short: $(AZURITE) ## the same in less than a minute
 faults-long: $(AZURITE) ## 50,000 messages while handler and host are killed every few seconds
 	go run ./handler/tools/faults -long 50000 $(FLAGS)
 
-bench: $(AZURITE) ## measure the handler's own cost and check its limits, in 18 minutes (FLAGS=-json, -strict)
-	go run ./handler/tools/bench $(FLAGS)
-
-bench-short: $(AZURITE) ## the same in five minutes
-	go run ./handler/tools/bench -short $(FLAGS)
-
-profile: ## record handler/default.pgo, with which the package and the bench are compiled
-	go test -run '^$$' -bench BenchmarkHTTP -benchtime 4s -cpuprofile handler/default.pgo -o /dev/null ./handler/internal/ingress
+bench: ## measure the processor time and the allocations of a message (FLAGS=-count=5)
+	go test -run '^$$' -bench . $(FLAGS) ./handler/internal/ingress
 
 size: ## lines of Go per package that are neither blank nor only a comment, tests apart
 	@find handler -name '*.go' ! -name '*_test.go' | sort | xargs awk ' \

@@ -108,8 +108,8 @@ const (
 )
 
 // Batch writes the lines of a busy handler several at a time: each write costs a system call and wakes the Functions host.
-// Without it calls of 1 KiB do not reach 0.60 of a bare forwarder's rate (docs/performance.md). It writes a line at once if
-// the last write was 10 ms ago, or if its level is above info; other lines wait for the rest of the 10 ms.
+// It writes a line at once if the last write was 10 ms ago, or if its level is above info; other lines wait for the rest of
+// the 10 ms.
 //
 // Its methods never wait for the reader of the lines. If nobody reads, it holds 1 MiB of lines and drops the others. When
 // it can write again, it writes a line with their number. It is safe for concurrent use. Call [Batch.Close] at the end.

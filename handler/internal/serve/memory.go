@@ -11,8 +11,8 @@ const (
 	// as hard as needed. The Functions host, in the same container, has the rest.
 	memoryShare = 0.5
 	// gcPercent lets the heap grow to seven times the live data before a collection. The live data is small, because
-	// messages are small and short-lived, and the memory limit bounds the heap. With 200, calls of 48 KiB do not reach
-	// 0.55 of a bare forwarder's rate (docs/performance.md).
+	// messages are small and short-lived, and the memory limit bounds the heap. A lower value takes more processor
+	// time, most of all with large messages.
 	gcPercent = 600
 )
 

@@ -61,7 +61,7 @@ func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 func Object(text []byte) ([]Member, error) { return members(read(text, '{', 2)) }
 
 // Object is the function [Object] for the member's value. If it can, it does not read the text again: reading 48 KiB takes
-// 50 µs, and the limits on the throughput of such messages (docs/performance.md) do not allow that twice.
+// 50 µs.
 func (m Member) Object() ([]Member, error) {
 	if m.came == nil || m.came.inner == nil || !bytes.Equal(m.came.text, m.Value) {
 		return Object(m.Value)

@@ -115,7 +115,7 @@ func TestMemoryPerCall(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var posts sync.WaitGroup
 			t.Cleanup(posts.Wait) // once the handler has been killed
-			h := f.serve(t, io.Discard, connection(f.azurite.ConnectionString))
+			h := f.serve(t, io.Discard, connection(f.connectionString))
 			pid := h.command.Process.Pid
 			before := memoryKiB(t, pid, "VmRSS")
 			head := `{"asyncCaller":1,"requestId":"` + name + `","call":{"url":"` + f.target.URL("hang") + `","body":"`

@@ -99,7 +99,7 @@ func (f *fixture) openStorage(o options) {
 		f.connectionString, f.endpoint = server.ConnectionString, server.Endpoint
 		return
 	}
-	queues, err := storageserver.Start(f.t.Context(), 0)
+	queues, err := storageserver.Start(f.t.Context())
 	f.must(err)
 	f.t.Cleanup(queues.Close)
 	f.connectionString, f.endpoint = queues.ConnectionString, queues.Endpoint

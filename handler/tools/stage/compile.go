@@ -30,7 +30,7 @@ func isExecutable(name string) bool { return name == executable || name == execu
 // compileFor builds the executable for a platform, as it is published. Neither this machine nor its settings change the
 // result, so that anyone can build it again.
 func compileFor(ctx context.Context, project string, p platform, output string) error {
-	return goBuild(ctx, project, output, p.settings(), "-pgo=auto", "-ldflags=-s")
+	return goBuild(ctx, project, output, p.settings(), "-ldflags=-s")
 }
 
 // settings returns settings of the Go tool that replace those of this machine.
@@ -43,8 +43,8 @@ func (p platform) settings() []string {
 }
 
 // compile builds the executable for this machine.
-func compile(ctx context.Context, project, output string, flags ...string) error {
-	return goBuild(ctx, project, output, nil, flags...)
+func compile(ctx context.Context, project, output string) error {
+	return goBuild(ctx, project, output, nil)
 }
 
 func goBuild(ctx context.Context, project, output string, settings []string, flags ...string) error {

@@ -51,7 +51,7 @@ func main() {
 
 // makeLocal builds and stages the app for this machine.
 func makeLocal(ctx context.Context, project, dist string) error {
-	if err := compile(ctx, project, filepath.Join(dist, executable), "-pgo=off"); err != nil {
+	if err := compile(ctx, project, filepath.Join(dist, executable)); err != nil {
 		return err
 	}
 	return stage(project, dist)

@@ -220,7 +220,7 @@ func TestProjectIsReproducible(t *testing.T) {
 		commit(t, project)
 		mustGit(t, project, "tag", "v1.2.3")
 		output := filepath.Join(project, "dist", "async-caller")
-		if err := compile(t.Context(), project, output, "-pgo=off"); err != nil {
+		if err := compile(t.Context(), project, output); err != nil {
 			t.Fatal(err)
 		}
 		executables = append(executables, mustRead(t, output))

@@ -1,4 +1,4 @@
-// Package storageserver provides a Queue Storage account in this process, for measurements with many messages. It checks no
+// Package storageserver provides a Queue Storage account in this process, for tests with many messages. It checks no
 // signature. Azurite scans all messages of a queue: with 10,000, a receive takes it more than 60 ms of processor time. The
 // service answers in the same time however long the queue is.
 package storageserver
@@ -16,7 +16,6 @@ import (
 	"asynccaller/handler/internal/storage/memory"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/target"
-	"asynccaller/handler/tools/testbed"
 )
 
 // Server is a running account, with the name and the key of Azurite's.
@@ -28,12 +27,11 @@ type Server struct {
 	Endpoint string
 
 	store *memory.Queues
-	takes time.Duration
 }
 
-// Start starts an account that takes the given time for each request. The caller closes it.
-func Start(ctx context.Context, takes time.Duration) (s *Server, err error) {
-	s = &Server{store: memory.New(), takes: takes}
+// Start starts an account. The caller closes it.
+func Start(ctx context.Context) (s *Server, err error) {
+	s = &Server{store: memory.New()}
 	const account = "/" + azurite.AccountName
 	const messages = account + "/{queue}/messages"
 	mux := http.NewServeMux()
@@ -80,7 +78,6 @@ type (
 func (s *Server) serve(operation func(http.Header, *http.Request) (status int, body any, err error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		status, body, err := operation(w.Header(), r)
-		testbed.Pause(r.Context(), s.takes)
 		switch {
 		case errors.Is(err, storage.ErrNoQueue):
 			w.Header().Set("X-Ms-Error-Code", "QueueNotFound")

@@ -10,7 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	s, err := storageserver.Start(t.Context(), 0)
+	s, err := storageserver.Start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,7 +25,6 @@ type Server struct {
 	mu       sync.Mutex
 	listener net.Listener
 	open     map[net.Conn]http.ConnState
-	peak     int
 }
 
 // Serve starts a server on a free port. The caller closes it.
@@ -65,7 +64,6 @@ func (s *Server) track(conn net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew, http.StateActive, http.StateIdle:
 		s.open[conn] = state
-		s.peak = max(s.peak, len(s.open))
 	case http.StateClosed, http.StateHijacked: // the hijacker of a connection closes it
 		delete(s.open, conn)
 	}
@@ -76,13 +74,6 @@ func (s *Server) Connections() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.open)
-}
-
-// Peak returns the largest number of connections that have been open at a time.
-func (s *Server) Peak() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.peak
 }
 
 // Busy returns the number of connections on which a request is being answered.
