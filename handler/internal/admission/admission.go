@@ -1,6 +1,6 @@
-// Package admission decides whether a call that is due may begin now. It keeps a target that hangs or is down from taking
-// the slots of the others: each target has a share of the slots and a circuit breaker, and may have limits of its own. A
-// message that is refused does not wait, because that would hold a slot: it is rescheduled.
+// Package admission decides whether a call that is due may begin now. It keeps a target that hangs or is down from
+// taking the slots of the others: each target has a share of the slots and a circuit breaker, and may have limits of
+// its own. A message that is refused does not wait, because that would hold a slot: it is rescheduled.
 //
 // The state is in memory, for this instance only, and none of it has to survive. There is no I/O, and the time is an
 // argument.
@@ -17,10 +17,10 @@ import (
 	"asynccaller/handler/internal/targets"
 )
 
-// A target gets a slot of a queue function while its calls in flight are fewer than a sharePart-th of the free slots, and
-// always up to minShare. This is the dynamic threshold of switches with a shared buffer (Choudhury and Hahne, 1998): it
-// leaves slots free however many targets hang, and needs no configuration. With a pool of 224 one target gets up to 56
-// slots, and five get up to 28 each.
+// A target gets a slot of a queue function while its calls in flight are fewer than a sharePart-th of the free slots,
+// and always up to minShare. This is the dynamic threshold of switches with a shared buffer (Choudhury and Hahne,
+// 1998): it leaves slots free however many targets hang, and needs no configuration. With a pool of 224 one target gets
+// up to 56 slots, and five get up to 28 each.
 const (
 	sharePart = 3
 	minShare  = 8
@@ -77,8 +77,8 @@ type Request struct {
 	Profile  targets.Profile
 	// Memory is how many bytes the envelope and its request take ([envelope.Envelope.Memory]).
 	Memory int
-	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does not
-	// come back sooner.
+	// Backoff is how long the message's retry policy waits after its latest attempt. While the target is down, it does
+	// not come back sooner.
 	Backoff time.Duration
 	// LastAttempt says that the deadline leaves no time for a later attempt. The circuit breaker then allows this one.
 	LastAttempt bool
@@ -120,8 +120,8 @@ func (g *Gate) count(target string, r *Refusal) {
 	g.refused[counted]++
 }
 
-// Slot is the permission for one call. Its holder calls [Slot.Ended] with the outcome of the call, and [Slot.Release] in
-// any case when the invocation ends.
+// Slot is the permission for one call. Its holder calls [Slot.Ended] with the outcome of the call, and [Slot.Release]
+// in any case when the invocation ends.
 type Slot struct {
 	gate     *Gate
 	function string
@@ -198,7 +198,8 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	}
 	for _, b := range bounds {
 		if b.calls >= b.limit {
-			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(b.flow.pace(b.calls, b.limit, now), b.limit, now, jitter)}
+			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(b.flow.pace(b.calls, b.limit, now), b.limit,
+				now, jitter)}
 		}
 	}
 	if p := r.Profile; p.Rate > 0 {
@@ -220,7 +221,8 @@ type bound struct {
 	calls, limit int
 }
 
-// shareOf returns the share of a target of a pool: with so many calls in flight, and so many free slots for all targets.
+// shareOf returns the share of a target of a pool: with so many calls in flight, and so many free slots for all
+// targets.
 func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / (sharePart + 1) }
 
 // take takes the slot.
@@ -239,8 +241,8 @@ func (s *Slot) take() {
 	}
 }
 
-// Ended says how the call ended. The target has its place in the share and in its limits again; the host's slot stays taken until
-// [Slot.Release]. It returns how the outcome changed the state of the target.
+// Ended says how the call ended. The target has its place in the share and in its limits again; the host's slot stays
+// taken until [Slot.Release]. It returns how the outcome changed the state of the target.
 func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	s.gate.mu.Lock()
 	defer s.gate.mu.Unlock()

@@ -11,14 +11,15 @@ import (
 const (
 	// minTimeout is the shortest call whose timeout means that the target is down. A sender may ask for less.
 	minTimeout = 10 * time.Second
-	// The pause between two probes is a twentieth of the outage's age, from minDelay to maxProbePause. Each costs a message one of
-	// its attempts, and so lengthens its back-off.
+	// The pause between two probes is a twentieth of the outage's age, from minDelay to maxProbePause. Each costs a
+	// message one of its attempts, and so lengthens its back-off.
 	probeShare    = 20
 	maxProbePause = time.Minute
 )
 
-// breaker is the circuit breaker of a target. It is our own, because no library has all of this: outcomes that say nothing about
-// the target, calls that go out although it is open, a wait that the target asks for, and the age of the outage.
+// breaker is the circuit breaker of a target. It is our own, because no library has all of this: outcomes that say
+// nothing about the target, calls that go out although it is open, a wait that the target asks for, and the age of the
+// outage.
 type breaker struct {
 	open bool
 	// failures are those in a row, since is when the first of them began.
@@ -54,8 +55,8 @@ type Change struct {
 }
 
 // wait returns when a message should come back while the breaker is open, or zero if its call may begin as a probe. The
-// delay is half to all of the outage's age: the waits grow with it, and the messages spread. It is not shorter than the message's own
-// back-off, so that messages late in their schedule do not come more often than without a breaker.
+// delay is half to all of the outage's age: the waits grow with it, and the messages spread. It is not shorter than the
+// message's own back-off, so that messages late in their schedule do not come more often than without a breaker.
 func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time.Time, jitter float64) time.Duration {
 	asked := b.probeAt.Sub(now)
 	if asked <= 0 && !b.probing {
@@ -87,7 +88,9 @@ func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now
 	return Change{}
 }
 
-func (b *breaker) failed(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) (change Change) {
+func (b *breaker) failed(
+	settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool,
+) (change Change) {
 	if began.Before(b.success) {
 		return change
 	}
@@ -121,8 +124,8 @@ const (
 	down
 )
 
-// judge says whether an outcome means that the target is up or down. Failures that depend on the call rather than on the
-// target mean neither.
+// judge says whether an outcome means that the target is up or down. Failures that depend on the call rather than on
+// the target mean neither.
 func judge(o decision.Outcome) state {
 	switch o.Failure {
 	case decision.FailureConnect, decision.FailureDNS, decision.FailureTLS, decision.FailureConnection:
@@ -132,7 +135,8 @@ func judge(o decision.Outcome) state {
 			return down
 		}
 		return unknown
-	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused, decision.FailureCertificate:
+	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
+		decision.FailureCertificate:
 		return unknown
 	case "", decision.FailureRedirected:
 	}

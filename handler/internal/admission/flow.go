@@ -13,8 +13,8 @@ const (
 	maxBusyDelay = 15 * time.Minute
 )
 
-// overbooking is how many more messages than slots come back, as a multiple of the square root of the limit. It uses 79 to
-// 94 % of the slots in the simulation of a backlog, for 1.1 to 1.7 reschedules a message (handler/tools/simulation).
+// overbooking is how many more messages than slots come back, as a multiple of the square root of the limit. It uses 79
+// to 94 % of the slots in the simulation of a backlog, for 1.1 to 1.7 reschedules a message (handler/tools/simulation).
 const overbooking = 2.5
 
 // flow estimates how fast the calls in flight free their slots, and has the line of messages that were refused.
@@ -24,7 +24,8 @@ type flow struct {
 	began int64
 	// mean is the moving average of the duration of a call, in seconds.
 	mean float64
-	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it refused.
+	// rate and rateLine are those of a profile's scope: the limit on calls per second, and the line of those that it
+	// refused.
 	rate     *rate.Limiter
 	rateLine line
 }
@@ -50,8 +51,8 @@ func (f *flow) end(began, now time.Time) {
 	f.mean += meanWeight * (took - f.mean)
 }
 
-// pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a target
-// that hangs before the first of them has ended.
+// pace returns how many slots become free in a second, if the flow has a limit. The age of the calls in flight shows a
+// target that hangs before the first of them has ended.
 func (f *flow) pace(calls, limit int, now time.Time) float64 {
 	const shortest = 0.001 // seconds
 	age := 0.0
@@ -61,21 +62,23 @@ func (f *flow) pace(calls, limit int, now time.Time) float64 {
 	return float64(max(limit, 1)) / max(f.mean, age, shortest)
 }
 
-// line is the line of messages that were rescheduled because there was no slot. They come back spread over the time in which
-// slots become free, so that each is rescheduled once as a rule.
+// line is the line of messages that were rescheduled because there was no slot. They come back spread over the time in
+// which slots become free, so that each is rescheduled once as a rule.
 type line struct {
 	// places is how many messages were in the line at the time at, until is when it is the turn of the last of them.
 	places    float64
 	at, until time.Time
 }
 
-// queueDelay adds a message to the line of a limit for which pace slots a second become free. It returns when it is the message's
-// turn, varied by a quarter and 2 s either way: storage counts whole seconds, so messages that were refused together would
-// otherwise come back together. Messages beyond the longest delay come back in its second half, and queueDelay again.
+// queueDelay adds a message to the line of a limit for which pace slots a second become free. It returns when it is the
+// message's turn, varied by a quarter and 2 s either way: storage counts whole seconds, so messages that were refused
+// together would otherwise come back together. Messages beyond the longest delay come back in its second half, and
+// queueDelay again.
 //
-// The line moves faster than that, by a square root as for the staffing of a service with random arrivals: messages do not
-// come back exactly when a slot is free, and a slot that waits for its message is lost. If the pace rises, new messages do not
-// wait for those that have got a late turn; if it falls, those that are on their way are not counted again at the slower pace.
+// The line moves faster than that, by a square root as for the staffing of a service with random arrivals: messages do
+// not come back exactly when a slot is free, and a slot that waits for its message is lost. If the pace rises, new
+// messages do not wait for those that have got a late turn; if it falls, those that are on their way are not counted
+// again at the slower pace.
 func (l *line) queueDelay(pace float64, limit int, now time.Time, jitter float64) time.Duration {
 	pace *= 1 + overbooking/math.Sqrt(float64(max(limit, 1)))
 	if left := l.until.Sub(now); left > 0 {

@@ -150,7 +150,8 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetIn(env.Stdin)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env), newStatusCommand(env), newDoctor(env), newHost(env), newVersion(env))
+	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env),
+		newStatusCommand(env), newDoctor(env), newHost(env), newVersion(env))
 	return root
 }
 

@@ -56,8 +56,10 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 // diagnose runs all checks.
 func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) {
 	a := config.ReadApp(dir, env.Environ, config.Doctor)
-	report.Problems("settings", errors.Join(a.LocalErr, a.SettingsErr), "correct it and restart the app: until then it makes no calls", "valid")
-	report.Problems("app folder", a.FunctionsErr, "correct the file and deploy again, or name the app folder with --app", "host.json and the function.json files are valid")
+	report.Problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
+		"correct it and restart the app: until then it makes no calls", "valid")
+	report.Problems("app folder", a.FunctionsErr, "correct the file and deploy again, or name the app "+
+		"folder with --app", "host.json and the function.json files are valid")
 	queues, encoding := send.Queues(), storage.Base64
 	if a.Functions != nil {
 		report.App(a.Functions, a.Environ)

@@ -69,10 +69,13 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	flags.StringVar(&o.requestID, "request-id", "", "request `id`, or message id, of the envelope on the queue")
 	parsed(flags, &o.outcome.Status, "status", "assume that the target answers with this `status`", parseFinalStatus)
 	headerFlag(flags, &o.outcome.Header, http.Header.Add, "with --status: `header` of the answer "+headerUsage)
-	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`", func(text string) ([]byte, error) { return []byte(text), nil })
+	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`",
+		func(text string) ([]byte, error) { return []byte(text), nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
-	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(), parseFailure)
-	parsed(flags, &o.Now, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
+	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(),
+		parseFailure)
+	parsed(flags, &o.Now, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)",
+		parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json, targets.json and local.settings.json")
 }
@@ -99,7 +102,8 @@ func parseFinalStatus(text string) (int, error) {
 
 func (o *explainOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(len(args) == 1 && o.requestID != "", "FILE and --request-id exclude each other")
-	flags.refuse(len(args) == 0 && (o.requestID == "" || o.Queue == ""), `give a FILE ("-" is standard input), or --queue and --request-id`)
+	flags.refuse(len(args) == 0 && (o.requestID == "" || o.Queue == ""),
+		`give a FILE ("-" is standard input), or --queue and --request-id`)
 	answered := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
 	flags.refuse(answered && o.outcome.Status == 0, "--header, --body and --body-file require --status")
 	return flags.err()
@@ -114,7 +118,8 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	}
 	a, err := readApp(env, o.app)
 	if a.SettingsErr != nil {
-		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development it is in hold mode "+
+		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development "+
+			"it is in hold mode "+
 			"(docs/operating.md) until they are corrected and the app is restarted", err))
 	}
 	if err != nil {
@@ -162,7 +167,8 @@ func (o *explainOptions) readFile(env Env, a config.App, path string) (err error
 	if o.Content, err = readFile(env, path); err != nil {
 		return usageError(err)
 	}
-	if decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	if decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil &&
+		bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
 		o.Content = decoded
 	}
 	if o.Queue == "" {
@@ -219,7 +225,8 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 		}
 	}
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
-		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
+		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID,
+		strings.Join(names, " and "), storage.MaxBatch)}
 }
 
 // printExplanation prints an explanation as text.
@@ -273,7 +280,8 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	printLine(out, "body", "%d bytes", e.BodyBytes)
 	printField(out, "callback", e.Callback)
 	if letter := e.MovedBack; letter != nil {
-		printLine(out, "dead letter", "%s after %d attempts: %s; it starts again", letter.Reason, letter.Attempts, letter.Detail)
+		printLine(out, "dead letter", "%s after %d attempts: %s; it starts again", letter.Reason, letter.Attempts,
+			letter.Detail)
 	}
 	printField(out, "attempts", attemptsText(e.Attempts, e.LatestStatus))
 	switch {
@@ -387,6 +395,7 @@ func consequence(a decision.Action) string {
 		decision.Callback:   "the callback reports it to the sender",
 		decision.DeadLetter: "it becomes a dead letter",
 		decision.Drop:       "it is dropped",
-		decision.Fault:      "the invocation fails; after maxDequeueCount the host moves the message to the poison queue",
+		decision.Fault: "the invocation fails; after maxDequeueCount the host moves the message to the " +
+			"poison queue",
 	}[a]
 }

@@ -84,7 +84,8 @@ func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(st
 
 // durationFlag declares a flag for a duration. Its default is the value of target; usage names it.
 func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
-	parsed(f, target, name, usage, within(math.MinInt64, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration))
+	parsed(f, target, name, usage, within(math.MinInt64, math.MaxInt64, "a duration such as 90s, 6h or 2d",
+		config.ParseDuration))
 }
 
 // suggest completes the argument of a flag with fixed values.
@@ -117,7 +118,8 @@ func parseAgo(text string) (time.Time, error) {
 func parseTime(text, alternative string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h", text, alternative)
+		return time.Time{}, fmt.Errorf("%.40q: want a time such as 2026-01-31T12:00:00Z, or %s, such as 2h",
+			text, alternative)
 	}
 	return at, nil
 }
@@ -143,7 +145,8 @@ func parseRetry(text string) (json.RawMessage, error) {
 		return json.Marshal(text)
 	}
 	for i, delay := range delays {
-		if d, err := config.ParseDuration(delay); err == nil && strings.Contains(delay, "d") { // an envelope has no days
+		// an envelope has no days
+		if d, err := config.ParseDuration(delay); err == nil && strings.Contains(delay, "d") {
 			delays[i] = d.String()
 		}
 	}
@@ -214,7 +217,8 @@ func eachLine(path, content string, see func(line string) error) error {
 // groupByFlag declares --group-by with the criteria that it takes.
 func groupByFlag(f *flagSet, target *message.By, criteria []message.By) {
 	usage := "count messages by this `property`: " + message.Names(criteria)
-	parsed(f, target, "group-by", usage, func(text string) (message.By, error) { return message.ParseBy(text, criteria) })
+	parsed(f, target, "group-by", usage,
+		func(text string) (message.By, error) { return message.ParseBy(text, criteria) })
 	var names []string
 	for _, by := range criteria {
 		names = append(names, string(by))
@@ -224,7 +228,8 @@ func groupByFlag(f *flagSet, target *message.By, criteria []message.By) {
 
 func parseQueue(name string) (string, error) {
 	if !storage.ValidName(name) {
-		return "", fmt.Errorf("%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes", name)
+		return "", fmt.Errorf("%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes",
+			name)
 	}
 	return name, nil
 }

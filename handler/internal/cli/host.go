@@ -36,7 +36,8 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	flags := flagsOf(command)
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
 	options.Lease = host.DefaultLease
-	durationFlag(flags, &options.Lease, "lease", "`duration` that a message stays invisible during an invocation (default 10m)")
+	durationFlag(flags, &options.Lease, "lease",
+		"`duration` that a message stays invisible during an invocation (default 10m)")
 	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", host.DefaultHandlerErrors,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
 	command.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -127,8 +127,9 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 		record, outcomes := openTables(a)
 		s.runs = &operation.Runs{
 			Account: &account.Account{
-				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record, OnScanned: s.progress.Scanned,
-				Rules: handlerRules(a),
+				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record,
+				OnScanned: s.progress.Scanned,
+				Rules:     handlerRules(a),
 			},
 			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.progress,
 		}
@@ -165,13 +166,19 @@ func whoRuns(cmd *cobra.Command, args []string) journal.Operator {
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
-func (p *poisonFlags) withSelection(selected *selection, work func(context.Context, *session, account.Source) error) runFunc {
+func (p *poisonFlags) withSelection(
+	selected *selection, work func(context.Context, *session, account.Source) error,
+) runFunc {
 	return func(cmd *cobra.Command, ids []string) error {
 		source, err := selected.source(ids)
 		if err != nil {
 			return err
 		}
-		return p.withSession(func(ctx context.Context, s *session, _ []string) error { return work(ctx, s, source) })(cmd, ids)
+		return p.withSession(func(ctx context.Context, s *session,
+			_ []string,
+		) error {
+			return work(ctx, s, source)
+		})(cmd, ids)
 	}
 }
 
@@ -295,20 +302,26 @@ func selectMessages(flags *flagSet) *selection {
 // addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
 func (s *selection) addFilters(reasons []string, since string) {
 	flags, filter := s.flags, &s.selected.Filter
-	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated", message.ParseReason(reasons))
-	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
-	parsedCSV(flags, &filter.Hosts, "host", "only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
-	parsed(flags, &filter.Since, "since", "only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
+		message.ParseReason(reasons))
+	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated",
+		parseStatusOrNone)
+	parsedCSV(flags, &filter.Hosts, "host",
+		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
+	parsed(flags, &filter.Since, "since", "only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago",
+		parseAgo)
 	parsed(flags, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
 	flags.StringVar(&filter.RequestID, "request-id", "", "only messages with this request `id`")
-	parsed(flags, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts", func(text string) (int, error) {
-		n, err := atLeast(0)(text)
-		return n + 1, err
-	})
-	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by", func(text string) (*message.Group, error) {
-		group, err := message.ParseGroup(text)
-		return &group, err
-	})
+	parsed(flags, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts",
+		func(text string) (int, error) {
+			n, err := atLeast(0)(text)
+			return n + 1, err
+		})
+	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
+		func(text string) (*message.Group, error) {
+			group, err := message.ParseGroup(text)
+			return &group, err
+		})
 	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
 	flags.suggest("reason", reasons...)
 	flags.suggest("group", "reason=", "status=", "host=", "route=", "error=")
@@ -359,7 +372,8 @@ func (s *selection) source(ids []string) (account.Source, error) {
 // parseHost reads a host with or without a port, and refuses a URL.
 func parseHost(text string) (string, error) {
 	if text == "" || strings.ContainsAny(text, "/@?# \t") {
-		return "", errors.New("want a host such as example.com, example.com:8443 or *.example.com") // a URL may hold a secret
+		// a URL may hold a secret
+		return "", errors.New("want a host such as example.com, example.com:8443 or *.example.com")
 	}
 	return text, nil
 }

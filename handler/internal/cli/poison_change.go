@@ -119,7 +119,8 @@ func planText(plan *operation.Plan) string {
 	text := changeText(plan)
 	switch plan.Command {
 	case "expedite", "cancel":
-		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + " in " + plan.Account
+		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) +
+			" in " + plan.Account
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
 		}
@@ -238,7 +239,8 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case r.Unmatched > 0:
 		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
 	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
-		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
+		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s",
+			messages(r.Skipped))
 	case r.Command == "undo" && r.Skipped > 0 && r.Unknown == 0:
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Skipped+r.Refused > 0:
@@ -274,10 +276,11 @@ dead letter.`,
 	_ = command.MarkFlagRequired("to") // the flag exists
 	flags.BoolVar(&to.Create, "create", false, createUsage)
 	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source account.Source) error {
-		plan, err := s.runs.PlanMove(ctx, source, to)
-		return s.execute(ctx, plan, err)
-	})
+	command.RunE = p.withSelection(requireSelection(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			plan, err := s.runs.PlanMove(ctx, source, to)
+			return s.execute(ctx, plan, err)
+		})
 	return command
 }
 
@@ -294,10 +297,11 @@ cannot be restored. To keep them in a file, use "export" first: "import" restore
 	flags := flagsOf(command)
 	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
 	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags), func(ctx context.Context, s *session, source account.Source) error {
-		plan, err := s.runs.PlanDelete(ctx, source, options)
-		return s.execute(ctx, plan, err)
-	})
+	command.RunE = p.withSelection(requireSelection(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			plan, err := s.runs.PlanDelete(ctx, source, options)
+			return s.execute(ctx, plan, err)
+		})
 	return command
 }
 
@@ -314,9 +318,10 @@ If messages are left, run it again.`,
 	}
 	flags := flagsOf(command)
 	p.addYes(flags)
-	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source account.Source) error {
-		return s.keep(ctx, source)
-	})
+	command.RunE = p.withSelection(selectQueues(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			return s.keep(ctx, source)
+		})
 	return command
 }
 

@@ -36,12 +36,13 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 	flags := flagsOf(command)
 	var by message.By
 	groupByFlag(flags, &by, message.PoisonCriteria())
-	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source account.Source) error {
-		if by != "" {
-			return s.listGroups(ctx, source, by)
-		}
-		return s.list(ctx, source)
-	})
+	command.RunE = p.withSelection(selectMessages(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			if by != "" {
+				return s.listGroups(ctx, source, by)
+			}
+			return s.list(ctx, source)
+		})
 	return command
 }
 
@@ -60,7 +61,8 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 		if ids.shared == 1 {
 			have = "1 message has"
 		}
-		s.progress.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each", have)
+		s.progress.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends "+
+			"one of each", have)
 	}
 	if ids.full {
 		s.progress.printf("only the first %s request ids were compared", thousands(mostRequestIDs))
@@ -143,7 +145,8 @@ func printMessage(out io.Writer, m message.Message, sameAs string) {
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
+	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status),
+		cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
 // shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
@@ -167,7 +170,8 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 	if err := s.summarize(listed); err != nil || s.json {
 		return err
 	}
-	s.progress.printf("list the first group: `async-caller poison list --group %s`", shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
+	s.progress.printf("list the first group: `async-caller poison list --group %s`",
+		shellWord(fmt.Sprintf("%s=%s", by, result[0].Key)))
 	return nil
 }
 
@@ -175,13 +179,15 @@ func printGroups(out io.Writer, groups []message.Row) {
 	const format = "%7s  %5s  %4s  %-8s  %s"
 	printRow(out, format, "COUNT", "FIRST", "LAST", "SAMPLE", "KEY")
 	for _, g := range groups {
-		printRow(out, format, thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
+		printRow(out, format, thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)),
+			shortID(g.Sample.ID), g.Key)
 	}
 }
 
 // shellWord quotes a text for a shell if necessary. Every command that is printed with a text from elsewhere uses it.
 func shellWord(text string) string {
-	if text != "" && strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
+	if text != "" &&
+		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -217,7 +223,8 @@ func (s *session) queues(ctx context.Context) error {
 				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, shellWord(q.Queue))
 		}
 		if q.Expiring > 0 {
-			s.progress.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue %s` prevents that",
+			s.progress.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue "+
+				"%s` prevents that",
 				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), shellWord(q.Queue))
 		}
 		if q.Hidden > 0 {
@@ -227,7 +234,8 @@ func (s *session) queues(ctx context.Context) error {
 	return nil
 }
 
-// otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the reasons.
+// otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the
+// reasons.
 const otherColumns, fewestColumns = 37, 25
 
 func printQueues(out io.Writer, summaries []account.QueueSummary) {
@@ -352,12 +360,13 @@ their queues.`,
 	var path string
 	flags := flagsOf(command)
 	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
-	command.RunE = p.withSelection(selectMessages(flags), func(ctx context.Context, s *session, source account.Source) error {
-		if path == "-" {
-			return s.export(ctx, source, s.out)
-		}
-		return s.exportFile(ctx, source, path)
-	})
+	command.RunE = p.withSelection(selectMessages(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			if path == "-" {
+				return s.export(ctx, source, s.out)
+			}
+			return s.exportFile(ctx, source, path)
+		})
 	return command
 }
 

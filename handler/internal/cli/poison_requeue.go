@@ -64,14 +64,17 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 	p.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
 	flags.BoolVar(&o.Create, "create", false, createUsage)
-	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
+	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated",
+		edit.ParseSet)
 	parsedHeaders(flags, "set-header", "set a `header` of the call, "+headerUsage, func(text string) error {
 		header, err := edit.ParseHeader(text)
 		*edits = append(*edits, header)
 		return err
 	})
-	parsedList(flags, edits, "delete-header", "remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
-	parsedList(flags, edits, "replace-host", "replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
+	parsedList(flags, edits, "delete-header", "remove a header of the call, by `name`; may be repeated",
+		edit.ParseDeleteHeader)
+	parsedList(flags, edits, "replace-host", "replace the host of call and callback, as `OLD=NEW`; may be repeated",
+		edit.ParseReplaceHost)
 	parsedList(flags, edits, "jq", "edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
@@ -83,10 +86,13 @@ func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
 
 // addPace declares the flags that limit the load on the targets.
 func addPace(flags *flagSet, pace *journal.Pace) {
-	parsed(flags, &pace.Canary, "canary", "send this `number` first, and the others once those are delivered", atLeast(0))
+	parsed(flags, &pace.Canary, "canary", "send this `number` first, and the others once those are delivered",
+		atLeast(0))
 	pace.CanaryWait = 3 * time.Minute
-	durationFlag(flags, &pace.CanaryWait, "canary-wait", "`duration` that the delivery of the first messages may take (default 3m)")
-	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
+	durationFlag(flags, &pace.CanaryWait, "canary-wait",
+		"`duration` that the delivery of the first messages may take (default 3m)")
+	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)",
+		parseRate)
 	const share = "stop when more than this share, 0 to 1, of the calls fails"
 	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, share)
 	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
@@ -97,7 +103,8 @@ func checkPace(flags *flagSet, pace journal.Pace) {
 	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
 	isShare := pace.StopAt >= 0 && pace.StopAt <= 1 // NaN is neither
 	flags.refuse(!isShare, "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1")
-	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > storage.MaxDelay || pace.Spread > storage.MaxDelay-pace.Delay,
+	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > storage.MaxDelay ||
+		pace.Spread > storage.MaxDelay-pace.Delay,
 		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", storage.MaxDelay))
 }
 
@@ -114,9 +121,10 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 
 // parseRate reads a number per second.
 func parseRate(text string) (float64, error) {
-	return within(0.001, 1e6, "a number of messages per second, such as 50 or 0.5/s", func(text string) (float64, error) {
-		return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
-	})(text)
+	return within(0.001, 1e6, "a number of messages per second, such as 50 or 0.5/s",
+		func(text string) (float64, error) {
+			return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
+		})(text)
 }
 
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {
@@ -158,7 +166,9 @@ type dryRunResult struct {
 }
 
 // dryRun shows what requeue would change.
-func (s *session) dryRun(ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets) error {
+func (s *session) dryRun(
+	ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets,
+) error {
 	refused := 0
 	listed, err := s.runs.Preview(ctx, source, request, func(f account.Found, to string, after []byte, reason error) {
 		r := dryRunResult{Account: s.runs.Name, Message: f.Message}
@@ -246,8 +256,10 @@ func (s *session) readEdited(ctx context.Context, path string, f account.Found, 
 // only.
 func (s *session) runEditor(ctx context.Context, path string) error {
 	s.progress.clear()
-	words := strings.Fields(cmp.Or(strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR")), "vi"))
-	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], append(words[1:], path)...) //nolint:gosec // the operator's editor
+	words := strings.Fields(cmp.Or(strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR")),
+		"vi"))
+	arguments := append(words[1:], path)
+	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], arguments...) //nolint:gosec // the operator's
 	command.Stdin, command.Stdout, command.Stderr, command.Env = s.env.Stdin, s.env.Stdout, s.env.Stderr, s.env.Environ
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("editor %s: %w; nothing was changed", words[0], err)

@@ -38,18 +38,19 @@ other places are not recognized: check the output before you share it.`,
 	}
 	flags := flagsOf(command)
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
-	command.RunE = p.withSelection(selectQueues(flags), func(ctx context.Context, s *session, source account.Source) error {
-		found, err := s.runs.Find(ctx, source, source.IDs[0])
-		if err != nil {
-			return err
-		}
-		details := s.details(ctx, found, message.Secrets(reveal))
-		if s.json {
-			return printJSON(s.out, details)
-		}
-		details.print(s.out)
-		return nil
-	})
+	command.RunE = p.withSelection(selectQueues(flags),
+		func(ctx context.Context, s *session, source account.Source) error {
+			found, err := s.runs.Find(ctx, source, source.IDs[0])
+			if err != nil {
+				return err
+			}
+			details := s.details(ctx, found, message.Secrets(reveal))
+			if s.json {
+				return printJSON(s.out, details)
+			}
+			details.print(s.out)
+			return nil
+		})
 	return command
 }
 
@@ -88,7 +89,10 @@ type requeuePreview struct {
 }
 
 func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
-	return messageDetails{Message: f.Message, contentDetails: newContentDetails(f.Content, secrets), Requeue: s.previewRequeue(ctx, f)}
+	return messageDetails{
+		Message: f.Message, contentDetails: newContentDetails(f.Content, secrets),
+		Requeue: s.previewRequeue(ctx, f),
+	}
 }
 
 func newContentDetails(content []byte, secrets message.Secrets) (d contentDetails) {
@@ -99,7 +103,10 @@ func newContentDetails(content []byte, secrets message.Secrets) (d contentDetail
 	}
 	d.Call, d.Answer = new(message.ShowCall(e, secrets)), message.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
-		d.Trail = append(d.Trail, attempt{a.At, a.Status, strictjson.ReplaceUnprintable(a.Error), a.Took.Milliseconds()})
+		d.Trail = append(d.Trail, attempt{
+			a.At, a.Status, strictjson.ReplaceUnprintable(a.Error),
+			a.Took.Milliseconds(),
+		})
 	}
 	return d
 }
@@ -177,7 +184,8 @@ func printMessageFields(out io.Writer, m message.Message) {
 	}
 	expires := "never"
 	if !m.ExpiresAt.IsZero() {
-		expires = moment(m.ExpiresAt) + ", in " + age(time.Until(m.ExpiresAt)) + ": storage then deletes it; `async-caller poison keep` prevents that"
+		expires = moment(m.ExpiresAt) + ", in " + age(time.Until(m.ExpiresAt)) +
+			": storage then deletes it; `async-caller poison keep` prevents that"
 	}
 	printLine(out, "expires", "%s", expires)
 	printLine(out, "main queue", "%s", m.Main)

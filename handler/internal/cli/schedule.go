@@ -50,8 +50,10 @@ The operator's limits apply.`,
 	}
 	var o scheduleOptions
 	flags := flagsOf(command)
-	flags.StringVar(&o.policy, "policy", "", "`policy`: a name, delays such as 5s,1m,10m, or a JSON object (default as configured)")
-	parsed(flags, &o.deadline, "deadline", "`duration` from creation to deadline (default as configured, 168h)", parseDeadline)
+	flags.StringVar(&o.policy, "policy", "",
+		"`policy`: a name, delays such as 5s,1m,10m, or a JSON object (default as configured)")
+	parsed(flags, &o.deadline, "deadline", "`duration` from creation to deadline (default as configured, 168h)",
+		parseDeadline)
 	flags.IntVar(&o.rows, "rows", 30, "maximum number of rows")
 	flags.BoolVar(&o.json, "json", false, "print JSON, with all attempts")
 	flags.StringVar(&o.app, "app", ".", "app folder with local.settings.json and retry.json")

@@ -52,12 +52,14 @@ func selectScheduled(flags *flagSet) *scheduledSelection {
 	s := &scheduledSelection{selection: &selection{flags: flags}}
 	s.addQueue("`queue` to look at; may be repeated (default all)")
 	s.addFilters(message.ScheduledReasons(), "created")
-	parsed(flags, &s.selected.DueBefore, "due-within", "only messages whose next attempt is due within this `duration`, such as 1h",
+	parsed(flags, &s.selected.DueBefore, "due-within",
+		"only messages whose next attempt is due within this `duration`, such as 1h",
 		func(text string) (time.Time, error) {
 			d, err := within(0, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration)(text)
 			return time.Now().Add(d), err
 		})
-	parsed(flags, &s.selected.DueAfter, "due-after", "only messages whose next attempt is not due before this `time`, or 2h for 2 hours from now", parseMoment)
+	parsed(flags, &s.selected.DueAfter, "due-after",
+		"only messages whose next attempt is not due before this `time`, or 2h for 2 hours from now", parseMoment)
 	return s
 }
 
@@ -69,7 +71,9 @@ func requireScheduled(flags *flagSet) *scheduledSelection {
 }
 
 // withScheduled returns the RunE of a command that works on the selected scheduled messages.
-func (p *poisonFlags) withScheduled(selected *scheduledSelection, work func(context.Context, *session, account.ScheduledSource) error) runFunc {
+func (p *poisonFlags) withScheduled(
+	selected *scheduledSelection, work func(context.Context, *session, account.ScheduledSource) error,
+) runFunc {
 	return p.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
 		selected.selected.Source = source
 		return work(ctx, s, selected.selected)

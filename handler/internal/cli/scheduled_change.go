@@ -23,7 +23,8 @@ the exit code is then 4. Messages that were expedited cannot be scheduled again.
   async-caller scheduled expedite order-4711 --yes`,
 	}
 	var pace journal.Pace
-	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) }, func(flags *flagSet) { checkPace(flags, pace) },
+	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) },
+		func(flags *flagSet) { checkPace(flags, pace) },
 		func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
 			return s.runs.PlanExpedite(ctx, source, pace)
 		})
@@ -43,14 +44,17 @@ code is then 4.`,
 	var callback bool
 	return p.changeScheduled(command, func(flags *flagSet) {
 		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
-	}, func(*flagSet) {}, func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+	}, func(*flagSet) {}, func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan,
+		error,
+	) {
 		return s.runs.PlanCancel(ctx, source, callback)
 	})
 }
 
 // changeScheduled completes a command that changes scheduled messages.
 func (p *poisonFlags) changeScheduled(
-	command *cobra.Command, declare, check func(*flagSet), plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
+	command *cobra.Command, declare, check func(*flagSet),
+	plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
 ) *cobra.Command {
 	var dryRun bool
 	flags := flagsOf(command)
@@ -59,13 +63,14 @@ func (p *poisonFlags) changeScheduled(
 	declare(flags)
 	selected := requireScheduled(flags)
 	selected.check = func([]string) { check(flags) }
-	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source account.ScheduledSource) error {
-		plan, err := plan(ctx, s, source)
-		if err == nil && dryRun {
-			return s.preview(ctx, plan)
-		}
-		return s.execute(ctx, plan, err)
-	})
+	command.RunE = p.withScheduled(selected,
+		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+			plan, err := plan(ctx, s, source)
+			if err == nil && dryRun {
+				return s.preview(ctx, plan)
+			}
+			return s.execute(ctx, plan, err)
+		})
 	return command
 }
 

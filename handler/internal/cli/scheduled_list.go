@@ -34,12 +34,13 @@ the next minute and hour. Rows are cut to 100 columns; --json has the whole text
 	flags := flagsOf(command)
 	var by message.By
 	groupByFlag(flags, &by, message.ScheduledCriteria())
-	command.RunE = p.withScheduled(selectScheduled(flags), func(ctx context.Context, s *session, source account.ScheduledSource) error {
-		if by != "" {
-			return s.groupScheduled(ctx, source, by)
-		}
-		return s.listScheduled(ctx, source)
-	})
+	command.RunE = p.withScheduled(selectScheduled(flags),
+		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+			if by != "" {
+				return s.groupScheduled(ctx, source, by)
+			}
+			return s.listScheduled(ctx, source)
+		})
 	return command
 }
 
@@ -73,8 +74,10 @@ func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledL
 		state = "due"
 	}
 	return scheduledLine{
-		Queue: m.Queue, ID: m.ID, RequestID: m.RequestID, Host: m.Host, Route: m.Route, Reason: m.Reason, Status: m.Status,
-		Attempts: m.Attempts, CreatedAt: m.Since, NextAttemptAt: m.Row.NextAttemptAt.UTC(), Deadline: m.Row.Deadline.UTC(),
+		Queue: m.Queue, ID: m.ID, RequestID: m.RequestID, Host: m.Host, Route: m.Route, Reason: m.Reason,
+		Status:   m.Status,
+		Attempts: m.Attempts, CreatedAt: m.Since, NextAttemptAt: m.Row.NextAttemptAt.UTC(),
+		Deadline:     m.Row.Deadline.UTC(),
 		Organization: m.Organization, Environment: m.Environment, State: state, Repeated: m.Row.Repeated,
 	}
 }
@@ -105,7 +108,8 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 			printRow(s.out, "%s", queueName)
 			printRow(s.out, format, "ID", "REQUEST", "NEXT", "ATT", "STATUS", "DEADLINE", "TARGET")
 		}
-		printRow(s.out, format, shortID(line.ID), cut(line.RequestID, 20), line.next(now), cut(strconv.Itoa(line.Attempts), 4), cut(statusText(line.Status), 6),
+		printRow(s.out, format, shortID(line.ID), cut(line.RequestID, 20), line.next(now),
+			cut(strconv.Itoa(line.Attempts), 4), cut(statusText(line.Status), 6),
 			remaining(line.Deadline, now), line.Host+line.Route)
 		return s.out.err
 	})
@@ -139,7 +143,8 @@ func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSo
 		return nil
 	})
 	if err == nil {
-		printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) { printScheduledGroups(out, rows, groups.Now) })
+		printAll(s, groups.Result(),
+			func(out io.Writer, rows []message.ScheduledGroup) { printScheduledGroups(out, rows, groups.Now) })
 	}
 	return err
 }
@@ -168,7 +173,9 @@ func statusesText(counts map[int]int) string {
 }
 
 // eachScheduled shows the selected scheduled messages, and ends with their number.
-func (s *session) eachScheduled(ctx context.Context, source account.ScheduledSource, see func(message.Scheduled) error) error {
+func (s *session) eachScheduled(
+	ctx context.Context, source account.ScheduledSource, see func(message.Scheduled) error,
+) error {
 	matched, err := s.runs.ListScheduled(ctx, source, false, see)
 	if err != nil {
 		return err

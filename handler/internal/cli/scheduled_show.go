@@ -33,18 +33,19 @@ other places are not recognized: check the output before you share it.`,
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
 	selected := &scheduledSelection{selection: &selection{flags: flags}}
 	selected.addQueue("`queue` to look at; may be repeated (default all)")
-	command.RunE = p.withScheduled(selected, func(ctx context.Context, s *session, source account.ScheduledSource) error {
-		found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
-		if err != nil {
-			return err
-		}
-		details := s.scheduledDetails(ctx, found, message.Secrets(reveal))
-		if s.json {
-			return printJSON(s.out, details)
-		}
-		details.print(s.out)
-		return nil
-	})
+	command.RunE = p.withScheduled(selected,
+		func(ctx context.Context, s *session, source account.ScheduledSource) error {
+			found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
+			if err != nil {
+				return err
+			}
+			details := s.scheduledDetails(ctx, found, message.Secrets(reveal))
+			if s.json {
+				return printJSON(s.out, details)
+			}
+			details.print(s.out)
+			return nil
+		})
 	return command
 }
 
@@ -67,7 +68,8 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 	d := scheduledDetails{Message: line, Warnings: message.CheckRow(m.Row)}
 	d.contentDetails = newContentDetails(m.Row.Content, secrets)
 	d.Next = explain.About(rules.Decision, explain.Question{
-		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at, MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
+		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at,
+		MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
 	})
 	return d
 }
@@ -93,7 +95,8 @@ func (d scheduledDetails) print(out io.Writer) {
 	}
 	printLine(out, "next attempt", "%s, %s", moment(m.NextAttemptAt), next)
 	if m.Repeated {
-		printLine(out, "written", "repeatedly, because storage did not answer: there may be a second message of the call")
+		printLine(out, "written",
+			"repeatedly, because storage did not answer: there may be a second message of the call")
 	}
 	if !m.Deadline.IsZero() {
 		printLine(out, "deadline", "%s, %s", moment(m.Deadline), remaining(m.Deadline, now))

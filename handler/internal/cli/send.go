@@ -75,13 +75,17 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
 	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
 	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
-	parsed(flags, &d.Priority, "priority", fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
-	parsed(flags, &d.NotBefore, "not-before", "earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Priority, "priority", fmt.Sprintf("`priority` from 1 to %d (default the standard queue)",
+		envelope.Priorities), atLeast(1))
+	parsed(flags, &d.NotBefore, "not-before", "earliest `time` of the call (RFC 3339), or a duration from now",
+		parseMoment)
 	parsed(flags, &d.Deadline, "deadline", "latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
 	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
-	flags.StringVar(&d.GiveUp, "give-up", "", "`action` on giving up: dead-letter, drop or fault (default as configured)")
+	flags.StringVar(&d.GiveUp, "give-up", "",
+		"`action` on giving up: dead-letter, drop or fault (default as configured)")
 	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
-	parsed(flags, &d.Trace.Traceparent, "traceparent", "W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
+	parsed(flags, &d.Trace.Traceparent, "traceparent", "W3C `traceparent` of the caller's trace (default a new trace)",
+		parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
@@ -104,7 +108,8 @@ func parseTraceparent(text string) (string, error) {
 }
 
 func (o *sendOptions) check(flags *flagSet, args []string) error {
-	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{}, "--organization and --environment require --nexus: a native envelope has no tenant")
+	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{},
+		"--organization and --environment require --nexus: a native envelope has no tenant")
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
 	described := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
 	flags.refuse(described && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
@@ -177,8 +182,8 @@ type sending struct {
 	err     error
 }
 
-// sendFile sends every envelope of a file, several at a time, and prints the results in the order of the file. An invalid
-// envelope does not keep the others from being sent.
+// sendFile sends every envelope of a file, several at a time, and prints the results in the order of the file. An
+// invalid envelope does not keep the others from being sent.
 func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender, path string) error {
 	input, err := env.open(path)
 	if err != nil {
@@ -220,8 +225,8 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	return err
 }
 
-// sendAll reads envelopes and starts to send each, until the input or ctx ends. What it started is completed even then, so
-// that the result of each is known.
+// sendAll reads envelopes and starts to send each, until the input or ctx ends. What it started is completed even then,
+// so that the result of each is known.
 func (o *sendOptions) sendAll(ctx context.Context, sender *send.Sender, input io.Reader) <-chan *sending {
 	all := make(chan *sending, parallelSends-1)
 	go func() {

@@ -71,7 +71,8 @@ func printStatus(out io.Writer, s account.Status, app string) {
 	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
 	printLine(out, "running", "%s", running(s))
-	printLine(out, "timers", "%s %s, %s %s", functionapp.MonitorTimer, lastRun(s.Monitor, s.At), functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
+	printLine(out, "timers", "%s %s, %s %s", functionapp.MonitorTimer, lastRun(s.Monitor, s.At),
+		functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
 	if s.RecordProblem != "" {
 		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(s.RecordProblem))
 	}
@@ -84,8 +85,9 @@ func printStatus(out io.Writer, s account.Status, app string) {
 			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
 		}
 		if q.Expiring > 0 {
-			notes = append(notes, fmt.Sprintf("storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
-				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+			notes = append(notes,
+				fmt.Sprintf("storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+					messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
 		if q.Missing && q.Poison == 0 && (q.Scheduled == nil || q.Scheduled.Count == 0) && q.Problem == "" {
 			missing = append(missing, q.Queue)
@@ -103,14 +105,16 @@ func printStatus(out io.Writer, s account.Status, app string) {
 			fmt.Fprintln(out, name)
 			name = ""
 		}
-		printRow(out, format, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+		printRow(out, format, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison),
+			reasonsText(q.Sample))
 	}
 	if len(s.Targets) > 0 {
 		fmt.Fprintln(out)
 		printScheduledGroups(out, s.Targets, s.At)
 	}
 	if s.OtherTargets > 0 {
-		notes = append(notes, "other targets: "+thousands(s.OtherTargets)+"; `async-caller scheduled list --group-by host` has them")
+		notes = append(notes,
+			"other targets: "+thousands(s.OtherTargets)+"; `async-caller scheduled list --group-by host` has them")
 	}
 	if len(missing) > 0 {
 		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))

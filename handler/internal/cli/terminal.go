@@ -29,8 +29,8 @@ type progress struct {
 	terminal bool
 
 	mu sync.Mutex
-	// subject is the queue or the run whose progress is counted. Before is the part of it that was done before the count
-	// started.
+	// subject is the queue or the run whose progress is counted. Before is the part of it that was done before the
+	// count started.
 	subject        string
 	before         int
 	started, shown time.Time

@@ -10,7 +10,8 @@ import (
 
 // build identifies an executable by what the Go tool recorded in it.
 type build struct {
-	// Version is the tag of the commit, or else a pseudo-version. It ends in +dirty if Modified. Without a commit it is (devel).
+	// Version is the tag of the commit, or else a pseudo-version. It ends in +dirty if Modified. Without a commit it is
+	// (devel).
 	Version string `json:"version"`
 	// Commit is empty if the source was no Git checkout, or if -buildvcs=false.
 	Commit string `json:"commit"`

@@ -37,8 +37,8 @@ type Reader int
 const (
 	// Handler reads all.
 	Handler Reader = iota
-	// Operator adds the values of local.settings.json, as `func start` does, and needs no host.json. It reads no secrets
-	// of targets.json, because it makes no calls.
+	// Operator adds the values of local.settings.json, as `func start` does, and needs no host.json. It reads no
+	// secrets of targets.json, because it makes no calls.
 	Operator
 	// Doctor is an operator who checks what the handler reads.
 	Doctor
@@ -83,9 +83,9 @@ func Getenv(environ []string) func(string) string {
 	}
 }
 
-// readConnection returns the storage connection of an environment. Unless trusted is nil, it is the part of the environment
-// that does not come from local.settings.json. The folder of that file may be somebody else's, so the file must not
-// choose who receives a token of the operator's identity.
+// readConnection returns the storage connection of an environment. Unless trusted is nil, it is the part of the
+// environment that does not come from local.settings.json. The folder of that file may be somebody else's, so the file
+// must not choose who receives a token of the operator's identity.
 func readConnection(dir string, environ, trusted []string) (azure.Connection, error) {
 	connection, err := azure.ParseConnection(environ, storage.ConnectionName)
 	err = errors.Join(checkSources(dir, environ), err)
@@ -104,7 +104,8 @@ func readConnection(dir string, environ, trusted []string) (azure.Connection, er
 // checkSources refuses a storage connection that the environment and local.settings.json share. Otherwise a connection
 // string in the one would silently take precedence over an identity in the other.
 func checkSources(dir string, environ []string) error {
-	values, _ := functionapp.WithLocalSettings(dir, nil) // the caller reports the error, and func start can decrypt the file
+	// the caller reports the error, and func start can decrypt the file
+	values, _ := functionapp.WithLocalSettings(dir, nil)
 	var own, local []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")

@@ -75,21 +75,26 @@ func table(s *Settings) []Setting {
 	add := func(name, byDefault, meaning string, set func(string) error) {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
-	add(Prefix+"CALL_TIMEOUT", "120s", "longest duration of a call, at most 270s; targets.json may set another, and an envelope may ask for less",
+	add(Prefix+"CALL_TIMEOUT", "120s",
+		"longest duration of a call, at most 270s; targets.json may set another, and an envelope may ask for less",
 		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
 		into(&r.Expiration, duration(time.Second, decade)))
-	add(Prefix+"GIVE_UP", "dead-letter", "action on giving up an envelope without a callback: dead-letter, drop or fault",
+	add(Prefix+"GIVE_UP", "dead-letter",
+		"action on giving up an envelope without a callback: dead-letter, drop or fault",
 		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
 	add(Prefix+"LOG_LEVEL", "info", "lowest level that is logged: debug, info, warn or error",
 		into(&s.LogLevel, logLevel))
-	add(Prefix+"MAX_DEADLINE", "720h", "longest time from creation or notBefore to an envelope's deadline; later deadlines are clamped",
+	add(Prefix+"MAX_DEADLINE", "720h",
+		"longest time from creation or notBefore to an envelope's deadline; later deadlines are clamped",
 		into(&r.MaxDeadline, duration(time.Second, decade)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
 		into(&s.Proxy, outbound.ParseProxy))
-	add(Prefix+"RESCHEDULE", "enqueue", "how a message is rescheduled: enqueue a successor, or update its visibility in place",
+	add(Prefix+"RESCHEDULE", "enqueue",
+		"how a message is rescheduled: enqueue a successor, or update its visibility in place",
 		into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate)))
-	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, or one of retry.json; targets.json may set another",
+	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, "+
+		"or one of retry.json; targets.json may set another",
 		into(&r.Retry, r.Policies.Named))
 	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
 		into(&r.Limits.MaxAttempts, count))
@@ -102,7 +107,8 @@ func table(s *Settings) []Setting {
 	add(Prefix+"SCHEDULED", "on",
 		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
-	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is every target except loopback and other special addresses",
+	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is every target "+
+		"except loopback and other special addresses",
 		into(&s.Guard.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
 		into(&s.Guard.Deny, guard.ParseDeny))
@@ -127,7 +133,8 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(strings.ToUpper(name), Prefix) && !slices.Contains(names, name) {
-			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s", name, strings.Join(names, ", ")))
+			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s", name,
+				strings.Join(names, ", ")))
 		}
 		values[name] = strings.TrimSpace(value)
 	}
@@ -151,10 +158,12 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	r := &loaded.Rules
 	if r.MaxDeadline > 0 && r.Expiration > r.MaxDeadline {
 		problems = append(problems, fmt.Errorf("%sEXPIRATION, %sMAX_DEADLINE: "+
-			"the default deadline, %v, is later than the latest one, %v: lower the first or raise the second", Prefix, Prefix, r.Expiration, r.MaxDeadline))
+			"the default deadline, %v, is later than the latest one, %v: lower the first or raise the second", Prefix,
+			Prefix, r.Expiration, r.MaxDeadline))
 	}
 	if len(problems) == 0 {
-		r.Retry = r.Retry.Within(retry.Limits{MinDelay: r.Limits.MinDelay}) // the other limits do not apply to the operator's own policy
+		// the other limits do not apply to the operator's own policy
+		r.Retry = r.Retry.Within(retry.Limits{MinDelay: r.Limits.MinDelay})
 	}
 	return loaded, errors.Join(problems...)
 }
@@ -222,7 +231,8 @@ func ParseDuration(text string) (time.Duration, error) {
 func callTimeout(value string) (time.Duration, error) {
 	d, err := duration(targets.MinTimeout, targets.MaxTimeout)(value)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, and may deliver the message again if the call ends at that moment", err)
+		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, and may deliver the message "+
+			"again if the call ends at that moment", err)
 	}
 	return d, nil
 }
@@ -263,8 +273,8 @@ const (
 	TargetsFile = "targets.json"
 )
 
-// LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of the
-// environment variables to which targets.json refers; see [targets.Parse]. The error joins all problems.
+// LoadApp reads the settings from an environment, and the optional files in an app folder. Getenv returns the values of
+// the environment variables to which targets.json refers; see [targets.Parse]. The error joins all problems.
 func LoadApp(dir string, environ []string, getenv func(string) string) (Settings, error) {
 	policies, policiesErr := LoadPolicies(dir)
 	settings, err := Load(environ, policies)

@@ -63,7 +63,8 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
 		if own := r.Profiles.For(e.Call.Target).Retry; own != nil {
-			return own.Within(retry.Limits{MinDelay: r.Limits.MinDelay}), nil // as for Retry, the other limits do not apply
+			// as for Retry, the other limits do not apply
+			return own.Within(retry.Limits{MinDelay: r.Limits.MinDelay}), nil
 		}
 		return r.Retry, nil
 	}
@@ -115,7 +116,9 @@ func (r Rules) Compose(in Intake, d Decision, name string, now time.Time) Write 
 
 // deadLetter returns the name of the poison queue and the envelope with the reason, or the original content if
 // that is not an envelope.
-func (in Intake) deadLetter(d Decision, name string, now time.Time) (poison string, content envelope.Content, err error) {
+func (in Intake) deadLetter(
+	d Decision, name string, now time.Time,
+) (poison string, content envelope.Content, err error) {
 	poison, ok := storage.PoisonName(name)
 	switch {
 	case !ok:
@@ -124,7 +127,8 @@ func (in Intake) deadLetter(d Decision, name string, now time.Time) (poison stri
 		return poison, envelope.Content{Bytes: in.Content}, nil
 	}
 	content, err = in.Envelope.WithState(d.State).DeadLettered(envelope.DeadLetter{
-		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: name, Attempts: d.State.Attempts,
+		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: name,
+		Attempts: d.State.Attempts,
 	}, in.Limit)
 	return poison, content, err
 }

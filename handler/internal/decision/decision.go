@@ -57,9 +57,9 @@ const (
 	Cancelled   Reason = "cancelled"   // an operator has deleted the scheduled message
 )
 
-// A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host that
-// stops still receives messages for 10 s and fails them, because its handler has ended
-// (docs/host.md, "Stop of the host").
+// A message that the handler hands back stays invisible for handBackDelay to handBackDelay + handBackJitter: a host
+// that stops still receives messages for 10 s and fails them, because its handler has ended (docs/host.md, "Stop of the
+// host").
 const (
 	handBackDelay  = 10 * time.Second
 	handBackJitter = 5 * time.Second
@@ -139,7 +139,10 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 	case !now.Before(deadline):
 		return giveUp(e, Decision{Reason: Expired, Detail: "the deadline has passed", State: e.State}, r.GiveUp)
 	case e.DeadlineLimited && !e.NotBefore.Before(deadline): // do not wait for it in vain
-		return giveUp(e, Decision{Reason: Expired, Detail: "notBefore is not before the latest deadline that is allowed", State: e.State}, r.GiveUp)
+		return giveUp(e, Decision{
+			Reason: Expired,
+			Detail: "notBefore is not before the latest deadline that is allowed", State: e.State,
+		}, r.GiveUp)
 	case due.After(now):
 		if due.After(deadline) {
 			due = deadline // the message expires then
@@ -156,8 +159,9 @@ func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
 	return !now.Before(e.GiveUpAt(r.Expiration).Add(-lastAttemptLead))
 }
 
-// Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It comes
-// back after the delay, but not after the time of the last attempt. If that time has come, the envelope is given up.
+// Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It
+// comes back after the delay, but not after the time of the last attempt. If that time has come, the envelope is given
+// up.
 func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Duration, now time.Time) Decision {
 	e := in.Envelope
 	d := Decision{Reason: reason, Detail: detail, State: e.State, Status: e.LatestStatus()}
@@ -185,7 +189,8 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail, d.Status, d.Delay = Reschedule, Interrupted, j.rule, e.LatestStatus(), handBack(jitter)
+		d.Action, d.Reason, d.Detail, d.Status, d.Delay = Reschedule, Interrupted, j.rule, e.LatestStatus(),
+			handBack(jitter)
 		d.State.NextAttemptAt = e.NextAttemptAt // as if the call had not begun
 		return d
 	}

@@ -227,7 +227,8 @@ func parseRange(text string) (from, to int, err error) {
 
 const (
 	// MaxAskedWait is the longest wait that a target may ask for on behalf of one message; a longer one is a mistake.
-	// MaxSharedWait is the longest on behalf of all messages for it: one of its paths must not stop the others for days.
+	// MaxSharedWait is the longest on behalf of all messages for it: one of its paths must not stop the others for
+	// days.
 	MaxAskedWait  = 366 * 24 * time.Hour
 	MaxSharedWait = time.Hour
 	// AskedWaitJitter spreads the messages that wait as long as the target asks.
@@ -253,7 +254,8 @@ func (o Outcome) askedWait(now time.Time) askedWait {
 	var a askedWait
 	a.read(o.Header, now, retryAfter, "Retry-After")
 	if a.wait == 0 && o.limitReached() {
-		a.read(o.Header, now, reset, "RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset")
+		a.read(o.Header, now, reset, "RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After",
+			"X-Rate-Limit-Reset")
 	}
 	return a
 }

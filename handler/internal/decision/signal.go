@@ -27,7 +27,8 @@ const (
 
 // Signal is the retry signal in the body of an answer. The zero value is no signal.
 type Signal struct {
-	// Retryable is the member of an RFC 9457 problem, IsRetryMeaningful that of a Nexus error, which has a Type; nil for none.
+	// Retryable is the member of an RFC 9457 problem, IsRetryMeaningful that of a Nexus error, which has a Type; nil
+	// for none.
 	Retryable, IsRetryMeaningful *bool
 }
 
@@ -38,7 +39,8 @@ type Signal struct {
 func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
 	body := &limitedBody{from: io.MultiReader(bytes.NewReader(beginning), rest), left: maxSignalBytes}
 	var text io.Reader = body
-	if len(beginning) > 1 && (beginning[0] == 0 || beginning[1] == 0 || beginning[0] >= 0xfe) { // UTF-16, with or without a mark
+	// UTF-16, with or without a mark
+	if len(beginning) > 1 && (beginning[0] == 0 || beginning[1] == 0 || beginning[0] >= 0xfe) {
 		order := unicode.LittleEndian
 		if beginning[0] == 0 {
 			order = unicode.BigEndian
@@ -53,7 +55,8 @@ func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
 			return Signal{}, nil
 		}
 	}
-	decoder := jsontext.NewDecoder(&shortTokens{from: text}, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	decoder := jsontext.NewDecoder(&shortTokens{from: text}, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	signal, err := readSignal(decoder)
 	if errors.Is(err, io.EOF) || errors.Is(err, errLimit) {
 		return signal, nil
@@ -114,8 +117,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// shortTokens reads JSON and leaves out what the decoder would only hold in memory: the end of long strings and numbers,
-// and repeated spaces.
+// shortTokens reads JSON and leaves out what the decoder would only hold in memory: the end of long strings and
+// numbers, and repeated spaces.
 type shortTokens struct {
 	from io.Reader
 	// kept is the number of bytes of the present string or row of digits.

@@ -1,5 +1,5 @@
-// Package delivery takes one message through the handler: open, decide, admit, call, decide, settle. Each step is a package
-// of its own. This package contains their order and the log line about the result.
+// Package delivery takes one message through the handler: open, decide, admit, call, decide, settle. Each step is a
+// package of its own. This package contains their order and the log line about the result.
 package delivery
 
 import (
@@ -89,8 +89,8 @@ type Deliverer struct {
 	Log zerolog.Logger
 	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
 	Hold time.Duration
-	// Stopping ends when the handler is told to stop, which interrupts the calls, or with the cause [ErrHostGone]. Calls
-	// run in it and not in the context of the invocation, because a host that hangs up must not end them.
+	// Stopping ends when the handler is told to stop, which interrupts the calls, or with the cause [ErrHostGone].
+	// Calls run in it and not in the context of the invocation, because a host that hangs up must not end them.
 	Stopping context.Context //nolint:containedctx // the life of the handler, not of a call
 	// Now is the clock. Jitter returns random numbers from 0 up to, not including, 1.
 	Now    func() time.Time
@@ -205,8 +205,8 @@ func (d *Deliverer) admit(m *Message, in decision.Intake, now time.Time) (*admis
 	return d.Gate.Admit(request, now, jitter)
 }
 
-// wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when it was
-// rescheduled. The clocks of storage and of the handler differ.
+// wasRecorded reports whether the record of scheduled messages may have the message, whose successor was written when
+// it was rescheduled. The clocks of storage and of the handler differ.
 func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 	if e == nil || lease.ID == "" {
 		return false
@@ -218,8 +218,10 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 func row(r *Result, w decision.Write, settled settle.Settled) storage.Row {
 	target := r.Envelope.Call.Target
 	return storage.Row{
-		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host),
-		Route: target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts, CreatedAt: r.State.CreatedAt,
+		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID,
+		TargetHost: cut(target.Host),
+		Route:      target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
+		CreatedAt:     r.State.CreatedAt,
 		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
 		Repeated: settled.Repeated, Content: w.Content,
@@ -244,7 +246,8 @@ func outcome(m *Message, in decision.Intake, r *Result, at time.Time) record.Out
 func (d *Deliverer) log(m *Message, r *Result) {
 	fields := common{m, r}
 	if r.Err != nil {
-		d.Log.Error().EmbedObject(fields).Err(r.Err).EmbedObject(r).Msg("not settled: the host keeps the message and delivers it again")
+		d.Log.Error().EmbedObject(fields).Err(r.Err).EmbedObject(r).
+			Msg("not settled: the host keeps the message and delivers it again")
 		return
 	}
 	if r.GivenUp {
@@ -252,7 +255,8 @@ func (d *Deliverer) log(m *Message, r *Result) {
 			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {
-		d.Log.Warn().EmbedObject(fields).Strs(logs.Ignored, r.Ignored).Msg("ignored invalid retry signals in the response")
+		d.Log.Warn().EmbedObject(fields).Strs(logs.Ignored, r.Ignored).
+			Msg("ignored invalid retry signals in the response")
 	}
 	level := zerolog.InfoLevel
 	if r.Reason == decision.Malformed {
@@ -265,8 +269,10 @@ func (d *Deliverer) log(m *Message, r *Result) {
 func (d *Deliverer) logChange(fields common, c admission.Change) {
 	switch {
 	case c.Opened:
-		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).Str(logs.Reason, string(fields.result.Reason)).Str(logs.Detail, fields.result.Detail).
-			Msg("circuit breaker opened: messages for the target are rescheduled without a call, except one at a time as a probe")
+		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).Str(logs.Reason, string(fields.result.Reason)).
+			Str(logs.Detail, fields.result.Detail).
+			Msg("circuit breaker opened: messages for the target are rescheduled without a call, except one at " +
+				"a time as a probe")
 	case c.Closed:
 		d.Log.Info().EmbedObject(fields).Int64(logs.Down, logs.Millis(c.Down)).
 			Msg("circuit breaker closed: the target is up again")
@@ -312,7 +318,8 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Delay > 0 {
 		event.Int64(logs.Delay, logs.Millis(r.Delay))
 	}
-	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy { // whose call has been due before
+	// whose call has been due before
+	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy {
 		event.Time(logs.NextAttempt, r.NextAttemptAt)
 	}
 	logText(event, logs.Reschedule, string(r.Reschedule))

@@ -1,6 +1,6 @@
-// Package doctor checks what an app needs in order to deliver calls: its files and settings, and the permissions and the
-// contents of its storage account. It changes nothing: it only peeks at messages, and it tries writes on messages, rows and
-// blobs that do not exist.
+// Package doctor checks what an app needs in order to deliver calls: its files and settings, and the permissions and
+// the contents of its storage account. It changes nothing: it only peeks at messages, and it tries writes on messages,
+// rows and blobs that do not exist.
 package doctor
 
 import (
@@ -74,18 +74,23 @@ func (report Reporter) App(app *functionapp.App, environ []string) {
 			disabled = append(disabled, match[1])
 		}
 		if strings.EqualFold(name, "FUNCTIONS_WORKER_RUNTIME") && value != "" && !strings.EqualFold(value, "custom") {
-			report(Line{Broken, "runtime", fmt.Sprintf("%s is %q, so the host does not start the handler", name, value), "set it to custom, the runtime stack of the app"})
+			report(Line{
+				Broken, "runtime", fmt.Sprintf("%s is %q, so the host does not start the handler", name, value),
+				"set it to custom, the runtime stack of the app",
+			})
 		}
 	}
 	const enable = `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`
-	report.found(disabled, Line{Warning, "functions", "the host does not run those that are disabled", enable}, "none is disabled")
+	report.found(disabled, Line{Warning, "functions", "the host does not run those that are disabled", enable},
+		"none is disabled")
 	if handler := app.Host.Handler; handler.Executable != "" {
 		path := handler.Executable
 		if !filepath.IsAbs(path) {
 			path = filepath.Join(app.Dir, path)
 		}
 		report.Problems("executable", checkExecutable(path, handler.Arguments, runtime.GOOS+"/"+runtime.GOARCH),
-			"run `make build` for this machine; deploy the zip of `make package`: other tools can lose the executable bit", path+" can be started")
+			"run `make build` for this machine; deploy the zip of `make package`: other tools can lose the "+
+				"executable bit", path+" can be started")
 	}
 }
 
@@ -107,7 +112,8 @@ func checkExecutable(path string, arguments []string, here string) error {
 		settings[setting.Key] = setting.Value
 	}
 	if platform := settings["GOOS"] + "/" + settings["GOARCH"]; platform != here && platform != "linux/amd64" {
-		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (linux/amd64)", path, platform, here)
+		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (linux/amd64)",
+			path, platform, here)
 	}
 	if !slices.Contains(arguments, "serve") {
 		return fmt.Errorf(`%s ends at once: in host.json, set customHandler.description.arguments to ["serve"]`, path)

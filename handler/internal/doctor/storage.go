@@ -26,9 +26,11 @@ const hostAPIVersion = "2026-10-06"
 // The id and the receipt of no message, in the service's form.
 const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
 
-// Storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled messages
-// are recorded. If the account does not answer, that takes seconds.
-func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queues []string, encoding storage.Encoding, recorded bool) {
+// Storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled
+// messages are recorded. If the account does not answer, that takes seconds.
+func (report Reporter) Storage(
+	ctx context.Context, conn azure.Connection, queues []string, encoding storage.Encoding, recorded bool,
+) {
 	store, err := azure.Open(conn)
 	if err != nil {
 		report.failed("connection", err, "")
@@ -53,7 +55,8 @@ func (report Reporter) Storage(ctx context.Context, conn azure.Connection, queue
 		report.Skip("queues, encoding and poison messages")
 	}
 	report.table(ctx, conn, recorded, now)
-	report.try(ctx, "blob access", "role Storage Blob Data Owner", func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
+	report.try(ctx, "blob access", "role Storage Blob Data Owner",
+		func(ctx context.Context) error { return azure.ProbeBlobs(ctx, conn) })
 }
 
 // reach asks for an answer without a credential, with the API version of the Functions host. It returns storage's
@@ -73,7 +76,10 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 		return now, false
 	}
 	_ = response.Body.Close()
-	report(Line{OK, "storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)), ""})
+	report(Line{
+		OK, "storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)),
+		"",
+	})
 	if strings.HasPrefix(response.Header.Get("Server"), "Azurite") {
 		report(judgeEmulator(response.Header.Get("x-ms-error-code")))
 	}
@@ -103,10 +109,12 @@ func judgeClock(ahead time.Duration) Line {
 	skew := ahead.Abs().Round(time.Second)
 	line := Line{OK, "clock", fmt.Sprintf("differs by %v from storage's", skew), ""}
 	if skew >= storage.ClockWarning {
-		line.State, line.Next = Warning, "synchronize the clock of this machine: deadlines and delays are wrong by the difference"
+		line.State, line.Next = Warning,
+			"synchronize the clock of this machine: deadlines and delays are wrong by the difference"
 	}
 	if skew >= storage.ClockLimit {
-		line.State, line.Next = Broken, "synchronize the clock of this machine: storage refuses signatures from 15 minutes on"
+		line.State, line.Next = Broken,
+			"synchronize the clock of this machine: storage refuses signatures from 15 minutes on"
 	}
 	return line
 }
@@ -148,20 +156,28 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 			miscoded = append(miscoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
 		}
 	}
-	line := Line{Warning, "queues", "missing", "create them, for example with `async-caller send`: the host does not; or is this the wrong account?"}
+	line := Line{
+		Warning, "queues", "missing",
+		"create them, for example with `async-caller send`: the host does not; or is this the wrong account?",
+	}
 	if len(missing) == len(names) {
 		line.State = Broken
 	}
-	report.found(missing, line, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
+	report.found(missing, line, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue",
+		len(names)))
 	line = Line{
 		Broken, "encoding", "first messages that are not encoded as messageEncoding says, " + string(encoding),
 		"correct messageEncoding in host.json, or the sender; then `async-caller poison requeue --fix-encoding`",
 	}
 	report.found(miscoded, line, "the first messages are encoded as messageEncoding says")
-	report.found(failed, Line{Warning, "poison", "messages that could not be delivered", "`async-caller poison list --group-by error`"}, "no messages")
+	report.found(failed, Line{
+		Warning, "poison", "messages that could not be delivered",
+		"`async-caller poison list --group-by error`",
+	}, "no messages")
 }
 
-// countWronglyEncoded counts the messages that the host cannot decode, or would pass on although they are still encoded.
+// countWronglyEncoded counts the messages that the host cannot decode, or would pass on although they are still
+// encoded.
 func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
@@ -177,7 +193,10 @@ func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message) 
 func (report Reporter) table(ctx context.Context, conn azure.Connection, recorded bool, now time.Time) {
 	table, err := azure.OpenTable(conn)
 	if err != nil || !recorded {
-		report(Line{Warning, "table access", "scheduled messages and heartbeats are not recorded", "set ASYNC_CALLER_SCHEDULED to on, and add TableEndpoint to the connection string"})
+		report(Line{
+			Warning, "table access", "scheduled messages and heartbeats are not recorded",
+			"set ASYNC_CALLER_SCHEDULED to on, and add TableEndpoint to the connection string",
+		})
 		return
 	}
 	defer table.Close()
@@ -195,7 +214,8 @@ func judgeHeartbeats(beats record.Beats, now time.Time) Line {
 	const check = "heartbeats"
 	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
 	if timer, ago := beats.Silent(now); timer != "" {
-		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer, ago.Round(time.Second))
+		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer,
+			ago.Round(time.Second))
 		return Line{Broken, check, text, next}
 	}
 	var runs []string
@@ -211,6 +231,7 @@ func judgeHeartbeats(beats record.Beats, now time.Time) Line {
 
 // failed reports an error of storage. Roles are those that the operation needs.
 func (report Reporter) failed(check string, err error, roles string) {
-	next := cmp.Or(azure.Advice(err, roles), "try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
+	next := cmp.Or(azure.Advice(err, roles),
+		"try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
 	report(Line{Broken, check, err.Error(), next})
 }

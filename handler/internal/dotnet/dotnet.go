@@ -1,9 +1,10 @@
 // Package dotnet reads and writes formats of .NET: HTTP messages as bytes (HttpMessageContent of
 // System.Net.Http.Formatting) and dates (DateTimeOffset as Newtonsoft.Json writes it).
 //
-// An HTTP message as bytes looks like HTTP/1.1 on a connection, with two differences. The body ends where the bytes end,
-// so lengths and transfer codings have no meaning. And a message has a body only if it has a content header. Errors name
-// the part of a message that is wrong. They never quote it, because targets, values and bodies may hold secrets.
+// An HTTP message as bytes looks like HTTP/1.1 on a connection, with two differences. The body ends where the bytes
+// end, so lengths and transfer codings have no meaning. And a message has a body only if it has a content header.
+// Errors name the part of a message that is wrong. They never quote it, because targets, values and bodies may hold
+// secrets.
 package dotnet
 
 import (
@@ -44,8 +45,8 @@ type field struct {
 
 func (f field) isContent() bool { return IsContentHeader(f.name) }
 
-// IsContentHeader reports whether a header, in any letter case, is one of .NET's headers of the content. .NET writes them
-// last, and reads no body without one. Other headers that begin with Content- are headers of the message.
+// IsContentHeader reports whether a header, in any letter case, is one of .NET's headers of the content. .NET writes
+// them last, and reads no body without one. Other headers that begin with Content- are headers of the message.
 func IsContentHeader(name string) bool {
 	switch http.CanonicalHeaderKey(name) {
 	case "Allow", "Content-Disposition", "Content-Encoding", "Content-Language", "Content-Length", "Content-Location",
@@ -55,7 +56,8 @@ func IsContentHeader(name string) bool {
 	return false
 }
 
-// parseMessage splits a message into its parts. Errors call its first line by lineName; check reports what is wrong with it.
+// parseMessage splits a message into its parts. Errors call its first line by lineName; check reports what is wrong
+// with it.
 func parseMessage(content []byte, lineName string, check func(line string) error) (message, error) {
 	line, text, found := bytes.Cut(content, []byte(lineEnd))
 	if !found {
@@ -165,9 +167,9 @@ func (m *message) body() []byte {
 }
 
 // appendHeaders writes headers in the order of .NET: first those of the message, then those of its content, then the
-// blank line. It sorts the names in each group, so that equal messages have equal bytes. A body without a content header
-// gets a Content-Type, because .NET would not read it otherwise. appendHeaders leaves out headers without values, and names that are
-// not tokens, because no message can hold them.
+// blank line. It sorts the names in each group, so that equal messages have equal bytes. A body without a content
+// header gets a Content-Type, because .NET would not read it otherwise. appendHeaders leaves out headers without
+// values, and names that are not tokens, because no message can hold them.
 func appendHeaders(content []byte, header http.Header, spelling Spelling, hasBody bool) []byte {
 	var last []string
 	for _, name := range slices.Sorted(maps.Keys(header)) {
@@ -230,9 +232,10 @@ const (
 
 var errTime = errors.New("not a date as .NET writes it, like 2021-01-28T14:34:50.1234567+01:00")
 
-// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts a fraction of a second, of which it
-// keeps nanoseconds, and the offsets "Z", "+hh:mm", "+hhmm", "+hh" and none. None means UTC, because the clocks of Azure's
-// servers are in UTC. A time in the year 1, with any offset, is the zero time: .NET's default value means "never".
+// ParseTime reads a time in ISO 8601 as .NET does, and returns it in UTC. It accepts a fraction of a second, of which
+// it keeps nanoseconds, and the offsets "Z", "+hh:mm", "+hhmm", "+hh" and none. None means UTC, because the clocks of
+// Azure's servers are in UTC. A time in the year 1, with any offset, is the zero time: .NET's default value means
+// "never".
 func ParseTime(text string) (time.Time, error) {
 	const clock = "2006-01-02T15:04:05"
 	// time.Parse would accept an hour of one digit, and a comma before the fraction.

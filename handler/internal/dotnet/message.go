@@ -55,7 +55,10 @@ func (m *message) request() (Request, error) {
 	}
 	delete(header, "Host")
 	delete(spelling, "Host")
-	return Request{Method: line[0], Target: line[1], Host: hosts[0], Header: header, Spelling: spelling, Body: m.body()}, nil
+	return Request{
+		Method: line[0], Target: line[1], Host: hosts[0], Header: header, Spelling: spelling,
+		Body: m.body(),
+	}, nil
 }
 
 // FormatRequest writes a request as HttpMessageContent does: Host, the headers of the request, the headers of its
@@ -124,9 +127,9 @@ func ReplaceURL(request []byte, host, target string) ([]byte, error) {
 }
 
 // ReplaceHeader replaces all headers of a name, in any letter case, by one. The new header is at the place of the first
-// one, or after the last header of its kind: of the request, or of its content. If there is a header with this value, its
-// line stays. Adding the first content header makes the bytes after the blank line the body. ReplaceHeader also returns
-// an error if a message cannot hold the header.
+// one, or after the last header of its kind: of the request, or of its content. If there is a header with this value,
+// its line stays. Adding the first content header makes the bytes after the blank line the body. ReplaceHeader also
+// returns an error if a message cannot hold the header.
 func ReplaceHeader(request []byte, name, value string) ([]byte, error) {
 	return edit(request, func(m *message) error { return m.set(name, value) })
 }
@@ -227,8 +230,8 @@ type Response struct {
 	Body   []byte      // all bytes after the blank line, nil without a content header; shares memory with the message
 }
 
-// ParseResponse reads a response message. It accepts any text as the value of a header, because targets send values such
-// as "Expires: -1".
+// ParseResponse reads a response message. It accepts any text as the value of a header, because targets send values
+// such as "Expires: -1".
 func ParseResponse(content []byte) (Response, error) {
 	m, err := parseMessage(content, "status line", checkStatusLine)
 	if err != nil {
@@ -282,7 +285,8 @@ var (
 	mediaTypes  = whole(media)
 	mediaRanges = list(media)
 	qualities   = list(word + `(; ?q=(0(\.[0-9]{1,3})?|1(\.0{1,3})?))?`)
-	directives  = list("no-cache|no-store|no-transform|public|private|must-revalidate|only-if-cached|(max-age|s-maxage|min-fresh)=[0-9]{1,9}")
+	directives  = list("no-cache|no-store|no-transform|public|private|must-revalidate|only-if-cached|" +
+		"(max-age|s-maxage|min-fresh)=[0-9]{1,9}")
 	credentials = whole(word + `( [!#-+\--~]+)?`)
 	entityTag   = whole(tag)
 	entityTags  = list(tag + "|[*]")
@@ -309,29 +313,37 @@ func isAny(value string) bool { return value != "" }
 // accepts; nil means that no value is worth the effort. Expires is not in the list: .NET accepts any value.
 var parsed = map[string]func(value string) bool{
 	"Accept": mediaRanges, "Accept-Charset": qualities, "Accept-Encoding": qualities, "Accept-Language": qualities,
-	"Accept-Ranges": tokens, "Age": number, "Allow": tokens, "Alt-Svc": nil, "Authorization": credentials, "Cache-Control": directives,
-	"Connection": tokens, "Content-Disposition": nil, "Content-Encoding": tokens, "Content-Language": tokens, "Content-Length": number,
-	"Content-Location": references, "Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes, "Cookie": isAny, "Date": isDate,
+	"Accept-Ranges": tokens, "Age": number, "Allow": tokens, "Alt-Svc": nil, "Authorization": credentials,
+	"Cache-Control": directives,
+	"Connection":    tokens, "Content-Disposition": nil, "Content-Encoding": tokens, "Content-Language": tokens,
+	"Content-Length":   number,
+	"Content-Location": references, "Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes,
+	"Cookie": isAny, "Date": isDate,
 	"Etag": entityTag, "Expect": tokens, "From": nil, "Host": nil, "If-Match": entityTags, "If-Modified-Since": isDate,
-	"If-None-Match": entityTags, "If-Range": entityTag, "If-Unmodified-Since": isDate, "Last-Modified": isDate, "Location": references,
-	"Max-Forwards": number, "Pragma": tokens, "Proxy-Authenticate": nil, "Proxy-Authorization": credentials, "Range": byteRange,
-	"Referer": references, "Retry-After": func(value string) bool { return number(value) || isDate(value) }, "Server": products,
-	"Te": qualities, "Trailer": tokens, "Transfer-Encoding": tokens, "Upgrade": tokens, "User-Agent": agents, "Vary": tokens, "Via": nil,
+	"If-None-Match": entityTags, "If-Range": entityTag, "If-Unmodified-Since": isDate, "Last-Modified": isDate,
+	"Location":     references,
+	"Max-Forwards": number, "Pragma": tokens, "Proxy-Authenticate": nil, "Proxy-Authorization": credentials,
+	"Range":   byteRange,
+	"Referer": references, "Retry-After": func(value string) bool { return number(value) || isDate(value) },
+	"Server": products,
+	"Te":     qualities, "Trailer": tokens, "Transfer-Encoding": tokens, "Upgrade": tokens, "User-Agent": agents,
+	"Vary": tokens, "Via": nil,
 	"Warning": nil, "Www-Authenticate": nil,
 }
 
 // IsMediaType reports whether .NET can parse a media type, with or without parameters, for certain.
 func IsMediaType(text string) bool { return mediaTypes(text) }
 
-// IsReadable reports whether .NET accepts a header for certain when it reads it in a message. The name is canonical. .NET
-// refuses a whole message if one value does not fit the definition of its header, for example a comma in Server.
+// IsReadable reports whether .NET accepts a header for certain when it reads it in a message. The name is canonical.
+// .NET refuses a whole message if one value does not fit the definition of its header, for example a comma in Server.
 func IsReadable(name string, values []string) bool {
 	accepts, isParsed := parsed[name]
-	return !isParsed || accepts != nil && !slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
+	return !isParsed || accepts != nil &&
+		!slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
 }
 
-// isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday, which
-// http.ParseTime does not see.
+// isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday,
+// which http.ParseTime does not see.
 func isDate(value string) bool {
 	date, err := time.Parse(http.TimeFormat, value)
 	return err == nil && date.Format(http.TimeFormat) == value && date.Year() > 0

@@ -38,8 +38,8 @@ type HostReplacer func(scheme, host string) (newScheme, newHost string)
 
 // Set gives a member a value. The path has the names of the enclosing objects and of the member.
 //
-// The value is JSON if it can be read as JSON, otherwise a string. Members that can only be strings (a URL, a
-// method, an id, a time) take any text but null as a string, quoted or not; call.body and call.headers.NAME take the text
+// The value is JSON if it can be read as JSON, otherwise a string. Members that can only be strings (a URL, a method,
+// an id, a time) take any text but null as a string, quoted or not; call.body and call.headers.NAME take the text
 // itself. Null removes a member that can only be a string.
 //
 // The paths call.url, call.method, call.headers.NAME, call.body, call.bodyBase64, call.json, callback.url,
@@ -51,8 +51,8 @@ func Set(content []byte, path []string, text string) ([]byte, error) {
 	return editorOf(content).setPath(content, path, text)
 }
 
-// SetHeader replaces all headers of the call that have this name, in any letter case, by one with this value; nil removes
-// them.
+// SetHeader replaces all headers of the call that have this name, in any letter case, by one with this value; nil
+// removes them.
 func SetHeader(content []byte, name string, value *string) ([]byte, error) {
 	return editorOf(content).changeHeader(content, partCall, name, value)
 }
@@ -80,8 +80,8 @@ func RawDeadline(content []byte) json.RawMessage {
 	return e.names().Get(bytes.TrimSpace(content), e.deadlineName())
 }
 
-// Unpack returns an envelope in the form that a person edits: base64 of text becomes an array of lines, in a member whose
-// name ends with ".text". [Repack] converts it back.
+// Unpack returns an envelope in the form that a person edits: base64 of text becomes an array of lines, in a member
+// whose name ends with ".text". [Repack] converts it back.
 func Unpack(content []byte) ([]byte, error) { return editorOf(content).unpack(content) }
 
 // Repack converts an edited result of [Unpack] back. Text that is still the same keeps its base64 from the original.
@@ -160,6 +160,9 @@ func EmbeddedMembers() []Embedded {
 		{Path: []string{nexusRawRequest, rawCallBack}, Kind: EmbeddedHTTP, Base64: true},
 		{Path: []string{nexusRawRequest, rawContext}, Kind: EmbeddedJSON, Base64: true},
 		{Path: []string{nexusLatestResponse}, Kind: EmbeddedHTTP, Base64: true},
-		{Path: []string{nexusDeadLetter, "answer", "text"}, Kind: EmbeddedBody, ContentType: []string{nexusDeadLetter, "answer", "mediaType"}},
+		{
+			Path: []string{nexusDeadLetter, "answer", "text"}, Kind: EmbeddedBody,
+			ContentType: []string{nexusDeadLetter, "answer", "mediaType"},
+		},
 	}
 }

@@ -1,7 +1,7 @@
 // Package envelope reads and writes the content of messages: an HTTP call as data, the sender's wishes about its
-// delivery, and its delivery state. It knows two formats, our own JSON (native) and that of Nexus Async Caller (nexus), and
-// writes each envelope in the format in which it came. It guarantees that the call keeps its bytes, that unknown members
-// survive, and that an accepted envelope always fits on the queue again.
+// delivery, and its delivery state. It knows two formats, our own JSON (native) and that of Nexus Async Caller (nexus),
+// and writes each envelope in the format in which it came. It guarantees that the call keeps its bytes, that unknown
+// members survive, and that an accepted envelope always fits on the queue again.
 package envelope
 
 import (
@@ -18,7 +18,8 @@ import (
 // Priorities is the number of priorities: they are 1 to 10.
 const Priorities = 10
 
-// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change it.
+// Envelope is a call to be delivered. Treat it as a value: only [Envelope.Accept] and [Envelope.LimitDeadline] change
+// it.
 type Envelope struct {
 	// RequestID identifies the call over all its attempts: 1 to 128 visible ASCII characters. It is empty only
 	// before Accept, if the sender gave none.
@@ -83,8 +84,8 @@ type State struct {
 
 // Call is the request to the target.
 type Call struct {
-	// URL is absolute, http or https, as it came. Target is the same URL, parsed, with its host in ASCII. The call goes to
-	// Target; do not modify it.
+	// URL is absolute, http or https, as it came. Target is the same URL, parsed, with its host in ASCII. The call goes
+	// to Target; do not modify it.
 	URL    string
 	Target *url.URL
 	Method string
@@ -99,8 +100,8 @@ type Call struct {
 	Timeout time.Duration
 }
 
-// HopByHop are the headers that concern only one connection (RFC 9110, 7.6.1), and Content-Length, which follows from the
-// body. No call has them.
+// HopByHop are the headers that concern only one connection (RFC 9110, 7.6.1), and Content-Length, which follows from
+// the body. No call has them.
 var HopByHop = []string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Proxy-Authenticate", "Proxy-Authorization",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade", "Content-Length",
@@ -145,8 +146,8 @@ const (
 // Format returns the format in which the envelope came and in which it is written.
 func (e *Envelope) Format() Format { return e.format.name() }
 
-// GiveUpAt returns the time after which no call is made: the sender's deadline, or else the expiration after CreatedAt or
-// NotBefore, whichever is later.
+// GiveUpAt returns the time after which no call is made: the sender's deadline, or else the expiration after CreatedAt
+// or NotBefore, whichever is later.
 func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if !e.Deadline.IsZero() {
 		return e.Deadline
@@ -196,10 +197,10 @@ func (e *Envelope) LatestStatus() int {
 	return 0
 }
 
-// Accept prepares an envelope that has arrived. It sets the request id, the trace and the creation time if the sender did not,
-// or if that time is in the future. It resets an envelope that a person moved back from a poison queue: attempt 0, a
-// new deadline, no run. And
-// it checks that every content that we may have to write later fits into limit bytes; if not, it returns a [*TooLargeError].
+// Accept prepares an envelope that has arrived. It sets the request id, the trace and the creation time if the sender
+// did not, or if that time is in the future. It resets an envelope that a person moved back from a poison queue:
+// attempt 0, a new deadline, no run. And it checks that every content that we may have to write later fits into limit
+// bytes; if not, it returns a [*TooLargeError].
 func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 	e.RequestID = cmp.Or(e.RequestID, messageID)
 	e.trace(now, messageID)
@@ -214,8 +215,8 @@ func (e *Envelope) Accept(now time.Time, messageID string, limit int) error {
 
 const correlationHeader = "X-Correlation-Id"
 
-// CorrelationID returns the call's header X-Correlation-ID, for the log. It is empty if there is none, or if it is not a
-// valid id.
+// CorrelationID returns the call's header X-Correlation-ID, for the log. It is empty if there is none, or if it is not
+// a valid id.
 func (e *Envelope) CorrelationID() string {
 	if ids := e.Call.Header[correlationHeader]; len(ids) > 0 && ValidRequestID(ids[0]) {
 		return ids[0]

@@ -13,12 +13,12 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// format is one way to write an envelope. It keeps the envelope as it came, so that the next content differs only in the
-// delivery state.
+// format is one way to write an envelope. It keeps the envelope as it came, so that the next content differs only in
+// the delivery state.
 type format interface {
 	name() Format
-	// levels describes what each level leaves out, for a successor and for a dead letter. The levels of answered are those
-	// at which a dead letter holds the answer.
+	// levels describes what each level leaves out, for a successor and for a dead letter. The levels of answered are
+	// those at which a dead letter holds the answer.
 	levels() (successor, answered, deadLetter []string)
 	// encode writes the envelope and, unless d is nil, why it is a dead letter. It fills up to limit bytes at levels
 	// that cut something, and returns nil at a level that is of no use.
@@ -32,8 +32,8 @@ type format interface {
 	editor
 }
 
-// level says how much of an envelope is left out so that it fits. Each format has levels of its own, which leave out more
-// and more. None leaves out the call or the callback.
+// level says how much of an envelope is left out so that it fits. Each format has levels of its own, which leave out
+// more and more. None leaves out the call or the callback.
 type level int
 
 // complete is the first level of both formats. It leaves out nothing.
@@ -60,7 +60,8 @@ func Parse(content []byte) (*Envelope, error) {
 	var e *Envelope
 	switch {
 	case native && nexus:
-		return nil, strictjson.In(nativeMarker, errors.New("appears together with RawRequest: an envelope is either native or Nexus"))
+		return nil, strictjson.In(nativeMarker,
+			errors.New("appears together with RawRequest: an envelope is either native or Nexus"))
 	case native:
 		e, err = parseNative(members)
 	case nexus:
@@ -85,7 +86,8 @@ func Identify(content []byte) (tenant Tenant, requestID string) {
 			continue
 		}
 		switch name := nameIn(nexusNames, m.Name); {
-		case requestID == "" && (name == nexusOriginalRequestID || strings.EqualFold(m.Name, "requestId")) && ValidRequestID(text):
+		case requestID == "" && (name == nexusOriginalRequestID || strings.EqualFold(m.Name, "requestId")) &&
+			ValidRequestID(text):
 			requestID = text
 		case native || !nexus:
 		case name == nexusOrganization:
@@ -119,7 +121,8 @@ type TooLargeError struct {
 }
 
 func (e *TooLargeError) Error() string {
-	return fmt.Sprintf("the envelope has %d bytes and a message holds %d: shorten it by %d to leave room for its state", e.Size, e.Limit, e.Excess)
+	return fmt.Sprintf("the envelope has %d bytes and a message holds %d: shorten it by %d to leave room for its state",
+		e.Size, e.Limit, e.Excess)
 }
 
 const (
@@ -140,8 +143,8 @@ func (e *Envelope) Successor(limit int) (Content, error) {
 	return e.fit(levels, nil, limit)
 }
 
-// DeadLettered returns the content for the poison queue: the envelope, the reason and the target's latest answer, in at most
-// limit bytes. The answer is shortened, and left out, before anything else.
+// DeadLettered returns the content for the poison queue: the envelope, the reason and the target's latest answer, in at
+// most limit bytes. The answer is shortened, and left out, before anything else.
 func (e *Envelope) DeadLettered(d DeadLetter, limit int) (Content, error) {
 	d.Detail = strictjson.Clip(d.Detail, maxDetail)
 	_, answered, levels := e.format.levels()
@@ -178,7 +181,10 @@ func (e *Envelope) checkRoom(limit int) error {
 	longest := 0
 	if e.size+comfortableRoom > limit {
 		successor, _, deadLetter := e.format.levels()
-		state := State{Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt}
+		state := State{
+			Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt,
+			NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt,
+		}
 		longest = max(
 			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),
 			len(e.format.encode(e, level(len(deadLetter)-1), &DeadLetter{Reason: reason}, limit)),
@@ -198,8 +204,8 @@ func (e *Envelope) checkRoom(limit int) error {
 	return nil
 }
 
-// CheckCount returns a [*TooLargeError] if a successor may have no room for the number of attempts: a policy that limits
-// them could not count.
+// CheckCount returns a [*TooLargeError] if a successor may have no room for the number of attempts: a policy that
+// limits them could not count.
 func (e *Envelope) CheckCount(limit int) error {
 	if e.Format() == FormatNexus || e.size+comfortableRoom <= limit {
 		return nil

@@ -54,7 +54,8 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 	switch {
 	case e.Call.URL == "":
 		return nil, strictjson.In("call", errMissing)
-	case e.DeadLetter == nil && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore): // a dead letter gets a new deadline
+	case e.DeadLetter == nil && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
+		// a dead letter gets a new deadline
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
 	n.deadline, n.run = e.Deadline, e.Run
@@ -252,12 +253,12 @@ func (c *Call) setDefaults(body string) {
 	}
 }
 
-// maxHostPort is the length of the longest DNS name, with its last dot, a colon and a port. Hosts are logged, so they must
-// not be as long as a message.
+// maxHostPort is the length of the longest DNS name, with its last dot, a colon and a port. Hosts are logged, so they
+// must not be as long as a message.
 const maxHostPort = len(".") + 253 + len(":65535")
 
-// ParseURL reads the URL of a call. It maps the host to ASCII, and the path and query as [EscapeURL] does. Its error says
-// what is wrong with the URL, but does not quote it.
+// ParseURL reads the URL of a call. It maps the host to ASCII, and the path and query as [EscapeURL] does. Its error
+// says what is wrong with the URL, but does not quote it.
 func ParseURL(text string) (*url.URL, error) {
 	u, err := url.Parse(EscapeURL(text))
 	switch {
@@ -287,8 +288,9 @@ func ParseURL(text string) (*url.URL, error) {
 	return u, nil
 }
 
-// EscapeURL percent-encodes those bytes of a URL's path and query that neither can hold (RFC 3986, 3.3 and 3.4), such as
-// those of å. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL refuses a URL.
+// EscapeURL percent-encodes those bytes of a URL's path and query that neither can hold (RFC 3986, 3.3 and 3.4), such
+// as those of å. .NET does the same. All other bytes stay: the host, escapes, and the characters for which ParseURL
+// refuses a URL.
 func EscapeURL(text string) string {
 	path := 0
 	if scheme, rest, found := strings.Cut(text, "//"); found && (scheme == "" || strings.HasSuffix(scheme, ":")) {

@@ -16,12 +16,13 @@ import (
 const (
 	latestOfTrail level = iota + 1 // only the latest attempt of the trail stays
 	noTrail                        // the trace and the run are left out as well
-	noTimes                        // latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
-	noExtras                       // priority and unknown members as well
-	noContext                      // the sender's context as well
-	noAttempts                     // attempts as well: the delays start again, the deadline still ends them
-	// bare is for dead letters only. It leaves out createdAt and deadline, which start anew when the dead letter is moved
-	// back, and keeps only the reason of deadLetter.
+	// latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
+	noTimes
+	noExtras   // priority and unknown members as well
+	noContext  // the sender's context as well
+	noAttempts // attempts as well: the delays start again, the deadline still ends them
+	// bare is for dead letters only. It leaves out createdAt and deadline, which start anew when the dead letter is
+	// moved back, and keeps only the reason of deadLetter.
 	bare
 	barest // notBefore and retry as well: once moved back, the configured policy applies
 )
@@ -206,32 +207,33 @@ func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error
 }
 
 func (n *native) changeHeader(content []byte, of part, name string, value *string) ([]byte, error) {
-	return n.names().Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
-		current := old
-		if old == nil || strictjson.IsNull(old) {
-			current = json.RawMessage("{}")
-		}
-		headers, err := strictjson.Object(current)
-		if err != nil {
-			return nil, err
-		}
-		before := strictjson.Pack('{', headers)
-		if value != nil && indexHeader(headers, name) < 0 {
-			headers = append(headers, strictjson.Member{Name: name})
-		}
-		for i := range headers {
-			if strings.EqualFold(headers[i].Name, name) {
-				headers[i].Value = nil
-				if value != nil {
-					headers[i].Value, value = quote(*value), nil
+	return n.names().
+		Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
+			current := old
+			if old == nil || strictjson.IsNull(old) {
+				current = json.RawMessage("{}")
+			}
+			headers, err := strictjson.Object(current)
+			if err != nil {
+				return nil, err
+			}
+			before := strictjson.Pack('{', headers)
+			if value != nil && indexHeader(headers, name) < 0 {
+				headers = append(headers, strictjson.Member{Name: name})
+			}
+			for i := range headers {
+				if strings.EqualFold(headers[i].Name, name) {
+					headers[i].Value = nil
+					if value != nil {
+						headers[i].Value, value = quote(*value), nil
+					}
 				}
 			}
-		}
-		if after := strictjson.Pack('{', headers); !bytes.Equal(before, after) {
-			return after, nil
-		}
-		return old, nil
-	})
+			if after := strictjson.Pack('{', headers); !bytes.Equal(before, after) {
+				return after, nil
+			}
+			return old, nil
+		})
 }
 
 func indexHeader(headers []strictjson.Member, name string) int {
@@ -239,20 +241,23 @@ func indexHeader(headers []strictjson.Member, name string) int {
 }
 
 func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error) {
-	content, err := n.names().Change(content, []string{string(of), "url"}, func(old json.RawMessage) (json.RawMessage, error) {
-		return mapStrings(old, func(text string) string { return replaceInURL(text, replace) }), nil
-	})
+	content, err := n.names().
+		Change(content, []string{string(of), "url"}, func(old json.RawMessage) (json.RawMessage, error) {
+			return mapStrings(old, func(text string) string { return replaceInURL(text, replace) }), nil
+		})
 	if err != nil {
 		return nil, err
 	}
-	return n.names().Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
-		return strictjson.FoldNames.Change(old, []string{"Host"}, func(host json.RawMessage) (json.RawMessage, error) {
-			return mapStrings(host, func(text string) string {
-				_, text = replace("", text)
-				return text
-			}), nil
+	return n.names().
+		Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
+			return strictjson.FoldNames.Change(old, []string{"Host"},
+				func(host json.RawMessage) (json.RawMessage, error) {
+					return mapStrings(host, func(text string) string {
+						_, text = replace("", text)
+						return text
+					}), nil
+				})
 		})
-	})
 }
 
 // urlHost matches the scheme and the host of a URL, with user info between them.

@@ -27,7 +27,8 @@ var (
 
 // nexusStrings are the members that can only be strings, apart from those of RawRequest.
 var nexusStrings = []string{
-	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusCreatedAt, nexusLatestAttemptAt, nexusNextAttemptAt,
+	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusCreatedAt, nexusLatestAttemptAt,
+	nexusNextAttemptAt,
 	nexusDeadlineAt, nexusLatestResponse,
 }
 
@@ -51,7 +52,8 @@ func (n *nexus) setPath(content []byte, path []string, text string) ([]byte, err
 		}
 	case name == "deadline":
 		return n.setDeadline(content, text)
-	case nameIn(nexusStrings, name) != "", len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) && isRawString(path[1]):
+	case nameIn(nexusStrings, name) != "", len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) &&
+		isRawString(path[1]):
 		value = asString(text)
 	}
 	return n.names().Set(content, path, orNull(value)) // readers of the format expect the member
@@ -85,7 +87,8 @@ func (n *nexus) setCall(content []byte, of part, path []string, text string) ([]
 		if err != nil {
 			return nil, err
 		}
-		return n.changeMessage(content, of, func(message []byte) ([]byte, error) { return dotnet.ReplaceMethod(message, method) })
+		return n.changeMessage(content, of,
+			func(message []byte) ([]byte, error) { return dotnet.ReplaceMethod(message, method) })
 	case len(path) == 2 && path[0] == "headers":
 		return n.changeHeader(content, of, path[1], &text)
 	case of == partCall && slices.Contains(bodyMembers, name):

@@ -28,8 +28,8 @@ const (
 	responseLine                        // also, of the latest response only the status and the media type stay
 	noResponse                          // also, the latest response is left out
 	essential                           // also, unknown members are left out, and times are in whole seconds
-	// nexusBare is for dead letters only. It leaves out attempts and times, which start anew when the dead letter is moved
-	// back, and keeps only the reason of DeadLetter.
+	// nexusBare is for dead letters only. It leaves out attempts and times, which start anew when the dead letter is
+	// moved back, and keeps only the reason of DeadLetter.
 	nexusBare
 )
 
@@ -64,8 +64,8 @@ func (n *nexus) encode(e *Envelope, l level, d *DeadLetter, limit int) []byte {
 	return n.encodeWith(e, l, d, spare*3/4-3) // base64 makes four bytes of three
 }
 
-// encodeWith writes the members with the present state as values, then our own. If a level cuts the latest response's body,
-// encodeWith writes at most bodyBytes of it.
+// encodeWith writes the members with the present state as values, then our own. If a level cuts the latest response's
+// body, encodeWith writes at most bodyBytes of it.
 func (n *nexus) encodeWith(e *Envelope, l level, d *DeadLetter, bodyBytes int) []byte {
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
@@ -166,8 +166,8 @@ const maxNexusHeader = 15 << 10
 // truncatedHeader marks an answer without the end of its body, for our own later callback.
 const truncatedHeader = "X-Async-Caller-Truncated"
 
-// formatAnswer writes an answer so that the C# side can read it. It always sets Content-Length, because .NET reads no body
-// without a content header, and the target's own may be wrong for a cut body.
+// formatAnswer writes an answer so that the C# side can read it. It always sets Content-Length, because .NET reads no
+// body without a content header, and the target's own may be wrong for a cut body.
 func formatAnswer(a Answer) []byte {
 	header := make(http.Header, len(a.Header)+2)
 	for name, values := range a.Header {
@@ -240,8 +240,8 @@ func withTrace(message []byte, t Trace, span string) ([]byte, error) {
 	return dotnet.ReplaceHeader(message, traceNames[1], t.State)
 }
 
-// nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null if
-// there is no value.
+// nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null
+// if there is no value.
 type nexusRequest struct {
 	Tenant
 	originalRequestID, id              string
@@ -291,8 +291,8 @@ func textOrNull(text string) json.RawMessage {
 	return quote(text)
 }
 
-// ToNexus writes an accepted native envelope without attempts as the C# SDK would write the same request. Its error names a
-// member that the Nexus format cannot hold.
+// ToNexus writes an accepted native envelope without attempts as the C# SDK would write the same request. Its error
+// names a member that the Nexus format cannot hold.
 func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	n, ok := e.format.(*native)
 	if !ok {
@@ -303,7 +303,8 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	}
 	r := nexusRequest{
 		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, method: e.Call.Method, url: e.Call.URL,
-		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline, context: e.Context, priority: e.Priority,
+		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline, context: e.Context,
+		priority: e.Priority,
 	}
 	var err error
 	if r.callOut, r.callOutScheme, err = toCallOut(e.Call); err != nil {
@@ -326,7 +327,8 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	return r.encode(), nil
 }
 
-// UnreadableInNexus names the headers that the C# side may be unable to read after ToNexus. It would then refuse the message.
+// UnreadableInNexus names the headers that the C# side may be unable to read after ToNexus. It would then refuse the
+// message.
 func (e *Envelope) UnreadableInNexus() (names []string) {
 	n, ok := e.format.(*native)
 	if !ok {
@@ -371,12 +373,14 @@ func toCallOut(call Call) (message []byte, scheme string, err error) {
 	u := call.Target
 	switch {
 	case call.Host != "" && !strings.EqualFold(call.Host, u.Host):
-		return nil, "", strictjson.In("headers", strictjson.In("Host", errors.New("differs from the URL's host, but the Nexus format builds the URL from it")))
+		return nil, "", strictjson.In("headers", strictjson.In("Host",
+			errors.New("differs from the URL's host, but the Nexus format builds the URL from it")))
 	case u.User != nil:
 		return nil, "", strictjson.In("url", errUserInfo)
 	}
 	request := dotnet.Request{
-		Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Spelling: call.Spelling, Body: call.Body,
+		Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Spelling: call.Spelling,
+		Body: call.Body,
 	}
 	return dotnet.FormatRequest(request), strings.ToLower(u.Scheme), nil
 }

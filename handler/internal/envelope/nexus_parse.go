@@ -16,8 +16,8 @@ import (
 )
 
 // nexus is the format of Nexus Async Caller: a RawRequestEnvelope of its C# SDK (nexus-link/Nexus.Link.Sdks,
-// src/AsyncCaller.Sdk). It is JSON by Newtonsoft.Json, with the call as the bytes of an HTTP request. The letter case of
-// names does not matter, as in Newtonsoft.Json.
+// src/AsyncCaller.Sdk). It is JSON by Newtonsoft.Json, with the call as the bytes of an HTTP request. The letter case
+// of names does not matter, as in Newtonsoft.Json.
 type nexus struct {
 	// members are the members as they came, in their order, and then the known members that did not come.
 	members []nexusMember
@@ -32,8 +32,8 @@ type nexus struct {
 	callBackScheme, callBackMethod string
 }
 
-// nexusMember is a member as it came, with a nil Value if it did not come, and its name in our letter case. That name is
-// empty for an unknown member.
+// nexusMember is a member as it came, with a nil Value if it did not come, and its name in our letter case. That name
+// is empty for an unknown member.
 type nexusMember struct {
 	strictjson.Member
 	known string
@@ -231,8 +231,8 @@ func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
 	return nil
 }
 
-// parseCallOut reads the bytes of an HTTP request. The URL consists of the scheme, the one Host header, and the path and
-// query of the request line, which are escaped already.
+// parseCallOut reads the bytes of an HTTP request. The URL consists of the scheme, the one Host header, and the path
+// and query of the request line, which are escaped already.
 func parseCallOut(message []byte, scheme string) (Call, error) {
 	request, err := dotnet.ParseRequest(message)
 	if err != nil {
@@ -261,8 +261,8 @@ func parseScheme(value json.RawMessage) (string, error) {
 	return scheme, err
 }
 
-// parseNexusContext reads base64 of any JSON. Other text becomes a JSON string, because the context must not prevent the
-// call.
+// parseNexusContext reads base64 of any JSON. Other text becomes a JSON string, because the context must not prevent
+// the call.
 func parseNexusContext(value json.RawMessage) (json.RawMessage, error) {
 	content, err := parseBase64(value)
 	if err != nil {
@@ -291,7 +291,8 @@ func parseLatestResponse(value json.RawMessage) (*Answer, error) {
 		return nil, nil //nolint:nilerr // see above
 	}
 	return &Answer{
-		Status: response.Status, Header: response.Header, Body: response.Body, Truncated: response.Header.Get(truncatedHeader) != "",
+		Status: response.Status, Header: response.Header, Body: response.Body,
+		Truncated: response.Header.Get(truncatedHeader) != "",
 	}, nil
 }
 

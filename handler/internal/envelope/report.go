@@ -117,8 +117,8 @@ func (a *Answer) MediaType() string {
 }
 
 // Text returns the body as text. The charset comes from the Content-Type, or else from the body's byte order mark; the
-// default, also for an unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their payload,
-// does the same, except that it fails for an unknown charset.
+// default, also for an unknown charset, is UTF-8. .NET's ReadAsStringAsync, which gives Nexus's callbacks their
+// payload, does the same, except that it fails for an unknown charset.
 func (a *Answer) Text() string {
 	_, charset := a.contentType()
 	if charset == "" || strings.EqualFold(charset, "utf-8") {
@@ -173,7 +173,8 @@ func (a *Answer) excerpt(longest int) *Excerpt {
 	}
 	const longestCharacter = 4 // bytes of any charset
 	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
-	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: a.Truncated || len(beginning.Body) < len(a.Body)}
+	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: a.Truncated ||
+		len(beginning.Body) < len(a.Body)}
 	text := queueSafe(beginning.Text())
 	if x.Truncated {
 		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
@@ -214,11 +215,13 @@ type Attempt struct {
 	Took  time.Duration
 }
 
-// AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2 KiB.
+// AppendAttempt returns the trail with one more attempt. It drops attempts from the middle to keep the trail within 2
+// KiB.
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	a.Error, a.Took = strictjson.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
-	for len(longer) > firstAttempts+1 && (len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes) {
+	for len(longer) > firstAttempts+1 &&
+		(len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes) {
 		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
 	}
 	return longer

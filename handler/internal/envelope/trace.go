@@ -48,7 +48,8 @@ const (
 var (
 	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 	// The specification allows empty entries.
-	tracestates = regexp.MustCompile(`^([ \t,]*[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~][ \t]*(,|$))+[ \t,]*$`)
+	tracestates = regexp.MustCompile(`^([ \t,]*[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~][ ` +
+		`\t]*(,|$))+[ \t,]*$`)
 )
 
 // ParseTrace reads the two headers. It returns false if the traceparent is invalid. An invalid tracestate is left out.
@@ -58,7 +59,8 @@ func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 		return Trace{}, false
 	}
 	version, id, parent, rest := parts[1], parts[2], parts[3], parts[5]
-	if version == "ff" || version == "00" && rest != "" || strings.Trim(id, "0") == "" || strings.Trim(parent, "0") == "" {
+	if version == "ff" || version == "00" && rest != "" || strings.Trim(id, "0") == "" ||
+		strings.Trim(parent, "0") == "" {
 		return Trace{}, false
 	}
 	flags, _ := strconv.ParseUint(parts[4], 16, 8) // it is two digits
@@ -102,8 +104,8 @@ func (t Trace) write(w *object, span string) {
 	w.raw("trace", inner.end())
 }
 
-// trace sets the trace: that of the envelope, or of the headers of the call, or else a new one. A new one follows from what
-// identifies the call, so that a message that is delivered again before it is settled, or twice, has the same.
+// trace sets the trace: that of the envelope, or of the headers of the call, or else a new one. A new one follows from
+// what identifies the call, so that a message that is delivered again before it is settled, or twice, has the same.
 func (e *Envelope) trace(now time.Time, messageID string) {
 	if e.Trace.ID == "" {
 		if parents := e.Call.Header[HeaderTraceparent]; len(parents) == 1 {

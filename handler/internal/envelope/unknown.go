@@ -9,7 +9,8 @@ import (
 
 // Unknown is a member that has no effect, perhaps because its name is misspelt.
 type Unknown struct {
-	// Path is the path of the member. Nearest is the path of the member that was probably meant; empty if none is similar.
+	// Path is the path of the member. Nearest is the path of the member that was probably meant; empty if none is
+	// similar.
 	Path    string `json:"path"`
 	Nearest string `json:"nearest,omitempty"`
 }
@@ -31,9 +32,9 @@ type knownObject struct {
 	names []string
 }
 
-// UnknownMembers returns the first members of content that have no effect. It does not look into objects that may have any
-// members, or that Async Caller writes. The content need not be a valid envelope. Without a marker it is taken for a native
-// one, but only members that are probably misspelt are named: the others may be anything, also a secret.
+// UnknownMembers returns the first members of content that have no effect. It does not look into objects that may have
+// any members, or that Async Caller writes. The content need not be a valid envelope. Without a marker it is taken for
+// a native one, but only members that are probably misspelt are named: the others may be anything, also a secret.
 func UnknownMembers(content []byte) []Unknown {
 	members, _ := strictjson.Object(content)
 	objects, same := nativeObjects(), strictjson.ExactNames
@@ -47,10 +48,14 @@ func UnknownMembers(content []byte) []Unknown {
 			members, _ = strictjson.Object(orNull(same.Get(content, object.path)))
 		}
 		for _, m := range members {
-			if len(unknown) == maxUnknown || slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) {
+			if len(unknown) == maxUnknown ||
+				slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) {
 				continue
 			}
-			u := Unknown{Path: join(object.path, strictjson.Printable(m.Name)), Nearest: nearestMember(object, objects, m.Name)}
+			u := Unknown{
+				Path:    join(object.path, strictjson.Printable(m.Name)),
+				Nearest: nearestMember(object, objects, m.Name),
+			}
 			if native || nexus || u.Nearest != "" {
 				unknown = append(unknown, u)
 			}

@@ -51,9 +51,9 @@ type Explanation struct {
 	Unknown []envelope.Unknown `json:"unknown,omitempty"`
 	// Arrival is the step on delivery of the message.
 	Arrival Step `json:"arrival"`
-	// AfterCall is the step after a call with the assumed outcome, or that follows if the target is refused; nil if none is
-	// assumed or no call is ever due. If the random part of the wait decides between two actions, AfterCall is for the shortest wait and Otherwise for the
-	// longest.
+	// AfterCall is the step after a call with the assumed outcome, or that follows if the target is refused; nil if
+	// none is assumed or no call is ever due. If the random part of the wait decides between two actions, AfterCall is
+	// for the shortest wait and Otherwise for the longest.
 	AfterCall *Step `json:"afterCall,omitempty"`
 	Otherwise *Step `json:"otherwise,omitempty"`
 }
@@ -286,7 +286,10 @@ type Breaker struct {
 }
 
 func describeProfile(p targets.Profile) Profile {
-	about := Profile{Pattern: p.Pattern, Concurrency: p.Concurrency, Rate: p.RateText, Burst: p.Burst, Timeout: Seconds(p.Timeout)}
+	about := Profile{
+		Pattern: p.Pattern, Concurrency: p.Concurrency, Rate: p.RateText, Burst: p.Burst,
+		Timeout: Seconds(p.Timeout),
+	}
 	if p.Retry != nil {
 		about.Retry = p.Retry.Name
 	}
@@ -310,9 +313,12 @@ func (m message) describe() *Envelope {
 	e := m.in.Envelope
 	deadline := e.GiveUpAt(m.rules.Expiration)
 	about := &Envelope{
-		Format: e.Format(), RequestID: e.RequestID, OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
-		Organization: strictjson.ReplaceUnprintable(e.Tenant.Organization), Environment: strictjson.ReplaceUnprintable(e.Tenant.Environment),
-		CorrelationID: e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method, Target: Target(e.Call.Target.String()),
+		Format: e.Format(), RequestID: e.RequestID,
+		OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
+		Organization:      strictjson.ReplaceUnprintable(e.Tenant.Organization),
+		Environment:       strictjson.ReplaceUnprintable(e.Tenant.Environment),
+		CorrelationID:     e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method,
+		Target:    Target(e.Call.Target.String()),
 		BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
 		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
 		Profile: describeProfile(m.rules.Profiles.For(e.Call.Target)),
@@ -336,7 +342,10 @@ func (m message) describe() *Envelope {
 		about.DeadlineLimited = fmt.Sprintf("at most %v after creation or notBefore", m.rules.MaxDeadline)
 	}
 	if letter := m.in.Received.DeadLetter; letter != nil {
-		about.MovedBack = &DeadLetter{Reason: strictjson.ReplaceUnprintable(letter.Reason), Detail: strictjson.ReplaceUnprintable(letter.Detail), Attempts: letter.Attempts}
+		about.MovedBack = &DeadLetter{
+			Reason: strictjson.ReplaceUnprintable(letter.Reason),
+			Detail: strictjson.ReplaceUnprintable(letter.Detail), Attempts: letter.Attempts,
+		}
 	}
 	due := e.DueAt()
 	if about.Due = !due.After(m.Now); !due.IsZero() {
@@ -365,7 +374,8 @@ type Schedule struct {
 	MaxAttempts int `json:"maxAttempts,omitempty"`
 	// Limited names the operator's limits that changed the policy.
 	Limited string `json:"limited,omitempty"`
-	// Deadline counts from the first call. DeadlineLimited says that the operator does not allow the one that was asked for.
+	// Deadline counts from the first call. DeadlineLimited says that the operator does not allow the one that was asked
+	// for.
 	Deadline        Seconds `json:"deadlineSeconds"`
 	DeadlineLimited bool    `json:"deadlineLimited,omitempty"`
 	// Shortest is the result if every wait is as short as possible, Longest if every wait is as long as possible.
@@ -401,7 +411,10 @@ func Simulate(rules decision.Rules, policy retry.Policy, deadline time.Duration)
 	if limited {
 		deadline = rules.MaxDeadline
 	}
-	s := Schedule{DeadlineLimited: limited, Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited, Deadline: Seconds(deadline)}
+	s := Schedule{
+		DeadlineLimited: limited, Policy: policy.Name, MaxAttempts: policy.MaxAttempts,
+		Limited: policy.Limited, Deadline: Seconds(deadline),
+	}
 	var short, long []Seconds
 	short, s.Shortest = run(rules, policy, deadline, lowestJitter)
 	long, s.Longest = run(rules, policy, deadline, highestJitter)

@@ -20,8 +20,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// The timer functions of an app: the keeper keeps poison messages from expiring, the monitor reports what waits. They record
-// when they run.
+// The timer functions of an app: the keeper keeps poison messages from expiring, the monitor reports what waits. They
+// record when they run.
 const (
 	KeeperTimer  = "AC-poison-keeper"
 	MonitorTimer = "AC-monitor"
@@ -49,7 +49,8 @@ func (a *App) QueueNames() []string {
 	return names
 }
 
-// Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the environment.
+// Host is the part of host.json that Async Caller uses, with the AzureFunctionsJobHost__ (or :) overrides of the
+// environment.
 type Host struct {
 	// FunctionTimeout ends an invocation; negative means never. The default is 5 minutes, the shortest default of
 	// any plan.
@@ -147,7 +148,8 @@ func Load(dir string, environ []string) (*App, error) {
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(file, environ)
 	if len(app.Functions) == 0 && len(problems) == 0 {
-		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly one level below host.json", dir)
+		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly "+
+			"one level below host.json", dir)
 	}
 	return app, errors.Join(append(file.problems, problems...)...)
 }
@@ -197,8 +199,8 @@ func (a *App) readFunctions(host *hostJSON, environ []string) (found problems) {
 	return append(found, a.checkRoutes(host, routes)...)
 }
 
-// addFunction reads one function.json. Of an HTTP function it only adds the route. It ignores a function that is disabled or
-// has another kind of trigger.
+// addFunction reads one function.json. Of an HTTP function it only adds the route. It ignores a function that is
+// disabled or has another kind of trigger.
 func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[string]string) (found problems) {
 	content, trigger, err := readTrigger(root, file)
 	if err != nil {
@@ -236,7 +238,8 @@ func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding
 	if disabled, _ := content.Disabled.(bool); disabled {
 		return content, trigger, nil
 	}
-	triggers := slices.DeleteFunc(content.Bindings, func(b binding) bool { return !strings.HasSuffix(strings.ToLower(b.Type), "trigger") })
+	triggers := slices.DeleteFunc(content.Bindings,
+		func(b binding) bool { return !strings.HasSuffix(strings.ToLower(b.Type), "trigger") })
 	if len(triggers) != 1 {
 		return content, trigger, fmt.Errorf("it has %d triggers: the host wants exactly one", len(triggers))
 	}
@@ -246,7 +249,8 @@ func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding
 // checkCommon checks the names of a function and of its binding by the host's rules, and that it has no retry policy.
 func (p *problems) checkCommon(name, bindingName, example string, retry any, noRetry string) {
 	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
-		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, at most 128 in all, not host", name)
+		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, "+
+			"at most 128 in all, not host", name)
 	}
 	if !validBindingName.MatchString(bindingName) {
 		p.add("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example)
@@ -258,7 +262,8 @@ func (p *problems) checkCommon(name, bindingName, example string, retry any, noR
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
 	if b.Connection != "" && b.Connection != storage.ConnectionName {
-		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection, storage.ConnectionName)
+		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection,
+			storage.ConnectionName)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
@@ -269,7 +274,8 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 	case !storage.ValidName(queueName):
 		p.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
 	case !hasPoison:
-		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler could not dead-letter its messages",
+		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler "+
+			"could not dead-letter its messages",
 			b.QueueName, storage.PoisonSuffix)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))

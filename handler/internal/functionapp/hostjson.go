@@ -35,7 +35,8 @@ const (
 	overridePrefix = "azurefunctionsjobhost:"
 	// consumptionPlan is the environment variable by which the host knows the classic Consumption plan.
 	consumptionPlan = "WEBSITE_SKU=Dynamic"
-	// extensionsFile lists the extensions of an app that brings its own instead of a bundle (`func extensions install`).
+	// extensionsFile lists the extensions of an app that brings its own instead of a bundle (`func extensions
+	// install`).
 	extensionsFile = "bin/extensions.json"
 )
 
@@ -59,7 +60,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if err != nil {
-		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set FUNCTIONS_APP_ROOT_PATH", err)
+		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set "+
+			"FUNCTIONS_APP_ROOT_PATH", err)
 	}
 	var root map[string]any
 	if err := decodeRelaxed(data, &root); err != nil {
@@ -68,7 +70,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	extensions, err := os.Stat(filepath.Join(dir, filepath.FromSlash(extensionsFile)))
 	h := &hostJSON{
 		values: map[string]string{}, extensions: err == nil && extensions.Mode().IsRegular(),
-		processors: runtime.GOMAXPROCS(0), // like .NET's ProcessorCount, and unlike NumCPU, within the limit of the container
+		// like .NET's ProcessorCount, and unlike NumCPU, within the limit of the container
+		processors: runtime.GOMAXPROCS(0),
 	}
 	flatten(h.values, "", root)
 	for _, variable := range environ {
@@ -76,7 +79,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 		if variable == consumptionPlan {
 			h.processors = 1
 		}
-		if key, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix); ok && key != "" {
+		if key, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix); ok &&
+			key != "" {
 			h.values[key] = value
 		}
 	}
@@ -128,7 +132,9 @@ func (h *hostJSON) timeSpan(path string, fallback, lowest, highest time.Duration
 }
 
 // within parses the value at a path. It returns the fallback if there is none, or if it is outside the limits.
-func within[T cmp.Ordered](h *hostJSON, path, want string, parse func(string) (T, error), fallback, lowest, highest T) T {
+func within[T cmp.Ordered](
+	h *hostJSON, path, want string, parse func(string) (T, error), fallback, lowest, highest T,
+) T {
 	text := h.text(path)
 	if text == "" {
 		return fallback
@@ -164,7 +170,8 @@ func (h *hostJSON) host() Host {
 	h.checkNesting()
 	id, version := h.text("extensionBundle.id"), h.text("extensionBundle.version")
 	if id+version == "" && !h.extensions || (id == "") != (version == "") {
-		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)), and without %s, the host does not know queueTrigger`, extensionsFile)
+		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)), and without `+
+			`%s, the host does not know queueTrigger`, extensionsFile)
 	}
 	if h.text("retry.strategy") != "" {
 		h.add("host.json: retry: %s", noHostRetry)
@@ -181,8 +188,9 @@ func (h *hostJSON) host() Host {
 			NewBatchThreshold:  h.number("extensions.queues.newBatchThreshold", batchSize/2*h.processors, 0, 1000),
 			MaxPollingInterval: h.timeSpan("extensions.queues.maxPollingInterval", 0, minPollingInterval, 24*time.Hour),
 			VisibilityTimeout:  h.timeSpan("extensions.queues.visibilityTimeout", 0, 0, maxVisibilityTimeout),
-			MaxDequeueCount:    int64(h.number("extensions.queues.maxDequeueCount", defaultMaxDequeueCount, 1, 1_000_000)),
-			MessageEncoding:    h.messageEncoding(),
+			MaxDequeueCount: int64(h.number("extensions.queues.maxDequeueCount", defaultMaxDequeueCount, 1,
+				1_000_000)),
+			MessageEncoding: h.messageEncoding(),
 		},
 		Handler: CustomHandler{
 			Executable:       h.executable(),
@@ -197,7 +205,8 @@ func (h *hostJSON) checkNesting() {
 	for _, key := range slices.Sorted(maps.Keys(h.values)) {
 		expected := strings.HasPrefix(key+":", "extensions:queues:") || strings.HasPrefix(key, "logging:")
 		if !expected && slices.Contains(strings.Split(key, ":"), "queues") {
-			h.add("host.json: %s is ignored by the host there: move it to extensions.queues", strings.ReplaceAll(key, ":", "."))
+			h.add("host.json: %s is ignored by the host there: move it to extensions.queues",
+				strings.ReplaceAll(key, ":", "."))
 		}
 	}
 }

@@ -26,7 +26,8 @@ func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found probl
 			if !canMatch(prefix+"/"+routes[file], name) {
 				continue
 			}
-			found.add("%s: route %q can match /%s, the path of function %s, because in host.json %s is on and %s is %q: "+
+			found.add("%s: route %q can match /%s, the path of function %s, because in host.json %s is on and "+
+				"%s is %q: "+
 				`clients of this HTTP function could forge invocations: set the prefix to "api", or change the route`,
 				file, routes[file], name, name, option, prefixPath, prefix)
 			break
@@ -48,7 +49,10 @@ func (a *App) names() (names []string) {
 
 // forwarding returns the option that makes the host pass on requests of HTTP functions under their own path, or "".
 func (h *hostJSON) forwarding() string {
-	for _, option := range []string{"customHandler.enableForwardingHttpRequest", "customHandler.enableProxyingHttpRequest"} {
+	for _, option := range []string{
+		"customHandler.enableForwardingHttpRequest",
+		"customHandler.enableProxyingHttpRequest",
+	} {
 		if value := strings.TrimSpace(h.text(option)); value != "" && !strings.EqualFold(value, "false") {
 			return option
 		}
@@ -56,15 +60,17 @@ func (h *hostJSON) forwarding() string {
 	return ""
 }
 
-// omissible matches a segment of a route that a path may lack: a catch-all, or a parameter that is optional or has a default.
+// omissible matches a segment of a route that a path may lack: a catch-all, or a parameter that is optional or has a
+// default.
 var omissible = regexp.MustCompile(`^\{.*[*?=].*\}$|%`)
 
 // canMatch reports whether a route of ASP.NET can match the path /name, which has one segment. In doubt it can: every
-// constraint counts as met, any text may be where the first to the last parameter of a segment are, and a segment with a %,
-// which may name a setting, matches everything.
+// constraint counts as met, any text may be where the first to the last parameter of a segment are, and a segment with
+// a %, which may name a setting, matches everything.
 func canMatch(route, name string) bool {
 	segments := routeSegments(strings.TrimLeft(route, "/~"))
-	if len(segments) == 0 || slices.ContainsFunc(segments[1:], func(s string) bool { return !omissible.MatchString(s) }) {
+	if len(segments) == 0 ||
+		slices.ContainsFunc(segments[1:], func(s string) bool { return !omissible.MatchString(s) }) {
 		return false
 	}
 	segment, name := strings.ToLower(segments[0]), strings.ToLower(name)
@@ -80,8 +86,8 @@ func canMatch(route, name string) bool {
 	}
 }
 
-// routeSegments splits a route at each slash outside a parameter, because a constraint may contain slashes. It leaves out
-// empty segments.
+// routeSegments splits a route at each slash outside a parameter, because a constraint may contain slashes. It leaves
+// out empty segments.
 func routeSegments(route string) []string {
 	depth := 0
 	return strings.FieldsFunc(route, func(c rune) bool {

@@ -1,5 +1,5 @@
-// Package guard judges targets: which hosts and addresses the handler may call. It is pure: values in, a refusal or none
-// out. The code that dials asks it about the address that it is going to connect to.
+// Package guard judges targets: which hosts and addresses the handler may call. It is pure: values in, a refusal or
+// none out. The code that dials asks it about the address that it is going to connect to.
 package guard
 
 import (
@@ -24,8 +24,8 @@ const (
 
 // Rules say which targets may be called. An entry of Deny takes precedence over all other rules. The built-in refusals
 // are overridden by the networks and addresses of Allow, but not by its names, because the owner of a name chooses its
-// addresses; only the name localhost stands for loopback addresses. A target that Allow does not name is refused, unless
-// Allow is empty or has the entry "*". The zero value has only the built-in refusals.
+// addresses; only the name localhost stands for loopback addresses. A target that Allow does not name is refused,
+// unless Allow is empty or has the entry "*". The zero value has only the built-in refusals.
 type Rules struct {
 	Allow, Deny List
 	// Own are the addresses of this machine, where more than the handler may listen. They are refused by default.
@@ -38,8 +38,8 @@ type Rules struct {
 }
 
 // Judge judges a host and an address that it resolves to. The host is a name or a literal address as [ASCII] returns
-// it. If the address is zero, Judge judges by the host alone, and knows the addresses of loopback names; then it may still
-// refuse the addresses that another name resolves to.
+// it. If the address is zero, Judge judges by the host alone, and knows the addresses of loopback names; then it may
+// still refuse the addresses that another name resolves to.
 //
 // The result is empty if the rules allow the target. Otherwise it says which rule refuses it. It never contains a host
 // name, because a name that a redirect led to may be secret.
@@ -67,18 +67,19 @@ func (r Rules) Judge(host string, addr netip.Addr) (refusal string) {
 	return ""
 }
 
-// isLoopbackName reports whether a canonical name stands for loopback addresses everywhere (RFC 6761), or in the hosts files
-// of the usual Linux distributions.
+// isLoopbackName reports whether a canonical name stands for loopback addresses everywhere (RFC 6761), or in the hosts
+// files of the usual Linux distributions.
 func isLoopbackName(name string) bool {
 	return strings.HasSuffix("."+name, ".localhost") || slices.Contains([]string{
-		"localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6", "ip6-localhost", "ip6-loopback",
+		"localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6",
+		"ip6-localhost", "ip6-loopback",
 	}, name)
 }
 
 const theName, theHeader = "the host name", "the Host header"
 
-// JudgeCall judges a call without an address: the host of its URL and its Host header, which is empty if there is none. The
-// result is that of Judge.
+// JudgeCall judges a call without an address: the host of its URL and its Host header, which is empty if there is none.
+// The result is that of Judge.
 func (r Rules) JudgeCall(target *url.URL, header string) (refusal string) {
 	if header != "" && header != target.Host {
 		if refusal := r.judgeHeader(target, &url.URL{Scheme: target.Scheme, Host: header}); refusal != "" {
@@ -127,8 +128,8 @@ func HasNoDot(host string) bool {
 	return name != "" && !strings.Contains(name, ".")
 }
 
-// judgeHeader judges a Host header, by which a server chooses the content. No connection goes to the host that it names,
-// so the built-in refusals do not apply.
+// judgeHeader judges a Host header, by which a server chooses the content. No connection goes to the host that it
+// names, so the built-in refusals do not apply.
 func (r Rules) judgeHeader(target, header *url.URL) (refusal string) {
 	name, addr, ok := canonical(header.Hostname())
 	targetName, targetAddr, _ := canonical(target.Hostname())
@@ -153,8 +154,8 @@ func Port(u *url.URL) string {
 	return cmp.Or(strings.TrimLeft(u.Port(), "0"), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 }
 
-// AllowsUnresolved reports whether a proxy may resolve a name that does not exist here: Allow has the name, and Deny has
-// no address that it could turn out to be.
+// AllowsUnresolved reports whether a proxy may resolve a name that does not exist here: Allow has the name, and Deny
+// has no address that it could turn out to be.
 func (r Rules) AllowsUnresolved(host string) bool {
 	name, _, _ := canonical(host)
 	_, named := r.Allow.findName(name)
@@ -237,8 +238,8 @@ func canonical(host string) (name string, addr netip.Addr, ok bool) {
 	return name, netip.Addr{}, validName(name)
 }
 
-// Canonical returns the host of a URL in the form that is the same for all texts that mean this host: a name in ASCII, in
-// lower case and without a final dot, or an address without a zone. It is empty for a text that is no host.
+// Canonical returns the host of a URL in the form that is the same for all texts that mean this host: a name in ASCII,
+// in lower case and without a final dot, or an address without a zone. It is empty for a text that is no host.
 func Canonical(host string) string {
 	name, addr, ok := canonical(host)
 	if !ok {
@@ -397,23 +398,28 @@ func find(entries []entry, forms []netip.Addr) (found entry, decisive int, ok bo
 // builtIn are the networks that are refused by default, with the rule that a detail names. Private networks are
 // allowed: the targets of an integration are there.
 var builtIn = []entry{
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("127.0.0.0/8")},                       // RFC 1122
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("::1/128")},                           // RFC 4291
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("0.0.0.0/8")},                      // RFC 1122, "this network"
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("::/128")},                         // RFC 4291
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("169.254.0.0/16")},     // RFC 3927
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fe80::/10")},          // RFC 4291
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd00:ec2::254/128")},  // the metadata service of AWS
-	{text: "the address of the Azure host", prefix: netip.MustParsePrefix("168.63.129.16/32")},       // WireServer
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd20:ce::254/128")},   // the metadata service of Google Cloud
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("192.0.0.192/32")},     // the metadata service of Oracle Cloud
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("100.100.100.200/32")}, // the metadata service of Alibaba Cloud
-	{text: "site-local addresses", prefix: netip.MustParsePrefix("fec0::/10")},                       // RFC 3879
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("224.0.0.0/4")},                      // RFC 5771
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("ff00::/8")},                         // RFC 4291
-	{text: "the broadcast address", prefix: netip.MustParsePrefix("255.255.255.255/32")},             // RFC 919
-	{text: "reserved addresses", prefix: netip.MustParsePrefix("240.0.0.0/4")},                       // RFC 1112
-	{text: "Teredo addresses", prefix: netip.MustParsePrefix("2001::/32")},                           // RFC 4380
+	{text: "loopback addresses", prefix: netip.MustParsePrefix("127.0.0.0/8")}, // RFC 1122
+	{text: "loopback addresses", prefix: netip.MustParsePrefix("::1/128")},     // RFC 4291
+	// RFC 1122, "this network"
+	{text: "unspecified addresses", prefix: netip.MustParsePrefix("0.0.0.0/8")},
+	{text: "unspecified addresses", prefix: netip.MustParsePrefix("::/128")},                     // RFC 4291
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("169.254.0.0/16")}, // RFC 3927
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fe80::/10")},      // RFC 4291
+	// the metadata service of AWS
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd00:ec2::254/128")},
+	{text: "the address of the Azure host", prefix: netip.MustParsePrefix("168.63.129.16/32")}, // WireServer
+	// the metadata service of Google Cloud
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd20:ce::254/128")},
+	// the metadata service of Oracle Cloud
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("192.0.0.192/32")},
+	// the metadata service of Alibaba Cloud
+	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("100.100.100.200/32")},
+	{text: "site-local addresses", prefix: netip.MustParsePrefix("fec0::/10")},           // RFC 3879
+	{text: "multicast addresses", prefix: netip.MustParsePrefix("224.0.0.0/4")},          // RFC 5771
+	{text: "multicast addresses", prefix: netip.MustParsePrefix("ff00::/8")},             // RFC 4291
+	{text: "the broadcast address", prefix: netip.MustParsePrefix("255.255.255.255/32")}, // RFC 919
+	{text: "reserved addresses", prefix: netip.MustParsePrefix("240.0.0.0/4")},           // RFC 1112
+	{text: "Teredo addresses", prefix: netip.MustParsePrefix("2001::/32")},               // RFC 4380
 }
 
 // embedding is a network of IPv6 addresses that contain an IPv4 address: packets to them may end there. Each place

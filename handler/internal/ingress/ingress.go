@@ -46,7 +46,9 @@ type Deliverer interface {
 // name of a function. The body of every answer is a JSON object, because the host waits until functionTimeout after a
 // 2xx answer without one (docs/host.md, "Answers"). It never has the member Logs: the host would log the outcome a
 // second time, without the log's fields.
-func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger) http.Handler {
+func Handler(
+	functions []functionapp.Function, tasks map[string]Task, deliverer Deliverer, log zerolog.Logger,
+) http.Handler {
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) {
 		answer{code: http.StatusOK, Status: "ready"}.write(w)
@@ -58,7 +60,8 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 		router.Post("/"+name, taskHandler(name, task, log))
 	}
 	router.NotFound(func(w http.ResponseWriter, r *http.Request) {
-		log.Warn().Str("path", r.URL.Path[:min(len(r.URL.Path), maxPathBytes)]).Msg("no such function: add its function.json to the app folder")
+		log.Warn().Str("path", r.URL.Path[:min(len(r.URL.Path), maxPathBytes)]).
+			Msg("no such function: add its function.json to the app folder")
 		answer{code: http.StatusNotFound, Error: "no such function"}.write(w)
 	})
 	router.MethodNotAllowed(func(w http.ResponseWriter, _ *http.Request) {
@@ -70,17 +73,18 @@ func Handler(functions []functionapp.Function, tasks map[string]Task, deliverer 
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
-		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
-			if err := readMessage(&m, body, f.Binding); err != nil {
-				return answer{}, err
-			}
-			delivered := m
-			m.Content = nil // the delivery drops it when it can
-			if result := deliverer.Deliver(ctx, delivered); result.MayDelete() {
-				return answer{code: http.StatusOK}, nil
-			}
-			return answer{code: http.StatusInternalServerError}, nil
-		})
+		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(),
+			func(ctx context.Context, body io.Reader) (answer, error) {
+				if err := readMessage(&m, body, f.Binding); err != nil {
+					return answer{}, err
+				}
+				delivered := m
+				m.Content = nil // the delivery drops it when it can
+				if result := deliverer.Deliver(ctx, delivered); result.MayDelete() {
+					return answer{code: http.StatusOK}, nil
+				}
+				return answer{code: http.StatusInternalServerError}, nil
+			})
 	}
 }
 
@@ -103,7 +107,8 @@ type invocation struct {
 func (i invocation) serve(ctx context.Context, work func(ctx context.Context, body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			i.log.Error().EmbedObject(i.subject).Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).Msg("panic: " + i.onFailure)
+			i.log.Error().EmbedObject(i.subject).Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
+				Msg("panic: " + i.onFailure)
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
 	}()
@@ -162,18 +167,19 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := invocationID(r)
 		log := log.With().Str(logs.InvocationID, id).Str(logs.Function, name).Logger()
-		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(), func(ctx context.Context, body io.Reader) (answer, error) {
-			if _, err := io.Copy(io.Discard, body); err != nil {
-				return answer{}, err
-			}
-			if !running.TryLock() {
-				// This is no failure: the work is in progress.
-				log.Warn().Msg("task not started: a run is in progress")
-				return answer{code: http.StatusOK}, nil
-			}
-			defer running.Unlock()
-			return runTask(log.WithContext(ctx), task, &log), nil
-		})
+		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(),
+			func(ctx context.Context, body io.Reader) (answer, error) {
+				if _, err := io.Copy(io.Discard, body); err != nil {
+					return answer{}, err
+				}
+				if !running.TryLock() {
+					// This is no failure: the work is in progress.
+					log.Warn().Msg("task not started: a run is in progress")
+					return answer{code: http.StatusOK}, nil
+				}
+				defer running.Unlock()
+				return runTask(log.WithContext(ctx), task, &log), nil
+			})
 	}
 }
 
@@ -211,11 +217,13 @@ func checkSender(r *http.Request, id string) error {
 	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
 	switch {
 	case address == nil || r.Host != address.String():
-		return errors.New("header Host: not the handler's own address, so the request is not an invocation of the Functions host")
+		return errors.New("header Host: not the handler's own address, so the request is not an invocation " +
+			"of the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: browsers send it, the Functions host does not")
 	case id == "":
-		return errors.New("header " + invocationHeader + ": missing or not a GUID, so the request is not from the Functions host")
+		return errors.New("header " + invocationHeader +
+			": missing or not a GUID, so the request is not from the Functions host")
 	}
 	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType != "application/json" {
 		return errors.New("header Content-Type: want application/json, as the Functions host sends")

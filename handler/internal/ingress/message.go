@@ -58,7 +58,8 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 		expires, _ := time.Parse(time.RFC3339, hintText(metadata, "ExpirationTime"))
 		inserted, _ := time.Parse(time.RFC3339, hintText(metadata, "InsertionTime"))
 		m.Lease = settle.Lease{
-			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, InsertedAt: inserted, ExpiresAt: expires,
+			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, InsertedAt: inserted,
+			ExpiresAt: expires,
 		}
 	}
 	if !envelope.ValidRequestID(m.ID) {
@@ -106,7 +107,8 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 	content = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(content, text)
 	if err != nil {
-		return nil, false, fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
+		return nil, false,
+			fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
 	}
 	return content[:n], false, nil
 }
@@ -122,8 +124,8 @@ func hintText(metadata []strictjson.Member, name string) string {
 	return string(text)
 }
 
-// hintNumber reads a number of Metadata, which the host writes as a string and Microsoft documents as a number. It returns 0
-// for anything else.
+// hintNumber reads a number of Metadata, which the host writes as a string and Microsoft documents as a number. It
+// returns 0 for anything else.
 func hintNumber(metadata []strictjson.Member, name string) int64 {
 	text := cmp.Or(hintText(metadata, name), string(find(metadata, name).Value))
 	n, err := strconv.ParseInt(text, 10, 64)

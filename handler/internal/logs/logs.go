@@ -28,7 +28,8 @@ const (
 	Environment  = "environment"
 	// CorrelationID is the call's header X-Correlation-ID.
 	CorrelationID = "correlation_id"
-	// TraceID is the same for all attempts at a call, its callback and its dead letter; SpanID is one delivery of a message.
+	// TraceID is the same for all attempts at a call, its callback and its dead letter; SpanID is one delivery of a
+	// message.
 	TraceID      = "trace_id"
 	SpanID       = "span_id"
 	Attempt      = "attempt"
@@ -53,8 +54,8 @@ const (
 	Down     = "down"
 	// Messages is the number of messages that a line is about.
 	Messages = "messages"
-	// Depth is the approximate number of messages of a queue, Scheduled that of its scheduled messages, Poison that of its
-	// poison queue. Oldest is when its oldest call was created, Age how long ago that was.
+	// Depth is the approximate number of messages of a queue, Scheduled that of its scheduled messages, Poison that of
+	// its poison queue. Oldest is when its oldest call was created, Age how long ago that was.
 	Depth     = "depth"
 	Scheduled = "scheduled"
 	Poison    = "poison"
@@ -77,8 +78,8 @@ func New(out io.Writer, level zerolog.Level) zerolog.Logger {
 	return zerolog.New(zerolog.SyncWriter(printable{lines})).Level(level).With().Timestamp().Logger()
 }
 
-// printable escapes the characters of a line that a terminal would obey or that a person cannot see: a sender chooses some
-// texts of the log. zerolog itself escapes those of ASCII.
+// printable escapes the characters of a line that a terminal would obey or that a person cannot see: a sender chooses
+// some texts of the log. zerolog itself escapes those of ASCII.
 type printable struct{ zerolog.LevelWriter }
 
 // WriteLevel writes a line.
@@ -99,20 +100,21 @@ const (
 	maxHold = 10 * time.Millisecond
 	// writeBytes is half of the capacity of a pipe: so many bytes do not wait for maxHold.
 	writeBytes = 32 << 10
-	// maxHeldBytes bounds the lines that wait for a slow reader: those of some seconds. The last errorBytes of it are for
-	// lines above level info.
+	// maxHeldBytes bounds the lines that wait for a slow reader: those of some seconds. The last errorBytes of it are
+	// for lines above level info.
 	maxHeldBytes = 1 << 20
 	errorBytes   = maxHeldBytes / 4
 	// closeLimit is how long Close waits for a reader.
 	closeLimit = time.Second
 )
 
-// Batch writes the lines of a busy handler several at a time: each write costs a system call and wakes the Functions host.
-// It writes a line at once if the last write was 10 ms ago, or if its level is above info; other lines wait for the rest of
-// the 10 ms.
+// Batch writes the lines of a busy handler several at a time: each write costs a system call and wakes the Functions
+// host. It writes a line at once if the last write was 10 ms ago, or if its level is above info; other lines wait for
+// the rest of the 10 ms.
 //
-// Its methods never wait for the reader of the lines. If nobody reads, it holds 1 MiB of lines and drops the others. When
-// it can write again, it writes a line with their number. It is safe for concurrent use. Call [Batch.Close] at the end.
+// Its methods never wait for the reader of the lines. If nobody reads, it holds 1 MiB of lines and drops the others.
+// When it can write again, it writes a line with their number. It is safe for concurrent use. Call [Batch.Close] at the
+// end.
 type Batch struct {
 	out io.Writer
 	// waiting receives a value when the first line is held, now when the held lines must not wait for maxHold.
@@ -161,8 +163,8 @@ func (b *Batch) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Close writes the lines that are held and ends the batch, which drops later lines. If nobody reads, it gives up after a
-// second, and the lines are lost.
+// Close writes the lines that are held and ends the batch, which drops later lines. If nobody reads, it gives up after
+// a second, and the lines are lost.
 func (b *Batch) Close() {
 	b.mu.Lock()
 	if !b.closed {
@@ -226,7 +228,10 @@ const maxLine = 64 << 10
 // Readable returns a writer for people: it writes lines of JSON as text and all other lines unchanged. It is not
 // safe for concurrent use.
 func Readable(out io.Writer) io.Writer {
-	return &readable{out: out, console: zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly, FormatPrepare: clean}}
+	return &readable{out: out, console: zerolog.ConsoleWriter{
+		Out: out, TimeFormat: time.TimeOnly,
+		FormatPrepare: clean,
+	}}
 }
 
 // clean makes the message and the lists of a line printable; the console writer quotes single texts.

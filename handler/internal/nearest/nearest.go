@@ -3,8 +3,8 @@ package nearest
 
 import "strings"
 
-// Name returns the most similar of some names, without regard to letter case; it is empty if there are none. Likely reports
-// whether the text is so similar that it was probably meant to be that name.
+// Name returns the most similar of some names, without regard to letter case; it is empty if there are none. Likely
+// reports whether the text is so similar that it was probably meant to be that name.
 func Name(text string, names []string) (name string, likely bool) {
 	const (
 		perMistake = 3   // characters of a name
@@ -19,8 +19,8 @@ func Name(text string, names []string) (name string, likely bool) {
 	return name, least >= 0 && least <= max(1, len(name)/perMistake)
 }
 
-// Hint returns a question that is the end of an error about a text that is none of the names. It is empty if the text is
-// probably no misspelling of one.
+// Hint returns a question that is the end of an error about a text that is none of the names. It is empty if the text
+// is probably no misspelling of one.
 func Hint(text string, names []string) string {
 	if name, likely := Name(text, names); likely {
 		return "; did you mean " + name + "?"
@@ -28,8 +28,8 @@ func Hint(text string, names []string) string {
 	return ""
 }
 
-// distance returns how many characters must be inserted, deleted, replaced or swapped with the next one to make one text the
-// other.
+// distance returns how many characters must be inserted, deleted, replaced or swapped with the next one to make one
+// text the other.
 func distance(a, b string) int {
 	rows := make([][]int, len(a)+1)
 	for i := range rows {

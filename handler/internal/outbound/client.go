@@ -46,8 +46,8 @@ const (
 	// idleTimeout is less than the 2 to 4 minutes after which Azure's outbound NAT and common load balancers
 	// drop an idle connection.
 	idleTimeout = 90 * time.Second
-	// maxIdlePerHost is the number of calls that are in flight at most, in case they all go to one target. The default of
-	// 2 halves the throughput.
+	// maxIdlePerHost is the number of calls that are in flight at most, in case they all go to one target. The default
+	// of 2 halves the throughput.
 	maxIdlePerHost = targets.MaxCalls
 	maxIdle        = 2 * maxIdlePerHost
 )
@@ -92,8 +92,8 @@ func (c *Client) CallBytes() int {
 // Close closes idle connections.
 func (c *Client) Close() { c.transport.base.CloseIdleConnections() }
 
-// Do makes the call of an envelope and waits for the answer, at most for the timeout of the target's profile, or else the
-// client's, or the envelope's shorter one. The end of ctx interrupts the call.
+// Do makes the call of an envelope and waits for the answer, at most for the timeout of the target's profile, or else
+// the client's, or the envelope's shorter one. The end of ctx interrupts the call.
 func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome {
 	profile := c.profiles.For(e.Call.Target)
 	timeout := cmp.Or(profile.Timeout, c.timeout)
@@ -102,7 +102,8 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) }) // no deadline of ctx, because do can shorten the time
+	// no deadline of ctx, because do can shorten the time
+	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
 	started := time.Now()
 	outcome := c.do(ctx, e, profile, timer)
@@ -110,7 +111,9 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	return outcome
 }
 
-func (c *Client) do(ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer) decision.Outcome {
+func (c *Client) do(
+	ctx context.Context, e *envelope.Envelope, profile targets.Profile, timer *time.Timer,
+) decision.Outcome {
 	// net/http does not distinguish a connection that breaks during the TLS handshake from one that breaks later.
 	var handshakeFailed atomic.Bool
 	traced := httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
@@ -251,7 +254,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureBadURL, "the URL cannot be called"
 	case isTimeout(err):
 		return decision.FailureTimeout, "connecting took too long"
-	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err), errors.Is(err, http.ErrSchemeMismatch),
+	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
+		errors.Is(err, http.ErrSchemeMismatch),
 		op == "remote error", op == "local error":
 		return decision.FailureTLS, errHandshake.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):

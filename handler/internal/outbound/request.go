@@ -65,8 +65,8 @@ var profiled = []string{
 	http.MethodOptions,
 }
 
-// addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own take
-// precedence. It returns none if a Host header could lead the call to another host than the profile's.
+// addedBy returns the canonical names of those headers that a profile adds to an envelope's call. The envelope's own
+// take precedence. It returns none if a Host header could lead the call to another host than the profile's.
 func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
 	host := &url.URL{Scheme: e.Call.Target.Scheme, Host: e.Call.Host}
 	if host.Host != "" && !sameHost(e.Call.Target, host) || !slices.Contains(profiled, e.Call.Method) {
@@ -84,8 +84,9 @@ func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
 	return names
 }
 
-// header returns the headers of the request: those of the envelope without the hop-by-hop ones, those added by the profile,
-// and our own. The names are in the spelling of who wrote them, each in only one. It shares the values with their owners.
+// header returns the headers of the request: those of the envelope without the hop-by-hop ones, those added by the
+// profile, and our own. The names are in the spelling of who wrote them, each in only one. It shares the values with
+// their owners.
 func header(e *envelope.Envelope, profile targets.Profile, added []string) http.Header {
 	sent := make(http.Header, len(e.Call.Header))
 	maps.Copy(sent, e.Call.Header)

@@ -51,8 +51,8 @@ func newGuardedTransport(rules guard.Rules, proxy Proxy) *guardedTransport {
 	var http1 http.Protocols
 	http1.SetHTTP1(true)
 	t.base = &http.Transport{
-		// With HTTP/2 all calls to a target would share one connection, and wait for it if it goes silent. Some targets also
-		// refuse HTTP/2 only after they have offered it.
+		// With HTTP/2 all calls to a target would share one connection, and wait for it if it goes silent. Some targets
+		// also refuse HTTP/2 only after they have offered it.
 		Protocols:              &http1,
 		Proxy:                  proxy.use,
 		OnProxyConnectResponse: checkProxyAnswer,

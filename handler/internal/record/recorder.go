@@ -27,8 +27,8 @@ const (
 	reportInterval = time.Minute
 )
 
-// Limits of a recorder: the memory that its changes may take while they wait, in bytes, and how long it may take to write
-// the last of them when it is closed. The handler has little of both, because calls need the memory, and the host
+// Limits of a recorder: the memory that its changes may take while they wait, in bytes, and how long it may take to
+// write the last of them when it is closed. The handler has little of both, because calls need the memory, and the host
 // kills a handler that does not stop.
 const (
 	HandlerBytes = 512 << 10
@@ -37,11 +37,10 @@ const (
 	RunClose     = 30 * time.Second
 )
 
-// Recorder writes the record of scheduled messages, or outcomes, in the background.
-// Its methods never wait: a change that finds no room,
-// or cannot be written because the table is slow or away, is lost, counted, and logged once a minute. If the credential has
-// no permission to use tables, the recorder logs that once and records nothing more. It is safe for concurrent use. A nil
-// Recorder records nothing.
+// Recorder writes the record of scheduled messages, or outcomes, in the background. Its methods never wait: a change
+// that finds no room, or cannot be written because the table is slow or away, is lost, counted, and logged once a
+// minute. If the credential has no permission to use tables, the recorder logs that once and records nothing more. It
+// is safe for concurrent use. A nil Recorder records nothing.
 type Recorder struct {
 	table storage.Table
 	route func(path string) string
@@ -60,8 +59,8 @@ type Recorder struct {
 	waiting []change
 	bytes   int
 	off     bool
-	// lost counts the changes that were not recorded, reported those of them that the log has. Err is that of the latest
-	// write that failed.
+	// lost counts the changes that were not recorded, reported those of them that the log has. Err is that of the
+	// latest write that failed.
 	lost, reported int
 	err            error
 }
@@ -86,8 +85,8 @@ func (c change) bytes() int {
 	return changeBytes + len(r.Content) + len(r.Route) + len(r.Queue) + len(r.ID) + len(r.RequestID) + len(r.TargetHost)
 }
 
-// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit is the memory
-// in bytes that the changes may take while they wait. The caller closes the recorder.
+// NewRecorder returns a recorder that writes to the table. Route shortens the path of a call: see [storage.Row]. Limit
+// is the memory in bytes that the changes may take while they wait. The caller closes the recorder.
 func NewRecorder(table storage.Table, route func(path string) string, limit int, log zerolog.Logger) *Recorder {
 	return newRecorder(table, route, limit, texts{
 		off:  "scheduled messages are not recorded" + offAdvice,
@@ -104,7 +103,9 @@ func NewOutcomeRecorder(table storage.Table, limit int, log zerolog.Logger) *Rec
 	}, log)
 }
 
-func newRecorder(table storage.Table, route func(path string) string, limit int, lines texts, log zerolog.Logger) *Recorder {
+func newRecorder(
+	table storage.Table, route func(path string) string, limit int, lines texts, log zerolog.Logger,
+) *Recorder {
 	r := &Recorder{
 		table: table, route: route, limit: limit, texts: lines, log: log,
 		wake: make(chan struct{}, 1), done: make(chan struct{}),
@@ -281,8 +282,8 @@ func (r *Recorder) Table() storage.Table {
 	return r.table
 }
 
-// Check returns an error of the table, unless it means that the credential has no permission. Then the recorder logs it once,
-// and ends.
+// Check returns an error of the table, unless it means that the credential has no permission. Then the recorder logs it
+// once, and ends.
 func (r *Recorder) Check(err error) error {
 	if !errors.Is(err, storage.ErrDenied) {
 		return err

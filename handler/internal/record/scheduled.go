@@ -1,7 +1,8 @@
-// Package record writes, in the background and best effort, rows about messages to tables of the storage account. The rows
-// of scheduled messages describe the messages that wait for their next attempt: they are invisible on their queue, and no
-// operation of Queue Storage lists them. Rows can be missing, and the message of a row can be gone. The record never decides
-// what happens to a message. A second table has each [Outcome] of the messages whose sender wants to know it.
+// Package record writes, in the background and best effort, rows about messages to tables of the storage account. The
+// rows of scheduled messages describe the messages that wait for their next attempt: they are invisible on their queue,
+// and no operation of Queue Storage lists them. Rows can be missing, and the message of a row can be gone. The record
+// never decides what happens to a message. A second table has each [Outcome] of the messages whose sender wants to know
+// it.
 package record
 
 import (
@@ -41,8 +42,8 @@ const (
 	keeperLate  = 125 * time.Minute
 )
 
-// Silent returns the first timer function that has recorded runs but no recent one, and how long ago it ran: the app, or
-// its timers, do not run. It returns an empty name if there is none.
+// Silent returns the first timer function that has recorded runs but no recent one, and how long ago it ran: the app,
+// or its timers, do not run. It returns an empty name if there is none.
 func (b Beats) Silent(now time.Time) (timer string, ago time.Duration) {
 	for _, limit := range []struct {
 		timer string

@@ -175,7 +175,8 @@ func parseSchedule(value json.RawMessage) ([]time.Duration, error) {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
 		if i > 0 && schedule[i] < schedule[i-1] {
-			err := fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", schedule[i], schedule[i-1])
+			err := fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", schedule[i],
+				schedule[i-1])
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
 	}

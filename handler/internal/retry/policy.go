@@ -122,7 +122,8 @@ func (own Policies) Named(name string) (Policy, error) {
 	k, ok := kinds[name]
 	if !ok {
 		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
-		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s", name, strings.Join(names, ", "), nearest.Hint(name, names))
+		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s", name, strings.Join(names, ", "),
+			nearest.Hint(name, names))
 	}
 	var p parameters
 	policy := k.build(&p)
@@ -151,14 +152,16 @@ func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 	if name := read(p, "policy", "", strictjson.String); name != "" {
 		stated, ok := kinds[name]
 		if !ok {
-			p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`, strings.Join(kindNames(), ", ")))
+			p.fail("policy", fmt.Errorf(`want %s; refer to a policy of retry.json by its name alone, "retry":"name"`,
+				strings.Join(kindNames(), ", ")))
 		}
 		k, title = stated, name
 	}
 	for _, m := range members {
 		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
 			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"%s`,
-				title, strings.Join(k.parameters, ", "), nearest.Hint(m.Name, append([]string{"policy"}, k.parameters...))))
+				title, strings.Join(k.parameters, ", "),
+				nearest.Hint(m.Name, append([]string{"policy"}, k.parameters...))))
 		}
 	}
 	if p.err != nil {
@@ -241,7 +244,8 @@ func (p *parameters) duration(name string, byDefault time.Duration) time.Duratio
 
 // int reads a whole number from lowest to maxAttempts.
 func (p *parameters) int(name string, byDefault, lowest int) int {
-	return read(p, name, byDefault, func(value json.RawMessage) (int, error) { return strictjson.Int(value, lowest, maxAttempts) })
+	return read(p, name, byDefault,
+		func(value json.RawMessage) (int, error) { return strictjson.Int(value, lowest, maxAttempts) })
 }
 
 // maxAttempts reads the number of calls; 0, the default, means that there is no limit.

@@ -11,7 +11,8 @@ import (
 // parts mark a name as secret wherever they appear in it. Names are compared in lower case and without punctuation.
 var parts = []string{
 	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "passcode", "signature", "credential",
-	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri", "sasurl", "sessid",
+	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri",
+	"sasurl", "sessid",
 }
 
 // words mark a name as secret if they are one of its words, and ends if a word ends with them: net/http writes
@@ -23,7 +24,8 @@ var (
 
 // harmless removes words that contain a part by chance. Idempotency-Key is not secret: it appears in every log.
 var harmless = strings.NewReplacer(
-	"idempotencykey", " ", "authoriz", "authoriz", "authoris", "authoris", "author", " ", "keyboard", " ", "keyword", " ", "monkey", " ",
+	"idempotencykey", " ", "authoriz", "authoriz", "authoris", "authoris", "author", " ", "keyboard", " ",
+	"keyword", " ", "monkey", " ",
 )
 
 // Is reports whether the value that belongs to a name is secret. It compares words and parts of the name, because no
@@ -31,7 +33,8 @@ var harmless = strings.NewReplacer(
 func Is(name string) bool {
 	spaced := split(name)
 	for word := range strings.FieldsSeq(spaced) {
-		if slices.Contains(words, word) || slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(word, end) }) {
+		if slices.Contains(words, word) ||
+			slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(word, end) }) {
 			return true
 		}
 	}
@@ -49,7 +52,8 @@ func split(name string) string {
 		switch {
 		case unicode.IsUpper(r) && unicode.IsLower(before):
 			spaced = append(spaced, ' ')
-		case unicode.IsLower(r) && unicode.IsUpper(before) && unicode.IsUpper(earlier): // the last capital begins a word
+		case unicode.IsLower(r) && unicode.IsUpper(before) && unicode.IsUpper(earlier):
+			// the last capital begins a word
 			last := len(spaced) - 1
 			spaced = append(spaced[:last], ' ', spaced[last])
 		}

@@ -57,8 +57,8 @@ type Message struct {
 	Content   []byte
 	// Delay is how long the message stays invisible.
 	Delay time.Duration
-	// Warnings say what the sender probably did not intend: members without effect, and headers that a C# function app may be
-	// unable to read.
+	// Warnings say what the sender probably did not intend: members without effect, and headers that a C# function app
+	// may be unable to read.
 	Warnings []string
 }
 
@@ -70,8 +70,8 @@ type Receipt struct {
 	Account   string `json:"account"`
 }
 
-// Prepare validates an envelope and adds a request id and the time of creation if they are missing. If it returns an error,
-// the message has only the warnings.
+// Prepare validates an envelope and adds a request id and the time of creation if they are missing. If it returns an
+// error, the message has only the warnings.
 func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	for _, unknown := range envelope.UnknownMembers(content) {
 		message.Warnings = append(message.Warnings, unknown.String())
@@ -92,10 +92,12 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	}
 	if s.Nexus != nil {
 		for _, header := range e.UnreadableInNexus() {
-			message.Warnings = append(message.Warnings, header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
+			message.Warnings = append(message.Warnings,
+				header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
 		}
 	}
-	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority), min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
+	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority),
+		min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
 	return message, nil
 }
 

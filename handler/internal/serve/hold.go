@@ -13,8 +13,8 @@ import (
 const (
 	// holdWait is how long a message in hold mode occupies a slot, so that at most all slots move in a minute and the
 	// other messages stay on the queue. A failed start would instead use up one delivery of the messages that the host
-	// holds (docs/host.md, "Bad deployments"). With the time to settle it is shorter than 5 minutes, after which the host
-	// renews its lease: a host that deletes the message while it renews would deliver it again.
+	// holds (docs/host.md, "Bad deployments"). With the time to settle it is shorter than 5 minutes, after which the
+	// host renews its lease: a host that deletes the message while it renews would deliver it again.
 	holdWait = time.Minute
 	// holdMargin is what an invocation may take besides the wait and the time to settle.
 	holdMargin = 5 * time.Second
@@ -46,7 +46,8 @@ func remind(ctx context.Context, invalid error, log zerolog.Logger) {
 	defer tick.Stop()
 	for {
 		log.Error().Str(zerolog.ErrorFieldName, strings.ReplaceAll(invalid.Error(), "\n", "; ")).
-			Msg("hold mode: no calls are made, and messages go back to their queues, until the settings are corrected and the app is restarted")
+			Msg("hold mode: no calls are made, and messages go back to their queues, until the settings are " +
+				"corrected and the app is restarted")
 		select {
 		case <-ctx.Done():
 			return

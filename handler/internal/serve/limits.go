@@ -22,7 +22,8 @@ func logRefused(ctx context.Context, gate *admission.Gate, log zerolog.Logger) {
 		case <-tick.C:
 		}
 		for refused, messages := range gate.Refused() {
-			log.Warn().Str(logs.TargetHost, cmp.Or(refused.Target, "others")).Str(logs.Reason, string(refused.Reason)).Str(logs.Detail, refused.Detail).
+			log.Warn().Str(logs.TargetHost, cmp.Or(refused.Target, "others")).Str(logs.Reason, string(refused.Reason)).
+				Str(logs.Detail, refused.Detail).
 				Int(logs.Messages, messages).Msg("rescheduled without a call in the last minute")
 		}
 	}

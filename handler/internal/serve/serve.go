@@ -1,5 +1,5 @@
-// Package serve runs the handler's process: it reads the configuration, connects the packages of the message path, binds the
-// port, serves the Functions host, does the work of the timer functions, and stops.
+// Package serve runs the handler's process: it reads the configuration, connects the packages of the message path,
+// binds the port, serves the Functions host, does the work of the timer functions, and stops.
 package serve
 
 import (
@@ -46,8 +46,8 @@ type Config struct {
 	Version string
 }
 
-// ReadConfig reads and validates the settings, host.json and every function.json. The error joins every problem. Outside
-// Development, problems with the settings alone are no error.
+// ReadConfig reads and validates the settings, host.json and every function.json. The error joins every problem.
+// Outside Development, problems with the settings alone are no error.
 func ReadConfig(environ []string) (Config, error) {
 	getenv := config.Getenv(environ)
 	c := Config{App: config.ReadApp(functionapp.RootPath(getenv), environ, config.Handler)}
@@ -64,7 +64,8 @@ func handlerPort(getenv func(string) string) (string, error) {
 	const name = "FUNCTIONS_CUSTOMHANDLER_PORT"
 	port := getenv(name)
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `async-caller host`, which start serve",
+		return "", fmt.Errorf("%s is %q: want a port; the Functions host sets it: run `func start` or `async-caller "+
+			"host`, which start serve",
 			name, port)
 	}
 	return port, nil
@@ -74,15 +75,18 @@ func handlerPort(getenv func(string) string) (string, error) {
 func Run(ctx context.Context, c Config, output io.Writer) error {
 	getenv := config.Getenv(c.App.Environ)
 	memoryLimit := TuneMemory(getenv)
-	signal.Ignore(syscall.SIGPIPE)                         // the end of the log's reader must not end the handler: see WatchHost
-	stdlog.SetOutput(io.Discard)                           // net/http quotes there what a target sends without being asked
+	// the end of the log's reader must not end the handler: see WatchHost
+	signal.Ignore(syscall.SIGPIPE)
+	// net/http quotes there what a target sends without being asked
+	stdlog.SetOutput(io.Discard)
 	if getenv("FUNCTIONS_CUSTOMHANDLER_WORKER_ID") != "" { // the host is the parent process
 		ctx, output = WatchHost(ctx, os.Getppid, output)
 	}
 	lines := logs.NewBatch(output)
 	defer lines.Close()
 	log := logs.New(lines, c.App.Settings.LogLevel)
-	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).WithProfiles(c.App.Settings.Rules.Profiles)
+	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
+		WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
 
 	scheduled, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
@@ -90,11 +94,12 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	queues := c.App.Functions.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
-		Rules:    c.App.Settings.Rules,
-		Guard:    c.App.Settings.Guard,
-		Gate:     gate,
-		Caller:   client,
-		Settler:  settle.New(c.Store, queues.MessageEncoding).WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
+		Rules:  c.App.Settings.Rules,
+		Guard:  c.App.Settings.Guard,
+		Gate:   gate,
+		Caller: client,
+		Settler: settle.New(c.Store, queues.MessageEncoding).
+			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
 		Record:   scheduled,
 		Outcomes: outcomes,
 		Log:      log,
@@ -106,13 +111,17 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	name := c.App.Connection.Account()
 	tasks := timers{Config: c, record: scheduled, outcomes: outcomes, account: &account.Account{
 		Name: name, Store: c.Store, AppQueues: c.App.Functions.QueueNames(),
-		Rules: message.Rules{Encoding: queues.MessageEncoding, Decision: c.App.Settings.Rules, Guard: c.App.Settings.Guard},
+		Rules: message.Rules{
+			Encoding: queues.MessageEncoding, Decision: c.App.Settings.Rules,
+			Guard: c.App.Settings.Guard,
+		},
 	}}.tasks(ctx)
 	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {
 		return err
 	}
-	log.Info().Str(logs.Account, name).Stringer("address", server.Addr()).Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
+	log.Info().Str(logs.Account, name).Stringer("address", server.Addr()).
+		Int("functions", len(c.App.Functions.Functions)).Int("timers", len(c.App.Functions.Timers)).
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	var background sync.WaitGroup
 	defer background.Wait()
@@ -141,7 +150,8 @@ func probe(ctx context.Context, store storage.Queues, name string, log zerolog.L
 	begin := time.Now()
 	_, err := store.Count(ctx, name)
 	level, text := zerolog.ErrorLevel, "storage does not answer: "+
-		cmp.Or(azure.Advice(err, azure.Roles), "check the account in "+storage.ConnectionName+", its firewall and the network")+
+		cmp.Or(azure.Advice(err, azure.Roles),
+			"check the account in "+storage.ConnectionName+", its firewall and the network")+
 		"; a message that cannot be written stays with the host"
 	switch {
 	case err == nil:

@@ -50,7 +50,8 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 			Handler:           handler,
 			ReadHeaderTimeout: readHeaderTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog:          stdlog.New(log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger(), "", 0),
+			ErrorLog: stdlog.New(log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger(),
+				"", 0),
 		},
 		log: log,
 	}, nil
@@ -73,7 +74,8 @@ func (s *Server) Run(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), delivery.ErrHostGone) {
 		ended = delivery.ErrHostGone
 	}
-	s.log.Info().Str(logs.Detail, ended.Error()).Msg("stopping: interrupting the calls in progress; a second signal ends at once")
+	s.log.Info().Str(logs.Detail, ended.Error()).
+		Msg("stopping: interrupting the calls in progress; a second signal ends at once")
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
 	err := s.http.Shutdown(grace)
@@ -81,7 +83,8 @@ func (s *Server) Run(ctx context.Context) error {
 		err = errors.Join(err, result)
 	}
 	if err != nil {
-		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers them again: %w", stopGrace, err)
+		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers "+
+			"them again: %w", stopGrace, err)
 	}
 	return ended
 }

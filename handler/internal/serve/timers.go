@@ -20,8 +20,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// timers has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and the
-// record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
+// timers has what the tasks of the timer functions need: the keeper keeps messages on poison queues from expiring, and
+// the record of scheduled messages tidy; the monitor reports every minute what waits, and that the app is running.
 type timers struct {
 	Config
 	account *account.Account
@@ -99,7 +99,8 @@ func (t timers) keeper() ingress.Task {
 // monitor logs that the app is alive, and a line about each of its queues that is not empty.
 func (t timers) monitor(ctx context.Context) (string, error) {
 	log := zerolog.Ctx(ctx)
-	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.App.SettingsErr != nil).Msg("alive")
+	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.App.SettingsErr != nil).
+		Msg("alive")
 	a := *t.account
 	a.Table = t.record.Table()
 	status, err := a.Status(ctx)

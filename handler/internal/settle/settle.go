@@ -68,8 +68,8 @@ type Settled struct {
 }
 
 // Settle writes the message and returns when storage has acknowledged it. The lease may be zero unless the settler's
-// mode is update. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call that
-// was made. After an error, no write is known to have succeeded, and the host must keep the message.
+// mode is update. Settle stops after [Timeout] and not when ctx is cancelled: otherwise the host would repeat a call
+// that was made. After an error, no write is known to have succeeded, and the host must keep the message.
 func (s *Settler) Settle(ctx context.Context, w decision.Write, lease Lease) (Settled, error) {
 	if w.Problem != nil {
 		return Settled{}, fmt.Errorf("%s to %q: %w", w.Action, w.Queue, w.Problem)
@@ -181,8 +181,8 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 	return nil
 }
 
-// update reschedules the message in place and returns its new receipt. It returns false if storage certainly did not, and
-// an error if that is not known.
+// update reschedules the message in place and returns its new receipt. It returns false if storage certainly did not,
+// and an error if that is not known.
 //
 // A receipt is valid for one update, so at most one try succeeds, however late it arrives. The meaning of a failed try
 // depends on the tries before it:
@@ -197,7 +197,9 @@ func (s *Settler) release(ctx context.Context, w decision.Write, lease Lease) er
 //     first, storage refuses that, the host ignores it, and our schedule remains; otherwise the host's does
 //     (docs/host.md, "Retries and poison messages").
 //   - The queue does not exist: the message is gone with it, and only a successor restores it.
-func (s *Settler) update(ctx context.Context, w decision.Write, lease Lease, due time.Time) (receipt string, updated bool, err error) {
+func (s *Settler) update(
+	ctx context.Context, w decision.Write, lease Lease, due time.Time,
+) (receipt string, updated bool, err error) {
 	tries := 0
 	err = storage.Persist(ctx, tryTimeout, func(ctx context.Context) error {
 		return s.inTurn(ctx, func() (err error) {

@@ -48,7 +48,8 @@ var (
 	// ErrRefused means that the service never accepts the request: no permission, a bad name, a text that is
 	// too large.
 	ErrRefused = errors.New("storage refused")
-	// ErrDenied is an [ErrRefused] that another credential, another role or a change of the account's firewall can prevent.
+	// ErrDenied is an [ErrRefused] that another credential, another role or a change of the account's firewall can
+	// prevent.
 	ErrDenied = fmt.Errorf("%w access", ErrRefused)
 )
 

@@ -44,15 +44,15 @@ type Row struct {
 	WrittenAt time.Time
 }
 
-// StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an idle
-// queue less than once a minute at times, and queues are not strictly first in, first out.
+// StaleAfter is how much longer than the front of its queue a message is due until it counts as gone: the host reads an
+// idle queue less than once a minute at times, and queues are not strictly first in, first out.
 const StaleAfter = 2 * time.Minute
 
 // IsDue reports whether the time of the next attempt has come.
 func (r Row) IsDue(now time.Time) bool { return !r.NextAttemptAt.After(now) }
 
-// IsStale reports whether the row's message is gone: it was due long before the first visible messages of its queue became
-// visible, or long before now if there are none.
+// IsStale reports whether the row's message is gone: it was due long before the first visible messages of its queue
+// became visible, or long before now if there are none.
 func (r Row) IsStale(waitingSince time.Time) bool {
 	return waitingSince.Sub(r.NextAttemptAt) > StaleAfter
 }
@@ -72,8 +72,8 @@ type Query struct {
 	WrittenAfter, WrittenBefore time.Time
 }
 
-// Heartbeats is the Queue of the rows that say when a timer function last ran: the ID is its name, and WrittenAt the time. A
-// queue can have the same name, but its rows have a request id.
+// Heartbeats is the Queue of the rows that say when a timer function last ran: the ID is its name, and WrittenAt the
+// time. A queue can have the same name, but its rows have a request id.
 const Heartbeats = "heartbeat"
 
 // IsHeartbeat reports whether the row is that of a timer function.
@@ -84,13 +84,15 @@ func (r Row) IsHeartbeat() bool { return r.Queue == Heartbeats && r.RequestID ==
 // tables. They never contain a connection string, a signature or a message's content. An operation is made once: the
 // caller retries, and limits its time by the context.
 type Table interface {
-	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same message.
+	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same
+	// message.
 	Put(ctx context.Context, queue string, rows []Row) error
-	// Delete removes at most 100 rows of one queue. One that is missing, or has another version, is left alone and is no error.
+	// Delete removes at most 100 rows of one queue. One that is missing, or has another version, is left alone and is
+	// no error.
 	Delete(ctx context.Context, queue string, keys []Key) error
 	// Get returns one row with its content. It reports false if there is none.
 	Get(ctx context.Context, queue, id string) (row Row, found bool, err error)
-	// List shows the selected rows in the order of queue and ID, and keeps at most a page of them in memory. It stops at
-	// the first error of see, and returns it.
+	// List shows the selected rows in the order of queue and ID, and keeps at most a page of them in memory. It stops
+	// at the first error of see, and returns it.
 	List(ctx context.Context, q Query, see func(Row) error) error
 }

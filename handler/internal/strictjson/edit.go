@@ -86,8 +86,8 @@ type Merge struct {
 	KeepOrder bool
 }
 
-// maxMergeDepth is how deep Merge compares values. The envelope's own members are no deeper, and a hostile message could
-// make each level cost as much as the whole message.
+// maxMergeDepth is how deep Merge compares values. The envelope's own members are no deeper, and a hostile message
+// could make each level cost as much as the whole message.
 const maxMergeDepth = 16
 
 // Values merges two JSON texts. Its error names the member that the edited text has twice.

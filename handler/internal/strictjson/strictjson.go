@@ -1,9 +1,9 @@
-// Package strictjson reads JSON from untrusted senders: one object or array at a time, with the members in their order and
-// the bytes of their values. It is stricter than encoding/json: it refuses invalid UTF-8, duplicate names and half
+// Package strictjson reads JSON from untrusted senders: one object or array at a time, with the members in their order
+// and the bytes of their values. It is stricter than encoding/json: it refuses invalid UTF-8, duplicate names and half
 // surrogates, compares names exactly, and reports the line and column at which a text stops being JSON.
 //
-// Object, Elements and Depth read any text. The functions that read a single value, such as String, want a value that Object
-// or Elements returned; other bytes give an unspecified result or an error, but no panic.
+// Object, Elements and Depth read any text. The functions that read a single value, such as String, want a value that
+// Object or Elements returned; other bytes give an unspecified result or an error, but no panic.
 package strictjson
 
 import (
@@ -60,8 +60,8 @@ func Index(i int) string { return "[" + strconv.Itoa(i) + "]" }
 // Object returns the members of one JSON object. No name may appear twice.
 func Object(text []byte) ([]Member, error) { return members(read(text, '{', 2)) }
 
-// Object is the function [Object] for the member's value. If it can, it does not read the text again: reading 48 KiB takes
-// 50 µs.
+// Object is the function [Object] for the member's value. If it can, it does not read the text again: reading 48 KiB
+// takes 50 µs.
 func (m Member) Object() ([]Member, error) {
 	if m.came == nil || m.came.inner == nil || !bytes.Equal(m.came.text, m.Value) {
 		return Object(m.Value)
@@ -130,8 +130,8 @@ type value struct {
 	inner []value
 }
 
-// read reads one JSON value of a kind, '{' or '['. It returns the values directly inside; for an object, names alternate
-// with values. It splits the objects among them as well, down to a number of levels.
+// read reads one JSON value of a kind, '{' or '['. It returns the values directly inside; for an object, names
+// alternate with values. It splits the objects among them as well, down to a number of levels.
 func read(text []byte, kind jsontext.Kind, levels int) ([]value, error) {
 	d, err := newDecoder(text)
 	if err != nil {
@@ -160,11 +160,12 @@ type decoder struct {
 	text []byte
 }
 
-// newDecoder returns a decoder, or an error for a text that is not UTF-8. jsontext must accept invalid UTF-8, because it
-// would otherwise refuse half surrogates in values that only travel along, and duplicate names, because only the level that
-// [Object] reads must be free of them.
+// newDecoder returns a decoder, or an error for a text that is not UTF-8. jsontext must accept invalid UTF-8, because
+// it would otherwise refuse half surrogates in values that only travel along, and duplicate names, because only the
+// level that [Object] reads must be free of them.
 func newDecoder(text []byte) (decoder, error) {
-	d := decoder{jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true), jsontext.AllowDuplicateNames(true)), text}
+	d := decoder{jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowInvalidUTF8(true),
+		jsontext.AllowDuplicateNames(true)), text}
 	if !utf8.Valid(text) {
 		return d, notJSON(text, invalidAt(text), "invalid UTF-8")
 	}
@@ -242,8 +243,8 @@ func invalidAt(text []byte) int {
 	return len(text)
 }
 
-// Printable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes. A
-// member that is called "Authorization: Bearer ..." by mistake must not put a secret into a log.
+// Printable returns the part of a sender's text that errors may quote: as much as looks like a name, at most 40 bytes.
+// A member that is called "Authorization: Bearer ..." by mistake must not put a secret into a log.
 func Printable(name string) string {
 	const longest = 40
 	for at := range len(name) {
@@ -345,7 +346,8 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 
 // kinds names the kinds of JSON values by their first byte.
 var kinds = map[jsontext.Kind]string{
-	'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean", 'n': "null", 0: "nothing",
+	'{': "an object", '[': "an array", '"': "a string", '0': "a number", 't': "a boolean", 'f': "a boolean",
+	'n': "null", 0: "nothing",
 }
 
 func wrongType(want jsontext.Kind, value []byte) error {

@@ -43,9 +43,9 @@ const (
 	maxDelay       = 24 * time.Hour
 )
 
-// Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Getenv returns the value of an
-// environment variable; if it is nil, references to variables are not resolved, and headers have only their names. The error
-// joins all problems; each names the pattern and the member, and none repeats a header's value.
+// Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Getenv returns the value
+// of an environment variable; if it is nil, references to variables are not resolved, and headers have only their
+// names. The error joins all problems; each names the pattern and the member, and none repeats a header's value.
 func Parse(content []byte, own retry.Policies, getenv func(name string) string) (Profiles, error) {
 	if len(content) > maxFileBytes {
 		return Profiles{}, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
@@ -86,7 +86,9 @@ func each(err error) []error {
 	return []error{err}
 }
 
-func parseEntry(m strictjson.Member, own retry.Policies, getenv func(string) string) (key string, p Profile, err error) {
+func parseEntry(
+	m strictjson.Member, own retry.Policies, getenv func(string) string,
+) (key string, p Profile, err error) {
 	p = byDefault
 	p.Pattern = m.Name
 	key, p.Scope, err = parsePattern(m.Name)
@@ -135,7 +137,8 @@ func eachMember(value json.RawMessage, known map[string]func(json.RawMessage) er
 			return set(m.Value)
 		}
 		names := slices.Sorted(maps.Keys(known))
-		return fmt.Errorf("unknown member: the members are %s%s", strings.Join(names, ", "), nearest.Hint(m.Name, names))
+		return fmt.Errorf("unknown member: the members are %s%s", strings.Join(names, ", "),
+			nearest.Hint(m.Name, names))
 	})
 }
 
@@ -201,7 +204,8 @@ func (p *Profile) setRate(value json.RawMessage) error {
 		return p.setLimit(value)
 	}
 	var burst int
-	err := eachMember(value, map[string]func(json.RawMessage) error{"burst": into(&burst, wholeNumber(maxCalls)), "limit": p.setLimit})
+	err := eachMember(value,
+		map[string]func(json.RawMessage) error{"burst": into(&burst, wholeNumber(maxCalls)), "limit": p.setLimit})
 	if err == nil && p.Rate == 0 {
 		err = strictjson.In("limit", errors.New("missing"))
 	}
@@ -211,7 +215,8 @@ func (p *Profile) setRate(value json.RawMessage) error {
 	return err
 }
 
-// setLimit reads a number of calls per unit of time. Without a burst of its own, a limit allows the calls of a second at once.
+// setLimit reads a number of calls per unit of time. Without a burst of its own, a limit allows the calls of a second
+// at once.
 func (p *Profile) setLimit(value json.RawMessage) error {
 	text, err := strictjson.String(value)
 	calls, unit, _ := strings.Cut(text, "/")
@@ -241,7 +246,8 @@ func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) 
 			return errors.New("appears twice: the letter case of names does not matter")
 		case canonical == "Host" || slices.Contains(envelope.HopByHop, canonical):
 			return errors.New("cannot be set here: it follows from the call or its connection")
-		case strings.HasPrefix(canonical, "X-Async-Caller-") || canonical == "Idempotency-Key" || canonical == "X-Idempotency-Key":
+		case strings.HasPrefix(canonical, "X-Async-Caller-") || canonical == "Idempotency-Key" ||
+			canonical == "X-Idempotency-Key":
 			return errors.New("cannot be set here: it must differ from call to call")
 		}
 		values, err := headerValues(m.Value, secret.Is(m.Name), getenv)
@@ -282,7 +288,8 @@ func headerValue(value json.RawMessage, isSecret bool, getenv func(string) strin
 	name, isVariable := strings.CutPrefix(text, "$")
 	switch {
 	case isSecret && !isVariable:
-		return "", errors.New(`may be secret, and the file must not contain secrets: want "$NAME", and the value in the environment variable NAME`)
+		return "", errors.New(`may be secret, and the file must not contain secrets: want "$NAME", and the ` +
+			`value in the environment variable NAME`)
 	case isVariable && !variableName.MatchString(name):
 		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
 	case isVariable && getenv != nil:

@@ -1,5 +1,5 @@
-// Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, headers and circuit
-// breaker by host. It is pure.
+// Package targets reads targets.json, the operator's profiles of targets: limits, timeout, retry policy, headers and
+// circuit breaker by host. It is pure.
 package targets
 
 import (
@@ -29,8 +29,8 @@ type Profile struct {
 	Scope string
 	// Concurrency is the largest number of calls at a time; 0 means that the target's share decides.
 	Concurrency int
-	// Rate is the largest number of calls per second, with bursts of up to Burst calls; 0 means no limit. RateText is the rate as
-	// in the file.
+	// Rate is the largest number of calls per second, with bursts of up to Burst calls; 0 means no limit. RateText is
+	// the rate as in the file.
 	Rate     rate.Limit
 	Burst    int
 	RateText string
@@ -38,7 +38,8 @@ type Profile struct {
 	Timeout time.Duration
 	// Retry is the policy of an envelope that asks for none; nil means that the setting applies.
 	Retry *retry.Policy
-	// Headers are added to a call whose envelope does not have them. The names are canonical, and Spelling has the file's spelling.
+	// Headers are added to a call whose envelope does not have them. The names are canonical, and Spelling has the
+	// file's spelling.
 	Headers  http.Header
 	Spelling dotnet.Spelling
 	Breaker  Breaker
@@ -58,7 +59,8 @@ var byDefault = Profile{Breaker: Breaker{Failures: 5, MinDelay: 5 * time.Second,
 
 // Profiles are the entries of targets.json. The zero value has none.
 type Profiles struct {
-	// entries has the profiles by host, host:port, suffix with its leading dot, or star. The scope of an entry with a port is set.
+	// entries has the profiles by host, host:port, suffix with its leading dot, or star. The scope of an entry with a
+	// port is set.
 	entries map[string]Profile
 	// longest is the longest timeout.
 	longest time.Duration
@@ -66,8 +68,8 @@ type Profiles struct {
 
 const star = "*"
 
-// For returns the profile of a target: that of the most specific pattern that matches its host, or the default one. Profiles
-// are not merged.
+// For returns the profile of a target: that of the most specific pattern that matches its host, or the default one.
+// Profiles are not merged.
 func (p Profiles) For(target *url.URL) Profile {
 	host := guard.Canonical(target.Hostname())
 	profile := p.find(host, target)

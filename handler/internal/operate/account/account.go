@@ -1,5 +1,5 @@
-// Package account reads a storage account: which queues it has, what waits on them, which messages are poison messages or
-// scheduled messages, and whether the function app runs. It changes no message.
+// Package account reads a storage account: which queues it has, what waits on them, which messages are poison messages
+// or scheduled messages, and whether the function app runs. It changes no message.
 package account
 
 import (
@@ -25,8 +25,8 @@ type Account struct {
 	AppQueues []string
 	// Table is the record of scheduled messages; nil if it cannot be used.
 	Table storage.Table
-	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be called
-	// from several goroutines.
+	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be
+	// called from several goroutines.
 	OnScanned func(queueName string, seen, total int)
 }
 
@@ -57,7 +57,8 @@ func (a *Account) Reach(ctx context.Context) ([]string, error) {
 	defer cancel()
 	all, err := a.names(ctx)
 	if err != nil && !errors.Is(err, storage.ErrRefused) {
-		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine can reach the account", err)
+		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine "+
+			"can reach the account", err)
 	}
 	return all, err
 }
@@ -82,7 +83,8 @@ func (a *Account) CheckQueue(all []string, name, advice string) error {
 func (a *Account) IsRead(all []string, name string) bool { return a.CheckQueue(all, name, "") != nil }
 
 func poisonQueues(all []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(name string) bool { return !strings.HasSuffix(name, storage.PoisonSuffix) })
+	return slices.DeleteFunc(slices.Clone(all),
+		func(name string) bool { return !strings.HasSuffix(name, storage.PoisonSuffix) })
 }
 
 // count returns the approximate number of messages on a queue. A missing queue has none.

@@ -48,7 +48,8 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 		return Found{}, false
 	}
 	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
-	named := len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(found.Message, id) })
+	named := len(s.IDs) == 0 ||
+		slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(found.Message, id) })
 	return found, named && s.Filter.Match(found.Message, found.Content)
 }
 
@@ -65,9 +66,11 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
 			poisoned := strings.Join(poisonQueues(all), ", ")
-			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, storage.ErrNoQueue, a.Name, cmp.Or(poisoned, "none"))
+			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, storage.ErrNoQueue, a.Name,
+				cmp.Or(poisoned, "none"))
 		}
-		advice := "its poison queue is " + name + storage.PoisonSuffix + "; use --force to take messages from it nevertheless"
+		advice := "its poison queue is " + name + storage.PoisonSuffix +
+			"; use --force to take messages from it nevertheless"
 		if err := a.CheckQueue(all, name, advice); err != nil && !s.Force {
 			return nil, err
 		}

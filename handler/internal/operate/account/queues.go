@@ -16,7 +16,8 @@ type QueueSummary struct {
 	Queue string `json:"queue"`
 	// Main is the queue that a poison queue belongs to.
 	Main string `json:"main,omitempty"`
-	// Moved says that it is not a poison queue: somebody has moved dead letters to it, and no function of the app reads it.
+	// Moved says that it is not a poison queue: somebody has moved dead letters to it, and no function of the app reads
+	// it.
 	Moved bool `json:"moved,omitempty"`
 	// Messages is the number of messages. Hidden is how many of them are invisible, because another client has received
 	// them or they are delayed.
@@ -39,8 +40,8 @@ type ReasonCount struct {
 	Count  int    `json:"count"`
 }
 
-// Queues describes the account's poison queues, and then the other queues that no function reads and that have a dead letter
-// among their first messages.
+// Queues describes the account's poison queues, and then the other queues that no function reads and that have a dead
+// letter among their first messages.
 func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	all, err := a.Reach(ctx)
 	if err != nil {
@@ -89,8 +90,8 @@ func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, err
 	return s, err
 }
 
-// hasDeadLetter reports whether a dead letter is among the first messages of a queue. It only peeks, because the queue may
-// belong to another program.
+// hasDeadLetter reports whether a dead letter is among the first messages of a queue. It only peeks, because the queue
+// may belong to another program.
 func (a *Account) hasDeadLetter(ctx context.Context, name string) (bool, error) {
 	first, err := a.Peek(ctx, name)
 	return slices.ContainsFunc(first, func(m storage.Message) bool {

@@ -13,9 +13,9 @@ import (
 // maxQueues limits the queues that are peeked at: a writer to the table can invent any number of them.
 const maxQueues = 1000
 
-// StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once, when
-// it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not safe for
-// concurrent use.
+// StaleCheck returns a function that reports whether the message of a row is gone. The function peeks at a queue once,
+// when it meets the first row that is long due. If the queue cannot be read, no row of it is stale. The function is not
+// safe for concurrent use.
 func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Row) bool {
 	waiting := map[string]time.Time{}
 	return func(row storage.Row) bool {
@@ -31,8 +31,8 @@ func (a *Account) StaleCheck(ctx context.Context, now time.Time) func(storage.Ro
 	}
 }
 
-// waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue cannot
-// be read.
+// waitingSince returns when the first messages of a queue became visible, now if there are none, and zero if the queue
+// cannot be read.
 func (a *Account) waitingSince(ctx context.Context, name string, now time.Time) time.Time {
 	front, err := a.Store.Peek(ctx, name, storage.MaxBatch)
 	if IgnoreMissing(err) != nil {

@@ -53,15 +53,15 @@ type QueueStatus struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 	// Scheduled is nil if the record cannot be read.
 	Scheduled *message.ScheduledGroup `json:"scheduled,omitempty"`
-	// Poison is the approximate number of messages on the poison queue. Sample counts the first 32 visible ones by reason, and
-	// Expiring those of them that storage will delete.
+	// Poison is the approximate number of messages on the poison queue. Sample counts the first 32 visible ones by
+	// reason, and Expiring those of them that storage will delete.
 	Poison   int           `json:"poison"`
 	Sample   []ReasonCount `json:"sample,omitempty"`
 	Expiring int           `json:"expiring,omitempty"`
 }
 
-// OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones; zero if there are
-// none. Rescheduling keeps this time.
+// OldestCall is when the oldest call was created, among the first visible messages and the scheduled ones; zero if
+// there are none. Rescheduling keeps this time.
 func (q QueueStatus) OldestCall() time.Time {
 	if q.Scheduled == nil {
 		return q.Oldest
@@ -69,8 +69,8 @@ func (q QueueStatus) OldestCall() time.Time {
 	return earliest(q.Oldest, q.Scheduled.Oldest)
 }
 
-// Status reads the state of the account. It reads the record beside the queues, and returns without it if that takes too long.
-// Only an account that cannot be reached is an error.
+// Status reads the state of the account. It reads the record beside the queues, and returns without it if that takes
+// too long. Only an account that cannot be reached is an error.
 func (a *Account) Status(ctx context.Context) (Status, error) {
 	all, err := a.Reach(ctx)
 	if err != nil {
@@ -126,7 +126,8 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 	}
 	for _, m := range visible {
 		created := m.InsertedAt
-		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && !e.CreatedAt.IsZero() && e.CreatedAt.Before(created) {
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && !e.CreatedAt.IsZero() &&
+			e.CreatedAt.Before(created) {
 			created = e.CreatedAt
 		}
 		s.Oldest = earliest(s.Oldest, created)
@@ -137,8 +138,8 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 	return s
 }
 
-// readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they are
-// unknown.
+// readRecord completes the status with what the record says, and returns the scheduled messages by queue, nil if they
+// are unknown.
 func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message.ScheduledGroup {
 	if a.Table == nil {
 		s.RecordProblem = ErrNoTable.Error()
@@ -155,7 +156,8 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	}
 	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	queues, hosts := message.ScheduledGroups{By: message.ByQueue, Now: s.At}, message.ScheduledGroups{By: message.ByHost, Now: s.At}
+	queues, hosts := message.ScheduledGroups{By: message.ByQueue, Now: s.At},
+		message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	stale := a.StaleCheck(limited, s.At)
 	if _, err := a.ListScheduled(limited, ScheduledSource{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)

@@ -16,12 +16,13 @@ import (
 // sweepAfter is how long a row stays after its message was due: deliveries wait for a slot, and clocks differ.
 const sweepAfter = time.Hour
 
-// Sweep removes the rows of messages that are long due and gone, and returns their number. The handler removes a row when
-// its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
+// Sweep removes the rows of messages that are long due and gone, and returns their number. The handler removes a row
+// when its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
 func (a *Account) Sweep(ctx context.Context, table storage.Table) (swept int, err error) {
 	now := time.Now()
 	stale := a.StaleCheck(ctx, now)
-	rows := record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop()) //nolint:contextcheck // Close ends it
+	//nolint:contextcheck // Close ends it
+	rows := record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
 	err = table.List(ctx, storage.Query{DueBefore: now.Add(-sweepAfter)}, func(row storage.Row) error {
 		if row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter); stale(row) {
 			swept++

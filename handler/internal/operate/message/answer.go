@@ -26,10 +26,14 @@ func ShowAnswer(e *envelope.Envelope, secrets Secrets) *Answer {
 	}
 	text, kind := newMasker(secrets).body("answer", x.MediaType, []byte(x.Text))
 	body, cut := clip(text, maxBody)
-	return &Answer{Status: x.Status, MediaType: shown(x.MediaType, maxDetail), Body: body, BodyKind: kind, Truncated: x.Truncated || cut}
+	return &Answer{
+		Status: x.Status, MediaType: shown(x.MediaType, maxDetail), Body: body, BodyKind: kind,
+		Truncated: x.Truncated || cut,
+	}
 }
 
-// latestAnswer returns the target's latest answer: that of the dead letter or, in a Nexus envelope, the latest response.
+// latestAnswer returns the target's latest answer: that of the dead letter or, in a Nexus envelope, the latest
+// response.
 func latestAnswer(e *envelope.Envelope) *envelope.Excerpt {
 	if e.DeadLetter != nil && e.DeadLetter.Answer != nil {
 		return e.DeadLetter.Answer
@@ -44,16 +48,18 @@ var (
 	markup    = regexp.MustCompile(`<[^>]*>`)
 )
 
-// answerLine returns the first line of an answer that has text, with its secrets masked, folded like an error. JSON is one
-// line, and the tags of HTML and XML are no text.
+// answerLine returns the first line of an answer that has text, with its secrets masked, folded like an error. JSON is
+// one line, and the tags of HTML and XML are no text.
 func answerLine(x *envelope.Excerpt) string {
-	beginning := strictjson.Clip(x.Text, 3*maxKey) // enough for a key, also behind tags and ids; masking more takes long
+	// enough for a key, also behind tags and ids; masking more takes long
+	beginning := strictjson.Clip(x.Text, 3*maxKey)
 	text, kind := newMasker(Masked).body("answer", x.MediaType, []byte(beginning))
 	switch {
 	case kind == BodyBinary:
 		return keyBinaryAnswer
 	case looksLikeJSON([]byte(text)):
-		folded := foldText(colon.ReplaceAllString(lineStart.ReplaceAllString(text, ""), `": `)) // a number is a word of its own
+		// a number is a word of its own
+		folded := foldText(colon.ReplaceAllString(lineStart.ReplaceAllString(text, ""), `": `))
 		return strings.ReplaceAll(folded, `": `, `":`)
 	case strings.HasPrefix(strings.TrimSpace(text), "<"):
 		text = markup.ReplaceAllString(text, " ") + "\n" + text

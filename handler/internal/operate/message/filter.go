@@ -14,14 +14,14 @@ import (
 	"asynccaller/handler/internal/nearest"
 )
 
-// Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one of
-// its entries does.
+// Filter selects the messages that match all of its fields. A zero field matches every message; a list matches if one
+// of its entries does.
 type Filter struct {
 	Reasons []string
 	// Statuses are latest answers; 0 means no answer.
 	Statuses []int
-	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it has
-	// one, or "*.suffix", which matches every name below the suffix.
+	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it
+	// has one, or "*.suffix", which matches every name below the suffix.
 	Hosts, Methods []string
 	// Since and Until limit Message.Since; Until is exclusive.
 	Since, Until time.Time
@@ -35,13 +35,14 @@ type Filter struct {
 	Group       *Group
 }
 
-// Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text is
-// empty.
+// Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
+// is empty.
 func (f Filter) Match(m Message, content []byte) bool {
 	switch {
 	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
 		len(f.Statuses) > 0 && !slices.Contains(f.Statuses, m.Status),
-		len(f.Methods) > 0 && !slices.ContainsFunc(f.Methods, func(method string) bool { return strings.EqualFold(method, m.Method) }),
+		len(f.Methods) > 0 &&
+			!slices.ContainsFunc(f.Methods, func(method string) bool { return strings.EqualFold(method, m.Method) }),
 		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, func(host string) bool { return matchHost(host, m.Host) }),
 		!f.Since.IsZero() && m.Since.Before(f.Since),
 		!f.Until.IsZero() && !m.Since.Before(f.Until),
@@ -57,8 +58,8 @@ func (f Filter) Match(m Message, content []byte) bool {
 // minPrefix is so long that a prefix of a GUID hardly ever matches two messages.
 const minPrefix = 8
 
-// MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or more,
-// or the request id.
+// MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or
+// more, or the request id.
 func MatchID(m Message, id string) bool {
 	isPrefix := len(id) >= minPrefix && len(id) < len(m.ID) && strings.EqualFold(id, m.ID[:len(id)])
 	return id != "" && (id == m.RequestID || strings.EqualFold(id, m.ID) || isPrefix)
@@ -109,10 +110,11 @@ func contains(m Message, content []byte, text string) bool {
 	return slices.ContainsFunc(texts, func(s string) bool { return strings.Contains(strings.ToLower(s), wanted) })
 }
 
-// Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one, which
-// only a [Group] selects.
+// Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one,
+// which only a [Group] selects.
 func Reasons() []string {
-	return append(withFailures(decision.Expired, decision.Exhausted, decision.Rejected), Malformed, Undecodable, HostGaveUp, Unknown)
+	return append(withFailures(decision.Expired, decision.Exhausted, decision.Rejected), Malformed, Undecodable,
+		HostGaveUp, Unknown)
 }
 
 // ScheduledReasons lists the reasons why messages are rescheduled.

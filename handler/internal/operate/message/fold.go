@@ -15,10 +15,10 @@ const (
 const maxSegments = 8
 
 // Route returns a path without the parts that differ from call to call, so that all calls of one kind have the same
-// route: "/orders/4711" becomes "/orders/{n}". It replaces segments of digits, and three digits or more within a segment,
-// by {n}; UUIDs, ULIDs, long tokens with digits and e-mail addresses by {id}; dates by {date}. It keeps escapes. The
-// route is printable and has at most 8 segments and 200 bytes; a shortened route ends with "…". An empty path is "/".
-// The route of a route is the route itself.
+// route: "/orders/4711" becomes "/orders/{n}". It replaces segments of digits, and three digits or more within a
+// segment, by {n}; UUIDs, ULIDs, long tokens with digits and e-mail addresses by {id}; dates by {date}. It keeps
+// escapes. The route is printable and has at most 8 segments and 200 bytes; a shortened route ends with "…". An empty
+// path is "/". The route of a route is the route itself.
 func Route(path string) string {
 	folded := foldPath(path)
 	route := shown(folded, maxKey)
@@ -106,7 +106,8 @@ func foldPiece(piece string) string {
 // isEmail reports whether a piece has an at sign, escaped or not, between two names.
 func isEmail(piece string) bool {
 	for _, sign := range []string{"@", "%40"} {
-		if name, host, ok := strings.Cut(piece, sign); ok && name != "" && strings.Contains(strings.Trim(host, "."), ".") {
+		if name, host, ok := strings.Cut(piece, sign); ok && name != "" &&
+			strings.Contains(strings.Trim(host, "."), ".") {
 			return true
 		}
 	}
@@ -191,8 +192,8 @@ func isToken(run string) bool {
 	return ulid.MatchString(run) || len(run) >= minToken && (isHex || isMixed(run))
 }
 
-// isMixed reports whether letters and digits alternate as in random text. A capital before a small letter does not count,
-// nor do compound words.
+// isMixed reports whether letters and digits alternate as in random text. A capital before a small letter does not
+// count, nor do compound words.
 func isMixed(text string) bool {
 	const enough = 4
 	changes := 0

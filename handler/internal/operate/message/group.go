@@ -27,8 +27,8 @@ const (
 	ByQueue By = "queue"
 )
 
-// PoisonCriteria returns the criteria for poison messages, and ScheduledCriteria those that the row of a scheduled message
-// is enough for.
+// PoisonCriteria returns the criteria for poison messages, and ScheduledCriteria those that the row of a scheduled
+// message is enough for.
 func PoisonCriteria() []By    { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
 func ScheduledCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
 
@@ -67,8 +67,8 @@ const (
 // MaxKeys is the largest number of groups. It limits the memory if a sender gives every message another key.
 const MaxKeys = 10_000
 
-// Key returns the key of a message's group. It is printable and has at most 260 bytes. Keys stay the same from version to
-// version. An unknown criterion gives every message the same key.
+// Key returns the key of a message's group. It is printable and has at most 260 bytes. Keys stay the same from version
+// to version. An unknown criterion gives every message the same key.
 func (b By) Key(m Message) string {
 	switch b {
 	case ByReason:
@@ -118,7 +118,8 @@ type Group struct {
 func ParseGroup(text string) (Group, error) {
 	criterion, key, ok := strings.Cut(text, "=")
 	if !ok || key == "" {
-		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired", shown(text, maxReason))
+		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired",
+			shown(text, maxReason))
 	}
 	by, err := ParseBy(criterion, PoisonCriteria())
 	return Group{By: by, Key: key}, err
@@ -169,8 +170,8 @@ func (t *tally[R]) result(count func(R) int) []R {
 	return rows
 }
 
-// Groups counts messages by key in bounded memory: after 10,000 different keys it counts the others under "(others)". It is
-// not safe for concurrent use.
+// Groups counts messages by key in bounded memory: after 10,000 different keys it counts the others under "(others)".
+// It is not safe for concurrent use.
 type Groups struct {
 	by    By
 	tally tally[Row]

@@ -1,12 +1,13 @@
 // Package message describes poison messages: what a message is and why it is on the poison queue, which messages a
 // filter selects, how messages group, and what may be shown of their content. It is pure.
 //
-// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds the
-// call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff] show the
-// content and, unless the caller reveals them, mask secrets: the values of headers, JSON members and form fields with secret names, user info,
-// and the values in the queries of URLs. They find secrets also in JSON inside a string, in XML and in broken JSON, where
-// they rather hide too much. They do not find secrets without a telling name, such as a password in a sentence or an id in
-// a path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
+// Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds
+// the call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff]
+// show the content and, unless the caller reveals them, mask secrets: the values of headers, JSON members and form
+// fields with secret names, user info, and the values in the queries of URLs. They find secrets also in JSON inside a
+// string, in XML and in broken JSON, where they rather hide too much. They do not find secrets without a telling name,
+// such as a password in a sentence or an id in a path. Their results are printable: other characters become U+FFFD or,
+// in JSON, an escape.
 package message
 
 import (
@@ -25,8 +26,8 @@ import (
 const (
 	// Undecodable means that the text is not base64, so that the host could not deliver it and moved it.
 	Undecodable = "undecodable"
-	// Malformed means that the content is not an envelope, or one that can never be delivered. The handler writes the same
-	// reason to a dead letter if only the retry policy is wrong.
+	// Malformed means that the content is not an envelope, or one that can never be delivered. The handler writes the
+	// same reason to a dead letter if only the retry policy is wrong.
 	Malformed = string(decision.Malformed)
 	// HostGaveUp means a valid envelope without a recorded failure. The host moved it after maxDequeueCount deliveries.
 	HostGaveUp = "host_gave_up"
@@ -45,18 +46,19 @@ const (
 	maxPath   = 512
 )
 
-// Message describes a message on a poison queue. `--json` prints it, and an export contains it. Its texts are printable and
-// bounded, and do not share memory with the message, so that a caller can keep many.
+// Message describes a message on a poison queue. `--json` prints it, and an export contains it. Its texts are printable
+// and bounded, and do not share memory with the message, so that a caller can keep many.
 type Message struct {
 	// Queue is the poison queue. ID is the message's id there.
 	Queue      string    `json:"queue"`
 	ID         string    `json:"id"`
 	InsertedAt time.Time `json:"insertedAt"`
-	// ExpiresAt is when storage deletes the message; zero means never. Messages that the host moved expire after 7 days.
+	// ExpiresAt is when storage deletes the message; zero means never. Messages that the host moved expire after 7
+	// days.
 	ExpiresAt    time.Time `json:"expiresAt,omitzero"`
 	DequeueCount int64     `json:"dequeueCount"`
-	// Main is the queue that the message came from: the queue of the dead letter if that is a valid main queue, otherwise
-	// Queue without the suffix.
+	// Main is the queue that the message came from: the queue of the dead letter if that is a valid main queue,
+	// otherwise Queue without the suffix.
 	Main string `json:"main"`
 	// Reason is one of the constants, or the reason of the dead letter. Detail explains it in at most 300 bytes.
 	Reason string `json:"reason"`
@@ -74,14 +76,15 @@ type Message struct {
 	Attempts int    `json:"attempts"`
 	Status   int    `json:"status,omitempty"`
 	Error    string `json:"error,omitempty"`
-	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port if
-	// the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
+	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port
+	// if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
 	Method string `json:"method,omitempty"`
 	Host   string `json:"host,omitempty"`
 	Path   string `json:"path,omitempty"`
 	Route  string `json:"route,omitempty"`
-	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ from
-	// message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not print it.
+	// Answer is the first line of the target's latest answer with its secrets masked and without the parts that differ
+	// from message to message; empty if no answer is known. Masking finds only secrets with a name, so lists do not
+	// print it.
 	Answer string `json:"-"`
 	// Bytes is the size of the decoded content, or of the text if it cannot be decoded.
 	Bytes int `json:"bytes"`
@@ -120,8 +123,10 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 	// The delivery is judged at the time of insertion, because its own time is unknown.
 	in := r.Open(content, m.ID, m.InsertedAt)
 	about := Message{
-		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, storage.PoisonSuffix), DequeueCount: m.DequeueCount,
-		InsertedAt: m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content), RequestID: shown(in.RequestID, maxTenant),
+		Queue: queueName, ID: m.ID, Main: strings.TrimSuffix(queueName, storage.PoisonSuffix),
+		DequeueCount: m.DequeueCount,
+		InsertedAt:   m.InsertedAt.UTC(), Since: m.InsertedAt.UTC(), Bytes: len(content),
+		RequestID:    shown(in.RequestID, maxTenant),
 		Organization: shown(in.Tenant.Organization, maxTenant), Environment: shown(in.Tenant.Environment, maxTenant),
 	}
 	if m.Expires() {
@@ -162,8 +167,8 @@ func (m *Message) describe(e *envelope.Envelope) {
 	m.Host, m.Path, m.Route = shown(strings.ToLower(e.Call.Target.Host), maxHost), shown(path, maxPath), Route(path)
 }
 
-// applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores impossible
-// values.
+// applyDeadLetter adds the fields that come from the dead letter. Any sender can have written it, so it ignores
+// impossible values.
 func (m *Message) applyDeadLetter(d envelope.DeadLetter) {
 	m.setReason(cmp.Or(d.Reason, Unknown), d.Detail)
 	if _, ok := storage.PoisonName(d.Queue); ok {
@@ -218,8 +223,8 @@ func (r Rules) whyUnrecorded(in decision.Intake, m storage.Message) (reason, det
 
 const cutMark = "…"
 
-// shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which may be
-// a small part of a large message.
+// shown returns the text in one printable line of at most limit bytes. It does not share memory with the text, which
+// may be a small part of a large message.
 func shown(text string, limit int) string {
 	text = strictjson.ReplaceUnprintable(text)
 	if len(text) <= limit {

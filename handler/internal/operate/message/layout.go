@@ -17,8 +17,8 @@ import (
 // maxDepth is deeper than any JSON that people read. It limits the indentation.
 const maxDepth = 100
 
-// layOut returns valid JSON in lines with its secrets masked. It keeps the order of members, members that appear twice, and
-// the spelling of numbers.
+// layOut returns valid JSON in lines with its secrets masked. It keeps the order of members, members that appear twice,
+// and the spelling of numbers.
 func (m *masker) layOut(where string, value []byte) string {
 	var w bytes.Buffer
 	_ = json.Indent(&w, []byte(m.compact(where, value)), "", "  ") // of valid JSON
@@ -69,8 +69,8 @@ func pairName(members []strictjson.Member) string {
 	return ""
 }
 
-// membersOf lists the members of an object or the elements of an array. Unlike strictjson, it accepts members that appear
-// twice and text that is not UTF-8.
+// membersOf lists the members of an object or the elements of an array. Unlike strictjson, it accepts members that
+// appear twice and text that is not UTF-8.
 func membersOf(value json.RawMessage) (members []strictjson.Member) {
 	decoder := json.NewDecoder(bytes.NewReader(value))
 	_, _ = decoder.Token()
@@ -98,7 +98,8 @@ func (m *masker) member(where, name string, value json.RawMessage, depth int) js
 		return quote(m.credential(where, unquote(string(value))))
 	}
 	compact := strictjson.Compact(value)
-	if slices.Contains([]string{"null", "true", "false", "{}", "[]"}, string(compact)) { // nothing to hide, and worth knowing
+	// nothing to hide, and worth knowing
+	if slices.Contains([]string{"null", "true", "false", "{}", "[]"}, string(compact)) {
 		return compact
 	}
 	return quote(m.hide(where, string(compact)))
@@ -138,8 +139,8 @@ func (m *masker) decoded(where string, e envelope.Embedded, text string, depth i
 
 func quote(text string) json.RawMessage { return strictjson.AppendString(nil, text) }
 
-// unquote returns the text of a JSON string. It returns a string that has no end, or escapes that JSON does not know, as
-// it is.
+// unquote returns the text of a JSON string. It returns a string that has no end, or escapes that JSON does not know,
+// as it is.
 func unquote(literal string) string {
 	var text string
 	for _, candidate := range []string{literal, literal + `"`} {

@@ -34,7 +34,10 @@ type masker struct {
 }
 
 func newMasker(secrets Secrets) *masker {
-	m := &masker{secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{}, opaque: map[string]bool{}}
+	m := &masker{
+		secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{},
+		opaque: map[string]bool{},
+	}
 	for _, e := range envelope.EmbeddedMembers() {
 		m.embedded[strings.ToLower("."+strings.Join(e.Path, "."))] = e
 		if e.Base64 {
@@ -64,7 +67,8 @@ func (m *masker) hide(where, value string) string {
 
 // schemes are the authorization schemes that come before a credential. Any other first word may be part of the secret.
 var schemes = []string{
-	"basic", "bearer", "digest", "negotiate", "ntlm", "dpop", "hawk", "sharedkey", "sharedkeylite", "apikey", "aws4-hmac-sha256", "token",
+	"basic", "bearer", "digest", "negotiate", "ntlm", "dpop", "hawk", "sharedkey", "sharedkeylite", "apikey",
+	"aws4-hmac-sha256", "token",
 }
 
 // credential hides a value except for the name of an authorization scheme.
@@ -138,7 +142,8 @@ func hasPort(authority string) bool {
 	return colon < strings.LastIndexByte(authority, ']') || strings.Trim(authority[colon+1:], digits) == "" || colon < 0
 }
 
-// urlStart returns where the authority begins in a text that begins with a scheme, otherwise 0. JSON may escape slashes.
+// urlStart returns where the authority begins in a text that begins with a scheme, otherwise 0. JSON may escape
+// slashes.
 func urlStart(text string) int {
 	scheme := span(text, nameChars)
 	for _, separator := range []string{"://", `:\/\/`} {

@@ -27,7 +27,8 @@ func (m *masker) text(where, text string) string {
 		}
 		text = m.broken(where, text)
 	}
-	if urlStart(text) > 0 && !strings.Contains(text, "\n") || strings.HasPrefix(text, "/") && !strings.ContainsAny(text, " \n") {
+	if urlStart(text) > 0 && !strings.Contains(text, "\n") || strings.HasPrefix(text, "/") &&
+		!strings.ContainsAny(text, " \n") {
 		return m.url(where, text)
 	}
 	return m.scan(where, text, true)
@@ -64,8 +65,8 @@ func (m *masker) scan(where, text string, urls bool) string {
 }
 
 var (
-	// assignment matches the text between a name and a value. In JSON within JSON, backslashes come before the quote that
-	// ends the name.
+	// assignment matches the text between a name and a value. In JSON within JSON, backslashes come before the quote
+	// that ends the name.
 	assignment = regexp.MustCompile(`^\\*(["']?)[ \t\r\n]*([:=])[ \t\r\n]*`)
 	openQuote  = regexp.MustCompile(`^\\*["']`)
 )

@@ -8,8 +8,8 @@ import (
 type ScheduledGroup struct {
 	Key   string `json:"key"`
 	Count int    `json:"count"`
-	// DueInMinute and DueInHour count the messages that are due by then, those that are due already included, but not the
-	// stale ones. Stale counts the rows whose message is gone.
+	// DueInMinute and DueInHour count the messages that are due by then, those that are due already included, but not
+	// the stale ones. Stale counts the rows whose message is gone.
 	DueInMinute int `json:"dueInMinute"`
 	DueInHour   int `json:"dueInHour"`
 	Stale       int `json:"stale"`
@@ -25,8 +25,8 @@ type ScheduledGroup struct {
 // maxStatuses limits the statuses that a group distinguishes.
 const maxStatuses = 20
 
-// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [message.Groups] does. It is not safe for
-// concurrent use.
+// ScheduledGroups counts scheduled messages by a criterion, in bounded memory as [message.Groups] does. It is not safe
+// for concurrent use.
 type ScheduledGroups struct {
 	By  By
 	Now time.Time

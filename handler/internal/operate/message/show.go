@@ -72,7 +72,8 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	}
 	add := func(name, value string) {
 		shown := m.header("header."+name, name, value)
-		call.Headers = append(call.Headers, Header{Name: printable(name), Value: printable(shown), Masked: shown != value})
+		call.Headers = append(call.Headers,
+			Header{Name: printable(name), Value: printable(shown), Masked: shown != value})
 	}
 	if e.Call.Host != "" {
 		add("Host", e.Call.Host)
@@ -96,10 +97,10 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 }
 
 // ShowContent returns a whole message in lines for a person to read, not for a program to parse. JSON has its embedded
-// content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string for
-// each line, and a note where it is cut, at 256 KiB. Other text is shown as text, and binary content as a dump of its first
-// 512 bytes, or 8 if secrets are masked. Masked text that is almost base64, as in an undecodable message, also shows 8 bytes.
-// The result ends with a line feed unless the content is empty.
+// content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string
+// for each line, and a note where it is cut, at 256 KiB. Other text is shown as text, and binary content as a dump of
+// its first 512 bytes, or 8 if secrets are masked. Masked text that is almost base64, as in an undecodable message,
+// also shows 8 bytes. The result ends with a line feed unless the content is empty.
 func ShowContent(content []byte, secrets Secrets) []byte {
 	return newMasker(secrets).content(content)
 }
@@ -116,7 +117,8 @@ func (m *masker) content(content []byte) []byte {
 	case isBinary(content):
 		text = dump(content, m.secrets)
 	case m.secrets == Masked && looksEncoded(content):
-		text = fmt.Sprintf("%s… (base64 with an error, %d bytes)", printable(string(content[:maxSafeDump])), len(content))
+		text = fmt.Sprintf("%s… (base64 with an error, %d bytes)", printable(string(content[:maxSafeDump])),
+			len(content))
 	default:
 		text = printable(m.text("", string(content)))
 	}
@@ -127,7 +129,8 @@ func (m *masker) content(content []byte) []byte {
 	return []byte(strings.TrimSuffix(text, "\n") + "\n")
 }
 
-// body returns a body in lines, and its kind. A binary body is empty unless secrets are revealed, because it may hold any.
+// body returns a body in lines, and its kind. A binary body is empty unless secrets are revealed, because it may hold
+// any.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone
@@ -198,9 +201,9 @@ func clip(text string, limit int) (clipped string, cut bool) {
 	return clipped, len(clipped) < len(text)
 }
 
-// Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are equal.
-// A secret that differs becomes "*** (changed)". If the contents differ only in spacing or beyond the limits, Diff returns
-// one line that says so.
+// Diff compares two contents as [ShowContent] shows them, line by line in the unified format. It is empty if they are
+// equal. A secret that differs becomes "*** (changed)". If the contents differ only in spacing or beyond the limits,
+// Diff returns one line that says so.
 func Diff(before, after []byte, secrets Secrets) []byte {
 	if bytes.Equal(before, after) {
 		return nil

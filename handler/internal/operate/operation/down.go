@@ -76,7 +76,8 @@ func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	if more := len(names) - mostHosts; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w.Why = fmt.Sprintf("the circuit breaker of %s was open: while it is open, the handler makes one call at a time as a "+
+	w.Why = fmt.Sprintf("the circuit breaker of %s was open: while it is open, the handler makes one "+
+		"call at a time as a "+
 		"probe, and reschedules the others, each time by up to %v or as long as the target asks, "+
 		"perhaps beyond the time at which they are due now", text, longest)
 	p.Warnings = append(p.Warnings, w)

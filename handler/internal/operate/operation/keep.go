@@ -20,7 +20,8 @@ import (
 )
 
 const (
-	// keeperParallelism is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to the calls.
+	// keeperParallelism is how many queues a [Keeper] reads at once. It leaves most of the connections to storage to
+	// the calls.
 	keeperParallelism = 2
 	// keepPatience is how long an operation may take, also after the time for a run is over.
 	keepPatience = 15 * time.Second
@@ -54,7 +55,9 @@ func NewKeeper(a *account.Account, queues []string) *Keeper {
 
 // Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are
 // hidden.
-func Expiring(ctx context.Context, a *account.Account, s account.Source) (counts map[string]int, hidden int, err error) {
+func Expiring(
+	ctx context.Context, a *account.Account, s account.Source,
+) (counts map[string]int, hidden int, err error) {
 	s.Expiring = true
 	counts = map[string]int{}
 	listed, err := a.List(ctx, s, func(f account.Found) { counts[f.Queue]++ })

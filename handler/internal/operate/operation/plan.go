@@ -156,7 +156,8 @@ func (p *Plan) checkIDs(ids []string) error {
 		case len(found) == 0:
 			p.Unmatched++
 		case len(found) > 1:
-			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, account.ErrAmbiguous, found[0], found[1])
+			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, account.ErrAmbiguous, found[0],
+				found[1])
 		}
 	}
 	return nil

@@ -27,7 +27,8 @@ type Warning struct {
 const (
 	secondMessage = "not selected, but it has the request id of a selected message: " +
 		"perhaps a second message of the call, after a lost answer"
-	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message of the call, " +
+	repeatedWrite = "storage did not answer when the message was written, so that there may be a second " +
+		"message of the call, " +
 		"which the record does not have"
 	toldSender = "a callback has told the sender that the call is cancelled; undo does not revoke it"
 	noCallback = "no callback is sent, because there may be a second message of the call"
@@ -60,7 +61,9 @@ func callOf(row storage.Row) message.RequestKey {
 
 // findSecond warns of the messages that are not selected although they have the request id of one that is, and
 // returns the keys of their calls.
-func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (found map[message.RequestKey]bool, err error) {
+func (p *Plan) findSecond(
+	ctx context.Context, s account.ScheduledSource,
+) (found map[message.RequestKey]bool, err error) {
 	if reflect.ValueOf(s).IsZero() { // all are selected
 		return nil, nil
 	}

@@ -70,7 +70,8 @@ func earliest(a, b time.Time) time.Time {
 
 // refused reports whether storage has refused the operation for good. Any other error means that there is no answer.
 func (a answer[T]) refused() bool {
-	return errors.Is(a.err, storage.ErrStale) || errors.Is(a.err, storage.ErrRefused) || errors.Is(a.err, storage.ErrNoQueue)
+	return errors.Is(a.err, storage.ErrStale) || errors.Is(a.err, storage.ErrRefused) ||
+		errors.Is(a.err, storage.ErrNoQueue)
 }
 
 // lasts reports whether a claim lasts for the given time.

@@ -92,7 +92,9 @@ type credentialFor func(Identity) (azcore.TokenCredential, error)
 
 // newServiceClient returns a client that authenticates with the connection's key or SAS, else with tokens for its
 // identity.
-func newServiceClient(conn Connection, credential credentialFor, transport policy.Transporter) (*azqueue.ServiceClient, error) {
+func newServiceClient(
+	conn Connection, credential credentialFor, transport policy.Transporter,
+) (*azqueue.ServiceClient, error) {
 	options := &azqueue.ClientOptions{ClientOptions: clientOptions(transport)}
 	// Before the request is signed.
 	options.PerCallPolicies = []policy.Policy{policyFunc(func(req *policy.Request) (*http.Response, error) {

@@ -57,12 +57,12 @@ type Identity struct {
 	ClientSecret Secret
 }
 
-// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from an environment in the form
-// of os.Environ, as the Functions host does: the letter case of names does not matter, and a colon means the same as two
-// underscores. The setting of that name is a connection string and takes precedence. Otherwise the first of
+// ParseConnection reads the connection with the given name, normally AzureWebJobsStorage, from an environment in the
+// form of os.Environ, as the Functions host does: the letter case of names does not matter, and a colon means the same
+// as two underscores. The setting of that name is a connection string and takes precedence. Otherwise the first of
 // <name>__accountName, <name>__queueServiceUri and <name>__serviceUri is the address of the account, and
-// <name>__credential, __clientId and so on are the identity. Other settings below the name are problems. The error joins
-// all problems. Each names the setting and what is wanted, and none repeats a value.
+// <name>__credential, __clientId and so on are the identity. Other settings below the name are problems. The error
+// joins all problems. Each names the setting and what is wanted, and none repeats a value.
 func ParseConnection(environ []string, name string) (Connection, error) {
 	s := newSettings(environ, name)
 	for _, variable := range environ {
@@ -76,7 +76,10 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 	if text := s.get(name); text != "" {
 		conn = s.connectionString(text)
 	} else {
-		conn = Connection{Endpoint: s.serviceURI(), Identity: s.credential(), BlobEndpoint: s.get(name + blobServiceURIKey)}
+		conn = Connection{
+			Endpoint: s.serviceURI(), Identity: s.credential(),
+			BlobEndpoint: s.get(name + blobServiceURIKey),
+		}
 		conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", s.get(name+tableServiceURIKey), "https")
 	}
 	conn.TableEndpoint = cmp.Or(conn.TableEndpoint, siblingEndpoint(conn.Endpoint, ".table."))
@@ -123,7 +126,8 @@ func UntrustedHosts(environ, trusted []string, name string) (untrusted []string)
 	return untrusted
 }
 
-// Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given name.
+// Sets reports whether a variable, in the form of os.Environ, has a value and belongs to the connection with the given
+// name.
 func Sets(variable, name string) bool {
 	key, value, _ := strings.Cut(variable, "=")
 	key, name = configKey(key), configKey(name)
@@ -164,7 +168,8 @@ const separator = "__"
 // configKey returns the form of a variable's name in which the Functions host looks it up.
 func configKey(name string) string { return strings.ToLower(strings.ReplaceAll(name, separator, ":")) }
 
-// checkKey reports a setting that has no effect: it would be a typing error, or a credential that only the host supports.
+// checkKey reports a setting that has no effect: it would be a typing error, or a credential that only the host
+// supports.
 func (s *settings) checkKey(key, suffix string) {
 	known := []string{
 		accountNameKey, queueServiceURIKey, serviceURIKey, credentialKey, clientIDKey, tenantIDKey, clientSecretKey,
@@ -272,8 +277,8 @@ func (s *settings) accountEndpoint(key, scheme, account, suffix string) string {
 	return scheme + "://" + account + ".queue." + suffix
 }
 
-// endpoint checks a URL, if there is one, and returns it without slashes at the end. Part names the part of the setting that
-// holds the URL; it is empty if the whole setting does.
+// endpoint checks a URL, if there is one, and returns it without slashes at the end. Part names the part of the setting
+// that holds the URL; it is empty if the whole setting does.
 func (s *settings) endpoint(key, part, text string, schemes ...string) string {
 	if part != "" {
 		part += " is "
@@ -375,7 +380,8 @@ func (s *settings) queueEndpoint(parts map[string]string) string {
 	return s.endpoint(s.name, "EndpointSuffix", s.accountEndpoint(s.name, scheme, account, suffix), scheme)
 }
 
-// siblingEndpoint returns the URL of another service of an account with a normal address, such as ".table.", else an empty text.
+// siblingEndpoint returns the URL of another service of an account with a normal address, such as ".table.", else an
+// empty text.
 func siblingEndpoint(queueEndpoint, service string) string {
 	account, suffix, ok := strings.Cut(queueEndpoint, ".queue.")
 	if !ok {
@@ -389,7 +395,8 @@ func siblingEndpoint(queueEndpoint, service string) string {
 func (s *settings) development(proxyURI string) Connection {
 	scheme, host := "http", "127.0.0.1"
 	if proxyURI != "" {
-		if u, err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
+		if u,
+			err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
 			scheme, host = u.Scheme, u.Hostname()
 		}
 	}

@@ -91,9 +91,12 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (put s
 }
 
 // Update implements [storage.Queues].
-func (s *Queues) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (receipt string, err error) {
+func (s *Queues) Update(
+	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
+) (receipt string, err error) {
 	err = s.do("update message on", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.UpdateMessage(ctx, id, popReceipt, text, &azqueue.UpdateMessageOptions{VisibilityTimeout: new(delaySeconds(delay))})
+		resp, err := q.UpdateMessage(ctx, id, popReceipt, text,
+			&azqueue.UpdateMessageOptions{VisibilityTimeout: new(delaySeconds(delay))})
 		receipt = value(resp.PopReceipt)
 		return err
 	}, checkReceipt(id, popReceipt), storage.CheckText(text))
@@ -109,12 +112,16 @@ func (s *Queues) Delete(ctx context.Context, name, id, popReceipt string) error 
 }
 
 // Receive implements [storage.Queues].
-func (s *Queues) Receive(ctx context.Context, name string, limit int, lease time.Duration) (messages []storage.Message, err error) {
+func (s *Queues) Receive(
+	ctx context.Context, name string, limit int, lease time.Duration,
+) (messages []storage.Message, err error) {
 	count, seconds := saturate(float64(limit)), wholeSeconds(lease)
 	err = s.do("receive from", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.DequeueMessages(ctx, &azqueue.DequeueMessagesOptions{NumberOfMessages: &count, VisibilityTimeout: &seconds})
+		resp, err := q.DequeueMessages(ctx,
+			&azqueue.DequeueMessagesOptions{NumberOfMessages: &count, VisibilityTimeout: &seconds})
 		for _, m := range resp.Messages {
-			messages = append(messages, message(m.MessageID, m.PopReceipt, m.MessageText, m.DequeueCount, m.InsertionTime, m.ExpirationTime, m.TimeNextVisible))
+			messages = append(messages, message(m.MessageID, m.PopReceipt, m.MessageText, m.DequeueCount,
+				m.InsertionTime, m.ExpirationTime, m.TimeNextVisible))
 		}
 		return err
 	})
@@ -126,7 +133,8 @@ func (s *Queues) Peek(ctx context.Context, name string, limit int) (messages []s
 	err = s.do("peek at", name, func(q *azqueue.QueueClient) error {
 		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(saturate(float64(limit)))})
 		for _, m := range resp.Messages {
-			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount, m.InsertionTime, m.ExpirationTime, nil))
+			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount, m.InsertionTime,
+				m.ExpirationTime, nil))
 		}
 		return err
 	})
@@ -164,11 +172,12 @@ func (s *Queues) Names(ctx context.Context, prefix string) ([]string, error) {
 const hostContainer = "azure-webjobs-hosts"
 
 // ErrNoBlobs means that the settings do not tell where the blobs of the account are.
-var ErrNoBlobs = errors.New("the connection has no blob service, where the host keeps its locks and the state of timers")
+var ErrNoBlobs = errors.New("the connection has no blob service, where the host keeps its locks and " +
+	"the state of timers")
 
-// ProbeBlobs reports whether the Functions host may use the blobs of a connection's account. It deletes a blob that does not
-// exist. The request is one for a message, which has the same form and the same signature: DELETE /container/messages/id. So it
-// needs no client for blobs, which would bring ten more modules.
+// ProbeBlobs reports whether the Functions host may use the blobs of a connection's account. It deletes a blob that
+// does not exist. The request is one for a message, which has the same form and the same signature: DELETE
+// /container/messages/id. So it needs no client for blobs, which would bring ten more modules.
 func ProbeBlobs(ctx context.Context, conn Connection) error {
 	if conn.BlobEndpoint == "" {
 		return ErrNoBlobs
@@ -179,7 +188,8 @@ func ProbeBlobs(ctx context.Context, conn Connection) error {
 		return err
 	}
 	defer store.Close()
-	_, err = store.service.NewQueueClient(hostContainer).DeleteMessage(ctx, "00000000-0000-0000-0000-000000000000", "none", nil)
+	_, err = store.service.NewQueueClient(hostContainer).
+		DeleteMessage(ctx, "00000000-0000-0000-0000-000000000000", "none", nil)
 	if response, ok := errors.AsType[*azcore.ResponseError](err); ok && response.StatusCode == http.StatusNotFound {
 		return nil
 	}
@@ -267,8 +277,8 @@ func clean(err error) error {
 // wellFormedCode matches storage error codes. A proxy may have put anything into the header.
 var wellFormedCode = regexp.MustCompile(`^[A-Za-z]{1,64}$`)
 
-// answer describes a response that is not a success, by its status and code, and wraps the error of package storage that it
-// means. A refusal also has the service's own message.
+// answer describes a response that is not a success, by its status and code, and wraps the error of package storage
+// that it means. A refusal also has the service's own message.
 func answer(response *azcore.ResponseError) error {
 	text, explained := response.ErrorCode, ""
 	if wellFormedCode.MatchString(text) {
@@ -286,7 +296,8 @@ func answer(response *azcore.ResponseError) error {
 	case status < 400, status >= 500, status == http.StatusRequestTimeout, status == http.StatusTooManyRequests:
 		return errors.New(text) // a temporary failure
 	default:
-		if status == http.StatusUnauthorized || status == http.StatusForbidden || code == queueerror.InvalidAuthenticationInfo {
+		if status == http.StatusUnauthorized || status == http.StatusForbidden ||
+			code == queueerror.InvalidAuthenticationInfo {
 			kind = storage.ErrDenied
 		}
 		if explained != "" {
@@ -300,8 +311,8 @@ func answer(response *azcore.ResponseError) error {
 // messages are longer, should the service quote them.
 const maxWord = 40
 
-// explanation returns the first line of the service's message about an error, without the full stop. The other lines are
-// the id and the time of the request.
+// explanation returns the first line of the service's message about an error, without the full stop. The other lines
+// are the id and the time of the request.
 func explanation(response *http.Response) string {
 	body, _ := runtime.Payload(response) // the SDK has read it
 	var document struct{ Message, HeaderName string }
@@ -322,7 +333,8 @@ func explanation(response *http.Response) string {
 	}
 	text := oneLine(strings.TrimSuffix(strings.Join(words, " "), "."))
 	const skip = "--skipApiVersionCheck"
-	if (document.HeaderName == versionHeader || strings.Contains(text, "API version")) && !strings.Contains(text, skip) {
+	if (document.HeaderName == versionHeader || strings.Contains(text, "API version")) &&
+		!strings.Contains(text, skip) {
 		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skip, "; ")
 	}
 	return text

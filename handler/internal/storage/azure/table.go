@@ -30,7 +30,8 @@ type Table struct {
 var _ storage.Table = (*Table)(nil)
 
 // ErrNoTables means that the settings do not tell where the tables of the account are.
-var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection string, or set " + tableServiceURIKey)
+var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection " +
+	"string, or set " + tableServiceURIKey)
 
 // OpenTable returns the record of scheduled messages of a connection's account, or [ErrNoTables]. It sends no request.
 // The caller closes the table.
@@ -107,7 +108,10 @@ func (t *Table) Delete(ctx context.Context, queueName string, keys []storage.Key
 		if err != nil {
 			return fmt.Errorf("encode row %s: %w", key.ID, err)
 		}
-		actions[i] = aztables.TransactionAction{ActionType: aztables.TransactionTypeDelete, Entity: encoded, IfMatch: etag(key)}
+		actions[i] = aztables.TransactionAction{
+			ActionType: aztables.TransactionTypeDelete, Entity: encoded,
+			IfMatch: etag(key),
+		}
 	}
 	return t.do("delete from", func() error {
 		err := errTransaction
@@ -169,7 +173,8 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row,
 }
 
 // selected are the properties of a row without its content.
-const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt,deadline," +
+const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt," +
+	"nextAttemptAt,deadline," +
 	"organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
 
 // List implements [storage.Table].
@@ -279,7 +284,8 @@ func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
 	repeated, _ := entity.Properties["repeated"].(bool)
 	called, _ := entity.Properties["called"].(bool)
 	return storage.Row{
-		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(), PopReceipt: text("popReceipt"),
+		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).
+			UTC(), PopReceipt: text("popReceipt"),
 		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
 		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
@@ -295,5 +301,6 @@ func hasCode(err error, code aztables.TableErrorCode) bool {
 
 // isMissing reports whether the table or the row does not exist.
 func isMissing(err error) bool {
-	return hasCode(err, aztables.TableNotFound) || hasCode(err, aztables.ResourceNotFound) || hasCode(err, aztables.EntityNotFound)
+	return hasCode(err, aztables.TableNotFound) || hasCode(err, aztables.ResourceNotFound) ||
+		hasCode(err, aztables.EntityNotFound)
 }

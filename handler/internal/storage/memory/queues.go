@@ -1,5 +1,5 @@
-// Package memory implements [storage.Queues] and [storage.Table] in this process, for tests. It behaves like the services, as package storagetest
-// checks. It uses time.Now, so no real time passes in a testing/synctest bubble.
+// Package memory implements [storage.Queues] and [storage.Table] in this process, for tests. It behaves like the
+// services, as package storagetest checks. It uses time.Now, so no real time passes in a testing/synctest bubble.
 package memory
 
 import (
@@ -93,7 +93,8 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (_ sto
 	}
 	delay, ttl := delayOf(item.Delay), roundUp(min(item.TTL, maxTTL))
 	if item.TTL != 0 && (ttl <= 0 || delay >= ttl) {
-		return storage.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay, ttl, storage.ErrRefused)
+		return storage.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay,
+			ttl, storage.ErrRefused)
 	}
 	now := time.Now().UTC()
 	expires := storage.NeverExpires
@@ -116,7 +117,9 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (_ sto
 }
 
 // Update implements [storage.Queues].
-func (s *Queues) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (_ string, err error) {
+func (s *Queues) Update(
+	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
+) (_ string, err error) {
 	defer s.locked("update message on queue "+name, &err)()
 	if err := storage.CheckText(text); err != nil {
 		return "", err
@@ -145,7 +148,9 @@ func (s *Queues) Delete(ctx context.Context, name, id, popReceipt string) (err e
 }
 
 // Receive implements [storage.Queues].
-func (s *Queues) Receive(ctx context.Context, name string, limit int, lease time.Duration) (received []storage.Message, err error) {
+func (s *Queues) Receive(
+	ctx context.Context, name string, limit int, lease time.Duration,
+) (received []storage.Message, err error) {
 	defer s.locked("receive from queue "+name, &err)()
 	visible, err := s.visible(ctx, name, limit)
 	if err != nil {

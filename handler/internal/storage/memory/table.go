@@ -75,7 +75,8 @@ func (t *Table) Get(ctx context.Context, queue, id string) (storage.Row, bool, e
 func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
 	t.mu.Lock()
 	err := t.check(ctx)
-	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
+	keys := slices.SortedFunc(maps.Keys(t.rows),
+		func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
 	rows := maps.Clone(t.rows)
 	t.mu.Unlock()
 	for _, k := range keys {

@@ -115,7 +115,8 @@ func estimate(perBatch time.Duration, rest int) time.Duration {
 }
 
 func peek(ctx context.Context, store storage.Queues, name string, limit int) ([]storage.Message, error) {
-	return storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) { return store.Peek(ctx, name, limit) })
+	return storage.Retry(ctx,
+		func(ctx context.Context) ([]storage.Message, error) { return store.Peek(ctx, name, limit) })
 }
 
 // Show shows every visible message of a queue of about total messages. It only peeks at a short queue, which has no

@@ -14,7 +14,8 @@ func testPutResult(a *account) {
 	if put.ID == "" || put.PopReceipt == "" || put.Text != "" || put.DequeueCount != 0 {
 		a.t.Errorf("put %+v, want id and pop receipt, but neither text nor dequeue count", put)
 	}
-	if age := time.Since(put.InsertedAt).Abs(); age > time.Minute || put.ExpiresAt.Year() != 9999 || !put.NextVisibleAt.Equal(put.InsertedAt) {
+	if age := time.Since(put.InsertedAt).Abs(); age > time.Minute || put.ExpiresAt.Year() != 9999 ||
+		!put.NextVisibleAt.Equal(put.InsertedAt) {
 		a.t.Errorf("put %+v, want it to be inserted now, visible at once, and never to expire", put)
 	}
 	got := a.receive(name, hour)
@@ -91,7 +92,8 @@ func testPutDelayWithinTTL(a *account) {
 		{Text: "x", Delay: 6 * time.Second, TTL: 5 * time.Second},
 		{Text: "x", TTL: -time.Second},
 	} {
-		a.mustBe(storage.ErrRefused, errorOf(a.Put(a.t.Context(), name, item)), fmt.Sprintf("put with delay %s, time-to-live %s", item.Delay, item.TTL))
+		a.mustBe(storage.ErrRefused, errorOf(a.Put(a.t.Context(), name, item)),
+			fmt.Sprintf("put with delay %s, time-to-live %s", item.Delay, item.TTL))
 	}
 	a.put(name, storage.Item{Text: "x", Delay: 5 * time.Second, TTL: 6 * time.Second})
 	a.put(name, storage.Item{Text: "x", Delay: storage.MaxDelay}) // never expires
@@ -121,8 +123,10 @@ func testTextKept(a *account) {
 // mustRefuse checks that neither Put nor Update accepts the text.
 func (a *account) mustRefuse(name string, msg storage.Message, text string) {
 	a.t.Helper()
-	a.mustBe(storage.ErrRefused, errorOf(a.Put(a.t.Context(), name, storage.Item{Text: text})), fmt.Sprintf("put of %.20q", text))
-	a.mustBe(storage.ErrRefused, errorOf(a.Update(a.t.Context(), name, msg.ID, msg.PopReceipt, text, 0)), fmt.Sprintf("update to %.20q", text))
+	a.mustBe(storage.ErrRefused, errorOf(a.Put(a.t.Context(), name, storage.Item{Text: text})),
+		fmt.Sprintf("put of %.20q", text))
+	a.mustBe(storage.ErrRefused, errorOf(a.Update(a.t.Context(), name, msg.ID, msg.PopReceipt, text, 0)),
+		fmt.Sprintf("update to %.20q", text))
 }
 
 func testTextLimit(a *account) {

@@ -191,7 +191,8 @@ func (a *account) mustShowNothing(name string) {
 func (a *account) mustBeStale(name, id, receipt string) {
 	a.t.Helper()
 	a.mustBe(storage.ErrStale, a.Delete(a.t.Context(), name, id, receipt), "delete of "+id+" with receipt "+receipt)
-	a.mustBe(storage.ErrStale, errorOf(a.Update(a.t.Context(), name, id, receipt, "stale", 0)), "update of "+id+" with receipt "+receipt)
+	a.mustBe(storage.ErrStale, errorOf(a.Update(a.t.Context(), name, id, receipt, "stale", 0)),
+		"update of "+id+" with receipt "+receipt)
 }
 
 // eventually waits until the condition holds.
@@ -222,7 +223,11 @@ func (a *account) operations() map[string]operation {
 		"update": func(ctx context.Context, name string) error {
 			return errorOf(a.Update(ctx, name, unknownID, unknownReceipt, "x", 0))
 		},
-		"delete":  func(ctx context.Context, name string) error { return a.Delete(ctx, name, unknownID, unknownReceipt) },
+		"delete": func(ctx context.Context,
+			name string,
+		) error {
+			return a.Delete(ctx, name, unknownID, unknownReceipt)
+		},
 		"receive": func(ctx context.Context, name string) error { return errorOf(a.Receive(ctx, name, 1, hour)) },
 		"peek":    func(ctx context.Context, name string) error { return errorOf(a.Peek(ctx, name, 1)) },
 		"count":   func(ctx context.Context, name string) error { return errorOf(a.Count(ctx, name)) },

@@ -41,7 +41,8 @@ func testReceiveLimit(a *account) {
 		a.put(name, storage.Item{Text: fmt.Sprint(i)})
 	}
 	for _, limit := range []int{-1, 0, storage.MaxBatch + 1, 1 << 40} {
-		a.mustBe(storage.ErrRefused, errorOf(a.Receive(a.t.Context(), name, limit, hour)), fmt.Sprintf("receive of %d", limit))
+		a.mustBe(storage.ErrRefused, errorOf(a.Receive(a.t.Context(), name, limit, hour)),
+			fmt.Sprintf("receive of %d", limit))
 		a.mustBe(storage.ErrRefused, errorOf(a.Peek(a.t.Context(), name, limit)), fmt.Sprintf("peek of %d", limit))
 	}
 	seen := make(map[string]bool)
@@ -71,7 +72,8 @@ func testLeaseBounds(a *account) {
 	name := a.create("lease")
 	a.put(name, storage.Item{Text: "x"})
 	for _, lease := range []time.Duration{-time.Second, 0, longestLease + time.Second, 1<<63 - 1} {
-		a.mustBe(storage.ErrRefused, errorOf(a.Receive(a.t.Context(), name, 1, lease)), fmt.Sprintf("lease of %s", lease))
+		a.mustBe(storage.ErrRefused, errorOf(a.Receive(a.t.Context(), name, 1, lease)),
+			fmt.Sprintf("lease of %s", lease))
 	}
 	msg := a.receive(name, longestLease)
 	if msg.DequeueCount != 1 {

@@ -95,7 +95,8 @@ var due = time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)
 // example returns a row with all members.
 func example(id string) storage.Row {
 	return storage.Row{
-		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443", Route: "/orders/{n}", Reason: "temporary_status",
+		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443",
+		Route: "/orders/{n}", Reason: "temporary_status",
 		Status: 503, Attempts: 3, CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
 		Organization: "org", Environment: "env", Repeated: true, Content: []byte("{\"a\":\"\xff\x00\"}"),
 		Called: true, Action: "reschedule", Writes: "another", At: due.Add(-time.Minute),
@@ -138,7 +139,8 @@ func testPutAndGet(a *table) {
 		a.t.Errorf("listed %+v\nwant %+v", listed, want)
 	}
 	listed = a.list(storage.Query{})
-	if len(listed) != 1 || listed[0].Content != nil || listed[0].Version != want.Version || !listed[0].WrittenAt.Equal(want.WrittenAt) {
+	if len(listed) != 1 || listed[0].Content != nil || listed[0].Version != want.Version ||
+		!listed[0].WrittenAt.Equal(want.WrittenAt) {
 		a.t.Errorf("listed without content %+v", listed)
 	}
 }
@@ -148,7 +150,8 @@ func testReplace(a *table) {
 	before, _ := a.get("1")
 	a.put("main", storage.Row{ID: "1", Attempts: 9})
 	after, _ := a.get("1")
-	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || after.Repeated || len(after.Content) > 0 || !after.Deadline.IsZero() {
+	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || after.Repeated ||
+		len(after.Content) > 0 || !after.Deadline.IsZero() {
 		a.t.Errorf("replaced by %+v, before %+v", after, before)
 	}
 }
@@ -271,9 +274,13 @@ func testPartitions(a *table) {
 
 // testHostile: whatever a sender has written, the row can be written, and the others of its batch with it.
 func testHostile(a *table) {
-	for i, text := range []string{"'; DROP", "\x00\x1b[2J\u202e", "\xff\xfe", strings.Repeat("ä", 60_000), "日本/\\?#%27&\"<>", ""} {
+	for i, text := range []string{
+		"'; DROP", "\x00\x1b[2J\u202e", "\xff\xfe", strings.Repeat("ä", 60_000),
+		"日本/\\?#%27&\"<>", "",
+	} {
 		row := example(fmt.Sprint(i))
-		row.RequestID, row.TargetHost, row.Route, row.Reason, row.Organization, row.Environment = text, text, text, text, text, text
+		row.RequestID, row.TargetHost, row.Route, row.Reason, row.Organization, row.Environment = text, text,
+			text, text, text, text
 		row.Status, row.Attempts = 1<<40, -1
 		a.put("main", row, example("other"))
 		if _, found := a.get(row.ID); !found {
@@ -287,7 +294,11 @@ func testHostile(a *table) {
 
 // testTimes: a time that the table cannot hold does not matter.
 func testTimes(a *table) {
-	for i, at := range []time.Time{{}, time.Date(1500, 1, 1, 0, 0, 0, 0, time.UTC), time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<40, 0)} {
+	for i, at := range []time.Time{
+		{},
+		time.Date(1500, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<40, 0),
+	} {
 		row := example(fmt.Sprint(i))
 		row.CreatedAt, row.Deadline = at, at
 		row.NextAttemptAt = due.In(time.FixedZone("", 3600)).Add(123456789)

@@ -1,6 +1,6 @@
 // Package edit prepares poison messages to be sent again. It makes the changes that a person asks for, restarts the
-// envelope, and refuses messages that would only return to the poison queue. It is pure. Parts that no edit changes stay
-// the same byte for byte.
+// envelope, and refuses messages that would only return to the poison queue. It is pure. Parts that no edit changes
+// stay the same byte for byte.
 package edit
 
 import (
@@ -42,23 +42,27 @@ type Options struct {
 var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome is not " +
 	"known: omit --canary and --stop-at-failure-ratio")
 
-// Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would only
-// come back and, where possible, which option helps: it refuses what the handler with these rules would refuse. The
-// message id becomes the request id of an envelope without one.
+// Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would
+// only come back and, where possible, which option helps: it refuses what the handler with these rules would refuse.
+// The message id becomes the request id of an envelope without one.
 //
 // A restarted envelope has no dead letter, no attempts and no trail, is created now, and has no deadline unless an edit
 // sets one; notBefore stays. State that does not fit beside the call is left out, as when the handler reschedules.
 // The call stays byte for byte except for the edits. The context can stop a jq expression, which stops by itself after
 // two seconds.
-func Prepare(ctx context.Context, r message.Rules, text, messageID string, o Options, now time.Time) (newText string, err error) {
+func Prepare(
+	ctx context.Context, r message.Rules, text, messageID string, o Options, now time.Time,
+) (newText string, err error) {
 	original, err := r.Encoding.Decode(text)
 	switch {
 	case err != nil && !o.FixEncoding:
 		o.FixEncoding = true
 		if _, err := Prepare(ctx, r, text, messageID, o, now); err != nil {
-			return "", fmt.Errorf("the text is not base64, as host.json requires, and --fix-encoding alone does not help: %w", err)
+			return "", fmt.Errorf("the text is not base64, as host.json requires, and --fix-encoding alone does "+
+				"not help: %w", err)
 		}
-		return "", errors.New("the text is not base64, as host.json requires: --fix-encoding takes it as the content and encodes it")
+		return "", errors.New("the text is not base64, as host.json requires: --fix-encoding takes it as " +
+			"the content and encodes it")
 	case err != nil:
 		original = []byte(text)
 	}
@@ -82,7 +86,8 @@ func Prepare(ctx context.Context, r message.Rules, text, messageID string, o Opt
 	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
 		return "", err
 	}
-	if o.KeepState || o.Edits.setDeadline(content) || !bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content)) {
+	if o.KeepState || o.Edits.setDeadline(content) ||
+		!bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content)) {
 		e.Deadline = deadline
 	}
 	e.Run = o.Run
@@ -108,14 +113,16 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 	case in.Envelope == nil:
 		return fmt.Errorf("the message would be malformed: %w", in.Malformed)
 	case in.Malformed != nil:
-		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential", in.Malformed)
+		return fmt.Errorf("the retry policy is not usable: %w: choose one with --set retry=NAME, such as exponential",
+			in.Malformed)
 	}
 	if in.Envelope.Run != o.Run {
 		return ErrNoRoomForRun
 	}
 	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
 		if o.KeepState {
-			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set deadline=TIME")
+			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set " +
+				"deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
@@ -130,9 +137,9 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 // would otherwise grow a thousandfold.
 const maxIndentedDepth = 64
 
-// Editable returns content for an editor: indented JSON in the form of [envelope.Unpack]. Characters that cannot be seen
-// are JSON escapes. Lines of text end with CR LF, which is not shown. Content that is not a JSON object is returned
-// as it is.
+// Editable returns content for an editor: indented JSON in the form of [envelope.Unpack]. Characters that cannot be
+// seen are JSON escapes. Lines of text end with CR LF, which is not shown. Content that is not a JSON object is
+// returned as it is.
 func Editable(content []byte) []byte {
 	text := bytes.TrimSpace(content)
 	if _, err := strictjson.Object(text); err != nil {
@@ -150,9 +157,10 @@ func Editable(content []byte) []byte {
 	return append(slices.Clip(bytes.TrimSpace(text)), '\n')
 }
 
-// Restore converts the edited result of [Editable] back to content. Values that are still the same keep their bytes from
-// the original; if all are, the result is the original. Changed white space and a changed order of members are not
-// changed values. The error says where the text is not JSON or which member is wrong, so that the person can correct it.
+// Restore converts the edited result of [Editable] back to content. Values that are still the same keep their bytes
+// from the original; if all are, the result is the original. Changed white space and a changed order of members are not
+// changed values. The error says where the text is not JSON or which member is wrong, so that the person can correct
+// it.
 func Restore(original, edited []byte) ([]byte, error) {
 	edited = bytes.TrimSpace(edited)
 	if bytes.Equal(edited, bytes.TrimSpace(Editable(original))) {
@@ -179,7 +187,8 @@ func Restore(original, edited []byte) ([]byte, error) {
 
 // sameText compares values as Editable writes them, without white space.
 func sameText(a, b json.RawMessage) bool {
-	return bytes.Equal(strictjson.EscapeUnprintable(strictjson.Compact(a)), strictjson.EscapeUnprintable(strictjson.Compact(b)))
+	return bytes.Equal(strictjson.EscapeUnprintable(strictjson.Compact(a)),
+		strictjson.EscapeUnprintable(strictjson.Compact(b)))
 }
 
 // Edit is a change to an envelope of either format. A function for each flag reads it from the flag's argument. Several
@@ -194,8 +203,8 @@ type Edit struct {
 // flags are in the order in which edits are applied.
 var flags = []string{"--jq", "--replace-host", "--set", "--set-header", "--delete-header"}
 
-// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind apply in
-// the order of the list.
+// Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind
+// apply in the order of the list.
 type Edits []Edit
 
 // Apply returns the edited content. Members that no edit names keep their bytes and their order, and unchanged content
@@ -224,7 +233,8 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 
 // setDeadline reports whether a flag names the deadline, even if it sets the same one.
 func (e Edits) setDeadline(content []byte) bool {
-	return slices.ContainsFunc(e, func(edit Edit) bool { return edit.path != nil && envelope.IsDeadline(content, edit.path) })
+	return slices.ContainsFunc(e,
+		func(edit Edit) bool { return edit.path != nil && envelope.IsDeadline(content, edit.path) })
 }
 
 // maxSegments is more than any member of an envelope needs outside the sender's own JSON.
@@ -245,9 +255,12 @@ func ParseSet(argument string) (Edit, error) {
 	if !utf8.ValidString(text) {
 		return Edit{}, errors.New("the value is not UTF-8")
 	}
-	return Edit{flag: "--set", name: strictjson.Printable(name), path: path, apply: func(_ context.Context, content []byte) ([]byte, error) {
-		return envelope.Set(content, path, text)
-	}}, nil
+	return Edit{
+		flag: "--set", name: strictjson.Printable(name), path: path,
+		apply: func(_ context.Context, content []byte) ([]byte, error) {
+			return envelope.Set(content, path, text)
+		},
+	}, nil
 }
 
 // parsePath splits a path. The name of a header is one segment, because it may contain dots.
@@ -285,9 +298,12 @@ func ParseHeader(argument string) (Edit, error) {
 	case !utf8.ValidString(value) || !httpguts.ValidHeaderFieldValue(value):
 		return Edit{}, errors.New("the value is not UTF-8, or has a line break or another control character")
 	}
-	return Edit{flag: "--set-header", name: strictjson.Printable(name), apply: func(_ context.Context, content []byte) ([]byte, error) {
-		return envelope.SetHeader(content, name, &value)
-	}}, nil
+	return Edit{
+		flag: "--set-header", name: strictjson.Printable(name),
+		apply: func(_ context.Context, content []byte) ([]byte, error) {
+			return envelope.SetHeader(content, name, &value)
+		},
+	}, nil
 }
 
 // ParseDeleteHeader reads the argument of --delete-header, a name. All headers of that name are removed, in any letter
@@ -296,9 +312,12 @@ func ParseDeleteHeader(argument string) (Edit, error) {
 	if !httpguts.ValidHeaderFieldName(argument) {
 		return Edit{}, errors.New("want the name of a header")
 	}
-	return Edit{flag: "--delete-header", name: strictjson.Printable(argument), apply: func(_ context.Context, content []byte) ([]byte, error) {
-		return envelope.SetHeader(content, argument, nil)
-	}}, nil
+	return Edit{
+		flag: "--delete-header", name: strictjson.Printable(argument),
+		apply: func(_ context.Context, content []byte) ([]byte, error) {
+			return envelope.SetHeader(content, argument, nil)
+		},
+	}, nil
 }
 
 // hostChange replaces a host by another one.
@@ -307,9 +326,9 @@ type hostChange struct {
 	scheme           string  // empty keeps the scheme
 }
 
-// ParseReplaceHost reads the argument of --replace-host, OLD=NEW. The edit replaces a host in the URLs of the call and of the
-// callback, and in a Host header. OLD is a host with or without a port; with a port, it
-// matches only URLs that have this port. NEW is a host, with the old port unless it has its own, and may have a scheme:
+// ParseReplaceHost reads the argument of --replace-host, OLD=NEW. The edit replaces a host in the URLs of the call and
+// of the callback, and in a Host header. OLD is a host with or without a port; with a port, it matches only URLs that
+// have this port. NEW is a host, with the old port unless it has its own, and may have a scheme:
 // https://new.example:8443. Letter case does not matter.
 //
 // It is not an error if OLD does not occur: [Edits.Apply] then returns equal content.
@@ -343,7 +362,8 @@ func isAuthority(text string) bool {
 func (c hostChange) replace(scheme, host string) (newScheme, newHost string) {
 	found := url.URL{Host: host}
 	port := found.Port()
-	if guard.Canonical(found.Hostname()) != guard.Canonical(c.old.Hostname()) || (c.old.Port() != "" && port != c.old.Port()) {
+	if guard.Canonical(found.Hostname()) != guard.Canonical(c.old.Hostname()) ||
+		(c.old.Port() != "" && port != c.old.Port()) {
 		return scheme, host
 	}
 	newHost = c.replacement.Host

@@ -29,8 +29,8 @@ var errEndless = fmt.Errorf("the expression did not finish within %v", jqTime)
 
 // ParseJQ reads the argument of --jq, an expression in the language of jq. The input of the expression is the whole
 // envelope in the JSON of its own format, and its result must be exactly one object. It cannot read files, the
-// environment or other input. Unchanged parts keep their bytes and their position. An expression has two seconds for each
-// message; only that limits the memory it uses.
+// environment or other input. Unchanged parts keep their bytes and their position. An expression has two seconds for
+// each message; only that limits the memory it uses.
 func ParseJQ(expression string) (Edit, error) {
 	query, err := gojq.Parse(expression)
 	if syntax, ok := errors.AsType[*gojq.ParseError](err); ok {
@@ -120,8 +120,8 @@ func withoutValues(err error) string {
 	return strings.TrimSpace(text)
 }
 
-// size returns the approximate size of a value as JSON, in bytes, or something larger than limit. It stops counting there,
-// because a value may contain the same part millions of times.
+// size returns the approximate size of a value as JSON, in bytes, or something larger than limit. It stops counting
+// there, because a value may contain the same part millions of times.
 func size(value any, limit, depth int) int {
 	total := 1
 	add := func(name string, element any) {
@@ -159,7 +159,8 @@ func decodeNumbers(content []byte) (value any, err error) {
 	return value, err
 }
 
-// sameMeaning compares values that a program has read and written: it may spell strings in another way, but not numbers.
+// sameMeaning compares values that a program has read and written: it may spell strings in another way, but not
+// numbers.
 func sameMeaning(a, b json.RawMessage) bool {
 	first, err := decodeNumbers(a)
 	if err != nil {
