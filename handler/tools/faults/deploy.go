@@ -14,7 +14,6 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/testbed"
 )
 
 // misspelt is the wrong setting of a bad deploy.
@@ -36,7 +35,7 @@ func (s *system) deployInvalidSettings(f *schedule.Fault) {
 	s.inject(&schedule.Fault{Action: schedule.KillHandler})
 	held := s.awaitHold(before)
 	began := s.now()
-	testbed.Pause(s.ctx, f.Length)
+	storage.Sleep(s.ctx, f.Length)
 	if held {
 		s.record(judge.Event{Kind: judge.Held, At: began, Until: s.now()})
 	}
@@ -48,9 +47,9 @@ func (s *system) deployInvalidSettings(f *schedule.Fault) {
 func (s *system) awaitHold(before []int) bool {
 	for limit := time.Now().Add(stopGrace); time.Now().Before(limit); {
 		if len(s.processes.ids()) > len(before) && !slices.ContainsFunc(before, s.processes.alive) && s.target.Busy() == 0 {
-			return testbed.Pause(s.ctx, idleFor)
+			return storage.Sleep(s.ctx, idleFor)
 		}
-		if !testbed.Pause(s.ctx, replaceTick) {
+		if !storage.Sleep(s.ctx, replaceTick) {
 			break
 		}
 	}

@@ -7,10 +7,10 @@ import (
 	"sync"
 	"time"
 
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
 	"asynccaller/handler/tools/storageproxy"
-	"asynccaller/handler/tools/testbed"
 )
 
 // inject injects a fault and returns what happens to the request at which it is injected. A fault that takes time continues
@@ -59,7 +59,7 @@ func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 		order.Reset = true
 	}
 	if order.Hold > 0 {
-		s.injecting.Go(func() { testbed.Pause(s.ctx, order.Hold) })
+		s.injecting.Go(func() { storage.Sleep(s.ctx, order.Hold) })
 	}
 	return order
 }
@@ -94,7 +94,7 @@ const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
 // receive what a dead host had sent.
 func (s *system) awaitHandler(before int) {
 	limit := time.Now().Add(replaceLimit)
-	for len(s.processes.ids()) <= before && time.Now().Before(limit) && testbed.Pause(s.ctx, replaceTick) {
+	for len(s.processes.ids()) <= before && time.Now().Before(limit) && storage.Sleep(s.ctx, replaceTick) {
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *system) signalHost(how schedule.Action) {
 
 func (s *system) beginOutage(length time.Duration, order storageproxy.Order) {
 	s.outage.begin(length, order)
-	s.during(judge.StorageDown, s.now(), func() { testbed.Pause(s.ctx, length) })
+	s.during(judge.StorageDown, s.now(), func() { storage.Sleep(s.ctx, length) })
 }
 
 func (s *system) restartStorage() {

@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/testbed"
 )
 
 const (
@@ -73,7 +73,7 @@ func (s *system) feed(ctx context.Context, messages []schedule.Message) error {
 		sending.Go(func() {
 			for i := next.Add(1) - 1; i < int64(len(messages)) && ctx.Err() == nil; i = next.Add(1) - 1 {
 				if i%100 == 0 {
-					for s.left(ctx) > backlog && testbed.Pause(ctx, 100*time.Millisecond) {
+					for s.left(ctx) > backlog && storage.Sleep(ctx, 100*time.Millisecond) {
 					}
 				}
 				if err := s.send(ctx, messages[i], 0); err != nil {
@@ -95,7 +95,7 @@ func (s *system) killAtRandom(ctx context.Context, seed uint64) {
 	actions := []schedule.Action{
 		schedule.KillHandler, schedule.KillHandler, schedule.KillHandler, schedule.KillHost, schedule.KillBoth, schedule.InterruptHost,
 	}
-	for testbed.Pause(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
+	for storage.Sleep(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
 		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]})
 	}
 }

@@ -12,7 +12,6 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/testbed"
 )
 
 // content returns a message as its sender writes it.
@@ -89,7 +88,7 @@ func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 		if s.left(ctx) != 0 || s.target.Busy() > 0 || s.handlerProxy.Busy() > 0 || s.unsettled.count(s.processes) > 0 {
 			since = time.Now()
 		}
-		if !testbed.Pause(ctx, idleFor/5) {
+		if !storage.Sleep(ctx, idleFor/5) {
 			return s.left(context.WithoutCancel(ctx))
 		}
 	}

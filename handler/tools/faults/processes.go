@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/testbed"
 )
 
@@ -61,7 +62,7 @@ func (p *processes) kill(ctx context.Context) bool {
 	}
 	ctx, cancel := context.WithTimeout(ctx, killLimit)
 	defer cancel()
-	for p.alive(id) && testbed.Pause(ctx, time.Millisecond) {
+	for p.alive(id) && storage.Sleep(ctx, time.Millisecond) {
 	}
 	return true
 }

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/faults/schedule"
-	"asynccaller/handler/tools/testbed"
 )
 
 // idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end. It is longer than
@@ -141,7 +141,7 @@ func (s *system) watchForStalls(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for before := s.now(); testbed.Pause(ctx, stallTick); before = s.now() {
+		for before := s.now(); storage.Sleep(ctx, stallTick); before = s.now() {
 			if s.now()-before > stallLimit {
 				s.disturbed(judge.Stalled, before)
 			}

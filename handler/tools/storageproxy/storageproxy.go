@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/target"
 )
 
@@ -154,14 +155,7 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // interfere carries out an order and reports whether the request is finished.
 func interfere(w http.ResponseWriter, r *http.Request, o Order) bool {
-	if o.Hold > 0 {
-		timer := time.NewTimer(o.Hold)
-		defer timer.Stop()
-		select {
-		case <-timer.C:
-		case <-r.Context().Done():
-		}
-	}
+	storage.Sleep(r.Context(), o.Hold)
 	if o.Reset {
 		target.ResetConnection(w)
 	} else if o.Status != 0 {

@@ -3,6 +3,7 @@
 package target
 
 import (
+	"asynccaller/handler/internal/storage"
 	"context"
 	"fmt"
 	"net"
@@ -109,9 +110,9 @@ func (s *Server) Refuse(ctx context.Context, length time.Duration) error {
 		reset(conn)
 	}
 	s.mu.Unlock()
-	wait(ctx, length)
+	storage.Sleep(ctx, length)
 	ctx = context.WithoutCancel(ctx)
-	for deadline := time.Now().Add(relistenLimit); ; wait(ctx, relistenPause) {
+	for deadline := time.Now().Add(relistenLimit); ; storage.Sleep(ctx, relistenPause) {
 		listener, err := listen(ctx, s.Addr)
 		if err == nil {
 			s.serve(listener)
@@ -120,15 +121,6 @@ func (s *Server) Refuse(ctx context.Context, length time.Duration) error {
 		if time.Now().After(deadline) {
 			return err
 		}
-	}
-}
-
-func wait(ctx context.Context, length time.Duration) {
-	timer := time.NewTimer(length)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
 	}
 }
 

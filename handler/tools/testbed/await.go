@@ -23,15 +23,3 @@ func Await(ctx context.Context, condition func() bool) error {
 	}
 	return nil
 }
-
-// Pause waits for a while and returns true, or returns false as soon as ctx ends.
-func Pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
