@@ -63,8 +63,8 @@ func goBuild(ctx context.Context, project, output string, settings []string, fla
 	return nil
 }
 
-// recordCommit returns the flag that makes the Go tool record the commit, even if go env turns that off. A folder that is no
-// checkout, or one that Git does not read, is built as well: then the commit is unknown.
+// recordCommit returns the flag that makes the Go tool record the commit, even if go env turns that off. A folder that
+// is no checkout, or one that Git does not read, is built as well: then the commit is unknown.
 func recordCommit(ctx context.Context, project string) string {
 	if _, err := os.Stat(filepath.Join(project, ".git")); err != nil {
 		return "-buildvcs=false"

@@ -31,7 +31,7 @@ const (
 
 func main() {
 	pack := flag.Bool("zip", false, "build and stage "+dist+"/"+inside+" instead, and pack it as "+dist+"/"+archive)
-	release := flag.Bool("release", false, "build the files of a release in "+dist+"/"+releases+" instead, and the package")
+	release := flag.Bool("release", false, "build a release in "+dist+"/"+releases+" instead, and the package")
 	flag.Parse()
 	ctx := context.Background()
 	var err error
@@ -100,7 +100,10 @@ func stage(project, dist string) error {
 	}
 	for _, path := range paths {
 		folder := filepath.Join(dist, filepath.Base(filepath.Dir(path)))
-		if err := errors.Join(os.MkdirAll(folder, 0o755), copyFile(path, filepath.Join(folder, "function.json"))); err != nil {
+		if err := os.MkdirAll(folder, 0o755); err != nil {
+			return err
+		}
+		if err := copyFile(path, filepath.Join(folder, "function.json")); err != nil {
 			return err
 		}
 	}

@@ -26,7 +26,9 @@ const (
 )
 
 // platforms are those of a release.
-var platforms = []platform{functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"}}
+var platforms = []platform{
+	functionApp, {"linux", "arm64"}, {"darwin", "arm64"}, {"darwin", "amd64"}, {"windows", "amd64"},
+}
 
 // makeRelease makes the files of a release: for each platform an archive with the executable and its SBOM, the package,
 // and the sums. The same commit makes the same files with the same version of Go, wherever it is built. The package
@@ -82,7 +84,13 @@ func releasePackage(project, dist string, executables []built) error {
 		return errors.New("the platforms of a release do not include that of a Function App")
 	}
 	path := filepath.Join(dist, inside, executable)
-	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), copyFile(executables[i].path, path), os.Chmod(path, 0o755)); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := copyFile(executables[i].path, path); err != nil {
+		return err
+	}
+	if err := os.Chmod(path, 0o755); err != nil {
 		return err
 	}
 	return stagePackage(project, dist)
@@ -123,7 +131,8 @@ func compileAll(ctx context.Context, project, folder string, platforms []platfor
 	return all, nil
 }
 
-// versionOf returns the version for names of files: 1.2.3 for the tag v1.2.3, a pseudo-version, or devel without a commit.
+// versionOf returns the version for names of files: 1.2.3 for the tag v1.2.3, a pseudo-version, or devel without a
+// commit.
 func versionOf(info *buildinfo.BuildInfo) string {
 	return strings.TrimPrefix(strings.Trim(info.Main.Version, "()"), "v")
 }
@@ -174,7 +183,8 @@ func changes(changelog, version string) (text string, found bool) {
 	return "", false
 }
 
-// packExecutable packs an executable with the README, in the archive format that its platform opens without further programs.
+// packExecutable packs an executable with the README, in the archive format that its platform opens without further
+// programs.
 func packExecutable(project string, e built, path string) error {
 	folder := filepath.Dir(e.path)
 	const readme = "README.md"

@@ -48,8 +48,10 @@ func newRepository(t *testing.T) string {
 	setGit(t)
 	project := newProject(t, "Work")
 	mustWrite(t, project, map[string]string{
-		"go.mod": "module asynccaller\n\ngo 1.26.0\n", "handler/main.go": "package main\n\nfunc main() {}\n", ".gitignore": "/dist/\n",
-		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\nlater\n\n## [1.2.3] - 2026-01-02\n\n### Added\n\n- first\n\n## [1.2.2]\n\nold\n",
+		"go.mod": "module asynccaller\n\ngo 1.26.0\n", "handler/main.go": "package main\n\nfunc main() {}\n",
+		".gitignore": "/dist/\n",
+		"CHANGELOG.md": "# Changelog\n\n## [Unreleased]\n\nlater\n\n" +
+			"## [1.2.3] - 2026-01-02\n\n### Added\n\n- first\n\n## [1.2.2]\n\nold\n",
 	})
 	mustGit(t, project, "init", "-q")
 	commit(t, project)
@@ -62,7 +64,8 @@ func commit(t *testing.T, project string) {
 	mustGit(t, project, "commit", "-q", "-m", "x")
 }
 
-// release makes a release for these platforms, because each one costs a second. It returns the files, and what was printed.
+// release makes a release for these platforms, because each one costs some seconds. It returns the files, and what was
+// printed.
 func release(t *testing.T, project string, platforms ...platform) (files map[string]string, printed string) {
 	t.Helper()
 	var out strings.Builder
@@ -208,8 +211,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 	}
 }
 
-// This project, built twice: neither the folder nor the time is in the executable. It is built as `make build` does, which
-// `make demo` does as well, so that the test costs little.
+// This project, built twice: neither the folder nor the time is in the executable. It is built as `make build` does,
+// which `make demo` does as well, so that the test costs little.
 func TestProjectIsReproducible(t *testing.T) {
 	setGit(t)
 	var executables []string
@@ -240,7 +243,8 @@ func copySource(t *testing.T, project string) {
 	for _, name := range []string{"go.mod", "go.sum"} {
 		files[name] = mustRead(t, filepath.Join(projectRoot, name))
 	}
-	err := filepath.WalkDir(filepath.Join(projectRoot, "handler"), func(path string, entry fs.DirEntry, err error) error {
+	folder := filepath.Join(projectRoot, "handler")
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -260,14 +264,15 @@ func copySource(t *testing.T, project string) {
 }
 
 func TestVersionOfRelease(t *testing.T) {
+	const unknown = `^devel, unknown commit$`
 	tests := map[string]struct {
 		prepare func(t *testing.T, project string)
 		want    string
 	}{
 		"no_tag":     {func(*testing.T, string) {}, `^0\.0\.0-20260102030405-[0-9a-f]{12}, commit [0-9a-f]{40}$`},
-		"no_history": {func(t *testing.T, project string) { removeAll(t, project, ".git") }, `^devel, unknown commit$`},
-		"broken_git": {func(t *testing.T, project string) { removeAll(t, project, ".git/HEAD") }, `^devel, unknown commit$`},
-		"no_git":     {func(t *testing.T, _ string) { t.Setenv("PATH", goFolder(t)) }, `^devel, unknown commit$`},
+		"no_history": {func(t *testing.T, project string) { removeAll(t, project, ".git") }, unknown},
+		"broken_git": {func(t *testing.T, project string) { removeAll(t, project, ".git/HEAD") }, unknown},
+		"no_git":     {func(t *testing.T, _ string) { t.Setenv("PATH", goFolder(t)) }, unknown},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -316,15 +321,19 @@ func TestShallowClone(t *testing.T) {
 }
 
 func TestRefusedRelease(t *testing.T) {
+	type files map[string]string
 	tests := map[string]struct {
-		files map[string]string
+		files files
 		tag   string
 		want  string
 	}{
-		"changed_file":       {map[string]string{"README.md": "changed"}, "v1.2.3", "README.md"},
-		"new_file":           {map[string]string{"new.txt": "x"}, "v1.2.3", "commit or stash these changes\n?? new.txt"},
-		"not_in_changelog":   {nil, "v1.2.4", "CHANGELOG.md has nothing about the tag v1.2.4: add a section ## [1.2.4]"},
-		"code_with_mistakes": {map[string]string{"handler/main.go": "package main\n\nfunc main() { x }\n", "commit": ""}, "v1.2.3", "build "},
+		"changed_file":     {files{"README.md": "changed"}, "v1.2.3", "README.md"},
+		"new_file":         {files{"new.txt": "x"}, "v1.2.3", "commit or stash these changes\n?? new.txt"},
+		"not_in_changelog": {nil, "v1.2.4", "CHANGELOG.md has nothing about the tag v1.2.4: add a section ## [1.2.4]"},
+		"code_with_mistakes": {
+			files{"handler/main.go": "package main\n\nfunc main() { x }\n", "commit": ""},
+			"v1.2.3", "build ",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

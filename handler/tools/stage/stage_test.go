@@ -95,7 +95,9 @@ func mustPack(t *testing.T, project, dist string) {
 func newProject(t *testing.T, functions ...string) string {
 	t.Helper()
 	project := t.TempDir()
-	files := map[string]string{"host.json": "{}", "local.settings.json": "{}", "README.md": "x", "handler/main.go": "package main"}
+	files := map[string]string{
+		"host.json": "{}", "local.settings.json": "{}", "README.md": "x", "handler/main.go": "package main",
+	}
 	for _, name := range functions {
 		files["functions/"+name+"/function.json"] = `{"name":"` + name + `"}`
 	}
@@ -108,7 +110,10 @@ func TestStagedProject(t *testing.T) {
 	mustStage(t, projectRoot, dist)
 	staged := tree(t, dist)
 
-	want := map[string]string{"async-caller": thisMachine, "package/async-caller": staged["package/async-caller"], ".funcignore": staged[".funcignore"]}
+	want := map[string]string{
+		"async-caller": thisMachine, "package/async-caller": staged["package/async-caller"],
+		".funcignore": staged[".funcignore"],
+	}
 	for _, name := range []string{"host.json", "local.settings.json"} {
 		want[name] = mustRead(t, filepath.Join(projectRoot, name))
 	}
@@ -148,7 +153,8 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 			t.Errorf("%s: want one binding, the trigger, and no script: %+v", path, file)
 		}
 		for _, b := range file.Bindings {
-			isQueue, isTimer := b.Type == "queueTrigger" && b.DataType == "binary", b.Type == "timerTrigger" && b.Schedule != ""
+			isQueue := b.Type == "queueTrigger" && b.DataType == "binary"
+			isTimer := b.Type == "timerTrigger" && b.Schedule != ""
 			if !bindingName.MatchString(b.Name) || b.Direction != "in" || !isQueue && !isTimer {
 				t.Errorf("%s: binding %+v", path, b)
 			}
@@ -158,8 +164,8 @@ func TestStagedProjectObeysTheHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(app.Functions) != 11 || len(app.Timers) != 2 {
-		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 2", len(app.Functions), len(app.Timers))
+	if functions, timers := len(app.Functions), len(app.Timers); functions != 11 || timers != 2 {
+		t.Errorf("the handler finds %d functions and %d timers in dist, want 11 and 2", functions, timers)
 	}
 	if _, err := os.Stat(filepath.Join(dist, app.Host.Handler.Executable)); err != nil {
 		t.Errorf("host.json names an executable that is not in dist: %v", err)
@@ -212,7 +218,8 @@ func TestZip(t *testing.T) {
 	mustWrite(t, dist, map[string]string{"async-caller.zip": "the one before"})
 	mustWrite(t, filepath.Join(dist, "package"), map[string]string{
 		"async-caller.exe": "MZ", "other.zip": "PK", ".env": "SECRET=1", "main.go": "package main",
-		"notes.txt": "x", "handler/main.go": "package main", "deep/er/function.json": "{}", ".git/config": "x", "go.mod": "module x",
+		"notes.txt": "x", "handler/main.go": "package main", "deep/er/function.json": "{}", ".git/config": "x",
+		"go.mod":                    "module x",
 		"AC-standard/function.json": "old", "AC-standard/sample.dat": "x", "AC-retired/function.json": "{}",
 	})
 	mustPack(t, projectRoot, dist)
@@ -267,7 +274,8 @@ func TestZipIsRepeatable(t *testing.T) {
 func TestPublishFromDistLeavesThePackageOut(t *testing.T) {
 	dist := newDist(t)
 	mustStage(t, projectRoot, dist)
-	if ignored := strings.Fields(mustRead(t, filepath.Join(dist, ".funcignore"))); !slices.Equal(ignored, []string{"async-caller.zip", "package", "release"}) {
+	ignored := mustRead(t, filepath.Join(dist, ".funcignore"))
+	if ignored != "async-caller.zip\npackage\nrelease\n" {
 		t.Errorf(".funcignore names %q, want only the zip, the package and the release", ignored)
 	}
 }
@@ -281,7 +289,8 @@ func TestStagingAgain(t *testing.T) {
 
 	want := map[string]string{
 		"async-caller": thisMachine, "package/async-caller": "\x7fELF machine code",
-		"kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}", ".funcignore": "async-caller.zip\npackage\nrelease\n",
+		"kept/notes.txt": "x", "host.json": "{}", "local.settings.json": "{}",
+		".funcignore":        "async-caller.zip\npackage\nrelease\n",
 		"Both/function.json": `{"name":"Both"}`, "New/function.json": `{"name":"New"}`,
 	}
 	if diff := cmp.Diff(want, tree(t, dist)); diff != "" {
@@ -321,10 +330,15 @@ func TestDistIsMade(t *testing.T) {
 
 func TestOnlyFunctionJSONIsStaged(t *testing.T) {
 	project, dist := newProject(t, "Work"), newDist(t)
-	mustWrite(t, project, map[string]string{"functions/Work/readme.md": "x", "functions/Empty/readme.md": "x", "functions/function.json": "{}"})
+	mustWrite(t, project, map[string]string{
+		"functions/Work/readme.md": "x", "functions/Empty/readme.md": "x", "functions/function.json": "{}",
+	})
 	mustStage(t, project, dist)
 	got := slices.Sorted(maps.Keys(tree(t, dist)))
-	if diff := cmp.Diff([]string{".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json", "package/async-caller"}, got); diff != "" {
+	want := []string{
+		".funcignore", "Work/function.json", "async-caller", "host.json", "local.settings.json", "package/async-caller",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("dist (-want +got):\n%s", diff)
 	}
 }

@@ -32,7 +32,8 @@ func TestFailedPackLeavesNoBrokenZip(t *testing.T) {
 	}
 }
 
-// Linux sets the run bit only of a zip that says it was made on Unix: the upper byte of the creator's version is the system.
+// Linux sets the run bit only of a zip that says it was made on Unix: the upper byte of the creator's version is the
+// system.
 func TestZipIsMadeOnUnix(t *testing.T) {
 	const unix, zipVersion20, executableFile = 3, 20, 0o100755
 	dist := newDist(t)
@@ -43,7 +44,8 @@ func TestZipIsMadeOnUnix(t *testing.T) {
 	}
 	defer func() { _ = r.Close() }()
 	for _, file := range r.File {
-		if system, version := file.CreatorVersion>>8, file.CreatorVersion&0xff; system != unix || version != zipVersion20 {
+		system, version := file.CreatorVersion>>8, file.CreatorVersion&0xff
+		if system != unix || version != zipVersion20 {
 			t.Errorf("%s was made on system %d by version %d", file.Name, system, version)
 		}
 		if file.Name == executable && file.ExternalAttrs>>16 != executableFile {
