@@ -232,7 +232,8 @@ func TestExamples(t *testing.T) {
 func TestCommandsPage(t *testing.T) {
 	page := pages(t)["docs/commands.md"]
 	got, want := map[string]string{}, map[string]string{}
-	for _, row := range regexp.MustCompile("(?m)^\\| `(async-caller [^`]*)` \\| (.*) \\|$").FindAllStringSubmatch(page, -1) {
+	rows := regexp.MustCompile("(?m)^\\| `(async-caller [^`]*)` \\| (.*) \\|$")
+	for _, row := range rows.FindAllStringSubmatch(page, -1) {
 		got[row[1]] = row[2]
 	}
 	for _, command := range withSubcommands(newRoot(Env{})) {
@@ -243,7 +244,10 @@ func TestCommandsPage(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("docs/commands.md differs from the commands (-code +page):\n%s", diff)
 	}
-	for code, meaning := range map[int]string{exitDone: "done", exitFailed: "failed", exitUsage: "wrong usage or configuration", exitNothing: "nothing matched", exitPartly: "partly done"} {
+	for code, meaning := range map[int]string{
+		exitDone: "done", exitFailed: "failed", exitUsage: "wrong usage or configuration", exitNothing: "nothing matched",
+		exitPartly: "partly done",
+	} {
 		if row := fmt.Sprintf("\n| %d | %s |\n", code, meaning); !strings.Contains(page, row) {
 			t.Errorf("docs/commands.md does not have the exit code%s", row)
 		}
@@ -252,7 +256,10 @@ func TestCommandsPage(t *testing.T) {
 
 // TestFlagsInPages checks the flags that the pages name in their sentences.
 func TestFlagsInPages(t *testing.T) {
-	known := map[string]bool{"help": true, "skipApiVersionCheck": true, "preview": true, "from-package": true} // of Azurite and azd
+	known := map[string]bool{"help": true}
+	for _, other := range []string{"skipApiVersionCheck", "preview", "from-package"} { // of Azurite and azd
+		known[other] = true
+	}
 	for _, command := range withSubcommands(newRoot(Env{})) {
 		command.Flags().VisitAll(func(flag *pflag.Flag) { known[flag.Name] = true })
 		command.PersistentFlags().VisitAll(func(flag *pflag.Flag) { known[flag.Name] = true })

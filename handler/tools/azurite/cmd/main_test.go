@@ -13,6 +13,7 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
+	"asynccaller/handler/tools/testbed"
 )
 
 // listen takes a free port.
@@ -54,13 +55,8 @@ func until(t *testing.T, data string, p ports, do func(*azure.Queues)) (printed 
 			t.Fatal(errors.Join(err, <-ended))
 		}
 	}
-	connection, err := azure.ParseConnection([]string{fmt.Sprintf(
-		"A=AccountName=%s;AccountKey=%s;QueueEndpoint=http://127.0.0.1:%d/%[1]s", azurite.AccountName, azurite.AccountKey, p.queue,
-	)}, "A")
-	if err != nil {
-		t.Fatal(err)
-	}
-	store, err := azure.Open(connection)
+	store, err := testbed.OpenStore(fmt.Sprintf("AccountName=%s;AccountKey=%s;QueueEndpoint=http://127.0.0.1:%d/%[1]s",
+		azurite.AccountName, azurite.AccountKey, p.queue))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +86,8 @@ func TestRunKeepsData(t *testing.T) {
 			_ = conn.Close()
 		}
 	})
-	for _, part := range []string{fmt.Sprintf("blobs on port %d, queues on %d, tables on %d", p.blob, p.queue, p.table), data} {
+	addresses := fmt.Sprintf("blobs on port %d, queues on %d, tables on %d", p.blob, p.queue, p.table)
+	for _, part := range []string{addresses, data} {
 		if !strings.Contains(printed, part) {
 			t.Errorf("printed %q, want %q", printed, part)
 		}
