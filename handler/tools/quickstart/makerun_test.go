@@ -137,22 +137,3 @@ func shell(t *testing.T, dir string, env []string, line string) (string, error) 
 	output, err := command.CombinedOutput()
 	return string(output), err
 }
-
-// TestShows checks the comparison with documented output.
-func TestShows(t *testing.T) {
-	const output = "12:00:01  order-1\nage 5s on 127.0.0.1:4000\nend\n"
-	for documented, want := range map[string]bool{
-		output: true,
-		"15:24:09  order-1\nage   10m30s on 127.0.0.1:8099\nend\n": true,
-		"...\nend\n":                             true,
-		"...\n12:00:01 order-1\n...\nend\n...\n": true,
-		"12:00:01  order-2\n...\n":               false,
-		"...\nage 5s on 127.0.0.1:1\n":           false, // a line is missing
-		"end\n":                                  false,
-		"":                                       false,
-	} {
-		if got := shows(output, documented); got != want {
-			t.Errorf("%q: %t, want %t", documented, got, want)
-		}
-	}
-}

@@ -203,32 +203,6 @@ func TestSendersThatDoNotRun(t *testing.T) {
 	}
 }
 
-// TestMistakesInSenders checks that the evaluation finds mistakes.
-func TestMistakesInSenders(t *testing.T) {
-	mistakes := []struct{ language, old, replacement, want string }{
-		{"csharp", "};\n", "\n", "syntax error"},
-		{"csharp", "new { url,", "new { ulr,", "unknown variable ulr"},
-		{"csharp", "new { order },", "Order(order),", "a invocation_expression is not evaluated"},
-		{"csharp", "var envelope", "var message", "there is no variable envelope"},
-		{"python", `{"url": callback},`, `{"url": callback,`, "syntax error"},
-		{"python", `f"order-{order}"`, `f"order-{number}"`, "unknown variable number"},
-		{"python", `"item": "book"`, `"order": "book"`, "order is there twice"},
-	}
-	var samples []source
-	for _, mistake := range mistakes {
-		text := sample(t, mistake.language)
-		if !strings.Contains(text, mistake.old) {
-			t.Fatalf("the sample in %s has no %q", mistake.language, mistake.old)
-		}
-		samples = append(samples, source{mistake.language, strings.Replace(text, mistake.old, mistake.replacement, 1)})
-	}
-	for i, result := range evaluate(t, samples, variables) {
-		if !strings.HasSuffix(result.Error, mistakes[i].want) {
-			t.Errorf("%q instead of %q: got error %q, want %q", mistakes[i].replacement, mistakes[i].old, result.Error, mistakes[i].want)
-		}
-	}
-}
-
 // TestSendersAsDescribed checks what docs/senders.md says around the programs.
 func TestSendersAsDescribed(t *testing.T) {
 	document := read(t, senders)
