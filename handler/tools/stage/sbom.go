@@ -10,7 +10,7 @@ import (
 	"runtime"
 )
 
-// sbomTool is CycloneDX's own tool. It reads what the Go tool recorded in an executable, and needs no network.
+// sbomTool is CycloneDX's own tool. It reads only the executable, in which the Go tool has recorded the modules.
 const sbomTool = "github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0"
 
 // writeSBOM lists the modules in an executable, and Go's standard library.
