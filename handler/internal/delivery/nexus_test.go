@@ -114,7 +114,7 @@ func TestNexusGoldenRoundTrips(t *testing.T) {
 			content := mustGolden(t, file, "target.example:8080").json(t, "message")
 			wanted := rawRequest(t, content)
 			e := mustAccept(t, content, limit)
-			for range 20 {
+			for range 5 {
 				state := e.State
 				state.Attempts++
 				state.LatestAttemptAt, state.NextAttemptAt = noon, noon.Add(time.Minute)

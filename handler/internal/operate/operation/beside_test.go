@@ -91,7 +91,7 @@ func others(t *testing.T, n *neighbourhood) map[string]func(context.Context) {
 // TestBeside carries out each operation while something else happens to the same messages, on slow storage, and checks
 // that no call is lost or made twice, and that what is reported is true.
 func TestBeside(t *testing.T) {
-	const messages = 60
+	const messages = 40
 	type change struct {
 		scheduled bool
 		plan      func(ctx context.Context, n *neighbourhood) (*operation.Plan, error)

@@ -133,13 +133,13 @@ func TestKeepReadsOnce(t *testing.T) {
 }
 
 // TestKeepMany checks that runs end in time and keep many messages within three runs, also behind others that never
-// expire: 5,000 at 150 ms per operation need as long as 50,000 at 15 ms.
+// expire: 2,000 at 375 ms per operation need as long as 50,000 at 15 ms.
 func TestKeepMany(t *testing.T) {
 	for name, c := range map[string]struct {
 		before, expiring int
 		takes            time.Duration
 	}{
-		"many":        {10_000, 5000, 150 * time.Millisecond},
+		"many":        {4000, 2000, 375 * time.Millisecond},
 		"slow_batch":  {0, 1500, time.Second},
 		"short_queue": {10, 10, 2 * time.Second},
 	} {

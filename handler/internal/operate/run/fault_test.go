@@ -59,7 +59,7 @@ func requeued(m storage.Message) (*journal.Step, error) {
 // TestManyKilled kills a run with many messages at random operations, and its undo as well.
 func TestManyKilled(t *testing.T) {
 	const messages = 100
-	for seed := range uint64(12) {
+	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				random := rand.New(rand.NewPCG(seed, 0))
@@ -466,7 +466,7 @@ func TestUndoInterrupted(t *testing.T) {
 
 // TestMemory checks how much memory a plan needs beyond the texts, which are in the journal.
 func TestMemory(t *testing.T) {
-	const steps, limit = 100_000, 60 << 20
+	const steps, limit = 10_000, 6 << 20
 	w := newWorld(t)
 	_, e := w.newProcess(newEffects())
 	p, err := e.Begin(journal.Run{Command: "requeue"})
