@@ -49,6 +49,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	go mod tidy -diff
 	go mod verify
 	go vet ./...
+	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
 	$(GOLANGCI_LINT) config verify
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run
