@@ -43,31 +43,6 @@ func (f *fixture) called(total int) (n int) {
 	return n
 }
 
-// TestCanaryOnABusyQueue requeues dead letters while other messages keep the queue busy: the first ones count as
-// delivered within seconds.
-func TestCanaryOnABusyQueue(t *testing.T) {
-	t.Parallel()
-	const messages = 30
-	f := newFixture(t, options{azurite: true})
-	f.stageMonitor()
-	f.putDead(messages, "200")
-	f.start(nil)
-	f.awaitOutcomes()
-	for n := range 50 { // the queue has messages for much longer than this test takes
-		f.put(fmt.Sprintf("busy%d", n), "503", `,"retry":{"schedule":["1s"]}`)
-	}
-	command, _, stderr := f.poisonCommand("requeue", "--all", "--canary", "3", "--yes")
-	began := time.Now()
-	if err := command.Run(); err != nil {
-		t.Fatalf("%v\n%s", err, stderr)
-	}
-	took := time.Since(began)
-	if !strings.Contains(stderr.String(), "3 delivered") || took > 30*time.Second {
-		t.Errorf("after %v: %s", took, stderr)
-	}
-	f.await("all calls", func() bool { return f.called(messages) == messages })
-}
-
 // TestCanaryBehindTheBreaker requeues dead letters while the circuit breaker of their target is open. The command says
 // so and sends no others. When the target is back, the run is resumed.
 func TestCanaryBehindTheBreaker(t *testing.T) {
@@ -105,38 +80,5 @@ func TestCanaryBehindTheBreaker(t *testing.T) {
 		if calls := f.target.Calls(fmt.Sprintf("r%d", n)); len(calls) != 1 {
 			t.Errorf("r%d was called %d times", n, len(calls))
 		}
-	}
-}
-
-// TestScheduledCanaryFails expedites calls whose target still fails: the run stops, says how they fail, and the others
-// stay scheduled.
-func TestScheduledCanaryFails(t *testing.T) {
-	t.Parallel()
-	const messages = 20
-	f := newFixture(t, options{tables: true})
-	f.stageMonitor()
-	f.start(nil)
-	f.awaitOutcomes()
-	for n := range messages {
-		f.put(fmt.Sprintf("r%d", n), "503,500", `,"retry":{"schedule":["2h"]}`)
-	}
-	f.await("all calls to be recorded", func() bool {
-		r, _ := f.scheduled("expedite", "--all", "--dry-run")
-		return r.Total == messages
-	})
-	command, _, stderr := f.operate("scheduled", "expedite", "--all", "--canary", "3", "--yes")
-	_ = command.Run()
-	code := command.ProcessState.ExitCode()
-	if code != 4 || !strings.Contains(stderr.String(), "temporary_status, status 500; it waits for attempt 3") {
-		t.Errorf("exit code %d: %s", code, stderr)
-	}
-	twice := 0
-	for n := range messages {
-		if len(f.target.Calls(fmt.Sprintf("r%d", n))) > 1 {
-			twice++
-		}
-	}
-	if twice == 0 || twice > 3 {
-		t.Errorf("%d were called again", twice)
 	}
 }

@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"encoding/base64"
-	"encoding/pem"
 	"fmt"
 	"io"
 	"net"
@@ -194,63 +193,5 @@ func TestHostHeaderThroughAProxy(t *testing.T) {
 	}
 	for uri := range proxy.seen() {
 		t.Errorf("the proxy was asked for %s", uri)
-	}
-}
-
-// TestAllowWithoutStar checks that only named targets are called, that localhost stands for loopback addresses, and that a
-// Host header must be allowed too.
-func TestAllowWithoutStar(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	r := newRecorder(t, nil)
-	local := "http://localhost:" + port(r.Server)
-	const notNamed = "target_refused the Host header is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it"
-	f.wantEnds([]string{"ASYNC_CALLER_TARGETS_ALLOW=localhost,a.example"}, map[string]guardCase{
-		"localhost":      {call(local+"/localhost", ""), "delivered"},
-		"other_spelling": {call(strings.Replace(local, "localhost", "LOCALHOST", 1)+"/spelling", ""), "delivered"},
-		"unicode":        {call(strings.Replace(local, "localhost", "ｌocalhost", 1)+"/unicode", ""), "delivered"},
-		"by_address":     {call("http://127.0.0.1:"+port(r.Server)+"/", ""), "target_refused 127.0.0.1 is refused: ASYNC_CALLER_TARGETS_ALLOW names neither"},
-		"named_header":   {call(local+"/named", "a.example:81"), "delivered"},
-		"other_header":   {call(local+"/", "b.example"), notNamed},
-		"address_header": {call(local+"/", "169.254.169.254"), notNamed},
-	})
-	seen := r.seen()
-	if seen["/localhost"] == nil || seen["/spelling"] == nil || seen["/named"] == nil || len(seen) != 4 {
-		t.Errorf("calls: %v", seen)
-	}
-	if seen["/unicode"] == nil || seen["/unicode"].Host != "localhost:"+port(r.Server) || seen["/named"].Host != "a.example:81" {
-		t.Errorf("Host is %q and %q", seen["/unicode"].Host, seen["/named"].Host)
-	}
-	if strings.Contains(f.host.Output(), "ｌ") {
-		t.Error("the log has the host in Unicode")
-	}
-}
-
-// TestRedirectsKeepSecrets checks that a redirect leads secrets neither to another host nor to one without TLS.
-func TestRedirectsKeepSecrets(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	other := newRecorder(t, nil)
-	plain := newRecorder(t, map[string]string{"/cross_host": other.URL + "/there"})
-	secure := httptest.NewTLSServer(http.RedirectHandler(other.URL+"/clear", http.StatusPermanentRedirect))
-	t.Cleanup(secure.Close)
-	trusted := filepath.Join(t.TempDir(), "trusted.pem")
-	f.must(os.WriteFile(trusted, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: secure.Certificate().Raw}), 0o600))
-	const headers = `{"X-Sig":"s","X-Sas":"s","DPoP":"s","X-JWT-Assertion":"s","X-ConnectionString":"s","X-ClientSig":"s","X-Design":"d","X-Shipping":"d"}`
-	f.wantEnds([]string{"SSL_CERT_FILE=" + trusted}, map[string]guardCase{
-		"cross_host": {strings.Replace(call(plain.URL+"/cross_host", ""), `"}}`, `","headers":`+headers+`}}`, 1), "delivered"},
-		"gives_up":   {call(secure.URL+"/", ""), "redirected answered 308: it leads from https to http"},
-	})
-	got, sent := other.seen()["/there"], plain.seen()["/cross_host"]
-	if got == nil || sent == nil || len(other.seen()) != 1 {
-		t.Fatalf("calls: %v", other.seen())
-	}
-	for _, name := range []string{"X-Sig", "X-Sas", "DPoP", "X-JWT-Assertion", "X-ConnectionString", "X-ClientSig"} {
-		if got.Header.Get(name) != "" || sent.Header.Get(name) != "s" {
-			t.Errorf("%s: %q arrived first, and then %q", name, sent.Header.Get(name), got.Header.Get(name))
-		}
-	}
-	if got.Header.Get("X-Design") != "d" || got.Header.Get("X-Shipping") != "d" || got.Header.Get("Idempotency-Key") == "" {
-		t.Errorf("these arrived: %v", got.Header)
 	}
 }

@@ -16,15 +16,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"text/tabwriter"
 	"time"
 )
 
 // plan is the answers of a message's target, and the end that they must lead to.
 type plan struct {
-	// column is that of the report.
-	column string
-	count  int
+	count int
 	// answers are the target's, one for each expected call.
 	answers []int
 	// callback: the message has one. late: the deadline has passed. malformed: it is not an envelope.
@@ -35,24 +32,18 @@ type plan struct {
 
 // plans are those of 1,000 messages; a third of the messages fail once.
 var plans = []plan{
-	{column: "at once", count: 290, answers: []int{200}, want: "call 1 200"},
-	{column: "retried", count: 84, answers: []int{503, 200}, want: "call 1 503, call 2 200"},
-	{column: "retried", count: 84, answers: []int{429, 200}, want: "call 1 429, call 2 200"},
-	{column: "retried", count: 84, answers: []int{404, 200}, want: "call 1 404, call 2 200"},
-	{column: "retried", count: 84, answers: []int{reset, 200}, want: "call 1 reset, call 2 200"},
-	{column: "cb 200", count: 120, answers: []int{200}, callback: true, want: "call 1 200, callback 200 with its answer"},
-	{column: "cb 400", count: 90, answers: []int{400}, callback: true, want: "call 1 400, callback 400 with its answer"},
-	{column: "cb 504", count: 40, late: true, callback: true, want: "callback 504"},
-	{column: "rejected", count: 64, answers: []int{400}, want: "call 1 400, rejected after 1 on %s-poison"},
-	{column: "expired", count: 40, late: true, want: "expired after 0 on %s-poison"},
-	{column: "malformed", count: 20, malformed: true, want: "untouched on %s-poison"},
+	{count: 290, answers: []int{200}, want: "call 1 200"},
+	{count: 84, answers: []int{503, 200}, want: "call 1 503, call 2 200"},
+	{count: 84, answers: []int{429, 200}, want: "call 1 429, call 2 200"},
+	{count: 84, answers: []int{404, 200}, want: "call 1 404, call 2 200"},
+	{count: 84, answers: []int{reset, 200}, want: "call 1 reset, call 2 200"},
+	{count: 120, answers: []int{200}, callback: true, want: "call 1 200, callback 200 with its answer"},
+	{count: 90, answers: []int{400}, callback: true, want: "call 1 400, callback 400 with its answer"},
+	{count: 40, late: true, callback: true, want: "callback 504"},
+	{count: 64, answers: []int{400}, want: "call 1 400, rejected after 1 on %s-poison"},
+	{count: 40, late: true, want: "expired after 0 on %s-poison"},
+	{count: 20, malformed: true, want: "untouched on %s-poison"},
 }
-
-// columns are the report's.
-var columns = []string{"at once", "retried", "cb 200", "cb 400", "cb 504", "rejected", "expired", "malformed"}
-
-// wrong is the column of messages that did not end as planned.
-const wrong = "wrong"
 
 // mixedMessage is one of the messages.
 type mixedMessage struct {
@@ -155,17 +146,10 @@ func TestMixedRun(t *testing.T) {
 	f.mustDeliverOnce()
 
 	r := mixedRun{partner: p, letters: f.mixedLetters(queues, messages)}
-	report := mixedReport{}
-	failures := 0
 	for _, m := range messages {
-		column := m.column
 		if got := r.seen(m); got != m.wanted() {
-			column = wrong
-			if failures++; failures <= 20 {
-				t.Errorf("%s, %s on %s: %s; want %s", m.id, m.format, m.queue, got, m.wanted())
-			}
+			t.Errorf("%s, %s on %s: %s; want %s", m.id, m.format, m.queue, got, m.wanted())
 		}
-		report.count(m.queue, m.format, column)
 	}
 	if n := p.unexpectedCalls(); n > 0 || len(r.letters[""]) > 0 {
 		t.Errorf("%d unexpected calls, unknown dead letters: %q", n, r.letters[""])
@@ -175,7 +159,6 @@ func TestMixedRun(t *testing.T) {
 			t.Errorf("%d messages on %s", n, name)
 		}
 	}
-	t.Logf("%d messages, %d of them wrong\n%s", len(messages), failures, report.table(queues))
 }
 
 // mixedRun is the state at the end.
@@ -277,46 +260,6 @@ func describeLetter(content []byte, byID map[string]mixedMessage) (id, event str
 		event += fmt.Sprintf(" (%s)", content)
 	}
 	return id, event
-}
-
-// mixedReport counts messages by queue and format, and by column.
-type mixedReport map[[2]string]map[string]int
-
-func (r mixedReport) count(queueName, format, column string) {
-	row := [2]string{queueName, format}
-	if r[row] == nil {
-		r[row] = map[string]int{}
-	}
-	r[row][column]++
-}
-
-// table returns lines of at most 92 columns; a test's log adds eight.
-func (r mixedReport) table(queues []string) string {
-	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(w, "queue\tformat\t%s\tsum\t\n", strings.Join(columns, "\t"))
-	all := map[string]int{}
-	row := func(name, format string, counts map[string]int) {
-		sum := counts[wrong]
-		fmt.Fprintf(w, "%s\t%s\t", name, format)
-		for _, column := range columns {
-			fmt.Fprintf(w, "%d\t", counts[column])
-			sum += counts[column]
-		}
-		fmt.Fprintf(w, "%d\t\n", sum)
-	}
-	for _, name := range queues {
-		for _, format := range []string{"native", "nexus"} {
-			counts := r[[2]string{name, format}]
-			for column, n := range counts {
-				all[column] += n
-			}
-			row(strings.Replace(name, mainQueue, "ac", 1), format, counts)
-		}
-	}
-	row("all", "both", all)
-	_ = w.Flush() // into memory
-	return text.String()
 }
 
 // partner is an HTTP server that acts as the targets and the senders. Each path has its own answers, and all calls are

@@ -9,13 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
-	"unicode"
 
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/tools/storageproxy"
@@ -224,48 +222,6 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 	}
 }
 
-// TestExportOfHostileText checks that an export is printable and restores each text.
-func TestExportOfHostileText(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	texts := []string{"\u202e\u009b31m;＝1+1\t\u200f", "=1+1", "\u0085\u061c\U000e0001"}
-	f.putAll(poisonQueue, 0, texts)
-	lines, code := f.poison("export")
-	if at := bytes.IndexFunc(lines, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); at >= 0 || code > 0 {
-		t.Errorf("exit code %d; not printable at %d: %q", code, at, lines)
-	}
-	file := filepath.Join(f.app, "export")
-	f.must(os.WriteFile(file, lines, 0o600))
-	f.mustPoison("import", file, "--to", "restored", "--force", "--yes")
-	restored, err := f.store.Peek(t.Context(), "restored", storage.MaxBatch)
-	f.must(err)
-	for _, m := range restored {
-		if !slices.Contains(texts, m.Text) {
-			t.Errorf("restored as %q", m.Text)
-		}
-	}
-	if len(restored) != len(texts) {
-		t.Errorf("%d were restored", len(restored))
-	}
-}
-
-// TestRequeueFromAnotherQueue checks that a dead letter on a queue that is no poison queue does not choose where it goes.
-func TestRequeueFromAnotherQueue(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{})
-	f.putAll("parking", 0, []string{sixCauses(f.target.URL("200"))[0].text(1)}) // a dead letter of the main queue
-	if _, code := f.poison("requeue", "--queue", "parking", "--yes"); code != 1 || f.count(mainQueue) != 0 || f.count("parking") != 1 {
-		t.Errorf("exit code %d, %d sent, %d left", code, f.count(mainQueue), f.count("parking"))
-	}
-	shown := f.mustPoison("show", "expired1", "--queue", "parking")[0]["requeue"].(map[string]any)
-	if shown["to"] != nil || !strings.Contains(fmt.Sprint(shown["refused"]), "--to") {
-		t.Errorf("show says %v", shown)
-	}
-	f.mustPoison("requeue", "--queue", "parking", "--to", mainQueue, "--yes")
-	f.start(nil)
-	f.await("the call", func() bool { return len(f.target.Calls("expired1")) == 1 })
-}
-
 // TestHostMadePoison checks that the messages that the Functions host moves to the poison queue are listed with a
 // reason.
 func TestHostMadePoison(t *testing.T) {
@@ -382,47 +338,4 @@ func TestKeeperBesideARefusal(t *testing.T) {
 	if !strings.Contains(f.host.Output(), "timer run failed") {
 		t.Error("the host does not know that the run was incomplete")
 	}
-}
-
-// TestKeeper checks that the timer function replaces the messages that the host moved to the poison queue by dead
-// letters that never expire.
-func TestKeeper(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t, options{azurite: true})
-	f.stageKeeper()
-	own := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},"deadLetter":{"reason":"rejected"}}`))
-	moved := storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r2","call":{"url":"http://t.example/"}}`))
-	f.putAll(poisonQueue, 0, []string{own})
-	f.putAll(poisonQueue, 7*24*time.Hour, []string{moved, "not base64"})
-	f.start(nil)
-
-	var messages []storage.Message
-	f.await("what expires to be kept", func() bool {
-		var err error
-		messages, err = f.store.Peek(t.Context(), poisonQueue, storage.MaxBatch)
-		f.must(err)
-		for _, m := range messages {
-			if m.ExpiresAt.Year() < 9999 {
-				return false
-			}
-		}
-		return len(messages) == 3
-	})
-	for _, m := range messages {
-		content, err := storage.Base64.Decode(m.Text)
-		if m.Text == own || m.Text == "not base64" {
-			continue // unchanged
-		}
-		var e struct {
-			RequestID  string
-			DeadLetter struct{ Reason, Detail, Queue string }
-		}
-		f.must(errors.Join(err, json.Unmarshal(content, &e)))
-		if e.RequestID != "r2" || e.DeadLetter.Reason != "host_gave_up" || e.DeadLetter.Queue != mainQueue || e.DeadLetter.Detail == "" {
-			t.Errorf("kept as %s", content)
-		}
-	}
-	f.await("the task to end", func() bool { return len(f.host.Lines("task done")) > 0 })
-	f.putAll(mainQueue, 0, []string{storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r3","call":{"url":%q}}`, f.target.URL("200")))})
-	f.await("another message to be delivered", func() bool { return len(f.target.Calls("r3")) == 1 })
 }

@@ -23,7 +23,7 @@ func (f *fixture) modes() map[any]int {
 // TestUpdateTwelveFailures checks that a target that fails 12 times and then answers 200 gets exactly 13 calls.
 func TestUpdateTwelveFailures(t *testing.T) {
 	t.Parallel()
-	f := newFixture(t, options{})
+	f := newFixture(t, options{azurite: true})
 	f.put("r0", strings.Repeat("503,", 12)+"200", `,"retry":{"schedule":["1s"]}`)
 	f.start(inUpdateMode)
 	f.await("the last call", func() bool { return f.delivered(1) })
@@ -42,38 +42,6 @@ func TestUpdateTwelveFailures(t *testing.T) {
 	}
 	if modes := f.modes(); modes["update"] != 9 || modes["enqueue"] != 3 {
 		t.Errorf("rescheduled by %v, want a successor every fourth time", modes)
-	}
-}
-
-// TestUpdateManyMessages checks that each of many messages is called as often as its script has answers.
-func TestUpdateManyMessages(t *testing.T) {
-	t.Parallel()
-	const messages = 50
-	scripts := []string{"200", "503,200", "503,429,500,503,404,200", "reset,200", "503,400"}
-	f := newFixture(t, options{azurite: true})
-	for n := range messages {
-		f.put(fmt.Sprintf("r%d", n), scripts[n%len(scripts)], `,"retry":{"schedule":["0s","1s"]}`)
-	}
-	f.start(inUpdateMode)
-	f.await("10 dead letters", func() bool { return f.count(poisonQueue) == messages/len(scripts) })
-	f.awaitEmpty()
-	s := f.summary()
-	for n := range messages {
-		want := strings.Count(scripts[n%len(scripts)], ",") + 1
-		if got := len(f.target.Calls(fmt.Sprintf("r%d", n))); got != want {
-			t.Errorf("r%d: %d calls, want %d", n, got, want)
-		}
-	}
-	for _, e := range f.deadLetters() {
-		if letter, _ := e["deadLetter"].(map[string]any); letter["reason"] != "rejected" {
-			t.Errorf("dead letter %v", e)
-		}
-	}
-	if s["failed"] != 0.0 || s["poisoned"] != 0.0 {
-		t.Errorf("the host counted %v", s)
-	}
-	if modes := f.modes(); modes["update"] == 0 || modes[nil] > 0 {
-		t.Errorf("rescheduled by %v", modes)
 	}
 }
 
