@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// maxInvocation is the size of the largest body that the handler reads; the test uses half of it.
+	// maxInvocation is the size of the largest body that the handler reads; the test uses an eighth of it.
 	maxInvocation = 2 << 20
 	// maxHeapPerByte limits the allocated bytes per byte of an invocation, garbage included.
 	maxHeapPerByte = 150
@@ -23,7 +23,7 @@ const (
 // the heap never grows by more.
 func TestMemory(t *testing.T) {
 	const (
-		size = maxInvocation / 2
+		size = maxInvocation / 8
 		room = size - 1<<10
 	)
 	// repeated fills a text up to a size with numbered elements, same with equal ones.
