@@ -108,7 +108,7 @@ func table(s *Settings) []Setting {
 		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but "+
-			"loopback and other special addresses",
+		"loopback and other special addresses",
 		into(&s.Guard.Allow, guard.ParseAllow))
 	add(guard.DenySetting, none, "refused targets, even if allowed: networks, addresses, names, *.suffix",
 		into(&s.Guard.Deny, guard.ParseDeny))
