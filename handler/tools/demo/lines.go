@@ -81,7 +81,8 @@ func (e entry) settled() string {
 	case decision.Finish:
 		return text + "delivered"
 	case decision.Reschedule:
-		return text + fmt.Sprintf("%s, next in %v", e.Reason, (time.Duration(e.Delay)*time.Millisecond).Round(100*time.Millisecond))
+		return text + fmt.Sprintf("%s, next in %v", e.Reason, (time.Duration(e.Delay)*time.Millisecond).
+			Round(100*time.Millisecond))
 	case decision.Callback:
 		return text + fmt.Sprintf("%s, callback enqueued", e.Reason)
 	case decision.DeadLetter:

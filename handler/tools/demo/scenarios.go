@@ -32,16 +32,18 @@ type scenario struct {
 	// script has the answers of the target, args are flags of send. A scenario without script sends malformed.
 	script string
 	args   []string
-	// answers and outcome are the expected answers of the target and the expected outcome. "..." stands for any others: how
-	// many calls fit before a deadline depends on the host's polls.
+	// answers and outcome are the expected answers of the target and the expected outcome. "..." stands for any others:
+	// how many calls fit before a deadline depends on the host's polls.
 	answers, outcome string
 }
 
 func (s system) scenarios() []scenario {
 	return []scenario{
 		{"delivered at once", "200", []string{"--body", "hello"}, "200", "delivered"},
-		{"delivered at the third attempt", "503,reset,200", []string{"--retry", "1s", "--json-body", `{"order":42}`}, "503 reset 200", "delivered"},
-		{"delivered with a callback", "200", []string{"--callback", s.target.URL("204"), "--context", `{"order":43}`}, "200", "delivered, callback 200"},
+		{"delivered at the third attempt", "503,reset,200", []string{"--retry", "1s", "--json-body", `{"order":42}`},
+			"503 reset 200", "delivered"},
+		{"delivered with a callback", "200", []string{"--callback", s.target.URL("204"), "--context", `{"order":43}`},
+			"200", "delivered, callback 200"},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
 		{"expired", "503", []string{"--retry", "1s", "--deadline", "4s"}, "503 503 ...", "dead letter: expired"},
 		{"malformed", "", nil, "", "dead letter: malformed"},

@@ -22,8 +22,8 @@ const (
 // early is a call that would wait ten minutes for its second attempt, and is delivered within seconds.
 var early = scenario{script: "503,200", args: []string{"--retry", "10m", "--request-id", "order-4711"}}
 
-// runEarly sends the call, and prints how an operator lists it and makes its next attempt due now. It returns an error unless
-// the call is listed, then delivered, and then not listed any more.
+// runEarly sends the call, and prints how an operator lists it and makes its next attempt due now. It returns an error
+// unless the call is listed, then delivered, and then not listed any more.
 func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("gave up after %v", patience))
 	defer cancel()
@@ -31,11 +31,13 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("send a message that waits: %w", err)
 	}
-	listed, err := s.listUntil(ctx, func(c command) bool { return c.code == exitDone && strings.Contains(c.output, id) })
+	listed,
+		err := s.listUntil(ctx, func(c command) bool { return c.code == exitDone && strings.Contains(c.output, id) })
 	if err != nil {
 		return fmt.Errorf("%s was not listed as scheduled: %w", id, err)
 	}
-	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s", id, listed)
+	fmt.Fprintf(out, "The target answered 503 to %s. The next attempt is due in ten minutes. To make it now:\n\n%s",
+		id, listed)
 	began := time.Now()
 	expedited := s.execute(ctx, "scheduled", "expedite", id, "--yes")
 	fmt.Fprint(out, expedited)
@@ -100,7 +102,8 @@ func (s system) execute(ctx context.Context, args ...string) command {
 	return result
 }
 
-// listUntil lists scheduled messages until the result is as wanted, because the record of them is written in the background.
+// listUntil lists scheduled messages until the result is as wanted, because the record of them is written in the
+// background.
 func (s system) listUntil(ctx context.Context, wanted func(command) bool) (latest command, err error) {
 	found := false
 	err = s.await(ctx, func() bool {
@@ -116,7 +119,8 @@ func (s system) listUntil(ctx context.Context, wanted func(command) bool) (lates
 	case err != nil:
 		return latest, fmt.Errorf("%w; the latest list is %q", err, latest.output)
 	}
-	return latest, fmt.Errorf("`%s` ended with exit code %d: %s", latest.typed, latest.code, strings.TrimSpace(latest.output))
+	return latest, fmt.Errorf("`%s` ended with exit code %d: %s", latest.typed, latest.code,
+		strings.TrimSpace(latest.output))
 }
 
 // await polls until the condition holds. It returns an error if ctx or the host ends first.

@@ -22,8 +22,8 @@ const misspelt = "ASYNC_CALLER_CALL_TIMOUT=2s"
 // invalidDeploymentFile is the path of a file that exists during a bad deploy.
 func (s *system) invalidDeploymentFile() string { return filepath.Join(s.dir, "bad-deploy") }
 
-// deployInvalidSettings kills the handler and lets the next ones have a wrong setting. After a while it ends them by the planned fault,
-// and the next one is right again.
+// deployInvalidSettings kills the handler and lets the next ones have a wrong setting. After a while it ends them by
+// the planned fault, and the next one is right again.
 func (s *system) deployInvalidSettings(f *schedule.Fault) {
 	s.deploying.Lock()
 	defer s.deploying.Unlock()
@@ -43,10 +43,12 @@ func (s *system) deployInvalidSettings(f *schedule.Fault) {
 	s.inject(&schedule.Fault{Action: f.End})
 }
 
-// awaitHold waits until a new handler runs and no call of an earlier one can arrive any more, and reports whether that is so.
+// awaitHold waits until a new handler runs and no call of an earlier one can arrive any more, and reports whether that
+// is so.
 func (s *system) awaitHold(before []int) bool {
 	for limit := time.Now().Add(stopGrace); time.Now().Before(limit); {
-		if len(s.processes.ids()) > len(before) && !slices.ContainsFunc(before, s.processes.alive) && s.target.Busy() == 0 {
+		if len(s.processes.ids()) > len(before) && !slices.ContainsFunc(before, s.processes.alive) &&
+			s.target.Busy() == 0 {
 			return storage.Sleep(s.ctx, idleFor)
 		}
 		if !storage.Sleep(s.ctx, replaceTick) {
@@ -88,7 +90,8 @@ func (s *system) bringForward(ctx context.Context) {
 	}
 	defer s.deploying.Unlock()
 	for _, m := range s.held.take() {
-		if _, err := s.store.Update(ctx, m.queue, m.id, m.receipt, m.text, 0); err != nil && !errors.Is(err, storage.ErrStale) {
+		if _, err := s.store.Update(ctx, m.queue, m.id, m.receipt, m.text, 0); err != nil &&
+			!errors.Is(err, storage.ErrStale) {
 			s.held.add(m) // storage is away
 		}
 	}

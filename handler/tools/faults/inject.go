@@ -13,8 +13,8 @@ import (
 	"asynccaller/handler/tools/storageproxy"
 )
 
-// inject injects a fault and returns what happens to the request at which it is injected. A fault that takes time continues
-// in the background.
+// inject injects a fault and returns what happens to the request at which it is injected. A fault that takes time
+// continues in the background.
 func (s *system) inject(f *schedule.Fault) (order storageproxy.Order) {
 	s.result.inject(f.Action)
 	switch f.Action {
@@ -90,8 +90,8 @@ func (s *system) killHost() {
 // replaceLimit is how long it may take until a new handler runs.
 const replaceLimit, replaceTick = 10 * time.Second, 10 * time.Millisecond
 
-// awaitHandler waits until a new handler runs. Until then the host may pass messages to a dead handler, and storage may still
-// receive what a dead host had sent.
+// awaitHandler waits until a new handler runs. Until then the host may pass messages to a dead handler, and storage may
+// still receive what a dead host had sent.
 func (s *system) awaitHandler(before int) {
 	limit := time.Now().Add(replaceLimit)
 	for len(s.processes.ids()) <= before && time.Now().Before(limit) && storage.Sleep(s.ctx, replaceTick) {

@@ -50,7 +50,8 @@ func planLong(seed uint64, n int) []schedule.Message {
 	messages := make([]schedule.Message, n)
 	for i := range messages {
 		m := schedule.Message{
-			ID: fmt.Sprintf("m%d", i), Nexus: r.IntN(2) == 0, Priority: i%2 == 1, Outcome: schedule.Delivered, Answers: []string{"200"},
+			ID: fmt.Sprintf("m%d", i), Nexus: r.IntN(2) == 0, Priority: i%2 == 1, Outcome: schedule.Delivered,
+			Answers: []string{"200"},
 		}
 		switch draw := r.IntN(100); {
 		case draw < 10:
@@ -93,7 +94,8 @@ const minKillPause, maxKillPause = 2 * time.Second, 9 * time.Second
 func (s *system) killAtRandom(ctx context.Context, seed uint64) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	actions := []schedule.Action{
-		schedule.KillHandler, schedule.KillHandler, schedule.KillHandler, schedule.KillHost, schedule.KillBoth, schedule.InterruptHost,
+		schedule.KillHandler, schedule.KillHandler, schedule.KillHandler, schedule.KillHost, schedule.KillBoth,
+		schedule.InterruptHost,
 	}
 	for storage.Sleep(ctx, minKillPause+time.Duration(r.Int64N(int64(maxKillPause-minKillPause)))) {
 		s.inject(&schedule.Fault{Action: actions[r.IntN(len(actions))]})

@@ -40,12 +40,16 @@ func main() {
 	flag.IntVar(&o.schedules, "schedules", 250, "number of schedules to run")
 	flag.DurationVar(&o.time, "time", 10*time.Minute, "start no schedule after this time")
 	flag.IntVar(&o.systems, "systems", 12, "number of systems that run in parallel")
-	flag.BoolVar(&o.outage, "outage", true, "in one schedule, storage is down for longer than the handler retries a settle write")
-	flag.BoolVar(&o.later, "later", true, "in one schedule of six, messages wait 30 s, so that they are recorded in the table")
-	flag.IntVar(&o.long, "long", 0, "instead of schedules: send this many messages through one system and kill its processes every few seconds")
+	flag.BoolVar(&o.outage, "outage", true,
+		"in one schedule, storage is down for longer than the handler retries a settle write")
+	flag.BoolVar(&o.later, "later", true,
+		"in one schedule of six, messages wait 30 s, so that they are recorded in the table")
+	flag.IntVar(&o.long, "long", 0,
+		"instead of schedules: send this many messages through one system and kill its processes every few seconds")
 	flag.StringVar(&o.executable, "executable", "", "async-caller to test; empty builds it")
 	o.tables = tableStates
-	flag.Func("table", `table service: healthy, stopped, slow, refusing or all, spread over the systems (default "all")`, func(text string) (err error) {
+	flag.Func("table", `table service: healthy, stopped, slow, refusing or all, spread over the systems `+
+		`(default "all")`, func(text string) (err error) {
 		o.tables, err = parseTable(text)
 		return err
 	})
@@ -84,7 +88,8 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 	} else {
 		runSchedules(ctx, o, work, r)
 	}
-	fmt.Fprintf(out, "seed        %d\nschedules   %d in %v\n", o.seed, r.schedules, time.Since(begin).Round(time.Second))
+	fmt.Fprintf(out, "seed        %d\nschedules   %d in %v\n", o.seed, r.schedules, time.Since(begin).
+		Round(time.Second))
 	r.print(out)
 	switch {
 	case !r.verdict.OK():

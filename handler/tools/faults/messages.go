@@ -30,7 +30,8 @@ func (s *system) content(m schedule.Message, now time.Time) ([]byte, error) {
 	if m.Deadline > 0 {
 		deadline = now.Add(m.Deadline)
 	}
-	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q,"method":"POST","body":"order å %s"}%s,"deadline":%q}`,
+	content := fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":%q,"method":"POST","body":"order å %s"}%s,"deadline":%q}`,
 		m.ID, s.url("call", m.ID), m.ID, callback, deadline.UTC().Format(time.RFC3339Nano))
 	if !m.Nexus {
 		return content, nil
@@ -77,9 +78,9 @@ func (s *system) left(ctx context.Context) (sum int) {
 // idleFor is how long a system must be idle to be believed.
 const idleFor = 500 * time.Millisecond
 
-// awaitIdle waits until the main queues are empty and the handler does nothing any more, and returns the number of messages
-// that are left at the limit. A handler may still work on a message that is gone: its lease ended, and another delivery
-// was faster.
+// awaitIdle waits until the main queues are empty and the handler does nothing any more, and returns the number of
+// messages that are left at the limit. A handler may still work on a message that is gone: its lease ended, and another
+// delivery was faster.
 func (s *system) awaitIdle(ctx context.Context, limit time.Duration) int {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

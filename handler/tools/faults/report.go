@@ -44,7 +44,8 @@ func (r *result) add(t tableState, v judge.Verdict) {
 	part := r.ofTable(t)
 	part.schedules++
 	part.verdict.Add(v)
-	r.progress("%d schedules, %d messages, %d lost, %d unexplained", r.schedules, r.verdict.Messages, len(r.verdict.Lost), len(r.verdict.Unexplained))
+	r.progress("%d schedules, %d messages, %d lost, %d unexplained", r.schedules, r.verdict.Messages,
+		len(r.verdict.Lost), len(r.verdict.Unexplained))
 }
 
 // inject counts a fault.
@@ -98,11 +99,14 @@ const maxFindings = 40
 func (r *result) print(out io.Writer) {
 	v := r.verdict
 	fmt.Fprintf(out, "messages    %d\nlost        %d\nunexplained %d\n", v.Messages, len(v.Lost), len(v.Unexplained))
-	fmt.Fprintf(out, "repeated    %s of calls, %s of callbacks, %s of dead letters\n", percent(v.Calls), percent(v.Callbacks), percent(v.DeadLetters))
+	fmt.Fprintf(out, "repeated    %s of calls, %s of callbacks, %s of dead letters\n", percent(v.Calls),
+		percent(v.Callbacks), percent(v.DeadLetters))
 	fmt.Fprintf(out, "redelivered %s\n", list(v.Redelivered))
-	fmt.Fprintf(out, "by the host %d messages moved to a poison queue after %d failed deliveries\n", v.MovedByHost, maxDequeueCount)
+	fmt.Fprintf(out, "by the host %d messages moved to a poison queue after %d failed deliveries\n", v.MovedByHost,
+		maxDequeueCount)
 	fmt.Fprintf(out, "held        %d messages, because of a wrong setting\n", r.held)
-	fmt.Fprintf(out, "refused     %d calls, because of a limit; %d, because a circuit breaker was open\n", r.busy, r.down)
+	fmt.Fprintf(out, "refused     %d calls, because of a limit; %d, because a circuit breaker was open\n",
+		r.busy, r.down)
 	fmt.Fprintf(out, "faults      %s\n", list(r.faults))
 	r.printTables(out)
 	for i, f := range slices.Concat(v.Lost, v.Unexplained) {

@@ -18,8 +18,9 @@ import (
 	"asynccaller/handler/tools/faults/schedule"
 )
 
-// idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end. It is longer than
-// a held message waits: if storage stops before it acknowledges the write, nobody has the receipt to bring it forward.
+// idleLimit is how long a schedule may take until nothing is left to do; mostly it waits for leases to end. It is
+// longer than a held message waits: if storage stops before it acknowledges the write, nobody has the receipt to bring
+// it forward.
 const idleLimit = 7 * time.Minute
 
 // modes are the values of ASYNC_CALLER_RESCHEDULE, spread over the systems.
@@ -34,11 +35,13 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range systems {
 		running.Go(func() {
 			mode, table := modes[i%len(modes)], o.tables[i%len(o.tables)]
-			c := setup{executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited, table: table}
+			c := setup{executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited,
+				table: table}
 			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
 			r.fail(withSystem(ctx, filepath.Join(dir, name), c, r, func(s *system) error {
 				deadline := time.Now().Add(o.time)
-				for number := i; number < o.schedules && ctx.Err() == nil && time.Now().Before(deadline); number = int(next.Add(1)) - 1 {
+				for number := i; number < o.schedules && ctx.Err() == nil && time.Now().
+					Before(deadline); number = int(next.Add(1)) - 1 {
 					if err := s.runSchedule(ctx, o.plan(number)); err != nil {
 						return err
 					}
@@ -79,7 +82,8 @@ func withSystem(ctx context.Context, dir string, c setup, r *result, do func(*sy
 	return nil
 }
 
-// headStart is how long messages stay invisible, so that all messages and faults are in place before the first delivery.
+// headStart is how long messages stay invisible, so that all messages and faults are in place before the first
+// delivery.
 const headStart = time.Second
 
 // runSchedule runs a schedule and judges it.
@@ -110,7 +114,8 @@ func (s *system) conclude(ctx context.Context, messages []schedule.Message) erro
 		return fmt.Errorf("reading dead letters: %w", err)
 	}
 	events := s.takeEvents()
-	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0), MaxDequeueCount: maxDequeueCount})
+	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0),
+		MaxDequeueCount: maxDequeueCount})
 	s.result.add(s.table, v)
 	if !v.OK() {
 		err = s.keepEvents(v, events)
@@ -130,7 +135,8 @@ func (s *system) keepEvents(v judge.Verdict, events []judge.Event) error {
 	for _, e := range events {
 		fmt.Fprintf(&text, "%v\n", e)
 	}
-	return os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("findings%d.txt", s.now().Milliseconds())), text.Bytes(), 0o600)
+	return os.WriteFile(filepath.Join(s.dir, fmt.Sprintf("findings%d.txt", s.now().Milliseconds())), text.Bytes(),
+		0o600)
 }
 
 // stallLimit is well below the time that is left of a lease when it is renewed.

@@ -38,8 +38,8 @@ const (
 // queues are the main queues.
 var queues = [...]string{mainQueue, priorityQueue}
 
-// settings make every wait short: retries after a second, calls of at most two. In Production a wrong setting does not end
-// the handler.
+// settings make every wait short: retries after a second, calls of at most two. In Production a wrong setting does not
+// end the handler.
 var settings = [...]string{
 	"AZURE_FUNCTIONS_ENVIRONMENT=Production",
 	"ASYNC_CALLER_RETRY=fast",
@@ -48,8 +48,8 @@ var settings = [...]string{
 	"AzureFunctionsJobHost__extensions__queues__maxPollingInterval=00:00:00.2500000",
 }
 
-// The profile of all targets: limits so tight that they refuse many calls, or none for a long run. The waits are as short
-// as the others.
+// The profile of all targets: limits so tight that they refuse many calls, or none for a long run. The waits are as
+// short as the others.
 const (
 	limited   = `{"*": {"concurrency": 4, "rate": {"limit": "200/s", "burst": 8}, ` + breaker + `}}`
 	unlimited = `{"*": {` + breaker + `}}`
@@ -128,13 +128,15 @@ func (s *system) stop(ctx context.Context) (err error) {
 	return err
 }
 
-// stage makes the app folder: the project's own files for two queues, a fast retry policy, and a script in the handler's
-// place. The script records its process id and gives the handler proxies of its own, and a wrong setting during a bad
-// deploy. The handler takes over the script's process by exec, so the host is its parent as always.
+// stage makes the app folder: the project's own files for two queues, a fast retry policy, and a script in the
+// handler's place. The script records its process id and gives the handler proxies of its own, and a wrong setting
+// during a bad deploy. The handler takes over the script's process by exec, so the host is its parent as always.
 func (s *system) stage() error {
 	s.processes = &processes{file: filepath.Join(s.dir, "handlers"), executable: s.executable}
-	storage := strings.Replace(s.handlerProxy.Through(s.storage.ConnectionString), s.storage.TableEndpoint, s.tableEndpoint(), 1)
-	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\n[ -e '%s' ] && export %s\nexec '%s' \"$@\"\n",
+	storage := strings.Replace(s.handlerProxy.Through(s.storage.ConnectionString), s.storage.TableEndpoint,
+		s.tableEndpoint(), 1)
+	script := fmt.Sprintf("#!/bin/sh\necho $$ >>'%s'\nexport AzureWebJobsStorage='%s'\n[ -e '%s' ] && "+
+		"export %s\nexec '%s' \"$@\"\n",
 		s.processes.file, storage, s.invalidDeploymentFile(), misspelt, s.executable)
 	err := errors.Join(
 		os.MkdirAll(filepath.Join(s.app(), "AC-standard"), 0o700),
@@ -157,7 +159,8 @@ func (s *system) stage() error {
 	s.log, err = os.Create(filepath.Join(s.dir, "host.log"))
 	s.stops = append(s.stops, func(context.Context) error {
 		lines, err := os.ReadFile(s.log.Name())
-		s.result.refused(bytes.Count(lines, []byte(`"reason":"busy"`)), bytes.Count(lines, []byte(`"reason":"target_down"`)))
+		s.result.refused(bytes.Count(lines, []byte(`"reason":"busy"`)),
+			bytes.Count(lines, []byte(`"reason":"target_down"`)))
 		s.result.useTable(s.table, tableUse{lost: lostChanges(lines)})
 		return errors.Join(err, s.log.Close())
 	})

@@ -146,7 +146,8 @@ func lostChanges(log []byte) (sum int) {
 			Message  string
 			Messages int
 		}
-		if json.Unmarshal(line, &fields) == nil && strings.HasPrefix(fields.Message, "scheduled messages were not recorded") {
+		if json.Unmarshal(line, &fields) == nil &&
+			strings.HasPrefix(fields.Message, "scheduled messages were not recorded") {
 			sum += fields.Messages
 		}
 	}
@@ -183,8 +184,9 @@ func (r *result) useTable(t tableState, u tableUse) {
 	part.lived += u.lived
 }
 
-// checkTables checks that messages were rescheduled by 30 s or more, and that the handlers tried to record them: otherwise the
-// state of the table did not matter. Handlers that were all killed before they could show it prove nothing.
+// checkTables checks that messages were rescheduled by 30 s or more, and that the handlers tried to record them:
+// otherwise the state of the table did not matter. Handlers that were all killed before they could show it prove
+// nothing.
 func (r *result) checkTables() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -193,7 +195,8 @@ func (r *result) checkTables() error {
 	for t, part := range r.tables {
 		delays += part.delays
 		if part.lived > 0 && part.requests == 0 && part.lost == 0 {
-			err = errors.Join(err, fmt.Errorf("table %s: %d delays of 30 s or more, and no sign of an attempt to record one", t, part.delays))
+			err = errors.Join(err, fmt.Errorf("table %s: %d delays of 30 s or more, and no sign of an attempt "+
+				"to record one", t, part.delays))
 		}
 	}
 	if delays == 0 {
@@ -205,8 +208,10 @@ func (r *result) checkTables() error {
 func (r *result) printTables(out io.Writer) {
 	for _, t := range tableStates {
 		if part := r.tables[t]; part != nil && part.delays > 0 {
-			fmt.Fprintf(out, "table       %s: %d schedules, %d messages, %d lost, %d unexplained, %s of calls repeated; %d delays to record, %d requests, %d changes not recorded\n",
-				t, part.schedules, part.verdict.Messages, len(part.verdict.Lost), len(part.verdict.Unexplained), percent(part.verdict.Calls),
+			fmt.Fprintf(out, "table       %s: %d schedules, %d messages, %d lost, %d unexplained, %s of calls "+
+				"repeated; %d delays to record, %d requests, %d changes not recorded\n",
+				t, part.schedules, part.verdict.Messages, len(part.verdict.Lost), len(part.verdict.Unexplained),
+				percent(part.verdict.Calls),
 				part.delays, part.requests, part.lost)
 		}
 	}

@@ -99,8 +99,8 @@ const idleTimeout = 2 * time.Second
 // maxBytes is far above the largest request and answer: 32 messages of 64 KiB.
 const maxBytes = 8 << 20
 
-// Open starts a proxy in front of a queue endpoint, for example http://127.0.0.1:10001/devstoreaccount1. In front of a table
-// endpoint, all requests are of the kind Other.
+// Open starts a proxy in front of a queue endpoint, for example http://127.0.0.1:10001/devstoreaccount1. In front of a
+// table endpoint, all requests are of the kind Other.
 func Open(ctx context.Context, endpoint string, watcher Watcher) (*Proxy, error) {
 	upstream, err := url.Parse(endpoint)
 	if err != nil {
@@ -139,7 +139,8 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began := time.Now()
 	status, header, content := p.forward(context.WithoutCancel(r.Context()), r, body)
 	answer := Answer{
-		Status: status, Took: time.Since(began), Messages: messages(request.Operation, content), ClientLeft: r.Context().Err() != nil,
+		Status: status, Took: time.Since(began), Messages: messages(request.Operation, content),
+		ClientLeft: r.Context().Err() != nil,
 	}
 	if interfere(w, r, p.watcher.After(request, answer)) {
 		return
@@ -171,7 +172,9 @@ func interfere(w http.ResponseWriter, r *http.Request, o Order) bool {
 const forwardLimit = time.Minute
 
 // forward forwards the request. The status is 0 if storage gave no answer.
-func (p *Proxy) forward(ctx context.Context, r *http.Request, body []byte) (status int, header http.Header, content []byte) {
+func (p *Proxy) forward(
+	ctx context.Context, r *http.Request, body []byte,
+) (status int, header http.Header, content []byte) {
 	ctx, cancel := context.WithTimeout(ctx, forwardLimit)
 	defer cancel()
 	out := r.Clone(ctx)

@@ -1,6 +1,6 @@
 // Package storageserver provides a Queue Storage account in this process, for tests with many messages. It checks no
-// signature. Azurite scans all messages of a queue: with 10,000, a receive takes it more than 60 ms of processor time. The
-// service answers in the same time however long the queue is.
+// signature. Azurite scans all messages of a queue: with 10,000, a receive takes it more than 60 ms of processor time.
+// The service answers in the same time however long the queue is.
 package storageserver
 
 import (
@@ -46,7 +46,8 @@ func Start(ctx context.Context) (s *Server, err error) {
 		return nil, err
 	}
 	s.Endpoint = "http://" + s.Addr + account
-	s.ConnectionString = "DefaultEndpointsProtocol=http;AccountName=" + azurite.AccountName + ";AccountKey=" + azurite.AccountKey +
+	s.ConnectionString = "DefaultEndpointsProtocol=http;AccountName=" + azurite.AccountName + ";AccountKey=" +
+		azurite.AccountKey +
 		";QueueEndpoint=" + s.Endpoint + ";"
 	return s, nil
 }
@@ -154,7 +155,8 @@ func (s *Server) update(h http.Header, r *http.Request) (int, any, error) {
 }
 
 func (s *Server) remove(_ http.Header, r *http.Request) (int, any, error) {
-	return http.StatusNoContent, nil, s.store.Delete(r.Context(), r.PathValue("queue"), r.PathValue("id"), r.FormValue("popreceipt"))
+	return http.StatusNoContent, nil, s.store.Delete(r.Context(), r.PathValue("queue"), r.PathValue("id"),
+		r.FormValue("popreceipt"))
 }
 
 // seconds returns a parameter of the request; without it, 0.

@@ -100,8 +100,8 @@ func (h *Host) Kill() error {
 	return h.command.Process.Kill()
 }
 
-// Stop interrupts host and handler, waits for the end of the host and returns its error, unless it was killed. It kills a
-// host that takes longer than the grace.
+// Stop interrupts host and handler, waits for the end of the host and returns its error, unless it was killed. It kills
+// a host that takes longer than the grace.
 func (h *Host) Stop(grace time.Duration) error {
 	_ = h.Interrupt() // it may have ended already
 	timer := time.NewTimer(grace)

@@ -9,7 +9,8 @@ import (
 
 // OpenStore opens the storage account of a connection string.
 func OpenStore(connectionString string) (*azure.Queues, error) {
-	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + connectionString}, storage.ConnectionName)
+	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + connectionString},
+		storage.ConnectionName)
 	if err != nil {
 		return nil, fmt.Errorf("open storage: %w", err)
 	}

@@ -21,8 +21,8 @@ const (
 	Leased Kind = iota
 	// Called: the target has received a call and answers it; Answer is empty if the connection was reset first.
 	Called
-	// Wrote: storage has written a queue message of the handler's: a successor, a callback (then ID is the callback's) or a
-	// dead letter.
+	// Wrote: storage has written a queue message of the handler's: a successor, a callback (then ID is the callback's)
+	// or a dead letter.
 	Wrote
 	// Updated: storage has updated the queue message for the handler.
 	Updated
@@ -50,8 +50,8 @@ const (
 	LeaseUnknown  Cause = "lease lost on the way to the host"
 	DeleteFailed  Cause = "host's delete failed"
 	Stalled       Cause = "this machine stalled"
-	// UpdateUnsure: an update of a message's visibility got no answer. If the host renews its lease before the next try,
-	// the handler cannot know whether the first one was carried out, and fails the delivery.
+	// UpdateUnsure: an update of a message's visibility got no answer. If the host renews its lease before the next
+	// try, the handler cannot know whether the first one was carried out, and fails the delivery.
 	UpdateUnsure Cause = "no answer to an update"
 )
 
@@ -61,8 +61,8 @@ type Event struct {
 	Kind Kind
 	// ID is the message's; that of its callback ends with [schedule.CallbackSuffix].
 	ID string
-	// Message is the queue message's id, DequeueCount how often it was received when it was leased: more often than was seen
-	// if storage stopped meanwhile.
+	// Message is the queue message's id, DequeueCount how often it was received when it was leased: more often than was
+	// seen if storage stopped meanwhile.
 	Message      string
 	DequeueCount int64
 	// Attempt and Answer belong to a call, Reported is the status that a callback reports.
@@ -146,7 +146,8 @@ func Judge(planned []schedule.Message, r Record) Verdict {
 	// A message and its callback are judged together.
 	of := func(id string) *check { return checks[strings.TrimSuffix(id, schedule.CallbackSuffix)] }
 	var general []Event
-	for _, e := range slices.SortedStableFunc(slices.Values(r.Events), func(x, y Event) int { return cmp.Compare(x.At, y.At) }) {
+	for _, e := range slices.SortedStableFunc(slices.Values(r.Events),
+		func(x, y Event) int { return cmp.Compare(x.At, y.At) }) {
 		switch c := of(e.ID); {
 		case c != nil:
 			c.events = append(c.events, e)
@@ -179,8 +180,8 @@ type check struct {
 	// general are the events that concern all messages.
 	general     []Event
 	deadLetters []DeadLetter
-	// copies is how many copies of the message may exist, or have been made again by a stop, as far as faults explain them;
-	// repeats is how often each call may be made: a stop interrupts the calls of all copies.
+	// copies is how many copies of the message may exist, or have been made again by a stop, as far as faults explain
+	// them; repeats is how often each call may be made: a stop interrupts the calls of all copies.
 	copies, repeats int
 }
 
@@ -218,8 +219,8 @@ func (c *check) count(kind Kind) (n int) {
 	return n
 }
 
-// redeliveries counts repeated deliveries, each of which needs a cause. A message that was updated is expected again; if its
-// host was killed, the handler may have released it, so that its call is made again.
+// redeliveries counts repeated deliveries, each of which needs a cause. A message that was updated is expected again;
+// if its host was killed, the handler may have released it, so that its call is made again.
 func (c *check) redeliveries() (n int) {
 	latest := map[string]time.Duration{}
 	for _, e := range c.events {
@@ -265,8 +266,8 @@ func (c *check) hostKilled(from, until time.Duration) bool {
 	return slices.ContainsFunc(c.general, func(e Event) bool { return e.Cause == HostKilled && e.within(from, until) })
 }
 
-// stops counts how often the host was stopped during the message's life: the calls of all its copies were interrupted then
-// and are made again, as the same attempt.
+// stops counts how often the host was stopped during the message's life: the calls of all its copies were interrupted
+// then and are made again, as the same attempt.
 func (c *check) stops() (n int) {
 	if len(c.events) == 0 {
 		return 0
@@ -319,7 +320,8 @@ func (c *check) calls() {
 		if e.Kind != Called {
 			continue
 		}
-		if slices.ContainsFunc(c.general, func(held Event) bool { return held.Kind == Held && held.within(e.At, e.At) }) {
+		if slices.ContainsFunc(c.general,
+			func(held Event) bool { return held.Kind == Held && held.within(e.At, e.At) }) {
 			c.unexplained("was called at %v, when a setting was wrong", e.At)
 		}
 		count := &c.verdict.Calls
@@ -368,7 +370,8 @@ func (c *check) judgeDeadLetters() {
 		case c.Outcome == schedule.Malformed && d.Reason == "" && d.Unchanged:
 		case c.Outcome != schedule.Malformed && d.Reason == "" && c.exhausted():
 			c.verdict.MovedByHost++
-		case c.Outcome == schedule.Malformed, c.Outcome == schedule.Delivered, c.Callbacks != nil, d.Reason != string(c.Outcome):
+		case c.Outcome == schedule.Malformed, c.Outcome == schedule.Delivered, c.Callbacks != nil,
+			d.Reason != string(c.Outcome):
 			c.unexplained("is a dead letter with the reason %q", d.Reason)
 		}
 	}

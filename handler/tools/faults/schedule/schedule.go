@@ -1,5 +1,5 @@
-// Package schedule plans a run of faults: messages, the answers of their targets, and the faults that are injected while
-// the messages are delivered. A plan follows from a seed; nothing here acts.
+// Package schedule plans a run of faults: messages, the answers of their targets, and the faults that are injected
+// while the messages are delivered. A plan follows from a seed; nothing here acts.
 package schedule
 
 import (
@@ -143,8 +143,8 @@ func Outage(seed uint64, number int) Schedule {
 	return s
 }
 
-// Later returns the schedule with another failure at the beginning of each message that does not expire: the target asks it to
-// wait so long that it is recorded.
+// Later returns the schedule with another failure at the beginning of each message that does not expire: the target
+// asks it to wait so long that it is recorded.
 func Later(s Schedule) Schedule {
 	for i := range s.Messages {
 		if m := &s.Messages[i]; m.Outcome == Delivered || m.Outcome == Rejected {
@@ -189,7 +189,8 @@ func newMessage(r *rand.Rand, id string) Message {
 	return m
 }
 
-// failures draws none to three answers after which the handler retries: also a 2xx without its end, if its callback needs it.
+// failures draws none to three answers after which the handler retries: also a 2xx without its end, if its callback
+// needs it.
 func failures(r *rand.Rand, callback bool) (answers []string) {
 	for range draw(r, []choice[int]{{4, 0}, {4, 1}, {2, 2}, {1, 3}}) {
 		choices := slices.Concat(
@@ -206,17 +207,24 @@ func failures(r *rand.Rand, callback bool) (answers []string) {
 
 // actions are the faults that are possible at a point.
 var actions = map[Point][]choice[Action]{
-	Leased:     {{2, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {2, LoseAnswer}, {2, BadDeploy}},
-	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, RefuseCalls}, {2, BadDeploy}},
-	DuringCall: {{4, KillHandler}, {2, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost}, {1, StorageDown}, {2, BadDeploy}},
-	AfterCall:  {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, StorageDown}, {1, StorageBusy}, {2, RefuseCalls}},
+	Leased: {{2, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {2, LoseAnswer}, {2, BadDeploy}},
+	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
+		{2, RefuseCalls}, {2, BadDeploy}},
+	DuringCall: {{4, KillHandler}, {2, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost},
+		{1, StorageDown}, {2, BadDeploy}},
+	AfterCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, StorageDown}, {1, StorageBusy},
+		{2, RefuseCalls}},
 	BeforeWrite: slices.Concat(
-		[]choice[Action]{{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {2, StorageDown}, {2, StorageBusy}},
-		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest}, {2, RestartStorage}, {2, BadDeploy}},
+		[]choice[Action]{{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
+			{2, StorageDown}, {2, StorageBusy}},
+		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest},
+			{2, RestartStorage}, {2, BadDeploy}},
 	),
-	AfterWrite: {{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {3, LoseAnswer}, {1, WithholdAnswer}, {1, RestartStorage}},
+	AfterWrite: {{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {3, LoseAnswer},
+		{1, WithholdAnswer}, {1, RestartStorage}},
 	BeforeDelete: slices.Concat(
-		[]choice[Action]{{3, KillHandler}, {3, KillHost}, {3, KillBoth}, {1, InterruptHost}, {1, TerminateHost}, {1, StorageDown}, {1, StorageBusy}},
+		[]choice[Action]{{3, KillHandler}, {3, KillHost}, {3, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
+			{1, StorageDown}, {1, StorageBusy}},
 		[]choice[Action]{{1, Answer500}, {1, Answer503}, {2, ResetRequest}, {1, SlowRequest}, {1, RestartStorage}},
 	),
 	AfterDelete: {{2, KillHost}, {2, KillBoth}, {2, LoseAnswer}},
@@ -259,7 +267,8 @@ func newFault(r *rand.Rand, m Message) Fault {
 		f.Length = length[0] + time.Duration(r.Int64N(int64(length[1]-length[0])))
 	}
 	if f.Action == BadDeploy {
-		f.End = draw(r, []choice[Action]{{2, InterruptHost}, {2, TerminateHost}, {2, KillHost}, {1, KillBoth}, {1, KillHandler}})
+		f.End = draw(r, []choice[Action]{{2, InterruptHost}, {2, TerminateHost}, {2, KillHost}, {1, KillBoth},
+			{1, KillHandler}})
 	}
 	return f
 }
