@@ -395,6 +395,6 @@ func consequence(a decision.Action) string {
 		decision.Callback:   "the callback reports it to the sender",
 		decision.DeadLetter: "it becomes a dead letter",
 		decision.Drop:       "it is dropped",
-		decision.Fault: "the host gets an error, and in the end moves the message to the poison queue",
+		decision.Fault:      "the host gets an error, and in the end moves the message to the poison queue",
 	}[a]
 }
