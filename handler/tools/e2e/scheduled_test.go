@@ -68,7 +68,10 @@ func TestRunAfterAnOutage(t *testing.T) {
 	name := f.latestRun()
 	resumed := time.Now()
 	result, code := f.scheduled("resume", name)
-	if code != 0 || result.Total != outageMessages || result.Done != outageMessages {
+	const inFlight = 8 // that many can have been on their way when the command was killed
+	unknown := result.Skipped
+	isTrue := result.Done+unknown == outageMessages && unknown <= inFlight && (code == 4) == (unknown > 0)
+	if !isTrue || code != 0 && code != 4 {
 		t.Errorf("resume: exit code %d, %+v", code, result)
 	}
 	f.awaitEmpty()
@@ -85,7 +88,7 @@ func TestRunAfterAnOutage(t *testing.T) {
 			t.Errorf("r%d was called %d times", n, len(calls))
 		}
 	}
-	if r, code := f.scheduled("expedite", "--all", "--dry-run"); code != 3 {
+	if r, code := f.scheduled("expedite", "--all", "--dry-run"); r.Total > unknown || (code == 3) != (r.Total == 0) {
 		t.Errorf("the record still has messages: exit code %d, %+v", code, r)
 	}
 }
