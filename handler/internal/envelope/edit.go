@@ -59,13 +59,13 @@ func SetHeader(content []byte, name string, value *string) ([]byte, error) {
 
 // ReplaceHost replaces the host of the URL and of the Host header, of the call and of the callback. It does not change
 // anything else in the URL, and leaves calls that it cannot read as they are.
-func ReplaceHost(content []byte, replace HostReplacer) (_ []byte, err error) {
-	for _, of := range []part{partCall, partCallback} {
-		if content, err = editorOf(content).replaceHost(content, of, replace); err != nil {
-			return nil, err
-		}
+func ReplaceHost(content []byte, replace HostReplacer) ([]byte, error) {
+	e := editorOf(content)
+	content, err := e.replaceHost(content, partCall, replace)
+	if err != nil {
+		return nil, err
 	}
-	return content, nil
+	return e.replaceHost(content, partCallback, replace)
 }
 
 // IsDeadline reports whether a path, as [Set] takes it, names the deadline.
@@ -93,7 +93,8 @@ func Repack(original, edited []byte) ([]byte, error) {
 // the marker, so that Set can add it.
 func editorOf(content []byte) editor {
 	members, _ := strictjson.Object(content)
-	if native, nexusToo := markers(members); nexusToo && !native {
+	isNative, isNexus := markers(members)
+	if isNexus && !isNative {
 		return &nexus{}
 	}
 	return &native{}
@@ -101,8 +102,9 @@ func editorOf(content []byte) editor {
 
 // asJSON returns the value for a member of any type: JSON if the text is JSON, otherwise a string.
 func asJSON(text string) json.RawMessage {
-	if trimmed := strings.TrimSpace(text); utf8.ValidString(text) && json.Valid([]byte(trimmed)) {
-		return json.RawMessage(trimmed)
+	trimmed := json.RawMessage(strings.TrimSpace(text))
+	if utf8.ValidString(text) && json.Valid(trimmed) {
+		return trimmed
 	}
 	return quote(text)
 }

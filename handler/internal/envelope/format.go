@@ -45,7 +45,7 @@ const (
 	nexusMarker  = "RawRequest"
 )
 
-// ErrNotEnvelope means that a JSON object has no member that identifies its format.
+// ErrNotEnvelope means that a JSON object has no member that identifies a format.
 var ErrNotEnvelope = errors.New(`asyncCaller: missing, and so is RawRequest: this is no envelope ` +
 	`(every native envelope has "asyncCaller":1, every Nexus envelope a "RawRequest")`)
 
@@ -85,9 +85,10 @@ func Identify(content []byte) (tenant Tenant, requestID string) {
 		if err != nil {
 			continue
 		}
-		switch name := nameIn(nexusNames, m.Name); {
-		case requestID == "" && (name == nexusOriginalRequestID || strings.EqualFold(m.Name, "requestId")) &&
-			ValidRequestID(text):
+		name := nameIn(nexusNames, m.Name)
+		isID := name == nexusOriginalRequestID || strings.EqualFold(m.Name, "requestId")
+		switch {
+		case isID && requestID == "" && ValidRequestID(text):
 			requestID = text
 		case native || !nexus:
 		case name == nexusOrganization:
@@ -182,8 +183,8 @@ func (e *Envelope) checkRoom(limit int) error {
 	if e.size+comfortableRoom > limit {
 		successor, _, deadLetter := e.format.levels()
 		state := State{
-			Attempts: MaxAttempts, CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt,
-			NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt,
+			Attempts:  MaxAttempts,
+			CreatedAt: e.CreatedAt, LatestAttemptAt: e.CreatedAt, NextAttemptAt: e.CreatedAt, Expires: e.CreatedAt,
 		}
 		longest = max(
 			len(e.format.encode(e.WithState(state), level(len(successor)-1), nil, limit)),

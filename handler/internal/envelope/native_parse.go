@@ -23,6 +23,7 @@ const (
 	// nativeVersion is the value of the marker.
 	nativeVersion = "1"
 	maxRequestID  = 128
+	jsonMediaType = "application/json"
 	// maxContextDepth leaves room for the levels that a callback adds: JSON readers accept 10,000.
 	maxContextDepth = 1000
 )
@@ -51,11 +52,11 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 			return nil, strictjson.In(m.Name, err)
 		}
 	}
+	startsAgain := e.DeadLetter != nil // with a new deadline
 	switch {
 	case e.Call.URL == "":
-		return nil, strictjson.In("call", errMissing)
-	case e.DeadLetter == nil && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
-		// a dead letter gets a new deadline
+		return nil, strictjson.In(string(partCall), errMissing)
+	case !startsAgain && !e.Deadline.IsZero() && !e.Deadline.After(e.NotBefore):
 		return nil, strictjson.In("deadline", errors.New("is not after notBefore: no call could ever be made"))
 	}
 	n.deadline, n.run = e.Deadline, e.Run
@@ -67,17 +68,18 @@ func parseNative(members []strictjson.Member) (*Envelope, error) {
 
 var errMissing = errors.New("missing")
 
+// set reads a member into the envelope. It is for the members in nativeMembers.
 func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 	switch m.Name {
 	case nativeMarker:
 		if string(m.Value) != nativeVersion {
-			err = errors.New("want 1, the only version there is")
+			err = fmt.Errorf("want %s, the only version there is", nativeVersion)
 		}
 	case "requestId":
 		e.RequestID, err = parseRequestID(m.Value)
-	case "call":
+	case string(partCall):
 		e.Call, err = parseCall(m)
-	case "callback":
+	case string(partCallback):
 		err = n.setCallback(e, m)
 	case "context":
 		e.Context = m.Value
@@ -96,7 +98,7 @@ func (n *native) set(e *Envelope, m strictjson.Member) (err error) {
 		e.GiveUp, err = parseGiveUp(m.Value)
 	case "run":
 		e.Run = parseRun(m.Value)
-	case "trace":
+	case traceName:
 		e.Trace = parseTrace(m.Value)
 	case "deadLetter":
 		// An earlier handler or a person wrote this as an explanation. It must never prevent a call.
@@ -160,7 +162,7 @@ func ValidRequestID(id string) bool {
 func parseRequestID(value json.RawMessage) (string, error) {
 	id, err := strictjson.String(value)
 	if err == nil && !ValidRequestID(id) {
-		err = errors.New("want 1 to 128 visible ASCII characters")
+		err = fmt.Errorf("want 1 to %d visible ASCII characters", maxRequestID)
 	}
 	return id, err
 }
@@ -168,8 +170,7 @@ func parseRequestID(value json.RawMessage) (string, error) {
 // maxRun is the length of the longest token of a run.
 const maxRun = 64
 
-// parseRun returns the token of a run, or nothing for any other value: it only says who wants to know the outcome, and
-// must never prevent a call.
+// parseRun returns the token of a run, and "" for any other value: a token must never prevent a call.
 func parseRun(value json.RawMessage) string {
 	token, err := strictjson.String(value)
 	if err != nil || len(token) > maxRun || !ValidRequestID(token) {
@@ -214,11 +215,13 @@ func parseCall(object strictjson.Member) (Call, error) {
 func (c *Call) set(m strictjson.Member) (err error) {
 	switch m.Name {
 	case "url":
-		if c.URL, err = strictjson.String(m.Value); err == nil {
+		c.URL, err = strictjson.String(m.Value)
+		if err == nil {
 			c.Target, err = ParseURL(c.URL)
 		}
 	case "method":
-		if c.Method, err = strictjson.String(m.Value); err == nil {
+		c.Method, err = strictjson.String(m.Value)
+		if err == nil {
 			c.Method, err = checkMethod(c.Method)
 		}
 	case "headers":
@@ -230,7 +233,8 @@ func (c *Call) set(m strictjson.Member) (err error) {
 	case "json":
 		c.Body = m.Value
 	case "timeout":
-		if c.Timeout, err = strictjson.Duration(m.Value); err == nil && c.Timeout == 0 {
+		c.Timeout, err = strictjson.Duration(m.Value)
+		if err == nil && c.Timeout == 0 {
 			err = errors.New("want a duration above zero")
 		}
 	}
@@ -249,7 +253,7 @@ func (c *Call) setDefaults(body string) {
 		c.Header = http.Header{}
 	}
 	if body == "json" && c.Header.Get("Content-Type") == "" {
-		c.Header.Set("Content-Type", "application/json")
+		c.Header.Set("Content-Type", jsonMediaType)
 	}
 }
 
@@ -271,12 +275,13 @@ func ParseURL(text string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("the URL has no host")
 	}
-	host, isLiteral := u.Hostname(), strings.HasPrefix(u.Host, "[")
+	host, inBrackets := u.Hostname(), strings.HasPrefix(u.Host, "[")
 	ascii, err := guard.ASCII(host)
-	if ascii != host && !isLiteral {
+	if ascii != host && !inBrackets {
 		u.Host = ascii + u.Host[len(host):]
 	}
-	if err != nil || len(u.Host) > maxHostPort || strings.Contains(host, ":") != isLiteral {
+	hasColon := strings.Contains(host, ":") // as an IPv6 address, which is in brackets
+	if err != nil || len(u.Host) > maxHostPort || hasColon != inBrackets {
 		return nil, errors.New("the URL's host is not a valid name or address")
 	}
 	if port := u.Port(); port != "" {
@@ -293,7 +298,9 @@ func ParseURL(text string) (*url.URL, error) {
 // refuses a URL.
 func EscapeURL(text string) string {
 	path := 0
-	if scheme, rest, found := strings.Cut(text, "//"); found && (scheme == "" || strings.HasSuffix(scheme, ":")) {
+	scheme, rest, found := strings.Cut(text, "//")
+	hasHost := found && (scheme == "" || strings.HasSuffix(scheme, ":"))
+	if hasHost {
 		path = len(text)
 		if n := strings.IndexAny(rest, "/?#"); n >= 0 {
 			path = len(text) - len(rest) + n
@@ -302,8 +309,10 @@ func EscapeURL(text string) string {
 	var escaped []byte
 	kept := 0 // the bytes that are in escaped
 	for i := path; i < len(text); i++ {
-		if c := text[i]; c >= utf8.RuneSelf || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			escaped = fmt.Appendf(append(escaped, text[kept:i]...), "%%%02X", c)
+		c := text[i]
+		if c >= utf8.RuneSelf || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			escaped = append(escaped, text[kept:i]...)
+			escaped = fmt.Appendf(escaped, "%%%02X", c)
 			kept = i + 1
 		}
 	}

@@ -12,20 +12,65 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-// The levels of a native envelope.
+// The levels of a native envelope. Each leaves out what the levels before it leave out, and more: nativeMembers has the
+// first level that leaves out a member.
 const (
 	latestOfTrail level = iota + 1 // only the latest attempt of the trail stays
-	noTrail                        // the trace and the run are left out as well
-	// latestAttemptAt, nextAttemptAt and, if there is a deadline, createdAt are left out as well
-	noTimes
-	noExtras   // priority and unknown members as well
-	noContext  // the sender's context as well
-	noAttempts // attempts as well: the delays start again, the deadline still ends them
+	noTrail
+	noTimes // without a deadline, createdAt stays: the expiration counts from it
+	noExtras
+	noContext
+	noAttempts // the delays start again, and the deadline still ends them
 	// bare is for dead letters only. It leaves out createdAt and deadline, which start anew when the dead letter is
 	// moved back, and keeps only the reason of deadLetter.
 	bare
-	barest // notBefore and retry as well: once moved back, the configured policy applies
+	barest // once the dead letter is moved back, the configured retry policy applies
+	// always is beyond all levels: no level leaves out the member.
+	always
 )
+
+// nativeMember says how a native envelope holds a member.
+type nativeMember struct {
+	// until is the first level that leaves out the member.
+	until level
+	// state is set if encode writes the member anew. It writes the others as they came.
+	state bool
+	// text is set if the member can only be a string.
+	text bool
+	// nexus is set if the Nexus format can hold the member.
+	nexus bool
+}
+
+// nativeMembers has the members of a native envelope. The method set reads them; members of other names are unknown.
+var nativeMembers = map[string]nativeMember{
+	nativeMarker:         {until: always, state: true, nexus: true},
+	"requestId":          {until: always, state: true, text: true, nexus: true},
+	string(partCall):     {until: always, nexus: true},
+	string(partCallback): {until: always, nexus: true},
+	"giveUp":             {until: always, text: true},
+	"deadLetter":         {until: always, state: true},
+	"retry":              {until: barest},
+	"notBefore":          {until: barest, text: true, nexus: true},
+	"deadline":           {until: bare, text: true, nexus: true},
+	"createdAt":          {until: bare, state: true, text: true, nexus: true},
+	"attempts":           {until: noAttempts, state: true},
+	"context":            {until: noContext, nexus: true},
+	"priority":           {until: noExtras, nexus: true},
+	"latestAttemptAt":    {until: noTimes, state: true, text: true},
+	"nextAttemptAt":      {until: noTimes, state: true, text: true},
+	traceName:            {until: noTrail, state: true, nexus: true},
+	"trail":              {until: noTrail, state: true},
+	"run":                {until: noTrail},
+}
+
+// has reports whether a level has room for a member.
+func (*native) has(name string, l level) bool {
+	member, known := nativeMembers[name]
+	if !known {
+		return l < noExtras
+	}
+	return l < member.until
+}
 
 // nativeLevels says what each level leaves out.
 var nativeLevels = []string{
@@ -44,6 +89,7 @@ func (n *native) levels() (successor, answered, deadLetter []string) {
 }
 
 func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
+	has := func(name string) bool { return n.has(name, l) }
 	w := newObject()
 	w.Grow(e.size + comfortableRoom)
 	w.raw(nativeMarker, []byte(nativeVersion))
@@ -53,42 +99,30 @@ func (n *native) encode(e *Envelope, l level, d *DeadLetter, _ int) []byte {
 			w.raw(m.Name, m.Value)
 		}
 	}
-	if l < bare && !e.Deadline.Equal(n.deadline) {
+	if has("deadline") && !e.Deadline.Equal(n.deadline) {
 		w.time("deadline", e.Deadline)
 	}
-	if l < noTimes || (l < bare && e.Deadline.IsZero()) {
+	if has("createdAt") && (l < noTimes || e.Deadline.IsZero()) {
 		w.time("createdAt", e.CreatedAt)
 	}
-	if l < noAttempts && e.Attempts > 0 {
+	if has("attempts") && e.Attempts > 0 {
 		w.number("attempts", e.Attempts)
 	}
-	if l < noTimes {
+	if has("latestAttemptAt") {
 		w.time("latestAttemptAt", e.LatestAttemptAt)
+	}
+	if has("nextAttemptAt") {
 		w.time("nextAttemptAt", e.NextAttemptAt)
 	}
-	if l < noTrail && e.Run != "" && e.Run != n.run {
+	if has("run") && e.Run != "" && e.Run != n.run {
 		w.text("run", e.Run)
 	}
-	if l < noTrail {
+	if has(traceName) {
 		e.Trace.write(w, e.Trace.Parent)
 	}
 	camelCase.writeTrail(w, e.Trail, l, latestOfTrail, noTrail)
 	camelCase.writeDeadLetter(w, d, l, bare)
 	return w.end()
-}
-
-// nativeMembers lists the members of a native envelope.
-var nativeMembers = map[string]struct {
-	// until is the first level that leaves the member out. It is 0 for members that encode writes anew.
-	until level
-	// nexus is set if the Nexus format can hold the member.
-	nexus bool
-}{
-	nativeMarker: {0, true}, "requestId": {0, true}, "createdAt": {0, true},
-	"attempts": {}, "latestAttemptAt": {}, "nextAttemptAt": {}, "trail": {}, "deadLetter": {}, "trace": {0, true},
-	"call": {barest + 1, true}, "callback": {barest + 1, true}, "giveUp": {barest + 1, false},
-	"retry": {barest, false}, "notBefore": {barest, true}, "deadline": {bare, true},
-	"context": {noContext, true}, "priority": {noExtras, true}, "run": {noTrail, false},
 }
 
 // callbackNames are the members of a callback, which a call has as well.
@@ -99,26 +133,27 @@ func nativeObjects() []knownObject {
 		{"", slices.Sorted(maps.Keys(nativeMembers))},
 		{string(partCall), slices.Concat(callbackNames, bodyMembers, []string{"timeout"})},
 		{string(partCallback), callbackNames},
-		{"trace", traceNames},
+		{traceName, []string{traceparentName, tracestateName}},
 	}
 }
 
 // keeps reports whether a level writes a member as it came.
 func (n *native) keeps(e *Envelope, name string, l level) bool {
-	member, known := nativeMembers[name]
-	switch {
-	case !known:
-		return l < noExtras
-	case name == "deadline" && (e.Deadline.IsZero() || !e.Deadline.Equal(n.deadline)):
-		return false
-	case name == "run" && e.Run != n.run:
-		return false
+	switch name {
+	case "deadline":
+		if e.Deadline.IsZero() || !e.Deadline.Equal(n.deadline) {
+			return false
+		}
+	case "run":
+		if e.Run != n.run {
+			return false
+		}
 	}
-	return l < member.until
+	return !nativeMembers[name].state && n.has(name, l)
 }
 
-// callbackSuffix makes a callback's request id from the call's, so that the receiver can recognize a duplicate callback
-// by its Idempotency-Key.
+// callbackSuffix ends the request id of a callback, which begins with that of the call: the receiver recognizes a
+// duplicate callback by its Idempotency-Key.
 const callbackSuffix = ".callback"
 
 // payloadRoom returns spare, because the payload is written as it is.
@@ -141,15 +176,15 @@ func (n *native) encodeCallback(e *Envelope, r Report, context json.RawMessage) 
 	w.text("requestId", callbackID(e.RequestID))
 	w.time("createdAt", r.At)
 	r.trace.write(w, r.trace.SpanID)
-	w.raw("call", call.end())
+	w.raw(string(partCall), call.end())
 	return w.end()
 }
 
 func callbackID(requestID string) string {
-	if id := requestID + callbackSuffix; len(id) <= maxRequestID {
-		return id
+	if len(requestID)+len(callbackSuffix) > maxRequestID {
+		requestID = hash(requestID)
 	}
-	return hash(requestID) + callbackSuffix
+	return requestID + callbackSuffix
 }
 
 func (*native) names() strictjson.Names { return strictjson.ExactNames }
@@ -163,20 +198,16 @@ func (*native) repack(_, edited []byte) ([]byte, error) { return edited, nil }
 // bodyMembers are the members of a call that are its body. A call has at most one of them.
 var bodyMembers = []string{"body", "bodyBase64", "json"}
 
-// nativeStrings are the members that can only be strings.
-var nativeStrings = []string{
-	"requestId", "call.url", "call.method", "callback.url", "callback.method", "notBefore", "deadline", "giveUp",
-	"createdAt", "latestAttemptAt", "nextAttemptAt",
-}
-
 func (n *native) setPath(content []byte, path []string, text string) ([]byte, error) {
 	of := part(path[0])
+	inCall := of == partCall || of == partCallback
 	switch {
-	case len(path) == 3 && path[1] == "headers" && (of == partCall || of == partCallback):
+	case inCall && len(path) == 3 && path[1] == "headers":
 		return n.changeHeader(content, of, path[2], &text)
-	case len(path) == 2 && of == partCall && slices.Contains(bodyMembers, path[1]):
+	case of == partCall && len(path) == 2 && slices.Contains(bodyMembers, path[1]):
 		return n.setBody(content, path[1], text)
-	case slices.Contains(nativeStrings, strings.Join(path, ".")):
+	case inCall && len(path) == 2 && (path[1] == "url" || path[1] == "method"),
+		len(path) == 1 && nativeMembers[path[0]].text:
 		return n.names().Set(content, path, asString(text))
 	}
 	return n.names().Set(content, path, asJSON(text))
@@ -184,7 +215,7 @@ func (n *native) setPath(content []byte, path []string, text string) ([]byte, er
 
 // setBody replaces the body. The member json implies a Content-Type: another kind of body gets it as a header, so that
 // the target can still read it.
-func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error) {
+func (n *native) setBody(content []byte, kind, text string) ([]byte, error) {
 	values := map[string]json.RawMessage{kind: quote(text)}
 	switch kind {
 	case "json":
@@ -194,7 +225,9 @@ func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error
 	}
 	wasJSON := n.names().Get(content, string(partCall), "json") != nil
 	for _, member := range append([]string{kind}, bodyMembers...) {
-		if content, err = n.names().Set(content, []string{string(partCall), member}, values[member]); err != nil {
+		var err error
+		content, err = n.names().Set(content, []string{string(partCall), member}, values[member])
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -202,38 +235,39 @@ func (n *native) setBody(content []byte, kind, text string) (_ []byte, err error
 	if !wasJSON || kind == "json" || strictjson.FoldNames.Get(headers, "Content-Type") != nil {
 		return content, nil
 	}
-	contentType := "application/json"
-	return n.changeHeader(content, partCall, "Content-Type", &contentType)
+	return n.changeHeader(content, partCall, "Content-Type", new(jsonMediaType))
 }
 
 func (n *native) changeHeader(content []byte, of part, name string, value *string) ([]byte, error) {
-	return n.names().
-		Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
-			current := old
-			if old == nil || strictjson.IsNull(old) {
-				current = json.RawMessage("{}")
-			}
-			headers, err := strictjson.Object(current)
-			if err != nil {
-				return nil, err
-			}
-			before := strictjson.Pack('{', headers)
-			if value != nil && indexHeader(headers, name) < 0 {
-				headers = append(headers, strictjson.Member{Name: name})
-			}
-			for i := range headers {
-				if strings.EqualFold(headers[i].Name, name) {
-					headers[i].Value = nil
-					if value != nil {
-						headers[i].Value, value = quote(*value), nil
-					}
+	path := []string{string(of), "headers"}
+	return n.names().Change(content, path, func(old json.RawMessage) (json.RawMessage, error) {
+		current := old
+		if old == nil || strictjson.IsNull(old) {
+			current = json.RawMessage("{}")
+		}
+		headers, err := strictjson.Object(current)
+		if err != nil {
+			return nil, err
+		}
+		before := strictjson.Pack('{', headers)
+		if value != nil && indexHeader(headers, name) < 0 {
+			headers = append(headers, strictjson.Member{Name: name})
+		}
+		for i := range headers {
+			if strings.EqualFold(headers[i].Name, name) {
+				headers[i].Value = nil
+				if value != nil {
+					headers[i].Value = quote(*value)
+					value = nil
 				}
 			}
-			if after := strictjson.Pack('{', headers); !bytes.Equal(before, after) {
-				return after, nil
-			}
+		}
+		after := strictjson.Pack('{', headers)
+		if bytes.Equal(before, after) {
 			return old, nil
-		})
+		}
+		return after, nil
+	})
 }
 
 func indexHeader(headers []strictjson.Member, name string) int {
@@ -241,23 +275,23 @@ func indexHeader(headers []strictjson.Member, name string) int {
 }
 
 func (n *native) replaceHost(content []byte, of part, replace HostReplacer) ([]byte, error) {
-	content, err := n.names().
-		Change(content, []string{string(of), "url"}, func(old json.RawMessage) (json.RawMessage, error) {
-			return mapStrings(old, func(text string) string { return replaceInURL(text, replace) }), nil
-		})
+	inURL := func(text string) string { return replaceInURL(text, replace) }
+	inHost := func(text string) string {
+		_, host := replace("", text)
+		return host
+	}
+	url, headers := []string{string(of), "url"}, []string{string(of), "headers"}
+	content, err := n.names().Change(content, url, func(old json.RawMessage) (json.RawMessage, error) {
+		return mapStrings(old, inURL), nil
+	})
 	if err != nil {
 		return nil, err
 	}
-	return n.names().
-		Change(content, []string{string(of), "headers"}, func(old json.RawMessage) (json.RawMessage, error) {
-			return strictjson.FoldNames.Change(old, []string{"Host"},
-				func(host json.RawMessage) (json.RawMessage, error) {
-					return mapStrings(host, func(text string) string {
-						_, text = replace("", text)
-						return text
-					}), nil
-				})
+	return n.names().Change(content, headers, func(old json.RawMessage) (json.RawMessage, error) {
+		return strictjson.FoldNames.Change(old, []string{"Host"}, func(host json.RawMessage) (json.RawMessage, error) {
+			return mapStrings(host, inHost), nil
 		})
+	})
 }
 
 // urlHost matches the scheme and the host of a URL, with user info between them.
@@ -276,10 +310,11 @@ func replaceInURL(text string, replace HostReplacer) string {
 // mapStrings changes a string, or the strings in an array. It returns any other value as it is.
 func mapStrings(value json.RawMessage, change func(string) string) json.RawMessage {
 	if text, err := strictjson.String(orNull(value)); err == nil {
-		if changed := change(text); changed != text {
-			return quote(changed)
+		changed := change(text)
+		if changed == text {
+			return value
 		}
-		return value
+		return quote(changed)
 	}
 	elements, err := strictjson.Elements(orNull(value))
 	if err != nil {
@@ -289,8 +324,9 @@ func mapStrings(value json.RawMessage, change func(string) string) json.RawMessa
 	for i, element := range elements {
 		elements[i] = mapStrings(element, change)
 	}
-	if after := strictjson.PackArray(elements); !bytes.Equal(before, after) {
-		return after
+	after := strictjson.PackArray(elements)
+	if bytes.Equal(before, after) {
+		return value
 	}
-	return value
+	return after
 }

@@ -28,8 +28,7 @@ var (
 // nexusStrings are the members that can only be strings, apart from those of RawRequest.
 var nexusStrings = []string{
 	nexusOrganization, nexusEnvironment, nexusOriginalRequestID, nexusCreatedAt, nexusLatestAttemptAt,
-	nexusNextAttemptAt,
-	nexusDeadlineAt, nexusLatestResponse,
+	nexusNextAttemptAt, nexusDeadlineAt, nexusLatestResponse,
 }
 
 func (n *nexus) setPath(content []byte, path []string, text string) ([]byte, error) {
@@ -40,29 +39,33 @@ func (n *nexus) setPath(content []byte, path []string, text string) ([]byte, err
 		return nil, errNotInNexus
 	}
 	value := asJSON(text)
-	switch name := strings.Join(path, "."); {
-	case name == "requestId":
+	switch strings.Join(path, ".") {
+	case "requestId":
 		path, value = []string{nexusRawRequest, rawID}, asString(text)
-	case name == "priority":
+	case "priority":
 		path = []string{nexusRawRequest, rawPriority}
-	case name == "context":
+	case "context":
 		path = []string{nexusRawRequest, rawContext}
 		if !strictjson.IsNull(value) {
 			value = inBase64(value)
 		}
-	case name == "deadline":
+	case "deadline":
 		return n.setDeadline(content, text)
-	case nameIn(nexusStrings, name) != "", len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) &&
-		isRawString(path[1]):
-		value = asString(text)
+	default:
+		if isNexusString(path) {
+			value = asString(text)
+		}
 	}
 	return n.names().Set(content, path, orNull(value)) // readers of the format expect the member
 }
 
-// isRawString reports whether a member of RawRequest can only be a string.
-func isRawString(name string) bool {
-	known := nameIn(rawNames, name)
-	return known != "" && known != rawPriority
+// isNexusString reports whether a member can only be a string.
+func isNexusString(path []string) bool {
+	if len(path) == 2 && strings.EqualFold(path[0], nexusRawRequest) {
+		known := nameIn(rawNames, path[1])
+		return known != "" && known != rawPriority
+	}
+	return len(path) == 1 && nameIn(nexusStrings, path[0]) != ""
 }
 
 // setDeadline writes a time the way .NET does. Null means no deadline.
@@ -70,7 +73,8 @@ func (n *nexus) setDeadline(content []byte, text string) ([]byte, error) {
 	var deadline time.Time
 	if value := asString(text); value != nil {
 		var err error
-		if deadline, err = parseDate(value); err != nil {
+		deadline, err = parseDate(value)
+		if err != nil {
 			return nil, errors.New(`want a time such as "2026-01-31T12:00:00Z"`)
 		}
 	}
@@ -87,8 +91,9 @@ func (n *nexus) setCall(content []byte, of part, path []string, text string) ([]
 		if err != nil {
 			return nil, err
 		}
-		return n.changeMessage(content, of,
-			func(message []byte) ([]byte, error) { return dotnet.ReplaceMethod(message, method) })
+		return n.changeMessage(content, of, func(message []byte) ([]byte, error) {
+			return dotnet.ReplaceMethod(message, method)
+		})
 	case len(path) == 2 && path[0] == "headers":
 		return n.changeHeader(content, of, path[1], &text)
 	case of == partCall && slices.Contains(bodyMembers, name):
@@ -97,13 +102,15 @@ func (n *nexus) setCall(content []byte, of part, path []string, text string) ([]
 	return nil, errNotInNexus
 }
 
-func (n *nexus) setBody(content []byte, kind, text string) (_ []byte, err error) {
+func (n *nexus) setBody(content []byte, kind, text string) ([]byte, error) {
 	body, contentType := []byte(text), "application/octet-stream"
 	switch kind {
 	case "json":
-		body, contentType = asJSON(text), "application/json"
+		body, contentType = asJSON(text), jsonMediaType
 	case "bodyBase64":
-		if body, err = parseBase64(orNull(asString(text))); err != nil {
+		var err error
+		body, err = parseBase64(orNull(asString(text)))
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -174,7 +181,8 @@ func (n *nexus) changeMessage(content []byte, of part, change func(message []byt
 		var message []byte
 		if old != nil && !strictjson.IsNull(old) {
 			var err error
-			if message, err = parseBase64(old); err != nil {
+			message, err = parseBase64(old)
+			if err != nil {
 				return nil, err
 			}
 		}
@@ -266,14 +274,15 @@ func linesOf(members []strictjson.Member, m strictjson.Member) json.RawMessage {
 }
 
 func (n *nexus) repack(original, edited []byte) ([]byte, error) {
-	came, _ := strictjson.Object(orNull(n.names().Get(original, nexusRawRequest)))
+	received, _ := strictjson.Object(orNull(n.names().Get(original, nexusRawRequest)))
 	return n.names().Change(edited, []string{nexusRawRequest}, func(old json.RawMessage) (json.RawMessage, error) {
 		members, err := strictjson.Object(orNull(old))
 		if err != nil {
 			return old, nil //nolint:nilerr // parsing the envelope reports it
 		}
 		for i, m := range members {
-			if members[i], err = fromLines(came, m); err != nil {
+			members[i], err = fromLines(received, m)
+			if err != nil {
 				return nil, strictjson.In(m.Name, err)
 			}
 		}
@@ -284,11 +293,11 @@ func (n *nexus) repack(original, edited []byte) ([]byte, error) {
 }
 
 // fromLines returns the member with base64 for a member with lines, and any other member as it is. The person may have
-// added a member with lines.
-func fromLines(came []strictjson.Member, m strictjson.Member) (strictjson.Member, error) {
+// added a member with lines. The received members are those of the original.
+func fromLines(received []strictjson.Member, m strictjson.Member) (strictjson.Member, error) {
 	bare := m.Name[:max(0, len(m.Name)-len(textSuffix))]
 	name := nameIn(editableTexts, bare)
-	if name == "" || !strings.EqualFold(m.Name, name+textSuffix) || indexHeader(came, m.Name) >= 0 {
+	if name == "" || !strings.EqualFold(m.Name, name+textSuffix) || indexHeader(received, m.Name) >= 0 {
 		return m, nil
 	}
 	elements, err := strictjson.Elements(m.Value)
@@ -300,10 +309,11 @@ func fromLines(came []strictjson.Member, m strictjson.Member) (strictjson.Member
 		return m, err
 	}
 	text := []byte(strings.Join(lines, httpLineEnd))
-	if i := indexHeader(came, name); i >= 0 {
-		name = came[i].Name
-		if before, err := parseBase64(came[i].Value); err == nil && bytes.Equal(before, text) {
-			return came[i], nil
+	if i := indexHeader(received, name); i >= 0 {
+		name = received[i].Name
+		before, err := parseBase64(received[i].Value)
+		if err == nil && bytes.Equal(before, text) {
+			return received[i], nil
 		}
 	}
 	return strictjson.Member{Name: name, Value: inBase64(text)}, nil

@@ -49,7 +49,7 @@ var nexusLevels = []string{
 const roomForNexus = 256
 
 func (n *nexus) levels() (successor, answered, deadLetter []string) {
-	// A long latest response is the answer twice, so that its end is left out first.
+	// A dead letter holds a response twice: as the latest response, whose end is left out first, and as the answer.
 	return nexusLevels[:nexusBare], nexusLevels[:latestOfNexusTrail], nexusLevels
 }
 
@@ -108,11 +108,11 @@ func (n *nexus) value(e *Envelope, m nexusMember, l level, bodyBytes int) json.R
 	case nexusAttempts:
 		return fmt.Append(nil, e.Attempts)
 	case nexusCreatedAt:
-		return date(m, n.came.CreatedAt, e.CreatedAt, l)
+		return date(m, n.received.CreatedAt, e.CreatedAt, l)
 	case nexusLatestAttemptAt:
-		return date(m, n.came.LatestAttemptAt, e.LatestAttemptAt, l)
+		return date(m, n.received.LatestAttemptAt, e.LatestAttemptAt, l)
 	case nexusNextAttemptAt:
-		return date(m, n.came.NextAttemptAt, e.NextAttemptAt, l)
+		return date(m, n.received.NextAttemptAt, e.NextAttemptAt, l)
 	case nexusDeadlineAt:
 		deadline := e.Deadline
 		if deadline.IsZero() {
@@ -144,7 +144,7 @@ func (n *nexus) latestResponse(e *Envelope, m nexusMember, l level, bodyBytes in
 		return nil
 	case l >= noResponse:
 		return null
-	case e.Latest == n.came.Latest && l == complete && m.Value != nil:
+	case e.Latest == n.received.Latest && l == complete && m.Value != nil:
 		return m.Value // even if we could not read it
 	case e.Latest == nil:
 		return null
@@ -197,7 +197,7 @@ func (a Answer) withoutHeader() Answer {
 }
 
 // callbackContentType is the content type that the C# side's StringContent sets.
-const callbackContentType = "application/json; charset=utf-8"
+const callbackContentType = jsonMediaType + "; charset=utf-8"
 
 // payloadRoom accounts for base64, which makes four bytes of three.
 func (n *nexus) payloadRoom(spare int) int { return max(spare/4*3-3, 0) }
@@ -211,33 +211,34 @@ func (n *nexus) encodeCallback(e *Envelope, r Report, context json.RawMessage) [
 		body.raw(payloadTruncated, []byte("true")) // our own member, which the C# side ignores
 	}
 	callOut, err := dotnet.ReplaceContent(n.callBack, callbackContentType, body.end())
-	if err == nil && r.trace.ID != "" && e.Call.Header[HeaderTraceparent] != nil {
+	if err != nil {
+		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))
+	}
+	if r.trace.ID != "" && e.Call.Header[HeaderTraceparent] != nil {
 		if traced, err := withTrace(callOut, r.trace, r.trace.SpanID); err == nil {
 			callOut = traced
 		}
-	}
-	if err != nil {
-		panic(fmt.Sprintf("a callback that was parsed before cannot be parsed: %v", err))
 	}
 	// The GUID is always the same for a call, so that the receiver can recognize a duplicate callback by its
 	// Idempotency-Key.
 	id := uuid.NewSHA1(uuid.NameSpaceURL, []byte("urn:async-caller:callback:"+e.RequestID)).String()
 	return nexusRequest{
 		Tenant: e.Tenant, originalRequestID: original, id: id, method: n.callBackMethod, url: e.Callback.URL,
-		createdAt: r.At, deadline: r.Deadline, callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
+		createdAt: r.At, deadline: r.Deadline,
+		callOut: callOut, callOutScheme: cmp.Or(n.callBackScheme, defaultScheme),
 	}.encode()
 }
 
 // withTrace sets the headers of a trace in the bytes of an HTTP request.
 func withTrace(message []byte, t Trace, span string) ([]byte, error) {
-	message, err := dotnet.ReplaceHeader(message, traceNames[0], t.traceparent(span))
+	message, err := dotnet.ReplaceHeader(message, traceparentName, t.traceparent(span))
 	if err != nil {
 		return nil, err
 	}
 	if t.State == "" {
-		return dotnet.RemoveHeader(message, traceNames[1])
+		return dotnet.RemoveHeader(message, tracestateName)
 	}
-	return dotnet.ReplaceHeader(message, traceNames[1], t.State)
+	return dotnet.ReplaceHeader(message, tracestateName, t.State)
 }
 
 // nexusRequest is a request without attempts, as the C# SDK writes it: every member, in the order of declaration, null
@@ -303,16 +304,18 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 	}
 	r := nexusRequest{
 		Tenant: tenant, originalRequestID: e.RequestID, id: e.RequestID, method: e.Call.Method, url: e.Call.URL,
-		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline, context: e.Context,
-		priority: e.Priority,
+		createdAt: e.CreatedAt, nextAttemptAt: e.NotBefore, deadline: deadline,
+		context: e.Context, priority: e.Priority,
 	}
 	var err error
-	if r.callOut, r.callOutScheme, err = toCallOut(e.Call); err != nil {
-		return nil, strictjson.In("call", err)
+	r.callOut, r.callOutScheme, err = toCallOut(e.Call)
+	if err != nil {
+		return nil, strictjson.In(string(partCall), err)
 	}
-	if slices.ContainsFunc(n.members, func(m strictjson.Member) bool { return m.Name == "trace" }) {
-		if r.callOut, err = withTrace(r.callOut, e.Trace, e.Trace.Parent); err != nil {
-			return nil, strictjson.In("trace", err)
+	if slices.ContainsFunc(n.members, func(m strictjson.Member) bool { return m.Name == traceName }) {
+		r.callOut, err = withTrace(r.callOut, e.Trace, e.Trace.Parent)
+		if err != nil {
+			return nil, strictjson.In(traceName, err)
 		}
 	}
 	if e.Callback != nil {
@@ -321,7 +324,7 @@ func (e *Envelope) ToNexus(tenant Tenant, deadline time.Time) ([]byte, error) {
 			r.callBack, r.callBackScheme, err = toCallOut(callback)
 		}
 		if err != nil {
-			return nil, strictjson.In("callback", err)
+			return nil, strictjson.In(string(partCallback), err)
 		}
 	}
 	return r.encode(), nil
@@ -348,24 +351,31 @@ func (e *Envelope) UnreadableInNexus() (names []string) {
 
 // checkPlaces returns an error that names a member that the Nexus format cannot hold.
 func (n *native) checkPlaces() error {
-	inner := map[string][]string{"call": slices.Concat(callbackNames, bodyMembers), "callback": callbackNames}
 	for _, m := range n.members {
 		var err error
-		if !nativeMembers[m.Name].nexus {
+		switch {
+		case !nativeMembers[m.Name].nexus:
 			err = errNotInNexus
-		} else if names := inner[m.Name]; names != nil && !strictjson.IsNull(m.Value) {
-			err = eachMember(m, func(m strictjson.Member) error {
-				if !slices.Contains(names, m.Name) {
-					return errNotInNexus
-				}
-				return nil
-			})
+		case strictjson.IsNull(m.Value):
+		case m.Name == string(partCall):
+			err = checkNames(m, slices.Concat(callbackNames, bodyMembers))
+		case m.Name == string(partCallback):
+			err = checkNames(m, callbackNames)
 		}
 		if err != nil {
 			return strictjson.In(m.Name, err)
 		}
 	}
 	return nil
+}
+
+func checkNames(object strictjson.Member, names []string) error {
+	return eachMember(object, func(m strictjson.Member) error {
+		if !slices.Contains(names, m.Name) {
+			return errNotInNexus
+		}
+		return nil
+	})
 }
 
 // toCallOut is the inverse of parseCallOut.
@@ -379,8 +389,8 @@ func toCallOut(call Call) (message []byte, scheme string, err error) {
 		return nil, "", strictjson.In("url", errUserInfo)
 	}
 	request := dotnet.Request{
-		Method: call.Method, Target: u.RequestURI(), Host: u.Host, Header: call.Header, Spelling: call.Spelling,
-		Body: call.Body,
+		Method: call.Method, Target: u.RequestURI(), Host: u.Host,
+		Header: call.Header, Spelling: call.Spelling, Body: call.Body,
 	}
 	return dotnet.FormatRequest(request), strings.ToLower(u.Scheme), nil
 }

@@ -21,8 +21,8 @@ import (
 type nexus struct {
 	// members are the members as they came, in their order, and then the known members that did not come.
 	members []nexusMember
-	// came, deadlineAt and run are the state, the deadline and the run as they came.
-	came       State
+	// received, deadlineAt and run are the state, the deadline and the run as they came.
+	received   State
 	deadlineAt time.Time
 	run        string
 	// originalRequestID is the Id in the body of callbacks, or empty if the sender gave none.
@@ -32,10 +32,10 @@ type nexus struct {
 	callBackScheme, callBackMethod string
 }
 
-// nexusMember is a member as it came, with a nil Value if it did not come, and its name in our letter case. That name
-// is empty for an unknown member.
+// nexusMember is a member as it came, or one with a nil Value that did not come.
 type nexusMember struct {
 	strictjson.Member
+	// known is its name as nexusNames or rawNames has it; empty for an unknown member.
 	known string
 }
 
@@ -88,7 +88,7 @@ func nexusMembers(members []strictjson.Member, names []string) ([]nexusMember, e
 	for i, m := range members {
 		name := nameIn(names, m.Name)
 		if name == nexusRun && seen[name] {
-			name = "" // it must not make a message malformed
+			name = "" // a second one is unknown: a run must not make a message malformed
 		}
 		known[i] = nexusMember{m, name}
 		if name != "" && seen[name] {
@@ -133,7 +133,7 @@ func parseNexus(members []strictjson.Member) (*Envelope, error) {
 	for i := range known {
 		known[i].Release()
 	}
-	n.came, n.deadlineAt, n.run = e.State, e.Deadline, e.Run
+	n.received, n.deadlineAt, n.run = e.State, e.Deadline, e.Run
 	e.RequestID = cmp.Or(e.RequestID, asRequestID(n.originalRequestID))
 	if n.originalRequestID != e.RequestID {
 		e.OriginalRequestID = n.originalRequestID
@@ -217,7 +217,8 @@ func (n *nexus) setRawRequest(e *Envelope, raw strictjson.Member) error {
 	if callOut == nil {
 		return strictjson.In(rawCallOut, errMissing)
 	}
-	if e.Call, err = parseCallOut(callOut, scheme); err != nil {
+	e.Call, err = parseCallOut(callOut, scheme)
+	if err != nil {
 		return strictjson.In(rawCallOut, err)
 	}
 	if n.callBack == nil {
@@ -242,7 +243,8 @@ func parseCallOut(message []byte, scheme string) (Call, error) {
 		URL:    cmp.Or(scheme, defaultScheme) + "://" + request.Host + request.Target,
 		Header: request.Header, Spelling: request.Spelling, Body: request.Body,
 	}
-	if call.Method, err = checkMethod(request.Method); err != nil {
+	call.Method, err = checkMethod(request.Method)
+	if err != nil {
 		return Call{}, fmt.Errorf("request line: %w", err)
 	}
 	call.Target, err = ParseURL(call.URL)

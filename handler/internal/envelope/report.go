@@ -56,7 +56,7 @@ func (r Report) begin(body *object, id string, context json.RawMessage) {
 	body.text("Payload", r.Payload)
 	mediaType := r.MediaType
 	if len(mediaType) > maxMediaType || !dotnet.IsMediaType(mediaType) {
-		mediaType = "application/json"
+		mediaType = jsonMediaType
 	}
 	body.text("PayloadMediaType", mediaType)
 }
@@ -173,8 +173,10 @@ func (a *Answer) excerpt(longest int) *Excerpt {
 	}
 	const longestCharacter = 4 // bytes of any charset
 	beginning := Answer{Header: a.Header, Body: a.Body[:min(len(a.Body), longest*longestCharacter)]}
-	x := &Excerpt{Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType), Truncated: a.Truncated ||
-		len(beginning.Body) < len(a.Body)}
+	x := &Excerpt{
+		Status: a.Status, MediaType: strictjson.Clip(a.MediaType(), maxMediaType),
+		Truncated: a.Truncated || len(beginning.Body) < len(a.Body),
+	}
 	text := queueSafe(beginning.Text())
 	if x.Truncated {
 		text = strings.TrimRight(text, string(utf8.RuneError)) // the last character may be incomplete
@@ -220,8 +222,10 @@ type Attempt struct {
 func AppendAttempt(trail []Attempt, a Attempt) []Attempt {
 	a.Error, a.Took = strictjson.Clip(a.Error, maxTrailError), min(max(a.Took, 0), maxTook)
 	longer := append(slices.Clip(trail), a)
-	for len(longer) > firstAttempts+1 &&
-		(len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes) {
+	tooLong := func() bool {
+		return len(longer) > maxTrailEntries || len(camelCase.trail(longer)) > maxTrailBytes
+	}
+	for len(longer) > firstAttempts+1 && tooLong() {
 		longer = slices.Concat(longer[:firstAttempts], longer[firstAttempts+1:])
 	}
 	return longer
@@ -364,12 +368,14 @@ func eachMember(object strictjson.Member, read func(strictjson.Member) error) er
 }
 
 // readEach reads the elements of an array, and puts an element's index before its error.
-func readEach[T any](elements []json.RawMessage, read func(json.RawMessage) (T, error)) (_ []T, err error) {
+func readEach[T any](elements []json.RawMessage, read func(json.RawMessage) (T, error)) ([]T, error) {
 	values := make([]T, len(elements))
 	for i, element := range elements {
-		if values[i], err = read(element); err != nil {
+		value, err := read(element)
+		if err != nil {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
+		values[i] = value
 	}
 	return values, nil
 }

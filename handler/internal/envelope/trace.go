@@ -48,8 +48,8 @@ const (
 var (
 	traceparents = regexp.MustCompile(`^([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.*)?$`)
 	// The specification allows empty entries.
-	tracestates = regexp.MustCompile(`^([ \t,]*[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~][ ` +
-		`\t]*(,|$))+[ \t,]*$`)
+	tracestates = regexp.MustCompile(`^([ \t,]*` +
+		`[a-z0-9][a-z0-9_*/@-]{0,255}=[ -+\--<>-~]{0,255}[!-+\--<>-~]` + `[ \t]*(,|$))+[ \t,]*$`)
 )
 
 // ParseTrace reads the two headers. It returns false if the traceparent is invalid. An invalid tracestate is left out.
@@ -59,8 +59,8 @@ func ParseTrace(traceparent, tracestate string) (Trace, bool) {
 		return Trace{}, false
 	}
 	version, id, parent, rest := parts[1], parts[2], parts[3], parts[5]
-	if version == "ff" || version == "00" && rest != "" || strings.Trim(id, "0") == "" ||
-		strings.Trim(parent, "0") == "" {
+	validVersion := version != "ff" && (version != "00" || rest == "")
+	if !validVersion || strings.Trim(id, "0") == "" || strings.Trim(parent, "0") == "" {
 		return Trace{}, false
 	}
 	flags, _ := strconv.ParseUint(parts[4], 16, 8) // it is two digits
@@ -80,16 +80,20 @@ func validTracestate(text string) bool {
 
 // parseTrace reads the member trace. Like the headers, it must never prevent a call.
 func parseTrace(value json.RawMessage) Trace {
-	var member struct{ Traceparent, Tracestate string }
-	for name, text := range map[string]*string{traceNames[0]: &member.Traceparent, traceNames[1]: &member.Tracestate} {
-		*text, _ = strictjson.String(orNull(strictjson.ExactNames.Get(value, name)))
+	text := func(name string) string {
+		text, _ := strictjson.String(orNull(strictjson.ExactNames.Get(value, name)))
+		return text
 	}
-	t, _ := ParseTrace(member.Traceparent, member.Tracestate)
+	t, _ := ParseTrace(text(traceparentName), text(tracestateName))
 	return t
 }
 
-// traceNames are the members of the member trace.
-var traceNames = []string{"traceparent", "tracestate"}
+// The member trace of a native envelope, and its members. They have the names of the headers.
+const (
+	traceName       = "trace"
+	traceparentName = "traceparent"
+	tracestateName  = "tracestate"
+)
 
 // write writes the member trace with this span as the parent of the receiver's. It leaves out a trace without an id.
 func (t Trace) write(w *object, span string) {
@@ -97,11 +101,11 @@ func (t Trace) write(w *object, span string) {
 		return
 	}
 	inner := newObject()
-	inner.text(traceNames[0], t.traceparent(span))
+	inner.text(traceparentName, t.traceparent(span))
 	if t.State != "" {
-		inner.text(traceNames[1], t.State)
+		inner.text(tracestateName, t.State)
 	}
-	w.raw("trace", inner.end())
+	w.raw(traceName, inner.end())
 }
 
 // trace sets the trace: that of the envelope, or of the headers of the call, or else a new one. A new one follows from
@@ -131,7 +135,8 @@ func digest(texts ...string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// traceKey is the request id, which a sender may use again, and the creation time or the id of the first message.
+// traceKey returns the request id, and the creation time or the id of the first message, because a sender may use a
+// request id again.
 func (*native) traceKey(e *Envelope, messageID string) []string {
 	if e.CreatedAt.IsZero() {
 		return []string{e.RequestID, messageID}
@@ -139,7 +144,7 @@ func (*native) traceKey(e *Envelope, messageID string) []string {
 	return []string{e.RequestID, e.CreatedAt.UTC().Format(time.RFC3339Nano)}
 }
 
-// traceKey is what a callback has in common with its call: the format has no place for a trace.
+// traceKey returns what a callback has in common with its call, because the format has no place for a trace.
 func (n *nexus) traceKey(e *Envelope, _ string) []string {
 	return []string{e.Tenant.Organization, e.Tenant.Environment, cmp.Or(n.originalRequestID, e.RequestID)}
 }

@@ -38,8 +38,8 @@ type knownObject struct {
 func UnknownMembers(content []byte) []Unknown {
 	members, _ := strictjson.Object(content)
 	objects, same := nativeObjects(), strictjson.ExactNames
-	native, nexus := markers(members)
-	if nexus && !native {
+	isNative, isNexus := markers(members)
+	if isNexus && !isNative {
 		objects, same = []knownObject{{"", nexusNames}, {nexusRawRequest, rawNames}}, strictjson.FoldNames
 	}
 	var unknown []Unknown
@@ -48,15 +48,15 @@ func UnknownMembers(content []byte) []Unknown {
 			members, _ = strictjson.Object(orNull(same.Get(content, object.path)))
 		}
 		for _, m := range members {
-			if len(unknown) == maxUnknown ||
-				slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) }) {
+			known := slices.ContainsFunc(object.names, func(name string) bool { return same(name, m.Name) })
+			if known || len(unknown) == maxUnknown {
 				continue
 			}
 			u := Unknown{
 				Path:    join(object.path, strictjson.Printable(m.Name)),
 				Nearest: nearestMember(object, objects, m.Name),
 			}
-			if native || nexus || u.Nearest != "" {
+			if isNative || isNexus || u.Nearest != "" {
 				unknown = append(unknown, u)
 			}
 		}
