@@ -266,8 +266,9 @@ func FormatTime(t time.Time) string {
 // bounded refuses a time that DateTimeOffset cannot represent, and returns the zero time for "never".
 func bounded(t time.Time) (time.Time, error) {
 	_, seconds := t.Zone()
+	offset := time.Duration(seconds) * time.Second
 	utc := t.UTC()
-	switch offset := time.Duration(seconds) * time.Second; {
+	switch {
 	case offset.Abs() > maxOffset || t.Year() < 1 || utc.Year() > maxYear:
 		return time.Time{}, errTime
 	case t.Year() == 1 || utc.Year() == 1:

@@ -56,8 +56,8 @@ func (m *message) request() (Request, error) {
 	delete(header, "Host")
 	delete(spelling, "Host")
 	return Request{
-		Method: line[0], Target: line[1], Host: hosts[0], Header: header, Spelling: spelling,
-		Body: m.body(),
+		Method: line[0], Target: line[1], Host: hosts[0],
+		Header: header, Spelling: spelling, Body: m.body(),
 	}, nil
 }
 
@@ -79,7 +79,8 @@ func checkRequestLine(line string) error {
 	if len(parts) != 3 {
 		return errors.New("not a method, a target and a version with one space between them")
 	}
-	switch method, target := parts[0], parts[1]; {
+	method, target, version := parts[0], parts[1], parts[2]
+	switch {
 	case !httpguts.ValidHeaderFieldName(method): // a method is a token, like a header name
 		return errors.New("the method is not a token")
 	case !strings.HasPrefix(target, "/"):
@@ -87,7 +88,7 @@ func checkRequestLine(line string) error {
 		return errors.New("the target does not begin with a slash")
 	case !httpguts.ValidHeaderFieldValue(target) || strings.Contains(target, "\t"):
 		return errors.New("the target holds a control character")
-	case !httpVersion.MatchString(parts[2]):
+	case !httpVersion.MatchString(version):
 		return errors.New("the version is not like HTTP/1.1")
 	}
 	return nil
@@ -308,27 +309,23 @@ func list(element string) func(string) bool {
 
 func isAny(value string) bool { return value != "" }
 
+func isWait(value string) bool { return number(value) || isDate(value) }
+
 // parsed lists the headers whose values .NET parses when it reads a message (System.Net.Http, KnownHeaders). One value
 // that it cannot parse makes the whole message unreadable. Each function reports values that every version of .NET
 // accepts; nil means that no value is worth the effort. Expires is not in the list: .NET accepts any value.
 var parsed = map[string]func(value string) bool{
 	"Accept": mediaRanges, "Accept-Charset": qualities, "Accept-Encoding": qualities, "Accept-Language": qualities,
 	"Accept-Ranges": tokens, "Age": number, "Allow": tokens, "Alt-Svc": nil, "Authorization": credentials,
-	"Cache-Control": directives,
-	"Connection":    tokens, "Content-Disposition": nil, "Content-Encoding": tokens, "Content-Language": tokens,
-	"Content-Length":   number,
-	"Content-Location": references, "Content-Md5": nil, "Content-Range": nil, "Content-Type": mediaTypes,
-	"Cookie": isAny, "Date": isDate,
-	"Etag": entityTag, "Expect": tokens, "From": nil, "Host": nil, "If-Match": entityTags, "If-Modified-Since": isDate,
+	"Cache-Control": directives, "Connection": tokens, "Content-Disposition": nil, "Content-Encoding": tokens,
+	"Content-Language": tokens, "Content-Length": number, "Content-Location": references, "Content-Md5": nil,
+	"Content-Range": nil, "Content-Type": mediaTypes, "Cookie": isAny, "Date": isDate, "Etag": entityTag,
+	"Expect": tokens, "From": nil, "Host": nil, "If-Match": entityTags, "If-Modified-Since": isDate,
 	"If-None-Match": entityTags, "If-Range": entityTag, "If-Unmodified-Since": isDate, "Last-Modified": isDate,
-	"Location":     references,
-	"Max-Forwards": number, "Pragma": tokens, "Proxy-Authenticate": nil, "Proxy-Authorization": credentials,
-	"Range":   byteRange,
-	"Referer": references, "Retry-After": func(value string) bool { return number(value) || isDate(value) },
-	"Server": products,
-	"Te":     qualities, "Trailer": tokens, "Transfer-Encoding": tokens, "Upgrade": tokens, "User-Agent": agents,
-	"Vary": tokens, "Via": nil,
-	"Warning": nil, "Www-Authenticate": nil,
+	"Location": references, "Max-Forwards": number, "Pragma": tokens, "Proxy-Authenticate": nil,
+	"Proxy-Authorization": credentials, "Range": byteRange, "Referer": references, "Retry-After": isWait,
+	"Server": products, "Te": qualities, "Trailer": tokens, "Transfer-Encoding": tokens, "Upgrade": tokens,
+	"User-Agent": agents, "Vary": tokens, "Via": nil, "Warning": nil, "Www-Authenticate": nil,
 }
 
 // IsMediaType reports whether .NET can parse a media type, with or without parameters, for certain.
@@ -338,8 +335,13 @@ func IsMediaType(text string) bool { return mediaTypes(text) }
 // .NET refuses a whole message if one value does not fit the definition of its header, for example a comma in Server.
 func IsReadable(name string, values []string) bool {
 	accepts, isParsed := parsed[name]
-	return !isParsed || accepts != nil &&
-		!slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
+	switch {
+	case !isParsed:
+		return true
+	case accepts == nil:
+		return false
+	}
+	return !slices.ContainsFunc(joined(name, values), func(value string) bool { return !accepts(value) })
 }
 
 // isDate accepts the only form that a sender may generate (RFC 9110, 5.6.7). The comparison finds a wrong weekday,
