@@ -139,8 +139,9 @@ func cycles(p *parameters) Policy {
 	pause := p.duration("retryCycleDelay", 30*time.Minute)
 	policy := Policy{Name: "cycles", GiveUp: read(p, "receiveErrorHandling", "", parseErrorHandling), longest: pause}
 	policy.wait = func(int, float64) time.Duration { return pause }
-	if policy.perCycle = perCycle; perCycle > maxPerCycle {
-		policy.perCycle, policy.Limited = maxPerCycle, fmt.Sprintf("at most %d attempts per cycle", maxPerCycle)
+	policy.perCycle = min(perCycle, maxPerCycle)
+	if perCycle > maxPerCycle {
+		policy.Limited = fmt.Sprintf("at most %d attempts per cycle", maxPerCycle)
 	}
 	policy.MaxAttempts = policy.perCycle * cycles
 	return policy
@@ -171,14 +172,15 @@ func parseSchedule(value json.RawMessage) ([]time.Duration, error) {
 	}
 	schedule := make([]time.Duration, len(elements))
 	for i, element := range elements {
-		if schedule[i], err = strictjson.Duration(element); err != nil {
+		delay, err := strictjson.Duration(element)
+		if err == nil && i > 0 && delay < schedule[i-1] {
+			err = fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter",
+				delay, schedule[i-1])
+		}
+		if err != nil {
 			return nil, strictjson.In(strictjson.Index(i), err)
 		}
-		if i > 0 && schedule[i] < schedule[i-1] {
-			err := fmt.Errorf("%v is shorter than the delay before it, %v: waits never get shorter", schedule[i],
-				schedule[i-1])
-			return nil, strictjson.In(strictjson.Index(i), err)
-		}
+		schedule[i] = delay
 	}
 	return schedule, nil
 }

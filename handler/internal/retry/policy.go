@@ -47,7 +47,8 @@ func (p Policy) Bounds(attempt int) (shortest, longest time.Duration) {
 
 // Delay returns the wait after the given attempt. The jitter is a random number from 0 up to, not including, 1.
 func (p Policy) Delay(attempt int, jitter float64) time.Duration {
-	if attempt = max(attempt, 1); p.perCycle > 1 && attempt%p.perCycle != 0 {
+	attempt = max(attempt, 1)
+	if p.perCycle > 1 && attempt%p.perCycle != 0 {
 		return 0
 	}
 	return p.wait(attempt, jitter)
@@ -122,8 +123,8 @@ func (own Policies) Named(name string) (Policy, error) {
 	k, ok := kinds[name]
 	if !ok {
 		names := slices.Concat(slices.Sorted(maps.Keys(own)), kindNames())
-		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s", name, strings.Join(names, ", "),
-			nearest.Hint(name, names))
+		return Policy{}, fmt.Errorf("unknown policy %.60q: the policies are %s%s",
+			name, strings.Join(names, ", "), nearest.Hint(name, names))
 	}
 	var p parameters
 	policy := k.build(&p)
@@ -159,9 +160,9 @@ func (own Policies) Parse(value json.RawMessage) (Policy, error) {
 	}
 	for _, m := range members {
 		if m.Name != "policy" && !slices.Contains(k.parameters, m.Name) {
+			hint := nearest.Hint(m.Name, append([]string{"policy"}, k.parameters...))
 			p.fail(m.Name, fmt.Errorf(`unknown parameter of policy %s: use %s, or state another "policy"%s`,
-				title, strings.Join(k.parameters, ", "),
-				nearest.Hint(m.Name, append([]string{"policy"}, k.parameters...))))
+				title, strings.Join(k.parameters, ", "), hint))
 		}
 	}
 	if p.err != nil {
@@ -187,7 +188,8 @@ func ParsePolicies(content []byte) (Policies, error) {
 	var problems []error
 	for _, m := range members {
 		policy, err := Policies{}.Parse(m.Value)
-		switch _, builtIn := kinds[m.Name]; {
+		_, builtIn := kinds[m.Name]
+		switch {
 		case !validName.MatchString(m.Name):
 			err = errors.New("not a policy's name: use a letter, then letters, digits, - and _, at most 64 in all")
 		case builtIn:
@@ -217,7 +219,7 @@ func (p *parameters) fail(name string, err error) {
 	}
 }
 
-// read parses a parameter. It returns the default if the parameter is missing or wrong.
+// read parses a parameter. It returns the default if the parameter is missing or invalid.
 func read[T any](p *parameters, name string, byDefault T, parse func(json.RawMessage) (T, error)) T {
 	value, ok := p.values[name]
 	if !ok {
@@ -244,8 +246,9 @@ func (p *parameters) duration(name string, byDefault time.Duration) time.Duratio
 
 // int reads a whole number from lowest to maxAttempts.
 func (p *parameters) int(name string, byDefault, lowest int) int {
-	return read(p, name, byDefault,
-		func(value json.RawMessage) (int, error) { return strictjson.Int(value, lowest, maxAttempts) })
+	return read(p, name, byDefault, func(value json.RawMessage) (int, error) {
+		return strictjson.Int(value, lowest, maxAttempts)
+	})
 }
 
 // maxAttempts reads the number of calls; 0, the default, means that there is no limit.
