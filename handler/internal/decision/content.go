@@ -25,8 +25,8 @@ type Intake struct {
 	Envelope *envelope.Envelope
 	// Policy is the policy by which the envelope is retried.
 	Policy retry.Policy
-	// Malformed says why the message can never be delivered; nil if it can. If only the retry policy is
-	// wrong, or there is no room for it to count attempts, Envelope is set nevertheless.
+	// Malformed says why the message can never be delivered; nil if it can. Envelope is set nevertheless if only the
+	// retry policy is invalid, or has no room to count attempts.
 	Malformed error
 	// Tenant and RequestID are the sender's, as far as they can be read. RequestID is empty if the sender
 	// gave none.
@@ -46,10 +46,12 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 	}
 	received := *e
 	in.Received, in.Tenant, in.RequestID = &received, e.Tenant, e.RequestID
-	if in.Malformed = e.Accept(now, messageID, limit); in.Malformed != nil {
+	in.Malformed = e.Accept(now, messageID, limit)
+	if in.Malformed != nil {
 		return in
 	}
-	if in.Envelope = e; r.MaxDeadline > 0 {
+	in.Envelope = e
+	if r.MaxDeadline > 0 {
 		e.LimitDeadline(r.Expiration, r.MaxDeadline)
 	}
 	in.Policy, in.Malformed = r.PolicyFor(e)
@@ -62,11 +64,12 @@ func (r Rules) Open(content []byte, messageID string, limit int, now time.Time) 
 // PolicyFor returns the policy by which an envelope is retried. Its error makes the envelope malformed.
 func (r Rules) PolicyFor(e *envelope.Envelope) (retry.Policy, error) {
 	if e.Retry == nil {
-		if own := r.Profiles.For(e.Call.Target).Retry; own != nil {
-			// as for Retry, the other limits do not apply
-			return own.Within(retry.Limits{MinDelay: r.Limits.MinDelay}), nil
+		own := r.Profiles.For(e.Call.Target).Retry
+		if own == nil {
+			return r.Retry, nil
 		}
-		return r.Retry, nil
+		// The other limits are for what senders ask for. They do not apply to the operator's policies.
+		return own.Within(retry.Limits{MinDelay: r.Limits.MinDelay}), nil
 	}
 	policy, err := r.Policies.Parse(e.Retry)
 	if err != nil {
@@ -126,10 +129,11 @@ func (in Intake) deadLetter(
 	case in.Envelope == nil:
 		return poison, envelope.Content{Bytes: in.Content}, nil
 	}
-	content, err = in.Envelope.WithState(d.State).DeadLettered(envelope.DeadLetter{
-		At: now.UTC().Truncate(time.Millisecond), Reason: string(d.Reason), Detail: d.Detail, Queue: name,
-		Attempts: d.State.Attempts,
-	}, in.Limit)
+	letter := envelope.DeadLetter{
+		At:     now.UTC().Truncate(time.Millisecond),
+		Reason: string(d.Reason), Detail: d.Detail, Queue: name, Attempts: d.State.Attempts,
+	}
+	content, err = in.Envelope.WithState(d.State).DeadLettered(letter, in.Limit)
 	return poison, content, err
 }
 

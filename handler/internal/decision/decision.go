@@ -138,11 +138,9 @@ func (r Rules) BeforeCall(in Intake, now time.Time) Decision {
 	switch {
 	case !now.Before(deadline):
 		return giveUp(e, Decision{Reason: Expired, Detail: "the deadline has passed", State: e.State}, r.GiveUp)
-	case e.DeadlineLimited && !e.NotBefore.Before(deadline): // do not wait for it in vain
-		return giveUp(e, Decision{
-			Reason: Expired,
-			Detail: "notBefore is not before the latest deadline that is allowed", State: e.State,
-		}, r.GiveUp)
+	case e.DeadlineLimited && !e.NotBefore.Before(deadline): // the call could never be made
+		const detail = "notBefore is not before the latest deadline that is allowed"
+		return giveUp(e, Decision{Reason: Expired, Detail: detail, State: e.State}, r.GiveUp)
 	case due.After(now):
 		if due.After(deadline) {
 			due = deadline // the message expires then
@@ -170,8 +168,8 @@ func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Durati
 		d.Reason, d.Detail = Expired, string(reason)
 		return giveUp(e, d, r.GiveUp)
 	}
-	due := now.Add(delay)
-	if last := d.State.Expires.Add(-lastAttemptLead); due.After(last) {
+	due, last := now.Add(delay), d.State.Expires.Add(-lastAttemptLead)
+	if due.After(last) {
 		due = last
 	}
 	d = r.reschedule(d, now, due)
@@ -189,9 +187,10 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail, d.Status, d.Delay = Reschedule, Interrupted, j.rule, e.LatestStatus(),
-			handBack(jitter)
-		d.State.NextAttemptAt = e.NextAttemptAt // as if the call had not begun
+		d.Action, d.Reason, d.Detail, d.Delay = Reschedule, Interrupted, j.rule, handBack(jitter)
+		// as if the call had not begun
+		d.Status = e.LatestStatus()
+		d.State.NextAttemptAt = e.NextAttemptAt
 		return d
 	}
 	d.State.Attempts = min(d.State.Attempts+1, envelope.MaxAttempts)
@@ -201,25 +200,29 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	if j.verdict == temporary {
 		return r.retry(in, d, o, now, jitter)
 	}
-	d.Action, d.Reason = Finish, o.reason(Rejected)
-	switch {
-	case j.verdict == delivered:
+	isDelivered := j.verdict == delivered
+	if isDelivered {
 		d.Reason, d.Detail = Delivered, ""
-	case e.Callback == nil:
-		return giveUp(e, d, r.GiveUp)
+	} else {
+		d.Reason = o.reason(Rejected)
 	}
-	if e.Callback != nil {
+	switch {
+	case e.Callback != nil:
 		d.Action = Callback
+	case isDelivered:
+		d.Action = Finish
+	default:
+		return giveUp(e, d, r.GiveUp)
 	}
 	return d
 }
 
-// Hold decides about a message that must not be called now because a setting is wrong. It judges nothing: the message
-// comes back as it is, after some minutes or, if that is later, when it is due.
+// Hold decides about a message in hold mode, in which a setting is invalid. The message comes back unchanged, after some
+// minutes or, if that is later, when it is due.
 func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
 	d := Decision{Action: Hold, Reason: BadSetting, Delay: holdDelay + time.Duration((2*jitter-1)*float64(holdJitter))}
-	if e := in.Envelope; e != nil {
-		d.State, d.Delay = e.State, max(d.Delay, e.DueAt().Sub(now))
+	if in.Envelope != nil {
+		d.State, d.Delay = in.Envelope.State, max(d.Delay, in.Envelope.DueAt().Sub(now))
 	}
 	if r.MaxDelay > 0 {
 		d.Delay = min(d.Delay, r.MaxDelay)
@@ -228,7 +231,7 @@ func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
 }
 
 // Release decides about a message whose host is gone, so that the next host need not wait for the end of the lease. It
-// holds even for a call that has ended: nobody would delete the message.
+// applies even if the call has ended: no host is left that would delete the message.
 func (Rules) Release(jitter float64) Decision {
 	return Decision{Action: Release, Reason: HostGone, Delay: handBack(jitter)}
 }
@@ -246,14 +249,15 @@ func (r Rules) retry(in Intake, d Decision, o Outcome, now time.Time, jitter flo
 	last := o.describe()
 	if asked.wait > 0 {
 		asks := fmt.Sprintf(", %s asks for %v", asked.header, asked.wait.Round(time.Second))
-		d.Detail, last = strings.TrimPrefix(d.Detail+asks, ", "), last+asks
+		d.Detail = strings.TrimPrefix(d.Detail+asks, ", ")
+		last += asks
 		// Never earlier than the target asks for, and not all calls at the same time.
 		delay = max(delay, asked.wait+time.Duration(jitter*AskedWaitJitter*float64(asked.wait)))
 	}
 	next := now.Add(delay)
-	if deadline := d.State.Expires; !next.Before(deadline) {
+	if !next.Before(d.State.Expires) {
 		first, _ := in.Policy.Bounds(1)
-		next = deadline.Add(-lastAttemptLead)
+		next = d.State.Expires.Add(-lastAttemptLead)
 		if !next.After(now.Add(first)) {
 			d.Reason, d.Detail = Expired, "the deadline comes before the next attempt; the last one: "+last
 			return giveUp(in.Envelope, d, r.GiveUp)
@@ -280,14 +284,15 @@ func giveUp(e *envelope.Envelope, d Decision, byDefault envelope.GiveUp) Decisio
 		d.Status = 0
 	}
 	d.Status = cmp.Or(d.Status, e.LatestStatus())
-	switch how := cmp.Or(e.GiveUp, byDefault); {
+	choice := cmp.Or(e.GiveUp, byDefault)
+	switch {
 	case e.Callback != nil:
 		d.Action = Callback
-	case how == envelope.GiveUpDrop:
+	case choice == envelope.GiveUpDrop:
 		d.Action = Drop
-	case how == envelope.GiveUpFault:
+	case choice == envelope.GiveUpFault:
 		d.Action = Fault
-	default: // also without any rule: either the sender or an operator must learn of it
+	default: // also without any choice: either the sender or an operator must learn of it
 		d.Action = DeadLetter
 	}
 	return d

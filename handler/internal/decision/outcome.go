@@ -232,8 +232,13 @@ const (
 	MaxAskedWait  = 366 * 24 * time.Hour
 	MaxSharedWait = time.Hour
 	// AskedWaitJitter spreads the messages that wait as long as the target asks.
-	AskedWaitJitter   = 0.2
-	epochSeconds      = 1_000_000_000 // a larger number of seconds is a time since 1970, not a wait
+	AskedWaitJitter = 0.2
+)
+
+// A number from epochSeconds on is a time since 1970 in seconds, not a wait; from epochMilliseconds on it is one in
+// milliseconds.
+const (
+	epochSeconds      = 1_000_000_000
 	epochMilliseconds = 1_000_000_000_000
 )
 
@@ -254,8 +259,8 @@ func (o Outcome) askedWait(now time.Time) askedWait {
 	var a askedWait
 	a.read(o.Header, now, retryAfter, "Retry-After")
 	if a.wait == 0 && o.limitReached() {
-		a.read(o.Header, now, reset, "RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After",
-			"X-Rate-Limit-Reset")
+		a.read(o.Header, now, reset,
+			"RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset")
 	}
 	return a
 }
@@ -268,7 +273,8 @@ func (a *askedWait) read(header http.Header, now time.Time, parse func(string, t
 			continue
 		}
 		seconds := parse(value, now)
-		if !(seconds >= 0 && seconds <= MaxAskedWait.Seconds()) { // also if it is NaN
+		valid := seconds >= 0 && seconds <= MaxAskedWait.Seconds() // NaN is not
+		if !valid {
 			a.ignored = append(a.ignored, "header "+name+" is not a future time")
 			continue
 		}

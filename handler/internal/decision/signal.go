@@ -39,8 +39,9 @@ type Signal struct {
 func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
 	body := &limitedBody{from: io.MultiReader(bytes.NewReader(beginning), rest), left: maxSignalBytes}
 	var text io.Reader = body
-	// UTF-16, with or without a mark
-	if len(beginning) > 1 && (beginning[0] == 0 || beginning[1] == 0 || beginning[0] >= 0xfe) {
+	// JSON in UTF-16 begins with a mark, or with a character of ASCII, of which one byte is 0.
+	isUTF16 := len(beginning) > 1 && (beginning[0] == 0 || beginning[1] == 0 || beginning[0] >= 0xfe)
+	if isUTF16 {
 		order := unicode.LittleEndian
 		if beginning[0] == 0 {
 			order = unicode.BigEndian
@@ -55,8 +56,8 @@ func ReadSignal(beginning []byte, rest io.Reader) (Signal, error) {
 			return Signal{}, nil
 		}
 	}
-	decoder := jsontext.NewDecoder(&shortTokens{from: text}, jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
+	decoder := jsontext.NewDecoder(&shortTokens{from: text},
+		jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	signal, err := readSignal(decoder)
 	if errors.Is(err, io.EOF) || errors.Is(err, errLimit) {
 		return signal, nil
@@ -94,7 +95,7 @@ func readSignal(d *jsontext.Decoder) (s Signal, err error) {
 	}
 }
 
-// limitedBody reads so much of a body.
+// limitedBody reads at most left bytes of a body. If the body is longer, it then returns errLimit.
 type limitedBody struct {
 	from io.Reader
 	left int
@@ -102,7 +103,6 @@ type limitedBody struct {
 	broken error
 }
 
-// errLimit is why a limitedBody ends that is longer than its limit.
 var errLimit = errors.New("the limit is reached")
 
 func (b *limitedBody) Read(p []byte) (int, error) {
@@ -122,9 +122,9 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 type shortTokens struct {
 	from io.Reader
 	// kept is the number of bytes of the present string or row of digits.
-	kept            int
-	quoted, escaped bool // within a string, and behind a backslash
-	space           bool
+	kept int
+	// quoted is set within a string, escaped after a backslash in it, and space after white space outside.
+	quoted, escaped, space bool
 }
 
 func (s *shortTokens) Read(p []byte) (int, error) {
@@ -140,9 +140,9 @@ func (s *shortTokens) Read(p []byte) (int, error) {
 
 func (s *shortTokens) keep(c byte) bool {
 	if s.quoted {
-		behind := s.escaped
-		s.escaped = c == '\\' && !behind
-		if c == '"' && !behind {
+		afterBackslash := s.escaped
+		s.escaped = c == '\\' && !afterBackslash
+		if c == '"' && !afterBackslash {
 			s.quoted = false
 			return true
 		}
@@ -152,11 +152,11 @@ func (s *shortTokens) keep(c byte) bool {
 		s.kept++
 		return s.kept <= maxTokenBytes
 	}
-	space := s.space
+	afterSpace := s.space
 	s.space = c == ' ' || c == '\t' || c == '\r' || c == '\n'
 	switch {
 	case s.space:
-		return !space
+		return !afterSpace
 	case c >= '0' && c <= '9':
 		s.kept++
 		return s.kept <= maxTokenBytes
