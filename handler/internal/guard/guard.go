@@ -67,13 +67,15 @@ func (r Rules) Judge(host string, addr netip.Addr) (refusal string) {
 	return ""
 }
 
-// isLoopbackName reports whether a canonical name stands for loopback addresses everywhere (RFC 6761), or in the hosts
-// files of the usual Linux distributions.
+// hostsFileNames are the names of loopback addresses in the hosts files of the usual Linux distributions.
+var hostsFileNames = []string{
+	"localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6",
+	"ip6-localhost", "ip6-loopback",
+}
+
+// isLoopbackName reports whether a canonical name stands for loopback addresses: everywhere (RFC 6761), or on Linux.
 func isLoopbackName(name string) bool {
-	return strings.HasSuffix("."+name, ".localhost") || slices.Contains([]string{
-		"localhost.localdomain", "localhost4", "localhost4.localdomain4", "localhost6", "localhost6.localdomain6",
-		"ip6-localhost", "ip6-loopback",
-	}, name)
+	return strings.HasSuffix("."+name, ".localhost") || slices.Contains(hostsFileNames, name)
 }
 
 const theName, theHeader = "the host name", "the Host header"
@@ -98,7 +100,8 @@ func (r Rules) JudgeCall(target *url.URL, header string) (refusal string) {
 // Allow and localhost are not refused. The result is that of Judge.
 func (r Rules) JudgeShortName(host string) (refusal string) {
 	name, _, _ := canonical(host)
-	if _, named := r.Allow.findName(name); named || name == "" || name == "localhost" {
+	_, named := r.Allow.findName(name)
+	if named || name == "" || name == "localhost" {
 		return ""
 	}
 	const rule = "it depends on a search list, and %s has %s: give the full name, or allow it in " + AllowSetting
@@ -143,7 +146,8 @@ func (r Rules) judgeHeader(target, header *url.URL) (refusal string) {
 		return ""
 	}
 	forms := forms(addr)
-	if _, named := r.Allow.findName(name); !named && !r.Allow.hasAddr(forms) && !r.Allow.open() {
+	_, named := r.Allow.findName(name)
+	if !named && !r.Allow.hasAddr(forms) && !r.Allow.open() {
 		return refused(theHeader, AllowSetting+" does not name it")
 	}
 	return r.denied(theHeader, name, forms)
@@ -181,13 +185,14 @@ func (r Rules) builtIn(forms []netip.Addr) (rule string, decisive int, ok bool) 
 	if e, i, ok := find(builtIn, forms); ok {
 		return e.text, i, true
 	}
-	if i := slices.IndexFunc(forms, func(a netip.Addr) bool { return slices.Contains(r.Own, a) }); i >= 0 {
-		return "addresses of this machine", i, true
+	own := slices.IndexFunc(forms, func(a netip.Addr) bool { return slices.Contains(r.Own, a) })
+	if own >= 0 {
+		return "addresses of this machine", own, true
 	}
 	return "ISATAP addresses", 0, isISATAP(forms[0])
 }
 
-// denied judges a name, or the forms of an address, by the entries of Deny. What names the place of the name.
+// denied judges a name, or the forms of an address, by the entries of Deny. What is theName or theHeader.
 func (r Rules) denied(what, name string, forms []netip.Addr) (refusal string) {
 	if listed, ok := r.Deny.findName(name); ok {
 		return refused(what, DenySetting+" has "+listed.text)
@@ -398,28 +403,29 @@ func find(entries []entry, forms []netip.Addr) (found entry, decisive int, ok bo
 // builtIn are the networks that are refused by default, with the rule that a detail names. Private networks are
 // allowed: the targets of an integration are there.
 var builtIn = []entry{
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("127.0.0.0/8")}, // RFC 1122
-	{text: "loopback addresses", prefix: netip.MustParsePrefix("::1/128")},     // RFC 4291
-	// RFC 1122, "this network"
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("0.0.0.0/8")},
-	{text: "unspecified addresses", prefix: netip.MustParsePrefix("::/128")},                     // RFC 4291
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("169.254.0.0/16")}, // RFC 3927
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fe80::/10")},      // RFC 4291
-	// the metadata service of AWS
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd00:ec2::254/128")},
-	{text: "the address of the Azure host", prefix: netip.MustParsePrefix("168.63.129.16/32")}, // WireServer
-	// the metadata service of Google Cloud
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("fd20:ce::254/128")},
-	// the metadata service of Oracle Cloud
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("192.0.0.192/32")},
-	// the metadata service of Alibaba Cloud
-	{text: "link-local and metadata addresses", prefix: netip.MustParsePrefix("100.100.100.200/32")},
-	{text: "site-local addresses", prefix: netip.MustParsePrefix("fec0::/10")},           // RFC 3879
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("224.0.0.0/4")},          // RFC 5771
-	{text: "multicast addresses", prefix: netip.MustParsePrefix("ff00::/8")},             // RFC 4291
-	{text: "the broadcast address", prefix: netip.MustParsePrefix("255.255.255.255/32")}, // RFC 919
-	{text: "reserved addresses", prefix: netip.MustParsePrefix("240.0.0.0/4")},           // RFC 1112
-	{text: "Teredo addresses", prefix: netip.MustParsePrefix("2001::/32")},               // RFC 4380
+	refusedNetwork("loopback addresses", "127.0.0.0/8"),                 // RFC 1122
+	refusedNetwork("loopback addresses", "::1/128"),                     // RFC 4291
+	refusedNetwork("unspecified addresses", "0.0.0.0/8"),                // RFC 1122, "this network"
+	refusedNetwork("unspecified addresses", "::/128"),                   // RFC 4291
+	refusedNetwork(linkLocal, "169.254.0.0/16"),                         // RFC 3927
+	refusedNetwork(linkLocal, "fe80::/10"),                              // RFC 4291
+	refusedNetwork(linkLocal, "fd00:ec2::254/128"),                      // the metadata service of AWS
+	refusedNetwork(linkLocal, "fd20:ce::254/128"),                       // the metadata service of Google Cloud
+	refusedNetwork(linkLocal, "192.0.0.192/32"),                         // the metadata service of Oracle Cloud
+	refusedNetwork(linkLocal, "100.100.100.200/32"),                     // the metadata service of Alibaba Cloud
+	refusedNetwork("the address of the Azure host", "168.63.129.16/32"), // WireServer
+	refusedNetwork("site-local addresses", "fec0::/10"),                 // RFC 3879
+	refusedNetwork("multicast addresses", "224.0.0.0/4"),                // RFC 5771
+	refusedNetwork("multicast addresses", "ff00::/8"),                   // RFC 4291
+	refusedNetwork("the broadcast address", "255.255.255.255/32"),       // RFC 919
+	refusedNetwork("reserved addresses", "240.0.0.0/4"),                 // RFC 1112
+	refusedNetwork("Teredo addresses", "2001::/32"),                     // RFC 4380
+}
+
+const linkLocal = "link-local and metadata addresses"
+
+func refusedNetwork(rule, network string) entry {
+	return entry{text: rule, prefix: netip.MustParsePrefix(network)}
 }
 
 // embedding is a network of IPv6 addresses that contain an IPv4 address: packets to them may end there. Each place
