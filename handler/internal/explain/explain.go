@@ -35,7 +35,7 @@ type Question struct {
 	Content   []byte
 	// Now is when the host would deliver the message.
 	Now time.Time
-	// MaxContentBytes is the size of the largest content that the queue accepts; see queue.Encoding.
+	// MaxContentBytes is the size of the largest content that the queue accepts; see storage.Encoding.
 	MaxContentBytes int
 	// Guard are the rules that say which targets may be called.
 	Guard guard.Rules
@@ -162,7 +162,8 @@ func lastBefore(decide func(float64) decision.Decision, highest decision.Decisio
 	low, high := lowestJitter, highestJitter
 	for range 60 { // more often than the number has bits
 		middle := (low + high) / 2
-		if d := decide(middle); sameEnd(d, highest) && d.State.NextAttemptAt.Equal(highest.State.NextAttemptAt) {
+		d := decide(middle)
+		if sameEnd(d, highest) && d.State.NextAttemptAt.Equal(highest.State.NextAttemptAt) {
 			high = middle
 		} else {
 			low = middle
@@ -287,8 +288,11 @@ type Breaker struct {
 
 func describeProfile(p targets.Profile) Profile {
 	about := Profile{
-		Pattern: p.Pattern, Concurrency: p.Concurrency, Rate: p.RateText, Burst: p.Burst,
-		Timeout: Seconds(p.Timeout),
+		Pattern:     p.Pattern,
+		Concurrency: p.Concurrency,
+		Rate:        p.RateText,
+		Burst:       p.Burst,
+		Timeout:     Seconds(p.Timeout),
 	}
 	if p.Retry != nil {
 		about.Retry = p.Retry.Name
@@ -312,21 +316,35 @@ type DeadLetter struct {
 func (m message) describe() *Envelope {
 	e := m.in.Envelope
 	deadline := e.GiveUpAt(m.rules.Expiration)
+	due := e.DueAt()
 	about := &Envelope{
-		Format: e.Format(), RequestID: e.RequestID,
+		Format:            e.Format(),
+		RequestID:         e.RequestID,
 		OriginalRequestID: strictjson.ReplaceUnprintable(e.OriginalRequestID),
 		Organization:      strictjson.ReplaceUnprintable(e.Tenant.Organization),
 		Environment:       strictjson.ReplaceUnprintable(e.Tenant.Environment),
-		CorrelationID:     e.CorrelationID(), LatestStatus: e.LatestStatus(), Method: e.Call.Method,
-		Target:    Target(e.Call.Target.String()),
-		BodyBytes: len(e.Call.Body), Bytes: len(m.Content),
-		Attempts: e.Attempts, CreatedAt: e.CreatedAt, Deadline: deadline,
-		Profile: describeProfile(m.rules.Profiles.For(e.Call.Target)),
-		Policy:  m.in.Policy.Name, MaxAttempts: m.in.Policy.MaxAttempts, Limited: m.in.Policy.Limited,
-		IfExpired: m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
-		Refused:   m.Guard.JudgeCall(e.Call.Target, e.Call.Host),
+		CorrelationID:     e.CorrelationID(),
+		Method:            e.Call.Method,
+		Target:            Target(e.Call.Target.String()),
+		Refused:           m.Guard.JudgeCall(e.Call.Target, e.Call.Host),
+		BodyBytes:         len(e.Call.Body),
+		Bytes:             len(m.Content),
+		Attempts:          e.Attempts,
+		CreatedAt:         e.CreatedAt,
+		LatestStatus:      e.LatestStatus(),
+		Due:               !due.After(m.Now),
+		Deadline:          deadline,
+		Profile:           describeProfile(m.rules.Profiles.For(e.Call.Target)),
+		Policy:            m.in.Policy.Name,
+		MaxAttempts:       m.in.Policy.MaxAttempts,
+		Limited:           m.in.Policy.Limited,
+		IfExpired:         m.rules.BeforeCall(decision.Intake{Envelope: e}, deadline).Action,
 	}
-	if host := e.Call.Target.Hostname(); about.Refused == "" && guard.HasNoDot(host) {
+	if !due.IsZero() {
+		about.DueAt = &due
+	}
+	host := e.Call.Target.Hostname()
+	if about.Refused == "" && guard.HasNoDot(host) {
 		about.RefusedIfShort = m.Guard.JudgeShortName(host)
 	}
 	if e.Call.Host != "" {
@@ -343,13 +361,10 @@ func (m message) describe() *Envelope {
 	}
 	if letter := m.in.Received.DeadLetter; letter != nil {
 		about.MovedBack = &DeadLetter{
-			Reason: strictjson.ReplaceUnprintable(letter.Reason),
-			Detail: strictjson.ReplaceUnprintable(letter.Detail), Attempts: letter.Attempts,
+			Reason:   strictjson.ReplaceUnprintable(letter.Reason),
+			Detail:   strictjson.ReplaceUnprintable(letter.Detail),
+			Attempts: letter.Attempts,
 		}
-	}
-	due := e.DueAt()
-	if about.Due = !due.After(m.Now); !due.IsZero() {
-		about.DueAt = &due
 	}
 	return about
 }
@@ -412,8 +427,8 @@ func Simulate(rules decision.Rules, policy retry.Policy, deadline time.Duration)
 		deadline = rules.MaxDeadline
 	}
 	s := Schedule{
-		DeadlineLimited: limited, Policy: policy.Name, MaxAttempts: policy.MaxAttempts,
-		Limited: policy.Limited, Deadline: Seconds(deadline),
+		Policy: policy.Name, MaxAttempts: policy.MaxAttempts, Limited: policy.Limited,
+		Deadline: Seconds(deadline), DeadlineLimited: limited,
 	}
 	var short, long []Seconds
 	short, s.Shortest = run(rules, policy, deadline, lowestJitter)
@@ -452,7 +467,8 @@ func run(rules decision.Rules, policy retry.Policy, deadline time.Duration, jitt
 	for now := begin; end.Attempts < maxAttempts; {
 		d := rules.BeforeCall(in, now)
 		if d.Action == decision.Call {
-			end.Attempts, end.Last = end.Attempts+1, Seconds(now.Sub(begin))
+			end.Attempts++
+			end.Last = Seconds(now.Sub(begin))
 			times = append(times, end.Last)
 			d = rules.AfterCall(in, unanswered, now, now, jitter)
 		}
