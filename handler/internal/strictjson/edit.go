@@ -42,7 +42,8 @@ func (n Names) Change(value json.RawMessage, path []string, change Change) (json
 	}
 	i := slices.IndexFunc(members, func(m Member) bool { return n(m.Name, path[0]) })
 	if i < 0 {
-		if i = len(members); kind == '[' && path[0] != strconv.Itoa(i) {
+		i = len(members)
+		if kind == '[' && path[0] != strconv.Itoa(i) {
 			return nil, In(path[0], fmt.Errorf("want the number of an element: the array has %d, counted from 0", i))
 		}
 		members = append(members, Member{Name: path[0]})
@@ -115,7 +116,10 @@ func (m Merge) values(original, edited json.RawMessage, depth int) (json.RawMess
 		place := places[member.Name] + len(before)
 		if place == len(before) {
 			after[i].Value = Compact(member.Value)
-		} else if after[i].Value, err = m.values(before[place].Value, member.Value, depth+1); err != nil {
+			continue
+		}
+		after[i].Value, err = m.values(before[place].Value, member.Value, depth+1)
+		if err != nil {
 			return nil, In(member.Name, err)
 		}
 	}
