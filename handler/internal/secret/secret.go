@@ -11,8 +11,8 @@ import (
 // parts mark a name as secret wherever they appear in it. Names are compared in lower case and without punctuation.
 var parts = []string{
 	"auth", "token", "secret", "key", "password", "passwd", "pwd", "passphrase", "passcode", "signature", "credential",
-	"session", "cookie", "bearer", "jwt", "dpop", "saml", "hmac", "connectionstring", "connstr", "sasuri",
-	"sasurl", "sessid",
+	"session", "sessid", "cookie", "bearer", "jwt", "dpop", "saml", "hmac",
+	"connectionstring", "connstr", "sasuri", "sasurl",
 }
 
 // words mark a name as secret if they are one of its words, and ends if a word ends with them: net/http writes
@@ -24,8 +24,8 @@ var (
 
 // harmless removes words that contain a part by chance. Idempotency-Key is not secret: it appears in every log.
 var harmless = strings.NewReplacer(
-	"idempotencykey", " ", "authoriz", "authoriz", "authoris", "authoris", "author", " ", "keyboard", " ",
-	"keyword", " ", "monkey", " ",
+	"authoriz", "authoriz", "authoris", "authoris", "author", " ",
+	"idempotencykey", " ", "keyboard", " ", "keyword", " ", "monkey", " ",
 )
 
 // Is reports whether the value that belongs to a name is secret. It compares words and parts of the name, because no
@@ -33,8 +33,8 @@ var harmless = strings.NewReplacer(
 func Is(name string) bool {
 	spaced := split(name)
 	for word := range strings.FieldsSeq(spaced) {
-		if slices.Contains(words, word) ||
-			slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(word, end) }) {
+		endsSecret := slices.ContainsFunc(ends, func(end string) bool { return strings.HasSuffix(word, end) })
+		if endsSecret || slices.Contains(words, word) {
 			return true
 		}
 	}
@@ -58,10 +58,11 @@ func split(name string) string {
 			spaced = append(spaced[:last], ' ', spaced[last])
 		}
 		earlier, before = before, r
-		if r = unicode.ToLower(r); r < 'a' || r > 'z' {
-			r = ' '
+		letter := unicode.ToLower(r)
+		if letter < 'a' || letter > 'z' {
+			letter = ' '
 		}
-		spaced = append(spaced, byte(r))
+		spaced = append(spaced, byte(letter))
 	}
 	return string(spaced)
 }
