@@ -10,9 +10,11 @@ func Name(text string, names []string) (name string, likely bool) {
 		perMistake = 3   // characters of a name
 		longest    = 100 // a longer text is like no name
 	)
-	text, least := text[:min(len(text), longest)], -1
+	text = strings.ToLower(text[:min(len(text), longest)])
+	least := -1
 	for _, n := range names {
-		if d := distance(strings.ToLower(text), strings.ToLower(n)); least < 0 || d < least {
+		d := distance(text, strings.ToLower(n))
+		if least < 0 || d < least {
 			name, least = n, d
 		}
 	}
