@@ -73,18 +73,19 @@ func Handler(
 func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m := delivery.Message{Function: f.Name, Queue: f.Queue, InvocationID: invocationID(r)}
-		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(),
-			func(ctx context.Context, body io.Reader) (answer, error) {
-				if err := readMessage(&m, body, f.Binding); err != nil {
-					return answer{}, err
-				}
-				delivered := m
-				m.Content = nil // the delivery drops it when it can
-				if result := deliverer.Deliver(ctx, delivered); result.MayDelete() {
-					return answer{code: http.StatusOK}, nil
-				}
+		deliver := func(ctx context.Context, body io.Reader) (answer, error) {
+			if err := readMessage(&m, body, f.Binding); err != nil {
+				return answer{}, err
+			}
+			delivered := m
+			m.Content = nil // the delivery drops it when it can
+			result := deliverer.Deliver(ctx, delivered)
+			if !result.MayDelete() {
 				return answer{code: http.StatusInternalServerError}, nil
-			})
+			}
+			return answer{code: http.StatusOK}, nil
+		}
+		invocation{w, r, m.InvocationID, log, &m, messageKept}.serve(r.Context(), deliver)
 	}
 }
 
@@ -107,7 +108,8 @@ type invocation struct {
 func (i invocation) serve(ctx context.Context, work func(ctx context.Context, body io.Reader) (answer, error)) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			i.log.Error().EmbedObject(i.subject).Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
+			i.log.Error().EmbedObject(i.subject).
+				Str("panic", fmt.Sprint(cause)).Str(logs.Stack, string(debug.Stack())).
 				Msg("panic: " + i.onFailure)
 			answer{code: http.StatusInternalServerError, Error: "panic, see the handler's log"}.write(i.w)
 		}
@@ -142,7 +144,7 @@ type answer struct {
 }
 
 func (a answer) write(w http.ResponseWriter) {
-	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Type", jsonMediaType)
 	w.WriteHeader(a.code)
 	a.Error = strictjson.ReplaceUnprintable(a.Error) // the host may print it
 	// The body must never be empty. The only error that remains is that the host has hung up.
@@ -167,19 +169,19 @@ func taskHandler(name string, task Task, log zerolog.Logger) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id := invocationID(r)
 		log := log.With().Str(logs.InvocationID, id).Str(logs.Function, name).Logger()
-		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(),
-			func(ctx context.Context, body io.Reader) (answer, error) {
-				if _, err := io.Copy(io.Discard, body); err != nil {
-					return answer{}, err
-				}
-				if !running.TryLock() {
-					// This is no failure: the work is in progress.
-					log.Warn().Msg("task not started: a run is in progress")
-					return answer{code: http.StatusOK}, nil
-				}
-				defer running.Unlock()
-				return runTask(log.WithContext(ctx), task, &log), nil
-			})
+		run := func(ctx context.Context, body io.Reader) (answer, error) {
+			if _, err := io.Copy(io.Discard, body); err != nil {
+				return answer{}, err
+			}
+			if !running.TryLock() {
+				// This is no failure: the work is in progress.
+				log.Warn().Msg("task not started: a run is in progress")
+				return answer{code: http.StatusOK}, nil
+			}
+			defer running.Unlock()
+			return runTask(log.WithContext(ctx), task, &log), nil
+		}
+		invocation{w, r, id, log, nil, runMissed}.serve(r.Context(), run)
 	}
 }
 
@@ -195,8 +197,12 @@ func runTask(ctx context.Context, task Task, log *zerolog.Logger) answer {
 	return answer{code: http.StatusOK}
 }
 
-// invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
-const invocationHeader = "X-Azure-Functions-Invocationid"
+const (
+	// invocationHeader is the header X-Azure-Functions-InvocationId as net/http stores it.
+	invocationHeader = "X-Azure-Functions-Invocationid"
+	// jsonMediaType is the type of an invocation and of its answer.
+	jsonMediaType = "application/json"
+)
 
 // invocationID returns the id of an invocation, or nothing if it is not a GUID: then it is not the host's.
 func invocationID(r *http.Request) string {
@@ -215,18 +221,18 @@ func invocationID(r *http.Request) string {
 // all of it: see SECURITY.md.
 func checkSender(r *http.Request, id string) error {
 	address, _ := r.Context().Value(http.LocalAddrContextKey).(net.Addr) // the server sets it
+	mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
 	case address == nil || r.Host != address.String():
-		return errors.New("header Host: not the handler's own address, so the request is not an invocation " +
-			"of the Functions host")
+		return errors.New("header Host: not the handler's own address, " +
+			"so the request is not an invocation of the Functions host")
 	case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "":
 		return errors.New("header Origin: browsers send it, the Functions host does not")
 	case id == "":
-		return errors.New("header " + invocationHeader +
-			": missing or not a GUID, so the request is not from the Functions host")
-	}
-	if mediaType, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); mediaType != "application/json" {
-		return errors.New("header Content-Type: want application/json, as the Functions host sends")
+		return errors.New("header " + invocationHeader + ": missing or not a GUID, " +
+			"so the request is not from the Functions host")
+	case mediaType != jsonMediaType:
+		return errors.New("header Content-Type: want " + jsonMediaType + ", as the Functions host sends")
 	}
 	return nil
 }

@@ -58,8 +58,8 @@ func readMessage(m *delivery.Message, body io.Reader, binding string) error {
 		expires, _ := time.Parse(time.RFC3339, hintText(metadata, "ExpirationTime"))
 		inserted, _ := time.Parse(time.RFC3339, hintText(metadata, "InsertionTime"))
 		m.Lease = settle.Lease{
-			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount, InsertedAt: inserted,
-			ExpiresAt: expires,
+			ID: m.ID, PopReceipt: hintText(metadata, "PopReceipt"), DequeueCount: m.DequeueCount,
+			InsertedAt: inserted, ExpiresAt: expires,
 		}
 	}
 	if !envelope.ValidRequestID(m.ID) {
@@ -99,7 +99,8 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 		text, _ = jsontext.AppendUnquote(nil, data) // data is valid
 	}
 	if bytes.HasPrefix(text, []byte(`"`)) {
-		if content, err = jsontext.AppendUnquote(nil, text); err != nil {
+		content, err = jsontext.AppendUnquote(nil, text)
+		if err != nil {
 			return nil, true, fmt.Errorf("text content is not a JSON string: %w", err)
 		}
 		return content, true, nil
@@ -107,8 +108,8 @@ func decodeContent(data json.RawMessage) (content []byte, forgeable bool, err er
 	content = make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(content, text)
 	if err != nil {
-		return nil, false,
-			fmt.Errorf(`neither base64 (dataType "binary") nor a JSON string in a string (dataType "string"): %w`, err)
+		const problem = `neither base64 (dataType "binary") nor a JSON string in a string (dataType "string")`
+		return nil, false, fmt.Errorf("%s: %w", problem, err)
 	}
 	return content[:n], false, nil
 }
