@@ -104,10 +104,7 @@ type Deliverer struct {
 // does not stop when ctx is cancelled: otherwise a host that hangs up could lose the result of a call.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	if d.Hold > 0 { // before parsing: an envelope can take much more memory than its message
-		select {
-		case <-d.Stopping.Done():
-		case <-time.After(d.Hold):
-		}
+		storage.Sleep(d.Stopping, d.Hold)
 	}
 	var slot *admission.Slot
 	defer func() { slot.Release(d.Now()) }() // also after a panic
@@ -115,17 +112,25 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	settled, err := d.Settler.Settle(ctx, w, m.Lease)
 	r.Reschedule, r.Err = settled.Reschedule, err
 	r.NextAttemptAt = r.State.NextAttemptAt
-	if now := d.Now(); r.NextAttemptAt.Before(now) {
+	now := d.Now()
+	if r.NextAttemptAt.Before(now) {
 		r.NextAttemptAt = now
 	}
-	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay && err == nil {
-		d.Record.Scheduled(row(&r, w, settled))
-	}
-	if r.outcome.Run != "" && r.Action != decision.Release && err == nil {
-		d.Outcomes.Outcome(r.outcome)
+	if err == nil {
+		d.recordSettled(&r, w, settled)
 	}
 	d.log(&m, &r)
 	return r
+}
+
+// recordSettled records a message that was settled, in the background.
+func (d *Deliverer) recordSettled(r *Result, w decision.Write, settled settle.Settled) {
+	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay {
+		d.Record.Scheduled(row(r, w, settled))
+	}
+	if r.outcome.Run != "" && r.Action != decision.Release {
+		d.Outcomes.Outcome(r.outcome)
+	}
 }
 
 // process decides about a message, makes its call if that is due, and returns what must be written. It sets the
@@ -218,13 +223,12 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 func row(r *Result, w decision.Write, settled settle.Settled) storage.Row {
 	target := r.Envelope.Call.Target
 	return storage.Row{
-		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, RequestID: r.Envelope.RequestID,
-		TargetHost: cut(target.Host),
-		Route:      target.EscapedPath(), Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
-		CreatedAt:     r.State.CreatedAt,
-		NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
+		Queue: w.Queue, ID: settled.ID, PopReceipt: settled.PopReceipt, Repeated: settled.Repeated,
+		RequestID: r.Envelope.RequestID, TargetHost: cut(target.Host), Route: target.EscapedPath(),
+		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
+		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
-		Repeated: settled.Repeated, Content: w.Content,
+		Content: w.Content,
 	}
 }
 
@@ -269,10 +273,10 @@ func (d *Deliverer) log(m *Message, r *Result) {
 func (d *Deliverer) logChange(fields common, c admission.Change) {
 	switch {
 	case c.Opened:
-		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).Str(logs.Reason, string(fields.result.Reason)).
-			Str(logs.Detail, fields.result.Detail).
-			Msg("circuit breaker opened: messages for the target are rescheduled without a call, except one at " +
-				"a time as a probe")
+		d.Log.Warn().EmbedObject(fields).Int(logs.Failures, c.Failures).
+			Str(logs.Reason, string(fields.result.Reason)).Str(logs.Detail, fields.result.Detail).
+			Msg("circuit breaker opened: messages for the target are rescheduled without a call, " +
+				"except one at a time as a probe")
 	case c.Closed:
 		d.Log.Info().EmbedObject(fields).Int64(logs.Down, logs.Millis(c.Down)).
 			Msg("circuit breaker closed: the target is up again")
@@ -318,8 +322,8 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Delay > 0 {
 		event.Int64(logs.Delay, logs.Millis(r.Delay))
 	}
-	// whose call has been due before
-	if r.Action == decision.Reschedule && r.Reason != decision.Interrupted && r.Reason != decision.Busy {
+	isDue := r.Reason == decision.Interrupted || r.Reason == decision.Busy
+	if r.Action == decision.Reschedule && !isDue {
 		event.Time(logs.NextAttempt, r.NextAttemptAt)
 	}
 	logText(event, logs.Reschedule, string(r.Reschedule))
@@ -337,5 +341,5 @@ func logText(event *zerolog.Event, name, value string) {
 	}
 }
 
-// cut bounds a text that the sender can choose freely, for the log.
+// cut bounds a text that the sender can choose freely, for the log and the record.
 func cut(text string) string { return text[:min(len(text), 128)] }
