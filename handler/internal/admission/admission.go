@@ -114,7 +114,8 @@ func (g *Gate) Refused() map[Refused]int {
 
 func (g *Gate) count(target string, r *Refusal) {
 	counted := Refused{target, r.Reason, r.Detail}
-	if _, ok := g.refused[counted]; !ok && len(g.refused) >= maxRefused {
+	_, known := g.refused[counted]
+	if !known && len(g.refused) >= maxRefused {
 		counted.Target = ""
 	}
 	g.refused[counted]++
@@ -144,10 +145,13 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	defer g.mu.Unlock()
 	target := targets.Address(r.Target)
 	s := &Slot{
-		gate: g, function: r.Function, bytes: g.callBytes + max(r.Memory-ordinaryBytes, 0),
-		began: now, settings: r.Profile.Breaker,
-		share: g.shares.getOrShare(r.Function+" "+target, r.Function, now),
-		all:   g.totals.getOrShare(target, allFunctions, now),
+		gate:     g,
+		function: r.Function,
+		bytes:    g.callBytes + max(r.Memory-ordinaryBytes, 0),
+		began:    now,
+		share:    g.shares.getOrShare(r.Function+" "+target, r.Function, now),
+		all:      g.totals.getOrShare(target, allFunctions, now),
+		settings: r.Profile.Breaker,
 	}
 	if r.Profile.Concurrency > 0 || r.Profile.Rate > 0 {
 		s.limit = g.limits.getOrShare(r.Profile.Scope, r.Profile.Pattern, now)
@@ -181,7 +185,8 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 
 // busy refuses a call for which there is no slot.
 func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
-	free, freeOfAll := s.gate.poolSize-s.gate.inFlight[s.function], (poolBytes-s.gate.bytes)/s.gate.callBytes
+	free := s.gate.poolSize - s.gate.inFlight[s.function]
+	freeOfAll := (poolBytes - s.gate.bytes) / s.gate.callBytes
 	share := max(shareOf(free, s.share.calls), minShare)
 	if s.breaker == nil && !r.Profile.Breaker.Off { // nothing would notice that the target is down
 		share = minShare
@@ -198,20 +203,26 @@ func (s *Slot) busy(r Request, now time.Time, jitter float64) *Refusal {
 	}
 	for _, b := range bounds {
 		if b.calls >= b.limit {
-			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(b.flow.pace(b.calls, b.limit, now), b.limit,
-				now, jitter)}
+			pace := b.flow.pace(b.calls, b.limit, now)
+			return &Refusal{decision.Busy, b.name, b.flow.line.queueDelay(pace, b.limit, now, jitter)}
 		}
 	}
-	if p := r.Profile; p.Rate > 0 {
-		l := &s.limit.value
-		if l.rate == nil {
-			l.rate = rate.NewLimiter(p.Rate, p.Burst)
-		}
-		if !l.rate.AllowN(now, 1) {
-			return &Refusal{decision.Busy, "rate", l.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)}
-		}
+	if r.Profile.Rate > 0 {
+		return s.tooFast(r.Profile, now, jitter)
 	}
 	return nil
+}
+
+// tooFast refuses a call beyond the profile's limit on calls per second.
+func (s *Slot) tooFast(p targets.Profile, now time.Time, jitter float64) *Refusal {
+	scope := &s.limit.value
+	if scope.rate == nil {
+		scope.rate = rate.NewLimiter(p.Rate, p.Burst)
+	}
+	if scope.rate.AllowN(now, 1) {
+		return nil
+	}
+	return &Refusal{decision.Busy, "rate", scope.rateLine.queueDelay(float64(p.Rate), p.Burst, now, jitter)}
 }
 
 // bound is a limit on the calls of a flow.
@@ -221,8 +232,8 @@ type bound struct {
 	calls, limit int
 }
 
-// shareOf returns the share of a target of a pool: with so many calls in flight, and so many free slots for all
-// targets.
+// shareOf returns a target's share of a pool, from the slots that are free for all targets and the target's calls in
+// flight.
 func shareOf(free, calls int) int { return (max(free, 0) + calls + sharePart) / (sharePart + 1) }
 
 // take takes the slot.

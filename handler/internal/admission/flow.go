@@ -90,7 +90,8 @@ func (l *line) queueDelay(pace float64, limit int, now time.Time, jitter float64
 	l.at = now
 	turn := min(l.until.Sub(now).Seconds()+1/pace, l.places/pace)
 	delay := turn + (2*jitter-1)*(turn/4+2)
-	if longest := maxBusyDelay.Seconds(); turn > longest {
+	longest := maxBusyDelay.Seconds()
+	if turn > longest {
 		turn, delay = longest, longest*(0.5+0.5*jitter)
 	}
 	if end := now.Add(seconds(turn)); end.After(l.until) {

@@ -18,9 +18,8 @@ const (
 )
 
 // table keeps the state of targets by name. It forgets an entry only to make room for another, and only if the entry is
-// at rest: then a new entry would decide in the same way. While no entry is at rest, new targets get none. So a sender
-// who names any number of targets makes nothing forgotten, but the handler stricter with targets that it does not
-// remember.
+// at rest: then a new entry would decide in the same way. While no entry is at rest, new targets get none. A sender who
+// names any number of targets can therefore not make the gate forget a limit; it only treats new targets more strictly.
 type table[V any] struct {
 	// atRest reports whether a value without calls in flight is at rest.
 	atRest  func(*V, time.Time) bool
@@ -98,7 +97,8 @@ func (t *table[V]) getOrShare(name, group string, now time.Time) *entry[V] {
 func (t *table[V]) forget(now time.Time) bool {
 	for range maxLooks {
 		t.latest = (t.latest + 1) % len(t.ring)
-		if e := t.ring[t.latest]; t.rests(e, now) {
+		e := t.ring[t.latest]
+		if t.rests(e, now) {
 			delete(t.entries, e.name)
 			return true
 		}
