@@ -102,7 +102,7 @@ func (c *Client) Do(ctx context.Context, e *envelope.Envelope) decision.Outcome 
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// no deadline of ctx, because do can shorten the time
+	// A deadline of ctx would not do, because do can shorten the time.
 	timer := time.AfterFunc(timeout, func() { cancel(errTimeout) })
 	defer timer.Stop()
 	started := time.Now()
@@ -137,7 +137,9 @@ func (c *Client) do(
 	if isRedirect(response) { // one that the client did not follow
 		outcome.Failure = decision.FailureRedirected
 		outcome.Detail = "answered " + strconv.Itoa(response.StatusCode)
-		if next, _ := location(response, response.Request.URL); next != nil && givesUpTLS(response.Request.URL, next) {
+		from := response.Request.URL
+		to, _ := location(response, from)
+		if to != nil && givesUpTLS(from, to) {
 			outcome.Detail += ": it leads from https to http"
 		}
 	}
@@ -223,7 +225,7 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 	}
 	switch {
 	case errors.Is(cause, errTimeout):
-		return decision.FailureTimeout, "no answer in time"
+		return decision.FailureTimeout, errTimeout.Error()
 	case cause != nil:
 		return decision.FailureInterrupted, ""
 	case isRefused:
@@ -254,9 +256,8 @@ func classify(cause, err error) (kind decision.Failure, detail string) {
 		return decision.FailureBadURL, "the URL cannot be called"
 	case isTimeout(err):
 		return decision.FailureTimeout, "connecting took too long"
-	case errors.Is(err, errHandshake), is[tls.AlertError](err), is[tls.RecordHeaderError](err),
-		errors.Is(err, http.ErrSchemeMismatch),
-		op == "remote error", op == "local error":
+	case errors.Is(err, errHandshake), errors.Is(err, http.ErrSchemeMismatch), is[tls.AlertError](err),
+		is[tls.RecordHeaderError](err), op == "remote error", op == "local error":
 		return decision.FailureTLS, errHandshake.Error()
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return decision.FailureConnect, "connection refused"

@@ -31,7 +31,8 @@ func (c *targetConn) Read(p []byte) (int, error) {
 	if c.requested.Swap(false) {
 		c.head = head{left: maxHeaderLines}
 	}
-	if accepted := c.head.read(p[:n]); c.head.full {
+	accepted := c.head.read(p[:n])
+	if c.head.full {
 		return accepted, nil
 	}
 	return n, err

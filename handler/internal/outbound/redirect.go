@@ -49,11 +49,11 @@ func (c *Client) send(ctx context.Context, e *envelope.Envelope, profile targets
 	}
 }
 
-// follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps
-// method and body, except 303, which asks for the result with GET, or HEAD after HEAD (RFC 9110, 15.4.4). Browsers
-// turn a POST behind 300, 301 and 302 into a GET without its body, and keep every other method, and so does .NET.
-// That POST is not followed, and nothing is from https to http. Added are the names of the headers that the
-// profile of the call's target has added.
+// follow returns the request that follows a redirect, or nil if the response is the answer. A redirect keeps method and
+// body, except 303, which asks for the result with GET, or HEAD after HEAD (RFC 9110, 15.4.4). Browsers and .NET turn a
+// POST behind 300, 301 and 302 into a GET without its body, and keep every other method. follow returns nil for that
+// POST, and for any redirect from https to http. Added are the names of the headers that the profile of the call's
+// target has added.
 func (c *Client) follow(request *http.Request, response *http.Response, added []string) *http.Request {
 	status := response.StatusCode
 	losesBody := request.Method == http.MethodPost && !keepsMethod(status) && status != http.StatusSeeOther

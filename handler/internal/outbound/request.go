@@ -53,10 +53,12 @@ func authorize(request *http.Request) {
 // traced are the headers of the trace. They replace those of the envelope, and their names are sent in lower case.
 var traced = []string{envelope.HeaderTraceparent, envelope.HeaderTracestate}
 
+const idempotencyKey = "Idempotency-Key"
+
 // repeatable are the headers that make net/http repeat a request by itself, up to once for each kept-alive
 // connection, when a connection breaks after the request was sent. One attempt must be one call. net/http does not
 // recognize them in lower case, and few receivers compare letter case (RFC 9110, 5.1).
-var repeatable = []string{"Idempotency-Key", "X-Idempotency-Key"}
+var repeatable = []string{idempotencyKey, "X-Idempotency-Key"}
 
 // profiled are the methods whose calls get the headers of a profile. A target can return the headers of other
 // methods to the sender: TRACE does (RFC 9110, 9.3.8), and so do TRACK and DEBUG of some servers.
@@ -69,7 +71,8 @@ var profiled = []string{
 // take precedence. It returns none if a Host header could lead the call to another host than the profile's.
 func addedBy(profile targets.Profile, e *envelope.Envelope) (names []string) {
 	host := &url.URL{Scheme: e.Call.Target.Scheme, Host: e.Call.Host}
-	if host.Host != "" && !sameHost(e.Call.Target, host) || !slices.Contains(profiled, e.Call.Method) {
+	leadsAway := host.Host != "" && !sameHost(e.Call.Target, host)
+	if leadsAway || !slices.Contains(profiled, e.Call.Method) {
 		return nil
 	}
 	for name := range profile.Headers {
@@ -102,7 +105,7 @@ func header(e *envelope.Envelope, profile targets.Profile, added []string) http.
 		sent[name] = profile.Headers[name]
 	}
 	setDefault(sent, "User-Agent", userAgent)
-	setDefault(sent, "Idempotency-Key", e.RequestID)
+	setDefault(sent, idempotencyKey, e.RequestID)
 	sent.Set("X-Async-Caller-Attempt", strconv.Itoa(e.Attempts+1))
 	if e.Trace.SpanID != "" {
 		sent[envelope.HeaderTraceparent] = []string{e.Trace.Traceparent()}

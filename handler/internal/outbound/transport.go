@@ -197,21 +197,30 @@ type ownAddrs struct {
 func (t *guardedTransport) rulesNow() (guard.Rules, error) {
 	rules, own := t.rules, t.own.Load()
 	if own == nil || time.Since(own.at) >= time.Second {
-		own = &ownAddrs{at: time.Now()}
-		addresses, err := t.interfaces()
+		var err error
+		own, err = t.readOwn()
 		if err != nil {
-			return rules, &net.OpError{Op: "dial", Err: err}
-		}
-		for _, address := range addresses {
-			if network, ok := address.(*net.IPNet); ok {
-				addr, _ := netip.AddrFromSlice(network.IP)
-				own.addrs = append(own.addrs, addr.Unmap())
-			}
+			return rules, err
 		}
 		t.own.Store(own)
 	}
 	rules.Own = own.addrs
 	return rules, nil
+}
+
+func (t *guardedTransport) readOwn() (*ownAddrs, error) {
+	own := &ownAddrs{at: time.Now()}
+	addresses, err := t.interfaces()
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Err: err}
+	}
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok {
+			addr, _ := netip.AddrFromSlice(network.IP)
+			own.addrs = append(own.addrs, addr.Unmap())
+		}
+	}
+	return own, nil
 }
 
 // dial connects to a target. It tries only those addresses of the target's name that the rules allow. It judges
@@ -301,7 +310,9 @@ func ParseProxy(text string) (Proxy, error) {
 	case err != nil || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) || u.Hostname() == "":
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
 	default:
-		if n, err := strconv.ParseUint(u.Port(), 10, 16); u.Port() == "" || err == nil && n > 0 {
+		n, err := strconv.ParseUint(u.Port(), 10, 16)
+		validPort := u.Port() == "" || err == nil && n > 0
+		if validPort {
 			return Proxy{http.ProxyURL(u), u.Scheme != "socks5"}, nil
 		}
 	}
