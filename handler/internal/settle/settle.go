@@ -33,17 +33,19 @@ type Settler struct {
 	mode     RescheduleMode
 	// maxDequeueCount is the host's.
 	maxDequeueCount int64
-	// writes has a value for each try in progress.
+	// writes has a value for each try in progress. More tries than connections would only take memory: a message takes
+	// four times its content while it is written, and hundreds may have to be settled at once.
 	writes chan struct{}
 }
 
-// maxWrites is how many messages are written at a time: as many as package azure has connections. A message takes
-// four times its content while it is written, and hundreds may have to be settled at once.
-const maxWrites = 64
-
 // New returns a settler that encodes messages as the host will decode them and reschedules by a successor.
 func New(store Store, encoding storage.Encoding) *Settler {
-	return &Settler{store: store, encoding: encoding, mode: RescheduleEnqueue, writes: make(chan struct{}, maxWrites)}
+	return &Settler{
+		store:    store,
+		encoding: encoding,
+		mode:     RescheduleEnqueue,
+		writes:   make(chan struct{}, storage.MaxConnections),
+	}
 }
 
 // WithReschedule returns a settler that reschedules messages in the given mode, for a host with the given
@@ -102,7 +104,7 @@ func (s *Settler) put(ctx context.Context, w decision.Write) (put storage.Messag
 	return put, tries, err
 }
 
-// inTurn makes a try when fewer than maxWrites are in progress. If ctx ends before, the try is not made.
+// inTurn makes a try when fewer than [storage.MaxConnections] are in progress. If ctx ends before, the try is not made.
 func (s *Settler) inTurn(ctx context.Context, try func() error) error {
 	select {
 	case s.writes <- struct{}{}:
@@ -144,9 +146,9 @@ const outage = 24 * time.Hour
 //     did not get our answer.
 //   - An update does not change when the message expires.
 func (l Lease) Updatable(maxDequeueCount int64, due time.Time) bool {
-	return l.ID != "" && l.PopReceipt != "" &&
-		l.DequeueCount > 0 && l.DequeueCount < maxDequeueCount-1 &&
-		due.Add(outage).Before(l.ExpiresAt)
+	hasReceipt := l.ID != "" && l.PopReceipt != ""
+	fewDeliveries := l.DequeueCount > 0 && l.DequeueCount < maxDequeueCount-1
+	return hasReceipt && fewDeliveries && due.Add(outage).Before(l.ExpiresAt)
 }
 
 // write writes the message that replaces the original. It returns a mode only for a reschedule in mode update.
@@ -155,7 +157,8 @@ func (s *Settler) write(ctx context.Context, w decision.Write, lease Lease) (set
 		return Settled{}, s.release(ctx, w, lease)
 	}
 	if w.Action == decision.Reschedule && s.mode == RescheduleUpdate {
-		if due := time.Now().Add(w.Delay); lease.Updatable(s.maxDequeueCount, due) {
+		due := time.Now().Add(w.Delay)
+		if lease.Updatable(s.maxDequeueCount, due) {
 			receipt, updated, err := s.update(ctx, w, lease, due)
 			if updated || err != nil {
 				return Settled{Reschedule: RescheduleUpdate, ID: lease.ID, PopReceipt: receipt}, err

@@ -27,7 +27,14 @@ const (
 	MaxDelay = 7*24*time.Hour - time.Second
 	// MaxBatch is the largest number of messages that one Receive or Peek returns.
 	MaxBatch = 32
+	// MinLease and MaxLease are the bounds of the time for which Receive makes messages invisible.
+	MinLease = time.Second
+	MaxLease = 7 * 24 * time.Hour
 )
+
+// MaxConnections limits the connections to one service of an account. A message needs one for about 10 ms, when its call
+// has ended: if all 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
+const MaxConnections = 64
 
 // ConnectionName is the one storage connection that functions may use: the handler writes successors to the account
 // of the original message, and knows only this one.
@@ -95,7 +102,8 @@ type Queues interface {
 	Update(ctx context.Context, queue, id, popReceipt string, text string, delay time.Duration) (string, error)
 	// Delete removes a received message.
 	Delete(ctx context.Context, queue, id, popReceipt string) error
-	// Receive returns up to limit messages (1 to MaxBatch) and makes them invisible for the lease (1 s to 7 days).
+	// Receive returns up to limit messages (1 to MaxBatch) and makes them invisible for the lease (MinLease to
+	// MaxLease).
 	Receive(ctx context.Context, queue string, limit int, lease time.Duration) ([]Message, error)
 	// Peek returns up to limit visible messages (1 to MaxBatch) and does not change them.
 	Peek(ctx context.Context, queue string, limit int) ([]Message, error)
@@ -116,12 +124,13 @@ type Putter interface {
 // PutCreating writes a new message as [Putter] does. It creates the queue if it does not exist.
 func PutCreating(ctx context.Context, store Putter, queue string, item Item) (Message, error) {
 	put, err := store.Put(ctx, queue, item)
-	if errors.Is(err, ErrNoQueue) {
-		if err = store.Create(ctx, queue); err == nil {
-			put, err = store.Put(ctx, queue, item)
-		}
+	if !errors.Is(err, ErrNoQueue) {
+		return put, err
 	}
-	return put, err
+	if err := store.Create(ctx, queue); err != nil {
+		return Message{}, err
+	}
+	return store.Put(ctx, queue, item)
 }
 
 // PoisonSuffix ends the name of the queue to which the Functions host moves the messages of a queue that it

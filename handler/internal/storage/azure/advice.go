@@ -17,9 +17,9 @@ func Advice(err error, roles string) string {
 	const setting = storage.ConnectionName
 	switch {
 	case errors.Is(err, storage.ErrDenied):
-		return "check the credential in " + setting + " and the account's firewall, or assign the " + roles +
-			" to the identity"
-	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), "--skipApiVersionCheck"):
+		return "check the credential in " + setting + " and the account's firewall, " +
+			"or assign the " + roles + " to the identity"
+	case errors.Is(err, storage.ErrRefused) && strings.Contains(err.Error(), skipVersionCheck):
 		return "a newer Azurite starts with `make azurite`"
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return "nothing listens at this address: start Azurite with `make azurite`, or check " + setting

@@ -13,18 +13,17 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azqueue/v2"
+
+	"asynccaller/handler/internal/storage"
 )
 
 const (
 	versionHeader = "x-ms-version"
 	// apiVersion is older than the SDK's, which Azurite refuses for months after a release of the SDK. It has all that
-	// the operations of [storage.Store] need.
+	// the operations of [storage.Queues] need.
 	apiVersion = "2021-12-02"
 	// applicationID is part of the User-Agent, so that storage logs show the sender.
 	applicationID = "async-caller"
-	// maxConnsPerHost limits the connections to storage. A message needs one for about 10 ms, when its call has
-	// ended: if all 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
-	maxConnsPerHost = 64
 	// connectTimeout and handshakeTimeout leave time for a second try within one settle write.
 	connectTimeout   = 5 * time.Second
 	handshakeTimeout = 5 * time.Second
@@ -48,8 +47,8 @@ func newTransport(endpoint string) *http.Transport {
 		Proxy:               http.ProxyFromEnvironment, // never applies to a loopback address
 		DialContext:         (&net.Dialer{Timeout: connectTimeout}).DialContext,
 		TLSHandshakeTimeout: handshakeTimeout,
-		MaxConnsPerHost:     maxConnsPerHost,
-		MaxIdleConnsPerHost: maxConnsPerHost,
+		MaxConnsPerHost:     storage.MaxConnections,
+		MaxIdleConnsPerHost: storage.MaxConnections,
 		IdleConnTimeout:     idle,
 	}
 }

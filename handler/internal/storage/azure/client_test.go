@@ -169,7 +169,7 @@ func TestTransport(t *testing.T) {
 		if transport.IdleConnTimeout != want {
 			t.Errorf("%s: idle timeout %s, want %s", endpoint, transport.IdleConnTimeout, want)
 		}
-		if transport.MaxConnsPerHost != maxConnsPerHost || transport.MaxIdleConnsPerHost != maxConnsPerHost {
+		if transport.MaxConnsPerHost != storage.MaxConnections || transport.MaxIdleConnsPerHost != storage.MaxConnections {
 			t.Errorf("%s: connections are not bounded and kept", endpoint)
 		}
 		if transport.Protocols.HTTP2() || !transport.Protocols.HTTP1() {

@@ -77,10 +77,11 @@ func ParseConnection(environ []string, name string) (Connection, error) {
 		conn = s.connectionString(text)
 	} else {
 		conn = Connection{
-			Endpoint: s.serviceURI(), Identity: s.credential(),
-			BlobEndpoint: s.get(name + blobServiceURIKey),
+			Endpoint:      s.serviceURI(),
+			Identity:      s.credential(),
+			BlobEndpoint:  s.get(name + blobServiceURIKey),
+			TableEndpoint: s.endpoint(name+tableServiceURIKey, "", s.get(name+tableServiceURIKey), "https"),
 		}
-		conn.TableEndpoint = s.endpoint(name+tableServiceURIKey, "", s.get(name+tableServiceURIKey), "https")
 	}
 	conn.TableEndpoint = cmp.Or(conn.TableEndpoint, siblingEndpoint(conn.Endpoint, ".table."))
 	conn.BlobEndpoint = cmp.Or(conn.BlobEndpoint, siblingEndpoint(conn.Endpoint, ".blob."))
@@ -99,8 +100,11 @@ var azureHost = regexp.MustCompile(`^([a-z0-9-]+\.)+(queue|table|blob)\.` +
 // isAzure reports whether an endpoint is one of Azure Storage, and TLS proves it.
 func isAzure(endpoint string) bool {
 	u, err := url.Parse(endpoint)
-	return err == nil && u.Scheme == "https" && u.User == nil && (u.Port() == "" || u.Port() == "443") &&
-		azureHost.MatchString(strings.ToLower(u.Hostname()))
+	if err != nil || u.Scheme != "https" || u.User != nil {
+		return false
+	}
+	defaultPort := u.Port() == "" || u.Port() == "443"
+	return defaultPort && azureHost.MatchString(strings.ToLower(u.Hostname()))
 }
 
 // UntrustedHosts returns the settings of a valid connection that would send a token of its identity to a host that is
@@ -179,7 +183,8 @@ func (s *settings) checkKey(key, suffix string) {
 	}
 	own, nested, _ := strings.Cut(suffix, ":")
 	isHosts := nested != "" && (own == "retry" || own == "diagnostics")
-	if similar, _ := nearest.Name(separator+suffix, known); !isHosts && configKey(similar) != ":"+suffix {
+	similar, _ := nearest.Name(separator+suffix, known)
+	if !isHosts && configKey(similar) != ":"+suffix {
 		s.problem(key, "unknown, or not supported by Async Caller: the most similar setting is %s", s.name+similar)
 	}
 }
@@ -395,8 +400,8 @@ func siblingEndpoint(queueEndpoint, service string) string {
 func (s *settings) development(proxyURI string) Connection {
 	scheme, host := "http", "127.0.0.1"
 	if proxyURI != "" {
-		if u,
-			err := url.Parse(s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")); err == nil {
+		valid := s.endpoint(s.name, "DevelopmentStorageProxyUri", proxyURI, "http", "https")
+		if u, err := url.Parse(valid); err == nil {
 			scheme, host = u.Scheme, u.Hostname()
 		}
 	}

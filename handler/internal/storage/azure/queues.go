@@ -95,8 +95,8 @@ func (s *Queues) Update(
 	ctx context.Context, name, id, popReceipt, text string, delay time.Duration,
 ) (receipt string, err error) {
 	err = s.do("update message on", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.UpdateMessage(ctx, id, popReceipt, text,
-			&azqueue.UpdateMessageOptions{VisibilityTimeout: new(delaySeconds(delay))})
+		options := &azqueue.UpdateMessageOptions{VisibilityTimeout: new(delaySeconds(delay))}
+		resp, err := q.UpdateMessage(ctx, id, popReceipt, text, options)
 		receipt = value(resp.PopReceipt)
 		return err
 	}, checkReceipt(id, popReceipt), storage.CheckText(text))
@@ -115,10 +115,12 @@ func (s *Queues) Delete(ctx context.Context, name, id, popReceipt string) error 
 func (s *Queues) Receive(
 	ctx context.Context, name string, limit int, lease time.Duration,
 ) (messages []storage.Message, err error) {
-	count, seconds := saturate(float64(limit)), wholeSeconds(lease)
+	options := &azqueue.DequeueMessagesOptions{
+		NumberOfMessages:  new(saturate(float64(limit))),
+		VisibilityTimeout: new(wholeSeconds(lease)),
+	}
 	err = s.do("receive from", name, func(q *azqueue.QueueClient) error {
-		resp, err := q.DequeueMessages(ctx,
-			&azqueue.DequeueMessagesOptions{NumberOfMessages: &count, VisibilityTimeout: &seconds})
+		resp, err := q.DequeueMessages(ctx, options)
 		for _, m := range resp.Messages {
 			messages = append(messages, message(m.MessageID, m.PopReceipt, m.MessageText, m.DequeueCount,
 				m.InsertionTime, m.ExpirationTime, m.TimeNextVisible))
@@ -133,8 +135,8 @@ func (s *Queues) Peek(ctx context.Context, name string, limit int) (messages []s
 	err = s.do("peek at", name, func(q *azqueue.QueueClient) error {
 		resp, err := q.PeekMessages(ctx, &azqueue.PeekMessagesOptions{NumberOfMessages: new(saturate(float64(limit)))})
 		for _, m := range resp.Messages {
-			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount, m.InsertionTime,
-				m.ExpirationTime, nil))
+			messages = append(messages, message(m.MessageID, nil, m.MessageText, m.DequeueCount,
+				m.InsertionTime, m.ExpirationTime, nil))
 		}
 		return err
 	})
@@ -172,8 +174,8 @@ func (s *Queues) Names(ctx context.Context, prefix string) ([]string, error) {
 const hostContainer = "azure-webjobs-hosts"
 
 // ErrNoBlobs means that the settings do not tell where the blobs of the account are.
-var ErrNoBlobs = errors.New("the connection has no blob service, where the host keeps its locks and " +
-	"the state of timers")
+var ErrNoBlobs = errors.New("the connection has no blob service, " +
+	"where the host keeps its locks and the state of timers")
 
 // ProbeBlobs reports whether the Functions host may use the blobs of a connection's account. It deletes a blob that
 // does not exist. The request is one for a message, which has the same form and the same signature: DELETE
@@ -288,7 +290,8 @@ func answer(response *azcore.ResponseError) error {
 	}
 	text = strings.TrimSpace(fmt.Sprintf("%d %s", response.StatusCode, text))
 	kind := storage.ErrRefused
-	switch code, status := queueerror.Code(response.ErrorCode), response.StatusCode; {
+	code, status := queueerror.Code(response.ErrorCode), response.StatusCode
+	switch {
 	case code == queueerror.QueueNotFound, code == queueerror.QueueBeingDeleted:
 		kind = storage.ErrNoQueue
 	case code == queueerror.MessageNotFound, code == queueerror.PopReceiptMismatch:
@@ -311,6 +314,9 @@ func answer(response *azcore.ResponseError) error {
 // messages are longer, should the service quote them.
 const maxWord = 40
 
+// skipVersionCheck is the flag with which Azurite accepts newer versions of the API. Its own message names the flag.
+const skipVersionCheck = "--skipApiVersionCheck"
+
 // explanation returns the first line of the service's message about an error, without the full stop. The other lines
 // are the id and the time of the request.
 func explanation(response *http.Response) string {
@@ -332,10 +338,9 @@ func explanation(response *http.Response) string {
 		}
 	}
 	text := oneLine(strings.TrimSuffix(strings.Join(words, " "), "."))
-	const skip = "--skipApiVersionCheck"
-	if (document.HeaderName == versionHeader || strings.Contains(text, "API version")) &&
-		!strings.Contains(text, skip) {
-		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skip, "; ")
+	tooNew := document.HeaderName == versionHeader || strings.Contains(text, "API version")
+	if tooNew && !strings.Contains(text, skipVersionCheck) {
+		text = strings.TrimPrefix(text+"; update Azurite, or start it with "+skipVersionCheck, "; ")
 	}
 	return text
 }

@@ -30,17 +30,15 @@ type Table struct {
 var _ storage.Table = (*Table)(nil)
 
 // ErrNoTables means that the settings do not tell where the tables of the account are.
-var ErrNoTables = errors.New("the connection has no table service: add TableEndpoint to the connection " +
-	"string, or set " + tableServiceURIKey)
+var ErrNoTables = errors.New("the connection has no table service: " +
+	"add TableEndpoint to the connection string, or set " + tableServiceURIKey)
 
 // OpenTable returns the record of scheduled messages of a connection's account, or [ErrNoTables]. It sends no request.
 // The caller closes the table.
 func OpenTable(conn Connection) (*Table, error) { return openTable(conn, storage.ScheduledTable) }
 
 // OpenOutcomes is [OpenTable] for the table of outcomes.
-func OpenOutcomes(conn Connection) (*Table, error) {
-	return openTable(conn, storage.RunTable)
-}
+func OpenOutcomes(conn Connection) (*Table, error) { return openTable(conn, storage.RunTable) }
 
 func openTable(conn Connection, name string) (*Table, error) {
 	if conn.TableEndpoint == "" {
@@ -93,7 +91,8 @@ func (t *Table) Put(ctx context.Context, queueName string, rows []storage.Row) e
 		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
 			return err
 		}
-		if _, err := t.service.CreateTable(ctx, t.name, nil); err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+		_, err = t.service.CreateTable(ctx, t.name, nil)
+		if err != nil && !hasCode(err, aztables.TableAlreadyExists) {
 			return err
 		}
 		return t.submit(ctx, actions)
@@ -109,8 +108,9 @@ func (t *Table) Delete(ctx context.Context, queueName string, keys []storage.Key
 			return fmt.Errorf("encode row %s: %w", key.ID, err)
 		}
 		actions[i] = aztables.TransactionAction{
-			ActionType: aztables.TransactionTypeDelete, Entity: encoded,
-			IfMatch: etag(key),
+			ActionType: aztables.TransactionTypeDelete,
+			Entity:     encoded,
+			IfMatch:    etag(key),
 		}
 	}
 	return t.do("delete from", func() error {
@@ -173,15 +173,14 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row,
 }
 
 // selected are the properties of a row without its content.
-const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt," +
-	"nextAttemptAt,deadline," +
-	"organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
+const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt," +
+	"deadline,organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
 
 // List implements [storage.Table].
 func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
 	var options aztables.ListEntitiesOptions
-	if columns := selected; !q.Content {
-		options.Select = &columns
+	if !q.Content {
+		options.Select = new(selected)
 	}
 	var conditions []string
 	if q.Queue != "" {
@@ -243,7 +242,8 @@ func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 	for name, at := range map[string]time.Time{
 		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
 	} {
-		if at = at.UTC(); at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
+		at = at.UTC()
+		if at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
 			properties[name] = aztables.EDMDateTime(at)
 		}
 	}
@@ -274,8 +274,14 @@ func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
 	if err := json.Unmarshal(encoded, &entity); err != nil {
 		return storage.Row{}, describe("decode row of table "+t.name, err)
 	}
-	text := func(name string) string { s, _ := entity.Properties[name].(string); return s }
-	number := func(name string) int { n, _ := entity.Properties[name].(int32); return int(n) }
+	text := func(name string) string {
+		s, _ := entity.Properties[name].(string)
+		return s
+	}
+	number := func(name string) int {
+		n, _ := entity.Properties[name].(int32)
+		return int(n)
+	}
 	at := func(name string) time.Time {
 		t, _ := entity.Properties[name].(aztables.EDMDateTime)
 		return time.Time(t)
@@ -284,13 +290,13 @@ func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
 	repeated, _ := entity.Properties["repeated"].(bool)
 	called, _ := entity.Properties["called"].(bool)
 	return storage.Row{
-		Queue: entity.PartitionKey, ID: entity.RowKey, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).
-			UTC(), PopReceipt: text("popReceipt"),
+		Queue: entity.PartitionKey, ID: entity.RowKey, PopReceipt: text("popReceipt"),
 		RequestID: text("requestId"), TargetHost: text("targetHost"), Route: text("route"),
 		Reason: text("reason"), Status: number("status"), Attempts: number("attempts"),
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
-		Organization: text("organization"), Environment: text("environment"), Repeated: repeated, Content: content,
+		Organization: text("organization"), Environment: text("environment"), Repeated: repeated,
 		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
+		Content: content, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(),
 	}, nil
 }
 

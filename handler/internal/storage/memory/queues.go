@@ -16,12 +16,8 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-const (
-	minLease = time.Second
-	maxLease = 7 * 24 * time.Hour
-	// maxTTL is the limit of the service's 32-bit count of seconds.
-	maxTTL = math.MaxInt32 * time.Second
-)
+// maxTTL is the limit of the service's 32-bit count of seconds.
+const maxTTL = math.MaxInt32 * time.Second
 
 // Queues is an account; it has no queues at first. It is safe for concurrent use. Unlike the service it returns
 // messages in the order in which they became visible, and those of one moment in the order in which they were
@@ -93,8 +89,8 @@ func (s *Queues) Put(ctx context.Context, name string, item storage.Item) (_ sto
 	}
 	delay, ttl := delayOf(item.Delay), roundUp(min(item.TTL, maxTTL))
 	if item.TTL != 0 && (ttl <= 0 || delay >= ttl) {
-		return storage.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w", delay,
-			ttl, storage.ErrRefused)
+		return storage.Message{}, fmt.Errorf("delay of %s does not end before the time-to-live of %s: %w",
+			delay, ttl, storage.ErrRefused)
 	}
 	now := time.Now().UTC()
 	expires := storage.NeverExpires
@@ -157,8 +153,9 @@ func (s *Queues) Receive(
 		return nil, err
 	}
 	lease = roundUp(lease)
-	if lease < minLease || lease > maxLease {
-		return nil, fmt.Errorf("lease of %s is not within %s and %s: %w", lease, minLease, maxLease, storage.ErrRefused)
+	if lease < storage.MinLease || lease > storage.MaxLease {
+		return nil, fmt.Errorf("lease of %s is not within %s and %s: %w",
+			lease, storage.MinLease, storage.MaxLease, storage.ErrRefused)
 	}
 	for _, m := range visible {
 		m.DequeueCount++

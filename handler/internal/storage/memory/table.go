@@ -54,13 +54,16 @@ func (t *Table) Put(ctx context.Context, queue string, rows []storage.Row) error
 func (t *Table) Delete(ctx context.Context, queue string, keys []storage.Key) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	err := t.check(ctx)
+	if err := t.check(ctx); err != nil {
+		return err
+	}
 	for _, k := range keys {
-		if row, ok := t.rows[key{queue, k.ID}]; ok && err == nil && (k.Version == "" || k.Version == row.Version) {
+		row, ok := t.rows[key{queue, k.ID}]
+		if ok && (k.Version == "" || k.Version == row.Version) {
 			delete(t.rows, key{queue, k.ID})
 		}
 	}
-	return err
+	return nil
 }
 
 // Get implements [storage.Table].
@@ -75,15 +78,17 @@ func (t *Table) Get(ctx context.Context, queue, id string) (storage.Row, bool, e
 func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
 	t.mu.Lock()
 	err := t.check(ctx)
-	keys := slices.SortedFunc(maps.Keys(t.rows),
-		func(a, b key) int { return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id)) })
+	keys := slices.SortedFunc(maps.Keys(t.rows), func(a, b key) int {
+		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.id, b.id))
+	})
 	rows := maps.Clone(t.rows)
 	t.mu.Unlock()
 	for _, k := range keys {
 		row := rows[k]
-		isSelected := (q.Queue == "" || q.Queue == k.queue) && isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore) &&
-			isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
-		if err != nil || !isSelected {
+		ofQueue := q.Queue == "" || q.Queue == k.queue
+		isDue := isWithin(row.NextAttemptAt, time.Time{}, q.DueBefore)
+		wasWritten := isWithin(row.WrittenAt, q.WrittenAfter, q.WrittenBefore)
+		if err != nil || !ofQueue || !isDue || !wasWritten {
 			continue
 		}
 		if !q.Content {

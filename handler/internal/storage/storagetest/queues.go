@@ -223,9 +223,7 @@ func (a *account) operations() map[string]operation {
 		"update": func(ctx context.Context, name string) error {
 			return errorOf(a.Update(ctx, name, unknownID, unknownReceipt, "x", 0))
 		},
-		"delete": func(ctx context.Context,
-			name string,
-		) error {
+		"delete": func(ctx context.Context, name string) error {
 			return a.Delete(ctx, name, unknownID, unknownReceipt)
 		},
 		"receive": func(ctx context.Context, name string) error { return errorOf(a.Receive(ctx, name, 1, hour)) },

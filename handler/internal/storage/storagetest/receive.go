@@ -9,11 +9,6 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-const (
-	shortestLease = time.Second
-	longestLease  = 7 * 24 * time.Hour
-)
-
 // mustLease checks when a lease ends, give or take a minute.
 func (a *account) mustLease(msg storage.Message, lease time.Duration) {
 	a.t.Helper()
@@ -71,19 +66,19 @@ func testReceiveLimit(a *account) {
 func testLeaseBounds(a *account) {
 	name := a.create("lease")
 	a.put(name, storage.Item{Text: "x"})
-	for _, lease := range []time.Duration{-time.Second, 0, longestLease + time.Second, 1<<63 - 1} {
+	for _, lease := range []time.Duration{-time.Second, 0, storage.MaxLease + time.Second, 1<<63 - 1} {
 		a.mustBe(storage.ErrRefused, errorOf(a.Receive(a.t.Context(), name, 1, lease)),
 			fmt.Sprintf("lease of %s", lease))
 	}
-	msg := a.receive(name, longestLease)
+	msg := a.receive(name, storage.MaxLease)
 	if msg.DequeueCount != 1 {
 		a.t.Errorf("dequeue count %d: a refused receive counted", msg.DequeueCount)
 	}
-	a.mustLease(msg, longestLease)
+	a.mustLease(msg, storage.MaxLease)
 }
 
 func testLeaseEnds(a *account) {
-	name, first := a.putOne("again", shortestLease)
+	name, first := a.putOne("again", storage.MinLease)
 	second := a.receive(name, hour)
 	if second.ID != first.ID || second.Text != first.Text || second.DequeueCount != 2 {
 		a.t.Errorf("received %+v, want the same message for the second time", second)
@@ -134,7 +129,7 @@ func testPeek(a *account) {
 			a.t.Fatalf("peeked %+v, want %+v alone", peeked, want)
 		}
 	}
-	if msg := a.receive(name, shortestLease); msg.DequeueCount != 1 {
+	if msg := a.receive(name, storage.MinLease); msg.DequeueCount != 1 {
 		a.t.Errorf("dequeue count %d after the first receive", msg.DequeueCount)
 	}
 	a.eventually("the lease to end", func() bool {

@@ -96,8 +96,8 @@ var due = time.Date(2030, 2, 3, 4, 5, 6, 0, time.UTC)
 func example(id string) storage.Row {
 	return storage.Row{
 		ID: id, PopReceipt: "AgAAAAMAAAAAAAAA+/=", RequestID: "order-1", TargetHost: "t.example:8443",
-		Route: "/orders/{n}", Reason: "temporary_status",
-		Status: 503, Attempts: 3, CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
+		Route: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 3,
+		CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
 		Organization: "org", Environment: "env", Repeated: true, Content: []byte("{\"a\":\"\xff\x00\"}"),
 		Called: true, Action: "reschedule", Writes: "another", At: due.Add(-time.Minute),
 	}
@@ -227,7 +227,8 @@ func testListEnds(a *table) {
 	a.put("main", manyRows(20)...)
 	enough, seen := errors.New("enough"), 0
 	err := a.List(a.t.Context(), storage.Query{}, func(storage.Row) error {
-		if seen++; seen == 3 {
+		seen++
+		if seen == 3 {
 			return enough
 		}
 		return nil
@@ -275,12 +276,11 @@ func testPartitions(a *table) {
 // testHostile: whatever a sender has written, the row can be written, and the others of its batch with it.
 func testHostile(a *table) {
 	for i, text := range []string{
-		"'; DROP", "\x00\x1b[2J\u202e", "\xff\xfe", strings.Repeat("ä", 60_000),
-		"日本/\\?#%27&\"<>", "",
+		"'; DROP", "\x00\x1b[2J\u202e", "\xff\xfe", strings.Repeat("ä", 60_000), "日本/\\?#%27&\"<>", "",
 	} {
 		row := example(fmt.Sprint(i))
-		row.RequestID, row.TargetHost, row.Route, row.Reason, row.Organization, row.Environment = text, text,
-			text, text, text, text
+		row.RequestID, row.TargetHost, row.Route = text, text, text
+		row.Reason, row.Organization, row.Environment = text, text, text
 		row.Status, row.Attempts = 1<<40, -1
 		a.put("main", row, example("other"))
 		if _, found := a.get(row.ID); !found {
@@ -297,7 +297,8 @@ func testTimes(a *table) {
 	for i, at := range []time.Time{
 		{},
 		time.Date(1500, 1, 1, 0, 0, 0, 0, time.UTC),
-		time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<40, 0),
+		time.Date(12000, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Unix(1<<40, 0),
 	} {
 		row := example(fmt.Sprint(i))
 		row.CreatedAt, row.Deadline = at, at

@@ -14,14 +14,14 @@ func testStaleAfterDelete(a *account) {
 }
 
 func testDeleteAfterLease(a *account) {
-	name, msg := a.putOne("late", shortestLease)
+	name, msg := a.putOne("late", storage.MinLease)
 	a.eventually("the lease to end", func() bool { return len(a.peek(name)) == 1 })
 	a.remove(name, msg.ID, msg.PopReceipt) // without another receive the receipt is still the newest one
 	a.mustCount(name, 0)
 }
 
 func testStaleAfterSecondReceive(a *account) {
-	name, first := a.putOne("second", shortestLease)
+	name, first := a.putOne("second", storage.MinLease)
 	second := a.receive(name, hour)
 	a.mustBeStale(name, first.ID, first.PopReceipt)
 	a.remove(name, second.ID, second.PopReceipt)
@@ -49,7 +49,7 @@ func testUpdate(a *account) {
 	name, msg := a.putOne("update", hour)
 	msg.PopReceipt = a.update(name, msg, "hidden", hour)
 	a.mustShowNothing(name)
-	if receipt := a.update(name, msg, "after", shortestLease); receipt == "" {
+	if receipt := a.update(name, msg, "after", storage.MinLease); receipt == "" {
 		a.t.Error("no new pop receipt")
 	}
 	got := a.receive(name, hour)
@@ -65,7 +65,8 @@ func testUpdateAtOnce(a *account) {
 	name, msg := a.putOne("at-once", hour)
 	for _, delay := range []time.Duration{0, -hour} {
 		a.update(name, msg, "y", delay)
-		if msg = a.receive(name, hour); msg.Text != "y" {
+		msg = a.receive(name, hour)
+		if msg.Text != "y" {
 			a.t.Errorf("received %q after an update with delay %s", msg.Text, delay)
 		}
 	}
