@@ -228,10 +228,8 @@ const maxLine = 64 << 10
 // Readable returns a writer for people: it writes lines of JSON as text and all other lines unchanged. It is not
 // safe for concurrent use.
 func Readable(out io.Writer) io.Writer {
-	return &readable{out: out, console: zerolog.ConsoleWriter{
-		Out: out, TimeFormat: time.TimeOnly,
-		FormatPrepare: clean,
-	}}
+	console := zerolog.ConsoleWriter{Out: out, TimeFormat: time.TimeOnly, FormatPrepare: clean}
+	return &readable{out: out, console: console}
 }
 
 // clean makes the message and the lists of a line printable; the console writer quotes single texts.
