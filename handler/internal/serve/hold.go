@@ -1,13 +1,9 @@
 package serve
 
 import (
-	"context"
-	"strings"
 	"time"
 
 	"asynccaller/handler/internal/settle"
-
-	"github.com/rs/zerolog"
 )
 
 const (
@@ -20,14 +16,17 @@ const (
 	holdMargin = 5 * time.Second
 )
 
-// hold returns how long the deliverer waits before it holds a message: zero if the settings are right. At
-// functionTimeout the host would kill the handler, perhaps during a write, and deliver the original again as well
-// (docs/host.md, "Function timeout").
+// inHoldMode reports whether the handler makes no calls, because a setting is invalid.
+func (c Config) inHoldMode() bool { return c.App.SettingsErr != nil }
+
+// hold returns how long hold mode keeps a message before putting it back; zero outside hold mode. It is less than
+// functionTimeout, at which the host would kill the handler, perhaps during a write, and deliver the original again as
+// well (docs/host.md, "Function timeout").
 func (c Config) hold() time.Duration {
 	limit := c.App.Functions.Host.FunctionTimeout
 	room := limit - settle.Timeout - holdMargin
 	switch {
-	case c.App.SettingsErr == nil:
+	case !c.inHoldMode():
 		return 0
 	case limit <= 0: // unlimited
 		return holdWait
@@ -35,23 +34,4 @@ func (c Config) hold() time.Duration {
 		return min(holdWait, room)
 	}
 	return limit / 2 // too short for any write that takes long
-}
-
-// remindEvery is the interval between two lines about hold mode, and about limits.
-const remindEvery = time.Minute
-
-// remind logs until ctx ends that the handler is in hold mode, and why.
-func remind(ctx context.Context, invalid error, log zerolog.Logger) {
-	tick := time.NewTicker(remindEvery)
-	defer tick.Stop()
-	for {
-		log.Error().Str(zerolog.ErrorFieldName, strings.ReplaceAll(invalid.Error(), "\n", "; ")).
-			Msg("hold mode: no calls are made, and messages go back to their queues, until the settings are " +
-				"corrected and the app is restarted")
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-	}
 }

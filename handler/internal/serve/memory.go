@@ -16,10 +16,10 @@ const (
 	gcPercent = 600
 )
 
-// TuneMemory makes the garbage collector use free memory to save time. It respects the operator's GOGC and GOMEMLIMIT.
-// It returns the memory limit that it set, in bytes; 0 if it set none, because the operator did or the size of the
-// memory is unknown, and then it changes nothing else.
-func TuneMemory(getenv func(string) string) (limit int64) {
+// tuneMemory makes the garbage collector use free memory to save time. It respects the operator's GOGC and GOMEMLIMIT.
+// It returns the memory limit that it set, in bytes. It returns 0 and changes nothing if the operator has set a limit,
+// or if the size of the memory is unknown.
+func tuneMemory(getenv func(string) string) (limit int64) {
 	if getenv("GOMEMLIMIT") != "" {
 		return 0
 	}

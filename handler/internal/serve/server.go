@@ -44,14 +44,14 @@ func Listen(ctx context.Context, port string, handler http.Handler, log zerolog.
 	if err != nil {
 		return nil, fmt.Errorf("listen for the Functions host: %w", err)
 	}
+	errorLines := log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger()
 	return &Server{
 		listener: listener,
 		http: http.Server{
 			Handler:           handler,
 			ReadHeaderTimeout: readHeaderTimeout,
 			MaxHeaderBytes:    maxHeaderBytes,
-			ErrorLog: stdlog.New(log.With().Str(zerolog.LevelFieldName, zerolog.LevelErrorValue).Logger(),
-				"", 0),
+			ErrorLog:          stdlog.New(errorLines, "", 0),
 		},
 		log: log,
 	}, nil
@@ -79,12 +79,13 @@ func (s *Server) Run(ctx context.Context) error {
 	grace, endGrace := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer endGrace()
 	err := s.http.Shutdown(grace)
-	if result := <-served; !errors.Is(result, http.ErrServerClosed) {
+	result := <-served
+	if !errors.Is(result, http.ErrServerClosed) {
 		err = errors.Join(err, result)
 	}
 	if err != nil {
-		return fmt.Errorf("stop: some invocations in progress were not settled within %v, the host delivers "+
-			"them again: %w", stopGrace, err)
+		return fmt.Errorf("stop: some invocations in progress were not settled within %v, "+
+			"the host delivers them again: %w", stopGrace, err)
 	}
 	return ended
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -15,6 +14,7 @@ import (
 	"asynccaller/handler/internal/ingress"
 	"asynccaller/handler/internal/logs"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -27,6 +27,24 @@ type timers struct {
 	account *account.Account
 	// record is that of scheduled messages, outcomes that of messages of runs.
 	record, outcomes *record.Recorder
+}
+
+func (c Config) timers(scheduled, outcomes *record.Recorder) timers {
+	return timers{
+		Config:   c,
+		record:   scheduled,
+		outcomes: outcomes,
+		account: &account.Account{
+			Name:      c.App.Connection.Account(),
+			Store:     c.Store,
+			AppQueues: c.App.Functions.QueueNames(),
+			Rules: message.Rules{
+				Encoding: c.App.Functions.Host.Queues.MessageEncoding,
+				Decision: c.App.Settings.Rules,
+				Guard:    c.App.Settings.Guard,
+			},
+		},
+	}
 }
 
 // tasks returns the tasks by the names of their functions.
@@ -50,7 +68,7 @@ func (t timers) limited(stopping context.Context, task ingress.Task) ingress.Tas
 		defer context.AfterFunc(stopping, cancel)()
 		text, err := task(ctx)
 		if err != nil {
-			err = errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+			err = errors.New(oneLine(err))
 		}
 		return text, err
 	}
@@ -99,7 +117,7 @@ func (t timers) keeper() ingress.Task {
 // monitor logs that the app is alive, and a line about each of its queues that is not empty.
 func (t timers) monitor(ctx context.Context) (string, error) {
 	log := zerolog.Ctx(ctx)
-	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.App.SettingsErr != nil).
+	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
 		Msg("alive")
 	a := *t.account
 	a.Table = t.record.Table()
@@ -112,17 +130,17 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		if q.Problem != "" {
 			err = errors.Join(err, errors.New(q.Problem))
 		}
-		held := 0
+		scheduled := 0
 		if q.Scheduled != nil {
-			held = q.Scheduled.Count - q.Scheduled.Stale
+			scheduled = q.Scheduled.Count - q.Scheduled.Stale
 		}
-		if q.Messages+q.Poison+held == 0 {
+		if q.Messages+q.Poison+scheduled == 0 {
 			continue
 		}
 		waiting++
 		line := log.Info().Str(logs.Queue, q.Queue).Int(logs.Depth, q.Messages).Int(logs.Poison, q.Poison)
 		if q.Scheduled != nil {
-			line.Int(logs.Scheduled, held)
+			line.Int(logs.Scheduled, scheduled)
 		}
 		if oldest := q.OldestCall(); !oldest.IsZero() {
 			line.Time(logs.Oldest, oldest).Int64(logs.Age, logs.Millis(status.At.Sub(oldest).Round(time.Second)))

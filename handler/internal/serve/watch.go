@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/storage"
 )
 
 // parentPoll is the interval between two checks of the parent process.
@@ -21,13 +22,9 @@ func WatchHost(ctx context.Context, parent func() int, pipe io.Writer) (context.
 	watched, end := context.WithCancelCause(ctx)
 	first := parent()
 	go func() {
-		tick := time.NewTicker(parentPoll)
-		defer tick.Stop()
 		for parent() == first {
-			select {
-			case <-watched.Done():
+			if !storage.Sleep(watched, parentPoll) {
 				return
-			case <-tick.C:
 			}
 		}
 		end(delivery.ErrHostGone)
