@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/net/http/httpguts"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
@@ -84,8 +85,12 @@ func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(st
 
 // durationFlag declares a flag for a duration. Its default is the value of target; usage names it.
 func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
-	parsed(f, target, name, usage, within(math.MinInt64, math.MaxInt64, "a duration such as 90s, 6h or 2d",
-		config.ParseDuration))
+	parsed(f, target, name, usage, durationFrom(math.MinInt64))
+}
+
+// durationFrom returns a function that reads a duration that is not below a minimum.
+func durationFrom(shortest time.Duration) func(string) (time.Duration, error) {
+	return within(bounds.New(shortest, math.MaxInt64), "a duration such as 90s, 6h or 2d", config.ParseDuration)
 }
 
 // suggest completes the argument of a flag with fixed values.
@@ -235,22 +240,25 @@ func parseQueue(name string) (string, error) {
 }
 
 func parseStatus(text string) (int, error) {
-	return within(100, 999, "a number from 100 to 999", strconv.Atoi)(text)
+	allowed := bounds.New(100, 999)
+	return within(allowed, "a number "+allowed.String(), strconv.Atoi)(text)
 }
 
 // atLeast returns a function that reads a whole number that is not below a minimum.
 func atLeast(minimum int) func(string) (int, error) {
-	return within(minimum, math.MaxInt, fmt.Sprintf("a whole number of at least %d", minimum), strconv.Atoi)
+	return within(bounds.New(minimum, math.MaxInt), fmt.Sprintf("a whole number of at least %d", minimum), strconv.Atoi)
 }
 
 // within returns a function that reads an argument with parse and refuses a value outside a range. Want describes
-// the range.
-func within[T cmp.Ordered](least, most T, want string, parse func(string) (T, error)) func(string) (T, error) {
+// the values that are allowed.
+func within[T cmp.Ordered](
+	allowed bounds.Range[T], want string, parse func(string) (T, error),
+) func(string) (T, error) {
 	return func(text string) (T, error) {
-		value, err := parse(text)
-		if err != nil || cmp.Less(value, least) || cmp.Less(most, value) { // NaN is less than any number
-			err = fmt.Errorf("%.40q: want %s", text, want)
+		value, ok := allowed.Parse(text, parse)
+		if !ok {
+			return value, fmt.Errorf("%.40q: want %s", text, want)
 		}
-		return value, err
+		return value, nil
 	}
 }

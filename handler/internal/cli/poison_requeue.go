@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/message/edit"
@@ -121,10 +122,8 @@ func (o *requeueOptions) check(flags *flagSet, ids []string) {
 
 // parseRate reads a number per second.
 func parseRate(text string) (float64, error) {
-	return within(0.001, 1e6, "a number of messages per second, such as 50 or 0.5/s",
-		func(text string) (float64, error) {
-			return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64)
-		})(text)
+	number := func(text string) (float64, error) { return strconv.ParseFloat(strings.TrimSuffix(text, "/s"), 64) }
+	return within(bounds.New(0.001, 1e6), "a number of messages per second, such as 50 or 0.5/s", number)(text)
 }
 
 func (s *session) requeue(ctx context.Context, source account.Source, o requeueOptions) error {

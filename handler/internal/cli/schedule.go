@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
@@ -69,7 +70,7 @@ The operator's limits apply.`,
 
 func parseDeadline(text string) (time.Duration, error) {
 	want := fmt.Sprintf("a duration such as 90s, 6h or 7d, above 0 and at most %v", maxScheduleDeadline)
-	return within(1, maxScheduleDeadline, want, config.ParseDuration)(text)
+	return within(bounds.New(1, maxScheduleDeadline), want, config.ParseDuration)(text)
 }
 
 func (o scheduleOptions) run(env Env) error {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,7 +54,7 @@ func selectScheduled(flags *flagSet) *scheduledSelection {
 	parsed(flags, &s.selected.DueBefore, "due-within",
 		"only messages whose next attempt is due within this `duration`, such as 1h",
 		func(text string) (time.Time, error) {
-			d, err := within(0, math.MaxInt64, "a duration such as 90s, 6h or 2d", config.ParseDuration)(text)
+			d, err := durationFrom(0)(text)
 			return time.Now().Add(d), err
 		})
 	parsed(flags, &s.selected.DueAfter, "due-after",

@@ -16,6 +16,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/functionapp"
@@ -97,7 +98,7 @@ func table(s *Settings) []Setting {
 		"or one of retry.json; targets.json may set another",
 		into(&r.Retry, r.Policies.Named))
 	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
-		into(&r.Limits.MaxAttempts, count))
+		into(&r.Limits.MaxAttempts, within(bounds.New(0, 1_000_000), "a whole number", strconv.Atoi)))
 	add(Prefix+"RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for",
 		into(&r.Limits.MaxDelay, duration(time.Second, decade)))
 	add(Prefix+"RETRY_MIN_DELAY", "1s", "shortest wait between attempts, except within cycles",
@@ -196,12 +197,19 @@ func into[T any](field *T, parse func(string) (T, error)) func(string) error {
 }
 
 func duration(shortest, longest time.Duration) func(string) (time.Duration, error) {
-	return func(value string) (time.Duration, error) {
-		d, err := ParseDuration(value)
-		if err != nil || d < shortest || d > longest {
-			return 0, fmt.Errorf("give a duration such as 90s, 6h or 7d, from %v to %v", shortest, longest)
+	return within(bounds.New(shortest, longest), "a duration such as 90s, 6h or 7d,", ParseDuration)
+}
+
+// within returns a function that reads a value with parse and refuses one outside a range. Kind names such values.
+func within[T cmp.Ordered](
+	allowed bounds.Range[T], kind string, parse func(string) (T, error),
+) func(string) (T, error) {
+	return func(value string) (T, error) {
+		parsed, ok := allowed.Parse(value, parse)
+		if !ok {
+			return parsed, fmt.Errorf("give %s %v", kind, allowed)
 		}
-		return d, nil
+		return parsed, nil
 	}
 }
 
@@ -235,14 +243,6 @@ func callTimeout(value string) (time.Duration, error) {
 			"again if the call ends at that moment", err)
 	}
 	return d, nil
-}
-
-func count(value string) (int, error) {
-	n, err := strconv.Atoi(value)
-	if err != nil || n < 0 || n > 1_000_000 {
-		return 0, errors.New("give a whole number from 0 to 1000000")
-	}
-	return n, nil
 }
 
 func oneOf[T ~string](allowed ...T) func(string) (T, error) {

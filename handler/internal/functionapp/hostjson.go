@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidwall/jsonc"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/storage"
 )
 
@@ -139,9 +140,10 @@ func within[T cmp.Ordered](
 	if text == "" {
 		return fallback
 	}
-	value, err := parse(text)
-	if err != nil || value < lowest || value > highest {
-		h.add("host.json: %s is %q: give %s from %v to %v", path, text, want, lowest, highest)
+	allowed := bounds.New(lowest, highest)
+	value, ok := allowed.Parse(text, parse)
+	if !ok {
+		h.add("host.json: %s is %q: give %s %v", path, text, want, allowed)
 		return fallback
 	}
 	return value

@@ -18,6 +18,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"asynccaller/handler/internal/bounds"
+
 	"github.com/go-json-experiment/json/jsontext"
 )
 
@@ -282,9 +284,10 @@ func Bytes(value json.RawMessage) ([]byte, error) {
 
 // Int reads a whole number from lowest to highest.
 func Int(value json.RawMessage, lowest, highest int) (int, error) {
+	allowed := bounds.New(lowest, highest)
 	n, err := strconv.Atoi(string(value))
-	if err != nil || n < lowest || n > highest {
-		return 0, fmt.Errorf("want a whole number from %d to %d", lowest, highest)
+	if err != nil || !allowed.Contains(n) {
+		return 0, fmt.Errorf("want a whole number %v", allowed)
 	}
 	return n, nil
 }

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/time/rate"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
 	"asynccaller/handler/internal/nearest"
@@ -167,10 +168,11 @@ func wholeNumber(highest int) func(json.RawMessage) (int, error) {
 }
 
 func duration(shortest, longest time.Duration) func(json.RawMessage) (time.Duration, error) {
+	allowed := bounds.New(shortest, longest)
 	return func(value json.RawMessage) (time.Duration, error) {
 		d, err := strictjson.Duration(value)
-		if err == nil && (d < shortest || d > longest) {
-			err = fmt.Errorf("want a duration from %v to %v", shortest, longest)
+		if err == nil && !allowed.Contains(d) {
+			err = fmt.Errorf("want a duration %v", allowed)
 		}
 		return d, err
 	}
