@@ -292,15 +292,16 @@ func (s *selection) addQueue(usage string) {
 // selectMessages declares all flags that select messages.
 func selectMessages(flags *flagSet) *selection {
 	s := selectQueues(flags)
-	s.addFilters(message.Reasons(), "given up")
+	s.addFilters(message.Reasons(), message.PoisonCriteria(), "given up")
 	filter := &s.selected.Filter
 	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
 	flags.StringVar(&filter.Text, "text", "", "only messages that contain this `text`, ignoring case")
 	return s
 }
 
-// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
-func (s *selection) addFilters(reasons []string, since string) {
+// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning. Criteria
+// are those by which the messages can be grouped.
+func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
 	flags, filter := s.flags, &s.selected.Filter
 	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
 		message.ParseReason(reasons))
@@ -319,12 +320,16 @@ func (s *selection) addFilters(reasons []string, since string) {
 		})
 	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
 		func(text string) (*message.Group, error) {
-			group, err := message.ParseGroup(text)
+			group, err := message.ParseGroup(text, criteria)
 			return &group, err
 		})
 	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
 	flags.suggest("reason", reasons...)
-	flags.suggest("group", "reason=", "status=", "host=", "route=", "error=")
+	var groups []string
+	for _, by := range criteria {
+		groups = append(groups, string(by)+"=")
+	}
+	flags.suggest("group", groups...)
 }
 
 // requireSelection declares the flags that select messages, and --all for all of them.

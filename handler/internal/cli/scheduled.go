@@ -50,7 +50,7 @@ type scheduledSelection struct {
 func selectScheduled(flags *flagSet) *scheduledSelection {
 	s := &scheduledSelection{selection: &selection{flags: flags}}
 	s.addQueue("`queue` to look at; may be repeated (default all)")
-	s.addFilters(message.ScheduledReasons(), "created")
+	s.addFilters(message.ScheduledReasons(), message.ScheduledCriteria(), "created")
 	parsed(flags, &s.selected.DueBefore, "due-within",
 		"only messages whose next attempt is due within this `duration`, such as 1h",
 		func(text string) (time.Time, error) {

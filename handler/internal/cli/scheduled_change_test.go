@@ -233,6 +233,8 @@ func TestSelectScheduled(t *testing.T) {
 			"--host=":                   "--host: want a host",
 			"--reason expired":          "--reason: \"expired\" is not a reason: want temporary_status",
 			"--reason temporary_status": "",
+			"--group queue=other":       "",                                                  // as list --group-by queue shows it
+			"--group answer=locked":     "--group: cannot group by \"answer\": want reason,", // the row does not have it
 		} {
 			flags := flagsOf(&cobra.Command{})
 			s := requireScheduled(flags)

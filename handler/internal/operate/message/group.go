@@ -114,14 +114,14 @@ type Group struct {
 	Key string
 }
 
-// ParseGroup reads a group such as "reason=expired".
-func ParseGroup(text string) (Group, error) {
+// ParseGroup reads a group by one of some criteria, such as "reason=expired".
+func ParseGroup(text string, criteria []By) (Group, error) {
 	criterion, key, ok := strings.Cut(text, "=")
 	if !ok || key == "" {
 		return Group{}, fmt.Errorf("%q is not a group: want a criterion and a key, as in reason=expired",
 			shown(text, maxReason))
 	}
-	by, err := ParseBy(criterion, PoisonCriteria())
+	by, err := ParseBy(criterion, criteria)
 	return Group{By: by, Key: key}, err
 }
 

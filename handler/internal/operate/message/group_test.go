@@ -123,14 +123,14 @@ func TestParseGroup(t *testing.T) {
 		"status=(no answer)":   {By: message.ByStatus, Key: "(no answer)"},
 		"error=line {n}: a= b": {By: message.ByError, Key: "line {n}: a= b"},
 	} {
-		if got, err := message.ParseGroup(text); got != want || err != nil {
+		if got, err := message.ParseGroup(text, message.PoisonCriteria()); got != want || err != nil {
 			t.Errorf("%s: got %+v, %v", text, got, err)
 		}
 	}
 	for text, want := range map[string]string{
 		"expired": `"expired" is not a group`, "reason=": "is not a group", "": "is not a group", "color=red": `cannot group by "color"`,
 	} {
-		if _, err := message.ParseGroup(text); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := message.ParseGroup(text, message.PoisonCriteria()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
