@@ -131,7 +131,7 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 				OnScanned: s.progress.Scanned,
 				Rules:     handlerRules(a),
 			},
-			Journals: p.folder(), Outcomes: outcomes, Operator: whoRuns(cmd, args), Observer: s.progress,
+			Journals: p.folder(), Outcomes: outcomes, Operator: operator(args), Observer: s.progress,
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
@@ -140,29 +140,14 @@ func (p *poisonFlags) withSession(work func(context.Context, *session, []string)
 	}
 }
 
-// whoRuns returns who gives a command, on which messages.
-func whoRuns(cmd *cobra.Command, args []string) journal.Operator {
+// operator returns who gives a command with these arguments.
+func operator(args []string) journal.Operator {
 	machine, _ := os.Hostname() // empty if unknown
 	name := ""
 	if person, err := user.Current(); err == nil {
 		name = person.Username
 	}
-	selected := slices.Clone(args)
-	cmd.Flags().Visit(func(f *pflag.Flag) {
-		switch {
-		case f.Name == "text": // it may be a secret
-			selected = append(selected, "--text …")
-		case f.Name == "all":
-			selected = append(selected, "--all")
-		case slices.Contains(selectionFlags, f.Name):
-			texts := f.Annotations[annotationTexts]
-			if texts == nil {
-				texts = []string{strings.Trim(f.Value.String(), "[]")}
-			}
-			selected = append(selected, "--"+f.Name+" "+strings.Join(texts, ","))
-		}
-	})
-	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(selected, " ")}
+	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(args, " ")}
 }
 
 // withSelection returns the RunE of a command that works on the selected messages.
@@ -174,9 +159,8 @@ func (p *poisonFlags) withSelection(
 		if err != nil {
 			return err
 		}
-		return p.withSession(func(ctx context.Context, s *session,
-			_ []string,
-		) error {
+		return p.withSession(func(ctx context.Context, s *session, _ []string) error {
+			s.runs.Operator.Filter = selected.text(ids)
 			return work(ctx, s, source)
 		})(cmd, ids)
 	}
@@ -262,10 +246,18 @@ func hiddenText(n int) string {
 	return messages(n) + " invisible: scheduled, or received by another client"
 }
 
+// The names of the flags of a selection that a journal shows in a form of their own.
+const (
+	textFlag = "text"
+	allFlag  = "all"
+)
+
 // selection is the flags that select messages.
 type selection struct {
 	flags    *flagSet
 	selected account.Source
+	// filters are the names of the flags without which a command selects all messages.
+	filters []string
 	// required refuses to select all messages unless the user gives --all.
 	required, all bool
 	// check, unless nil, refuses further flags.
@@ -286,7 +278,19 @@ func selectQueues(flags *flagSet) *selection {
 }
 
 func (s *selection) addQueue(usage string) {
-	parsedCSV(s.flags, &s.selected.Queues, "queue", usage, parseQueue)
+	filterCSV(s, &s.selected.Queues, "queue", usage, parseQueue)
+}
+
+// filterFlag declares a flag that selects messages, as [parsed] does.
+func filterFlag[T any](s *selection, target *T, name, usage string, parse func(string) (T, error)) {
+	s.filters = append(s.filters, name)
+	parsed(s.flags, target, name, usage, parse)
+}
+
+// filterCSV declares a flag that selects messages, as [parsedCSV] does.
+func filterCSV[T any](s *selection, target *[]T, name, usage string, parse func(string) (T, error)) {
+	s.filters = append(s.filters, name)
+	parsedCSV(s.flags, target, name, usage, parse)
 }
 
 // selectMessages declares all flags that select messages.
@@ -294,42 +298,42 @@ func selectMessages(flags *flagSet) *selection {
 	s := selectQueues(flags)
 	s.addFilters(message.Reasons(), message.PoisonCriteria(), "given up")
 	filter := &s.selected.Filter
-	flags.StringSliceVar(&filter.Methods, "method", nil, "only calls with this `method`; may be repeated")
-	flags.StringVar(&filter.Text, "text", "", "only messages that contain this `text`, ignoring case")
+	filterCSV(s, &filter.Methods, "method", "only calls with this `method`; may be repeated", parseText)
+	filterFlag(s, &filter.Text, textFlag, "only messages that contain this `text`, ignoring case", parseText)
 	return s
 }
 
 // addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning. Criteria
 // are those by which the messages can be grouped.
 func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
-	flags, filter := s.flags, &s.selected.Filter
-	parsedCSV(flags, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
+	filter := &s.selected.Filter
+	filterCSV(s, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
 		message.ParseReason(reasons))
-	parsedCSV(flags, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated",
+	filterCSV(s, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated",
 		parseStatusOrNone)
-	parsedCSV(flags, &filter.Hosts, "host",
+	filterCSV(s, &filter.Hosts, "host",
 		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
-	parsed(flags, &filter.Since, "since", "only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago",
-		parseAgo)
-	parsed(flags, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
-	flags.StringVar(&filter.RequestID, "request-id", "", "only messages with this request `id`")
-	parsed(flags, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts",
+	filterFlag(s, &filter.Since, "since",
+		"only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	filterFlag(s, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
+	filterFlag(s, &filter.RequestID, "request-id", "only messages with this request `id`", parseText)
+	filterFlag(s, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts",
 		func(text string) (int, error) {
 			n, err := atLeast(0)(text)
 			return n + 1, err
 		})
-	parsed(flags, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
+	filterFlag(s, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
 		func(text string) (*message.Group, error) {
 			group, err := message.ParseGroup(text, criteria)
 			return &group, err
 		})
-	parsed(flags, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
-	flags.suggest("reason", reasons...)
+	filterFlag(s, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
+	s.flags.suggest("reason", reasons...)
 	var groups []string
 	for _, by := range criteria {
 		groups = append(groups, string(by)+"=")
 	}
-	flags.suggest("group", groups...)
+	s.flags.suggest("group", groups...)
 }
 
 // requireSelection declares the flags that select messages, and --all for all of them.
@@ -342,36 +346,46 @@ func requireSelection(flags *flagSet) *selection {
 // require declares --all, without which a selection must not be empty.
 func (s *selection) require(usage string) {
 	s.required = true
-	s.flags.BoolVar(&s.all, "all", false, usage)
-}
-
-// selectionFlags are the flags that select messages.
-var selectionFlags = []string{
-	"queue", "reason", "status", "host", "method", "since", "until", "request-id", "text", "attempts-over", "group",
-	"limit", "due-within", "due-after",
+	s.flags.BoolVar(&s.all, allFlag, false, usage)
 }
 
 // source returns the selected messages. The error names every problem with the flags.
 func (s *selection) source(ids []string) (account.Source, error) {
 	flags := s.flags
 	flags.refuse(slices.Contains(ids, ""), "an id is empty")
-	given := len(ids) > 0
-	for _, name := range selectionFlags {
-		if flags.Changed(name) {
-			given = true
-			value := flags.Lookup(name).Value
-			empty := strings.HasPrefix(value.Type(), "string") && strings.Trim(value.String(), "[],") == ""
-			flags.refuse(empty, "--"+name+" is empty") // a script with an unset variable must not select all messages
-		}
-	}
+	filtered := slices.ContainsFunc(s.filters, flags.Changed)
 	flags.refuse(s.all && len(ids) > 0, "--all and ids exclude each other")
-	flags.refuse(s.required && !s.all && !given, "select messages by ids or filters, or give --all")
+	flags.refuse(s.required && !s.all && !filtered && len(ids) == 0, "select messages by ids or filters, or give --all")
 	if s.check != nil {
 		s.check(ids)
 	}
 	source := s.selected
 	source.IDs = ids
 	return source, flags.err()
+}
+
+// text returns the selection as a person would write it.
+func (s *selection) text(ids []string) string {
+	words := slices.Clone(ids)
+	s.flags.Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == textFlag: // it may be a secret
+			words = append(words, "--"+textFlag+" …")
+		case f.Name == allFlag:
+			words = append(words, "--"+allFlag)
+		case slices.Contains(s.filters, f.Name):
+			words = append(words, "--"+f.Name+" "+strings.Join(f.Annotations[annotationTexts], ","))
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// parseText refuses an empty text: a script with an unset variable must not select all messages.
+func parseText(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("is empty")
+	}
+	return text, nil
 }
 
 // parseHost reads a host with or without a port, and refuses a URL.

@@ -140,12 +140,12 @@ func TestSelection(t *testing.T) {
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
 	_, err := parsedSelection(t, selectMessages, "--status", "5xx,99", "--since", "soon", "--until", "-1h", "--limit", "-1", "--attempts-over", "-1",
-		"--group", "x", "--queue", "UP", "--host", "").source([]string{""})
+		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, part := range []string{
-		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host: want a host", "an id is empty",
+		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host: want a host", "--method: is empty", "--text: is empty", "an id is empty",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)
@@ -153,6 +153,16 @@ func TestSelectionRefused(t *testing.T) {
 	}
 	if codeOf(err) != exitUsage {
 		t.Errorf("%#v", err)
+	}
+}
+
+// TestSelectionText checks that a journal says how messages were selected, except the text that they contain.
+func TestSelectionText(t *testing.T) {
+	selected := parsedSelection(t, requireSelection, "--status", "503,none", "--host", "a.example", "--status", "429", "--text", "CANARY",
+		"--all", "--method", "GET,PUT", "--force")
+	want := "r1 --status 503,none,429 --host a.example --text … --all --method GET,PUT"
+	if got := selected.text([]string{"r1"}); got != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 }
 

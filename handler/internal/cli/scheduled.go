@@ -51,13 +51,13 @@ func selectScheduled(flags *flagSet) *scheduledSelection {
 	s := &scheduledSelection{selection: &selection{flags: flags}}
 	s.addQueue("`queue` to look at; may be repeated (default all)")
 	s.addFilters(message.ScheduledReasons(), message.ScheduledCriteria(), "created")
-	parsed(flags, &s.selected.DueBefore, "due-within",
+	filterFlag(s.selection, &s.selected.DueBefore, "due-within",
 		"only messages whose next attempt is due within this `duration`, such as 1h",
 		func(text string) (time.Time, error) {
 			d, err := durationFrom(0)(text)
 			return time.Now().Add(d), err
 		})
-	parsed(flags, &s.selected.DueAfter, "due-after",
+	filterFlag(s.selection, &s.selected.DueAfter, "due-after",
 		"only messages whose next attempt is not due before this `time`, or 2h for 2 hours from now", parseMoment)
 	return s
 }
