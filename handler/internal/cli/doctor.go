@@ -17,9 +17,9 @@ import (
 )
 
 func newDoctor(env Env) *cobra.Command {
-	p := &poisonFlags{env: env, group: "doctor"}
+	shared := &sharedFlags{env: env, group: "doctor"}
 	command := &cobra.Command{
-		Use:   p.group,
+		Use:   shared.group,
 		Short: "Find out why an app delivers nothing, and what to do",
 		Long: `Check the settings, host.json, every function.json, the executable, the storage account and each
 permission on it, the clock, the queues that functions read, the encoding of their first messages,
@@ -34,12 +34,10 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
   async-caller doctor --json | jq -r 'select(.state == "broken") | .next'`,
 		Args: cobra.NoArgs,
 	}
-	flags := flagsOf(command)
-	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
-	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
+	shared.addApp(flagsOf(command).FlagSet)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, broken := p.newSession(), 0
-		diagnose(cmd.Context(), env, p.app, func(line doctor.Line) {
+		s, broken := shared.newSession(), 0
+		diagnose(cmd.Context(), env, shared.app, func(line doctor.Line) {
 			if line.State == doctor.Broken {
 				broken++
 			}

@@ -1,14 +1,10 @@
 package cli
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -16,252 +12,7 @@ import (
 	"asynccaller/handler/internal/operate/operation"
 )
 
-// mostReports is the largest number of refusals, or of reasons for skipping a message, that are printed.
-const mostReports = 5
-
-// planResult returns the result of a plan that was not executed.
-func planResult(plan *operation.Plan) operation.Result {
-	r := plan.Result
-	r.Run = "" // its journal is discarded
-	return r
-}
-
-// execute shows a plan, asks for confirmation, executes the plan and reports the result. The arguments are the
-// results of the function that made the plan.
-func (s *session) execute(ctx context.Context, plan *operation.Plan, err error) error {
-	if err != nil {
-		return err
-	}
-	s.announce(plan)
-	err = s.confirm(ctx, plan)
-	switch {
-	case plan.Total == 0 && plan.Refused == 0:
-		err = s.nothingMatched(plan.Hidden)
-	case plan.Total == 0:
-		err = fmt.Errorf("nothing to %s in %s: all matching messages were refused", plan.Command, plan.Account)
-		if s.json {
-			_ = printJSON(s.out, planResult(plan))
-		}
-	}
-	if err != nil {
-		plan.Discard(ctx)
-		return err
-	}
-	result, err := plan.Execute(ctx)
-	return s.report(ctx, result, plan.Final, err)
-}
-
-func (s *session) announce(plan *operation.Plan) {
-	if plan.Total > 0 {
-		s.progress.printf("%s", planText(plan))
-	}
-	if plan.Refused > 0 {
-		s.progress.printf("%s cannot be %s:", messages(plan.Refused), pastTense(plan.Command))
-		s.printRefusals(plan)
-	}
-	if plan.Hidden > 0 && plan.Total+plan.Refused > 0 {
-		s.progress.printf("%s", hiddenText(plan.Hidden))
-	}
-	for _, w := range plan.Warnings {
-		s.warn(w)
-	}
-}
-
-// mostNames is the largest number of messages that a warning names, requestColumns the width of their request ids.
-const mostNames, requestColumns = 3, 40
-
-// warn prints a warning with the first of its messages.
-func (s *session) warn(w operation.Warning) {
-	var names []string
-	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
-		name := shortID(m.ID) + " on " + m.Queue
-		if m.RequestID != "" {
-			name = cut(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
-		}
-		names = append(names, name)
-	}
-	if w.Count > len(names) {
-		names = append(names, "…")
-	}
-	s.progress.printf("warning: %s: %s: %s", messages(w.Count), w.Why, strings.Join(names, ", "))
-}
-
-// printRefusals writes the first reasons for a refusal, each with some of its messages.
-func (s *session) printRefusals(plan *operation.Plan) {
-	ids := map[string][]string{}
-	var reasons []string
-	for _, r := range plan.Refusals {
-		if ids[r.Why] == nil {
-			reasons = append(reasons, r.Why)
-		}
-		ids[r.Why] = append(ids[r.Why], shortID(r.Message.ID))
-	}
-	printed := 0
-	for _, reason := range reasons[:min(len(reasons), mostReports)] {
-		names := ids[reason]
-		printed += len(names)
-		if len(names) > 3 {
-			names = append(names[:3], "…")
-		}
-		s.progress.printf("  %s: %s", strings.Join(names, ", "), reason)
-	}
-	s.printMore(plan.Refused - printed)
-}
-
-func (s *session) printMore(n int) {
-	if n > 0 {
-		s.progress.printf("  and %s more", thousands(n))
-	}
-}
-
-// planText describes a plan in one line.
-func planText(plan *operation.Plan) string {
-	text := changeText(plan)
-	switch plan.Command {
-	case "expedite", "cancel":
-		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) +
-			" in " + plan.Account
-		if plan.Command == "cancel" && len(plan.To) > 0 {
-			text += ", and send callbacks" + queuesText(" to ", plan.To)
-		}
-		return text
-	case "keep":
-		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", so that storage does not delete them"
-	}
-	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + " in " + plan.Account
-}
-
-// queuesText lists queues, with the number of messages on each if there are several queues.
-func queuesText(preposition string, counts map[string]int) string {
-	names := slices.Sorted(maps.Keys(counts))
-	if len(names) == 0 {
-		return ""
-	}
-	for i, name := range names {
-		if len(names) > 1 {
-			names[i] = fmt.Sprintf("%s (%s)", name, thousands(counts[name]))
-		}
-	}
-	return preposition + strings.Join(names, ", ")
-}
-
-// confirm asks for confirmation of a plan that changes something. The answer to a plan that cannot be undone is the
-// number of messages instead of a yes.
-func (s *session) confirm(ctx context.Context, plan *operation.Plan) error {
-	if s.yes || plan.Total == 0 {
-		return nil
-	}
-	if !s.env.canAsk() {
-		return usageError(errors.New("no terminal to ask for confirmation: give --yes; nothing was changed"))
-	}
-	confirmed := isYes
-	if plan.Final {
-		confirmed = func(answer string) bool { return answer == strconv.Itoa(plan.Total) }
-	}
-	answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, question(plan))
-	if err != nil {
-		return errors.New("interrupted: nothing was changed")
-	}
-	if !confirmed(answer) {
-		return errors.New("not confirmed: nothing was changed")
-	}
-	return nil
-}
-
-// changeText names a command and the number of its messages. How many messages of an undo are still there, only
-// the undo itself shows.
-func changeText(plan *operation.Plan) string {
-	if plan.Command == "undo" {
-		return "undo up to " + messages(plan.Total)
-	}
-	return plan.Command + " " + messages(plan.Total)
-}
-
-func question(plan *operation.Plan) string {
-	text := fmt.Sprintf("%s in %s?", changeText(plan), plan.Account)
-	if plan.Final {
-		return fmt.Sprintf("%s This cannot be undone. Type %d to confirm:", text, plan.Total)
-	}
-	return text + " [y/N]"
-}
-
-// report prints the result of a run and returns its error. Final says that the run cannot be undone.
-func (s *session) report(ctx context.Context, r operation.Result, final bool, err error) error {
-	if r.Run == "" { // it did not begin
-		return err
-	}
-	s.progress.printf("%s %s of %s in %s", pastTense(r.Command), thousands(r.Done), thousands(r.Total), r.Account)
-	reasons := r.Why[:min(len(r.Why), mostReports)]
-	for _, reason := range reasons {
-		s.progress.printf("  skipped: %s", reason)
-	}
-	s.printMore(r.Skipped - len(reasons))
-	if r.Unknown > 0 {
-		s.progress.printf("result not known: %s", messages(r.Unknown))
-	}
-	if r.NotDeleted > 0 {
-		s.progress.printf("written, but not yet deleted at the source: %s", messages(r.NotDeleted))
-	}
-	if r.PossibleDuplicates > 0 {
-		s.warn(operation.Warning{
-			Why:   "perhaps there twice, after a kill or a lost answer",
-			Count: r.PossibleDuplicates, Messages: r.DuplicateMessages,
-		})
-	}
-	if r.Done > 0 && (r.Finished() || r.Stopped != "") && r.Command != "undo" && r.Command != "expedite" && !final {
-		s.progress.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
-	}
-	if s.json {
-		_ = printJSON(s.out, r) // output keeps the error
-	}
-	return cmp.Or(s.incomplete(ctx, r, err), s.out.err)
-}
-
-// incomplete returns the error of a run that is not complete.
-func (s *session) incomplete(ctx context.Context, r operation.Result, err error) error {
-	code := exitFailed
-	if r.Done+r.NotDeleted+r.Skipped > 0 {
-		code = exitPartly
-	}
-	resume := fmt.Sprintf("`async-caller %s resume %s`", s.group, shellWord(r.Run))
-	switch {
-	case err != nil && r.Finished():
-	case err != nil:
-		err = fmt.Errorf("%w\ncontinue: %s", err, resume)
-	case r.Stopped != "" && r.Finished(): // all were sent first
-		err = fmt.Errorf("stopped: %s\nwait again: %s", r.Stopped, resume)
-	case r.Stopped != "":
-		err = fmt.Errorf("stopped: %s\ncontinue: %s (%s left)", r.Stopped, resume, thousands(r.Left+r.NotDeleted))
-	case !r.Finished() && ctx.Err() != nil:
-		err = fmt.Errorf("interrupted\ncontinue: %s", resume)
-	case !r.Finished():
-		err = fmt.Errorf("not all messages are done\ncontinue: %s", resume)
-	case r.Unmatched > 0:
-		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
-	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
-		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s",
-			messages(r.Skipped))
-	case r.Command == "undo" && r.Skipped > 0 && r.Unknown == 0:
-		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
-	case r.Skipped+r.Refused > 0:
-		err = fmt.Errorf("not %s: %s", pastTense(r.Command), messages(r.Skipped+r.Refused))
-	case r.PossibleDuplicates > 0:
-		err = fmt.Errorf("perhaps there twice: %s", messages(r.PossibleDuplicates))
-	default:
-		return nil
-	}
-	return &codeError{code, err}
-}
-
-// irregular are the past participles of some commands.
-var irregular = map[string]string{"keep": "kept", "undo": "undone", "cancel": "cancelled"}
-
-// pastTense returns the past participle of a command.
-func pastTense(command string) string {
-	return cmp.Or(irregular[command], strings.TrimSuffix(command, "e")+"ed")
-}
-
-func newPoisonMove(p *poisonFlags) *cobra.Command {
+func newPoisonMove(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "move [ID]... --to QUEUE",
 		Short: "Move messages unchanged to another queue",
@@ -275,8 +26,8 @@ dead letter.`,
 	parsed(flags, &to.To, "to", "`queue` to move to (required)", parseQueue)
 	_ = command.MarkFlagRequired("to") // the flag exists
 	flags.BoolVar(&to.Create, "create", false, createUsage)
-	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags),
+	shared.addYes(flags)
+	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.runs.PlanMove(ctx, source, to)
 			return s.execute(ctx, plan, err)
@@ -284,7 +35,7 @@ dead letter.`,
 	return command
 }
 
-func newPoisonDelete(p *poisonFlags) *cobra.Command {
+func newPoisonDelete(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "delete [ID]...",
 		Short: "Delete messages and keep a copy in the journal",
@@ -296,8 +47,8 @@ cannot be restored. To keep them in a file, use "export" first: "import" restore
 	var options operation.Delete
 	flags := flagsOf(command)
 	flags.BoolVar(&options.NoCopy, "no-backup", false, "do not keep a copy in the journal")
-	p.addYes(flags)
-	command.RunE = p.withSelection(requireSelection(flags),
+	shared.addYes(flags)
+	command.RunE = shared.withSelection(requireSelection(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			plan, err := s.runs.PlanDelete(ctx, source, options)
 			return s.execute(ctx, plan, err)
@@ -305,7 +56,7 @@ cannot be restored. To keep them in a file, use "export" first: "import" restore
 	return command
 }
 
-func newPoisonKeep(p *poisonFlags) *cobra.Command {
+func newPoisonKeep(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "keep",
 		Short: "Keep messages that storage would delete",
@@ -317,8 +68,8 @@ If messages are left, run it again.`,
 		Args:    cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	p.addYes(flags)
-	command.RunE = p.withSelection(selectQueues(flags),
+	shared.addYes(flags)
+	command.RunE = shared.withSelection(selectQueues(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			return s.keep(ctx, source)
 		})
@@ -360,7 +111,7 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 	return err
 }
 
-func newPoisonImport(p *poisonFlags) *cobra.Command {
+func newPoisonImport(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Write exported messages to a queue again",
@@ -377,64 +128,20 @@ of the app requires --force, because it may belong to another app.`,
 	flags := flagsOf(command)
 	parsed(flags, &to.To, "to", "`queue` to write to (default the original queue)", parseQueue)
 	flags.BoolVar(&to.Force, "force", false, "also write to queues that are not poison queues of the app")
-	p.addYes(flags)
+	shared.addYes(flags)
 	command.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := flags.err(); err != nil {
 			return err
 		}
-		input, err := p.env.open(args[0])
+		input, err := shared.env.open(args[0])
 		if err != nil {
 			return usageError(err)
 		}
 		defer input.Close()
-		return p.withSession(func(ctx context.Context, s *session, _ []string) error {
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 			plan, err := s.runs.PlanImport(ctx, input, to)
 			return s.execute(ctx, plan, err)
 		})(cmd, args)
 	}
 	return command
-}
-
-func newPoisonUndo(p *poisonFlags) *cobra.Command {
-	command := &cobra.Command{
-		Use:   "undo RUN",
-		Short: "Undo a run",
-		Long: `Restore the messages of a run to their queues, byte for byte, if they are still where the run put
-them. Messages that were delivered, received or moved since cannot be restored: they are counted. If
-there are no others, the exit code is 3 and the state of the run does not change.`,
-		Example:           "  async-caller " + p.group + " undo " + p.sampleRun,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: p.completeRuns,
-	}
-	p.addYes(flagsOf(command))
-	command.RunE = p.withSession(func(ctx context.Context, s *session, args []string) error {
-		plan, err := s.runs.PlanUndo(ctx, args[0])
-		return s.execute(ctx, plan, err)
-	})
-	return command
-}
-
-func newPoisonResume(p *poisonFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "resume RUN",
-		Short: "Continue an interrupted run",
-		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
-because calls failed.`,
-		Example:           "  async-caller " + p.group + " resume " + p.sampleRun,
-		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: p.completeRuns,
-		RunE: p.withSession(func(ctx context.Context, s *session, args []string) error {
-			result, err := s.runs.Resume(ctx, args[0])
-			return s.report(ctx, result, false, err)
-		}),
-	}
-}
-
-// completeRuns completes the name of a run.
-func (p *poisonFlags) completeRuns(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	runs, _ := p.folder().List()
-	return runs, cobra.ShellCompDirectiveNoFileComp
 }

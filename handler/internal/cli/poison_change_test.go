@@ -44,7 +44,7 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 			t.Fatal(err)
 		}
 	}
-	p := &poisonFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
+	p := &sharedFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
 	d.session = p.newSession()
 	d.runs = &operation.Runs{
 		Account: &account.Account{

@@ -17,10 +17,9 @@ import (
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/strictjson"
 )
 
-func newPoisonList(p *poisonFlags) *cobra.Command {
+func newPoisonList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List poison messages with their reasons",
@@ -36,7 +35,7 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 	flags := flagsOf(command)
 	var by message.By
 	groupByFlag(flags, &by, message.PoisonCriteria())
-	command.RunE = p.withSelection(selectMessages(flags),
+	command.RunE = shared.withSelection(selectMessages(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			if by != "" {
 				return s.listGroups(ctx, source, by)
@@ -193,7 +192,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-func newPoisonQueues(p *poisonFlags) *cobra.Command {
+func newPoisonQueues(shared *sharedFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "queues",
 		Short: "Show which queues have poison messages, by reason",
@@ -204,7 +203,7 @@ Other queues follow if no function of the app reads them and a dead letter is am
 messages.`,
 		Example: `  async-caller poison queues`,
 		Args:    cobra.NoArgs,
-		RunE:    p.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
+		RunE:    shared.withSession(func(ctx context.Context, s *session, _ []string) error { return s.queues(ctx) }),
 	}
 }
 
@@ -286,68 +285,7 @@ func reasonsText(counts []account.ReasonCount) string {
 	return cmp.Or(strings.Join(parts, ", "), "-")
 }
 
-func newPoisonRuns(p *poisonFlags) *cobra.Command {
-	return &cobra.Command{
-		Use:   "runs",
-		Short: "List the changes of messages, and who made them",
-		Long: `List the runs of this machine and, from the table of the account, those of colleagues, newest first:
-the command, the user, the number of messages, and the state. An interrupted run can be resumed, and
-a finished one undone, on the machine that has its journal.`,
-		Example: "  async-caller " + p.group + " runs",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := p.newSession()
-			runs := operation.Runs{Account: &account.Account{}, Journals: p.folder()}
-			if a, err := readApp(p.env, p.app); err == nil {
-				runs.Name = a.Connection.Account()
-				_, runs.Outcomes = openTables(a)
-			}
-			summaries, missing, err := runs.Summaries(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if missing != nil {
-				s.progress.printf("only the runs of this machine: %v", missing)
-			}
-			if len(summaries) == 0 {
-				s.progress.printf("no runs in %s", runs.Journals)
-			}
-			printAll(s, summaries, printRuns)
-			return s.out.err
-		},
-	}
-}
-
-func printRuns(out io.Writer, summaries []operation.RunSummary) {
-	row := func(id, at, done, state string) {
-		// A journal or a row may come from elsewhere.
-		id, state = strictjson.ReplaceUnprintable(id), strictjson.ReplaceUnprintable(state)
-		printRow(out, "%-28s  %8s  %12s  %s", id, at, done, state)
-	}
-	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
-	for _, r := range summaries {
-		if r.Problem != "" {
-			row(r.Run, "-", "-", r.State+": "+r.Problem)
-			continue
-		}
-		done := thousands(r.Done)
-		if r.Done != r.Total {
-			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
-		}
-		state := r.State
-		if r.UndoneBy != "" {
-			state += " by " + r.UndoneBy
-		} else if r.Of != "" {
-			state += ", undo of " + r.Of
-		}
-		if !r.Here {
-			state += ", by " + r.User + " on " + r.Machine
-		}
-		row(r.Run, age(time.Since(r.At))+" ago", done, state)
-	}
-}
-
-func newPoisonExport(p *poisonFlags) *cobra.Command {
+func newPoisonExport(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "export [ID]...",
 		Short: "Write messages to a file",
@@ -360,7 +298,7 @@ their queues.`,
 	var path string
 	flags := flagsOf(command)
 	flags.StringVar(&path, "output", "-", "`file` to write to, which must not exist; - is standard output")
-	command.RunE = p.withSelection(selectMessages(flags),
+	command.RunE = shared.withSelection(selectMessages(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			if path == "-" {
 				return s.export(ctx, source, s.out)

@@ -30,7 +30,7 @@ type requeueOptions struct {
 	edit, dryRun, reveal bool
 }
 
-func newPoisonRequeue(p *poisonFlags) *cobra.Command {
+func newPoisonRequeue(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "requeue [ID]...",
 		Short: "Send messages again, edited if you like",
@@ -48,21 +48,21 @@ the load on the target, and --stop-at-failure-ratio stops if too many calls fail
 	}
 	var o requeueOptions
 	flags := flagsOf(command)
-	o.addTo(flags, p)
+	o.addTo(flags, shared)
 	selected := requireSelection(flags)
 	selected.check = func(ids []string) { o.check(flags, ids) }
-	command.RunE = p.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
+	command.RunE = shared.withSelection(selected, func(ctx context.Context, s *session, source account.Source) error {
 		return s.requeue(ctx, source, o)
 	})
 	command.MarkFlagsMutuallyExclusive("edit", "dry-run")
 	return command
 }
 
-func (o *requeueOptions) addTo(flags *flagSet, p *poisonFlags) {
+func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	edits, pace := (*[]edit.Edit)(&o.Edit.Edits), &o.Pace
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
-	p.addYes(flags)
+	shared.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
 	flags.BoolVar(&o.Create, "create", false, createUsage)
 	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated",

@@ -35,7 +35,7 @@ func TestRequeueFlags(t *testing.T) {
 	var o requeueOptions
 	command := &cobra.Command{}
 	flags := flagsOf(command)
-	o.addTo(flags, &poisonFlags{})
+	o.addTo(flags, &sharedFlags{})
 	if err := command.ParseFlags([]string{
 		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1", "--delay", "1m", "--spread", "1h", "--to", "other",
 		"--keep-state", "--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1", "--jq", ".", "--replace-host", "a=b",

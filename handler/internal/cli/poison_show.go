@@ -21,7 +21,7 @@ import (
 	"asynccaller/handler/internal/strictjson"
 )
 
-func newPoisonShow(p *poisonFlags) *cobra.Command {
+func newPoisonShow(shared *sharedFlags) *cobra.Command {
 	var reveal bool
 	command := &cobra.Command{
 		Use:   "show ID",
@@ -38,7 +38,7 @@ other places are not recognized: check the output before you share it.`,
 	}
 	flags := flagsOf(command)
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
-	command.RunE = p.withSelection(selectQueues(flags),
+	command.RunE = shared.withSelection(selectQueues(flags),
 		func(ctx context.Context, s *session, source account.Source) error {
 			found, err := s.runs.Find(ctx, source, source.IDs[0])
 			if err != nil {

@@ -6,17 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
-	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/azure"
 )
 
 func newScheduled(env Env) *cobra.Command {
-	p := &poisonFlags{env: env, group: "scheduled", sampleRun: "20261121-091500-cancel-k3xw"}
+	shared := &sharedFlags{env: env, group: "scheduled", sampleRun: "20261121-091500-cancel-k3xw"}
 	command := &cobra.Command{
-		Use:   p.group,
+		Use:   shared.group,
 		Short: "Show, expedite and cancel calls that wait for their next attempt",
 		Long: `Work with messages that were rescheduled by 30 s or more. They are invisible on their queues; the
 handler records them in a table of the storage account. The record can miss messages, or have some
@@ -32,10 +29,10 @@ continues one that was interrupted. Journals contain whole messages; only their 
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	p.declare(command)
+	shared.declare(command)
 	command.AddCommand(
-		newScheduledList(p), newScheduledShow(p), newScheduledExpedite(p), newScheduledCancel(p),
-		newPoisonRuns(p), newPoisonUndo(p), newPoisonResume(p),
+		newScheduledList(shared), newScheduledShow(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
+		newRuns(shared), newUndo(shared), newResume(shared),
 	)
 	return command
 }
@@ -70,28 +67,11 @@ func requireScheduled(flags *flagSet) *scheduledSelection {
 }
 
 // withScheduled returns the RunE of a command that works on the selected scheduled messages.
-func (p *poisonFlags) withScheduled(
+func (shared *sharedFlags) withScheduled(
 	selected *scheduledSelection, work func(context.Context, *session, account.ScheduledSource) error,
 ) runFunc {
-	return p.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
+	return shared.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
 		selected.selected.Source = source
 		return work(ctx, s, selected.selected)
 	})
-}
-
-// openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
-// recorded, or if the connection names no table service.
-func openTables(a config.App) (record, outcomes storage.Table) {
-	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
-		return nil, nil
-	}
-	table, err := azure.OpenTable(a.Connection)
-	if err != nil {
-		return nil, nil
-	}
-	ofRuns, err := azure.OpenOutcomes(a.Connection)
-	if err != nil {
-		return table, nil
-	}
-	return table, ofRuns
 }

@@ -10,7 +10,7 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-func newScheduledExpedite(p *poisonFlags) *cobra.Command {
+func newScheduledExpedite(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "expedite [ID]...",
 		Short: "Make scheduled messages due now",
@@ -23,14 +23,14 @@ the exit code is then 4. Messages that were expedited cannot be scheduled again.
   async-caller scheduled expedite order-4711 --yes`,
 	}
 	var pace journal.Pace
-	return p.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) },
+	return shared.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) },
 		func(flags *flagSet) { checkPace(flags, pace) },
 		func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
 			return s.runs.PlanExpedite(ctx, source, pace)
 		})
 }
 
-func newScheduledCancel(p *poisonFlags) *cobra.Command {
+func newScheduledCancel(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "cancel [ID]...",
 		Short: "Delete scheduled messages",
@@ -42,7 +42,7 @@ code is then 4.`,
   async-caller scheduled cancel --group 'route=/orders/{n}' --dry-run`,
 	}
 	var callback bool
-	return p.changeScheduled(command, func(flags *flagSet) {
+	return shared.changeScheduled(command, func(flags *flagSet) {
 		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
 	}, func(*flagSet) {}, func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan,
 		error,
@@ -52,18 +52,18 @@ code is then 4.`,
 }
 
 // changeScheduled completes a command that changes scheduled messages.
-func (p *poisonFlags) changeScheduled(
+func (shared *sharedFlags) changeScheduled(
 	command *cobra.Command, declare, check func(*flagSet),
 	plan func(context.Context, *session, account.ScheduledSource) (*operation.Plan, error),
 ) *cobra.Command {
 	var dryRun bool
 	flags := flagsOf(command)
 	flags.BoolVar(&dryRun, "dry-run", false, "show what would change, and change nothing")
-	p.addYes(flags)
+	shared.addYes(flags)
 	declare(flags)
 	selected := requireScheduled(flags)
 	selected.check = func([]string) { check(flags) }
-	command.RunE = p.withScheduled(selected,
+	command.RunE = shared.withScheduled(selected,
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
 			plan, err := plan(ctx, s, source)
 			if err == nil && dryRun {

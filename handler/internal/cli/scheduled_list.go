@@ -17,7 +17,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 )
 
-func newScheduledList(p *poisonFlags) *cobra.Command {
+func newScheduledList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List scheduled messages, or count them",
@@ -34,7 +34,7 @@ the next minute and hour. Rows are cut to 100 columns; --json has the whole text
 	flags := flagsOf(command)
 	var by message.By
 	groupByFlag(flags, &by, message.ScheduledCriteria())
-	command.RunE = p.withScheduled(selectScheduled(flags),
+	command.RunE = shared.withScheduled(selectScheduled(flags),
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
 			if by != "" {
 				return s.groupScheduled(ctx, source, by)

@@ -13,7 +13,7 @@ import (
 	"asynccaller/handler/internal/operate/message"
 )
 
-func newScheduledShow(p *poisonFlags) *cobra.Command {
+func newScheduledShow(shared *sharedFlags) *cobra.Command {
 	var reveal bool
 	command := &cobra.Command{
 		Use:   "show ID",
@@ -33,7 +33,7 @@ other places are not recognized: check the output before you share it.`,
 	flags.BoolVar(&reveal, "reveal", false, "show secrets")
 	selected := &scheduledSelection{selection: &selection{flags: flags}}
 	selected.addQueue("`queue` to look at; may be repeated (default all)")
-	command.RunE = p.withScheduled(selected,
+	command.RunE = shared.withScheduled(selected,
 		func(ctx context.Context, s *session, source account.ScheduledSource) error {
 			found, err := s.runs.FindScheduled(ctx, source, source.IDs[0])
 			if err != nil {

@@ -19,7 +19,7 @@ import (
 const watchEvery = 2 * time.Second
 
 func newStatusCommand(env Env) *cobra.Command {
-	p := &poisonFlags{env: env, group: "status"}
+	shared := &sharedFlags{env: env, group: "status"}
 	var watch bool
 	command := &cobra.Command{
 		Use:   "status",
@@ -35,9 +35,8 @@ functions last ran. A value that the record of scheduled messages does not have 
 	}
 	flags := flagsOf(command)
 	flags.BoolVar(&watch, "watch", false, "show it again every 2 s, until Ctrl-C")
-	flags.StringVar(&p.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
-	flags.BoolVar(&p.json, "json", false, "print JSON, one object per line")
-	command.RunE = p.withSession(func(ctx context.Context, s *session, _ []string) error {
+	shared.addApp(flags.FlagSet)
+	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 		for {
 			err := s.showStatus(ctx, watch && isTerminal(s.env.Stdout) && !s.json)
 			if !watch || err != nil && ctx.Err() == nil {

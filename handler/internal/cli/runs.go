@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/strictjson"
+)
+
+func newRuns(shared *sharedFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "runs",
+		Short: "List the changes of messages, and who made them",
+		Long: `List the runs of this machine and, from the table of the account, those of colleagues, newest first:
+the command, the user, the number of messages, and the state. An interrupted run can be resumed, and
+a finished one undone, on the machine that has its journal.`,
+		Example: "  async-caller " + shared.group + " runs",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s := shared.newSession()
+			runs := operation.Runs{Account: &account.Account{}, Journals: shared.folder()}
+			if a, err := readApp(shared.env, shared.app); err == nil {
+				runs.Name = a.Connection.Account()
+				_, runs.Outcomes = openTables(a)
+			}
+			summaries, missing, err := runs.Summaries(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if missing != nil {
+				s.progress.printf("only the runs of this machine: %v", missing)
+			}
+			if len(summaries) == 0 {
+				s.progress.printf("no runs in %s", runs.Journals)
+			}
+			printAll(s, summaries, printRuns)
+			return s.out.err
+		},
+	}
+}
+
+func printRuns(out io.Writer, summaries []operation.RunSummary) {
+	row := func(id, at, done, state string) {
+		// A journal or a row may come from elsewhere.
+		id, state = strictjson.ReplaceUnprintable(id), strictjson.ReplaceUnprintable(state)
+		printRow(out, "%-28s  %8s  %12s  %s", id, at, done, state)
+	}
+	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
+	for _, r := range summaries {
+		if r.Problem != "" {
+			row(r.Run, "-", "-", r.State+": "+r.Problem)
+			continue
+		}
+		done := thousands(r.Done)
+		if r.Done != r.Total {
+			done = strconv.Itoa(r.Done) + "/" + strconv.Itoa(r.Total)
+		}
+		state := r.State
+		if r.UndoneBy != "" {
+			state += " by " + r.UndoneBy
+		} else if r.Of != "" {
+			state += ", undo of " + r.Of
+		}
+		if !r.Here {
+			state += ", by " + r.User + " on " + r.Machine
+		}
+		row(r.Run, age(time.Since(r.At))+" ago", done, state)
+	}
+}
+
+func newUndo(shared *sharedFlags) *cobra.Command {
+	command := &cobra.Command{
+		Use:   "undo RUN",
+		Short: "Undo a run",
+		Long: `Restore the messages of a run to their queues, byte for byte, if they are still where the run put
+them. Messages that were delivered, received or moved since cannot be restored: they are counted. If
+there are no others, the exit code is 3 and the state of the run does not change.`,
+		Example:           "  async-caller " + shared.group + " undo " + shared.sampleRun,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: shared.completeRuns,
+	}
+	shared.addYes(flagsOf(command))
+	command.RunE = shared.withSession(func(ctx context.Context, s *session, args []string) error {
+		plan, err := s.runs.PlanUndo(ctx, args[0])
+		return s.execute(ctx, plan, err)
+	})
+	return command
+}
+
+func newResume(shared *sharedFlags) *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume RUN",
+		Short: "Continue an interrupted run",
+		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
+because calls failed.`,
+		Example:           "  async-caller " + shared.group + " resume " + shared.sampleRun,
+		Args:              cobra.ExactArgs(1),
+		ValidArgsFunction: shared.completeRuns,
+		RunE: shared.withSession(func(ctx context.Context, s *session, args []string) error {
+			result, err := s.runs.Resume(ctx, args[0])
+			return s.report(ctx, result, false, err)
+		}),
+	}
+}
+
+// completeRuns completes the name of a run.
+func (shared *sharedFlags) completeRuns(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	runs, _ := shared.folder().List()
+	return runs, cobra.ShellCompDirectiveNoFileComp
+}

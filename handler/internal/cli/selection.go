@@ -1,0 +1,196 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+)
+
+// The names of the flags of a selection that a journal shows in a form of their own.
+const (
+	textFlag = "text"
+	allFlag  = "all"
+)
+
+// selection is the flags that select messages.
+type selection struct {
+	flags    *flagSet
+	selected account.Source
+	// filters are the names of the flags without which a command selects all messages.
+	filters []string
+	// required refuses to select all messages unless the user gives --all.
+	required, all bool
+	// check, unless nil, refuses further flags.
+	check func(ids []string)
+}
+
+// selectQueues declares the flags that select messages by queue.
+func selectQueues(flags *flagSet) *selection {
+	s := &selection{flags: flags}
+	s.addQueue("`queue` to read; may be repeated (default every poison queue)")
+	flags.BoolVar(&s.selected.Force, "force", false, "also read queues that a function app reads")
+	var names []string
+	for _, name := range send.Queues() {
+		names = append(names, name+storage.PoisonSuffix)
+	}
+	flags.suggest("queue", names...)
+	return s
+}
+
+// selectMessages declares all flags that select messages.
+func selectMessages(flags *flagSet) *selection {
+	s := selectQueues(flags)
+	s.addFilters(message.Reasons(), message.PoisonCriteria(), "given up")
+	filter := &s.selected.Filter
+	filterCSV(s, &filter.Methods, "method", "only calls with this `method`; may be repeated", parseText)
+	filterFlag(s, &filter.Text, textFlag, "only messages that contain this `text`, ignoring case", parseText)
+	return s
+}
+
+func (s *selection) addQueue(usage string) {
+	filterCSV(s, &s.selected.Queues, "queue", usage, parseQueue)
+}
+
+// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning. Criteria
+// are those by which the messages can be grouped.
+func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
+	filter := &s.selected.Filter
+	filterCSV(s, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
+		message.ParseReason(reasons))
+	filterCSV(s, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated",
+		parseStatusOrNone)
+	filterCSV(s, &filter.Hosts, "host",
+		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
+	filterFlag(s, &filter.Since, "since",
+		"only messages "+since+" after this `time` (RFC 3339), or 2h for 2 hours ago", parseAgo)
+	filterFlag(s, &filter.Until, "until", "only messages "+since+" before this `time`", parseAgo)
+	filterFlag(s, &filter.RequestID, "request-id", "only messages with this request `id`", parseText)
+	filterFlag(s, &filter.MinAttempts, "attempts-over", "only messages with more than this `number` of attempts",
+		func(text string) (int, error) {
+			n, err := atLeast(0)(text)
+			return n + 1, err
+		})
+	filterFlag(s, &filter.Group, "group", "only messages of this `group`, as BY=KEY from list --group-by",
+		func(text string) (*message.Group, error) {
+			group, err := message.ParseGroup(text, criteria)
+			return &group, err
+		})
+	filterFlag(s, &s.selected.Limit, "limit", "at most this `number` of messages", atLeast(1))
+	s.flags.suggest("reason", reasons...)
+	var groups []string
+	for _, by := range criteria {
+		groups = append(groups, string(by)+"=")
+	}
+	s.flags.suggest("group", groups...)
+}
+
+// filterFlag declares a flag that selects messages, as [parsed] does.
+func filterFlag[T any](s *selection, target *T, name, usage string, parse func(string) (T, error)) {
+	s.filters = append(s.filters, name)
+	parsed(s.flags, target, name, usage, parse)
+}
+
+// filterCSV declares a flag that selects messages, as [parsedCSV] does.
+func filterCSV[T any](s *selection, target *[]T, name, usage string, parse func(string) (T, error)) {
+	s.filters = append(s.filters, name)
+	parsedCSV(s.flags, target, name, usage, parse)
+}
+
+// requireSelection declares the flags that select messages, and --all for all of them.
+func requireSelection(flags *flagSet) *selection {
+	s := selectMessages(flags)
+	s.require("select all messages on all poison queues")
+	return s
+}
+
+// require declares --all, without which a selection must not be empty.
+func (s *selection) require(usage string) {
+	s.required = true
+	s.flags.BoolVar(&s.all, allFlag, false, usage)
+}
+
+// withSelection returns the RunE of a command that works on the selected messages.
+func (shared *sharedFlags) withSelection(
+	selected *selection, work func(context.Context, *session, account.Source) error,
+) runFunc {
+	return func(cmd *cobra.Command, ids []string) error {
+		source, err := selected.source(ids)
+		if err != nil {
+			return err
+		}
+		return shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+			s.runs.Operator.Filter = selected.text(ids)
+			return work(ctx, s, source)
+		})(cmd, ids)
+	}
+}
+
+// source returns the selected messages. The error names every problem with the flags.
+func (s *selection) source(ids []string) (account.Source, error) {
+	flags := s.flags
+	flags.refuse(slices.Contains(ids, ""), "an id is empty")
+	filtered := slices.ContainsFunc(s.filters, flags.Changed)
+	flags.refuse(s.all && len(ids) > 0, "--all and ids exclude each other")
+	flags.refuse(s.required && !s.all && !filtered && len(ids) == 0, "select messages by ids or filters, or give --all")
+	if s.check != nil {
+		s.check(ids)
+	}
+	source := s.selected
+	source.IDs = ids
+	return source, flags.err()
+}
+
+// text returns the selection as a person would write it.
+func (s *selection) text(ids []string) string {
+	words := slices.Clone(ids)
+	s.flags.Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Name == textFlag: // it may be a secret
+			words = append(words, "--"+textFlag+" …")
+		case f.Name == allFlag:
+			words = append(words, "--"+allFlag)
+		case slices.Contains(s.filters, f.Name):
+			words = append(words, "--"+f.Name+" "+strings.Join(f.Annotations[annotationTexts], ","))
+		}
+	})
+	return strings.Join(words, " ")
+}
+
+// parseText refuses an empty text: a script with an unset variable must not select all messages.
+func parseText(text string) (string, error) {
+	if text == "" {
+		return "", errors.New("is empty")
+	}
+	return text, nil
+}
+
+// parseHost reads a host with or without a port, and refuses a URL.
+func parseHost(text string) (string, error) {
+	if text == "" || strings.ContainsAny(text, "/@?# \t") {
+		// a URL may hold a secret
+		return "", errors.New("want a host such as example.com, example.com:8443 or *.example.com")
+	}
+	return text, nil
+}
+
+// parseStatusOrNone reads the status of an answer; none is 0.
+func parseStatusOrNone(text string) (int, error) {
+	if text == "none" {
+		return 0, nil
+	}
+	status, err := parseStatus(text)
+	if err != nil {
+		err = fmt.Errorf("%w, or none", err)
+	}
+	return status, err
+}

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/operation"
+	"asynccaller/handler/internal/operate/run"
+	"asynccaller/handler/internal/operate/run/journal"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/azure"
+)
+
+// sharedFlags are the flags that the commands on a storage account share.
+type sharedFlags struct {
+	env Env
+	// group is the name of the command, or of the command that it belongs to, such as poison or scheduled.
+	group string
+	// sampleRun is a run in the examples of the help texts.
+	sampleRun string
+	app, runs string
+	json      bool
+	// yes is a flag of the commands that change messages.
+	yes bool
+}
+
+// declare declares the flags that all commands of a group have.
+func (shared *sharedFlags) declare(group *cobra.Command) {
+	flags := group.PersistentFlags()
+	flags.SortFlags = false
+	shared.addApp(flags)
+	flags.StringVar(&shared.runs, "runs", "", "folder for journals (default async-caller/runs in $XDG_STATE_HOME)")
+}
+
+// addApp declares --app and --json.
+func (shared *sharedFlags) addApp(flags *pflag.FlagSet) {
+	flags.StringVar(&shared.app, "app", ".", "app folder with host.json, function.json and local.settings.json")
+	flags.BoolVar(&shared.json, "json", false, "print JSON, one object per line")
+}
+
+// addYes declares --yes.
+func (shared *sharedFlags) addYes(flags *flagSet) {
+	flags.BoolVar(&shared.yes, "yes", false, "do not ask for confirmation; required without a terminal")
+}
+
+func (shared *sharedFlags) folder() journal.Folder {
+	return cmp.Or(journal.Folder(shared.runs), journal.Default(shared.env.getenv))
+}
+
+// session has the dependencies of a command on a storage account. Its env does not include local.settings.json, which may contain
+// secrets: an editor that we start inherits it.
+type session struct {
+	*sharedFlags
+	out      *output
+	progress *progress
+	runs     *operation.Runs
+}
+
+// newSession returns a session without an account.
+func (shared *sharedFlags) newSession() *session {
+	status := newProgress(shared.env)
+	return &session{sharedFlags: shared, out: &output{Writer: shared.env.Stdout, progress: status}, progress: status}
+}
+
+// runFunc is the RunE of a command.
+type runFunc = func(*cobra.Command, []string) error
+
+// withSession returns the RunE of a command that works on the account of the app.
+func (shared *sharedFlags) withSession(work func(context.Context, *session, []string) error) runFunc {
+	return func(cmd *cobra.Command, args []string) error {
+		a, err := readApp(shared.env, shared.app)
+		if err != nil {
+			return err
+		}
+		appQueues, err := appQueues(a)
+		if err != nil {
+			return usageError(err)
+		}
+		store, err := openStore(a)
+		if err != nil {
+			return err
+		}
+		defer store.Close()
+		s := shared.newSession()
+		defer s.progress.clear()
+		record, outcomes := openTables(a)
+		s.runs = &operation.Runs{
+			Account: &account.Account{
+				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record,
+				OnScanned: s.progress.Scanned,
+				Rules:     handlerRules(a),
+			},
+			Journals: shared.folder(), Outcomes: outcomes, Operator: operator(args), Observer: s.progress,
+		}
+		if err := work(cmd.Context(), s, args); err != nil {
+			return withExitCode(cmd.Context(), err)
+		}
+		return s.out.err
+	}
+}
+
+// operator returns who gives a command with these arguments.
+func operator(args []string) journal.Operator {
+	machine, _ := os.Hostname() // empty if unknown
+	name := ""
+	if person, err := user.Current(); err == nil {
+		name = person.Username
+	}
+	return journal.Operator{User: name, Machine: machine, Filter: strings.Join(args, " ")}
+}
+
+// printAll prints values as JSON lines or, if there are any, as a table.
+func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
+	switch {
+	case s.json:
+		for _, value := range values {
+			_ = printJSON(s.out, value) // output keeps the error
+		}
+	case len(values) > 0:
+		table(s.out, values)
+	}
+}
+
+// appQueues returns the queues that function apps read: those that we ship and those in the app folder, if
+// there is one.
+func appQueues(a config.App) ([]string, error) {
+	names := send.Queues()
+	if errors.Is(a.FunctionsErr, fs.ErrNotExist) {
+		return names, nil
+	}
+	if a.Functions == nil {
+		return nil, a.FunctionsErr
+	}
+	return append(names, a.Functions.QueueNames()...), nil // serve reports the problems of the other functions
+}
+
+// handlerRules returns the rules of the app's handler.
+func handlerRules(a config.App) message.Rules {
+	return message.Rules{
+		Encoding: a.Host.Queues.MessageEncoding, Decision: a.Settings.Rules, Guard: a.Settings.Guard,
+	}
+}
+
+// openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
+// recorded, or if the connection names no table service.
+func openTables(a config.App) (record, outcomes storage.Table) {
+	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
+		return nil, nil
+	}
+	table, err := azure.OpenTable(a.Connection)
+	if err != nil {
+		return nil, nil
+	}
+	ofRuns, err := azure.OpenOutcomes(a.Connection)
+	if err != nil {
+		return table, nil
+	}
+	return table, ofRuns
+}
+
+// withExitCode gives an error its exit code, unless it has one.
+func withExitCode(ctx context.Context, err error) error {
+	if _, coded := errors.AsType[*codeError](err); coded {
+		return err
+	}
+	is := func(kind error) bool { return errors.Is(err, kind) }
+	usage := []error{
+		account.ErrNoTable, operation.ErrNoOutcomes, account.ErrAppQueue, operation.ErrOtherQueue, run.ErrOtherAccount,
+		account.ErrAmbiguous, storage.ErrNoQueue, fs.ErrExist,
+	}
+	switch {
+	case slices.ContainsFunc(usage, is):
+		return usageError(err)
+	case is(account.ErrNothing), is(run.ErrNothingLeft), is(journal.ErrNoRun):
+		return &codeError{exitNothing, err}
+	case ctx.Err() != nil: // the error of a run has an exit code
+		return errors.New("interrupted: nothing was changed")
+	}
+	return err
+}
+
+// summarize ends a listing with the number of messages.
+func (s *session) summarize(listed account.Listed) error {
+	if listed.Matched == 0 {
+		return s.nothingMatched(listed.Hidden)
+	}
+	text := messages(listed.Matched)
+	if listed.Hidden > 0 {
+		text += ", " + hiddenText(listed.Hidden)
+	}
+	s.progress.printf("%s", text)
+	return nil
+}
+
+// nothingMatched returns the error of a command that found no message.
+func (s *session) nothingMatched(hidden int) error {
+	err := fmt.Errorf("%w in %s", account.ErrNothing, s.runs.Name)
+	if hidden > 0 {
+		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
+	}
+	return &codeError{exitNothing, err}
+}
+
+// hiddenText explains that messages are invisible.
+func hiddenText(n int) string {
+	return messages(n) + " invisible: scheduled, or received by another client"
+}
