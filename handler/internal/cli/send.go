@@ -158,7 +158,8 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	}
 	var receipt send.Receipt
 	if !o.dryRun {
-		if receipt, err = sender.Send(ctx, message); err != nil {
+		receipt, err = sender.Send(ctx, message)
+		if err != nil {
 			return err
 		}
 	}
@@ -170,20 +171,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 // mostWarnings is how many warnings about the envelopes of a file are printed. All may have the same mistake.
 const mostWarnings = 20
 
-// parallelSends is how many messages of a file are sent at once. Storage takes some milliseconds for each.
-const parallelSends = 16
-
-// sending is a message of a file that is being sent.
-type sending struct {
-	n       int
-	done    chan struct{}
-	message send.Message
-	receipt send.Receipt
-	err     error
-}
-
-// sendFile sends every envelope of a file, several at a time, and prints the results in the order of the file. An
-// invalid envelope does not keep the others from being sent.
+// sendFile sends every envelope of a file and prints the results in the order of the file.
 func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender, path string) error {
 	input, err := env.open(path)
 	if err != nil {
@@ -193,26 +181,28 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 	status := newProgress(env)
 	defer status.clear()
 	out := &output{Writer: env.Stdout, progress: status}
-	sent, warned, problems := 0, 0, []error{}
-	for s := range o.sendAll(ctx, sender, input) {
-		<-s.done
-		for _, warning := range s.message.Warnings {
-			if warned++; warned <= mostWarnings {
-				status.printf("warning: envelope %d: %s", s.n, warning)
+	sent, warned := 0, 0
+	var problems []error
+	for sending := range sender.SendAll(ctx, input) {
+		message, receipt, err := sending.Wait()
+		for _, warning := range message.Warnings {
+			warned++
+			if warned <= mostWarnings {
+				status.printf("warning: envelope %d: %s", sending.Number, warning)
 			}
 		}
-		if s.err == nil {
-			s.err = o.print(out, s.message, s.receipt)
+		if err == nil {
+			err = o.print(out, message, receipt)
 		}
-		if s.err != nil {
-			problems = append(problems, fmt.Errorf("envelope %d: %w", s.n, s.err))
+		if err != nil {
+			problems = append(problems, fmt.Errorf("envelope %d: %w", sending.Number, err))
 			continue
 		}
 		sent++
 		status.count("", "sent", sent, 0)
 	}
-	if more := warned - mostWarnings; more > 0 {
-		status.printf("%s not shown", plural(more, "more warning"))
+	if warned > mostWarnings {
+		status.printf("%s not shown", plural(warned-mostWarnings, "more warning"))
 	}
 	o.summarize(status, sent, sender.Account)
 	if ctx.Err() != nil {
@@ -223,37 +213,6 @@ func (o *sendOptions) sendFile(ctx context.Context, env Env, sender *send.Sender
 		return &codeError{exitPartly, err}
 	}
 	return err
-}
-
-// sendAll reads envelopes and starts to send each, until the input or ctx ends. What it started is completed even then,
-// so that the result of each is known.
-func (o *sendOptions) sendAll(ctx context.Context, sender *send.Sender, input io.Reader) <-chan *sending {
-	all := make(chan *sending, parallelSends-1)
-	go func() {
-		defer close(all)
-		reader := json.NewDecoder(input)
-		for n := 1; ctx.Err() == nil; n++ {
-			s := &sending{n: n, done: make(chan struct{})}
-			var content json.RawMessage
-			switch s.err = reader.Decode(&content); {
-			case errors.Is(s.err, io.EOF):
-				return
-			case s.err != nil: // the beginning of the next one is unknown
-				s.err = fmt.Errorf("not JSON: %w; this and all following envelopes were not sent", s.err)
-				close(s.done)
-				all <- s
-				return
-			}
-			go func() {
-				defer close(s.done)
-				if s.message, s.err = sender.Prepare(content); s.err == nil && !o.dryRun {
-					s.receipt, s.err = sender.Send(context.WithoutCancel(ctx), s.message)
-				}
-			}()
-			all <- s
-		}
-	}()
-	return all
 }
 
 // print prints the receipt of a message, or the message for --dry-run.

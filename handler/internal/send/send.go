@@ -87,7 +87,8 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 	if !e.Deadline.IsZero() && !e.Deadline.After(now) {
 		return message, errors.New("deadline: is in the past: the call would never be made")
 	}
-	if message.Content, err = s.encode(e); err != nil {
+	message.Content, err = s.encode(e)
+	if err != nil {
 		return message, err
 	}
 	if s.Nexus != nil {
@@ -96,8 +97,9 @@ func (s *Sender) Prepare(content []byte) (message Message, err error) {
 				header+": not every .NET can read the value, and a C# function app that cannot refuses the message")
 		}
 	}
-	message.RequestID, message.Queue, message.Delay = e.RequestID, QueueFor(e.Priority),
-		min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
+	message.RequestID = e.RequestID
+	message.Queue = QueueFor(e.Priority)
+	message.Delay = min(max(e.DueAt().Sub(now), 0), storage.MaxDelay)
 	return message, nil
 }
 
