@@ -1,18 +1,12 @@
 package cli
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/doctor"
-	"asynccaller/handler/internal/send"
-	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -36,8 +30,9 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 	}
 	shared.addApp(flagsOf(command).FlagSet)
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
-		s, broken := shared.newSession(), 0
-		diagnose(cmd.Context(), env, shared.app, func(line doctor.Line) {
+		s := shared.newSession()
+		broken := 0
+		doctor.Run(cmd.Context(), shared.app, env.Environ, func(line doctor.Line) {
 			if line.State == doctor.Broken {
 				broken++
 			}
@@ -51,32 +46,11 @@ nothing: it only peeks at messages, and tries writes on messages, rows and blobs
 	return command
 }
 
-// diagnose runs all checks.
-func diagnose(ctx context.Context, env Env, dir string, report doctor.Reporter) {
-	a := config.ReadApp(dir, env.Environ, config.Doctor)
-	report.Problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
-		"correct it and restart the app: until then it makes no calls", "valid")
-	report.Problems("app folder", a.FunctionsErr, "correct the file and deploy again, or name the app "+
-		"folder with --app", "host.json and the function.json files are valid")
-	queues, encoding := send.Queues(), storage.Base64
-	if a.Functions != nil {
-		report.App(a.Functions, a.Environ)
-		encoding = a.Functions.Host.Queues.MessageEncoding
-		if len(a.Functions.Functions) > 0 {
-			queues = a.Functions.QueueNames()
-		}
-	}
-	report.Problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
-	if a.ConnectionErr != nil {
-		report.Skip("storage, clock, permissions, queues, encoding and heartbeats")
-		return
-	}
-	report.Storage(ctx, a.Connection, queues, encoding, a.Settings.Scheduled != config.Off)
-}
-
 func printDiagnosis(out io.Writer, lines []doctor.Line) {
 	for _, line := range lines {
 		printLine(out, string(line.State), "%s: %s", line.Check, strictjson.ReplaceUnprintable(line.Text))
-		printField(out, "", strictjson.ReplaceUnprintable(strings.TrimSuffix("next: "+line.Next, "next: ")))
+		if line.Next != "" {
+			printLine(out, "", "next: %s", strictjson.ReplaceUnprintable(line.Next))
+		}
 	}
 }

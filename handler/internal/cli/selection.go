@@ -26,7 +26,7 @@ const (
 type selection struct {
 	flags    *flagSet
 	selected account.Source
-	// filters are the names of the flags without which a command selects all messages.
+	// filters are the names of the flags that select messages.
 	filters []string
 	// required refuses to select all messages unless the user gives --all.
 	required, all bool

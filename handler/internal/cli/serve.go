@@ -8,10 +8,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"asynccaller/handler/internal/config"
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/serve"
 )
 
-const serveName = "serve"
+const serveName = functionapp.ServeArgument
 
 func newServe(env Env) *cobra.Command {
 	return &cobra.Command{

@@ -4,7 +4,9 @@
 package doctor
 
 import (
+	"context"
 	"debug/buildinfo"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -13,7 +15,10 @@ import (
 	"slices"
 	"strings"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
+	"asynccaller/handler/internal/send"
+	"asynccaller/handler/internal/storage"
 )
 
 // State is the result of a check.
@@ -38,69 +43,111 @@ type Line struct {
 // Reporter receives the lines in the order of the checks. A check that depends on one that failed is left out.
 type Reporter func(Line)
 
-// Problems reports each line of an error as broken. Without an error the check is ok, and fine says what is.
-func (report Reporter) Problems(check string, err error, next, fine string) {
+// Run runs all checks of an app folder, in an environment that has the form of os.Environ.
+func Run(ctx context.Context, dir string, environ []string, report Reporter) {
+	a := config.ReadApp(dir, environ, config.Doctor)
+	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
+		"correct it and restart the app: until then it makes no calls", "valid")
+	report.problems("app folder", a.FunctionsErr,
+		"correct the file and deploy again, or name the app folder with --app",
+		"host.json and the function.json files are valid")
+	queues, encoding := send.Queues(), storage.Base64
+	if a.Functions != nil {
+		report.app(a.Functions, a.Environ)
+		encoding = a.Functions.Host.Queues.MessageEncoding
+		if len(a.Functions.Functions) > 0 {
+			queues = a.Functions.QueueNames()
+		}
+	}
+	report.problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
+	if a.ConnectionErr != nil {
+		report.skip("storage, clock, permissions, queues, encoding and heartbeats")
+		return
+	}
+	report.storage(ctx, a.Connection, queues, encoding, a.Settings.Scheduled != config.Off)
+}
+
+// ok reports that a check found no problem.
+func (report Reporter) ok(check, text string) {
+	report(Line{State: OK, Check: check, Text: text})
+}
+
+// problems reports each line of an error as broken. Without an error the check is ok, with okText.
+func (report Reporter) problems(check string, err error, next, okText string) {
 	if err == nil {
-		report(Line{OK, check, fine, ""})
+		report.ok(check, okText)
 		return
 	}
 	for line := range strings.Lines(err.Error()) {
-		report(Line{Broken, check, strings.TrimSpace(line), next})
+		report(Line{State: Broken, Check: check, Text: strings.TrimSpace(line), Next: next})
 	}
 }
 
-// found reports the things that a check found. If there are none, the check is ok, and fine says what is.
-func (report Reporter) found(things []string, line Line, fine string) {
-	if line.Text += ": " + strings.Join(things, ", "); len(things) == 0 {
-		line = Line{OK, line.Check, fine, ""}
+// items reports the line of a check with the items that it concerns. If there are none, the check is ok, with okText.
+func (report Reporter) items(items []string, line Line, okText string) {
+	if len(items) == 0 {
+		report.ok(line.Check, okText)
+		return
 	}
+	line.Text += ": " + strings.Join(items, ", ")
 	report(line)
 }
 
-// Skip reports that checks are left out, because the one before failed.
-func (report Reporter) Skip(checks string) {
-	report(Line{Warning, "not checked", checks, "fix the line above, and run doctor again"})
+// skip reports that checks are left out, because the one before failed.
+func (report Reporter) skip(checks string) {
+	report(Line{State: Warning, Check: "not checked", Text: checks, Next: "fix the line above, and run doctor again"})
 }
 
 // disabling matches the setting that disables a function. Linux allows no dots in the names of variables.
 var disabling = regexp.MustCompile(`(?i)^AzureWebJobs[._](.+)[._]Disabled=(?:1|true)$`)
 
-// App checks what start-up does not validate in an app folder and in the environment.
-func (report Reporter) App(app *functionapp.App, environ []string) {
+// app checks what start-up does not validate in an app folder and in the environment.
+func (report Reporter) app(app *functionapp.App, environ []string) {
 	disabled := slices.Clone(app.Disabled)
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
-		if match := disabling.FindStringSubmatch(variable); match != nil {
+		match := disabling.FindStringSubmatch(variable)
+		if match != nil {
 			disabled = append(disabled, match[1])
 		}
 		if strings.EqualFold(name, "FUNCTIONS_WORKER_RUNTIME") && value != "" && !strings.EqualFold(value, "custom") {
 			report(Line{
-				Broken, "runtime", fmt.Sprintf("%s is %q, so the host does not start the handler", name, value),
-				"set it to custom, the runtime stack of the app",
+				State: Broken,
+				Check: "runtime",
+				Text:  fmt.Sprintf("%s is %q, so the host does not start the handler", name, value),
+				Next:  "set it to custom, the runtime stack of the app",
 			})
 		}
 	}
-	const enable = `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`
-	report.found(disabled, Line{Warning, "functions", "the host does not run those that are disabled", enable},
-		"none is disabled")
-	if handler := app.Host.Handler; handler.Executable != "" {
-		path := handler.Executable
-		if !filepath.IsAbs(path) {
-			path = filepath.Join(app.Dir, path)
-		}
-		report.Problems("executable", checkExecutable(path, handler.Arguments, runtime.GOOS+"/"+runtime.GOARCH),
-			"run `make build` for this machine; deploy the zip of `make package`: other tools can lose the "+
-				"executable bit", path+" can be started")
+	report.items(disabled, Line{
+		State: Warning,
+		Check: "functions",
+		Text:  "the host does not run those that are disabled",
+		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
+	}, "none is disabled")
+	handler := app.Host.Handler
+	if handler.Executable == "" {
+		return
 	}
+	path := handler.Executable
+	if !filepath.IsAbs(path) {
+		path = filepath.Join(app.Dir, path)
+	}
+	report.problems("executable", checkExecutable(path, handler.Arguments, runtime.GOOS+"/"+runtime.GOARCH),
+		"run `make build` for this machine; deploy the zip of `make package`: other tools can lose the executable bit",
+		path+" can be started")
 }
 
-// checkExecutable checks the file that the host starts on this platform, or in a Function App.
-func checkExecutable(path string, arguments []string, here string) error {
+// cloudPlatform is the platform of a Function App.
+const cloudPlatform = "linux/amd64"
+
+// checkExecutable checks the file that the host starts on this machine, which has a platform, or in a Function App.
+func checkExecutable(path string, arguments []string, localPlatform string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err != nil:
 		return err
-	case !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode()&0o111 == 0:
+	case !isExecutable(info.Mode()):
 		return fmt.Errorf("%s is not executable, so the host cannot start it: its mode is %v", path, info.Mode())
 	}
 	build, err := buildinfo.ReadFile(path)
@@ -111,12 +158,19 @@ func checkExecutable(path string, arguments []string, here string) error {
 	for _, setting := range build.Settings {
 		settings[setting.Key] = setting.Value
 	}
-	if platform := settings["GOOS"] + "/" + settings["GOARCH"]; platform != here && platform != "linux/amd64" {
-		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (linux/amd64)",
-			path, platform, here)
+	platform := settings["GOOS"] + "/" + settings["GOARCH"]
+	if platform != localPlatform && platform != cloudPlatform {
+		return fmt.Errorf("%s is for %s: it runs neither on this machine (%s) nor in a Function App (%s)",
+			path, platform, localPlatform, cloudPlatform)
 	}
-	if !slices.Contains(arguments, "serve") {
-		return fmt.Errorf(`%s ends at once: in host.json, set customHandler.description.arguments to ["serve"]`, path)
+	if !slices.Contains(arguments, functionapp.ServeArgument) {
+		return fmt.Errorf("%s ends at once: in host.json, set customHandler.description.arguments to [%q]",
+			path, functionapp.ServeArgument)
 	}
 	return nil
+}
+
+func isExecutable(mode os.FileMode) bool {
+	hasBit := mode&0o111 != 0 || runtime.GOOS == "windows" // which has no such bits
+	return mode.IsRegular() && hasBit
 }

@@ -73,7 +73,7 @@ func TestCountMiscoded(t *testing.T) {
 // TestProblems checks that each problem of a joined error is a line of its own.
 func TestProblems(t *testing.T) {
 	var lines []Line
-	Reporter(func(l Line) { lines = append(lines, l) }).Problems("settings", errors.Join(errors.New("one"), fmt.Errorf("two: %w", storage.ErrRefused)), "next", "fine")
+	Reporter(func(l Line) { lines = append(lines, l) }).problems("settings", errors.Join(errors.New("one"), fmt.Errorf("two: %w", storage.ErrRefused)), "next", "fine")
 	if want := []Line{{Broken, "settings", "one", "next"}, {Broken, "settings", "two: storage refused", "next"}}; !slices.Equal(lines, want) {
 		t.Errorf("%+v, want %+v", lines, want)
 	}

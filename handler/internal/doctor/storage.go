@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
@@ -26,9 +27,9 @@ const hostAPIVersion = "2026-10-06"
 // The id and the receipt of no message, in the service's form.
 const noID, noReceipt = "00000000-0000-0000-0000-000000000000", "AgAAAAMAAAAAAAAAAAAAAAAAAAA="
 
-// Storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled
+// storage checks the account. Functions read the queues, with messages in this encoding; recorded says that scheduled
 // messages are recorded. If the account does not answer, that takes seconds.
-func (report Reporter) Storage(
+func (report Reporter) storage(
 	ctx context.Context, conn azure.Connection, queues []string, encoding storage.Encoding, recorded bool,
 ) {
 	store, err := azure.Open(conn)
@@ -39,20 +40,22 @@ func (report Reporter) Storage(
 	defer store.Close()
 	now, usable := report.reach(ctx, conn.Endpoint)
 	if !usable {
-		report.Skip("permissions, queues, encoding and heartbeats")
+		report.skip("permissions, queues, encoding and heartbeats")
 		return
 	}
-	if report.try(ctx, "queue access", "role "+storage.QueueRole,
-		func(ctx context.Context) error { _, err := store.Peek(ctx, queues[0], 1); return err },
-		func(ctx context.Context) error {
-			_, err := store.Update(ctx, queues[0], noID, noReceipt, "", 0)
-			return err
-		},
-		func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) },
-	) {
+	peek := func(ctx context.Context) error {
+		_, err := store.Peek(ctx, queues[0], 1)
+		return err
+	}
+	update := func(ctx context.Context) error {
+		_, err := store.Update(ctx, queues[0], noID, noReceipt, "", 0)
+		return err
+	}
+	remove := func(ctx context.Context) error { return store.Delete(ctx, queues[0], noID, noReceipt) }
+	if report.try(ctx, "queue access", "role "+storage.QueueRole, peek, update, remove) {
 		report.queues(ctx, store, queues, encoding)
 	} else {
-		report.Skip("queues, encoding and poison messages")
+		report.skip("queues, encoding and poison messages")
 	}
 	report.table(ctx, conn, recorded, now)
 	report.try(ctx, "blob access", "role Storage Blob Data Owner",
@@ -76,10 +79,7 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 		return now, false
 	}
 	_ = response.Body.Close()
-	report(Line{
-		OK, "storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)),
-		"",
-	})
+	report.ok("storage", fmt.Sprintf("%s answers in %v", endpoint, time.Since(begin).Round(time.Millisecond)))
 	if strings.HasPrefix(response.Header.Get("Server"), "Azurite") {
 		report(judgeEmulator(response.Header.Get("x-ms-error-code")))
 	}
@@ -95,7 +95,7 @@ func (report Reporter) reach(ctx context.Context, endpoint string) (now time.Tim
 // judgeEmulator judges the error code with which Azurite answers a request with the API version of the Functions
 // host. The handler and the commands use an older version.
 func judgeEmulator(code string) Line {
-	line := Line{OK, "emulator", "Azurite accepts the API version of the Functions host", ""}
+	line := Line{State: OK, Check: "emulator", Text: "Azurite accepts the API version of the Functions host"}
 	if code == "InvalidHeaderValue" {
 		line.State = Warning
 		line.Text = "Azurite refuses API version " + hostAPIVersion + ", with which a newer `func start` ends at once"
@@ -107,14 +107,16 @@ func judgeEmulator(code string) Line {
 // judgeClock judges how far the local clock is ahead of storage's.
 func judgeClock(ahead time.Duration) Line {
 	skew := ahead.Abs().Round(time.Second)
-	line := Line{OK, "clock", fmt.Sprintf("differs by %v from storage's", skew), ""}
-	if skew >= storage.ClockWarning {
-		line.State, line.Next = Warning,
-			"synchronize the clock of this machine: deadlines and delays are wrong by the difference"
-	}
-	if skew >= storage.ClockLimit {
-		line.State, line.Next = Broken,
-			"synchronize the clock of this machine: storage refuses signatures from 15 minutes on"
+	line := Line{State: OK, Check: "clock", Text: fmt.Sprintf("differs by %v from storage's", skew)}
+	const synchronize = "synchronize the clock of this machine: "
+	switch {
+	case skew >= storage.ClockLimit:
+		line.State = Broken
+		line.Next = fmt.Sprintf("%sstorage refuses signatures from %.0f minutes on", synchronize,
+			storage.ClockLimit.Minutes())
+	case skew >= storage.ClockWarning:
+		line.State = Warning
+		line.Next = synchronize + "deadlines and delays are wrong by the difference"
 	}
 	return line
 }
@@ -124,12 +126,14 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
 	for _, run := range operations {
-		if err := run(ctx); err != nil && !errors.Is(err, storage.ErrNoQueue) && !errors.Is(err, storage.ErrStale) {
+		err := run(ctx)
+		permitted := err == nil || errors.Is(err, storage.ErrNoQueue) || errors.Is(err, storage.ErrStale)
+		if !permitted {
 			report.failed(check, err, roles)
 			return false
 		}
 	}
-	report(Line{OK, check, "permitted", ""})
+	report.ok(check, "permitted")
 	return true
 }
 
@@ -137,42 +141,53 @@ func (report Reporter) try(ctx context.Context, check, roles string, operations 
 func (report Reporter) queues(ctx context.Context, store storage.Queues, names []string, encoding storage.Encoding) {
 	ctx, cancel := context.WithTimeout(ctx, checkLimit)
 	defer cancel()
-	var missing, miscoded, failed []string
+	var missing, wronglyEncoded, poison []string
 	for _, name := range names {
 		messages, err := store.Peek(ctx, name, storage.MaxBatch)
-		poisoned, poisonErr := store.Count(ctx, name+storage.PoisonSuffix)
-		switch {
-		case errors.Is(err, storage.ErrNoQueue):
+		if errors.Is(err, storage.ErrNoQueue) {
 			missing = append(missing, name)
-		case err != nil || poisonErr != nil && !errors.Is(poisonErr, storage.ErrNoQueue):
-			report.failed("queues", cmp.Or(err, poisonErr), "")
-			report.Skip("encoding and poison messages")
+			err = nil
+		}
+		poisonName := name + storage.PoisonSuffix
+		poisonCount, poisonErr := store.Count(ctx, poisonName)
+		if errors.Is(poisonErr, storage.ErrNoQueue) {
+			poisonErr = nil
+		}
+		if err := cmp.Or(err, poisonErr); err != nil {
+			report.failed("queues", err, "")
+			report.skip("encoding and poison messages")
 			return
 		}
-		if poisoned > 0 {
-			failed = append(failed, fmt.Sprintf("%d on %s", poisoned, name+storage.PoisonSuffix))
+		if poisonCount > 0 {
+			poison = append(poison, fmt.Sprintf("%d on %s", poisonCount, poisonName))
 		}
-		if n := countWronglyEncoded(encoding, messages); n > 0 {
-			miscoded = append(miscoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
+		n := countWronglyEncoded(encoding, messages)
+		if n > 0 {
+			wronglyEncoded = append(wronglyEncoded, fmt.Sprintf("%d of %d on %s", n, len(messages), name))
 		}
 	}
-	line := Line{
-		Warning, "queues", "missing",
-		"create them, for example with `async-caller send`: the host does not; or is this the wrong account?",
-	}
+	missingState := Warning
 	if len(missing) == len(names) {
-		line.State = Broken
+		missingState = Broken
 	}
-	report.found(missing, line, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue",
-		len(names)))
-	line = Line{
-		Broken, "encoding", "first messages that are not encoded as messageEncoding says, " + string(encoding),
-		"correct messageEncoding in host.json, or the sender; then `async-caller poison requeue --fix-encoding`",
-	}
-	report.found(miscoded, line, "the first messages are encoded as messageEncoding says")
-	report.found(failed, Line{
-		Warning, "poison", "messages that could not be delivered",
-		"`async-caller poison list --group-by error`",
+	report.items(missing, Line{
+		State: missingState,
+		Check: "queues",
+		Text:  "missing",
+		Next:  "create them, for example with `async-caller send`: the host does not; or is this the wrong account?",
+	}, fmt.Sprintf("none of %d is missing; the first poison message creates a poison queue", len(names)))
+	report.items(wronglyEncoded, Line{
+		State: Broken,
+		Check: "encoding",
+		Text:  "first messages that are not encoded as messageEncoding says, " + string(encoding),
+		Next: "correct messageEncoding in host.json, or the sender; " +
+			"then `async-caller poison requeue --fix-encoding`",
+	}, "the first messages are encoded as messageEncoding says")
+	report.items(poison, Line{
+		State: Warning,
+		Check: "poison",
+		Text:  "messages that could not be delivered",
+		Next:  "`async-caller poison list --group-by error`",
 	}, "no messages")
 }
 
@@ -181,12 +196,17 @@ func (report Reporter) queues(ctx context.Context, store storage.Queues, names [
 func countWronglyEncoded(encoding storage.Encoding, messages []storage.Message) (n int) {
 	for _, m := range messages {
 		content, err := encoding.Decode(m.Text)
-		again, againErr := storage.Base64.Decode(string(content))
-		if err != nil || againErr == nil && bytes.HasPrefix(bytes.TrimSpace(again), []byte("{")) {
+		if err != nil || isEncoded(content) {
 			n++
 		}
 	}
 	return n
+}
+
+// isEncoded reports whether a content is an object in base64.
+func isEncoded(content []byte) bool {
+	decoded, err := storage.Base64.Decode(string(content))
+	return err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{"))
 }
 
 // table checks the record of scheduled messages, and the heartbeats in it.
@@ -194,17 +214,21 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 	table, err := azure.OpenTable(conn)
 	if err != nil || !recorded {
 		report(Line{
-			Warning, "table access", "scheduled messages and heartbeats are not recorded",
-			"set ASYNC_CALLER_SCHEDULED to on, and add TableEndpoint to the connection string",
+			State: Warning,
+			Check: "table access",
+			Text:  "scheduled messages and heartbeats are not recorded",
+			Next:  "set " + config.Prefix + "SCHEDULED to on, and add TableEndpoint to the connection string",
 		})
 		return
 	}
 	defer table.Close()
 	var beats record.Beats
-	if report.try(ctx, "table access", "role "+storage.TableRole,
-		func(ctx context.Context) (err error) { beats, err = record.ReadBeats(ctx, table); return err },
-		func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) },
-	) {
+	read := func(ctx context.Context) (err error) {
+		beats, err = record.ReadBeats(ctx, table)
+		return err
+	}
+	remove := func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) }
+	if report.try(ctx, "table access", "role "+storage.TableRole, read, remove) {
 		report(judgeHeartbeats(beats, now))
 	}
 }
@@ -213,25 +237,27 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 func judgeHeartbeats(beats record.Beats, now time.Time) Line {
 	const check = "heartbeats"
 	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
-	if timer, ago := beats.Silent(now); timer != "" {
-		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", timer,
+	silent, ago := beats.Silent(now)
+	if silent != "" {
+		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", silent,
 			ago.Round(time.Second))
-		return Line{Broken, check, text, next}
+		return Line{State: Broken, Check: check, Text: text, Next: next}
 	}
 	var runs []string
 	for _, timer := range []string{functionapp.MonitorTimer, functionapp.KeeperTimer} {
 		at, known := beats[timer]
 		if !known {
-			return Line{Warning, check, timer + " has not run yet, or cannot record that it runs", next}
+			text := timer + " has not run yet, or cannot record that it runs"
+			return Line{State: Warning, Check: check, Text: text, Next: next}
 		}
 		runs = append(runs, fmt.Sprintf("%s ran %v ago", timer, max(now.Sub(at), 0).Round(time.Second)))
 	}
-	return Line{OK, check, strings.Join(runs, ", "), ""}
+	return Line{State: OK, Check: check, Text: strings.Join(runs, ", ")}
 }
 
 // failed reports an error of storage. Roles are those that the operation needs.
 func (report Reporter) failed(check string, err error, roles string) {
 	next := cmp.Or(azure.Advice(err, roles),
 		"try again; then check the account's name in "+storage.ConnectionName+", its firewall, the network and its DNS")
-	report(Line{Broken, check, err.Error(), next})
+	report(Line{State: Broken, Check: check, Text: err.Error(), Next: next})
 }

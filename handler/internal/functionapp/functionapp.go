@@ -78,6 +78,9 @@ type QueueOptions struct {
 	MessageEncoding storage.Encoding
 }
 
+// ServeArgument is the argument in host.json with which the host starts our executable as its handler.
+const ServeArgument = "serve"
+
 // CustomHandler is host.json `customHandler.description`.
 type CustomHandler struct {
 	// Executable is `defaultExecutablePath` as written, relative to the script root.
