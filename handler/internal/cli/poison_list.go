@@ -47,7 +47,7 @@ one in the list is marked; the first 50,000 request ids are compared.`,
 
 // list prints messages, one per line.
 func (s *session) list(ctx context.Context, source account.Source) error {
-	ids := &requestIDs{}
+	ids := &message.RequestIDs{}
 	listed, err := s.runs.List(ctx, source, s.messagePrinter(source, ids))
 	if err == nil {
 		err = s.summarize(listed)
@@ -55,61 +55,28 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 	if err != nil {
 		return err
 	}
-	if ids.shared > 0 {
-		have := messages(ids.shared) + " have"
-		if ids.shared == 1 {
+	if ids.Shared > 0 {
+		have := messages(ids.Shared) + " have"
+		if ids.Shared == 1 {
 			have = "1 message has"
 		}
-		s.progress.printf("%s the request id of an earlier one: `async-caller poison requeue --dedupe` sends "+
-			"one of each", have)
+		s.progress.printf("%s the request id of an earlier one: "+
+			"`async-caller poison requeue --dedupe` sends one of each", have)
 	}
-	if ids.full {
-		s.progress.printf("only the first %s request ids were compared", thousands(mostRequestIDs))
+	if ids.Full {
+		s.progress.printf("only the first %s request ids were compared", thousands(message.MaxRequestIDs))
 	}
 	return nil
-}
-
-// mostRequestIDs is how many request ids a list remembers, which takes about 20 MiB.
-const mostRequestIDs = 50_000
-
-// requestIDs finds messages that share a request id. The zero value knows none.
-type requestIDs struct {
-	// first has the id of the first message with each request id.
-	first map[message.RequestKey]string
-	// full says that there was no room for a further one. Shared counts the messages with the request id of an
-	// earlier one.
-	full   bool
-	shared int
-}
-
-// earlier returns the id of the first message with the request id of this one. It is empty for that message itself.
-func (r *requestIDs) earlier(m message.Message) string {
-	key, ok := message.KeyOf(m)
-	if !ok {
-		return ""
-	}
-	if id, known := r.first[key]; known {
-		r.shared++
-		return id
-	}
-	if r.first == nil {
-		r.first = map[message.RequestKey]string{}
-	}
-	r.full = r.full || len(r.first) == mostRequestIDs
-	if !r.full {
-		r.first[key] = m.ID
-	}
-	return ""
 }
 
 const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
 
 // messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins
 // when the queue changes; it has a heading unless the source is a single queue.
-func (s *session) messagePrinter(source account.Source, ids *requestIDs) func(account.Found) {
+func (s *session) messagePrinter(source account.Source, ids *message.RequestIDs) func(account.Found) {
 	latest := ""
 	return func(f account.Found) {
-		sameAs := ids.earlier(f.Message)
+		sameAs := ids.Earlier(f.Message)
 		if s.json {
 			_ = printJSON(s.out, listedMessage{f.Message, sameAs}) // output keeps the error
 			return
@@ -144,8 +111,9 @@ func printMessage(out io.Writer, m message.Message, sameAs string) {
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	printRow(out, messageRow, shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14), statusText(m.Status),
-		cut(strconv.Itoa(m.Attempts), 4), call)
+	printRow(out, messageRow,
+		shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14),
+		statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
 }
 
 // shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
@@ -185,8 +153,9 @@ func printGroups(out io.Writer, groups []message.Row) {
 
 // shellWord quotes a text for a shell if necessary. Every command that is printed with a text from elsewhere uses it.
 func shellWord(text string) string {
-	if text != "" &&
-		strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+") == "" {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,@%+"
+	isPlain := strings.Trim(text, plain) == ""
+	if text != "" && isPlain {
 		return text
 	}
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
@@ -222,8 +191,8 @@ func (s *session) queues(ctx context.Context) error {
 				"  `async-caller poison requeue --queue %s --to QUEUE` sends them again", q.Queue, shellWord(q.Queue))
 		}
 		if q.Expiring > 0 {
-			s.progress.printf("storage will delete %s on %s, the first in %s:\n  `async-caller poison keep --queue "+
-				"%s` prevents that",
+			s.progress.printf("storage will delete %s on %s, the first in %s:\n"+
+				"  `async-caller poison keep --queue %s` prevents that",
 				messages(q.Expiring), q.Queue, age(time.Until(q.NextExpiry)), shellWord(q.Queue))
 		}
 		if q.Hidden > 0 {
@@ -235,7 +204,10 @@ func (s *session) queues(ctx context.Context) error {
 
 // otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the
 // reasons.
-const otherColumns, fewestColumns = 37, 25
+const (
+	otherColumns  = 37
+	fewestColumns = 25
+)
 
 func printQueues(out io.Writer, summaries []account.QueueSummary) {
 	const widest = textColumns - otherColumns - fewestColumns
@@ -252,12 +224,14 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 	for _, q := range summaries {
 		oldest, newest, expires := "-", "-", "-"
 		if !q.Oldest.IsZero() {
-			oldest, newest = age(time.Since(q.Oldest)), age(time.Since(q.Newest))
+			oldest = age(time.Since(q.Oldest))
+			newest = age(time.Since(q.Newest))
 		}
 		if q.Expiring > 0 {
 			expires = "in " + age(time.Until(q.NextExpiry))
 		}
-		lines, name := wrap(reasonsText(q.Reasons), textColumns-otherColumns-width), q.Queue
+		lines := wrap(reasonsText(q.Reasons), textColumns-otherColumns-width)
+		name := q.Queue
 		if len(name) > width { // it needs a line of its own, because a command may need the whole name
 			fmt.Fprintln(out, name)
 			name = ""
@@ -327,7 +301,11 @@ func (s *session) export(ctx context.Context, source account.Source, to io.Write
 	defer stop()
 	var failed error
 	listed, err := s.runs.List(ctx, source, func(f account.Found) {
-		if failed = cmp.Or(failed, operation.WriteRecord(out, f)); failed != nil {
+		if failed != nil {
+			return
+		}
+		failed = operation.WriteRecord(out, f)
+		if failed != nil {
 			stop()
 		}
 	})

@@ -29,7 +29,7 @@ import (
 // TestMessagePrinter checks that each queue has a heading and titles.
 func TestMessagePrinter(t *testing.T) {
 	s := newTestSession(t)
-	show := s.messagePrinter(account.Source{}, &requestIDs{})
+	show := s.messagePrinter(account.Source{}, &message.RequestIDs{})
 	for _, name := range []string{"a-poison", "a-poison", "b-poison"} {
 		show(account.Found{Message: message.Message{Queue: name, ID: "AAAAAAAA-1"}})
 	}
@@ -105,22 +105,6 @@ func TestSharedRequestIDs(t *testing.T) {
 			t.Error(d.stdout.String())
 		}
 	})
-}
-
-// TestManyRequestIDs: a list remembers a bounded number of request ids, and says that it has compared no others.
-func TestManyRequestIDs(t *testing.T) {
-	ids := &requestIDs{}
-	for n := range mostRequestIDs + 10 {
-		m := message.Message{ID: fmt.Sprint(n), Format: envelope.FormatNative, RequestID: fmt.Sprint("r", n)}
-		if ids.earlier(m) != "" {
-			t.Fatal("a new request id is marked")
-		}
-	}
-	last := message.Message{ID: "x", Format: envelope.FormatNative, RequestID: fmt.Sprint("r", mostRequestIDs+9)}
-	first := message.Message{ID: "y", Format: envelope.FormatNative, RequestID: "r0"}
-	if ids.earlier(last) != "" || ids.earlier(first) != "0" || len(ids.first) != mostRequestIDs || !ids.full {
-		t.Errorf("%d request ids, full: %t", len(ids.first), ids.full)
-	}
 }
 
 func TestReasonsText(t *testing.T) {
