@@ -18,7 +18,7 @@ import (
 // watchEvery is the time between two screens.
 const watchEvery = 2 * time.Second
 
-func newStatusCommand(env Env) *cobra.Command {
+func newStatus(env Env) *cobra.Command {
 	shared := &sharedFlags{env: env, group: "status"}
 	var watch bool
 	command := &cobra.Command{
@@ -34,15 +34,22 @@ functions last ran. A value that the record of scheduled messages does not have 
 		Args: cobra.NoArgs,
 	}
 	flags := flagsOf(command)
-	flags.BoolVar(&watch, "watch", false, "show it again every 2 s, until Ctrl-C")
+	flags.BoolVar(&watch, "watch", false, fmt.Sprintf("show it again every %s, until Ctrl-C", exactly(watchEvery)))
 	shared.addApp(flags.FlagSet)
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
+		if !watch {
+			return s.showStatus(ctx, false)
+		}
+		redraw := isTerminal(s.env.Stdout) && !s.json
 		for {
-			err := s.showStatus(ctx, watch && isTerminal(s.env.Stdout) && !s.json)
-			if !watch || err != nil && ctx.Err() == nil {
+			err := s.showStatus(ctx, redraw)
+			if ctx.Err() != nil { // Ctrl-C is the normal end of a watch
+				return nil
+			}
+			if err != nil {
 				return err
 			}
-			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C ends a watch as it should
+			if !storage.Sleep(ctx, watchEvery) {
 				return nil
 			}
 		}
@@ -70,42 +77,30 @@ func printStatus(out io.Writer, s account.Status, app string) {
 	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
 	printLine(out, "running", "%s", running(s))
-	printLine(out, "timers", "%s %s, %s %s", functionapp.MonitorTimer, lastRun(s.Monitor, s.At),
+	printLine(out, "timers", "%s %s, %s %s",
+		functionapp.MonitorTimer, lastRun(s.Monitor, s.At),
 		functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
 	if s.RecordProblem != "" {
 		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(s.RecordProblem))
 	}
 	fmt.Fprintln(out)
-	const format = "%-24s  %9s  %6s  %9s  %7s  %5s  %7s  %s"
-	printRow(out, format, "QUEUE", "MESSAGES", "OLDEST", "SCHEDULED", "1 MIN", "STALE", "POISON", "REASONS (SAMPLE)")
+	printRow(out, queueRow, "QUEUE", "MESSAGES", "OLDEST", "SCHEDULED", "1 MIN", "STALE", "POISON", "REASONS (SAMPLE)")
 	var missing, notes []string
 	for _, q := range s.Queues {
 		if q.Problem != "" {
 			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
 		}
 		if q.Expiring > 0 {
-			notes = append(notes,
-				fmt.Sprintf("storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
-					messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+			notes = append(notes, fmt.Sprintf(
+				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
 		}
-		if q.Missing && q.Poison == 0 && (q.Scheduled == nil || q.Scheduled.Count == 0) && q.Problem == "" {
+		isScheduled := q.Scheduled != nil && q.Scheduled.Count > 0
+		if q.Missing && q.Problem == "" && q.Poison == 0 && !isScheduled {
 			missing = append(missing, q.Queue)
 			continue
 		}
-		waiting, soon, stale, oldest := "unknown", "-", "-", "-"
-		if g := q.Scheduled; g != nil {
-			waiting, soon, stale = thousands(g.Count-g.Stale), thousands(g.DueInMinute), thousands(g.Stale)
-		}
-		if !q.Oldest.IsZero() {
-			oldest = age(s.At.Sub(q.Oldest))
-		}
-		name := q.Queue
-		if len(name) > 24 { // a command may need the whole name
-			fmt.Fprintln(out, name)
-			name = ""
-		}
-		printRow(out, format, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison),
-			reasonsText(q.Sample))
+		printQueueStatus(out, q, s.At)
 	}
 	if len(s.Targets) > 0 {
 		fmt.Fprintln(out)
@@ -126,6 +121,32 @@ func printStatus(out io.Writer, s account.Status, app string) {
 	}
 }
 
+// queueRow is the format of a row of the queues, queueColumns the width of the names.
+const (
+	queueRow     = "%-24s  %9s  %6s  %9s  %7s  %5s  %7s  %s"
+	queueColumns = 24
+)
+
+func printQueueStatus(out io.Writer, q account.QueueStatus, now time.Time) {
+	name := q.Queue
+	if len(name) > queueColumns { // a command may need the whole name
+		fmt.Fprintln(out, name)
+		name = ""
+	}
+	oldest := "-"
+	if !q.Oldest.IsZero() {
+		oldest = age(now.Sub(q.Oldest))
+	}
+	waiting, soon, stale := "unknown", "-", "-"
+	if q.Scheduled != nil {
+		waiting = thousands(q.Scheduled.Count - q.Scheduled.Stale)
+		soon = thousands(q.Scheduled.DueInMinute)
+		stale = thousands(q.Scheduled.Stale)
+	}
+	printRow(out, queueRow, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison),
+		reasonsText(q.Sample))
+}
+
 // running says in words whether the app runs.
 func running(s account.Status) string {
 	isUnknown := s.Monitor.IsZero() && s.Keeper.IsZero()
@@ -135,7 +156,7 @@ func running(s account.Status) string {
 	case isUnknown:
 		return "unknown: no timer function has recorded a run"
 	case s.Silent != "":
-		return "the app does not run, or not its timers"
+		return "no: the app or its timer functions do not run"
 	}
 	return "yes"
 }

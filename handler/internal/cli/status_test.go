@@ -51,7 +51,7 @@ func TestStatusScreen(t *testing.T) {
 			}
 		}
 		<-time.After(10 * time.Minute)
-		if got := d.mustStatus(t); !strings.Contains(got, "the app does not run, or not its timers") {
+		if got := d.mustStatus(t); !strings.Contains(got, "the app or its timer functions do not run") {
 			t.Errorf("ten minutes later: %s", got)
 		}
 		d.json = true

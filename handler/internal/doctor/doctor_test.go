@@ -25,8 +25,8 @@ func TestHeartbeats(t *testing.T) {
 		"in_time":     {beats(3*time.Minute, 125*time.Minute), OK, "AC-monitor ran 3m0s ago, AC-poison-keeper ran 2h5m0s ago"},
 		"ahead":       {beats(-time.Minute, 0), OK, "AC-monitor ran 0s ago, AC-poison-keeper ran 0s ago"},
 		"none":        {nil, Warning, "AC-monitor has not run yet, or cannot record that it runs"},
-		"late":        {beats(10*time.Minute, 10*time.Hour), Broken, "the app does not run, or not its timers: AC-monitor last ran 10m0s ago"},
-		"late_keeper": {beats(time.Minute, 3*time.Hour), Broken, "the app does not run, or not its timers: AC-poison-keeper last ran 3h0m0s ago"},
+		"late":        {beats(10*time.Minute, 10*time.Hour), Broken, "the app or its timer functions do not run: AC-monitor last ran 10m0s ago"},
+		"late_keeper": {beats(time.Minute, 3*time.Hour), Broken, "the app or its timer functions do not run: AC-poison-keeper last ran 3h0m0s ago"},
 		"no_keeper":   {map[string]time.Time{functionapp.MonitorTimer: now}, Warning, "AC-poison-keeper has not run yet, or cannot record that it runs"},
 	} {
 		if got := judgeHeartbeats(test.beats, now); got.State != test.state || got.Text != test.text || (got.Next == "") != (test.state == OK) {

@@ -239,7 +239,7 @@ func judgeHeartbeats(beats record.Beats, now time.Time) Line {
 	const next = "start the app; if it runs, look for errors in the host's log, and check the roles of its identity"
 	silent, ago := beats.Silent(now)
 	if silent != "" {
-		text := fmt.Sprintf("the app does not run, or not its timers: %s last ran %v ago", silent,
+		text := fmt.Sprintf("the app or its timer functions do not run: %s last ran %v ago", silent,
 			ago.Round(time.Second))
 		return Line{State: Broken, Check: check, Text: text, Next: next}
 	}
