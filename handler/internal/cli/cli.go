@@ -113,11 +113,13 @@ func Run(ctx context.Context, args []string, env Env) int {
 		stderr = lines
 	}
 	for line := range strings.Lines(err.Error()) {
-		if line = strings.TrimSpace(line); line != "" {
+		line = strings.TrimSpace(line)
+		if line != "" {
 			fmt.Fprintf(stderr, "%s: %s\n", programName, strictjson.ReplaceUnprintable(line))
 		}
 	}
-	if advice := azure.Advice(err, azure.Roles); advice != "" {
+	advice := azure.Advice(err, azure.Roles)
+	if advice != "" {
 		fmt.Fprintf(stderr, "%s: %s\n", programName, advice)
 	}
 	if coded, ok := errors.AsType[*codeError](err); ok {
@@ -149,9 +151,13 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.SetErr(env.Stderr)
 	root.SetIn(env.Stdin)
 	root.SetVersionTemplate("{{.Name}} {{.Version}}\n")
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", ".FlagUsagesWrapped 100 "))
-	root.AddCommand(newServe(env), newSend(env), newSchedule(env), newExplain(env), newPoison(env), newScheduled(env),
-		newStatusCommand(env), newDoctor(env), newHost(env), newVersion(env))
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ",
+		fmt.Sprintf(".FlagUsagesWrapped %d ", textColumns)))
+	root.AddCommand(
+		newServe(env), newSend(env), newSchedule(env), newExplain(env),
+		newPoison(env), newScheduled(env),
+		newStatus(env), newDoctor(env), newHost(env), newVersion(env),
+	)
 	return root
 }
 

@@ -72,16 +72,20 @@ func (o *explainOptions) addTo(flags *flagSet) {
 	parsed(flags, &o.outcome.Body, "body", "with --status: body of the answer as `text`",
 		func(text string) ([]byte, error) { return []byte(text), nil })
 	flags.StringVar(&o.bodyFile, "body-file", "", "with --status: `file` with the body of the answer")
-	parsed(flags, &o.outcome.Failure, "failure", "assume this `failure` instead of an answer: "+failureNames(),
-		parseFailure)
-	parsed(flags, &o.Now, "at", "`time` of the explanation (RFC 3339), or a duration from now (default now)",
-		parseMoment)
+	parsed(flags, &o.outcome.Failure, "failure",
+		"assume this `failure` instead of an answer: "+failureNames(), parseFailure)
+	parsed(flags, &o.Now, "at",
+		"`time` of the explanation (RFC 3339), or a duration from now (default now)", parseMoment)
 	flags.BoolVar(&o.json, "json", false, "print one JSON object")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json, retry.json, targets.json and local.settings.json")
 }
 
 func failureNames() string {
-	return strings.Trim(strings.ReplaceAll(fmt.Sprint(decision.Failures()), " ", ", "), "[]")
+	var names []string
+	for _, failure := range decision.Failures() {
+		names = append(names, string(failure))
+	}
+	return strings.Join(names, ", ")
 }
 
 func parseFailure(text string) (decision.Failure, error) {
@@ -118,14 +122,14 @@ func (o *explainOptions) run(ctx context.Context, env Env, args []string) error 
 	}
 	a, err := readApp(env, o.app)
 	if a.SettingsErr != nil {
-		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development "+
-			"it is in hold mode "+
-			"(docs/operating.md) until they are corrected and the app is restarted", err))
+		err = usageError(fmt.Errorf("%w\na handler with these settings makes no calls: outside Development it is in "+
+			"hold mode (docs/operating.md) until they are corrected and the app is restarted", err))
 	}
 	if err != nil {
 		return err
 	}
-	o.MaxContentBytes, o.Guard = a.Host.Queues.MessageEncoding.MaxContentBytes(), a.Settings.Guard
+	o.MaxContentBytes = a.Host.Queues.MessageEncoding.MaxContentBytes()
+	o.Guard = a.Settings.Guard
 	if o.Now.IsZero() {
 		o.Now = time.Now()
 	}
@@ -162,20 +166,24 @@ func (o *explainOptions) readBody(env Env) error {
 }
 
 // readFile reads the envelope from a file, as JSON or encoded as on a queue.
-func (o *explainOptions) readFile(env Env, a config.App, path string) (err error) {
-	o.MessageID = uuid.NewString()
-	if o.Content, err = readFile(env, path); err != nil {
+func (o *explainOptions) readFile(env Env, a config.App, path string) error {
+	content, err := readFile(env, path)
+	if err != nil {
 		return usageError(err)
 	}
-	if decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(o.Content))); err == nil &&
-		bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
+	o.MessageID = uuid.NewString()
+	o.Content = content
+	decoded, err := a.Host.Queues.MessageEncoding.Decode(string(bytes.TrimSpace(content)))
+	if err == nil && bytes.HasPrefix(bytes.TrimSpace(decoded), []byte("{")) {
 		o.Content = decoded
 	}
-	if o.Queue == "" {
-		o.Queue = send.QueueFor(0)
-		if e := o.open(a).Received; e != nil {
-			o.Queue = send.QueueFor(e.Priority)
-		}
+	if o.Queue != "" {
+		return nil
+	}
+	o.Queue = send.QueueFor(0)
+	received := o.open(a).Received
+	if received != nil {
+		o.Queue = send.QueueFor(received.Priority)
 	}
 	return nil
 }
@@ -225,8 +233,8 @@ func (o *explainOptions) find(ctx context.Context, store storage.Queues, a confi
 		}
 	}
 	return "", &codeError{exitNothing, fmt.Errorf("no visible message with request id %.128q on %s: "+
-		"only the first %d visible messages can be read, and a scheduled message is invisible", o.requestID,
-		strings.Join(names, " and "), storage.MaxBatch)}
+		"only the first %d visible messages can be read, and a scheduled message is invisible",
+		o.requestID, strings.Join(names, " and "), storage.MaxBatch)}
 }
 
 // printExplanation prints an explanation as text.
@@ -279,9 +287,9 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	printField(out, "headers", strings.Join(e.Headers, ", "))
 	printLine(out, "body", "%d bytes", e.BodyBytes)
 	printField(out, "callback", e.Callback)
-	if letter := e.MovedBack; letter != nil {
-		printLine(out, "dead letter", "%s after %d attempts: %s; it starts again", letter.Reason, letter.Attempts,
-			letter.Detail)
+	if e.MovedBack != nil {
+		printLine(out, "dead letter", "%s after %d attempts: %s; it starts again",
+			e.MovedBack.Reason, e.MovedBack.Attempts, e.MovedBack.Detail)
 	}
 	printField(out, "attempts", attemptsText(e.Attempts, e.LatestStatus))
 	switch {
@@ -292,7 +300,8 @@ func printEnvelope(out io.Writer, e *explain.Envelope, now time.Time) {
 	default:
 		printLine(out, "due", "no, not before %s, in %s", moment(*e.DueAt), exactly(e.DueAt.Sub(now)))
 	}
-	if left := e.Deadline.Sub(now); left > 0 {
+	left := e.Deadline.Sub(now)
+	if left > 0 {
 		printLine(out, "deadline", "%s, %s left; then %s", moment(e.Deadline), exactly(left), consequence(e.IfExpired))
 	} else {
 		printLine(out, "deadline", "%s, passed %s ago", moment(e.Deadline), exactly(-left))
@@ -366,15 +375,20 @@ func printStep(out io.Writer, s explain.Step) {
 	for _, ignored := range s.Ignored {
 		printLine(out, "  ignored", "%s", ignored)
 	}
-	if w := s.Write; w != nil && w.Problem != "" {
-		printLine(out, "  writes", "cannot be written: %s", w.Problem)
-	} else if w != nil {
-		text := fmt.Sprintf("%d of %d bytes to %s, %d left", w.Bytes, w.Max, w.Queue, w.Max-w.Bytes)
-		if w.LeftOut != "" {
-			text += "; left out: " + w.LeftOut
-		}
-		printLine(out, "  writes", "%s", text)
+	if s.Write != nil {
+		printLine(out, "  writes", "%s", writeText(*s.Write))
 	}
+}
+
+func writeText(w explain.Write) string {
+	if w.Problem != "" {
+		return "cannot be written: " + w.Problem
+	}
+	text := fmt.Sprintf("%d of %d bytes to %s, %d left", w.Bytes, w.Max, w.Queue, w.Max-w.Bytes)
+	if w.LeftOut != "" {
+		text += "; left out: " + w.LeftOut
+	}
+	return text
 }
 
 func printNext(out io.Writer, n *explain.Next, at time.Time) {

@@ -39,9 +39,9 @@ func flagsOf(command *cobra.Command) *flagSet {
 // err returns an error that joins the problems of all parsed flags, or nil.
 func (f *flagSet) err() error { return usageError(errors.Join(f.problems...)) }
 
-// refuse adds a problem if a condition is true.
-func (f *flagSet) refuse(wrong bool, problem string) {
-	if wrong {
+// refuse adds a problem if the flags are invalid.
+func (f *flagSet) refuse(invalid bool, problem string) {
+	if invalid {
 		f.problems = append(f.problems, errors.New(problem))
 	}
 }
@@ -52,8 +52,8 @@ const annotationTexts = "texts"
 // parsed declares a flag whose argument parse reads into target.
 func parsed[T any](f *flagSet, target *T, name, usage string, parse func(string) (T, error)) {
 	f.Func(name, usage, func(text string) error {
-		flag := f.Lookup(name)
-		_ = f.SetAnnotation(name, annotationTexts, append(flag.Annotations[annotationTexts], text)) // the flag exists
+		texts := append(f.Lookup(name).Annotations[annotationTexts], text)
+		_ = f.SetAnnotation(name, annotationTexts, texts) // the flag exists
 		value, err := parse(text)
 		*target = value
 		if err != nil {
@@ -74,17 +74,22 @@ func parsedList[T any](f *flagSet, target *[]T, name, usage string, parse func(s
 // parsedCSV declares a flag that may be repeated or have several arguments, separated by commas.
 func parsedCSV[T any](f *flagSet, target *[]T, name, usage string, parse func(string) (T, error)) {
 	parsed(f, target, name, usage, func(text string) ([]T, error) {
-		values, problems := *target, []error{}
+		values := *target
+		var problems []error
 		for part := range strings.SplitSeq(text, ",") {
 			value, err := parse(part)
-			values, problems = append(values, value), append(problems, err)
+			values = append(values, value)
+			problems = append(problems, err)
 		}
 		return values, errors.Join(problems...)
 	})
 }
 
-// durationFlag declares a flag for a duration. Its default is the value of target; usage names it.
+// durationFlag declares a flag for a duration. Its default is the value of target.
 func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
+	if *target != 0 {
+		usage += fmt.Sprintf(" (default %s)", exactly(*target))
+	}
 	parsed(f, target, name, usage, durationFrom(math.MinInt64))
 }
 
@@ -150,8 +155,9 @@ func parseRetry(text string) (json.RawMessage, error) {
 		return json.Marshal(text)
 	}
 	for i, delay := range delays {
-		// an envelope has no days
-		if d, err := config.ParseDuration(delay); err == nil && strings.Contains(delay, "d") {
+		d, err := config.ParseDuration(delay)
+		hasDays := strings.Contains(delay, "d")
+		if err == nil && hasDays { // which an envelope does not accept
 			delays[i] = d.String()
 		}
 	}
@@ -202,18 +208,19 @@ func parsedHeaders(f *flagSet, flag, usage string, add func(text string) error) 
 // eachLine passes the lines of a file that are not blank to see.
 func eachLine(path, content string, see func(line string) error) error {
 	var problems []error
-	n, found := 0, false
+	number := 0
+	isBlank := true
 	for line := range strings.Lines(content) {
-		n++
+		number++
 		if strings.TrimSpace(line) == "" {
 			continue
 		}
-		found = true
+		isBlank = false
 		if err := see(strings.TrimRight(line, "\r\n")); err != nil {
-			problems = append(problems, fmt.Errorf("%s, line %d: %w", path, n, err))
+			problems = append(problems, fmt.Errorf("%s, line %d: %w", path, number, err))
 		}
 	}
-	if !found {
+	if isBlank {
 		return fmt.Errorf("%s has no headers", path)
 	}
 	return errors.Join(problems...)
@@ -222,8 +229,9 @@ func eachLine(path, content string, see func(line string) error) error {
 // groupByFlag declares --group-by with the criteria that it takes.
 func groupByFlag(f *flagSet, target *message.By, criteria []message.By) {
 	usage := "count messages by this `property`: " + message.Names(criteria)
-	parsed(f, target, "group-by", usage,
-		func(text string) (message.By, error) { return message.ParseBy(text, criteria) })
+	parsed(f, target, "group-by", usage, func(text string) (message.By, error) {
+		return message.ParseBy(text, criteria)
+	})
 	var names []string
 	for _, by := range criteria {
 		names = append(names, string(by))
@@ -233,8 +241,8 @@ func groupByFlag(f *flagSet, target *message.By, criteria []message.By) {
 
 func parseQueue(name string) (string, error) {
 	if !storage.ValidName(name) {
-		return "", fmt.Errorf("%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes",
-			name)
+		const want = "%.70q is not a queue name: want 3 to 63 lower-case letters, digits and single dashes"
+		return "", fmt.Errorf(want, name)
 	}
 	return name, nil
 }

@@ -37,7 +37,7 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	flags.StringVar(&app, "app", ".", "app folder with host.json")
 	options.Lease = host.DefaultLease
 	durationFlag(flags, &options.Lease, "lease",
-		"`duration` that a message stays invisible during an invocation (default 10m)")
+		"`duration` that a message stays invisible during an invocation")
 	flags.IntVar(&options.MaxHandlerErrors, "max-handler-errors", host.DefaultHandlerErrors,
 		"crashes of the handler, at most 30 minutes apart, that stop the host; -1 for no limit")
 	command.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -49,18 +49,23 @@ The handler's AZURE_FUNCTIONS_ENVIRONMENT is Development, unless it is set.`,
 	return command
 }
 
-func runHost(ctx context.Context, env Env, folder string, options host.Options) (err error) {
+func runHost(ctx context.Context, env Env, folder string, options host.Options) error {
 	a := config.ReadApp(folder, env.Environ, config.Operator)
 	if a.LocalErr != nil {
 		return usageError(a.LocalErr)
 	}
 	store, err := openStore(a)
-	if err = usageError(errors.Join(a.FunctionsErr, host.CheckTimers(a.Functions), err)); err != nil {
-		return err
+	err = errors.Join(a.FunctionsErr, host.CheckTimers(a.Functions), err)
+	if err != nil {
+		return usageError(err)
 	}
 	defer store.Close()
-	options.App, options.Store, options.Account, options.Env = a.Functions, store, a.Connection.Account(), a.Environ
-	options.Stdout, options.Stderr = logOutput(env.Stdout), env.Stderr
+	options.App = a.Functions
+	options.Store = store
+	options.Account = a.Connection.Account()
+	options.Env = a.Environ
+	options.Stdout = logOutput(env.Stdout)
+	options.Stderr = env.Stderr
 	options.Log = logs.New(logOutput(env.Stderr), zerolog.InfoLevel)
 	return host.New(options).Run(ctx)
 }

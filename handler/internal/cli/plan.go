@@ -64,8 +64,12 @@ func (s *session) announce(plan *operation.Plan) {
 	}
 }
 
-// mostNames is the largest number of messages that a warning names, requestColumns the width of their request ids.
-const mostNames, requestColumns = 3, 40
+// mostNames is the largest number of messages that a warning or a refusal names, requestColumns the width of their
+// request ids.
+const (
+	mostNames      = 3
+	requestColumns = 40
+)
 
 // warn prints a warning with the first of its messages.
 func (s *session) warn(w operation.Warning) {
@@ -97,8 +101,8 @@ func (s *session) printRefusals(plan *operation.Plan) {
 	for _, reason := range reasons[:min(len(reasons), mostReports)] {
 		names := ids[reason]
 		printed += len(names)
-		if len(names) > 3 {
-			names = append(names[:3], "…")
+		if len(names) > mostNames {
+			names = append(names[:mostNames], "…")
 		}
 		s.progress.printf("  %s: %s", strings.Join(names, ", "), reason)
 	}
@@ -113,19 +117,18 @@ func (s *session) printMore(n int) {
 
 // planText describes a plan in one line.
 func planText(plan *operation.Plan) string {
-	text := changeText(plan)
+	in := " in " + plan.Account
 	switch plan.Command {
 	case "expedite", "cancel":
-		text = plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) +
-			" in " + plan.Account
+		text := plan.Command + " " + plural(plan.Total, "scheduled message") + queuesText(" on ", plan.From) + in
 		if plan.Command == "cancel" && len(plan.To) > 0 {
 			text += ", and send callbacks" + queuesText(" to ", plan.To)
 		}
 		return text
 	case "keep":
-		return text + queuesText(" on ", plan.From) + " in " + plan.Account + ", so that storage does not delete them"
+		return changeText(plan) + queuesText(" on ", plan.From) + in + ", so that storage does not delete them"
 	}
-	return text + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + " in " + plan.Account
+	return changeText(plan) + queuesText(" from ", plan.From) + queuesText(" to ", plan.To) + in
 }
 
 // queuesText lists queues, with the number of messages on each if there are several queues.
@@ -201,11 +204,14 @@ func (s *session) report(ctx context.Context, r operation.Result, final bool, er
 	}
 	if r.PossibleDuplicates > 0 {
 		s.warn(operation.Warning{
-			Why:   "perhaps there twice, after a kill or a lost answer",
-			Count: r.PossibleDuplicates, Messages: r.DuplicateMessages,
+			Why:      "perhaps there twice, after a kill or a lost answer",
+			Count:    r.PossibleDuplicates,
+			Messages: r.DuplicateMessages,
 		})
 	}
-	if r.Done > 0 && (r.Finished() || r.Stopped != "") && r.Command != "undo" && r.Command != "expedite" && !final {
+	hasUndo := r.Command != "undo" && r.Command != "expedite" && !final
+	hasEnded := r.Finished() || r.Stopped != ""
+	if r.Done > 0 && hasUndo && hasEnded {
 		s.progress.printf("undo: `async-caller %s undo %s`", s.group, shellWord(r.Run))
 	}
 	if s.json {
@@ -236,8 +242,8 @@ func (s *session) incomplete(ctx context.Context, r operation.Result, err error)
 	case r.Unmatched > 0:
 		err = fmt.Errorf("ids that match no message: at least %s", thousands(r.Unmatched))
 	case r.Command == "undo" && r.Skipped > 0 && r.Done+r.Unknown == 0:
-		code, err = exitNothing, fmt.Errorf("nothing was undone; delivered, received or moved since: %s",
-			messages(r.Skipped))
+		code = exitNothing
+		err = fmt.Errorf("nothing was undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Command == "undo" && r.Skipped > 0 && r.Unknown == 0:
 		err = fmt.Errorf("not undone; delivered, received or moved since: %s", messages(r.Skipped))
 	case r.Skipped+r.Refused > 0:

@@ -84,7 +84,8 @@ func (s *session) keep(ctx context.Context, source account.Source) error {
 		return err
 	}
 	plan := &operation.Plan{From: counts, Hidden: hidden}
-	plan.Command, plan.Account = "keep", s.runs.Name
+	plan.Command = "keep"
+	plan.Account = s.runs.Name
 	for _, n := range counts {
 		plan.Total += n
 	}

@@ -59,7 +59,7 @@ the load on the target, and --stop-at-failure-ratio stops if too many calls fail
 }
 
 func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
-	edits, pace := (*[]edit.Edit)(&o.Edit.Edits), &o.Pace
+	edits := (*[]edit.Edit)(&o.Edit.Edits)
 	flags.BoolVar(&o.dryRun, "dry-run", false, "show what would change, and change nothing")
 	flags.BoolVar(&o.reveal, "reveal", false, "with --dry-run: show secrets")
 	shared.addYes(flags)
@@ -81,8 +81,8 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")
 	flags.BoolVar(&o.Edit.KeepState, "keep-state", false, "keep attempts, times and deadline")
-	addPace(flags, pace)
-	durationFlag(flags, &pace.Delay, "delay", "`duration` before the messages are delivered")
+	addPace(flags, &o.Pace)
+	durationFlag(flags, &o.Pace.Delay, "delay", "`duration` before the messages are delivered")
 }
 
 // addPace declares the flags that limit the load on the targets.
@@ -91,21 +91,24 @@ func addPace(flags *flagSet, pace *journal.Pace) {
 		atLeast(0))
 	pace.CanaryWait = 3 * time.Minute
 	durationFlag(flags, &pace.CanaryWait, "canary-wait",
-		"`duration` that the delivery of the first messages may take (default 3m)")
-	parsed(flags, &pace.Rate, "rate", "at most this `number` per second, such as 50 or 0.5/s (default unlimited)",
-		parseRate)
-	const share = "stop when more than this share, 0 to 1, of the calls fails"
-	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0, share)
+		"`duration` that the delivery of the first messages may take")
+	parsed(flags, &pace.Rate, "rate",
+		"at most this `number` per second, such as 50 or 0.5/s (default unlimited)", parseRate)
+	flags.Float64Var(&pace.StopAt, "stop-at-failure-ratio", 0,
+		"stop when more than this share, 0 to 1, of the calls fails")
 	durationFlag(flags, &pace.Spread, "spread", "spread the deliveries evenly over this `duration`")
 }
 
 // checkPace refuses a pace that is not possible.
 func checkPace(flags *flagSet, pace journal.Pace) {
 	flags.refuse(pace.Canary > 0 && pace.CanaryWait <= 0, "--canary-wait: want a duration above 0, such as 3m")
-	isShare := pace.StopAt >= 0 && pace.StopAt <= 1 // NaN is neither
-	flags.refuse(!isShare, "--stop-at-failure-ratio: want a share from 0 to 1, such as 0.1")
-	flags.refuse(pace.Delay < 0 || pace.Spread < 0 || pace.Delay > storage.MaxDelay ||
-		pace.Spread > storage.MaxDelay-pace.Delay,
+	shares := bounds.New(0, 1.0)
+	flags.refuse(!shares.Contains(pace.StopAt),
+		fmt.Sprintf("--stop-at-failure-ratio: want a share %v, such as 0.1", shares))
+	// the sum of two long durations can overflow
+	delays := bounds.New(0, storage.MaxDelay)
+	possible := delays.Contains(pace.Delay) && bounds.New(0, storage.MaxDelay-pace.Delay).Contains(pace.Spread)
+	flags.refuse(!possible,
 		fmt.Sprintf("--delay and --spread: want at least 0s and at most %v together", storage.MaxDelay))
 }
 
@@ -113,11 +116,10 @@ const createUsage = "with --to: create a queue that does not exist, even if no f
 
 // check refuses flags that do not fit together.
 func (o *requeueOptions) check(flags *flagSet, ids []string) {
-	pace := o.Pace
 	flags.refuse(o.edit && len(ids) != 1, "--edit: give exactly one ID")
 	flags.refuse(o.Create && o.To == "", "--create requires --to")
 	flags.refuse(o.reveal && !o.dryRun, "--reveal requires --dry-run")
-	checkPace(flags, pace)
+	checkPace(flags, o.Pace)
 }
 
 // parseRate reads a number per second.
@@ -175,7 +177,8 @@ func (s *session) dryRun(
 			refused++
 			r.Refused = reason.Error()
 		} else {
-			r.To, r.Diff = to, string(message.Diff(f.Content, after, secrets))
+			r.To = to
+			r.Diff = string(message.Diff(f.Content, after, secrets))
 		}
 		switch {
 		case s.json:
@@ -207,12 +210,12 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 		options.FixEncoding = true // the person edits the text itself
 	}
 	folder, err := os.MkdirTemp("", "async-caller-") // of its own, because an editor leaves copies beside the file
+	if err != nil {
+		return fmt.Errorf("edit: %w", err)
+	}
 	defer func() { _ = os.RemoveAll(folder) }()
 	path := filepath.Join(folder, "message.json")
-	if err == nil {
-		err = os.WriteFile(path, edit.Editable(f.Content), 0o600)
-	}
-	if err != nil {
+	if err := os.WriteFile(path, edit.Editable(f.Content), 0o600); err != nil {
 		return fmt.Errorf("edit: %w", err)
 	}
 	for {
@@ -228,8 +231,9 @@ func (s *session) edit(ctx context.Context, f account.Found, options *edit.Optio
 			return fmt.Errorf("%w; nothing was changed", err)
 		}
 		s.progress.printf("%v", err)
-		answer, asked := ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
-		if asked != nil || answer != "" && !isYes(answer) {
+		answer, err := ask(ctx, s.env.Stdin, s.env.Stderr, "edit it again? [Y/n]")
+		confirmed := answer == "" || isYes(answer)
+		if err != nil || !confirmed {
 			return errors.New("not confirmed: nothing was changed")
 		}
 	}
@@ -255,11 +259,14 @@ func (s *session) readEdited(ctx context.Context, path string, f account.Found, 
 // only.
 func (s *session) runEditor(ctx context.Context, path string) error {
 	s.progress.clear()
-	words := strings.Fields(cmp.Or(strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR")),
-		"vi"))
+	visual, editor := strings.TrimSpace(s.env.getenv("VISUAL")), strings.TrimSpace(s.env.getenv("EDITOR"))
+	words := strings.Fields(cmp.Or(visual, editor, "vi"))
 	arguments := append(words[1:], path)
 	command := exec.CommandContext(context.WithoutCancel(ctx), words[0], arguments...) //nolint:gosec // the operator's
-	command.Stdin, command.Stdout, command.Stderr, command.Env = s.env.Stdin, s.env.Stdout, s.env.Stderr, s.env.Environ
+	command.Stdin = s.env.Stdin
+	command.Stdout = s.env.Stdout
+	command.Stderr = s.env.Stderr
+	command.Env = s.env.Environ
 	if err := command.Run(); err != nil {
 		return fmt.Errorf("editor %s: %w; nothing was changed", words[0], err)
 	}

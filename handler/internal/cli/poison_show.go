@@ -90,8 +90,9 @@ type requeuePreview struct {
 
 func (s *session) details(ctx context.Context, f account.Found, secrets message.Secrets) messageDetails {
 	return messageDetails{
-		Message: f.Message, contentDetails: newContentDetails(f.Content, secrets),
-		Requeue: s.previewRequeue(ctx, f),
+		Message:        f.Message,
+		contentDetails: newContentDetails(f.Content, secrets),
+		Requeue:        s.previewRequeue(ctx, f),
 	}
 }
 
@@ -101,11 +102,14 @@ func newContentDetails(content []byte, secrets message.Secrets) (d contentDetail
 		d.Content = string(message.ShowContent(content, secrets))
 		return d
 	}
-	d.Call, d.Answer = new(message.ShowCall(e, secrets)), message.ShowAnswer(e, secrets)
+	d.Call = new(message.ShowCall(e, secrets))
+	d.Answer = message.ShowAnswer(e, secrets)
 	for _, a := range e.Trail {
 		d.Trail = append(d.Trail, attempt{
-			a.At, a.Status, strictjson.ReplaceUnprintable(a.Error),
-			a.Took.Milliseconds(),
+			At:     a.At,
+			Status: a.Status,
+			Error:  strictjson.ReplaceUnprintable(a.Error),
+			TookMs: a.Took.Milliseconds(),
 		})
 	}
 	return d
@@ -114,28 +118,39 @@ func newContentDetails(content []byte, secrets message.Secrets) (d contentDetail
 // previewRequeue prepares a message as requeue does and explains the result.
 func (s *session) previewRequeue(ctx context.Context, f account.Found) requeuePreview {
 	rules, now := s.runs.Rules, time.Now()
-	to, unknown := operation.Target(f.Queue, "")
-	text, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
+	to, noTarget := operation.Target(f.Queue, "")
+	text, invalid := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{}, now)
 	preview := requeuePreview{To: to}
-	if unknown != nil {
+	if noTarget != nil {
 		preview.Flags = append(preview.Flags, "--to QUEUE")
 	}
-	if err != nil {
+	if invalid != nil {
+		_, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{FixEncoding: true}, now)
 		flag := "--edit"
-		if _, err := edit.Prepare(ctx, rules, f.Text, f.ID, edit.Options{FixEncoding: true}, now); err == nil {
+		if err == nil {
 			flag = "--fix-encoding"
 		}
 		preview.Flags = append(preview.Flags, flag)
 	}
-	if err := cmp.Or(unknown, err); err != nil {
+	if err := cmp.Or(noTarget, invalid); err != nil {
 		preview.Refused = err.Error()
 		return preview
 	}
-	preview.Explanation = new(explain.About(rules.Decision, explain.Question{
-		Queue: preview.To, MessageID: f.ID, Content: rules.Content(text), Now: now,
-		MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
-	}))
+	preview.Explanation = new(s.explain(preview.To, f.ID, rules.Content(text), now))
 	return preview
+}
+
+// explain returns what the handler does with a message of a queue at a time.
+func (s *session) explain(queueName, id string, content []byte, at time.Time) explain.Explanation {
+	rules := s.runs.Rules
+	return explain.About(rules.Decision, explain.Question{
+		Queue:           queueName,
+		MessageID:       id,
+		Content:         content,
+		Now:             at,
+		MaxContentBytes: rules.Encoding.MaxContentBytes(),
+		Guard:           rules.Guard,
+	})
 }
 
 func (d messageDetails) print(out io.Writer) {

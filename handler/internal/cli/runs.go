@@ -48,8 +48,8 @@ a finished one undone, on the machine that has its journal.`,
 func printRuns(out io.Writer, summaries []operation.RunSummary) {
 	row := func(id, at, done, state string) {
 		// A journal or a row may come from elsewhere.
-		id, state = strictjson.ReplaceUnprintable(id), strictjson.ReplaceUnprintable(state)
-		printRow(out, "%-28s  %8s  %12s  %s", id, at, done, state)
+		printRow(out, "%-28s  %8s  %12s  %s",
+			strictjson.ReplaceUnprintable(id), at, done, strictjson.ReplaceUnprintable(state))
 	}
 	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
 	for _, r := range summaries {
@@ -110,7 +110,9 @@ because calls failed.`,
 }
 
 // completeRuns completes the name of a run.
-func (shared *sharedFlags) completeRuns(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+func (shared *sharedFlags) completeRuns(
+	_ *cobra.Command, args []string, _ string,
+) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

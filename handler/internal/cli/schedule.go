@@ -23,8 +23,6 @@ const (
 	// ellipsis.
 	lastRows   = 3
 	fewestRows = lastRows + 2
-	// maxScheduleDeadline is the maximum of ASYNC_CALLER_MAX_DEADLINE.
-	maxScheduleDeadline = 10 * 365 * 24 * time.Hour
 )
 
 type scheduleOptions struct {
@@ -53,7 +51,7 @@ The operator's limits apply.`,
 	flags := flagsOf(command)
 	flags.StringVar(&o.policy, "policy", "",
 		"`policy`: a name, delays such as 5s,1m,10m, or a JSON object (default as configured)")
-	parsed(flags, &o.deadline, "deadline", "`duration` from creation to deadline (default as configured, 168h)",
+	parsed(flags, &o.deadline, "deadline", "`duration` from creation to deadline (default as configured)",
 		parseDeadline)
 	flags.IntVar(&o.rows, "rows", 30, "maximum number of rows")
 	flags.BoolVar(&o.json, "json", false, "print JSON, with all attempts")
@@ -69,8 +67,8 @@ The operator's limits apply.`,
 }
 
 func parseDeadline(text string) (time.Duration, error) {
-	want := fmt.Sprintf("a duration such as 90s, 6h or 7d, above 0 and at most %v", maxScheduleDeadline)
-	return within(bounds.New(1, maxScheduleDeadline), want, config.ParseDuration)(text)
+	want := fmt.Sprintf("a duration such as 90s, 6h or 7d, above 0 and at most %v", config.LongestDeadline)
+	return within(bounds.New(1, config.LongestDeadline), want, config.ParseDuration)(text)
 }
 
 func (o scheduleOptions) run(env Env) error {
@@ -115,13 +113,19 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 	policy := policyText(s.Policy, s.MaxAttempts, s.Limited)
 	fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policy, exactly(s.Deadline), limited)
 	fmt.Fprintf(out, "\n%6s  %-21s  %s\n", "n", "delay", "since the first call")
-	for i := 0; i < len(s.Attempts); i++ {
-		if hidden := len(s.Attempts) - rows + 1; hidden > 1 && i == rows-1-lastRows {
+	hidden := 0
+	if len(s.Attempts) > rows {
+		hidden = len(s.Attempts) - rows + 1 // the ellipsis takes a row
+	}
+	firstHidden := rows - 1 - lastRows
+	for i, a := range s.Attempts {
+		if hidden > 0 && i == firstHidden {
 			fmt.Fprintf(out, "%6s  %d more\n", "…", hidden)
-			i += hidden - 1
+		}
+		if i >= firstHidden && i < firstHidden+hidden {
 			continue
 		}
-		a, delay := s.Attempts[i], "-"
+		delay := "-"
 		if i > 0 {
 			delay = between(a.ShortestWait, a.LongestWait, 2)
 		}

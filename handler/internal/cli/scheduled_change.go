@@ -23,11 +23,12 @@ the exit code is then 4. Messages that were expedited cannot be scheduled again.
   async-caller scheduled expedite order-4711 --yes`,
 	}
 	var pace journal.Pace
-	return shared.changeScheduled(command, func(flags *flagSet) { addPace(flags, &pace) },
-		func(flags *flagSet) { checkPace(flags, pace) },
-		func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
-			return s.runs.PlanExpedite(ctx, source, pace)
-		})
+	declare := func(flags *flagSet) { addPace(flags, &pace) }
+	check := func(flags *flagSet) { checkPace(flags, pace) }
+	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
+		return s.runs.PlanExpedite(ctx, source, pace)
+	}
+	return shared.changeScheduled(command, declare, check, plan)
 }
 
 func newScheduledCancel(shared *sharedFlags) *cobra.Command {
@@ -42,13 +43,14 @@ code is then 4.`,
   async-caller scheduled cancel --group 'route=/orders/{n}' --dry-run`,
 	}
 	var callback bool
-	return shared.changeScheduled(command, func(flags *flagSet) {
+	declare := func(flags *flagSet) {
 		flags.BoolVar(&callback, "callback", false, "send the callbacks of the calls, with reason cancelled")
-	}, func(*flagSet) {}, func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan,
-		error,
-	) {
+	}
+	check := func(*flagSet) {}
+	plan := func(ctx context.Context, s *session, source account.ScheduledSource) (*operation.Plan, error) {
 		return s.runs.PlanCancel(ctx, source, callback)
-	})
+	}
+	return shared.changeScheduled(command, declare, check, plan)
 }
 
 // changeScheduled completes a command that changes scheduled messages.

@@ -74,11 +74,21 @@ func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledL
 		state = "due"
 	}
 	return scheduledLine{
-		Queue: m.Queue, ID: m.ID, RequestID: m.RequestID, Host: m.Host, Route: m.Route, Reason: m.Reason,
-		Status:   m.Status,
-		Attempts: m.Attempts, CreatedAt: m.Since, NextAttemptAt: m.Row.NextAttemptAt.UTC(),
-		Deadline:     m.Row.Deadline.UTC(),
-		Organization: m.Organization, Environment: m.Environment, State: state, Repeated: m.Row.Repeated,
+		Queue:         m.Queue,
+		ID:            m.ID,
+		RequestID:     m.RequestID,
+		Host:          m.Host,
+		Route:         m.Route,
+		Reason:        m.Reason,
+		Status:        m.Status,
+		Attempts:      m.Attempts,
+		CreatedAt:     m.Since,
+		NextAttemptAt: m.Row.NextAttemptAt.UTC(),
+		Deadline:      m.Row.Deadline.UTC(),
+		Organization:  m.Organization,
+		Environment:   m.Environment,
+		State:         state,
+		Repeated:      m.Row.Repeated,
 	}
 }
 
@@ -93,10 +103,11 @@ func (l scheduledLine) next(now time.Time) string {
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	const format = "%-8s  %-20s  %5s  %4s  %6s  %8s  %s"
-	now, queueName := time.Now(), ""
-	stale := s.runs.StaleCheck(ctx, now)
+	now := time.Now()
+	isStale := s.runs.StaleCheck(ctx, now)
+	queueName := ""
 	return s.eachScheduled(ctx, source, func(m message.Scheduled) error {
-		line := newScheduledLine(m, stale(m.Row), now)
+		line := newScheduledLine(m, isStale(m.Row), now)
 		if s.json {
 			return printJSON(s.out, line)
 		}
@@ -108,7 +119,8 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 			printRow(s.out, "%s", queueName)
 			printRow(s.out, format, "ID", "REQUEST", "NEXT", "ATT", "STATUS", "DEADLINE", "TARGET")
 		}
-		printRow(s.out, format, shortID(line.ID), cut(line.RequestID, 20), line.next(now),
+		printRow(s.out, format,
+			shortID(line.ID), cut(line.RequestID, 20), line.next(now),
 			cut(strconv.Itoa(line.Attempts), 4), cut(statusText(line.Status), 6),
 			remaining(line.Deadline, now), line.Host+line.Route)
 		return s.out.err
@@ -137,23 +149,26 @@ func remaining(at, now time.Time) string {
 // groupScheduled counts scheduled messages by a property.
 func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
-	stale := s.runs.StaleCheck(ctx, groups.Now)
+	isStale := s.runs.StaleCheck(ctx, groups.Now)
 	err := s.eachScheduled(ctx, source, func(m message.Scheduled) error {
-		groups.Add(m, stale(m.Row))
+		groups.Add(m, isStale(m.Row))
 		return nil
 	})
-	if err == nil {
-		printAll(s, groups.Result(),
-			func(out io.Writer, rows []message.ScheduledGroup) { printScheduledGroups(out, rows, groups.Now) })
+	if err != nil {
+		return err
 	}
-	return err
+	printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) {
+		printScheduledGroups(out, rows, groups.Now)
+	})
+	return nil
 }
 
 func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
 	const format = "%7s  %7s  %7s  %7s  %5s  %5s  %-12s  %s"
 	printRow(out, format, "COUNT", "1 MIN", "1 HOUR", "STALE", "FIRST", "LAST", "STATUS", "KEY")
 	for _, g := range groups {
-		printRow(out, format, thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
+		printRow(out, format,
+			thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
 			age(g.Next.Sub(now)), age(g.Last.Sub(now)), cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
@@ -161,7 +176,8 @@ func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now ti
 // statusesText lists the two most frequent statuses.
 func statusesText(counts map[int]int) string {
 	const most = 2
-	statuses := slices.SortedFunc(maps.Keys(counts), func(a, b int) int { return cmp.Or(counts[b]-counts[a], a-b) })
+	mostFrequentFirst := func(a, b int) int { return cmp.Or(counts[b]-counts[a], a-b) }
+	statuses := slices.SortedFunc(maps.Keys(counts), mostFrequentFirst)
 	var parts []string
 	for _, status := range statuses[:min(len(statuses), most)] {
 		parts = append(parts, statusText(status))

@@ -59,23 +59,24 @@ type scheduledDetails struct {
 }
 
 func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, secrets message.Secrets) scheduledDetails {
-	now, rules := time.Now(), s.runs.Rules
-	line := newScheduledLine(m, s.runs.StaleCheck(ctx, now)(m.Row), now)
+	now := time.Now()
+	isStale := s.runs.StaleCheck(ctx, now)
+	line := newScheduledLine(m, isStale(m.Row), now)
 	at := now
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
-	d := scheduledDetails{Message: line, Warnings: message.CheckRow(m.Row)}
-	d.contentDetails = newContentDetails(m.Row.Content, secrets)
-	d.Next = explain.About(rules.Decision, explain.Question{
-		Queue: m.Row.Queue, MessageID: m.Row.ID, Content: m.Row.Content, Now: at,
-		MaxContentBytes: rules.Encoding.MaxContentBytes(), Guard: rules.Guard,
-	})
-	return d
+	return scheduledDetails{
+		Message:        line,
+		Warnings:       message.CheckRow(m.Row),
+		contentDetails: newContentDetails(m.Row.Content, secrets),
+		Next:           s.explain(m.Row.Queue, m.Row.ID, m.Row.Content, at),
+	}
 }
 
 func (d scheduledDetails) print(out io.Writer) {
-	m, now := d.Message, time.Now()
+	m := d.Message
+	now := time.Now()
 	printLine(out, "message", "%s on %s", m.ID, m.Queue)
 	for _, warning := range d.Warnings {
 		printLine(out, "warning", "%s", warning)

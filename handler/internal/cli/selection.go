@@ -61,8 +61,8 @@ func (s *selection) addQueue(usage string) {
 	filterCSV(s, &s.selected.Queues, "queue", usage, parseQueue)
 }
 
-// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning. Criteria
-// are those by which the messages can be grouped.
+// addFilters declares the filters of poison and of scheduled messages, for which Since has a different meaning.
+// Criteria are those by which the messages can be grouped.
 func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
 	filter := &s.selected.Filter
 	filterCSV(s, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",

@@ -75,17 +75,19 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.StringVar(&d.Call.Timeout, "timeout", "", "time limit for the call, a `duration` (default as configured)")
 	flags.StringVar(&d.Callback.URL, "callback", "", "`URL` that receives the outcome")
 	parsed(flags, &d.Context, "context", "`JSON` that is returned in the callback", parseJSON)
-	parsed(flags, &d.Priority, "priority", fmt.Sprintf("`priority` from 1 to %d (default the standard queue)",
-		envelope.Priorities), atLeast(1))
-	parsed(flags, &d.NotBefore, "not-before", "earliest `time` of the call (RFC 3339), or a duration from now",
-		parseMoment)
-	parsed(flags, &d.Deadline, "deadline", "latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
-	parsed(flags, &d.Retry, "retry", "retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
+	parsed(flags, &d.Priority, "priority",
+		fmt.Sprintf("`priority` from 1 to %d (default the standard queue)", envelope.Priorities), atLeast(1))
+	parsed(flags, &d.NotBefore, "not-before",
+		"earliest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Deadline, "deadline",
+		"latest `time` of the call (RFC 3339), or a duration from now", parseMoment)
+	parsed(flags, &d.Retry, "retry",
+		"retry `policy`: a name, delays such as 5s,1m,10m, or a JSON object", parseRetry)
 	flags.StringVar(&d.GiveUp, "give-up", "",
 		"`action` on giving up: dead-letter, drop or fault (default as configured)")
 	flags.StringVar(&d.RequestID, "request-id", "", "`id` of the call (default a new UUID)")
-	parsed(flags, &d.Trace.Traceparent, "traceparent", "W3C `traceparent` of the caller's trace (default a new trace)",
-		parseTraceparent)
+	parsed(flags, &d.Trace.Traceparent, "traceparent",
+		"W3C `traceparent` of the caller's trace (default a new trace)", parseTraceparent)
 	flags.command.MarkFlagsMutuallyExclusive("body", "body-file", "json-body")
 
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")

@@ -56,6 +56,7 @@ func runServe(ctx context.Context, env Env) error {
 		return err
 	}
 	defer store.Close()
-	c.Store, c.Version = store, version()
+	c.Store = store
+	c.Version = version()
 	return serve.Run(ctx, c, logOutput(env.Stdout))
 }

@@ -62,8 +62,8 @@ func (shared *sharedFlags) folder() journal.Folder {
 	return cmp.Or(journal.Folder(shared.runs), journal.Default(shared.env.getenv))
 }
 
-// session has the dependencies of a command on a storage account. Its env does not include local.settings.json, which may contain
-// secrets: an editor that we start inherits it.
+// session has the dependencies of a command on a storage account. Its env does not include local.settings.json, which
+// may contain secrets: an editor that we start inherits it.
 type session struct {
 	*sharedFlags
 	out      *output
@@ -73,8 +73,9 @@ type session struct {
 
 // newSession returns a session without an account.
 func (shared *sharedFlags) newSession() *session {
-	status := newProgress(shared.env)
-	return &session{sharedFlags: shared, out: &output{Writer: shared.env.Stdout, progress: status}, progress: status}
+	progress := newProgress(shared.env)
+	out := &output{Writer: shared.env.Stdout, progress: progress}
+	return &session{sharedFlags: shared, out: out, progress: progress}
 }
 
 // runFunc is the RunE of a command.
@@ -101,11 +102,17 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		record, outcomes := openTables(a)
 		s.runs = &operation.Runs{
 			Account: &account.Account{
-				Store: store, Name: a.Connection.Account(), AppQueues: appQueues, Table: record,
+				Store:     store,
+				Name:      a.Connection.Account(),
+				AppQueues: appQueues,
+				Table:     record,
 				OnScanned: s.progress.Scanned,
 				Rules:     handlerRules(a),
 			},
-			Journals: shared.folder(), Outcomes: outcomes, Operator: operator(args), Observer: s.progress,
+			Journals: shared.folder(),
+			Outcomes: outcomes,
+			Operator: operator(args),
+			Observer: s.progress,
 		}
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
@@ -152,7 +159,9 @@ func appQueues(a config.App) ([]string, error) {
 // handlerRules returns the rules of the app's handler.
 func handlerRules(a config.App) message.Rules {
 	return message.Rules{
-		Encoding: a.Host.Queues.MessageEncoding, Decision: a.Settings.Rules, Guard: a.Settings.Guard,
+		Encoding: a.Host.Queues.MessageEncoding,
+		Decision: a.Settings.Rules,
+		Guard:    a.Settings.Guard,
 	}
 }
 
@@ -180,8 +189,9 @@ func withExitCode(ctx context.Context, err error) error {
 	}
 	is := func(kind error) bool { return errors.Is(err, kind) }
 	usage := []error{
-		account.ErrNoTable, operation.ErrNoOutcomes, account.ErrAppQueue, operation.ErrOtherQueue, run.ErrOtherAccount,
-		account.ErrAmbiguous, storage.ErrNoQueue, fs.ErrExist,
+		account.ErrAmbiguous, account.ErrAppQueue, account.ErrNoTable,
+		operation.ErrNoOutcomes, operation.ErrOtherQueue,
+		run.ErrOtherAccount, storage.ErrNoQueue, fs.ErrExist,
 	}
 	switch {
 	case slices.ContainsFunc(usage, is):

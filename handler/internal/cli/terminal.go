@@ -22,7 +22,7 @@ const (
 	progressEvery = 200 * time.Millisecond
 )
 
-// progress writes messages and a line of progress to standard error. It implements poison.Observer and is safe
+// progress writes messages and a line of progress to standard error. It implements [run.Observer] and is safe
 // for concurrent use.
 type progress struct {
 	out      io.Writer
@@ -79,7 +79,8 @@ func (s *progress) count(subject, verb string, n, total int) {
 		s.erase()
 		s.subject, s.before, s.started = subject, n-1, now
 	}
-	if !s.terminal || now.Sub(s.started) < progressAfter || now.Sub(s.shown) < progressEvery {
+	tooEarly := now.Sub(s.started) < progressAfter || now.Sub(s.shown) < progressEvery
+	if !s.terminal || tooEarly {
 		return
 	}
 	line := progressLine(verb, n, total, float64(n-s.before)/now.Sub(s.started).Seconds())
@@ -199,11 +200,13 @@ func wrap(text string, width int) []string {
 	line := ""
 	for word := range strings.FieldsSeq(text) {
 		if line != "" && utf8.RuneCountInString(line+" "+word) > width {
-			lines, line = append(lines, line), ""
+			lines = append(lines, line)
+			line = ""
 		}
 		runes := []rune(strings.TrimPrefix(line+" "+word, " "))
 		for len(runes) > width {
-			lines, runes = append(lines, string(runes[:width])), runes[width:]
+			lines = append(lines, string(runes[:width]))
+			runes = runes[width:]
 		}
 		line = string(runes)
 	}
@@ -242,7 +245,8 @@ func units(d time.Duration, most int) string {
 		if most == 0 || (n == 0 && text == "") {
 			continue
 		}
-		if d %= unit.size; n > 0 {
+		d %= unit.size
+		if n > 0 {
 			text += strconv.Itoa(n) + unit.name
 		}
 		most--
@@ -259,12 +263,12 @@ func thousands(n int) string {
 	return digits
 }
 
-// plural formats a number of things.
-func plural(n int, thing string) string {
+// plural formats a number with a noun.
+func plural(n int, noun string) string {
 	if n != 1 {
-		thing += "s"
+		noun += "s"
 	}
-	return thousands(n) + " " + thing
+	return thousands(n) + " " + noun
 }
 
 func messages(n int) string { return plural(n, "message") }
