@@ -49,7 +49,8 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	a := App{Dir: dir, Environ: environ}
 	var trusted []string // nil trusts all
 	if reader != Handler {
-		if a.Environ, a.LocalErr = functionapp.WithLocalSettings(dir, environ); a.LocalErr != nil {
+		a.Environ, a.LocalErr = functionapp.WithLocalSettings(dir, environ)
+		if a.LocalErr != nil {
 			a.Environ = environ
 		}
 		trusted = append([]string{}, environ...)
@@ -57,7 +58,8 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 	a.Functions, a.FunctionsErr = functionapp.Load(dir, a.Environ)
 	a.Host, a.HostErr = functionapp.LoadHost(dir, a.Environ)
 	if errors.Is(a.HostErr, fs.ErrNotExist) && reader != Handler {
-		a.HostErr, a.Host.Queues.MessageEncoding = nil, storage.Base64
+		a.HostErr = nil
+		a.Host.Queues.MessageEncoding = storage.Base64
 	}
 	getenv := Getenv(a.Environ)
 	if reader == Operator {
@@ -75,7 +77,8 @@ func ReadApp(dir string, environ []string, reader Reader) App {
 func Getenv(environ []string) func(string) string {
 	return func(name string) string {
 		for _, variable := range slices.Backward(environ) { // the last one counts, as in os/exec
-			if key, value, _ := strings.Cut(variable, "="); key == name {
+			key, value, _ := strings.Cut(variable, "=")
+			if key == name {
 				return value
 			}
 		}
@@ -106,7 +109,7 @@ func readConnection(dir string, environ, trusted []string) (azure.Connection, er
 func checkSources(dir string, environ []string) error {
 	// the caller reports the error, and func start can decrypt the file
 	values, _ := functionapp.WithLocalSettings(dir, nil)
-	var own, local []string
+	var outside, local []string
 	for _, variable := range environ {
 		name, _, _ := strings.Cut(variable, "=")
 		switch {
@@ -114,13 +117,13 @@ func checkSources(dir string, environ []string) error {
 		case slices.Contains(values, variable):
 			local = append(local, name)
 		default:
-			own = append(own, name)
+			outside = append(outside, name)
 		}
 	}
-	if len(own) == 0 || len(local) == 0 {
+	if len(outside) == 0 || len(local) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%s in the environment and %s in %s may mean different accounts: "+
 		"unset the former, remove the latter, or use another app folder",
-		strings.Join(own, ", "), strings.Join(local, ", "), filepath.Join(dir, functionapp.LocalSettings))
+		strings.Join(outside, ", "), strings.Join(local, ", "), filepath.Join(dir, functionapp.LocalSettings))
 }

@@ -58,6 +58,9 @@ const (
 	Off Switch = "off"
 )
 
+// LongestDeadline is the longest time from the creation of an envelope to its deadline that the settings allow.
+const LongestDeadline = 10 * 365 * 24 * time.Hour
+
 // Setting describes one setting.
 type Setting struct {
 	Name, Default, Meaning string
@@ -70,7 +73,7 @@ const proxySetting = Prefix + "PROXY"
 
 // table returns the settings by name. Their values go to s.
 func table(s *Settings) []Setting {
-	const week, decade = 7 * 24 * time.Hour, 10 * 365 * 24 * time.Hour
+	const week = 7 * 24 * time.Hour
 	r := &s.Rules
 	var all []Setting
 	add := func(name, byDefault, meaning string, set func(string) error) {
@@ -80,7 +83,7 @@ func table(s *Settings) []Setting {
 		"longest duration of a call, at most 270s; targets.json may set another, and an envelope may ask for less",
 		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
-		into(&r.Expiration, duration(time.Second, decade)))
+		into(&r.Expiration, duration(time.Second, LongestDeadline)))
 	add(Prefix+"GIVE_UP", "dead-letter",
 		"action on giving up an envelope without a callback: dead-letter, drop or fault",
 		into(&r.GiveUp, oneOf(envelope.GiveUpDeadLetter, envelope.GiveUpDrop, envelope.GiveUpFault)))
@@ -88,7 +91,7 @@ func table(s *Settings) []Setting {
 		into(&s.LogLevel, logLevel))
 	add(Prefix+"MAX_DEADLINE", "720h",
 		"longest time from creation or notBefore to an envelope's deadline; later deadlines are clamped",
-		into(&r.MaxDeadline, duration(time.Second, decade)))
+		into(&r.MaxDeadline, duration(time.Second, LongestDeadline)))
 	add(proxySetting, none, "proxy for calls: an http, https or socks5 URL; HTTP_PROXY and similar are ignored",
 		into(&s.Proxy, outbound.ParseProxy))
 	add(Prefix+"RESCHEDULE", "enqueue",
@@ -100,7 +103,7 @@ func table(s *Settings) []Setting {
 	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
 		into(&r.Limits.MaxAttempts, within(bounds.New(0, 1_000_000), "a whole number", strconv.Atoi)))
 	add(Prefix+"RETRY_MAX_DELAY", "168h", "longest wait between attempts that an envelope may ask for",
-		into(&r.Limits.MaxDelay, duration(time.Second, decade)))
+		into(&r.Limits.MaxDelay, duration(time.Second, LongestDeadline)))
 	add(Prefix+"RETRY_MIN_DELAY", "1s", "shortest wait between attempts, except within cycles",
 		into(&r.Limits.MinDelay, duration(0, week)))
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
@@ -119,8 +122,8 @@ func table(s *Settings) []Setting {
 // Table lists the settings that [Load] knows, by name.
 func Table() []Setting { return table(&Settings{}) }
 
-// Load reads the settings from an environment in the form of os.Environ. The retry policies are the operator's own,
-// which a setting may name. The error joins all problems; each names the setting and the values that it accepts. An
+// Load reads the settings from an environment in the form of os.Environ. A setting may name one of the operator's own
+// retry policies. The error joins all problems; each names the setting and the values that it accepts. An
 // unknown name with our prefix is a problem. A setting with an invalid value has its default.
 func Load(environ []string, own retry.Policies) (Settings, error) {
 	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: storage.MaxDelay}}
@@ -134,8 +137,8 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	for _, variable := range environ {
 		name, value, _ := strings.Cut(variable, "=")
 		if strings.HasPrefix(strings.ToUpper(name), Prefix) && !slices.Contains(names, name) {
-			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s", name,
-				strings.Join(names, ", ")))
+			problems = append(problems, fmt.Errorf("%s: no such setting: the settings are %s",
+				name, strings.Join(names, ", ")))
 		}
 		values[name] = strings.TrimSpace(value)
 	}
@@ -159,8 +162,8 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 	r := &loaded.Rules
 	if r.MaxDeadline > 0 && r.Expiration > r.MaxDeadline {
 		problems = append(problems, fmt.Errorf("%sEXPIRATION, %sMAX_DEADLINE: "+
-			"the default deadline, %v, is later than the latest one, %v: lower the first or raise the second", Prefix,
-			Prefix, r.Expiration, r.MaxDeadline))
+			"the default deadline, %v, is later than the latest one, %v: lower the first or raise the second",
+			Prefix, Prefix, r.Expiration, r.MaxDeadline))
 	}
 	if len(problems) == 0 {
 		// the other limits do not apply to the operator's own policy
@@ -173,8 +176,9 @@ func Load(environ []string, own retry.Policies) (Settings, error) {
 // call and then the settle write are done.
 func (s Settings) CheckTimeouts(host functionapp.Host) error {
 	longest, source := s.CallTimeout, Prefix+"CALL_TIMEOUT"
-	if l := s.Rules.Profiles.LongestTimeout(); l > longest {
-		longest, source = l, "the longest timeout in "+TargetsFile
+	ofProfiles := s.Rules.Profiles.LongestTimeout()
+	if ofProfiles > longest {
+		longest, source = ofProfiles, "the longest timeout in "+TargetsFile
 	}
 	needed := longest + settle.Timeout
 	if host.FunctionTimeout < 0 || host.FunctionTimeout > needed {
@@ -220,13 +224,16 @@ func ParseDuration(text string) (time.Duration, error) {
 	if !found {
 		return time.ParseDuration(text)
 	}
-	n, err := strconv.Atoi(days)
-	part := time.Duration(0)
-	if err == nil && rest != "" {
-		part, err = time.ParseDuration(rest)
-	}
 	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
-	if err != nil || n < -most || n > most || part >= day || strings.ContainsAny(rest, "+-") {
+	n, valid := bounds.New(-most, most).Parse(days, strconv.Atoi)
+	part := time.Duration(0)
+	if rest != "" {
+		var err error
+		part, err = time.ParseDuration(rest)
+		hasSign := strings.ContainsAny(rest, "+-")
+		valid = valid && err == nil && part < day && !hasSign
+	}
+	if !valid {
 		return 0, fmt.Errorf("%.40q is not a duration", text)
 	}
 	if strings.HasPrefix(days, "-") {
@@ -239,8 +246,8 @@ func ParseDuration(text string) (time.Duration, error) {
 func callTimeout(value string) (time.Duration, error) {
 	d, err := duration(targets.MinTimeout, targets.MaxTimeout)(value)
 	if err != nil {
-		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, and may deliver the message "+
-			"again if the call ends at that moment", err)
+		return 0, fmt.Errorf("%w: the host renews its lease on a message after 5m, "+
+			"and may deliver the message again if the call ends at that moment", err)
 	}
 	return d, nil
 }
@@ -281,7 +288,8 @@ func LoadApp(dir string, environ []string, getenv func(string) string) (Settings
 	profiles, profilesErr := readFile(dir, TargetsFile, func(content []byte) (targets.Profiles, error) {
 		return targets.Parse(content, policies, getenv)
 	})
-	settings.Rules.Profiles, settings.Guard.Profiles = profiles, profiles.Patterns()
+	settings.Rules.Profiles = profiles
+	settings.Guard.Profiles = profiles.Patterns()
 	return settings, errors.Join(policiesErr, err, profilesErr)
 }
 
@@ -300,7 +308,8 @@ func readFile[T any](dir, name string, parse func([]byte) (T, error)) (parsed T,
 	if err != nil {
 		return parsed, err
 	}
-	if parsed, err = parse(content); err != nil {
+	parsed, err = parse(content)
+	if err != nil {
 		prefix := name + ": "
 		return parsed, errors.New(prefix + strings.ReplaceAll(err.Error(), "\n", "\n"+prefix))
 	}

@@ -215,12 +215,14 @@ func (a *App) addFunction(root fs.FS, file string, environ []string, routes map[
 		a.Disabled = append(a.Disabled, name)
 	case "queuetrigger":
 		found.checkCommon(name, trigger.Name, "message", content.Retry, noHostRetry)
-		if function := found.newFunction(name, trigger, environ); len(found) == 0 {
+		function := found.newFunction(name, trigger, environ)
+		if len(found) == 0 {
 			a.Functions = append(a.Functions, function)
 		}
 	case "timertrigger":
 		found.checkCommon(name, trigger.Name, "timer", content.Retry, noTimerRetry)
-		if timer := found.newTimer(name, trigger, environ); len(found) == 0 {
+		timer := found.newTimer(name, trigger, environ)
+		if len(found) == 0 {
 			a.Timers = append(a.Timers, timer)
 		}
 	case "httptrigger":
@@ -265,8 +267,8 @@ func (p *problems) checkCommon(name, bindingName, example string, retry any, noR
 
 func (p *problems) newFunction(name string, b binding, environ []string) Function {
 	if b.Connection != "" && b.Connection != storage.ConnectionName {
-		p.add("connection is %q: the handler reschedules messages through %s only", b.Connection,
-			storage.ConnectionName)
+		p.add("connection is %q: the handler reschedules messages through %s only",
+			b.Connection, storage.ConnectionName)
 	}
 	queueName, err := resolveSettings(b.QueueName, environ)
 	queueName = strings.ToLower(queueName)
@@ -346,7 +348,8 @@ func resolveSettings(text string, environ []string) (string, error) {
 
 func lookup(environ []string, name string) string {
 	for _, variable := range environ {
-		if key, value, _ := strings.Cut(variable, "="); strings.EqualFold(key, name) && value != "" {
+		key, value, _ := strings.Cut(variable, "=")
+		if strings.EqualFold(key, name) && value != "" {
 			return value
 		}
 	}

@@ -70,7 +70,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	}
 	extensions, err := os.Stat(filepath.Join(dir, filepath.FromSlash(extensionsFile)))
 	h := &hostJSON{
-		values: map[string]string{}, extensions: err == nil && extensions.Mode().IsRegular(),
+		values:     map[string]string{},
+		extensions: err == nil && extensions.Mode().IsRegular(),
 		// like .NET's ProcessorCount, and unlike NumCPU, within the limit of the container
 		processors: runtime.GOMAXPROCS(0),
 	}
@@ -80,8 +81,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 		if variable == consumptionPlan {
 			h.processors = 1
 		}
-		if key, ok := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix); ok &&
-			key != "" {
+		key, isOverride := strings.CutPrefix(strings.ToLower(strings.ReplaceAll(name, "__", ":")), overridePrefix)
+		if isOverride && key != "" {
 			h.values[key] = value
 		}
 	}
@@ -170,8 +171,9 @@ func (h *hostJSON) host() Host {
 		h.add(`host.json: version is %q: it must be "2.0"`, version)
 	}
 	h.checkNesting()
-	id, version := h.text("extensionBundle.id"), h.text("extensionBundle.version")
-	if id+version == "" && !h.extensions || (id == "") != (version == "") {
+	hasID, hasVersion := h.text("extensionBundle.id") != "", h.text("extensionBundle.version") != ""
+	hasNeither := !hasID && !hasVersion
+	if hasID != hasVersion || hasNeither && !h.extensions {
 		h.add(`host.json: extensionBundle is missing: without "id" and "version" ([4.*, 5.0.0)), and without `+
 			`%s, the host does not know queueTrigger`, extensionsFile)
 	}
@@ -182,18 +184,9 @@ func (h *hostJSON) host() Host {
 	if h.text("functionTimeout") != "-1" {
 		timeout = h.timeSpan("functionTimeout", defaultFunctionTimeout, time.Second, 365*24*time.Hour)
 	}
-	batchSize := h.number("extensions.queues.batchSize", defaultBatchSize, 1, storage.MaxBatch)
 	return Host{
 		FunctionTimeout: timeout,
-		Queues: QueueOptions{
-			BatchSize:          batchSize,
-			NewBatchThreshold:  h.number("extensions.queues.newBatchThreshold", batchSize/2*h.processors, 0, 1000),
-			MaxPollingInterval: h.timeSpan("extensions.queues.maxPollingInterval", 0, minPollingInterval, 24*time.Hour),
-			VisibilityTimeout:  h.timeSpan("extensions.queues.visibilityTimeout", 0, 0, maxVisibilityTimeout),
-			MaxDequeueCount: int64(h.number("extensions.queues.maxDequeueCount", defaultMaxDequeueCount, 1,
-				1_000_000)),
-			MessageEncoding: h.messageEncoding(),
-		},
+		Queues:          h.queueOptions(),
 		Handler: CustomHandler{
 			Executable:       h.executable(),
 			Arguments:        h.list("customHandler.description.arguments"),
@@ -202,11 +195,25 @@ func (h *hostJSON) host() Host {
 	}
 }
 
+func (h *hostJSON) queueOptions() QueueOptions {
+	const section = "extensions.queues."
+	batchSize := h.number(section+"batchSize", defaultBatchSize, 1, storage.MaxBatch)
+	return QueueOptions{
+		BatchSize:          batchSize,
+		NewBatchThreshold:  h.number(section+"newBatchThreshold", batchSize/2*h.processors, 0, 1000),
+		MaxPollingInterval: h.timeSpan(section+"maxPollingInterval", 0, minPollingInterval, 24*time.Hour),
+		VisibilityTimeout:  h.timeSpan(section+"visibilityTimeout", 0, 0, maxVisibilityTimeout),
+		MaxDequeueCount:    int64(h.number(section+"maxDequeueCount", defaultMaxDequeueCount, 1, 1_000_000)),
+		MessageEncoding:    h.messageEncoding(),
+	}
+}
+
 // checkNesting finds queue options outside extensions.queues, which the host silently ignores.
 func (h *hostJSON) checkNesting() {
 	for _, key := range slices.Sorted(maps.Keys(h.values)) {
-		expected := strings.HasPrefix(key+":", "extensions:queues:") || strings.HasPrefix(key, "logging:")
-		if !expected && slices.Contains(strings.Split(key, ":"), "queues") {
+		inPlace := strings.HasPrefix(key+":", "extensions:queues:") || strings.HasPrefix(key, "logging:")
+		namesQueues := slices.Contains(strings.Split(key, ":"), "queues")
+		if namesQueues && !inPlace {
 			h.add("host.json: %s is ignored by the host there: move it to extensions.queues",
 				strings.ReplaceAll(key, ":", "."))
 		}

@@ -26,9 +26,9 @@ func (a *App) checkRoutes(host *hostJSON, routes map[string]string) (found probl
 			if !canMatch(prefix+"/"+routes[file], name) {
 				continue
 			}
-			found.add("%s: route %q can match /%s, the path of function %s, because in host.json %s is on and "+
-				"%s is %q: "+
-				`clients of this HTTP function could forge invocations: set the prefix to "api", or change the route`,
+			found.add("%s: route %q can match /%s, the path of function %s, "+
+				"because in host.json %s is on and %s is %q: clients of this HTTP function could forge invocations: "+
+				`set the prefix to "api", or change the route`,
 				file, routes[file], name, name, option, prefixPath, prefix)
 			break
 		}
@@ -53,7 +53,8 @@ func (h *hostJSON) forwarding() string {
 		"customHandler.enableForwardingHttpRequest",
 		"customHandler.enableProxyingHttpRequest",
 	} {
-		if value := strings.TrimSpace(h.text(option)); value != "" && !strings.EqualFold(value, "false") {
+		value := strings.TrimSpace(h.text(option))
+		if value != "" && !strings.EqualFold(value, "false") {
 			return option
 		}
 	}
@@ -68,9 +69,9 @@ var omissible = regexp.MustCompile(`^\{.*[*?=].*\}$|%`)
 // constraint counts as met, any text may be where the first to the last parameter of a segment are, and a segment with
 // a %, which may name a setting, matches everything.
 func canMatch(route, name string) bool {
+	isRequired := func(segment string) bool { return !omissible.MatchString(segment) }
 	segments := routeSegments(strings.TrimLeft(route, "/~"))
-	if len(segments) == 0 ||
-		slices.ContainsFunc(segments[1:], func(s string) bool { return !omissible.MatchString(s) }) {
+	if len(segments) == 0 || slices.ContainsFunc(segments[1:], isRequired) {
 		return false
 	}
 	segment, name := strings.ToLower(segments[0]), strings.ToLower(name)

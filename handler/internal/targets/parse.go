@@ -62,8 +62,9 @@ func Parse(content []byte, own retry.Policies, getenv func(name string) string) 
 	var problems []error
 	for _, m := range members {
 		key, profile, err := parseEntry(m, own, getenv)
-		if before, ok := profiles.entries[key]; ok && err == nil {
-			err = fmt.Errorf("means the same as the pattern %q: remove one", before.Pattern)
+		other, isTaken := profiles.entries[key]
+		if isTaken && err == nil {
+			err = fmt.Errorf("means the same as the pattern %q: remove one", other.Pattern)
 		}
 		for _, problem := range each(err) {
 			problems = append(problems, fmt.Errorf("%.300q: %w", m.Name, problem))
@@ -90,7 +91,7 @@ func each(err error) []error {
 func parseEntry(
 	m strictjson.Member, own retry.Policies, getenv func(string) string,
 ) (key string, p Profile, err error) {
-	p = byDefault
+	p = defaultProfile
 	p.Pattern = m.Name
 	key, p.Scope, err = parsePattern(m.Name)
 	problems := eachMember(m.Value, map[string]func(json.RawMessage) error{
@@ -118,9 +119,10 @@ func parsePattern(text string) (key, scope string, err error) {
 		return "", "", errors.New("not a pattern: want a host name or address, with or without a port, *.suffix or *")
 	}
 	host := guard.Canonical(u.Hostname())
-	_, notAddress := netip.ParseAddr(host)
+	_, addressErr := netip.ParseAddr(host)
+	isAddress := addressErr == nil
 	switch {
-	case isSuffix && (u.Port() != "" || notAddress == nil):
+	case isSuffix && (u.Port() != "" || isAddress):
 		return "", "", errors.New("not a pattern: *. is followed by the name of a domain, without a port")
 	case isSuffix:
 		return "." + host, "", nil
@@ -138,8 +140,8 @@ func eachMember(value json.RawMessage, known map[string]func(json.RawMessage) er
 			return set(m.Value)
 		}
 		names := slices.Sorted(maps.Keys(known))
-		return fmt.Errorf("unknown member: the members are %s%s", strings.Join(names, ", "),
-			nearest.Hint(m.Name, names))
+		return fmt.Errorf("unknown member: the members are %s%s",
+			strings.Join(names, ", "), nearest.Hint(m.Name, names))
 	})
 }
 
@@ -182,7 +184,8 @@ func isString(value json.RawMessage) bool { return value[0] == '"' }
 
 func (b *Breaker) set(value json.RawMessage) error {
 	if isString(value) {
-		if b.Off = string(value) == `"off"`; !b.Off {
+		b.Off = string(value) == `"off"`
+		if !b.Off {
 			return errors.New(`want "off" or an object with its parameters`)
 		}
 		return nil
@@ -206,8 +209,10 @@ func (p *Profile) setRate(value json.RawMessage) error {
 		return p.setLimit(value)
 	}
 	var burst int
-	err := eachMember(value,
-		map[string]func(json.RawMessage) error{"burst": into(&burst, wholeNumber(maxCalls)), "limit": p.setLimit})
+	err := eachMember(value, map[string]func(json.RawMessage) error{
+		"burst": into(&burst, wholeNumber(maxCalls)),
+		"limit": p.setLimit,
+	})
 	if err == nil && p.Rate == 0 {
 		err = strictjson.In("limit", errors.New("missing"))
 	}
@@ -221,13 +226,15 @@ func (p *Profile) setRate(value json.RawMessage) error {
 // at once.
 func (p *Profile) setLimit(value json.RawMessage) error {
 	text, err := strictjson.String(value)
-	calls, unit, _ := strings.Cut(text, "/")
-	n, notNumber := strconv.Atoi(calls)
-	seconds, known := units[unit]
-	if err != nil || notNumber != nil || !known || n < 1 || n > maxCalls {
+	number, unit, _ := strings.Cut(text, "/")
+	calls, isNumber := bounds.New(1, maxCalls).Parse(number, strconv.Atoi)
+	seconds, isUnit := units[unit]
+	if err != nil || !isNumber || !isUnit {
 		return fmt.Errorf(`want 1 to %d calls per second, minute or hour, such as "50/s", "30/m" or "100/h"`, maxCalls)
 	}
-	p.Rate, p.Burst, p.RateText = rate.Limit(n)/rate.Limit(seconds), max(1, n/seconds), text
+	p.Rate = rate.Limit(calls) / rate.Limit(seconds)
+	p.Burst = max(1, calls/seconds)
+	p.RateText = text
 	return nil
 }
 
@@ -241,15 +248,15 @@ func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) 
 	p.Headers = http.Header{}
 	return inEach(value, func(m strictjson.Member) error {
 		canonical := http.CanonicalHeaderKey(m.Name)
-		switch _, twice := p.Headers[canonical]; {
+		_, isRepeated := p.Headers[canonical]
+		switch {
 		case !httpguts.ValidHeaderFieldName(m.Name):
 			return errors.New("not a header name")
-		case twice:
+		case isRepeated:
 			return errors.New("appears twice: the letter case of names does not matter")
 		case canonical == "Host" || slices.Contains(envelope.HopByHop, canonical):
 			return errors.New("cannot be set here: it follows from the call or its connection")
-		case strings.HasPrefix(canonical, "X-Async-Caller-") || canonical == "Idempotency-Key" ||
-			canonical == "X-Idempotency-Key":
+		case differsByCall(canonical):
 			return errors.New("cannot be set here: it must differ from call to call")
 		}
 		values, err := headerValues(m.Value, secret.Is(m.Name), getenv)
@@ -258,12 +265,19 @@ func (p *Profile) setHeaders(value json.RawMessage, getenv func(string) string) 
 	})
 }
 
+// differsByCall reports whether the handler sets a header for each call, or the sender must.
+func differsByCall(canonical string) bool {
+	return strings.HasPrefix(canonical, "X-Async-Caller-") ||
+		canonical == "Idempotency-Key" || canonical == "X-Idempotency-Key"
+}
+
 // headerValues reads the value of a header, or an array of values.
 func headerValues(value json.RawMessage, isSecret bool, getenv func(string) string) ([]string, error) {
 	elements := []json.RawMessage{value}
 	if value[0] == '[' {
 		var err error
-		if elements, err = strictjson.Elements(value); err != nil || len(elements) == 0 {
+		elements, err = strictjson.Elements(value)
+		if err != nil || len(elements) == 0 {
 			return nil, errors.New("want a string or an array of strings")
 		}
 	}
@@ -271,7 +285,8 @@ func headerValues(value json.RawMessage, isSecret bool, getenv func(string) stri
 	var problems []error
 	for _, element := range elements {
 		text, err := headerValue(element, isSecret, getenv)
-		values, problems = append(values, text), append(problems, err)
+		values = append(values, text)
+		problems = append(problems, err)
 	}
 	return values, errors.Join(problems...)
 }
@@ -290,12 +305,13 @@ func headerValue(value json.RawMessage, isSecret bool, getenv func(string) strin
 	name, isVariable := strings.CutPrefix(text, "$")
 	switch {
 	case isSecret && !isVariable:
-		return "", errors.New(`may be secret, and the file must not contain secrets: want "$NAME", and the ` +
-			`value in the environment variable NAME`)
+		return "", errors.New(`may be secret, and the file must not contain secrets: ` +
+			`want "$NAME", and the value in the environment variable NAME`)
 	case isVariable && !variableName.MatchString(name):
 		return "", errors.New(`want "$NAME": letters, digits and _ after the $, and nothing else`)
 	case isVariable && getenv != nil:
-		if text = getenv(name); text == "" {
+		text = getenv(name)
+		if text == "" {
 			return "", fmt.Errorf("the environment variable %s is not set: add it to the app settings", name)
 		}
 		if !httpguts.ValidHeaderFieldValue(text) {

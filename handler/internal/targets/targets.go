@@ -54,8 +54,8 @@ type Breaker struct {
 	MinDelay, MaxDelay time.Duration
 }
 
-// byDefault is the profile of a target without an entry. An entry without a member has the value from here.
-var byDefault = Profile{Breaker: Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
+// defaultProfile is the profile of a target without an entry. An entry without a member has the value from here.
+var defaultProfile = Profile{Breaker: Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
 
 // Profiles are the entries of targets.json. The zero value has none.
 type Profiles struct {
@@ -79,7 +79,7 @@ func (p Profiles) For(target *url.URL) Profile {
 
 func (p Profiles) find(host string, target *url.URL) Profile {
 	if len(p.entries) == 0 {
-		return byDefault
+		return defaultProfile
 	}
 	for _, key := range []string{Address(target), host} {
 		if profile, ok := p.entries[key]; ok {
@@ -96,7 +96,7 @@ func (p Profiles) find(host string, target *url.URL) Profile {
 	if profile, ok := p.entries[star]; ok {
 		return profile
 	}
-	return byDefault
+	return defaultProfile
 }
 
 // Patterns returns the patterns of all entries, with names in the form of [guard.Canonical].
