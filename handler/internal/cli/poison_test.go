@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -31,17 +29,6 @@ func TestShellWord(t *testing.T) {
 		if got := shellWord(text); got != want {
 			t.Errorf("%q: %s, want %s", text, got, want)
 		}
-	}
-}
-
-func TestAppQueues(t *testing.T) {
-	names, err := appQueues(config.ReadApp(t.TempDir(), nil, config.Operator)) // no app there
-	if err != nil || len(names) != 11 || !slices.Contains(names, "async-caller") || !slices.Contains(names, "async-caller-10") {
-		t.Errorf("%v, %v", names, err)
-	}
-	names, err = appQueues(config.ReadApp("../../..", nil, config.Operator)) // the shipped app
-	if err != nil || !slices.Contains(names, "async-caller-10") {
-		t.Errorf("%v, %v", names, err)
 	}
 }
 

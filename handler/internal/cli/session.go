@@ -15,15 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
-	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
-	"asynccaller/handler/internal/storage/azure"
 )
 
 // sharedFlags are the flags that the commands on a storage account share.
@@ -88,32 +84,16 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		if err != nil {
 			return err
 		}
-		appQueues, err := appQueues(a)
+		runs, closeAccount, err := operation.Open(a)
 		if err != nil {
 			return usageError(err)
 		}
-		store, err := openStore(a)
-		if err != nil {
-			return err
-		}
-		defer store.Close()
+		defer closeAccount()
 		s := shared.newSession()
 		defer s.progress.clear()
-		record, outcomes := openTables(a)
-		s.runs = &operation.Runs{
-			Account: &account.Account{
-				Store:     store,
-				Name:      a.Connection.Account(),
-				AppQueues: appQueues,
-				Table:     record,
-				OnScanned: s.progress.Scanned,
-				Rules:     handlerRules(a),
-			},
-			Journals: shared.folder(),
-			Outcomes: outcomes,
-			Operator: operator(args),
-			Observer: s.progress,
-		}
+		runs.OnScanned, runs.Observer = s.progress.Scanned, s.progress
+		runs.Journals, runs.Operator = shared.folder(), operator(args)
+		s.runs = runs
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
 		}
@@ -141,45 +121,6 @@ func printAll[T any](s *session, values []T, table func(io.Writer, []T)) {
 	case len(values) > 0:
 		table(s.out, values)
 	}
-}
-
-// appQueues returns the queues that function apps read: those that we ship and those in the app folder, if
-// there is one.
-func appQueues(a config.App) ([]string, error) {
-	names := send.Queues()
-	if errors.Is(a.FunctionsErr, fs.ErrNotExist) {
-		return names, nil
-	}
-	if a.Functions == nil {
-		return nil, a.FunctionsErr
-	}
-	return append(names, a.Functions.QueueNames()...), nil // serve reports the problems of the other functions
-}
-
-// handlerRules returns the rules of the app's handler.
-func handlerRules(a config.App) message.Rules {
-	return message.Rules{
-		Encoding: a.Host.Queues.MessageEncoding,
-		Decision: a.Settings.Rules,
-		Guard:    a.Settings.Guard,
-	}
-}
-
-// openTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
-// recorded, or if the connection names no table service.
-func openTables(a config.App) (record, outcomes storage.Table) {
-	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
-		return nil, nil
-	}
-	table, err := azure.OpenTable(a.Connection)
-	if err != nil {
-		return nil, nil
-	}
-	ofRuns, err := azure.OpenOutcomes(a.Connection)
-	if err != nil {
-		return table, nil
-	}
-	return table, ofRuns
 }
 
 // withExitCode gives an error its exit code, unless it has one.
