@@ -187,7 +187,8 @@ func product(t *testing.T, pattern string) string {
 	var text strings.Builder
 	for _, paths := range goFiles(t) {
 		for _, path := range paths {
-			if matched, err := filepath.Match(pattern, path); err != nil || matched && !strings.HasSuffix(path, "_test.go") {
+			if matched, err := filepath.Match(pattern, path); err != nil || matched &&
+				!strings.HasSuffix(path, "_test.go") {
 				text.WriteString(read(t, path))
 			}
 		}
@@ -199,8 +200,10 @@ func product(t *testing.T, pattern string) string {
 func TestLogPage(t *testing.T) {
 	page := read(t, "../docs/log.md")
 	notLogged := map[string]bool{"call": true, "due": true, "cancelled": true}
-	constants := product(t, "internal/logs/logs.go") + product(t, "internal/decision/decision.go") + product(t, "internal/decision/outcome.go")
-	names := regexp.MustCompile(`(?m)^\t\w+ *(?:Action|Reason|Failure)? *= "([a-z_]+)"`).FindAllStringSubmatch(constants, -1)
+	constants := product(t, "internal/logs/logs.go") + product(t, "internal/decision/decision.go") + product(t,
+		"internal/decision/outcome.go")
+	names := regexp.MustCompile(`(?m)^\t\w+ *(?:Action|Reason|Failure)? *= "([a-z_]+)"`).
+		FindAllStringSubmatch(constants, -1)
 	for _, name := range names {
 		if !notLogged[name[1]] && !strings.Contains(page, "`"+name[1]+"`") {
 			t.Errorf("docs/log.md does not have `%s`", name[1])
@@ -221,7 +224,8 @@ func TestLogPage(t *testing.T) {
 		}
 	}
 	for _, message := range messages {
-		if !slices.ContainsFunc(append(begins, "settled"), func(begin string) bool { return strings.HasPrefix(message[1], begin) }) {
+		if !slices.ContainsFunc(append(begins, "settled"),
+			func(begin string) bool { return strings.HasPrefix(message[1], begin) }) {
 			t.Errorf("docs/log.md does not have the line %q", message[1])
 		}
 	}

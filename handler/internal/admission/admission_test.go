@@ -113,7 +113,8 @@ func TestShare(t *testing.T) {
 				hosts = append(hosts, fmt.Sprintf("t%d.example", i))
 			}
 			slots := b.fill(hosts...)
-			if each := float64(len(slots)) / float64(row.hosts); each > float64(row.each) || each < float64(row.each)-0.5 {
+			if each := float64(len(slots)) / float64(row.hosts); each > float64(row.each) ||
+				each < float64(row.each)-0.5 {
 				t.Errorf("%v slots for each, want %d", each, row.each)
 			}
 			b.mustSlot("healthy.example").Release(b.now)
@@ -159,7 +160,8 @@ func TestLine(t *testing.T) {
 	slots = b.fill("t.example") // 56 calls of 2 s: 28 a second
 	for place := 2; place <= 2800; place++ {
 		delay := b.mustRefuse("t.example", decision.Busy).Delay
-		if want := max(seconds(float64(place)/28/(1+2.5/math.Sqrt(56))), time.Second); (delay - want).Abs() > time.Millisecond {
+		if want := max(seconds(float64(place)/28/(1+2.5/math.Sqrt(56))), time.Second); (delay - want).
+			Abs() > time.Millisecond {
 			t.Fatalf("place %d: %v, want %v", place, delay, want)
 		}
 	}
@@ -226,7 +228,8 @@ func TestRate(t *testing.T) {
 	}
 	for place := 1; place <= 20; place++ {
 		refusal := b.mustRefuse("t.example", decision.Busy)
-		if want := max(seconds(float64(place)/2/(1+2.5/math.Sqrt(3))), time.Second); refusal.Detail != "rate" || (refusal.Delay-want).Abs() > time.Millisecond {
+		if want := max(seconds(float64(place)/2/(1+2.5/math.Sqrt(3))), time.Second); refusal.Detail != "rate" ||
+			(refusal.Delay-want).Abs() > time.Millisecond {
 			t.Errorf("place %d: %+v, want %v", place, refusal, want)
 		}
 	}
@@ -267,7 +270,8 @@ func TestRefused(t *testing.T) {
 			t.Errorf("%+v", refused)
 		}
 	}
-	if total != hosts || len(counts) != 101 || counts[admission.Refused{Reason: decision.Busy, Detail: "share"}] != hosts-100 {
+	if total != hosts || len(counts) != 101 ||
+		counts[admission.Refused{Reason: decision.Busy, Detail: "share"}] != hosts-100 {
 		t.Errorf("%d refusals of %d targets, want %d of 100 and the others", total, len(counts), hosts)
 	}
 	if again := b.Refused(); len(again) != 0 {
@@ -346,15 +350,16 @@ func TestBreakerCountsInARow(t *testing.T) {
 	}
 }
 
-// TestBreakerAfterASuccess: a target that answers some calls is not down, however many fail in between; it is when it has not
-// answered for 5 s.
+// TestBreakerAfterASuccess: a target that answers some calls is not down, however many fail in between; it is when it
+// has not answered for 5 s.
 func TestBreakerAfterASuccess(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("down.example", decision.Outcome{Status: 503}) // it never answered
 	for range 100 {
 		b.call("t.example", decision.Outcome{Status: 200})
 		for range 40 {
-			if change := b.call("t.example", decision.Outcome{Status: 503, Took: 100 * time.Millisecond}); change.Opened {
+			if change := b.call("t.example",
+				decision.Outcome{Status: 503, Took: 100 * time.Millisecond}); change.Opened {
 				t.Fatal("it opened")
 			}
 		}
@@ -400,7 +405,8 @@ func (b *bench) probe(host string) *admission.Slot {
 	return b.mustSlot(host)
 }
 
-// TestProbeThatSettlesLong: a probe whose call has ended, but whose message is not settled yet, does not end the next probe.
+// TestProbeThatSettlesLong: a probe whose call has ended, but whose message is not settled yet, does not end the next
+// probe.
 func TestProbeThatSettlesLong(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.open("t.example", decision.Outcome{Status: 503})
@@ -414,7 +420,8 @@ func TestProbeThatSettlesLong(t *testing.T) {
 
 // TestProbesAreFew: the pauses between probes grow with the outage, because each costs a message one of its attempts.
 func TestProbesAreFew(t *testing.T) {
-	for age, want := range map[time.Duration]time.Duration{30 * time.Second: 5 * time.Second, 10 * time.Minute: 30 * time.Second, time.Hour: time.Minute} {
+	for age, want := range map[time.Duration]time.Duration{30 * time.Second: 5 * time.Second,
+		10 * time.Minute: 30 * time.Second, time.Hour: time.Minute} {
 		b := newBench(t, poolSize)
 		b.open("t.example", decision.Outcome{Status: 503})
 		b.now = begin.Add(age)
@@ -491,7 +498,8 @@ func TestLateFailures(t *testing.T) {
 	b.call("t.example", decision.Outcome{Status: 200})
 	b.now = b.now.Add(time.Minute)
 	for _, slot := range hanging[1:] {
-		if change := slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute}, b.now); change.Opened {
+		if change := slot.Ended(decision.Outcome{Failure: decision.FailureTimeout, Took: 2 * time.Minute},
+			b.now); change.Opened {
 			t.Fatal("the breaker opened")
 		}
 	}
@@ -499,7 +507,8 @@ func TestLateFailures(t *testing.T) {
 
 // TestRetryAfter: a target that is down and asks for time gets it, up to an hour for the messages of others.
 func TestRetryAfter(t *testing.T) {
-	for asked, want := range map[string]time.Duration{"120": 2 * time.Minute, "1800": 30 * time.Minute, "31536000": time.Hour, "1": 5 * time.Second} {
+	for asked, want := range map[string]time.Duration{"120": 2 * time.Minute, "1800": 30 * time.Minute,
+		"31536000": time.Hour, "1": 5 * time.Second} {
 		b := newBench(t, poolSize)
 		b.open("t.example", decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {asked}}})
 		if delay := b.mustRefuse("t.example", decision.TargetDown).Delay; delay < want || delay > want*12/10 {
@@ -553,7 +562,8 @@ func TestAllFunctions(t *testing.T) {
 	if total > 512 {
 		t.Errorf("%d calls in flight", total)
 	}
-	if refusal := b.mustRefuse("new.example", decision.Busy); refusal.Detail != "instance" || refusal.Delay < time.Second {
+	if refusal := b.mustRefuse("new.example", decision.Busy); refusal.Detail != "instance" ||
+		refusal.Delay < time.Second {
 		t.Errorf("%+v", refusal)
 	}
 }
@@ -584,7 +594,8 @@ func TestMemoryOfCalls(t *testing.T) {
 	}
 }
 
-// TestSettlingIsNotTheTarget: time that a message takes to settle, as in an outage of storage, makes no target look slow or busy.
+// TestSettlingIsNotTheTarget: time that a message takes to settle, as in an outage of storage, makes no target look
+// slow or busy.
 func TestSettlingIsNotTheTarget(t *testing.T) {
 	b := newBench(t, poolSize)
 	b.profile.Concurrency, b.profile.Scope = 4, "t.example"

@@ -53,7 +53,8 @@ type patient struct {
 func newPatient(t *testing.T, server *azurite.Server, name string) *patient {
 	t.Helper()
 	p := &patient{t: t, dir: t.TempDir(), queue: name, environ: map[string]string{"FUNCTIONS_WORKER_RUNTIME": "custom"}}
-	for _, path := range []string{"host.json", "functions/AC-standard/function.json", "functions/AC-monitor/function.json", "functions/AC-poison-keeper/function.json"} {
+	for _, path := range []string{"host.json", "functions/AC-standard/function.json",
+		"functions/AC-monitor/function.json", "functions/AC-poison-keeper/function.json"} {
 		content, err := os.ReadFile(filepath.Join("../../..", path))
 		if err != nil {
 			t.Fatal(err)
@@ -77,13 +78,15 @@ func newPatient(t *testing.T, server *azurite.Server, name string) *patient {
 	if err := p.store.Create(t.Context(), name); err != nil {
 		t.Fatal(err)
 	}
-	p.environ[storage.ConnectionName] = regexp.MustCompile(`(Blob|Queue|Table)Endpoint=([^;]+)`).ReplaceAllStringFunc(server.ConnectionString, p.proxy)
+	p.environ[storage.ConnectionName] = regexp.MustCompile(`(Blob|Queue|Table)Endpoint=([^;]+)`).
+		ReplaceAllStringFunc(server.ConnectionString, p.proxy)
 	return p
 }
 
 func (p *patient) connect(connectionString string) azure.Connection {
 	p.t.Helper()
-	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + connectionString}, storage.ConnectionName)
+	connection, err := azure.ParseConnection([]string{storage.ConnectionName + "=" + connectionString},
+		storage.ConnectionName)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -112,7 +115,8 @@ func (p *patient) proxy(part string) string {
 				w.Header().Set("x-ms-error-code", code)
 				w.WriteHeader(status)
 				_, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-				_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code><Message>Storage\u202e says "+code+" to "+secret+".</Message>"+p.detail+"</Error>")
+				_, _ = io.WriteString(w, "<Error><Code>"+code+"</Code><Message>Storage\u202e says "+code+" to "+secret+
+					".</Message>"+p.detail+"</Error>")
 				return
 			}
 		}
@@ -194,7 +198,8 @@ func (p *patient) examine() (lines []doctor.Line, printed string, code int) {
 	}
 	run := func(flags ...string) (stdout, stderr string, code int) {
 		var out, errors bytes.Buffer
-		code = cli.Run(p.t.Context(), append([]string{"doctor", "--app", p.dir}, flags...), cli.Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errors})
+		code = cli.Run(p.t.Context(), append([]string{"doctor", "--app", p.dir}, flags...),
+			cli.Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: &out, Stderr: &errors})
 		return out.String(), errors.String(), code
 	}
 	text, stderr, code := run()
@@ -212,7 +217,8 @@ func (p *patient) examine() (lines []doctor.Line, printed string, code int) {
 	return lines, text + stderr + inJSON, code
 }
 
-// mustBePrintable checks that the table fits a terminal, and that nothing that was printed is secret or controls the terminal.
+// mustBePrintable checks that the table fits a terminal, and that nothing that was printed is secret or controls the
+// terminal.
 func mustBePrintable(t *testing.T, printed string) {
 	t.Helper()
 	for line := range strings.Lines(printed) {
@@ -220,7 +226,8 @@ func mustBePrintable(t *testing.T, printed string) {
 		if strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			t.Errorf("it has control characters: %q", line)
 		}
-		if !strings.HasPrefix(line, "{") && utf8.RuneCountInString(line) > 100 && !strings.HasPrefix(line, "async-caller:") {
+		if !strings.HasPrefix(line, "{") && utf8.RuneCountInString(line) > 100 &&
+			!strings.HasPrefix(line, "async-caller:") {
 			t.Errorf("it is too wide: %s", line)
 		}
 		for _, secret := range []string{azurite.AccountKey, "C4nary", "SharedKey"} {
@@ -249,43 +256,71 @@ func TestDoctorFindsFaults(t *testing.T) {
 		state             doctor.State
 		check, text, next string
 	}{
-		{"setting", func(p *patient) { p.environ["ASYNC_CALLER_EXPIRATION"] = "soon" }, "broken", "settings", "ASYNC_CALLER_EXPIRATION", "restart the app"},
-		{"unknown_setting", func(p *patient) { p.environ["ASYNC_CALLER_TIMEOUT"] = "1s" }, "broken", "settings", "ASYNC_CALLER_TIMEOUT: no such setting", "restart the app"},
-		{"retry_file", func(p *patient) { p.write("retry.json", "{") }, "broken", "settings", "retry.json: ", "restart the app"},
-		{"local_settings", func(p *patient) { p.write("local.settings.json", `{"Values": C4nary}`) }, "broken", "settings", "not JSON", "restart the app"},
-		{"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime", `"node"`, "set it to custom"},
+		{"setting", func(p *patient) { p.environ["ASYNC_CALLER_EXPIRATION"] = "soon" }, "broken", "settings",
+			"ASYNC_CALLER_EXPIRATION", "restart the app"},
+		{"unknown_setting", func(p *patient) { p.environ["ASYNC_CALLER_TIMEOUT"] = "1s" }, "broken", "settings",
+			"ASYNC_CALLER_TIMEOUT: no such setting", "restart the app"},
+		{"retry_file", func(p *patient) { p.write("retry.json", "{") }, "broken", "settings", "retry.json: ",
+			"restart the app"},
+		{"local_settings", func(p *patient) { p.write("local.settings.json", `{"Values": C4nary}`) }, "broken",
+			"settings", "not JSON", "restart the app"},
+		{"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
+			`"node"`, "set it to custom"},
 		{"no_app", func(p *patient) { p.dir = p.t.TempDir() }, "broken", "app folder", "host.json", "--app"},
-		{"host_json", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"5m"`) }, "broken", "app folder", "functionTimeout", "deploy again"},
-		{"short_timeout", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"00:01:00"`) }, "broken", "settings", "functionTimeout is 1m0s", "restart"},
-		{"queue_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, `UPPER_\u202e\u001b[2J`) }, "broken", "app folder", "queueName", "deploy again"},
-		{"no_poison_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, strings.Repeat("q", 60)) }, "broken", "app folder", "has no poison queue", "deploy again"},
-		{"other_connection", func(p *patient) { p.edit("AC-standard/function.json", `"AzureWebJobsStorage"`, `"OtherStorage"`) }, "broken", "app folder", `connection is "OtherStorage"`, "deploy again"},
-		{"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" }, "warning", "functions", "AC-standard", "remove the settings"},
-		{"disabled_in_file", func(p *patient) { p.edit("AC-monitor/function.json", `"bindings"`, `"disabled": true, "bindings"`) }, "warning", "functions", "AC-monitor", `"disabled"`},
-		{"no_executable", func(p *patient) { p.program(0, nil) }, "broken", "executable", "async-caller: no such file", "make build"},
-		{"lost_bit", func(p *patient) { p.program(0o644, func([]byte) []byte { return nil }) }, "broken", "executable", "is not executable", "make package"},
+		{"host_json", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"5m"`) }, "broken", "app folder",
+			"functionTimeout", "deploy again"},
+		{"short_timeout", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"00:01:00"`) }, "broken", "settings",
+			"functionTimeout is 1m0s", "restart"},
+		{"queue_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, `UPPER_\u202e\u001b[2J`) },
+			"broken", "app folder", "queueName", "deploy again"},
+		{"no_poison_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, strings.Repeat("q", 60)) },
+			"broken", "app folder", "has no poison queue", "deploy again"},
+		{"other_connection", func(p *patient) {
+			p.edit("AC-standard/function.json", `"AzureWebJobsStorage"`,
+				`"OtherStorage"`)
+		}, "broken", "app folder", `connection is "OtherStorage"`, "deploy again"},
+		{"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" },
+			"warning", "functions", "AC-standard", "remove the settings"},
+		{"disabled_in_file", func(p *patient) {
+			p.edit("AC-monitor/function.json", `"bindings"`,
+				`"disabled": true, "bindings"`)
+		}, "warning", "functions", "AC-monitor", `"disabled"`},
+		{"no_executable", func(p *patient) { p.program(0, nil) }, "broken", "executable", "async-caller: no such file",
+			"make build"},
+		{"lost_bit", func(p *patient) { p.program(0o644, func([]byte) []byte { return nil }) }, "broken", "executable",
+			"is not executable", "make package"},
 		{"other_platform", func(p *patient) {
 			p.program(0o755, func(b []byte) []byte {
-				return bytes.ReplaceAll(b, []byte("GOARCH="+runtime.GOARCH), []byte("GOARCH="+strings.Repeat("z", len(runtime.GOARCH))))
+				return bytes.ReplaceAll(b, []byte("GOARCH="+runtime.GOARCH),
+					[]byte("GOARCH="+strings.Repeat("z", len(runtime.GOARCH))))
 			})
 		}, "broken", "executable", "neither on this machine", "make build"},
-		{"not_a_program", func(p *patient) { p.program(0o755, func([]byte) []byte { return []byte("<html>") }) }, "broken", "executable", "async-caller", "make package"},
-		{"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable", `to ["serve"]`, "make"},
+		{"not_a_program", func(p *patient) { p.program(0o755, func([]byte) []byte { return []byte("<html>") }) },
+			"broken", "executable", "async-caller", "make package"},
+		{"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable",
+			`to ["serve"]`, "make"},
 
-		{"no_storage", func(p *patient) { delete(p.environ, storage.ConnectionName) }, "broken", "connection", "AzureWebJobsStorage: missing", "correct the setting"},
-		{"cut_off_key", func(p *patient) { p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4nary!") }, "broken", "connection", "was it cut off?", "correct the setting"},
+		{"no_storage", func(p *patient) { delete(p.environ, storage.ConnectionName) }, "broken", "connection",
+			"AzureWebJobsStorage: missing", "correct the setting"},
+		{"cut_off_key", func(p *patient) { p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4nary!") }, "broken",
+			"connection", "was it cut off?", "correct the setting"},
 		{"two_sources", func(p *patient) {
 			p.write("local.settings.json", `{"Values": {"AzureWebJobsStorage__accountName": "other"}}`)
 		}, "broken", "connection", "may mean different accounts", "correct the setting"},
 		{"unknown_name", func(p *patient) {
 			p.replaceConnection(`QueueEndpoint=[^;]*`, "QueueEndpoint=http://nowhere.invalid/acme")
 		}, "broken", "storage", "nowhere.invalid", "check the account's name"},
-		{"refused", func(p *patient) { p.replaceConnection(`QueueEndpoint=[^;]*`, "QueueEndpoint="+closed.URL+"/acme") }, "broken", "storage", "connection refused", "make azurite"},
+		{"refused", func(p *patient) {
+			p.replaceConnection(`QueueEndpoint=[^;]*`,
+				"QueueEndpoint="+closed.URL+"/acme")
+		}, "broken", "storage", "connection refused", "make azurite"},
 		{"silence", func(p *patient) {
 			p.replaceConnection(`QueueEndpoint=[^;]*`, "QueueEndpoint=http://"+silent.Addr().String()+"/acme")
 		}, "broken", "storage", "deadline exceeded", "the network"},
-		{"clock", func(p *patient) { p.late = -20*time.Minute - 30*time.Second }, "broken", "clock", "differs by 20m", "synchronize"},
-		{"slow_clock", func(p *patient) { p.late = 2*time.Minute + 30*time.Second }, "warning", "clock", "differs by 2m", "synchronize"},
+		{"clock", func(p *patient) { p.late = -20*time.Minute - 30*time.Second }, "broken", "clock", "differs by 20m",
+			"synchronize"},
+		{"slow_clock", func(p *patient) { p.late = 2*time.Minute + 30*time.Second }, "warning", "clock",
+			"differs by 2m", "synchronize"},
 		{"old_azurite", func(p *patient) {
 			p.refuse = func(string, *http.Request) (int, string) { return http.StatusBadRequest, "InvalidHeaderValue" }
 			p.detail = "<HeaderName>x-ms-version</HeaderName>"
@@ -294,11 +329,15 @@ func TestDoctorFindsFaults(t *testing.T) {
 			p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4naryC4naryC4naryC4nary")
 		}, "broken", "queue access", "403 AuthenticationFailed", "check the credential in AzureWebJobsStorage"},
 		{"wrong_signature", func(p *patient) {
-			p.replaceConnection(`AccountKey=[^;]*`, "SharedAccessSignature=sv=2022-11-02&ss=q&srt=sco&sp=r&se=2099-01-01&sig=C4nary%2BC4nary%3D")
+			p.replaceConnection(`AccountKey=[^;]*`,
+				"SharedAccessSignature=sv=2022-11-02&ss=q&srt=sco&sp=r&se=2099-01-01&sig=C4nary%2BC4nary%3D")
 		}, "broken", "queue access", "403", "check the credential in AzureWebJobsStorage"},
-		{"queue_read", func(p *patient) { p.denied("Queue", http.MethodGet) }, "broken", "queue access", "peek at queue", role + "Queue Data Contributor"},
-		{"queue_write", func(p *patient) { p.denied("Queue", http.MethodPut) }, "broken", "queue access", "update message", role + "Queue Data Contributor"},
-		{"queue_delete", func(p *patient) { p.denied("Queue", http.MethodDelete) }, "broken", "queue access", "delete message", role + "Queue Data Contributor"},
+		{"queue_read", func(p *patient) { p.denied("Queue", http.MethodGet) }, "broken", "queue access",
+			"peek at queue", role + "Queue Data Contributor"},
+		{"queue_write", func(p *patient) { p.denied("Queue", http.MethodPut) }, "broken", "queue access",
+			"update message", role + "Queue Data Contributor"},
+		{"queue_delete", func(p *patient) { p.denied("Queue", http.MethodDelete) }, "broken", "queue access",
+			"delete message", role + "Queue Data Contributor"},
 		{"busy", func(p *patient) {
 			p.refuse = func(_ string, r *http.Request) (int, string) {
 				if strings.HasSuffix(r.URL.Path, "-poison") {
@@ -307,11 +346,14 @@ func TestDoctorFindsFaults(t *testing.T) {
 				return 0, ""
 			}
 		}, "broken", "queues", "503 ServerBusy", "the network"},
-		{"no_queue", func(p *patient) { p.edit("AC-standard/function.json", p.queue, "no-such-queue") }, "broken", "queues", "missing: no-such-queue", "create them"},
+		{"no_queue", func(p *patient) { p.edit("AC-standard/function.json", p.queue, "no-such-queue") }, "broken",
+			"queues", "missing: no-such-queue", "create them"},
 		{"one_queue", func(p *patient) {
-			p.write("AC-other/function.json", `{"bindings":[{"type":"queueTrigger","name":"message","queueName":"no-such-queue","dataType":"binary"}]}`)
+			p.write("AC-other/function.json", `{"bindings":[{"type":"queueTrigger","name":"message",`+
+				`"queueName":"no-such-queue","dataType":"binary"}]}`)
 		}, "warning", "queues", "missing: no-such-queue", "async-caller send"},
-		{"not_base64", func(p *patient) { p.put(p.queue, `{"C4nary\u001b[2J":"text"}`) }, "broken", "encoding", "1 of 1 on not-base64", "messageEncoding in host.json"},
+		{"not_base64", func(p *patient) { p.put(p.queue, `{"C4nary\u001b[2J":"text"}`) }, "broken", "encoding",
+			"1 of 1 on not-base64", "messageEncoding in host.json"},
 		{"base64", func(p *patient) {
 			p.edit("host.json", `"base64"`, `"none"`)
 			p.put(p.queue, storage.Base64.Encode([]byte(` {"C4nary": 1}`)))
@@ -320,14 +362,24 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"twice_base64", func(p *patient) {
 			p.put(p.queue, storage.Base64.Encode([]byte(storage.Base64.Encode([]byte(`{}`)))))
 		}, "broken", "encoding", "1 of 1 on twice-base64", "--fix-encoding"},
-		{"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison", "1 on poison-poison", "poison list"},
-		{"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403", role + "Table Data Contributor"},
-		{"table_write", func(p *patient) { p.denied("Table", http.MethodDelete) }, "broken", "table access", "403", role + "Table Data Contributor"},
-		{"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access", "not recorded", "ASYNC_CALLER_SCHEDULED to on"},
-		{"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning", "table access", "not recorded", "TableEndpoint"},
-		{"no_blobs", func(p *patient) { p.replaceConnection(`BlobEndpoint=[^;]*;`, "") }, "broken", "blob access", "no blob service", "BlobEndpoint"},
-		{"blobs_away", func(p *patient) { p.replaceConnection(`BlobEndpoint=[^;]*`, "BlobEndpoint="+closed.URL+"/acme") }, "broken", "blob access", "connection refused", "make azurite"},
-		{"blob_write", func(p *patient) { p.denied("Blob", "") }, "broken", "blob access", "403", role + "Blob Data Owner"},
+		{"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison", "1 on poison-poison",
+			"poison list"},
+		{"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403",
+			role + "Table Data Contributor"},
+		{"table_write", func(p *patient) { p.denied("Table", http.MethodDelete) }, "broken", "table access",
+			"403", role + "Table Data Contributor"},
+		{"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
+			"not recorded", "ASYNC_CALLER_SCHEDULED to on"},
+		{"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning", "table access",
+			"not recorded", "TableEndpoint"},
+		{"no_blobs", func(p *patient) { p.replaceConnection(`BlobEndpoint=[^;]*;`, "") }, "broken", "blob access",
+			"no blob service", "BlobEndpoint"},
+		{"blobs_away", func(p *patient) {
+			p.replaceConnection(`BlobEndpoint=[^;]*`,
+				"BlobEndpoint="+closed.URL+"/acme")
+		}, "broken", "blob access", "connection refused", "make azurite"},
+		{"blob_write", func(p *patient) { p.denied("Blob", "") }, "broken", "blob access", "403",
+			role + "Blob Data Owner"},
 	}
 	beat(t, server)
 	for _, test := range tests {
@@ -342,7 +394,8 @@ func TestDoctorFindsFaults(t *testing.T) {
 			if i < 0 {
 				t.Fatalf("found nothing:\n%s", printed)
 			}
-			if l := lines[i]; l.State != test.state || l.Check != test.check || !strings.Contains(l.Text, test.text) || !strings.Contains(l.Next, test.next) {
+			if l := lines[i]; l.State != test.state || l.Check != test.check || !strings.Contains(l.Text, test.text) ||
+				!strings.Contains(l.Next, test.next) {
 				t.Errorf("first line %+v, want %s %s: %s, next: %s", l, test.state, test.check, test.text, test.next)
 			}
 			if want := map[doctor.State]int{doctor.Broken: 1, doctor.Warning: 0}[test.state]; code != want {
@@ -403,7 +456,8 @@ func TestDoctorHealthyApp(t *testing.T) {
 	server := azuritetest.Start(t, azurite.Options{AnyVersion: true})
 	p := newPatient(t, server, "healthy")
 	fresh, _, code := p.examine()
-	if last := fresh[len(fresh)-2]; code != 0 || last.State != doctor.Warning || last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
+	if last := fresh[len(fresh)-2]; code != 0 || last.State != doctor.Warning ||
+		last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
 	beat(t, server)
@@ -417,7 +471,8 @@ func TestDoctorHealthyApp(t *testing.T) {
 		}
 		checks = append(checks, l.Check)
 	}
-	const want = "settings, app folder, functions, executable, connection, storage, emulator, clock, queue access, queues, encoding, poison, table access, heartbeats, blob access"
+	const want = "settings, app folder, functions, executable, connection, storage, emulator, clock, " +
+		"queue access, queues, encoding, poison, table access, heartbeats, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}

@@ -26,23 +26,28 @@ func TestFind(t *testing.T) {
 		}
 		return m.ID
 	}
-	const dead = `{"asyncCaller":1,"requestId":"dead","call":{"url":"https://t.example/"},"deadLetter":{"reason":"rejected"}}`
-	put("async-caller", storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"other","call":{"url":"https://t.example/"}}`)))
+	const dead = `{"asyncCaller":1,"requestId":"dead","call":{"url":"https://t.example/"},` +
+		`"deadLetter":{"reason":"rejected"}}`
+	put("async-caller",
+		storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"other","call":{"url":"https://t.example/"}}`)))
 	malformed := put("async-caller", "*")
 	put("async-caller-poison", storage.Base64.Encode([]byte(dead)))
 
 	a := config.App{Host: functionapp.Host{Queues: functionapp.QueueOptions{MessageEncoding: storage.Base64}}}
 	for id, want := range map[string]struct{ content, source string }{
-		"dead":    {dead, "on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
+		"dead": {dead,
+			"on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
 		malformed: {"*", "on async-caller, dequeue count 0"},
 	} {
-		o := explainOptions{Question: explain.Question{Queue: "async-caller", MaxContentBytes: storage.Base64.MaxContentBytes()}, requestID: id}
+		o := explainOptions{Question: explain.Question{Queue: "async-caller",
+			MaxContentBytes: storage.Base64.MaxContentBytes()}, requestID: id}
 		source, err := o.find(t.Context(), store, a)
 		if err != nil || string(o.Content) != want.content || !strings.HasSuffix(source, want.source) {
 			t.Errorf("%s: %q, %q, %v", id, source, o.Content, err)
 		}
 	}
-	_, err := (&explainOptions{Question: explain.Question{Queue: "async-caller"}, requestID: "nobody"}).find(t.Context(), store, a)
+	_, err := (&explainOptions{Question: explain.Question{Queue: "async-caller"}, requestID: "nobody"}).
+		find(t.Context(), store, a)
 	if codeOf(err) != exitNothing {
 		t.Errorf("not found: %v", err)
 	}

@@ -245,8 +245,9 @@ func TestCommandsPage(t *testing.T) {
 		t.Errorf("docs/commands.md differs from the commands (-code +page):\n%s", diff)
 	}
 	for code, meaning := range map[int]string{
-		exitDone: "done", exitFailed: "failed", exitUsage: "wrong usage or configuration", exitNothing: "nothing matched",
-		exitPartly: "partly done",
+		exitDone: "done", exitFailed: "failed", exitUsage: "wrong usage or configuration",
+		exitNothing: "nothing matched",
+		exitPartly:  "partly done",
 	} {
 		if row := fmt.Sprintf("\n| %d | %s |\n", code, meaning); !strings.Contains(page, row) {
 			t.Errorf("docs/commands.md does not have the exit code%s", row)

@@ -40,11 +40,13 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 		}
 	}
 	for _, content := range contents {
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison",
+			storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	p := &sharedFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err}, runs: filepath.Join(t.TempDir(), "runs"), yes: true}
+	p := &sharedFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err},
+		runs: filepath.Join(t.TempDir(), "runs"), yes: true}
 	d.session = p.newSession()
 	d.runs = &operation.Runs{
 		Account: &account.Account{
@@ -95,11 +97,14 @@ func TestExecute(t *testing.T) {
 		printed, failure string
 		moved            int
 	}{
-		"done":         {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
-		"not_asked":    {dead(2), false, exitUsage, "requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0},
-		"nothing":      {nil, true, exitNothing, "", "no message matches in test", 0},
-		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ", "not requeued: 1 message", 1},
-		"all_refused":  {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ", "nothing to requeue in test: all matching messages were refused", 0},
+		"done": {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
+		"not_asked": {dead(2), false, exitUsage,
+			"requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0},
+		"nothing": {nil, true, exitNothing, "", "no message matches in test", 0},
+		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ",
+			"not requeued: 1 message", 1},
+		"all_refused": {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ",
+			"nothing to requeue in test: all matching messages were refused", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -134,7 +139,8 @@ func TestExecuteInterrupted(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		err := d.execute(ctx, plan, nil)
-		if codeOf(err) != exitFailed || !strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
+		if codeOf(err) != exitFailed ||
+			!strings.Contains(err.Error(), "interrupted\ncontinue: `async-caller poison resume "+plan.Run+"`") {
 			t.Errorf("%d: %v", codeOf(err), err)
 		}
 	})
@@ -154,7 +160,8 @@ func TestResultJSON(t *testing.T) {
 		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil {
 			t.Fatalf("%v: %s", err, d.stdout.String())
 		}
-		if got.Command != "requeue" || got.Account != "test" || got.Total != 2 || got.Done != 2 || got.Refused != 1 || len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
+		if got.Command != "requeue" || got.Account != "test" || got.Total != 2 || got.Done != 2 || got.Refused != 1 ||
+			len(got.Refusals) != 1 || got.Refusals[0].Why == "" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -173,13 +180,19 @@ func TestResultError(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"all":         {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
-		"skipped":     {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
-		"all_skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}}, nil, exitPartly, "not moved: 1 message"},
-		"all_gone":    {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}}, nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
-		"some_gone":   {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1, Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
-		"unknown":     {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1, Unknown: 1}}, nil, exitPartly, "not undone"},
-		"twice":       {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}}, nil, exitPartly, "perhaps there twice: 1 message"},
+		"all": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
+		"skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 3, Done: 1,
+			Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
+		"all_skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}},
+			nil, exitPartly, "not moved: 1 message"},
+		"all_gone": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}},
+			nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
+		"some_gone": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1,
+			Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
+		"unknown": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1,
+			Unknown: 1}}, nil, exitPartly, "not undone"},
+		"twice": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}},
+			nil, exitPartly, "perhaps there twice: 1 message"},
 		"stopped": {
 			t.Context(),
 			operation.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
@@ -192,12 +205,18 @@ func TestResultError(t *testing.T) {
 			nil, exitPartly,
 			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
 		},
-		"interrupted":        {ended, operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil, exitPartly, "interrupted\n" + resume},
-		"interrupted_early":  {ended, operation.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed, "interrupted\n"},
-		"unmatched":          {t.Context(), operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1}, nil, exitPartly, "ids that match no message: at least 1"},
-		"in_both_places":     {t.Context(), operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil, exitPartly, "not all messages are done\n"},
-		"storage":            {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, storage, exitPartly, "storage is away\n" + resume},
-		"storage_at_the_end": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, storage, exitPartly, "storage is away"},
+		"interrupted": {ended, operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil,
+			exitPartly, "interrupted\n" + resume},
+		"interrupted_early": {ended, operation.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed,
+			"interrupted\n"},
+		"unmatched": {t.Context(), operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1},
+			nil, exitPartly, "ids that match no message: at least 1"},
+		"in_both_places": {t.Context(), operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil,
+			exitPartly, "not all messages are done\n"},
+		"storage": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
+			storage, exitPartly, "storage is away\n" + resume},
+		"storage_at_the_end": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, storage,
+			exitPartly, "storage is away"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
@@ -216,13 +235,17 @@ func TestReport(t *testing.T) {
 	d := newTestSession(t)
 	why := []string{"a", "b", "c", "d", "e", "f", "g"}
 	result := operation.Result{Result: run.Result{
-		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why, PossibleDuplicates: 5,
-		DuplicateMessages: []operation.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"}, {Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
+		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why,
+		PossibleDuplicates: 5,
+		DuplicateMessages: []operation.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"},
+			{Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
 	}}
 	_ = d.report(t.Context(), result, false, nil)
-	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: e\n  and 5 more\n" +
+	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: " +
+		"e\n  and 5 more\n" +
 		"result not known: 2 messages\n" +
-		"warning: 5 messages: perhaps there twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, bbbbbbbb on a, invalid on a, …\n" +
+		"warning: 5 messages: perhaps there twice, after a kill or a lost answer: order-1 (aaaaaaaa) on a, " +
+		"bbbbbbbb on a, invalid on a, …\n" +
 		"undo: `async-caller poison undo RUN`\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
@@ -235,16 +258,24 @@ func TestPlanText(t *testing.T) {
 		return operation.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
 	}
 	for want, plan := range map[string]*operation.Plan{
-		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412), From: counts{"a-poison": 412}, To: counts{"a": 412}},
+		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412),
+			From: counts{"a-poison": 412}, To: counts{"a": 412}},
 		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
-			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000}, To: counts{"a": 1000, "b": 3},
+			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000},
+			To: counts{"a": 1000, "b": 3},
 		},
-		"delete 1 message from a-poison in acme":                                    {Result: change("delete", 1), From: counts{"a-poison": 1}},
-		"import 2 messages to a-poison in acme":                                     {Result: change("import", 2), To: counts{"a-poison": 2}},
-		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2), From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
-		"undo up to 2 messages from parking to a-poison in acme":                    {Result: change("undo", 2), From: counts{"parking": 2}, To: counts{"a-poison": 2}},
-		"expedite 1 scheduled message on a in acme":                                 {Result: change("expedite", 1), From: counts{"a": 1}, To: counts{"a": 1}},
-		"cancel 2 scheduled messages on a in acme, and send callbacks to a":         {Result: change("cancel", 2), From: counts{"a": 2}, To: counts{"a": 2}},
+		"delete 1 message from a-poison in acme": {Result: change("delete", 1),
+			From: counts{"a-poison": 1}},
+		"import 2 messages to a-poison in acme": {Result: change("import", 2),
+			To: counts{"a-poison": 2}},
+		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2),
+			From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
+		"undo up to 2 messages from parking to a-poison in acme": {Result: change("undo", 2),
+			From: counts{"parking": 2}, To: counts{"a-poison": 2}},
+		"expedite 1 scheduled message on a in acme": {Result: change("expedite", 1),
+			From: counts{"a": 1}, To: counts{"a": 1}},
+		"cancel 2 scheduled messages on a in acme, and send callbacks to a": {Result: change("cancel", 2),
+			From: counts{"a": 2}, To: counts{"a": 2}},
 	} {
 		if got := planText(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -253,7 +284,8 @@ func TestPlanText(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	plan := &operation.Plan{Result: operation.Result{Result: run.Result{Command: "delete", Total: 1200, Account: "acme.queue.core.windows.net"}}}
+	plan := &operation.Plan{Result: operation.Result{Result: run.Result{Command: "delete", Total: 1200,
+		Account: "acme.queue.core.windows.net"}}}
 	for final, want := range map[bool]string{
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
@@ -274,10 +306,12 @@ func TestRefusals(t *testing.T) {
 		if i >= 6 {
 			why = fmt.Sprint("another ", i)
 		}
-		plan.Refusals = append(plan.Refusals, operation.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
+		plan.Refusals = append(plan.Refusals,
+			operation.Refusal{Message: message.Message{ID: fmt.Sprintf("%08d-rest", i)}, Why: why})
 	}
 	d.announce(plan)
-	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: another 6\n  00000007: another 7\n" +
+	want := "30 messages cannot be requeued:\n  00000000, 00000001, 00000002, …: the same\n  00000006: " +
+		"another 6\n  00000007: another 7\n" +
 		"  00000008: another 8\n  00000009: another 9\n  and 20 more\n"
 	if got := d.err.String(); got != want {
 		t.Errorf("\n%s\nwant\n%s", got, want)
@@ -286,7 +320,8 @@ func TestRefusals(t *testing.T) {
 
 func TestPastTense(t *testing.T) {
 	for command, want := range map[string]string{
-		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept", "undo": "undone", "export": "exported",
+		"requeue": "requeued", "move": "moved", "delete": "deleted", "import": "imported", "keep": "kept",
+		"undo": "undone", "export": "exported",
 	} {
 		if got := pastTense(command); got != want {
 			t.Errorf("%s: %q, want %q", command, got, want)
@@ -307,11 +342,14 @@ func TestPrintRuns(t *testing.T) {
 				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
 				State: "undone", UndoneBy: "20261121-115900-undo-aaaa",
 			}},
-			{Here: true, Summary: run.Summary{Run: "20261119-120000-requeue-cccc", Command: "requeue", At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"}},
-			{Here: true, Summary: run.Summary{Run: "20261119-110000-requeue-dddd", State: "unreadable", Problem: "line 3 is broken"}},
+			{Here: true, Summary: run.Summary{Run: "20261119-120000-requeue-cccc", Command: "requeue",
+				At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"}},
+			{Here: true, Summary: run.Summary{Run: "20261119-110000-requeue-dddd", State: "unreadable",
+				Problem: "line 3 is broken"}},
 			{
 				Summary: run.Summary{
-					Run: "20261118-110000-delete-eeee", At: now.Add(-72 * time.Hour), Total: 2, Done: 2, State: "finished",
+					Run: "20261118-110000-delete-eeee", At: now.Add(-72 * time.Hour), Total: 2, Done: 2,
+					State:    "finished",
 					Operator: journal.Operator{User: "ada", Machine: "build-7\x1b"},
 				},
 			},
@@ -350,11 +388,13 @@ func TestCompleteRuns(t *testing.T) {
 // TestListGroups checks that the suggested command is quoted for a shell.
 func TestListGroups(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newTestSession(t, `{"asyncCaller":1,"call":{"url":"https://t.example/"},"deadLetter":{"reason":"it's $(reboot)"}}`)
+		d := newTestSession(t,
+			`{"asyncCaller":1,"call":{"url":"https://t.example/"},"deadLetter":{"reason":"it's $(reboot)"}}`)
 		if err := d.listGroups(t.Context(), account.Source{}, message.ByReason); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := d.err.String(), "1 message\nlist the first group: `async-caller poison list --group 'reason=it'\\''s $(reboot)'`\n"; got != want {
+		if got, want := d.err.String(), "1 message\nlist the first group: `async-caller poison list --group "+
+			"'reason=it'\\''s $(reboot)'`\n"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})

@@ -23,11 +23,13 @@ func hostileMessages() []string {
 			`"headers":{"Authorization":"CANARY","X":"a\tb"},` +
 			`"body":"` + hostile + `"},"context":{"` + hostile + `":"` + hostile + `"},` +
 			`"trail":[{"at":"2026-01-01T00:00:00Z","error":"` + hostile + `","tookMs":1}],` +
-			`"attempts":1,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"` + hostile + `","detail":"` + hostile + `",` +
+			`"attempts":1,"deadLetter":{"at":"2026-01-01T00:00:00Z","reason":"` + hostile + `","detail":"` + hostile +
+			`",` +
 			`"queue":"` + hostile + `","attempts":1}}`,
 		`{"asyncCaller":1,"requestId":"` + hostile + `","password":"CANARY"}`,
 		"\x1b[2J\r\n\x00\xff\u202e",
-		`{"RawRequest":{"Id":"` + hostile + `","CallOut":"*"},"Organization":"` + hostile + `","Environment":"` + hostile + `"}`,
+		`{"RawRequest":{"Id":"` + hostile + `","CallOut":"*"},"Organization":"` + hostile + `","Environment":"` +
+			hostile + `"}`,
 		`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"},"retry":"` + hostile + `"}`,
 	}
 }
@@ -51,7 +53,8 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 			return err
 		},
 		"show_json": func(d *testSession, ctx context.Context) error {
-			_, err := d.runs.List(ctx, account.Source{}, func(f account.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
+			_, err := d.runs.List(ctx, account.Source{},
+				func(f account.Found) { _ = printJSON(d.out, d.details(ctx, f, false)) })
 			return err
 		},
 		"dry_run": func(d *testSession, ctx context.Context) error {
@@ -82,10 +85,14 @@ func TestHostileMessagesAreShownHarmless(t *testing.T) {
 				}
 				for line := range strings.Lines(printed) {
 					line = strings.TrimSuffix(line, "\n")
-					if at := strings.IndexFunc(line, func(r rune) bool { return r != '\t' && !unicode.IsPrint(r) }); at >= 0 || !utf8.ValidString(line) {
+					if at := strings.IndexFunc(line, func(r rune) bool {
+						return r != '\t' &&
+							!unicode.IsPrint(r)
+					}); at >= 0 || !utf8.ValidString(line) {
 						t.Errorf("not printable: %q", line)
 					}
-					if width := utf8.RuneCountInString(line); width > textColumns && (name == "list" || name == "queues") {
+					if width := utf8.RuneCountInString(line); width > textColumns &&
+						(name == "list" || name == "queues") {
 						t.Errorf("%d columns: %s", width, line)
 					}
 				}

@@ -49,7 +49,8 @@ func TestPrintMessage(t *testing.T) {
 		want    string
 	}{
 		"call": {
-			message.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a", Reason: "expired", Status: 503, Attempts: 9},
+			message.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a",
+				Reason: "expired", Status: 503, Attempts: 9},
 			"id          3h  expired            503     9  POST t.example/a",
 		},
 		"no_envelope": {
@@ -57,7 +58,8 @@ func TestPrintMessage(t *testing.T) {
 			"id          3h  malformed            -     0  not JSON",
 		},
 		"large": {
-			message.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long, Status: 999, Attempts: 1 << 40},
+			message.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
+				Status: 999, Attempts: 1 << 40},
 			"id          3h  " + long[:13] + "…     999  109…  " + long[:53] + "…",
 		},
 	} {
@@ -82,7 +84,8 @@ func TestSharedRequestIDs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(2)...)
 		for _, text := range []string{dead(2)[1], "no envelope", "no envelope"} {
-			if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
+			if _, err := d.store.Put(t.Context(), "async-caller-poison",
+				storage.Item{Text: storage.Base64.Encode([]byte(text))}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -93,7 +96,8 @@ func TestSharedRequestIDs(t *testing.T) {
 		if got := strings.Count(d.stdout.String(), "(request id of "+shortID(all[1].ID)+") "); got != 1 {
 			t.Errorf("%d marks in\n%s", got, d.stdout.String())
 		}
-		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller poison requeue --dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
+		if want := "5 messages\n1 message has the request id of an earlier one: `async-caller poison requeue " +
+			"--dedupe` sends one of each\n"; !strings.Contains(d.err.String(), want) {
 			t.Errorf("%q, want %q", d.err.String(), want)
 		}
 		d.json = true
@@ -101,7 +105,8 @@ func TestSharedRequestIDs(t *testing.T) {
 		if err := d.list(t.Context(), account.Source{}); err != nil {
 			t.Fatal(err)
 		}
-		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 || !strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
+		if strings.Count(d.stdout.String(), `"sameRequestAs"`) != 1 ||
+			!strings.Contains(d.stdout.String(), `"sameRequestAs":"`+all[1].ID+`"`) {
 			t.Error(d.stdout.String())
 		}
 	})
@@ -216,7 +221,8 @@ func TestTablesFit(t *testing.T) {
 	}
 	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
 	queues := []account.QueueSummary{
-		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old, Reasons: []account.ReasonCount{{Reason: long, Count: many}}},
+		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old,
+			Reasons: []account.ReasonCount{{Reason: long, Count: many}}},
 		{Queue: "a-poison", Messages: 1, Reasons: []account.ReasonCount{{Reason: "expired", Count: 1}}},
 	}
 	for table, c := range map[string]struct {
@@ -230,8 +236,10 @@ func TestTablesFit(t *testing.T) {
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
 		"runs": {func(out io.Writer) {
 			printRuns(out, []operation.RunSummary{
-				{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: requeue}},
-				{Here: true, Summary: run.Summary{Run: requeue, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo}},
+				{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished",
+					Of: requeue}},
+				{Here: true, Summary: run.Summary{Run: requeue, At: old, Total: 100_000, Done: 99_999,
+					State: "partly undone", UndoneBy: undo}},
 				{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
 			})
 		}, []string{undo + " ", "undo of " + requeue + "\n", "partly undone by " + undo + "\n"}},

@@ -37,8 +37,10 @@ func TestRequeueFlags(t *testing.T) {
 	flags := flagsOf(command)
 	o.addTo(flags, &sharedFlags{})
 	if err := command.ParseFlags([]string{
-		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1", "--delay", "1m", "--spread", "1h", "--to", "other",
-		"--keep-state", "--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1", "--jq", ".", "--replace-host", "a=b",
+		"--canary", "5", "--rate", "50/s", "--stop-at-failure-ratio", "0.1", "--delay", "1m", "--spread", "1h",
+		"--to", "other",
+		"--keep-state", "--fix-encoding", "--set", "priority=1", "--delete-header", "X-A", "--set-header", "X-B: 1",
+		"--jq", ".", "--replace-host", "a=b",
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +48,8 @@ func TestRequeueFlags(t *testing.T) {
 	if err := flags.err(); err != nil {
 		t.Fatal(err)
 	}
-	want := journal.Pace{Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute, Spread: time.Hour}
+	want := journal.Pace{Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute,
+		Spread: time.Hour}
 	if o.Pace != want {
 		t.Errorf("%+v, want %+v", o.Pace, want)
 	}
@@ -69,19 +72,22 @@ func TestDryRun(t *testing.T) {
 			t.Fatal(err)
 		}
 		out := d.stdout.String()
-		if !strings.Contains(out, "async-caller-poison to async-caller\n--- ") || !strings.Contains(out, " would be refused\n  ") {
+		if !strings.Contains(out, "async-caller-poison to async-caller\n--- ") ||
+			!strings.Contains(out, " would be refused\n  ") {
 			t.Error(out)
 		}
 		if strings.Contains(out, "CANARY") {
 			t.Errorf("shows a secret: %s", out)
 		}
-		if got, want := d.err.String(), "would requeue 1 message in test and refuse 1; nothing was changed\n"; got != want {
+		if got, want := d.err.String(),
+			"would requeue 1 message in test and refuse 1; nothing was changed\n"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		if got := d.store.All("async-caller-poison"); len(got) != 2 || got[0].DequeueCount != 0 {
 			t.Errorf("%+v", got)
 		}
-		if got := codeOf(d.dryRun(t.Context(), account.Source{IDs: []string{"nobody"}}, request, false)); got != exitNothing {
+		if got := codeOf(d.dryRun(t.Context(), account.Source{IDs: []string{"nobody"}}, request,
+			false)); got != exitNothing {
 			t.Errorf("exit code %d for nothing", got)
 		}
 	})

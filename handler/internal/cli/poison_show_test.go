@@ -23,21 +23,28 @@ func TestPreviewRequeue(t *testing.T) {
 		to, refused string
 		flags       string
 	}{
-		"accepted":            {"async-caller-poison", encode(dead(1)[0]), "async-caller", "", ""},
-		"parked":              {"parking", encode(dead(1)[0]), "", "--to", "--to QUEUE"},
-		"malformed":           {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing", "--edit"},
-		"undecodable":         {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it", "--fix-encoding"},
-		"undecodable_parked":  {"parking", dead(1)[0], "", "--to", "--to QUEUE --fix-encoding"},
-		"undecodable_text":    {"async-caller-poison", "hello, world", "async-caller", "alone does not help: the message is malformed", "--edit"},
-		"undecodable_refused": {"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=", "--edit"},
-		"policy":              {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller", "--set retry=", "--edit"},
-		"not_due_for_now":     {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`), "async-caller", "", ""},
+		"accepted":  {"async-caller-poison", encode(dead(1)[0]), "async-caller", "", ""},
+		"parked":    {"parking", encode(dead(1)[0]), "", "--to", "--to QUEUE"},
+		"malformed": {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing", "--edit"},
+		"undecodable": {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it",
+			"--fix-encoding"},
+		"undecodable_parked": {"parking", dead(1)[0], "", "--to", "--to QUEUE --fix-encoding"},
+		"undecodable_text": {"async-caller-poison", "hello, world", "async-caller",
+			"alone does not help: the message is malformed", "--edit"},
+		"undecodable_refused": {"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=",
+			"--edit"},
+		"policy": {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller",
+			"--set retry=", "--edit"},
+		"not_due_for_now": {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`),
+			"async-caller", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
-			found := account.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"}, Text: test.text}
+			found := account.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"},
+				Text: test.text}
 			got := d.previewRequeue(t.Context(), found)
-			if got.To != test.to || (got.Refused == "") != (test.refused == "") || !strings.Contains(got.Refused, test.refused) {
+			if got.To != test.to || (got.Refused == "") != (test.refused == "") ||
+				!strings.Contains(got.Refused, test.refused) {
 				t.Errorf("%+v", got)
 			}
 			if (got.Explanation == nil) != (test.refused != "") {
@@ -54,7 +61,8 @@ func TestPreviewRequeue(t *testing.T) {
 
 func TestAttemptResult(t *testing.T) {
 	for want, a := range map[string]attempt{
-		"answered 503": {Status: 503}, "dns": {Error: "dns"}, "answered 200, body_cut": {Status: 200, Error: "body_cut"}, "no answer": {},
+		"answered 503": {Status: 503}, "dns": {Error: "dns"},
+		"answered 200, body_cut": {Status: 200, Error: "body_cut"}, "no answer": {},
 	} {
 		if got := a.result(); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -72,20 +80,28 @@ func TestPrintMessageFields(t *testing.T) {
 		}{
 			"dead_letter": {
 				message.Message{
-					ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503", Since: now.Add(-time.Hour), InsertedAt: now,
-					Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd", Attempts: 3, Status: 503, Error: "dns",
+					ID: "1", Queue: "a-poison", Main: "a", Reason: "expired", Detail: "answered 503",
+					Since: now.Add(-time.Hour), InsertedAt: now,
+					Format: envelope.FormatNexus, Bytes: 7, RequestID: "r1", Organization: "acme", Environment: "prd",
+					Attempts: 3, Status: 503, Error: "dns",
 				},
 				[]string{
-					"message        1 on a-poison", "reason         expired: answered 503", "since          1999-12-31T23:00:00Z, 1h ago",
-					"enqueued       2000-01-01T00:00:00Z", "expires        never", "main queue     a", "envelope       yes, nexus, 7 bytes",
-					"request id     r1", "tenant         acme/prd", "attempts       3, latest status 503, latest error dns",
+					"message        1 on a-poison", "reason         expired: answered 503",
+					"since          1999-12-31T23:00:00Z, 1h ago",
+					"enqueued       2000-01-01T00:00:00Z", "expires        never", "main queue     a",
+					"envelope       yes, nexus, 7 bytes",
+					"request id     r1", "tenant         acme/prd",
+					"attempts       3, latest status 503, latest error dns",
 				},
 			},
 			"moved_by_the_host": {
-				message.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now, InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
+				message.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now,
+					InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
 				[]string{
-					"message        1 on a-poison", "reason         undecodable", "since          2000-01-01T00:00:00Z, 0s ago",
-					"expires        2000-01-04T00:00:00Z, in 3d: storage then deletes it; `async-caller poison keep`", "               prevents that",
+					"message        1 on a-poison", "reason         undecodable",
+					"since          2000-01-01T00:00:00Z, 0s ago",
+					"expires        2000-01-04T00:00:00Z, in 3d: storage then deletes it; `async-caller poison keep`",
+					"               prevents that",
 					"main queue     a", "envelope       no, 0 bytes", "attempts       0",
 				},
 			},
@@ -103,10 +119,12 @@ func TestPrintMessageFields(t *testing.T) {
 func TestQueuesWarn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newTestSession(t, dead(1)...)
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison",
+			storage.Item{Text: "*", TTL: 50 * time.Hour}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := d.store.Put(t.Context(), "async-caller-poison", storage.Item{Text: "*", Delay: time.Hour}); err != nil {
+		if _, err := d.store.Put(t.Context(), "async-caller-poison",
+			storage.Item{Text: "*", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
 		if err := d.queues(t.Context()); err != nil {
@@ -118,7 +136,8 @@ func TestQueuesWarn(t *testing.T) {
 		if got := d.err.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)
 		}
-		if got := d.stdout.String(); !strings.Contains(got, "\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
+		if got := d.stdout.String(); !strings.Contains(got,
+			"\nasync-caller-poison         3      0s      0s  in 2d    host_gave_up 1, undecodable 1\n") {
 			t.Error(got)
 		}
 	})

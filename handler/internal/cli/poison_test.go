@@ -93,18 +93,22 @@ func TestSelection(t *testing.T) {
 			account.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
 		},
 		"words": {
-			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text", "a,b"},
+			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text",
+				"a,b"},
 			account.Source{Filter: message.Filter{
-				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1", Text: "a,b",
+				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1",
+				Text: "a,b",
 			}},
 		},
 		"times": {
 			[]string{"--since", "2h", "--until", "2026-11-21T12:00:00Z"},
 			account.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
-		"just_now":           {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
-		"attempts_over_zero": {[]string{"--attempts-over", "0"}, account.Source{Filter: message.Filter{MinAttempts: 1}}},
-		"attempts_over":      {[]string{"--attempts-over", "5"}, account.Source{Filter: message.Filter{MinAttempts: 6}}},
+		"just_now": {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
+		"attempts_over_zero": {[]string{"--attempts-over", "0"},
+			account.Source{Filter: message.Filter{MinAttempts: 1}}},
+		"attempts_over": {[]string{"--attempts-over", "5"},
+			account.Source{Filter: message.Filter{MinAttempts: 6}}},
 		"group": {
 			[]string{"--group", "error=a=b"},
 			account.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
@@ -116,7 +120,8 @@ func TestSelection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := cmp.Options{cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(), cmpopts.EquateApproxTime(time.Minute)}
+			same := cmp.Options{cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(),
+				cmpopts.EquateApproxTime(time.Minute)}
 			if diff := cmp.Diff(test.want, got, same); diff != "" {
 				t.Error(diff)
 			}
@@ -126,13 +131,15 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
-	_, err := parsedSelection(t, selectMessages, "--status", "5xx,99", "--since", "soon", "--until", "-1h", "--limit", "-1", "--attempts-over", "-1",
+	_, err := parsedSelection(t, selectMessages, "--status", "5xx,99", "--since", "soon", "--until", "-1h",
+		"--limit", "-1", "--attempts-over", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, part := range []string{
-		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ", "--host: want a host", "--method: is empty", "--text: is empty", "an id is empty",
+		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ",
+		"--host: want a host", "--method: is empty", "--text: is empty", "an id is empty",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)
@@ -145,7 +152,8 @@ func TestSelectionRefused(t *testing.T) {
 
 // TestSelectionText checks that a journal says how messages were selected, except the text that they contain.
 func TestSelectionText(t *testing.T) {
-	selected := parsedSelection(t, requireSelection, "--status", "503,none", "--host", "a.example", "--status", "429", "--text", "CANARY",
+	selected := parsedSelection(t, requireSelection, "--status", "503,none", "--host", "a.example", "--status",
+		"429", "--text", "CANARY",
 		"--all", "--method", "GET,PUT", "--force")
 	want := "r1 --status 503,none,429 --host a.example --text … --all --method GET,PUT"
 	if got := selected.text([]string{"r1"}); got != want {

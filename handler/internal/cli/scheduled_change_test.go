@@ -27,8 +27,10 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 	table := &memory.Table{}
 	d.group, d.runs.Table = "scheduled", table
 	for i := range n + stale {
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},"callback":{"url":"https://s.example/"}}`, i, i)
-		m, err := d.store.Put(t.Context(), "async-caller", storage.Item{Text: storage.Base64.Encode(content), Delay: time.Hour})
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%d"},`+
+			`"callback":{"url":"https://s.example/"}}`, i, i)
+		m, err := d.store.Put(t.Context(), "async-caller",
+			storage.Item{Text: storage.Base64.Encode(content), Delay: time.Hour})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -37,7 +39,8 @@ func newScheduledSession(t *testing.T, n, stale int) *testSession {
 		}
 		row := storage.Row{
 			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("r%d", i), TargetHost: "t.example", Status: 503,
-			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour), Content: content,
+			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(time.Hour),
+			Content: content,
 		}
 		if err := table.Put(t.Context(), "async-caller", []storage.Row{row}); err != nil {
 			t.Fatal(err)
@@ -57,11 +60,13 @@ func TestChangeScheduled(t *testing.T) {
 	}{
 		"done": {
 			3, 0, false, exitDone,
-			"cancel 3 scheduled messages on async-caller in test\ncancelled 3 of 3 in test\nundo: `async-caller scheduled undo ", "",
+			"cancel 3 scheduled messages on async-caller in test\ncancelled 3 of 3 in test\nundo: `async-caller " +
+				"scheduled undo ", "",
 		},
 		"callback": {
 			2, 0, true, exitDone,
-			"cancel 2 scheduled messages on async-caller in test, and send callbacks to async-caller\ncancelled 2 of 2 in test\n", "",
+			"cancel 2 scheduled messages on async-caller in test, and send callbacks to async-caller\ncancelled " +
+				"2 of 2 in test\n", "",
 		},
 		"nothing": {0, 0, false, exitNothing, "", "no message matches in test"},
 		"some":    {2, 1, false, exitPartly, "cancelled 2 of 3 in test\n  skipped: r2 (", "not cancelled: 1 message"},
@@ -109,7 +114,8 @@ func TestWarnings(t *testing.T) {
 		for _, want := range []string{
 			"warning: 1 message: not selected, but it has the request id of a selected message",
 			"after a lost answer: order-1 (" + shortID(ids[1]) + ") on async-caller\n",
-			"warning: 1 message: no callback is sent, because", "warning: 1 message: storage did not answer when the message was written",
+			"warning: 1 message: no callback is sent, because",
+			"warning: 1 message: storage did not answer when the message was written",
 		} {
 			if !strings.Contains(d.err.String(), want) {
 				t.Errorf("no %q in\n%s", want, d.err.String())
@@ -121,7 +127,8 @@ func TestWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var got operation.Result
-		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil || len(got.Warnings) != 3 || got.Warnings[0].Messages[0].ID != ids[1] {
+		if err := json.Unmarshal(d.stdout.Bytes(), &got); err != nil || len(got.Warnings) != 3 ||
+			got.Warnings[0].Messages[0].ID != ids[1] {
 			t.Errorf("%+v, %v", got, err)
 		}
 	})
@@ -155,7 +162,8 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 				d.err.Reset()
 				plan, err = d.runs.PlanUndo(t.Context(), runs[0])
 				err = d.execute(t.Context(), plan, err)
-				if codeOf(err) != test.code || test.lost != strings.Contains(d.err.String(), "not changed by this run") {
+				if codeOf(err) != test.code ||
+					test.lost != strings.Contains(d.err.String(), "not changed by this run") {
 					t.Errorf("exit code %d, want %d: %v\n%s", codeOf(err), test.code, err, d.err.String())
 				}
 			})
@@ -191,7 +199,8 @@ func TestExpediteScheduledJSON(t *testing.T) {
 			Done, Skipped int
 			Why           []string
 		}
-		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "expedite" || got.Done != 3 || got.Skipped != 30 || len(got.Why) != 30 {
+		if e := json.Unmarshal(d.stdout.Bytes(), &got); e != nil || got.Command != "expedite" || got.Done != 3 ||
+			got.Skipped != 30 || len(got.Why) != 30 {
 			t.Errorf("%+v, %v: %s", got, e, d.stdout.String())
 		}
 		if codeOf(err) != exitPartly || strings.Contains(d.err.String(), "undo") {
@@ -213,7 +222,8 @@ func TestPreviewScheduled(t *testing.T) {
 			t.Fatal(err)
 		}
 		runs, _ := d.runs.Journals.List()
-		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 || !strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
+		if len(d.store.All("async-caller")) != 3 || len(runs) != 0 ||
+			!strings.Contains(d.err.String(), "cancel 3 scheduled messages on async-caller in test") ||
 			!strings.Contains(d.stdout.String(), `"total":3`) {
 			t.Errorf("%q, %s\n%s", runs, d.stdout.String(), d.err.String())
 		}
@@ -233,8 +243,10 @@ func TestSelectScheduled(t *testing.T) {
 			"--host=":                   "--host: want a host",
 			"--reason expired":          "--reason: \"expired\" is not a reason: want temporary_status",
 			"--reason temporary_status": "",
-			"--group queue=other":       "",                                                  // as list --group-by queue shows it
-			"--group answer=locked":     "--group: cannot group by \"answer\": want reason,", // the row does not have it
+			// as list --group-by queue shows it
+			"--group queue=other": "",
+			// the row does not have it
+			"--group answer=locked": "--group: cannot group by \"answer\": want reason,",
 		} {
 			flags := flagsOf(&cobra.Command{})
 			s := requireScheduled(flags)
@@ -245,7 +257,8 @@ func TestSelectScheduled(t *testing.T) {
 			if want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 				t.Errorf("%q: %v, want %q", text, err, want)
 			}
-			if text == "--due-within 1h" && !s.selected.DueBefore.Equal(now.Add(time.Hour)) || text == "--due-after 1h" && !s.selected.DueAfter.Equal(now.Add(time.Hour)) {
+			if text == "--due-within 1h" && !s.selected.DueBefore.Equal(now.Add(time.Hour)) ||
+				text == "--due-after 1h" && !s.selected.DueAfter.Equal(now.Add(time.Hour)) {
 				t.Errorf("%q: %+v", text, s.selected)
 			}
 		}

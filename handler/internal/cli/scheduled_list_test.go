@@ -26,8 +26,10 @@ func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
 	d.group, d.runs.Table = "scheduled", table
 	for _, row := range rows {
 		if row.Content == nil {
-			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,"call":{"url":"https://t.example/orders/7?code=CANARY",`+
-				`"headers":{"Authorization":"CANARY"}},"trail":[{"at":%q,"status":503,"tookMs":12}]}`, row.RequestID, row.CreatedAt.Format(time.RFC3339), row.CreatedAt.Format(time.RFC3339))
+			row.Content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"attempts":2,`+
+				`"call":{"url":"https://t.example/orders/7?code=CANARY",`+
+				`"headers":{"Authorization":"CANARY"}},"trail":[{"at":%q,"status":503,"tookMs":12}]}`, row.RequestID,
+				row.CreatedAt.Format(time.RFC3339), row.CreatedAt.Format(time.RFC3339))
 		}
 		if err := table.Put(t.Context(), row.Queue, []storage.Row{row}); err != nil {
 			t.Fatal(err)
@@ -40,14 +42,17 @@ func newRowsSession(t *testing.T, rows ...storage.Row) *testSession {
 func rowAt(id, host string, wait time.Duration) storage.Row {
 	now := time.Now()
 	return storage.Row{
-		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host, Route: "/orders/{n}", Reason: "temporary_status",
-		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait), Deadline: now.Add(48 * time.Hour),
+		Queue: "async-caller", ID: id, RequestID: "r-" + id, PopReceipt: "RECEIPT", TargetHost: host,
+		Route: "/orders/{n}", Reason: "temporary_status",
+		Status: 503, Attempts: 2, CreatedAt: now.Add(-time.Hour), NextAttemptAt: now.Add(wait),
+		Deadline: now.Add(48 * time.Hour),
 	}
 }
 
 func TestListScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", -time.Hour))
 		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +83,10 @@ func TestListScheduledJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		for name, want := range map[string]any{
-			"queue": "async-caller", "id": "aaaaaaaa-1", "requestId": "r-aaaaaaaa-1", "host": "one.example", "route": "/orders/{n}", "reason": "temporary_status",
-			"status": 503.0, "attempts": 2.0, "state": "waiting", "nextAttemptAt": time.Now().Add(30 * time.Minute).UTC().Format(time.RFC3339),
+			"queue": "async-caller", "id": "aaaaaaaa-1", "requestId": "r-aaaaaaaa-1", "host": "one.example",
+			"route": "/orders/{n}", "reason": "temporary_status",
+			"status": 503.0, "attempts": 2.0, "state": "waiting", "nextAttemptAt": time.Now().Add(30 * time.Minute).
+					UTC().Format(time.RFC3339),
 		} {
 			if line[name] != want {
 				t.Errorf("%s is %v, want %v", name, line[name], want)
@@ -95,7 +102,8 @@ func TestGroupScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := rowAt("eeeeeeee-5", "two.example", 5*time.Hour)
 		other.Status = 0
-		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute),
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "two.example", -time.Minute),
 			rowAt("cccccccc-3", "two.example", -time.Hour), rowAt("dddddddd-4", "two.example", time.Minute), other)
 		d.json = true
 		if err := d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost); err != nil {
@@ -109,7 +117,8 @@ func TestGroupScheduled(t *testing.T) {
 			}
 			got = append(got, g)
 		}
-		if len(got) != 2 || got[0].Key != "two.example" || got[0].Count != 4 || got[0].DueInMinute != 2 || got[0].DueInHour != 2 || got[0].Stale != 1 ||
+		if len(got) != 2 || got[0].Key != "two.example" || got[0].Count != 4 || got[0].DueInMinute != 2 ||
+			got[0].DueInHour != 2 || got[0].Stale != 1 ||
 			len(got[0].Statuses) != 2 || got[0].Statuses[503] != 3 || got[1].DueInHour != 1 || got[1].DueInMinute != 0 {
 			t.Errorf("groups %+v", got)
 		}
@@ -121,8 +130,9 @@ func TestHostileRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		text := strings.Repeat("x\x1b[2J\u202e\n", 100)
 		row := storage.Row{
-			Queue: text, ID: text, RequestID: "r", TargetHost: text, Route: text, Reason: text, Organization: text, Environment: text,
-			Status: -1 << 62, Attempts: 1 << 62, Content: []byte(text),
+			Queue: text, ID: text, RequestID: "r", TargetHost: text, Route: text, Reason: text, Organization: text,
+			Environment: text,
+			Status:      -1 << 62, Attempts: 1 << 62, Content: []byte(text),
 		}
 		d := newRowsSession(t, row)
 		for name, print := range map[string]func() error{
@@ -143,7 +153,8 @@ func TestHostileRows(t *testing.T) {
 			}
 			for line := range strings.Lines(d.stdout.String()) {
 				if line = strings.TrimSuffix(line, "\n"); strings.ContainsAny(line, "\x1b\u202e") ||
-					utf8.RuneCountInString(line) > textColumns && !strings.HasPrefix(line, "    ") && !strings.HasPrefix(line, "  async-caller") {
+					utf8.RuneCountInString(line) > textColumns && !strings.HasPrefix(line, "    ") &&
+						!strings.HasPrefix(line, "  async-caller") {
 					t.Errorf("%s: %d columns: %q", name, utf8.RuneCountInString(line), line)
 				}
 			}
@@ -153,7 +164,8 @@ func TestHostileRows(t *testing.T) {
 
 func TestShowScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute), rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "t.example", 30*time.Minute),
+			rowAt("aaaaaaaa-2", "t.example", 30*time.Minute))
 		found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r-aaaaaaaa-1")
 		if err != nil {
 			t.Fatal(err)
@@ -161,8 +173,10 @@ func TestShowScheduled(t *testing.T) {
 		d.scheduledDetails(t.Context(), found, message.Masked).print(d.out)
 		got := d.stdout.String()
 		for _, want := range []string{
-			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n", "\nattempts\n", "answered 503, took 12ms",
-			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***", "\nat its next attempt\n  action       call", "scheduled cancel aaaaaaaa-1 --queue async-caller\n",
+			"message        aaaaaaaa-1 on async-caller\n", "attempts       2, latest status 503\n", ", in 30m\n",
+			"\nattempts\n", "answered 503, took 12ms",
+			"request      GET https://t.example/orders/7?code=***\n", "Authorization: ***",
+			"\nat its next attempt\n  action       call", "scheduled cancel aaaaaaaa-1 --queue async-caller\n",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is missing in\n%s", want, got)
@@ -172,7 +186,8 @@ func TestShowScheduled(t *testing.T) {
 			t.Errorf("a secret is shown:\n%s", got)
 		}
 		d.stdout.Reset()
-		if d.scheduledDetails(t.Context(), found, message.Revealed).print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
+		if d.scheduledDetails(t.Context(), found, message.Revealed).
+			print(d.out); !strings.Contains(d.stdout.String(), "CANARY") {
 			t.Errorf("the secret is not revealed:\n%s", d.stdout.String())
 		}
 		for id, want := range map[string]error{"aaaaaaaa": account.ErrAmbiguous, "bbbbbbbb": account.ErrNothing} {
@@ -212,7 +227,8 @@ func TestManyRows(t *testing.T) {
 	var memory runtime.MemStats
 	runtime.ReadMemStats(&memory)
 	result := groups.Result()
-	if err != nil || len(result) != message.MaxKeys+1 || result[0].Key != message.KeyOthers || result[0].Count != 100_000-message.MaxKeys || memory.HeapAlloc > 64<<20 {
+	if err != nil || len(result) != message.MaxKeys+1 || result[0].Key != message.KeyOthers ||
+		result[0].Count != 100_000-message.MaxKeys || memory.HeapAlloc > 64<<20 {
 		t.Errorf("%v: %d groups, the first %+v, %d bytes", err, len(result), result[0], memory.HeapAlloc)
 	}
 }

@@ -68,8 +68,9 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Values[accountKey{}] = &account{}
 			env.Setenv("XDG_STATE_HOME", filepath.Join(env.WorkDir, ".state")) // journals
-			env.Setenv("GORACE", "atexit_sleep_ms=0")                          // the race detector would add a second to every command
-			program, err := exec.LookPath("async-caller")                      // as Main put it on the PATH
+			// the race detector would add a second to every command
+			env.Setenv("GORACE", "atexit_sleep_ms=0")
+			program, err := exec.LookPath("async-caller") // as Main put it on the PATH
 			env.Setenv("PROGRAM", program)
 			return err
 		},
@@ -128,7 +129,8 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	connectionString := strings.Replace(server.ConnectionString, server.Endpoint, recorder.URL+target.Path, 1)
 	ts.Setenv("AzureWebJobsStorage", connectionString)
 	ts.Setenv("ACCOUNT", connectionString)
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString},
+		"AzureWebJobsStorage")
 	ts.Check(err)
 	a.store, err = azure.Open(connection)
 	ts.Check(err)
@@ -149,7 +151,8 @@ func (a *account) record(r *http.Request) {
 	defer a.mu.Unlock()
 	query := r.URL.Query()
 	query.Del("timeout")
-	a.writes = append(a.writes, strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/"+azurite.AccountName+"/")+" "+query.Encode()))
+	a.writes = append(a.writes,
+		strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/"+azurite.AccountName+"/")+" "+query.Encode()))
 }
 
 func mustAccount(ts *testscript.TestScript) *account {
@@ -163,7 +166,8 @@ func mustAccount(ts *testscript.TestScript) *account {
 func unreachable(ts *testscript.TestScript, _ bool, _ []string) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close() // the port stays unused
-	ts.Setenv("AzureWebJobsStorage", "DefaultEndpointsProtocol=http;AccountName=away;AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint="+server.URL+"/away;")
+	ts.Setenv("AzureWebJobsStorage", "DefaultEndpointsProtocol=http;AccountName=away;"+
+		"AccountKey=C4naryC4naryC4naryC4nary;QueueEndpoint="+server.URL+"/away;")
 }
 
 func putDead(ts *testscript.TestScript, _ bool, args []string) {

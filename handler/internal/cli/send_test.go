@@ -28,14 +28,16 @@ func TestSendManyInParallel(t *testing.T) {
 		const n = 160
 		var file, want strings.Builder
 		for i := range n {
-			fmt.Fprintf(&file, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%s"}}`+"\n", i, strings.Repeat("x", i%7))
+			fmt.Fprintf(&file, `{"asyncCaller":1,"requestId":"r%d","call":{"url":"https://t.example/%s"}}`+"\n",
+				i, strings.Repeat("x", i%7))
 			fmt.Fprintf(&want, "r%d\n", i)
 		}
 		var stdout, stderr bytes.Buffer
 		env := Env{Stdin: strings.NewReader(file.String()), Stdout: &stdout, Stderr: &stderr}
 		store := distant{memory.New()}
 		began := time.Now()
-		if err := new(sendOptions).sendFile(t.Context(), env, &send.Sender{Store: store, Encoding: storage.Base64}, "-"); err != nil {
+		if err := new(sendOptions).sendFile(t.Context(), env, &send.Sender{Store: store, Encoding: storage.Base64},
+			"-"); err != nil {
 			t.Fatal(err)
 		}
 		if stdout.String() != want.String() {
@@ -61,7 +63,8 @@ func TestSendInterrupted(t *testing.T) {
 		time.AfterFunc(1500*time.Millisecond, interrupt)
 		err := new(sendOptions).sendFile(ctx, env, &send.Sender{Store: store, Encoding: storage.Base64}, "-")
 		count, countErr := store.Count(t.Context(), "async-caller")
-		if printed := strings.Count(stdout.String(), "\n"); countErr != nil || count == 0 || count == 500 || printed != count {
+		if printed := strings.Count(stdout.String(), "\n"); countErr != nil || count == 0 || count == 500 ||
+			printed != count {
 			t.Errorf("%d ids for %d messages on the queue, error %v", printed, count, countErr)
 		}
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("interrupted after %d envelopes", count)) {

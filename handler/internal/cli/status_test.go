@@ -27,9 +27,11 @@ func (d *testSession) mustStatus(t *testing.T) string {
 
 func TestStatusScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute), rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
 		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339))
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
+			Add(-5*time.Hour).Format(time.RFC3339))
 		for name, item := range map[string]storage.Item{
 			"async-caller":        {Text: storage.Base64.Encode(content)},
 			"async-caller-poison": {Text: storage.Base64.Encode([]byte("no envelope")), TTL: time.Hour},
@@ -43,7 +45,8 @@ func TestStatusScreen(t *testing.T) {
 		}
 		got := d.mustStatus(t)
 		for _, want := range []string{
-			"running yes", "AC-monitor 0s ago, AC-poison-keeper unknown", "async-caller 1 5h 3 2 0 1 malformed 1", "2 2 2 0 0s 20s 503 two.example",
+			"running yes", "AC-monitor 0s ago, AC-poison-keeper unknown", "async-caller 1 5h 3 2 0 1 malformed 1",
+			"2 2 2 0 0s 20s 503 two.example",
 			"note not created yet: async-caller-1", "storage will delete at least 1 message on async-caller-poison",
 		} {
 			if !strings.Contains(got, want) {
@@ -57,7 +60,8 @@ func TestStatusScreen(t *testing.T) {
 		d.json = true
 		var status account.Status
 		d.mustStatus(t)
-		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil || status.Queues[0].Scheduled.Count != 3 || status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
+		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil || status.Queues[0].Scheduled.Count != 3 ||
+			status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
 			t.Errorf("%v: %+v", err, status)
 		}
 	})
@@ -81,8 +85,9 @@ func TestStatusWithoutTable(t *testing.T) {
 	}{
 		"none":    {nil, "unknown: the record of scheduled messages is not available"},
 		"missing": {&memory.Table{}, "running unknown: no timer function has recorded a run"},
-		"denied":  {denied, "scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor"},
-		"slow":    {&hangingTable{}, "scheduled unknown: the table asynccallerscheduled does not answer in time"},
+		"denied": {denied,
+			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor"},
+		"slow": {&hangingTable{}, "scheduled unknown: the table asynccallerscheduled does not answer in time"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,7 +97,8 @@ func TestStatusWithoutTable(t *testing.T) {
 					t.Fatal(err)
 				}
 				began := time.Now()
-				if got := d.mustStatus(t); !strings.Contains(got, test.want) || !strings.Contains(got, " async-caller 1 0s ") {
+				if got := d.mustStatus(t); !strings.Contains(got, test.want) ||
+					!strings.Contains(got, " async-caller 1 0s ") {
 					t.Errorf("%q is missing in %s", test.want, got)
 				}
 				if took := time.Since(began); took > 10*time.Second {

@@ -49,12 +49,14 @@ func TestStorageErrors(t *testing.T) {
 	}{
 		"version": {
 			refusing(t, 400, "InvalidHeaderValue", "The API version 1 is not supported by Azurite."),
-			[]string{"400 InvalidHeaderValue: The API version 1 is not supported by Azurite; update Azurite, or start it with --skipApiVersionCheck"},
+			[]string{"400 InvalidHeaderValue: The API version 1 is not supported by Azurite; update Azurite, " +
+				"or start it with --skipApiVersionCheck"},
 			[]string{"credential", "role "},
 		},
 		"denied": {
 			refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized."),
-			[]string{"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential, "the roles Storage Queue Data Contributor and Storage Table Data Contributor"},
+			[]string{"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential,
+				"the roles Storage Queue Data Contributor and Storage Table Data Contributor"},
 			[]string{"Azurite"},
 		},
 		"not_started": {
@@ -86,7 +88,8 @@ func TestStorageErrors(t *testing.T) {
 				args := append(strings.Fields(command), "--app", t.TempDir())
 				commands.Go(func() { // poison tries an unreachable account for 15 s
 					var stderr bytes.Buffer
-					code := Run(t.Context(), args, Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr})
+					code := Run(t.Context(), args,
+						Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr})
 					if code != exitFailed {
 						t.Errorf("%s: exit code %d: %s", command, code, &stderr)
 					}

@@ -161,8 +161,10 @@ func TestUnits(t *testing.T) {
 
 func TestAge(t *testing.T) {
 	for d, want := range map[time.Duration]string{
-		-time.Hour: "0s", 0: "0s", 999 * time.Millisecond: "0s", 1999 * time.Millisecond: "1s", time.Minute: "1m", 59*time.Minute + 59*time.Second: "59m",
-		time.Hour: "1h", 47 * time.Hour: "1d", 7*24*time.Hour - 1: "6d", 730 * 24 * time.Hour: "730d",
+		-time.Hour: "0s", 0: "0s", 999 * time.Millisecond: "0s", 1999 * time.Millisecond: "1s", time.Minute: "1m",
+		59*time.Minute + 59*time.Second: "59m",
+		time.Hour:                       "1h", 47 * time.Hour: "1d", 7*24*time.Hour - 1: "6d",
+		730 * 24 * time.Hour: "730d",
 	} {
 		if got := age(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
@@ -172,7 +174,8 @@ func TestAge(t *testing.T) {
 
 func TestThousands(t *testing.T) {
 	for n, want := range map[int]string{
-		0: "0", 999: "999", 1000: "1,000", 12345: "12,345", 999999: "999,999", 1000000: "1,000,000", -5: "-5", -123: "-123", -1234: "-1,234",
+		0: "0", 999: "999", 1000: "1,000", 12345: "12,345", 999999: "999,999", 1000000: "1,000,000", -5: "-5",
+		-123: "-123", -1234: "-1,234",
 	} {
 		if got := thousands(n); got != want {
 			t.Errorf("%d: %q, want %q", n, got, want)

@@ -22,7 +22,8 @@ func TestOwnPolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := loaded.Rules.Retry.Delay(1, 0); loaded.Rules.Retry.Name != "patient" || d != time.Minute || loaded.Rules.Retry.MaxAttempts != 4 {
+	if d := loaded.Rules.Retry.Delay(1, 0); loaded.Rules.Retry.Name != "patient" || d != time.Minute ||
+		loaded.Rules.Retry.MaxAttempts != 4 {
 		t.Errorf("policy %s waits %v, %d attempts", loaded.Rules.Retry.Name, d, loaded.Rules.Retry.MaxAttempts)
 	}
 	if _, err := loaded.Rules.Policies.Named("patient"); err != nil {
@@ -41,15 +42,17 @@ func TestRetryFileProblems(t *testing.T) {
 	_, err := config.LoadPolicies(
 		withRetryFile(
 			t,
-			`{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`,
+			`{"a":{"factor":0.5},"b":{"schedule":[]},"io":{"maxAttempts":3},"c `+
+				`d":{},"e":{"baseDelay":"2h","maxDelay":"1h"},"f":"linear","g":{"baseDelay":-1}}`,
 		),
 	)
 	if err == nil {
 		t.Fatal("nothing was found wrong")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ", "retry.json: c…: ", "retry.json: " +
-		"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
+	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ",
+		"retry.json: c…: ", "retry.json: " +
+			"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
 			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
 		}
@@ -57,14 +60,17 @@ func TestRetryFileProblems(t *testing.T) {
 	if len(lines) != 7 {
 		t.Errorf("%d lines:\n%v", len(lines), err)
 	}
-	if _, err := config.LoadPolicies(withRetryFile(t, `{`)); err == nil || !strings.HasPrefix(err.Error(), "retry.json: not JSON: line 1") {
+	if _, err := config.LoadPolicies(withRetryFile(t, `{`)); err == nil ||
+		!strings.HasPrefix(err.Error(), "retry.json: not JSON: line 1") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func TestRetryLimits(t *testing.T) {
-	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h", "ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9"}, nil)
-	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil || loaded.Rules.Limits != want {
+	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h",
+		"ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9"}, nil)
+	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil ||
+		loaded.Rules.Limits != want {
 		t.Errorf("got %+v, %v", loaded.Rules.Limits, err)
 	}
 	for _, contradiction := range [][]string{
@@ -95,10 +101,12 @@ func TestMinDelayForTheOperatorsPolicy(t *testing.T) {
 	}
 }
 
-// TestLoadApp: targets.json can use the policies of retry.json and the environment, and its longest timeout must fit host.json.
+// TestLoadApp: targets.json can use the policies of retry.json and the environment, and its longest timeout must fit
+// host.json.
 func TestLoadApp(t *testing.T) {
 	dir := withRetryFile(t, `{"patient":{"schedule":["1m"]}}`)
-	mustWrite(t, dir, "targets.json", `{"a.example":{"retry":"patient","timeout":"4m","headers":{"Authorization":"$A_TOKEN"}}}`)
+	mustWrite(t, dir, "targets.json",
+		`{"a.example":{"retry":"patient","timeout":"4m","headers":{"Authorization":"$A_TOKEN"}}}`)
 	getenv := func(name string) string { return map[string]string{"A_TOKEN": "Bearer x"}[name] }
 	loaded, err := config.LoadApp(dir, nil, getenv)
 	if err != nil {
@@ -112,7 +120,8 @@ func TestLoadApp(t *testing.T) {
 		t.Error("the short name of a target with a profile is not refused")
 	}
 	err = loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 5 * time.Minute})
-	if err == nil || !strings.Contains(err.Error(), "set it above 5m0s, the sum of the longest timeout in targets.json, 4m0s, and 1m0s to settle") {
+	if err == nil || !strings.Contains(err.Error(),
+		"set it above 5m0s, the sum of the longest timeout in targets.json, 4m0s, and 1m0s to settle") {
 		t.Errorf("got %v", err)
 	}
 	if err := loaded.CheckTimeouts(functionapp.Host{FunctionTimeout: 301 * time.Second}); err != nil {

@@ -23,7 +23,8 @@ func TestLastAttemptAfterOutage(t *testing.T) {
 		}}, storage.Base64)
 		b.send(
 			t,
-			`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"},"deadline":"2000-01-01T00:01:00Z","retry":{"schedule":["5s","1h"]},"attempts":1}`,
+			`{"asyncCaller":1,"requestId":"r1","call":{"url":"https://t.example/"},"deadline":"2000-01-01T00:01:00Z",`+
+				`"retry":{"schedule":["5s","1h"]},"attempts":1}`,
 		)
 		b.runHost(t)
 		if len(b.target.calls) != 2 {

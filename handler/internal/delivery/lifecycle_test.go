@@ -64,7 +64,8 @@ func (b *bench) runHost(t *testing.T) (highest int64) {
 // send puts an envelope on the main queue.
 func (b *bench) send(t *testing.T, content string) {
 	t.Helper()
-	if _, err := b.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
+	if _, err := b.store.Put(t.Context(), mainQueue,
+		storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -125,10 +126,12 @@ func TestTargetThatAlwaysFails(t *testing.T) {
 					t.Errorf("%d attempts in seven days", len(calls))
 				}
 				letter := b.mustDeadLetter(t)
-				if letter.DeadLetter.Reason != "expired" || letter.DeadLetter.Attempts != len(calls) || letter.Attempts != len(calls) {
+				if letter.DeadLetter.Reason != "expired" || letter.DeadLetter.Attempts != len(calls) ||
+					letter.Attempts != len(calls) {
 					t.Errorf("dead letter %+v after %d calls", *letter.DeadLetter, len(calls))
 				}
-				if gaveUp := b.linesWith(t, "Giving up on envelope r1"); len(gaveUp) != 1 || gaveUp[0]["level"] != "error" {
+				if gaveUp := b.linesWith(t, "Giving up on envelope r1"); len(gaveUp) != 1 ||
+					gaveUp[0]["level"] != "error" {
 					t.Errorf("given up %d times: %v", len(gaveUp), gaveUp)
 				}
 				if settled := b.linesWith(t, "settled"); len(settled) != len(calls) {
@@ -150,18 +153,20 @@ func TestHostileDelays(t *testing.T) {
 		members string
 		// burst is how many calls come without a wait; 0 if there is no call at all.
 		burst int
-		// full says that the call fills the message to the last byte, so that it has no room for the number of attempts.
+		// full says that the call fills the message to the last byte, so that it has no room for the number of
+		// attempts.
 		full bool
 	}{
-		"schedule_zero":      {end + `,"retry":{"schedule":["0s"]}`, 1, false},
-		"schedule_fraction":  {end + `,"retry":{"schedule":[0.0001]}`, 1, false},
-		"exponential":        {end + `,"retry":{"baseDelay":1e-9,"factor":1,"maxDelay":1e-9}`, 1, false},
-		"fixed":              {end + `,"retry":{"policy":"fixed","baseDelay":"1ns"}`, 1, false},
-		"named":              {end + `,"retry":"fast"`, 1, false},
-		"cycles":             {end + cycles, 10, false},
-		"no_room":            {end + `,"retry":{"schedule":["0s"]}`, 1, true},
-		"no_room_to_count":   {end + cycles, 0, true},
-		"forged_state":       {end + `,"retry":{"schedule":["0s"]},"attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z"`, 1, false},
+		"schedule_zero":     {end + `,"retry":{"schedule":["0s"]}`, 1, false},
+		"schedule_fraction": {end + `,"retry":{"schedule":[0.0001]}`, 1, false},
+		"exponential":       {end + `,"retry":{"baseDelay":1e-9,"factor":1,"maxDelay":1e-9}`, 1, false},
+		"fixed":             {end + `,"retry":{"policy":"fixed","baseDelay":"1ns"}`, 1, false},
+		"named":             {end + `,"retry":"fast"`, 1, false},
+		"cycles":            {end + cycles, 10, false},
+		"no_room":           {end + `,"retry":{"schedule":["0s"]}`, 1, true},
+		"no_room_to_count":  {end + cycles, 0, true},
+		"forged_state": {end +
+			`,"retry":{"schedule":["0s"]},"attempts":2147483647,"nextAttemptAt":"1990-01-01T00:00:00Z"`, 1, false},
 		"created_in_future":  {`,"createdAt":"9999-01-01T00:00:00Z"`, 1, false},
 		"due_in_future":      {end + `,"nextAttemptAt":"9999-01-01T00:00:00Z"`, 0, false},
 		"not_before":         {`,"notBefore":"9999-01-01T00:00:00Z"`, 0, false},
@@ -194,7 +199,8 @@ func TestHostileDelays(t *testing.T) {
 				if (len(calls) == 0) != (c.burst == 0) || time.Since(midnight) > time.Minute {
 					t.Errorf("%d calls, the last message at %v", len(calls), time.Now())
 				}
-				if reason := b.mustDeadLetter(t).DeadLetter.Reason; (reason == "malformed") != (name == "no_room_to_count") {
+				if reason := b.mustDeadLetter(t).
+					DeadLetter.Reason; (reason == "malformed") != (name == "no_room_to_count") {
 					t.Errorf("the dead letter is %s", reason)
 				}
 				settled := b.linesWith(t, "settled")
@@ -279,7 +285,8 @@ func TestCallbackIsACallOfItsOwn(t *testing.T) {
 		statuses := []int{202, 503, 200} // the call, then the callback twice
 		b := setup(t, &target{})
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
-			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`), Header: http.Header{"Content-Type": {"application/json"}}}
+			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`),
+				Header: http.Header{"Content-Type": {"application/json"}}}
 		}
 		b.send(t, fmt.Sprintf(plain, callback))
 
@@ -288,7 +295,8 @@ func TestCallbackIsACallOfItsOwn(t *testing.T) {
 		if len(b.target.calls) != 3 {
 			t.Fatalf("%d calls, want 3: %+v", len(b.target.calls), b.target.calls)
 		}
-		want := `{"Id":"r1","Context":{"order":[42]},"StatusCode":202,"Payload":"{\"ok\":true}","PayloadMediaType":"application/json","Attempts":1,"Reason":` +
+		want := `{"Id":"r1","Context":{"order":[42]},"StatusCode":202,"Payload":"{\"ok\":true}",` +
+			`"PayloadMediaType":"application/json","Attempts":1,"Reason":` +
 			`"delivered","PayloadTruncated":false}`
 		for i, made := range b.target.calls[1:] {
 			if made.url != "https://sender.example/done" || made.requestID != "r1.callback" || made.attempt != i+1 {
@@ -424,9 +432,11 @@ func TestBreakerLines(t *testing.T) {
 func TestLargestEnvelopeSurvives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		largest := func(size int) string {
-			const shape = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","x":"%s","retry":{"schedule":["1s"]},"call":{"url":"https://tar` +
+			const shape = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z","x":"%s",` +
+				`"retry":{"schedule":["1s"]},"call":{"url":"https://tar` +
 				`get.example/","body":"%s"}}`
-			return fmt.Sprintf(shape, strings.Repeat("x", 250), strings.Repeat(`\u00e9\\`, size)) // as the sender wrote it: escaped
+			// as the sender wrote it: escaped
+			return fmt.Sprintf(shape, strings.Repeat("x", 250), strings.Repeat(`\u00e9\\`, size))
 		}
 		b := setup(t, &target{})
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {

@@ -120,7 +120,8 @@ func TestNexusGoldenRoundTrips(t *testing.T) {
 				state.LatestAttemptAt, state.NextAttemptAt = noon, noon.Add(time.Minute)
 				state.Expires = e.GiveUpAt(7 * 24 * time.Hour)
 				state.Latest = answer
-				state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: noon, Status: answer.Status, Took: time.Minute})
+				state.Trail = envelope.AppendAttempt(state.Trail,
+					envelope.Attempt{At: noon, Status: answer.Status, Took: time.Minute})
 				successor, err := e.WithState(state).Successor(limit)
 				if err != nil {
 					t.Fatal(err)
@@ -329,7 +330,8 @@ func sortedHead(head []byte) []string {
 		name, value, _ := strings.Cut(line, ":")
 		lines[i+1] = http.CanonicalHeaderKey(name) + ":" + value
 	}
-	headers := slices.DeleteFunc(lines[1:], func(line string) bool { return strings.HasPrefix(line, "Content-Length:") })
+	headers := slices.DeleteFunc(lines[1:],
+		func(line string) bool { return strings.HasPrefix(line, "Content-Length:") })
 	slices.SortStableFunc(headers, func(a, b string) int {
 		a, _, _ = strings.Cut(a, ":")
 		b, _, _ = strings.Cut(b, ":")

@@ -30,10 +30,12 @@ type observed struct {
 func (o *observed) Put(ctx context.Context, name string, rows []storage.Row) error {
 	for _, row := range rows {
 		all := o.b.store.All(name)
-		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt || all[0].Text != storage.Base64.Encode(row.Content) {
+		if len(all) != 1 || all[0].ID != row.ID || all[0].PopReceipt != row.PopReceipt ||
+			all[0].Text != storage.Base64.Encode(row.Content) {
 			o.t.Errorf("row %+v does not fit the queue's %+v", row, all)
 		}
-		if wait := all[0].NextVisibleAt.Sub(row.NextAttemptAt).Abs(); wait > time.Second || row.Deadline.Sub(row.CreatedAt) != 7*24*time.Hour {
+		if wait := all[0].NextVisibleAt.Sub(row.NextAttemptAt).Abs(); wait > time.Second ||
+			row.Deadline.Sub(row.CreatedAt) != 7*24*time.Hour {
 			o.t.Errorf("the row's next attempt is at %v, the message's at %v", row.NextAttemptAt, all[0].NextVisibleAt)
 		}
 		o.routes = append(o.routes, fmt.Sprint(row.TargetHost, row.Route, row.Status, row.Reason, row.Attempts))
@@ -58,7 +60,8 @@ func TestRecord(t *testing.T) {
 				if mode == "update" {
 					b.inUpdateMode(b.store)
 				}
-				b.Record = record.NewRecorder(rows, func(path string) string { return "<" + path + ">" }, 1<<20, zerolog.Nop())
+				b.Record = record.NewRecorder(rows, func(path string) string { return "<" + path + ">" }, 1<<20,
+					zerolog.Nop())
 				b.send(t, fmt.Sprintf(plain, ""))
 
 				b.runHost(t)
@@ -67,7 +70,8 @@ func TestRecord(t *testing.T) {
 				if rows.written != 2 || rows.removed != 2 {
 					t.Errorf("%d rows were written and %d removed, want 2 each", rows.written, rows.removed)
 				}
-				if got := fmt.Sprint(rows.routes); got != "[target.example:8443</orders>503temporary_status4 target.example:8443</orders>503temporary_status5]" {
+				if got := fmt.Sprint(rows.routes); got != "[target.example:8443</orders>503temporary_status4 "+
+					"target.example:8443</orders>503temporary_status5]" {
 					t.Errorf("rows %s", got)
 				}
 				wantRows(t, &rows.Table, 0)
@@ -85,13 +89,16 @@ func TestNotRecorded(t *testing.T) {
 		leased   bool
 		rowsLeft int
 	}{
-		"delivered":            {outcome: decision.Outcome{Status: 200}, content: later, leased: true, rowsLeft: 0},
-		"short_delay":          {outcome: decision.Outcome{Status: 503}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
-		"text_mode":            {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
-		"malformed":            {content: "{", leased: true, rowsLeft: 1},
-		"interrupted":          {outcome: decision.Outcome{Failure: decision.FailureInterrupted}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
-		"gives_up":             {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
-		"long_ago_but_at_once": {outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+		"delivered": {outcome: decision.Outcome{Status: 200}, content: later, leased: true, rowsLeft: 0},
+		"short_delay": {outcome: decision.Outcome{Status: 503}, content: fmt.Sprintf(plain, ""), leased: true,
+			rowsLeft: 1},
+		"text_mode": {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
+		"malformed": {content: "{", leased: true, rowsLeft: 1},
+		"interrupted": {outcome: decision.Outcome{Failure: decision.FailureInterrupted},
+			content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
+		"long_ago_but_at_once": {outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true,
+			rowsLeft: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -138,7 +145,8 @@ func TestRecordRepeatedWrite(t *testing.T) {
 					rows = append(rows, row)
 					return nil
 				})
-				if err != nil || len(rows) != 1 || rows[0].Repeated != test.want || len(b.store.All(mainQueue)) != 1+test.lost {
+				if err != nil || len(rows) != 1 || rows[0].Repeated != test.want ||
+					len(b.store.All(mainQueue)) != 1+test.lost {
 					t.Errorf("%d messages, rows %+v, %v", len(b.store.All(mainQueue)), rows, err)
 				}
 			})

@@ -37,7 +37,8 @@ func TestRefusedTargetIsNoCall(t *testing.T) {
 			fmt.Sprintf("http://t%d.example/", i%2):                 "secret.corp.example",
 		} {
 			r := deliver(url, host)
-			refused := r.Reason == decision.Reason(decision.FailureTargetRefused) && strings.Contains(r.Detail, "refused")
+			refused := r.Reason == decision.Reason(decision.FailureTargetRefused) &&
+				strings.Contains(r.Detail, "refused")
 			if !refused || r.Action != decision.DeadLetter || r.Attempt != 1 {
 				t.Fatalf("%s with Host %s: %s, %s: %s", url, host, r.Action, r.Reason, r.Detail)
 			}

@@ -191,7 +191,8 @@ func (d *deaf) Update(ctx context.Context, name, id, receipt, text string, delay
 // TestHostHangsUp: a host that does not wait for the answer costs nothing. The call goes on, and what
 // comes of it is settled.
 func TestHostHangsUp(t *testing.T) {
-	for name, hangUp := range map[string]time.Duration{"before": 0, "during_call": 500 * time.Millisecond, "during_settle": 5 * time.Second} {
+	for name, hangUp := range map[string]time.Duration{"before": 0, "during_call": 500 * time.Millisecond,
+		"during_settle": 5 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ended error
@@ -209,7 +210,8 @@ func TestHostHangsUp(t *testing.T) {
 				ctx, cancel := context.WithTimeout(b.ctx, hangUp)
 				defer cancel()
 
-				result := b.Deliver(ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
+				result := b.Deliver(ctx,
+					delivery.Message{Queue: mainQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
 
 				if ended != nil || result.Err != nil {
 					t.Fatalf("call ended with %v, delivery with %v", ended, result.Err)

@@ -22,10 +22,12 @@ import (
 // Envelopes that the table is about. The call has something of everything, so that it can be seen to
 // survive.
 const (
-	call     = `"call":{"url":"https://user:pw@target.example:8443/orders?code=1","method":"PUT","headers":{"X-A":["1","2"]},"body":"<a/>"}`
+	call = `"call":{"url":"https://user:pw@target.example:8443/orders?code=1","method":"PUT",` +
+		`"headers":{"X-A":["1","2"]},"body":"<a/>"}`
 	plain    = `{"asyncCaller":1,"requestId":"r1","createdAt":"2000-01-01T00:00:00Z",` + call + `%s}`
 	callback = `,"callback":{"url":"https://sender.example/done","headers":{"X-Key":"k"}},"context":{"order":[42]}`
-	seen503  = `,"attempts":3,"latestAttemptAt":"1999-12-31T23:59:00Z","trail":[{"at":"1999-12-31T23:59:00Z","status":503,"tookMs":12}]`
+	seen503  = `,"attempts":3,"latestAttemptAt":"1999-12-31T23:59:00Z","trail":[{"at":"1999-12-31T23:59:00Z",` +
+		`"status":503,"tookMs":12}]`
 )
 
 // TestSettle is the settlement table, from a message's arrival to what stands on the queues afterwards.
@@ -34,7 +36,8 @@ func TestSettle(t *testing.T) {
 	const took = 40 * time.Millisecond
 	const week = 7 * 24 * time.Hour
 	answer := func(status int, body string) decision.Outcome {
-		return decision.Outcome{Status: status, Body: []byte(body), Header: http.Header{"Content-Type": {"text/plain"}}, Took: took}
+		return decision.Outcome{Status: status, Body: []byte(body), Header: http.Header{"Content-Type": {"text/plain"}},
+			Took: took}
 	}
 	failure := func(f decision.Failure, detail string) decision.Outcome {
 		return decision.Outcome{Failure: f, Detail: detail, Took: took}
@@ -46,7 +49,8 @@ func TestSettle(t *testing.T) {
 			clock(at), status, payload, mediaType, attempts, reason)
 	}
 	letter := func(reason, detail string, attempts int, at time.Duration, answer string) string {
-		return fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":%q,"queue":"async-caller","attempts":%d%s}`, clock(at), reason, detail, attempts, answer)
+		return fmt.Sprintf(`,"deadLetter":{"at":%q,"reason":%q,"detail":%q,"queue":"async-caller","attempts":%d%s}`,
+			clock(at), reason, detail, attempts, answer)
 	}
 	state := func(attempts int, trail string) string {
 		return fmt.Sprintf(`,"attempts":%d,"latestAttemptAt":"2000-01-01T00:00:00Z","trail":[%s]`, attempts, trail)
@@ -78,14 +82,16 @@ func TestSettle(t *testing.T) {
 		},
 		"delivered_with_callback": {
 			extra: callback, outcome: answer(201, `made "it"`),
-			main:    told(201, `made "it"`, "text/plain", 1, "delivered", took),
-			settled: logLine{"action": "callback", "reason": "delivered", "attempt": 1.0, "status": 201.0, "took": 40.0},
+			main: told(201, `made "it"`, "text/plain", 1, "delivered", took),
+			settled: logLine{"action": "callback", "reason": "delivered", "attempt": 1.0, "status": 201.0,
+				"took": 40.0},
 		},
 
 		// temporary failure, next attempt before deadline
 		"temporary_status": {
 			outcome: answer(500, "secret"),
-			main:    successor(state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
+			main:    successor(state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`),
+			delay:   5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 1.0, "status": 500.0, "took": 40.0,
 				"delay": 5000.0, "next_attempt_at": "2000-01-01T00:00:05Z", "detail": "answered 500",
@@ -93,7 +99,8 @@ func TestSettle(t *testing.T) {
 		},
 		"temporary_timeout": {
 			extra: `,"x":{"kept": 1.50}`, outcome: failure(decision.FailureTimeout, "no answer in time"),
-			main: successor(`,"x":{"kept":1.50}` + state(1, `{"at":"2000-01-01T00:00:00Z","error":"timeout: no answer in time","tookMs":40}`) +
+			main: successor(`,"x":{"kept":1.50}` + state(1,
+				`{"at":"2000-01-01T00:00:00Z","error":"timeout: no answer in time","tookMs":40}`) +
 				`,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "timeout", "attempt": 1.0, "took": 40.0,
@@ -103,7 +110,8 @@ func TestSettle(t *testing.T) {
 		"temporary_own_schedule": {
 			extra: seen503 + `,"retry":{"schedule":["1s","90s"]}`, outcome: answer(500, ""),
 			main: successor(
-				`,"retry":{"schedule":["1s","90s"]}` + state(4, before503+","+first500) + `,"nextAttemptAt":"2000-01-01T00:01:30.04Z"`,
+				`,"retry":{"schedule":["1s","90s"]}` + state(4, before503+","+first500) +
+					`,"nextAttemptAt":"2000-01-01T00:01:30.04Z"`,
 			), delay: 90 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 4.0, "status": 500.0, "took": 40.0,
@@ -112,7 +120,8 @@ func TestSettle(t *testing.T) {
 		},
 		"temporary_keeps_callback": {
 			extra: callback, outcome: answer(500, ""),
-			main: successor(callback + state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
+			main:  successor(callback + state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`),
+			delay: 5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 1.0, "status": 500.0, "took": 40.0,
 				"delay": 5000.0, "next_attempt_at": "2000-01-01T00:00:05Z", "detail": "answered 500",
@@ -121,9 +130,11 @@ func TestSettle(t *testing.T) {
 
 		// temporary failure, the policy's next attempt would be after the deadline
 		"last_attempt": {
-			extra: `,"deadline":"2000-01-01T00:00:20Z","retry":{"schedule":["1s","1h"]},"attempts":1`, outcome: answer(500, ""),
+			extra:   `,"deadline":"2000-01-01T00:00:20Z","retry":{"schedule":["1s","1h"]},"attempts":1`,
+			outcome: answer(500, ""),
 			main: successor(`,"deadline":"2000-01-01T00:00:20Z","retry":{"schedule":["1s","1h"]}` + state(2, first500) +
-				`,"nextAttemptAt":"2000-01-01T00:00:10Z"`), delay: 10 * time.Second, // of 9.96 s: storage counts whole seconds
+				// of 9.96 s: storage counts whole seconds
+				`,"nextAttemptAt":"2000-01-01T00:00:10Z"`), delay: 10 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 2.0, "status": 500.0, "took": 40.0,
 				"delay": 9960.0, "next_attempt_at": "2000-01-01T00:00:10Z", "detail": "answered 500",
@@ -154,20 +165,24 @@ func TestSettle(t *testing.T) {
 			gaveUp: "Giving up on envelope r1: the deadline comes before the next attempt; the last one: answered 500",
 		},
 		"no_time_for_another_with_callback": {
-			extra: callback + `,"deadline":"2000-01-01T00:00:05Z"`, outcome: failure(decision.FailureDNS, "the host name does not exist"),
-			main: told(504, "", "application/json", 1, "expired", took),
+			extra:   callback + `,"deadline":"2000-01-01T00:00:05Z"`,
+			outcome: failure(decision.FailureDNS, "the host name does not exist"),
+			main:    told(504, "", "application/json", 1, "expired", took),
 			settled: logLine{
 				"action":  "callback",
 				"reason":  "expired",
 				"attempt": 1.0,
 				"took":    40.0,
-				"detail":  "the deadline comes before the next attempt; the last one: dns: the host name does not exist",
+				"detail": "the deadline comes before the next attempt; the last one: dns: the host name does " +
+					"not exist",
 			},
-			gaveUp: "Giving up on envelope r1: the deadline comes before the next attempt; the last one: dns: the host name does not exist",
+			gaveUp: "Giving up on envelope r1: the deadline comes before the next attempt; the last one: dns: " +
+				"the host name does not exist",
 		},
 		"attempts_used_up": {
 			extra: `,"retry":{"maxAttempts":1}`, outcome: answer(500, ""),
-			poison: successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, the last one: answered 500", 1, took, `,"answer":{"status":500,"mediaType":"text/plain","text":""}`)),
+			poison: successor(`,"retry":{"maxAttempts":1}` + state(1, first500) + letter("exhausted", "1 attempts, "+
+				"the last one: answered 500", 1, took, `,"answer":{"status":500,"mediaType":"text/plain","text":""}`)),
 			settled: logLine{
 				"action":  "dead_letter",
 				"reason":  "exhausted",
@@ -182,28 +197,34 @@ func TestSettle(t *testing.T) {
 		// permanent failure
 		"rejected": {
 			outcome: answer(400, "no"),
-			poison:  successor(state(1, first400) + letter("rejected", "answered 400", 1, took, `,"answer":{"status":400,"mediaType":"text/plain","text":"no"}`)),
-			settled: logLine{"action": "dead_letter", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
-			gaveUp:  "Giving up on envelope r1: answered 400",
+			poison: successor(state(1, first400) + letter("rejected", "answered 400", 1, took,
+				`,"answer":{"status":400,"mediaType":"text/plain","text":"no"}`)),
+			settled: logLine{"action": "dead_letter", "reason": "rejected", "attempt": 1.0, "status": 400.0,
+				"took": 40.0, "detail": "answered 400"},
+			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_with_callback": {
 			extra: callback + seen503, outcome: answer(400, "no"),
-			main:    told(400, "no", "text/plain", 4, "rejected", took),
-			settled: logLine{"action": "callback", "reason": "rejected", "attempt": 4.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
+			main: told(400, "no", "text/plain", 4, "rejected", took),
+			settled: logLine{"action": "callback", "reason": "rejected", "attempt": 4.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400"},
 		},
 		"rejected_drop": {
 			extra: `,"giveUp":"drop"`, outcome: answer(400, "no"),
-			settled: logLine{"action": "drop", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
-			gaveUp:  "Giving up on envelope r1: answered 400",
+			settled: logLine{"action": "drop", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400"},
+			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_fault": {
 			extra: `,"giveUp":"fault"`, outcome: answer(400, "no"),
-			settled: logLine{"action": "fault", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0, "detail": "answered 400"},
-			gaveUp:  "Giving up on envelope r1: answered 400",
+			settled: logLine{"action": "fault", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400"},
+			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_url": {
 			outcome: failure(decision.FailureBadURL, "the URL cannot be called"),
-			poison: successor(state(1, `{"at":"2000-01-01T00:00:00Z","error":"bad_url: the URL cannot be called","tookMs":40}`) +
+			poison: successor(state(1,
+				`{"at":"2000-01-01T00:00:00Z","error":"bad_url: the URL cannot be called","tookMs":40}`) +
 				letter("bad_url", "the URL cannot be called", 1, took, "")),
 			settled: logLine{
 				"action":  "dead_letter",
@@ -219,36 +240,44 @@ func TestSettle(t *testing.T) {
 		"early": {
 			extra: seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`,
 			main:  successor(seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`), delay: 31 * time.Second,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "status": 503.0, "delay": 30_500.0, "next_attempt_at": "2000-01-01T00:00:30Z"},
+			settled: logLine{"action": "reschedule", "reason": "not_due", "status": 503.0, "delay": 30_500.0,
+				"next_attempt_at": "2000-01-01T00:00:30Z"},
 		},
 		"not_before": {
 			extra: `,"notBefore":"2000-01-01T12:00:00+02:00"`,
-			main:  successor(`,"notBefore":"2000-01-01T12:00:00+02:00","nextAttemptAt":"2000-01-01T10:00:00Z"`), delay: 10 * time.Hour,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 36_000_000.0, "next_attempt_at": "2000-01-01T10:00:00Z"},
+			main:  successor(`,"notBefore":"2000-01-01T12:00:00+02:00","nextAttemptAt":"2000-01-01T10:00:00Z"`),
+			delay: 10 * time.Hour,
+			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 36_000_000.0,
+				"next_attempt_at": "2000-01-01T10:00:00Z"},
 		},
 		"not_before_a_month": {
 			extra: `,"notBefore":"2000-01-31T00:00:00Z"`,
-			main:  successor(`,"notBefore":"2000-01-31T00:00:00Z","nextAttemptAt":"2000-01-31T00:00:00Z"`), delay: week - time.Second,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 604_799_000.0, "next_attempt_at": "2000-01-31T00:00:00Z"},
+			main:  successor(`,"notBefore":"2000-01-31T00:00:00Z","nextAttemptAt":"2000-01-31T00:00:00Z"`),
+			delay: week - time.Second,
+			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 604_799_000.0,
+				"next_attempt_at": "2000-01-31T00:00:00Z"},
 		},
 
 		// deadline passed on arrival
 		"expired": {
-			extra:   `,"deadline":"2000-01-01T00:00:00Z"`,
-			poison:  successor(`,"deadline":"2000-01-01T00:00:00Z"` + letter("expired", "the deadline has passed", 0, 0, "")),
+			extra: `,"deadline":"2000-01-01T00:00:00Z"`,
+			poison: successor(`,"deadline":"2000-01-01T00:00:00Z"` + letter("expired", "the deadline has passed",
+				0, 0, "")),
 			settled: logLine{"action": "dead_letter", "reason": "expired", "detail": "the deadline has passed"},
 			gaveUp:  "Giving up on envelope r1: the deadline has passed",
 		},
 		"expired_with_callback": {
-			extra:   callback + seen503 + `,"deadline":"1999-12-31T23:59:59Z"`,
-			main:    told(503, "", "application/json", 3, "expired", 0),
-			settled: logLine{"action": "callback", "reason": "expired", "status": 503.0, "detail": "the deadline has passed"},
-			gaveUp:  "Giving up on envelope r1: the deadline has passed",
+			extra: callback + seen503 + `,"deadline":"1999-12-31T23:59:59Z"`,
+			main:  told(503, "", "application/json", 3, "expired", 0),
+			settled: logLine{"action": "callback", "reason": "expired", "status": 503.0,
+				"detail": "the deadline has passed"},
+			gaveUp: "Giving up on envelope r1: the deadline has passed",
 		},
 
 		// moved back by hand: drop deadLetter, start again with a new deadline
 		"moved_back": {
-			extra: `,"deadline":"1999-12-01T00:00:00Z"` + seen503 + `,"nextAttemptAt":"2000-01-02T00:00:00Z"` + letter("expired", "x", 3, 0, `,"answer":{"status":503,"text":"busy"}`), outcome: answer(500, ""),
+			extra: `,"deadline":"1999-12-01T00:00:00Z"` + seen503 + `,"nextAttemptAt":"2000-01-02T00:00:00Z"` +
+				letter("expired", "x", 3, 0, `,"answer":{"status":503,"text":"busy"}`), outcome: answer(500, ""),
 			main: successor(state(1, first500) + `,"nextAttemptAt":"2000-01-01T00:00:05.04Z"`), delay: 5 * time.Second,
 			settled: logLine{
 				"action": "reschedule", "reason": "temporary_status", "attempt": 1.0, "status": 500.0, "took": 40.0,
@@ -272,7 +301,8 @@ func TestSettle(t *testing.T) {
 				b.wantQueue(t, mainQueue, row.main, row.delay)
 				b.wantQueue(t, poisonQueue, row.poison, 0)
 
-				want := logLine{"level": "info", "message": "settled", "request_id": "r1", "target_host": "target.example:8443"}
+				want := logLine{"level": "info", "message": "settled", "request_id": "r1",
+					"target_host": "target.example:8443"}
 				maps.Copy(want, row.settled)
 				b.wantSettled(t, want)
 				b.wantGaveUp(t, row.gaveUp)
@@ -328,7 +358,8 @@ func TestPolicyThatCannotBe(t *testing.T) {
 			}
 			letters := b.items(t, poisonQueue)
 			if len(letters) != 1 || !strings.Contains(letters[0].content, `"call":`+call) ||
-				!strings.Contains(letters[0].content, `"deadLetter":{`) || !strings.Contains(letters[0].content, `"reason":"malformed"`) {
+				!strings.Contains(letters[0].content, `"deadLetter":{`) ||
+				!strings.Contains(letters[0].content, `"reason":"malformed"`) {
 				t.Fatalf("%s: poison queue %v", retry, letters)
 			}
 			e, err := envelope.Parse([]byte(letters[0].content))
@@ -342,15 +373,16 @@ func TestPolicyThatCannotBe(t *testing.T) {
 // TestMalformed: what is no envelope comes to the poison queue byte for byte, and no call is made.
 func TestMalformed(t *testing.T) {
 	rows := map[string]struct{ content, detail string }{
-		"empty":             {"", "line 1, column 1"},
-		"text":              {"hello", "line 1, column 1"},
-		"not_utf8":          {"{\"a\":\"\xff\"}", "invalid UTF-8"},
-		"binary":            {"\x00\x01\x02", "line 1, column 1"},
-		"array":             {`[1,"two"]`, "want an object"},
-		"no_marker":         {`{"call":{"url":"https://t.example/"}}`, "asyncCaller: missing"},
-		"spaces_kept":       {" { \"asyncCaller\" : 2 }\r\n", "asyncCaller: want 1"},
-		"bad_url":           {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, "call.url: "},
-		"no_room_for_state": {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x", 48<<10-80) + `"}}`, "shorten it by"},
+		"empty":       {"", "line 1, column 1"},
+		"text":        {"hello", "line 1, column 1"},
+		"not_utf8":    {"{\"a\":\"\xff\"}", "invalid UTF-8"},
+		"binary":      {"\x00\x01\x02", "line 1, column 1"},
+		"array":       {`[1,"two"]`, "want an object"},
+		"no_marker":   {`{"call":{"url":"https://t.example/"}}`, "asyncCaller: missing"},
+		"spaces_kept": {" { \"asyncCaller\" : 2 }\r\n", "asyncCaller: want 1"},
+		"bad_url":     {`{"asyncCaller":1,"call":{"url":"ftp://t.example/"}}`, "call.url: "},
+		"no_room_for_state": {`{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x",
+			48<<10-80) + `"}}`, "shorten it by"},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -363,11 +395,13 @@ func TestMalformed(t *testing.T) {
 					t.Fatalf("error %v, %d calls", result.Err, len(b.target.calls))
 				}
 				b.wantQueue(t, mainQueue, "", 0)
-				if diff := cmp.Diff([]item{{row.content, 0, true}}, b.items(t, poisonQueue), cmp.AllowUnexported(item{})); diff != "" {
+				if diff := cmp.Diff([]item{{row.content, 0, true}}, b.items(t, poisonQueue),
+					cmp.AllowUnexported(item{})); diff != "" {
 					t.Errorf("poison queue (-want +got):\n%s", diff)
 				}
 				lines := b.lines(t)
-				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["level"] != "error" || lines[0]["action"] != "dead_letter" ||
+				if len(lines) != 1 || lines[0]["message"] != "settled" || lines[0]["level"] != "error" ||
+					lines[0]["action"] != "dead_letter" ||
 					lines[0]["reason"] != "malformed" {
 					t.Fatalf("want one settled line, dead_letter for malformed, in\n%s", b.log)
 				}
@@ -424,12 +458,14 @@ func TestSettleOnOwnQueue(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := setup(t, answers(decision.Outcome{Status: row.status}))
 
-				result := b.Deliver(b.ctx, delivery.Message{Queue: own, ID: messageID, Content: fmt.Appendf(nil, plain, row.extra)})
+				result := b.Deliver(b.ctx,
+					delivery.Message{Queue: own, ID: messageID, Content: fmt.Appendf(nil, plain, row.extra)})
 
 				if result.Err != nil {
 					t.Fatal(result.Err)
 				}
-				if names, err := b.store.Names(t.Context(), own); err != nil || !slices.Equal(names, []string{row.queue}) {
+				if names, err := b.store.Names(t.Context(), own); err != nil ||
+					!slices.Equal(names, []string{row.queue}) {
 					t.Errorf("queues written: %v (%v), want %s", names, err, row.queue)
 				}
 				b.wantQueue(t, mainQueue, "", 0)
@@ -443,7 +479,8 @@ func TestPoisonQueueItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := setup(t, answers(decision.Outcome{Status: 400}))
 
-		result := b.Deliver(b.ctx, delivery.Message{Queue: poisonQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
+		result := b.Deliver(b.ctx,
+			delivery.Message{Queue: poisonQueue, ID: messageID, Content: fmt.Appendf(nil, plain, "")})
 
 		if result.Err == nil {
 			t.Error("the host would delete the only copy")

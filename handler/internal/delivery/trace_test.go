@@ -16,26 +16,30 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// TestTrace: one trace id finds a call over three attempts, its callback and its dead letter in the log, also if the first
-// attempt could not be settled, and each delivery has a span of its own.
+// TestTrace: one trace id finds a call over three attempts, its callback and its dead letter in the log, also if the
+// first attempt could not be settled, and each delivery has a span of its own.
 func TestTrace(t *testing.T) {
 	const own = "0af7651916cd43dd8448eb211c80319c"
-	native := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://target.example/"},"retry":{"schedule":["5s"],"maxAttempts":3}%s}`
+	native := `{"asyncCaller":1,"requestId":"r1","call":{"url":"https://target.example/"},"retry":{"schedule":["5s"],` +
+		`"maxAttempts":3}%s}`
 	nexus := func(host, header string) string {
 		return base64.StdEncoding.EncodeToString([]byte("POST / HTTP/1.1\r\nHost: " + host + "\r\n" + header + "\r\n"))
 	}
 	header := "traceparent: 00-" + own + "-00f067aa0ba902b7-01\r\n"
-	wrapped := `{"Organization":"acme","Environment":"prd","OriginalRequestId":"o1","CreatedAt":"2000-01-01T00:00:00+00:00",` +
-		`"DeadlineAt":"2000-01-01T00:01:30+00:00","RawRequest":{"Id":"o1","CallOutUriScheme":"https","CallOut":%q,"CallBack":%s}}`
+	wrapped := `{"Organization":"acme","Environment":"prd","OriginalRequestId":"o1",` +
+		`"CreatedAt":"2000-01-01T00:00:00+00:00",` +
+		`"DeadlineAt":"2000-01-01T00:01:30+00:00","RawRequest":{"Id":"o1","CallOutUriScheme":"https","CallOut":%q,` +
+		`"CallBack":%s}}`
 	callback := `"` + nexus("sender.example", "") + `"`
 	tests := map[string]struct {
 		content string
 		want    string // empty for any
 		ended   int    // messages on the poison queue
 	}{
-		"callback":             {fmt.Sprintf(native, `,"callback":{"url":"https://sender.example/"}`), "", 0},
-		"dead_letter":          {fmt.Sprintf(native, ""), "", 1},
-		"own_dead_letter":      {fmt.Sprintf(native, `,"trace":{"traceparent":"00-`+own+`-00f067aa0ba902b7-01"}`), own, 1},
+		"callback":    {fmt.Sprintf(native, `,"callback":{"url":"https://sender.example/"}`), "", 0},
+		"dead_letter": {fmt.Sprintf(native, ""), "", 1},
+		"own_dead_letter": {fmt.Sprintf(native, `,"trace":{"traceparent":"00-`+own+`-00f067aa0ba902b7-01"}`),
+			own, 1},
 		"nexus_callback":       {fmt.Sprintf(wrapped, nexus("target.example", ""), callback), "", 0},
 		"nexus_dead_letter":    {fmt.Sprintf(wrapped, nexus("target.example", ""), "null"), "", 1},
 		"own_nexus_callback":   {fmt.Sprintf(wrapped, nexus("target.example", header), callback), own, 0},
@@ -59,7 +63,8 @@ func TestTrace(t *testing.T) {
 					}
 					return nil
 				}}, storage.Base64)
-				if _, err := b.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(test.content))}); err != nil {
+				if _, err := b.store.Put(t.Context(), mainQueue,
+					storage.Item{Text: storage.Base64.Encode([]byte(test.content))}); err != nil {
 					t.Fatal(err)
 				}
 				b.runHost(t)

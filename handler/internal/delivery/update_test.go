@@ -54,7 +54,8 @@ func TestTwelveFailuresInUpdateMode(t *testing.T) {
 		for _, line := range b.linesWith(t, "settled") {
 			modes = append(modes, line["reschedule"])
 		}
-		if got := fmt.Sprint(modes); got != "[update update update enqueue update update update enqueue update update update enqueue <nil>]" {
+		if got := fmt.Sprint(modes); got != "[update update update enqueue update update update enqueue update "+
+			"update update enqueue <nil>]" {
 			t.Errorf("reschedule by %s", got)
 		}
 	})
@@ -67,9 +68,10 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 		outcome decision.Outcome
 		reason  decision.Reason
 	}{
-		"temporary":   {fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, decision.Status},
-		"not_due":     {fmt.Sprintf(plain, `,"notBefore":"2000-01-30T00:00:00Z"`), decision.Outcome{}, decision.NotDue},
-		"interrupted": {fmt.Sprintf(plain, ""), decision.Outcome{Failure: decision.FailureInterrupted}, decision.Interrupted},
+		"temporary": {fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, decision.Status},
+		"not_due":   {fmt.Sprintf(plain, `,"notBefore":"2000-01-30T00:00:00Z"`), decision.Outcome{}, decision.NotDue},
+		"interrupted": {fmt.Sprintf(plain, ""), decision.Outcome{Failure: decision.FailureInterrupted},
+			decision.Interrupted},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -79,12 +81,15 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 				m := b.receive(t)
 				held := leaseOf(m)
 
-				result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(row.content), Lease: held})
+				result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
+					Lease: held})
 
 				if result.Err != nil || result.Reason != row.reason || result.Reschedule != settle.RescheduleUpdate {
-					t.Errorf("%s for %s, reschedule by %q, error %v", result.Action, result.Reason, result.Reschedule, result.Err)
+					t.Errorf("%s for %s, reschedule by %q, error %v", result.Action, result.Reason, result.Reschedule,
+						result.Err)
 				}
-				if err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); !errors.Is(err, storage.ErrStale) {
+				if err := b.store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); !errors.Is(err,
+					storage.ErrStale) {
 					t.Errorf("the host's delete: %v, want it to be refused", err)
 				}
 				if all := b.store.All(mainQueue); len(all) != 1 || all[0].ID != m.ID {
@@ -107,7 +112,8 @@ func TestStopInUpdateMode(t *testing.T) {
 		time.AfterFunc(time.Minute, b.stop)
 		m := b.receive(t)
 
-		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(content), Lease: leaseOf(m)})
+		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(content),
+			Lease: leaseOf(m)})
 
 		if result.Reschedule != settle.RescheduleUpdate {
 			t.Errorf("reschedule by %q", result.Reschedule)
@@ -128,7 +134,8 @@ func TestLostAcknowledgementInUpdateMode(t *testing.T) {
 		if len(b.target.calls) != 2 || b.target.calls[1].attempt != 2 {
 			t.Errorf("calls %+v, want attempts 1 and 2", b.target.calls)
 		}
-		if wait := b.target.calls[1].at.Sub(b.target.calls[0].at); wait < 5*time.Second || wait > 5*time.Second+pollingInterval {
+		if wait := b.target.calls[1].at.Sub(b.target.calls[0].at); wait < 5*time.Second ||
+			wait > 5*time.Second+pollingInterval {
 			t.Errorf("the second came after %v, want as our schedule says", wait)
 		}
 		b.wantOneEndEach(t, 1, 1)
@@ -168,7 +175,8 @@ func (b *bench) receive(t *testing.T) storage.Message {
 }
 
 func leaseOf(m storage.Message) settle.Lease {
-	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt, ExpiresAt: m.ExpiresAt}
+	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt,
+		ExpiresAt: m.ExpiresAt}
 }
 
 // TestRandomFaultsInUpdateMode drives messages to their end through updates that are not done, done
@@ -195,10 +203,12 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: h.held.ID, Content: content, Lease: leaseOf(h.held)})
+					result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: h.held.ID, Content: content,
+						Lease: leaseOf(h.held)})
 					h.complete(t, result)
 					if n := len(b.store.All(mainQueue)); n != 1 && result.Action != decision.Finish {
-						t.Fatalf("after %s (%s), reschedule by %q, error %v, the queue holds %d messages", result.Action, result.Reason, result.Reschedule, result.Err, n)
+						t.Fatalf("after %s (%s), reschedule by %q, error %v, the queue holds %d messages",
+							result.Action, result.Reason, result.Reschedule, result.Err, n)
 					}
 					h.arrive()
 				}
@@ -234,7 +244,8 @@ func (h *hostile) Update(ctx context.Context, name, id, receipt, text string, de
 		return h.Queues.Update(context.WithoutCancel(ctx), name, id, receipt, text, delay)
 	}
 	if h.random.IntN(4) == 0 { // the host renews its lease
-		if newest, err := h.Queues.Update(ctx, name, h.held.ID, h.held.PopReceipt, h.held.Text, 10*time.Minute); err == nil {
+		if newest, err := h.Queues.Update(ctx, name, h.held.ID, h.held.PopReceipt, h.held.Text,
+			10*time.Minute); err == nil {
 			h.held.PopReceipt = newest
 		}
 	}

@@ -17,8 +17,10 @@ import (
 
 var requestSeeds = []string{
 	message("GET / HTTP/1.1", "Host: a"),
-	message("POST /a?b=%20 HTTP/1.1", "Host: a.example:81", "User-Agent: x", "User-Agent: (y)", "Content-Type: b/c") + "body",
-	message("PUT //é HTTP/2.0", "x-y: 1,2", "X-Y: ", "X-Y: 3", "hOST:[::1]", "Cookie: a", "Cookie: ", "allow: d", " e") + "\r\n\r\n",
+	message("POST /a?b=%20 HTTP/1.1", "Host: a.example:81", "User-Agent: x", "User-Agent: (y)", "Content-Type: b/c") +
+		"body",
+	message("PUT //é HTTP/2.0", "x-y: 1,2", "X-Y: ", "X-Y: 3", "hOST:[::1]", "Cookie: a", "Cookie: ", "allow: d",
+		" e") + "\r\n\r\n",
 	message("GET @evil/ HTTP/1.1", "Host: a"),
 	message("GET / HTTP/1.1", "Host: a,b"),
 	message("GET / HTTP/1.1", " Host: a", "Host: b"),
@@ -57,7 +59,8 @@ func FuzzRequest(f *testing.F) {
 		} else if !valid {
 			return
 		}
-		if called, err := url.Parse("http://" + request.Host + request.Target); err == nil && called.Host != request.Host {
+		if called, err := url.Parse("http://" + request.Host + request.Target); err == nil &&
+			called.Host != request.Host {
 			t.Errorf("the URL calls %q, not %q", called.Host, request.Host)
 		}
 		sameRequest(t, request)
@@ -130,7 +133,8 @@ func printable(text string) string {
 func FuzzResponse(f *testing.F) {
 	for _, seed := range []string{
 		message("HTTP/1.1 504 Gateway Time-out", "Expires: -1", "Server: a, b", "Server: c") + "body",
-		message("HTTP/1.1 204"), message("HTTP/2.0 999 ", "Set-Cookie: a", "Set-Cookie:", "user-agent: x", "user-agent: y"),
+		message("HTTP/1.1 204"), message("HTTP/2.0 999 ", "Set-Cookie: a", "Set-Cookie:", "user-agent: x",
+			"user-agent: y"),
 		message("HTTP/1.1 200 OK", "A: b", "\tc", "Content-Length: 1"), "HTTP/1.1 200 OK\n\r\n\r\n", "",
 	} {
 		f.Add([]byte(seed), 200, "Name", "value")
@@ -138,7 +142,8 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte(message("HTTP/1.1 99 Low")), 100, "", "value")
 	f.Add([]byte(nil), 999, "Name", "a\r\nb: c\x7f")
 	f.Fuzz(func(t *testing.T, text []byte, status int, name, value string) {
-		made := dotnet.Response{Status: 100 + int(uint(status)%900), Header: http.Header{name: {value, value}}, Body: text}
+		made := dotnet.Response{Status: 100 + int(uint(status)%900), Header: http.Header{name: {value, value}},
+			Body: text}
 		read, err := dotnet.ParseResponse(dotnet.FormatResponse(made))
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +172,8 @@ func FuzzResponse(f *testing.F) {
 func FuzzTime(f *testing.F) {
 	for _, seed := range []string{
 		"2021-01-28T14:34:50.1234567+01:00", "0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59.9999999+00:00",
-		"0002-01-01T00:00:00+01:00", "2021-01-28T14:34:50.123456789-0530", "2021-01-28T14:34:50Z", "2021-01-28T14:34:50+14", "x",
+		"0002-01-01T00:00:00+01:00", "2021-01-28T14:34:50.123456789-0530", "2021-01-28T14:34:50Z",
+		"2021-01-28T14:34:50+14", "x",
 	} {
 		f.Add(seed, int64(1611840890), int64(123456789))
 	}

@@ -27,7 +27,8 @@ func TestParseRequest(t *testing.T) {
 			dotnet.Request{
 				Method: "POST", Target: "/orders?id=1", Host: "api.example",
 				Header: http.Header{
-					"Accept": {"a/b, c/d"}, "User-Agent": {"x/1 (y)"}, "Content-Type": {"application/json; charset=utf-8"},
+					"Accept": {"a/b, c/d"}, "User-Agent": {"x/1 (y)"},
+					"Content-Type": {"application/json; charset=utf-8"},
 				},
 				Body: []byte(`{"a":1}`),
 			},
@@ -38,7 +39,8 @@ func TestParseRequest(t *testing.T) {
 		},
 		"body_without_content_header_is_no_body": {
 			message("POST / HTTP/1.1", "Host: a", "X-Content-Type: b", "Content-Version: 2") + "body",
-			dotnet.Request{Method: "POST", Target: "/", Host: "a", Header: http.Header{"X-Content-Type": {"b"}, "Content-Version": {"2"}}},
+			dotnet.Request{Method: "POST", Target: "/", Host: "a",
+				Header: http.Header{"X-Content-Type": {"b"}, "Content-Version": {"2"}}},
 		},
 		"content_header_makes_an_empty_body": {
 			message("POST / HTTP/1.1", "Host: a", "content-type: b"),
@@ -49,12 +51,14 @@ func TestParseRequest(t *testing.T) {
 		},
 		"allow_is_a_content_header": {
 			message("PUT / HTTP/1.1", "Host: a", "ALLOW: GET") + "b",
-			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Allow": {"GET"}}, Spelling: dotnet.Spelling{"Allow": "ALLOW"}, Body: []byte("b")},
+			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Allow": {"GET"}},
+				Spelling: dotnet.Spelling{"Allow": "ALLOW"}, Body: []byte("b")},
 		},
 		"length_does_not_limit_the_body": {
 			message("PUT / HTTP/1.1", "Host: a", "Content-Length: 2") + "12345",
 			dotnet.Request{
-				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Length": {"2"}}, Body: []byte("12345"),
+				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Length": {"2"}},
+				Body: []byte("12345"),
 			},
 		},
 		"chunked_is_not_believed": {
@@ -67,7 +71,8 @@ func TestParseRequest(t *testing.T) {
 		"blank_lines_and_nul_in_the_body": {
 			message("PUT / HTTP/1.1", "Host: a", "Content-Type: b") + "\r\n\r\n\x00\xff\n",
 			dotnet.Request{
-				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {"b"}}, Body: []byte("\r\n\r\n\x00\xff\n"),
+				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {"b"}},
+				Body: []byte("\r\n\r\n\x00\xff\n"),
 			},
 		},
 		"own_host_among_the_others": {
@@ -101,7 +106,8 @@ func TestParseRequest(t *testing.T) {
 		},
 		"folded": {
 			message("GET / HTTP/1.1", "Host:", "  a", "X-Y: b \t", " \t c: d", "\t", " e", "Z: z"),
-			dotnet.Request{Method: "GET", Target: "/", Host: "a", Header: http.Header{"X-Y": {"b c: d  e"}, "Z": {"z"}}},
+			dotnet.Request{Method: "GET", Target: "/", Host: "a",
+				Header: http.Header{"X-Y": {"b c: d  e"}, "Z": {"z"}}},
 		},
 		"line_of_spaces_is_not_the_blank_line": {
 			message("GET / HTTP/1.1", "Host: a", " ", "Content-Type: b") + "c",
@@ -111,7 +117,8 @@ func TestParseRequest(t *testing.T) {
 		},
 		"target_unchanged": {
 			message("GET //a/%2F/../é?q=%20&r=http://b/@c#d HTTP/1.1", "Host: a"),
-			dotnet.Request{Method: "GET", Target: "//a/%2F/../é?q=%20&r=http://b/@c#d", Host: "a", Header: http.Header{}},
+			dotnet.Request{Method: "GET", Target: "//a/%2F/../é?q=%20&r=http://b/@c#d", Host: "a",
+				Header: http.Header{}},
 		},
 		"method_as_it_came": {
 			message("pAtch!~ / HTTP/0.9", "Host: a"),
@@ -136,22 +143,23 @@ func TestParseRequestRefuses(t *testing.T) {
 	const host = "Host: " + secret
 	line := func(requestLine string) string { return message(requestLine, host) }
 	tests := map[string]struct{ message, want string }{
-		"empty":                 {"", "request line: no line end"},
-		"no_line_end":           {start, "request line: no line end"},
-		"unix_line_ends":        {start + "\n" + host + "\n\n", "request line: no line end"},
-		"blank_request_line":    {"\r\n" + message(start, host), "request line: not a method"},
-		"no_version":            {line("GET /" + secret), "request line: not a method"},
-		"space_in_target":       {line("GET /" + secret + " b HTTP/1.1"), "request line: not a method"},
-		"two_spaces":            {line("GET  / HTTP/1.1"), "request line: not a method"},
-		"space_before_version":  {line("GET /  HTTP/1.1"), "request line: not a method"},
-		"space_after_version":   {line("GET / HTTP/1.1 "), "request line: not a method"},
-		"no_method":             {line(" / HTTP/1.1"), "request line: the method"},
-		"no_token":              {line(secret + "(x) / HTTP/1.1"), "request line: the method"},
-		"method_not_ascii":      {line("GÉT / HTTP/1.1"), "request line: the method"},
-		"target_other_host":     {line("GET @" + secret + "/ HTTP/1.1"), "request line: the target does not begin"},
-		"target_other_port":     {line("GET :81/ HTTP/1.1"), "request line: the target does not begin"},
-		"target_more_host":      {line("GET .evil.example/ HTTP/1.1"), "request line: the target does not begin"},
-		"target_absolute":       {line("GET http://" + secret + "/ HTTP/1.1"), "request line: the target does not begin"},
+		"empty":                {"", "request line: no line end"},
+		"no_line_end":          {start, "request line: no line end"},
+		"unix_line_ends":       {start + "\n" + host + "\n\n", "request line: no line end"},
+		"blank_request_line":   {"\r\n" + message(start, host), "request line: not a method"},
+		"no_version":           {line("GET /" + secret), "request line: not a method"},
+		"space_in_target":      {line("GET /" + secret + " b HTTP/1.1"), "request line: not a method"},
+		"two_spaces":           {line("GET  / HTTP/1.1"), "request line: not a method"},
+		"space_before_version": {line("GET /  HTTP/1.1"), "request line: not a method"},
+		"space_after_version":  {line("GET / HTTP/1.1 "), "request line: not a method"},
+		"no_method":            {line(" / HTTP/1.1"), "request line: the method"},
+		"no_token":             {line(secret + "(x) / HTTP/1.1"), "request line: the method"},
+		"method_not_ascii":     {line("GÉT / HTTP/1.1"), "request line: the method"},
+		"target_other_host":    {line("GET @" + secret + "/ HTTP/1.1"), "request line: the target does not begin"},
+		"target_other_port":    {line("GET :81/ HTTP/1.1"), "request line: the target does not begin"},
+		"target_more_host":     {line("GET .evil.example/ HTTP/1.1"), "request line: the target does not begin"},
+		"target_absolute": {line("GET http://" + secret + "/ HTTP/1.1"),
+			"request line: the target does not begin"},
 		"target_star":           {line("OPTIONS * HTTP/1.1"), "request line: the target does not begin"},
 		"target_backslash":      {line(`GET \a HTTP/1.1`), "request line: the target does not begin"},
 		"target_empty":          {line("GET  HTTP/1.1"), "request line: the target does not begin"},
@@ -177,31 +185,32 @@ func TestParseRequestRefuses(t *testing.T) {
 		"space_in_name":         {message(start, host, secret+" : b"), "header line 2: the name"},
 		"name_not_ascii":        {message(start, host, secret+"é: b"), "header line 2: the name"},
 		"colon_in_fold":         {message(start, host, "A", " "+secret+": b"), "header line 2: the name"},
-		"lines_count_folds":     {message(start, host, "A: b", " c", " d", "E: \x01"+secret), "header line 5: the value"},
-		"lone_LF":               {message(start, host, "A: "+secret+"\nB: c"), "header line 2: the value"},
-		"lone_CR":               {message(start, host, "A: "+secret+"\rB: c"), "header line 2: the value"},
-		"two_CR":                {message(start, host, "A: "+secret+"\r"), "header line 2: the value"},
-		"NUL":                   {message(start, host, "A: "+secret+"\x00"), "header line 2: the value"},
-		"DEL":                   {message(start, host, "A: \x7f"+secret), "header line 2: the value"},
-		"no_host":               {message(start, "X-Host: a"), "header Host: missing"},
-		"two_hosts":             {message(start, host, "HOST: "+secret), "header Host: appears more than once"},
-		"same_host_twice":       {message(start, "Host: a", "A: b", "Host: a"), "header Host: appears more than once"},
-		"joined_hosts":          {message(start, host+", b"), "header Host: not one"},
-		"joined_without_space":  {message(start, host+",b"), "header Host: not one"},
-		"folded_hosts":          {message(start, host, " b"), "header Host: not one"},
-		"empty_host":            {message(start, "Host: "), "header Host: not one"},
-		"only_a_port":           {message(start, "Host: :80"), "header Host: not one"},
-		"port_no_number":        {message(start, "Host: a:"+secret), "header Host: not one"},
-		"two_ports":             {message(start, "Host: a:80:81"), "header Host: not one"},
-		"host_with_user":        {message(start, "Host: "+secret+"@a"), "header Host: not one"},
-		"host_with_path":        {message(start, host+"/b"), "header Host: not one"},
-		"host_with_query":       {message(start, host+"?b"), "header Host: not one"},
-		"host_with_fragment":    {message(start, host+"#b"), "header Host: not one"},
-		"host_with_backslash":   {message(start, host+`\b`), "header Host: not one"},
-		"host_escaped":          {message(start, host+"%2fb"), "header Host: not one"},
-		"host_not_utf8":         {message(start, "Host: \xff"), "header Host: not one"},
-		"half_bracket":          {message(start, "Host: [::1"), "header Host: not one"},
-		"more_after_bracket":    {message(start, "Host: [::1]"+secret), "header Host: not one"},
+		"lines_count_folds": {message(start, host, "A: b", " c", " d", "E: \x01"+secret),
+			"header line 5: the value"},
+		"lone_LF":              {message(start, host, "A: "+secret+"\nB: c"), "header line 2: the value"},
+		"lone_CR":              {message(start, host, "A: "+secret+"\rB: c"), "header line 2: the value"},
+		"two_CR":               {message(start, host, "A: "+secret+"\r"), "header line 2: the value"},
+		"NUL":                  {message(start, host, "A: "+secret+"\x00"), "header line 2: the value"},
+		"DEL":                  {message(start, host, "A: \x7f"+secret), "header line 2: the value"},
+		"no_host":              {message(start, "X-Host: a"), "header Host: missing"},
+		"two_hosts":            {message(start, host, "HOST: "+secret), "header Host: appears more than once"},
+		"same_host_twice":      {message(start, "Host: a", "A: b", "Host: a"), "header Host: appears more than once"},
+		"joined_hosts":         {message(start, host+", b"), "header Host: not one"},
+		"joined_without_space": {message(start, host+",b"), "header Host: not one"},
+		"folded_hosts":         {message(start, host, " b"), "header Host: not one"},
+		"empty_host":           {message(start, "Host: "), "header Host: not one"},
+		"only_a_port":          {message(start, "Host: :80"), "header Host: not one"},
+		"port_no_number":       {message(start, "Host: a:"+secret), "header Host: not one"},
+		"two_ports":            {message(start, "Host: a:80:81"), "header Host: not one"},
+		"host_with_user":       {message(start, "Host: "+secret+"@a"), "header Host: not one"},
+		"host_with_path":       {message(start, host+"/b"), "header Host: not one"},
+		"host_with_query":      {message(start, host+"?b"), "header Host: not one"},
+		"host_with_fragment":   {message(start, host+"#b"), "header Host: not one"},
+		"host_with_backslash":  {message(start, host+`\b`), "header Host: not one"},
+		"host_escaped":         {message(start, host+"%2fb"), "header Host: not one"},
+		"host_not_utf8":        {message(start, "Host: \xff"), "header Host: not one"},
+		"half_bracket":         {message(start, "Host: [::1"), "header Host: not one"},
+		"more_after_bracket":   {message(start, "Host: [::1]"+secret), "header Host: not one"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +257,8 @@ func TestReplaceContent(t *testing.T) {
 		},
 		"others_byte_for_byte": {
 			message("POST / HTTP/1.1", "x-z:  1,2", "EXPIRES: -1", "hOsT:a ", "X-A: b\t", "\tc", "allow: d", " e",
-				"last-modified: f", "Transfer-Encoding: chunked", "x-z: 3", "Content-Version: 2", "CONTENT-md5: g") + "old",
+				"last-modified: f", "Transfer-Encoding: chunked", "x-z: 3", "Content-Version: 2", "CONTENT-md5: g") +
+				"old",
 			"new",
 			message("POST / HTTP/1.1", "x-z:  1,2", "hOsT:a ", "X-A: b\t", "\tc",
 				"Transfer-Encoding: chunked", "x-z: 3", "Content-Version: 2", "Content-Type: a/b") + "new",
@@ -301,7 +311,8 @@ func TestFormatRequest(t *testing.T) {
 			dotnet.Request{
 				Method: "POST", Target: "/", Host: "a",
 				Header: http.Header{
-					"Content-Type": {"b/c"}, "Allow": {"GET", "PUT"}, "Z": {"1"}, "A": {"2", "3"}, "Host": {"evil"}, "hOST": {"evil"},
+					"Content-Type": {"b/c"}, "Allow": {"GET", "PUT"}, "Z": {"1"}, "A": {"2", "3"}, "Host": {"evil"},
+					"hOST": {"evil"},
 				},
 				Body: []byte("body"),
 			},
@@ -312,7 +323,8 @@ func TestFormatRequest(t *testing.T) {
 				Method: "GET", Target: "/", Host: "a",
 				Header: http.Header{"Cookie": {"a=b", "c=d"}, "User-Agent": {"x/1", "(y)"}, "X-Powered-By": {"p", "q"}},
 			},
-			message("GET / HTTP/1.1", "Host: a", "Cookie: a=b", "Cookie: c=d", "User-Agent: x/1 (y)", "X-Powered-By: p", "X-Powered-By: q"),
+			message("GET / HTTP/1.1", "Host: a", "Cookie: a=b", "Cookie: c=d", "User-Agent: x/1 (y)", "X-Powered-By: p",
+				"X-Powered-By: q"),
 		},
 		"body_without_content_header": {
 			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"X": {"y"}}, Body: []byte("b")},
@@ -323,15 +335,18 @@ func TestFormatRequest(t *testing.T) {
 			message("PUT / HTTP/1.1", "Host: a", "Content-Type: application/octet-stream"),
 		},
 		"content_header_without_values": {
-			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {}, "X": nil}, Body: []byte("b")},
+			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {}, "X": nil},
+				Body: []byte("b")},
 			message("PUT / HTTP/1.1", "Host: a", "Content-Type: application/octet-stream") + "b",
 		},
 		"nothing_makes_another_line": {
 			dotnet.Request{
 				Method: "G\r\nT", Target: "/\r\nA: b\r\n\r\n", Host: "a\nB: c",
-				Header: http.Header{"C": {"d\r\nE: f", "\x00\x7f\t\xff"}, "G\r\nH": {"i"}, "": {"j"}, "Set-Cookie": {"k\n", "\rl"}},
+				Header: http.Header{"C": {"d\r\nE: f", "\x00\x7f\t\xff"}, "G\r\nH": {"i"}, "": {"j"},
+					"Set-Cookie": {"k\n", "\rl"}},
 			},
-			message("G  T /  A: b     HTTP/1.1", "Host: a B: c", "C: d  E: f,   \t\xff", "Set-Cookie: k ", "Set-Cookie:  l"),
+			message("G  T /  A: b     HTTP/1.1", "Host: a B: c", "C: d  E: f,   \t\xff", "Set-Cookie: k ",
+				"Set-Cookie:  l"),
 		},
 	}
 	for name, test := range tests {

@@ -16,7 +16,8 @@ func TestParseResponse(t *testing.T) {
 		want    dotnet.Response
 	}{
 		"as_HttpMessageContent_writes_it": {
-			message("HTTP/1.1 504 Gateway Time-out", "Server: a, b", "Set-Cookie: c=d; Expires=Thu, 01 Jan 1970 00:00:00 GMT",
+			message("HTTP/1.1 504 Gateway Time-out", "Server: a, b",
+				"Set-Cookie: c=d; Expires=Thu, 01 Jan 1970 00:00:00 GMT",
 				"Set-Cookie: e=f", "Content-Type: text/html", "Expires: -1") + "<html>",
 			dotnet.Response{
 				Status: 504,
@@ -27,11 +28,13 @@ func TestParseResponse(t *testing.T) {
 				Body: []byte("<html>"),
 			},
 		},
-		"no_reason":           {message("HTTP/1.1 204 "), dotnet.Response{Status: 204, Header: http.Header{}}},
-		"no_reason_no_space":  {message("HTTP/1.1 204"), dotnet.Response{Status: 204, Header: http.Header{}}},
-		"any_reason":          {message("HTTP/2.0 999  a: \tb é\xff\x01 "), dotnet.Response{Status: 999, Header: http.Header{}}},
-		"lowest":              {message("HTTP/1.1 100 Continue"), dotnet.Response{Status: 100, Header: http.Header{}}},
-		"body_without_header": {message("HTTP/1.1 200 OK", "A: b") + "c", dotnet.Response{Status: 200, Header: http.Header{"A": {"b"}}}},
+		"no_reason":          {message("HTTP/1.1 204 "), dotnet.Response{Status: 204, Header: http.Header{}}},
+		"no_reason_no_space": {message("HTTP/1.1 204"), dotnet.Response{Status: 204, Header: http.Header{}}},
+		"any_reason": {message("HTTP/2.0 999  a: \tb é\xff\x01 "),
+			dotnet.Response{Status: 999, Header: http.Header{}}},
+		"lowest": {message("HTTP/1.1 100 Continue"), dotnet.Response{Status: 100, Header: http.Header{}}},
+		"body_without_header": {message("HTTP/1.1 200 OK", "A: b") + "c",
+			dotnet.Response{Status: 200, Header: http.Header{"A": {"b"}}}},
 		"empty_body": {
 			message("HTTP/1.1 200 OK", "expires: 0"),
 			dotnet.Response{Status: 200, Header: http.Header{"Expires": {"0"}}, Body: []byte{}},
@@ -43,7 +46,8 @@ func TestParseResponse(t *testing.T) {
 		"chunked_is_not_believed": {
 			message("HTTP/1.1 200 OK", "Transfer-Encoding: chunked", "Content-Length: 1") + "2\r\nab",
 			dotnet.Response{
-				Status: 200, Header: http.Header{"Transfer-Encoding": {"chunked"}, "Content-Length": {"1"}}, Body: []byte("2\r\nab"),
+				Status: 200, Header: http.Header{"Transfer-Encoding": {"chunked"}, "Content-Length": {"1"}},
+				Body: []byte("2\r\nab"),
 			},
 		},
 		"a_response_may_have_a_host": {
@@ -120,17 +124,20 @@ func TestFormatResponse(t *testing.T) {
 			dotnet.Response{
 				Status: 200,
 				Header: http.Header{
-					"Content-Type": {"a/b"}, "Expires": {"-1"}, "Server": {"c, d", "e"}, "Set-Cookie": {"z", "y"}, "Zeta": {"f"},
+					"Content-Type": {"a/b"}, "Expires": {"-1"}, "Server": {"c, d", "e"}, "Set-Cookie": {"z", "y"},
+					"Zeta": {"f"},
 				},
 				Body: []byte("body"),
 			},
-			message("HTTP/1.1 200 OK", "Server: c, d, e", "Set-Cookie: z", "Set-Cookie: y", "Zeta: f", "Content-Type: a/b", "Expires: -1") + "body",
+			message("HTTP/1.1 200 OK", "Server: c, d, e", "Set-Cookie: z", "Set-Cookie: y", "Zeta: f",
+				"Content-Type: a/b", "Expires: -1") + "body",
 		},
 		"body_without_content_header": {
 			dotnet.Response{Status: 502, Header: http.Header{"A": {"b"}}, Body: []byte("c")},
 			message("HTTP/1.1 502 Bad Gateway", "A: b", "Content-Type: application/octet-stream") + "c",
 		},
-		"empty_body_needs_no_header": {dotnet.Response{Status: 204, Body: []byte{}}, message("HTTP/1.1 204 No Content")},
+		"empty_body_needs_no_header": {dotnet.Response{Status: 204, Body: []byte{}},
+			message("HTTP/1.1 204 No Content")},
 		"nothing_makes_another_line": {
 			dotnet.Response{Status: 200, Header: http.Header{"A": {"b\r\n\r\nc"}, "D:\r\nE": {"f"}, "g": {"h\x00"}}},
 			message("HTTP/1.1 200 OK", "A: b    c", "g: h "),

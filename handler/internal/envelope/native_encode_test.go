@@ -29,14 +29,17 @@ func TestSuccessorKeepsMembers(t *testing.T) {
 	state := e.State
 	state.Attempts = 2
 	state.LatestAttemptAt, state.NextAttemptAt = arrival, arrival.Add(10*time.Second)
-	state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: arrival, Status: 503, Took: 1500 * time.Microsecond})
+	state.Trail = envelope.AppendAttempt(state.Trail,
+		envelope.Attempt{At: arrival, Status: 503, Took: 1500 * time.Microsecond})
 	got, err := e.WithState(state).Successor(limit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1","before":[1, 2],` +
-		`"call":{ "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , "later":true},"context":{"z":1e3},"mine":{"k": "v"},` +
-		`"createdAt":"2026-01-30T00:00:00Z","attempts":2,"latestAttemptAt":"2026-01-31T12:00:00Z","nextAttemptAt":"2026-01-31T12:00:10Z",` +
+		`"call":{ "url":"http://a/?q=%7e", "json":{ "a" : 1.0 } , ` +
+		`"later":true},"context":{"z":1e3},"mine":{"k": "v"},` +
+		`"createdAt":"2026-01-30T00:00:00Z","attempts":2,"latestAttemptAt":"2026-01-31T12:00:00Z",` +
+		`"nextAttemptAt":"2026-01-31T12:00:10Z",` +
 		`"trace":{"traceparent":"00-e81b981ab20f917807a7254a8f8fd86b-b97e42ac081d7353-01"},` +
 		`"trail":[{"at":"2026-01-31T12:00:00Z","status":503,"tookMs":1}]}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
@@ -55,8 +58,8 @@ func TestFirstMessageGivesRequestID(t *testing.T) {
 	}
 }
 
-// TestSizeGuarantee checks that an accepted envelope can be rescheduled and dead-lettered with its call unchanged, however
-// full the message is.
+// TestSizeGuarantee checks that an accepted envelope can be rescheduled and dead-lettered with its call unchanged,
+// however full the message is.
 func TestSizeGuarantee(t *testing.T) {
 	for name, members := range map[string]string{
 		"only_a_call":         ``,
@@ -64,7 +67,8 @@ func TestSizeGuarantee(t *testing.T) {
 		"with_context":        `,"context":"` + strings.Repeat("c", 300) + `"`,
 		"with_callback":       `,"callback":{"url":"http://b","headers":{"a":"b"}},"context":{"k":"v"}`,
 		"with_unknown_member": `,"mine":"` + strings.Repeat("m", 3000) + `"`,
-		"with_long_trail":     `,"trail":[` + strings.Repeat(`{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1},`, 40) + `{"at":"2026-01-01T00:00:00Z"}]`,
+		"with_long_trail": `,"trail":[` + strings.Repeat(`{"at":"2026-01-01T00:00:00Z","status":503,"tookMs":1},`,
+			40) + `{"at":"2026-01-01T00:00:00Z"}]`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			accepted := 0
@@ -107,7 +111,8 @@ func TestTheLargestEnvelope(t *testing.T) {
 
 // TestCallbackFitsWhateverTheTargetAnswers fills a message with the URL of its callback.
 func TestCallbackFitsWhateverTheTargetAnswers(t *testing.T) {
-	const form = `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"deadline":"2026-12-01T00:00:00Z","callback":{"url":"http://b/%s"}}`
+	const form = `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"deadline":"2026-12-01T00:00:00Z",` +
+		`"callback":{"url":"http://b/%s"}}`
 	for n := limit; ; n-- {
 		e, err := envelope.Parse(fmt.Appendf(nil, form, strings.Repeat("u", n)))
 		if err != nil {
@@ -150,14 +155,17 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 		state.Attempts++
 		state.LatestAttemptAt = arrival.Add(time.Duration(n) * time.Hour)
 		state.NextAttemptAt = state.LatestAttemptAt.Add(time.Minute)
-		state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: state.LatestAttemptAt, Error: "timeout: no answer in time", Took: time.Minute})
+		state.Trail = envelope.AppendAttempt(state.Trail,
+			envelope.Attempt{At: state.LatestAttemptAt, Error: "timeout: no answer in time", Took: time.Minute})
 		successor, err := e.WithState(state).Successor(limit)
 		if err != nil {
 			t.Fatalf("reschedule %d: %v", n, err)
 		}
 		checkFits(t, successor.Bytes, call)
-		state.Latest = &envelope.Answer{Status: 503, Header: http.Header{"Content-Type": {longMediaType}}, Body: []byte(strings.Repeat("\"\x00é", 40000))}
-		why := envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000), Queue: "async-caller"}
+		state.Latest = &envelope.Answer{Status: 503, Header: http.Header{"Content-Type": {longMediaType}},
+			Body: []byte(strings.Repeat("\"\x00é", 40000))}
+		why := envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000),
+			Queue: "async-caller"}
 		dead, err := e.WithState(state).DeadLettered(why, limit)
 		if err != nil {
 			t.Fatalf("dead letter %d: %v", n, err)
@@ -167,7 +175,8 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatal("the dead letter has no reason")
 		}
 		if e.Callback != nil {
-			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType, Reason: "temporary_status", At: arrival}
+			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType,
+				Reason: "temporary_status", At: arrival}
 			callback, err := e.CallbackWith(report, limit)
 			if err != nil {
 				t.Fatalf("callback %d: %v", n, err)
@@ -191,7 +200,8 @@ func checkFits(t *testing.T, content, call []byte) {
 func TestTrailKeepsTheFirstAndTheLast(t *testing.T) {
 	var trail []envelope.Attempt
 	for n := range 200 {
-		trail = envelope.AppendAttempt(trail, envelope.Attempt{At: arrival.Add(time.Duration(n) * time.Minute), Status: 500, Took: time.Second})
+		trail = envelope.AppendAttempt(trail, envelope.Attempt{At: arrival.Add(time.Duration(n) * time.Minute),
+			Status: 500, Took: time.Second})
 	}
 	minutes := func(i int) int { return int(trail[i].At.Sub(arrival).Minutes()) }
 	if minutes(0) != 0 || minutes(1) != 1 || minutes(2) != 2 {
@@ -238,14 +248,18 @@ func TestStateKeepsToWhatParseAccepts(t *testing.T) {
 }
 
 func TestDeadLetterSaysWhy(t *testing.T) {
-	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3}`)
-	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3", Attempts: 3}, limit)
+	e := accept(t,
+		`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3}`)
+	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503",
+		Queue: "async-caller-3", Attempts: 3}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3,` +
+	want := `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z",` +
+		`"attempts":3,` +
 		`"trace":{"traceparent":"00-e81b981ab20f917807a7254a8f8fd86b-b97e42ac081d7353-01"},` +
-		`"deadLetter":{"at":"2026-01-31T12:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller-3","attempts":3}}`
+		`"deadLetter":{"at":"2026-01-31T12:00:00Z","reason":"expired","detail":"answered ` +
+		`503","queue":"async-caller-3","attempts":3}}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("dead letter (-want +got):\n%s", diff)
 	}
@@ -255,20 +269,23 @@ func TestCallback(t *testing.T) {
 	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"context":{ "order": 42 },
 		"trace":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00","tracestate":"a=1"},
 		"callback":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]}}}`)
-	got, err := e.CallbackWith(envelope.Report{Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered", At: arrival}, limit)
+	got, err := e.CallbackWith(envelope.Report{Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered",
+		At: arrival}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := `{"asyncCaller":1,"requestId":"r1.callback","createdAt":"2026-01-31T12:00:00Z",` +
 		`"trace":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-` + e.Trace.SpanID + `-00","tracestate":"a=1"},` +
 		`"call":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]},"json":` +
-		`{"Id":"r1","Context":{ "order": 42 },"StatusCode":200,"Payload":"{\"ok\":\"<yes>\"}","PayloadMediaType":"application/json",` +
+		`{"Id":"r1","Context":{ "order": 42 ` +
+		`},"StatusCode":200,"Payload":"{\"ok\":\"<yes>\"}","PayloadMediaType":"application/json",` +
 		`"Attempts":2,"Reason":"delivered","PayloadTruncated":false}}}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Fatalf("callback (-want +got):\n%s", diff)
 	}
 	callback := accept(t, string(got.Bytes))
-	if callback.Callback != nil || callback.Attempts != 0 || callback.Call.Method != "PUT" || callback.Call.Header.Get("Content-Type") != "application/json" {
+	if callback.Callback != nil || callback.Attempts != 0 || callback.Call.Method != "PUT" ||
+		callback.Call.Header.Get("Content-Type") != "application/json" {
 		t.Errorf("the callback is not an envelope of its own: %+v", callback)
 	}
 }
@@ -276,8 +293,9 @@ func TestCallback(t *testing.T) {
 // TestCallbackPayload checks that the payload is cut to the available space, and not more.
 func TestCallbackPayload(t *testing.T) {
 	envelopes := map[envelope.Format]*envelope.Envelope{
-		envelope.FormatNative: accept(t, `{"asyncCaller":1,"requestId":"order-42","call":{"url":"http://a"},"callback":{"url":"http://b"}}`),
-		envelope.FormatNexus:  accept(t, nexusMessage(plainCall, withCallback)),
+		envelope.FormatNative: accept(t,
+			`{"asyncCaller":1,"requestId":"order-42","call":{"url":"http://a"},"callback":{"url":"http://b"}}`),
+		envelope.FormatNexus: accept(t, nexusMessage(plainCall, withCallback)),
 	}
 	room := map[envelope.Format]int{envelope.FormatNative: limit - 1000, envelope.FormatNexus: limit*3/4 - 1500}
 	for name, c := range map[string]struct {
@@ -294,7 +312,8 @@ func TestCallbackPayload(t *testing.T) {
 	} {
 		for format, e := range envelopes {
 			t.Run(name+"/"+string(format), func(t *testing.T) {
-				content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, MediaType: "text/plain", At: arrival}, limit)
+				content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, MediaType: "text/plain",
+					At: arrival}, limit)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -304,7 +323,8 @@ func TestCallbackPayload(t *testing.T) {
 					t.Errorf("got %q, left out %q", got.Payload, content.LeftOut)
 				}
 				least := room[format] * c.share / 100
-				if c.share > 0 && (len(got.Payload) < least || !strings.HasPrefix(c.payload, got.Payload) || content.LeftOut != "the end of the payload") {
+				if c.share > 0 && (len(got.Payload) < least || !strings.HasPrefix(c.payload, got.Payload) ||
+					content.LeftOut != "the end of the payload") {
 					t.Errorf("%d bytes, left out %q", len(got.Payload), content.LeftOut)
 				}
 				if got.PayloadTruncated != (c.share > 0) {
@@ -323,9 +343,12 @@ func FuzzEnvelope(f *testing.F) {
 	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a","body":"x"}}`))
 	f.Add([]byte(`{"asyncCaller":1,"requestId":"r","call":{"url":"https://a/","headers":{"a":["b"]},"json":[1]},` +
 		`"callback":{"url":"http://b"},"context":1,"x":null}`))
-	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z","error":"dns","tookMs":5}],"deadLetter":{}}`))
-	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"deadline":"9999-12-31T23:59:59.9Z","createdAt":"9999-01-01T00:00:00Z"}`))
-	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"attempts":3,"trail":[{"at":"2026-01-01T00:00:00Z",` +
+		`"error":"dns","tookMs":5}],"deadLetter":{}}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"deadline":"9999-12-31T23:59:59.9Z",` +
+		`"createdAt":"9999-01-01T00:00:00Z"}`))
+	f.Add([]byte(`{"asyncCaller":1,"call":{"url":"http://a"},"retry":{"schedule":["1s"]},` +
+		`"notBefore":"2026-01-01T00:00:00+23:00","priority":1}`))
 	f.Add([]byte(`{"asyncCaller":1,`))
 	f.Add([]byte(`{}`))
 	f.Fuzz(func(t *testing.T, content []byte) {

@@ -23,42 +23,51 @@ var fullMessages = map[string]func(n int) string{
 		return `{"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
 	},
 	"null_members": func(n int) string {
-		return `{"Organization":null,"Environment":null,"OriginalRequestId":null,"Attempts":null,"CreatedAt":null,"LatestAttemptAt":null,` +
-			`"LatestResponse":null,"DeadlineAt":null,"NextAttemptAt":null,"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
+		return `{"Organization":null,"Environment":null,"OriginalRequestId":null,"Attempts":null,"CreatedAt":null,` +
+			`"LatestAttemptAt":null,` +
+			`"LatestResponse":null,"DeadlineAt":null,"NextAttemptAt":null,"RawRequest":{"CallOut":"` +
+			inBase64(plainCall) + `"` + padding(n) + `}}`
 	},
 	"shortest_values": func(n int) string {
 		return `{"Attempts":0,"CreatedAt":"2026-01-31T11:00:00","DeadlineAt":"2026-02-07T11:00:00",` +
 			`"RawRequest":{"Id":"r","CallOut":"` + inBase64(plainCall) + `"` + padding(n) + `}}`
 	},
 	"long_body": func(n int) string {
-		return nexusMessage("POST /orders HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\n"+strings.Repeat("b", n), "")
+		return nexusMessage("POST /orders HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\n"+
+			strings.Repeat("b", n), "")
 	},
 	"callback": func(n int) string { return nexusMessage(plainCall, withCallback+padding(n)) },
 	"callback_and_context": func(n int) string {
 		return nexusMessage(plainCall, withCallback+`,"Context":"`+inBase64(`"`+strings.Repeat("c", n)+`"`)+`"`)
 	},
 	"callback_to_long_url": func(n int) string {
-		return nexusMessage(plainCall, `,"CallBack":"`+inBase64("POST /"+strings.Repeat("u", n)+" HTTP/1.1\r\nHost: sender.example\r\n\r\n")+`"`)
+		return nexusMessage(plainCall,
+			`,"CallBack":"`+inBase64("POST /"+strings.Repeat("u", n)+" HTTP/1.1\r\nHost: sender.example\r\n\r\n")+`"`)
 	},
 	"callback_with_long_header": func(n int) string {
-		return nexusMessage(plainCall, `,"CallBack":"`+inBase64("POST / HTTP/1.1\r\nHost: sender.example\r\nX-Long: "+strings.Repeat("h", n)+"\r\n\r\n")+`"`)
+		return nexusMessage(plainCall, `,"CallBack":"`+
+			inBase64("POST / HTTP/1.1\r\nHost: sender.example\r\nX-Long: "+strings.Repeat("h", n)+"\r\n\r\n")+`"`)
 	},
 	"long_original_id": func(n int) string {
-		return strings.Replace(nexusMessage(plainCall, withCallback), `"OriginalRequestId":"order-42"`, `"OriginalRequestId":"`+strings.Repeat("o", n)+`"`, 1)
+		return strings.Replace(nexusMessage(plainCall, withCallback), `"OriginalRequestId":"order-42"`,
+			`"OriginalRequestId":"`+strings.Repeat("o", n)+`"`, 1)
 	},
 	"long_tenant": func(n int) string {
 		return strings.Replace(nexusMessage(plainCall, withCallback), `"acme"`, `"`+strings.Repeat("o", n)+`"`, 1)
 	},
 	"unknown_member": func(n int) string {
-		return strings.Replace(nexusMessage(plainCall, ""), `"Attempts"`, `"Later":"`+strings.Repeat("l", n)+`","Attempts"`, 1)
+		return strings.Replace(nexusMessage(plainCall, ""), `"Attempts"`,
+			`"Later":"`+strings.Repeat("l", n)+`","Attempts"`, 1)
 	},
 	"latest_response": func(n int) string {
 		return strings.Replace(nexusMessage(plainCall, ""), `"LatestResponse":null`,
-			`"LatestResponse":"`+inBase64("HTTP/1.1 500 Oops\r\nContent-Type: text/plain\r\n\r\n"+strings.Repeat("l", n))+`"`, 1)
+			`"LatestResponse":"`+inBase64("HTTP/1.1 500 Oops\r\nContent-Type: text/plain\r\n\r\n"+strings.Repeat("l",
+				n))+`"`, 1)
 	},
 	"trail": func(n int) string {
 		return strings.TrimSuffix(nexusMessage(plainCall, padding(n)), "}") + `,"Trail":[` +
-			strings.Repeat(`{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":120000},`, 30) + `{"At":"2026-01-31T11:00:00.5Z","Error":"timeout"}]}`
+			strings.Repeat(`{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":120000},`, 30) +
+			`{"At":"2026-01-31T11:00:00.5Z","Error":"timeout"}]}`
 	},
 	"moved_back": func(n int) string {
 		return strings.TrimSuffix(nexusMessage(plainCall, padding(n)), "}") + `,"DeadLetter":{"Reason":"expired"}}`
@@ -68,8 +77,8 @@ var fullMessages = map[string]func(n int) string{
 // padding returns a member that makes RawRequest n characters longer.
 func padding(n int) string { return `,"Title":"` + strings.Repeat("t", n) + `"` }
 
-// TestNexusSizeGuarantee checks that an accepted envelope can be rescheduled, dead-lettered, moved back and reported, with
-// its RawRequest unchanged, however full the message is.
+// TestNexusSizeGuarantee checks that an accepted envelope can be rescheduled, dead-lettered, moved back and reported,
+// with its RawRequest unchanged, however full the message is.
 func TestNexusSizeGuarantee(t *testing.T) {
 	for name, message := range fullMessages {
 		t.Run(name, func(t *testing.T) {
@@ -101,8 +110,8 @@ func arrive(content string) (*envelope.Envelope, error) {
 	return e, e.Accept(oddArrival, "0f8fad5b-d9cb-469f-a165-70867728950e", limit)
 }
 
-// liveAndDie makes attempts; each begins with the content that the one before rescheduled. It ends the first and the last in
-// every way.
+// liveAndDie makes attempts; each begins with the content that the one before rescheduled. It ends the first and the
+// last in every way.
 func liveAndDie(t *testing.T, content string, spare, attempts int) {
 	t.Helper()
 	raw := memberOf(t, content, "RawRequest")
@@ -125,13 +134,15 @@ func liveAndDie(t *testing.T, content string, spare, attempts int) {
 func die(t *testing.T, e *envelope.Envelope, raw string, spare int) {
 	t.Helper()
 	dead, err := e.DeadLettered(envelope.DeadLetter{
-		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("d", 5000), Queue: "async-caller-10", Attempts: e.Attempts,
+		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("d", 5000), Queue: "async-caller-10",
+		Attempts: e.Attempts,
 	}, limit)
 	back := mustArrive(t, spare, string(dead.Bytes), err)
 	if back.Attempts != 0 || !back.CreatedAt.Equal(oddArrival) || !back.Deadline.IsZero() || back.Latest != nil {
 		t.Fatalf("spare %d: an envelope that was moved back does not start again: %+v", spare, back.State)
 	}
-	if memberOf(t, string(dead.Bytes), "RawRequest") != raw || !strings.Contains(string(dead.Bytes), `"Reason":"temporary_status"`) {
+	if memberOf(t, string(dead.Bytes), "RawRequest") != raw ||
+		!strings.Contains(string(dead.Bytes), `"Reason":"temporary_status"`) {
 		t.Fatalf("spare %d: the dead letter is not complete", spare)
 	}
 	if e.Callback != nil {
@@ -167,7 +178,8 @@ func nextState(e *envelope.Envelope, n int) envelope.State {
 		header.Set(fmt.Sprintf("X-Header-%d", i), strings.Repeat("v", 1<<(n%11)))
 	}
 	state.Latest = &envelope.Answer{Status: 503, Header: header, Body: make([]byte, 1<<(n%17))}
-	state.Trail = envelope.AppendAttempt(state.Trail, envelope.Attempt{At: state.LatestAttemptAt, Status: 503, Error: strings.Repeat("e", 300), Took: time.Minute})
+	state.Trail = envelope.AppendAttempt(state.Trail,
+		envelope.Attempt{At: state.LatestAttemptAt, Status: 503, Error: strings.Repeat("e", 300), Took: time.Minute})
 	return state
 }
 
@@ -191,16 +203,19 @@ func memberOf(t *testing.T, content, name string) string {
 	return rest[:strings.Index(rest, "}")+1]
 }
 
-// TestNexusDeadlineIsLimited checks that a limited deadline stays the same over the attempts of a message that begins late.
+// TestNexusDeadlineIsLimited checks that a limited deadline stays the same over the attempts of a message that begins
+// late.
 func TestNexusDeadlineIsLimited(t *testing.T) {
 	const month = 30 * 24 * time.Hour
-	e, err := arrive(`{"CreatedAt":"9999-01-01T00:00:00Z","NextAttemptAt":"2026-03-12T12:00:00Z","DeadlineAt":"9999-12-31T23:59:59Z",` +
+	e, err := arrive(`{"CreatedAt":"9999-01-01T00:00:00Z","NextAttemptAt":"2026-03-12T12:00:00Z",` +
+		`"DeadlineAt":"9999-12-31T23:59:59Z",` +
 		`"RawRequest":{"CallOut":"` + inBase64(plainCall) + `"}}`)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := time.Date(2026, 4, 11, 12, 0, 0, 0, time.UTC) // 40 and 30 days after its arrival
-	for n, next := range []time.Time{e.NextAttemptAt, e.NextAttemptAt.Add(time.Hour), e.NextAttemptAt.Add(month - time.Second)} {
+	for n, next := range []time.Time{e.NextAttemptAt, e.NextAttemptAt.Add(time.Hour),
+		e.NextAttemptAt.Add(month - time.Second)} {
 		e.NextAttemptAt = next
 		e.LimitDeadline(month, month)
 		if !e.Deadline.Equal(want) || e.DeadlineLimited != (n == 0) {
@@ -232,8 +247,8 @@ func TestNexusTooLargeSaysByHowMuch(t *testing.T) {
 	}
 }
 
-// TestNexusAnswerIsCut checks that a latest response that does not fit keeps its status and as much of the rest as fits, and
-// leaves space for the C# side.
+// TestNexusAnswerIsCut checks that a latest response that does not fit keeps its status and as much of the rest as
+// fits, and leaves space for the C# side.
 func TestNexusAnswerIsCut(t *testing.T) {
 	for name, c := range map[string]struct {
 		padding, headers int
@@ -258,10 +273,12 @@ func TestNexusAnswerIsCut(t *testing.T) {
 				t.Fatal(err)
 			}
 			again := accept(t, string(content.Bytes)).Latest
-			if content.LeftOut != c.leftOut || again == nil || again.Status != 503 || again.Header.Get("Content-Type") != "text/plain" || !again.Truncated {
+			if content.LeftOut != c.leftOut || again == nil || again.Status != 503 ||
+				again.Header.Get("Content-Type") != "text/plain" || !again.Truncated {
 				t.Fatalf("left out %q, answer present: %v", content.LeftOut, again != nil)
 			}
-			if (again.Header.Get("X-Header-0") != "") != c.headersLeft || !strings.HasPrefix("body"+strings.Repeat("body", 16<<10), string(again.Body)) {
+			if (again.Header.Get("X-Header-0") != "") != c.headersLeft ||
+				!strings.HasPrefix("body"+strings.Repeat("body", 16<<10), string(again.Body)) {
 				t.Errorf("headers %v, %d bytes of the body", len(again.Header), len(again.Body))
 			}
 			if free := limit - len(content.Bytes); free < 240 || free > 300 {
@@ -273,12 +290,14 @@ func TestNexusAnswerIsCut(t *testing.T) {
 
 func TestNexusDeadLetterSaysWhy(t *testing.T) {
 	e := accept(t, nexusMessage(plainCall, ""))
-	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3", Attempts: 3}, limit)
+	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503",
+		Queue: "async-caller-3", Attempts: 3}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := strings.TrimSuffix(nexusMessage(plainCall, ""), "}") +
-		`,"DeadLetter":{"At":"2026-01-31T12:00:00+00:00","Reason":"expired","Detail":"answered 503","Queue":"async-caller-3","Attempts":3}}`
+		`,"DeadLetter":{"At":"2026-01-31T12:00:00+00:00","Reason":"expired","Detail":"answered ` +
+		`503","Queue":"async-caller-3","Attempts":3}}`
 	if diff := cmp.Diff(want, string(got.Bytes)); diff != "" {
 		t.Errorf("dead letter (-want +got):\n%s", diff)
 	}

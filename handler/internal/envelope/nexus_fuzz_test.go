@@ -13,31 +13,38 @@ import (
 	"asynccaller/handler/internal/envelope"
 )
 
-// FuzzNexus checks that every accepted envelope can be rescheduled, keeps its RawRequest byte for byte, and parses to the
-// same again, and that its dead letter and its callback are envelopes. The parts in base64 are parameters of their own, so that
-// the fuzzer can change them: {{callout}} and so on in the message.
+// FuzzNexus checks that every accepted envelope can be rescheduled, keeps its RawRequest byte for byte, and parses to
+// the same again, and that its dead letter and its callback are envelopes. The parts in base64 are parameters of their
+// own, so that the fuzzer can change them: {{callout}} and so on in the message.
 func FuzzNexus(f *testing.F) {
 	const (
-		members = `"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":2,"CreatedAt":"2026-01-31T12:00:00.1234567+01:00",` +
-			`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":"{{latest}}","DeadlineAt":"2026-02-07T11:00:00Z","NextAttemptAt":"2026-01-31T11:00:00",`
-		raw = `"RawRequest":{"Id":"order-42","Title":"GET","Context":"{{context}}","CallOut":"{{callout}}","CallOutUriScheme":"http",` +
+		members = `"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":2,` +
+			`"CreatedAt":"2026-01-31T12:00:00.1234567+01:00",` +
+			`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":"{{latest}}",` +
+			`"DeadlineAt":"2026-02-07T11:00:00Z","NextAttemptAt":"2026-01-31T11:00:00",`
+		raw = `"RawRequest":{"Id":"order-42","Title":"GET","Context":"{{context}}","CallOut":"{{callout}}",` +
+			`"CallOutUriScheme":"http",` +
 			`"CallBack":"{{callback}}","CallBackUriScheme":"https","Priority":3}`
-		callback = "PUT //done HTTP/1.0\r\nx-own:  two  spaces\r\nContent-Length: 3\r\nHost: sender.example:8080\r\nExpires: -1\r\n\r\nold"
-		latest   = "HTTP/1.1 504 Gateway Time-out\r\nServer: Apache/2.4.6, (CentOS)\r\nExpires: -1\r\n\r\ntoo late"
+		callback = "PUT //done HTTP/1.0\r\nx-own:  two  spaces\r\nContent-Length: 3\r\nHost: " +
+			"sender.example:8080\r\nExpires: -1\r\n\r\nold"
+		latest = "HTTP/1.1 504 Gateway Time-out\r\nServer: Apache/2.4.6, (CentOS)\r\nExpires: -1\r\n\r\ntoo late"
 	)
 	add := func(message, callOut string) {
 		f.Add(message, []byte(callOut), []byte(callback), []byte(`{"k":[1]}`), []byte(latest))
 	}
-	add(`{`+members+raw+`}`, "POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\nhello\r\n\r\nthere")
+	add(`{`+members+raw+`}`,
+		"POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example\r\nContent-Type: text/plain\r\n\r\nhello\r\n\r\nthere")
 	add(`{`+raw+`}`, plainCall)
 	add(`{"RawRequest":{"CallOut":"{{callout}}"}}`, "GET /%e5? HTTP/1.1\r\nAccept: a, b\r\nCookie: a\r\nCookie: b\r\n"+
 		"host: [::1]:80\r\nTransfer-Encoding: chunked\r\n\r\n")
 	add(`{"rawRequest":{"id":"r","callout":"{{callout}}","Context":null},"attempts":1,`+
 		`"later":{"a": 1.0},"createdat":null,"deadlineAt":"0001-01-01T00:00:00"}`, plainCall)
-	add(`{`+members+raw+`,"Trail":[{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":5}],"DeadLetter":{"Reason":"expired"}}`, plainCall)
+	add(`{`+members+raw+`,"Trail":[{"At":"2026-01-31T11:00:00.5Z","Status":503,"TookMs":5}],`+
+		`"DeadLetter":{"Reason":"expired"}}`, plainCall)
 	f.Fuzz(func(t *testing.T, message string, callOut, callBack, context, latest []byte) {
 		in := base64.StdEncoding.EncodeToString
-		replacer := strings.NewReplacer("{{callout}}", in(callOut), "{{callback}}", in(callBack), "{{context}}", in(context), "{{latest}}", in(latest))
+		replacer := strings.NewReplacer("{{callout}}", in(callOut), "{{callback}}", in(callBack), "{{context}}",
+			in(context), "{{latest}}", in(latest))
 		content := []byte(replacer.Replace(message))
 		if len(content) > limit {
 			return
@@ -115,12 +122,14 @@ func checkSameCall(t *testing.T, e *envelope.Envelope, came, content []byte) *en
 func checkEnds(t *testing.T, e *envelope.Envelope, came []byte) {
 	t.Helper()
 	dead, err := e.DeadLettered(envelope.DeadLetter{
-		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("\"", 400), Queue: "async-caller-10", Attempts: e.Attempts,
+		At: oddArrival, Reason: "temporary_status", Detail: strings.Repeat("\"", 400), Queue: "async-caller-10",
+		Attempts: e.Attempts,
 	}, limit)
 	if err != nil {
 		t.Fatalf("accepted, but no dead letter can be written: %v", err)
 	}
-	if back := checkSameCall(t, e, came, dead.Bytes); back.Attempts != 0 || back.Trail != nil || !back.CreatedAt.Equal(oddArrival) {
+	if back := checkSameCall(t, e, came, dead.Bytes); back.Attempts != 0 || back.Trail != nil ||
+		!back.CreatedAt.Equal(oddArrival) {
 		t.Fatalf("an envelope that was moved back does not start again: %+v", back.State)
 	}
 	if e.Callback == nil {

@@ -24,12 +24,16 @@ func TestToNexus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,"CreatedAt":"2026-01-31T12:00:00+00:00",` +
-		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"2026-01-31T13:00:00+00:00",` +
-		`"RawRequest":{"Id":"order-42","Title":"POST https://target.example:8443/a%2Fb?x=1+2 (order-42)","Context":"` + inBase64(`{"k":1}`) + `",` +
+	want := `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,` +
+		`"CreatedAt":"2026-01-31T12:00:00+00:00",` +
+		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,` +
+		`"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"2026-01-31T13:00:00+00:00",` +
+		`"RawRequest":{"Id":"order-42","Title":"POST https://target.example:8443/a%2Fb?x=1+2 (order-42)","Context":"` +
+		inBase64(`{"k":1}`) + `",` +
 		`"CallOut":"` + inBase64("POST /a%2Fb?x=1+2 HTTP/1.1\r\nHost: target.example:8443\r\nAccept: a, b\r\n"+
 		"x-one: å\r\nContent-Type: application/json\r\n\r\n"+`{"a":1}`) + `",` +
-		`"CallOutUriScheme":"https","CallBack":"` + inBase64("PUT /done?y HTTP/1.1\r\nHost: sender.example\r\nX-Own: 1\r\n\r\n") +
+		`"CallOutUriScheme":"https","CallBack":"` +
+		inBase64("PUT /done?y HTTP/1.1\r\nHost: sender.example\r\nX-Own: 1\r\n\r\n") +
 		`","CallBackUriScheme":"http","Priority":3}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("message (-want +got):\n%s", diff)
@@ -37,12 +41,15 @@ func TestToNexus(t *testing.T) {
 }
 
 func TestToNexusMinimal(t *testing.T) {
-	got, err := accept(t, `{"asyncCaller":1,"call":{"url":"http://target.example"}}`).ToNexus(envelope.Tenant{}, nextDeadline)
+	got, err := accept(t, `{"asyncCaller":1,"call":{"url":"http://target.example"}}`).
+		ToNexus(envelope.Tenant{}, nextDeadline)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"Organization":null,"Environment":null,"OriginalRequestId":"message-1","Attempts":0,"CreatedAt":"2026-01-31T12:00:00+00:00",` +
-		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"0001-01-01T00:00:00+00:00",` +
+	want := `{"Organization":null,"Environment":null,"OriginalRequestId":"message-1","Attempts":0,` +
+		`"CreatedAt":"2026-01-31T12:00:00+00:00",` +
+		`"LatestAttemptAt":"0001-01-01T00:00:00+00:00","LatestResponse":null,` +
+		`"DeadlineAt":"2026-02-07T12:00:00+00:00","NextAttemptAt":"0001-01-01T00:00:00+00:00",` +
 		`"RawRequest":{"Id":"message-1","Title":"GET http://target.example (message-1)","Context":null,` +
 		`"CallOut":"` + inBase64("GET / HTTP/1.1\r\nHost: target.example\r\n\r\n") + `",` +
 		`"CallOutUriScheme":"http","CallBack":null,"CallBackUriScheme":null,"Priority":null}}`
@@ -70,7 +77,8 @@ func TestToNexusIsTheSameCall(t *testing.T) {
 		"cookies":        `{"url":"http://target.example/","headers":{"Cookie":["a=1","b=2"]}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			native := accept(t, `{"asyncCaller":1,"requestId":"r","call":`+call+`,"callback":{"url":"http://sender.example/"},"context":[1]}`)
+			native := accept(t, `{"asyncCaller":1,"requestId":"r","call":`+call+
+				`,"callback":{"url":"http://sender.example/"},"context":[1]}`)
 			content, err := native.ToNexus(tenant, nextDeadline)
 			if err != nil {
 				t.Fatal(err)
@@ -87,7 +95,8 @@ func TestToNexusIsTheSameCall(t *testing.T) {
 					t.Errorf("%s: %v became %v", key, values, again.Call.Header[key])
 				}
 			}
-			if again.RequestID != "r" || again.Callback == nil || string(again.Context) != "[1]" || !again.Deadline.Equal(nextDeadline) || again.Tenant != tenant {
+			if again.RequestID != "r" || again.Callback == nil || string(again.Context) != "[1]" ||
+				!again.Deadline.Equal(nextDeadline) || again.Tenant != tenant {
 				t.Errorf("got %+v", again)
 			}
 		})
@@ -107,17 +116,21 @@ func TestToNexusRefuses(t *testing.T) {
 	message := func(call, more string) string { return `{"asyncCaller":1,"requestId":"r","call":` + call + more + `}` }
 	const plain = `{"url":"http://target.example/"}`
 	for name, c := range map[string]struct{ content, want string }{
-		"retry":               {message(plain, `,"retry":"nexus"`), "retry: "},
-		"giveup":              {message(plain, `,"giveUp":"drop"`), "giveUp: "},
-		"tried_before":        {message(plain, `,"attempts":1`), "attempts: "},
-		"unknown_member":      {message(plain, `,"mine":"C4nary"`), "mine: "},
-		"timeout":             {message(`{"url":"http://target.example/","timeout":"30s"}`, ""), "call.timeout: "},
-		"unknown_in_call":     {message(`{"url":"http://target.example/","later":1}`, ""), "call.later: "},
-		"unknown_in_callback": {message(plain, `,"callback":{"url":"http://sender.example/","later":1}`), "callback.later: "},
-		"other_host":          {message(`{"url":"http://target.example/","headers":{"Host":"C4nary.example"}}`, ""), "call.headers.Host: "},
-		"user":                {message(`{"url":"http://u:C4nary@target.example/"}`, ""), "call.url: "},
-		"callback_other_host": {message(plain, `,"callback":{"url":"http://sender.example/","headers":{"Host":"C4nary.example"}}`), "callback.headers.Host: "},
-		"callback_user":       {message(plain, `,"callback":{"url":"http://u:C4nary@sender.example/"}`), "callback.url: "},
+		"retry":           {message(plain, `,"retry":"nexus"`), "retry: "},
+		"giveup":          {message(plain, `,"giveUp":"drop"`), "giveUp: "},
+		"tried_before":    {message(plain, `,"attempts":1`), "attempts: "},
+		"unknown_member":  {message(plain, `,"mine":"C4nary"`), "mine: "},
+		"timeout":         {message(`{"url":"http://target.example/","timeout":"30s"}`, ""), "call.timeout: "},
+		"unknown_in_call": {message(`{"url":"http://target.example/","later":1}`, ""), "call.later: "},
+		"unknown_in_callback": {message(plain, `,"callback":{"url":"http://sender.example/","later":1}`),
+			"callback.later: "},
+		"other_host": {message(`{"url":"http://target.example/","headers":{"Host":"C4nary.example"}}`, ""),
+			"call.headers.Host: "},
+		"user": {message(`{"url":"http://u:C4nary@target.example/"}`, ""), "call.url: "},
+		"callback_other_host": {message(plain, `,"callback":{"url":"http://sender.example/",`+
+			`"headers":{"Host":"C4nary.example"}}`), "callback.headers.Host: "},
+		"callback_user": {message(plain, `,"callback":{"url":"http://u:C4nary@sender.example/"}`),
+			"callback.url: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := accept(t, c.content).ToNexus(tenant, nextDeadline)

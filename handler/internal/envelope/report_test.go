@@ -78,9 +78,11 @@ func TestPayloadMediaType(t *testing.T) {
 		"application/vnd.x+json":            "application/vnd.x+json",
 	} {
 		for format, content := range map[string]string{
-			"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"callback":{"url":"http://b"}}`, "nexus": nexusMessage(plainCall, withCallback),
+			"native": `{"asyncCaller":1,"requestId":"r","call":{"url":"http://a"},"callback":{"url":"http://b"}}`,
+			"nexus":  nexusMessage(plainCall, withCallback),
 		} {
-			callback, err := accept(t, content).CallbackWith(envelope.Report{Status: 200, MediaType: mediaType, At: arrival}, limit)
+			callback, err := accept(t, content).
+				CallbackWith(envelope.Report{Status: 200, MediaType: mediaType, At: arrival}, limit)
 			if err != nil {
 				t.Fatal(err)
 			}

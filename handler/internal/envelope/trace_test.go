@@ -78,7 +78,8 @@ func TestTracestate(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			trace, ok := envelope.ParseTrace(traceparent, test.state)
-			if !ok || (trace.State == test.state) != test.valid && test.state != "" || !test.valid && trace.State != "" {
+			if !ok || (trace.State == test.state) != test.valid && test.state != "" || !test.valid &&
+				trace.State != "" {
 				t.Errorf("state %q, trace %t", trace.State, ok)
 			}
 		})
@@ -86,21 +87,26 @@ func TestTracestate(t *testing.T) {
 }
 
 func TestTraceOfEnvelope(t *testing.T) {
-	header := `"call":{"url":"http://a","headers":{"traceparent":"00-11111111111111111111111111111111-00f067aa0ba902b7-00","tracestate":["h=1","i=2"]}}`
+	header := `"call":{"url":"http://a",` +
+		`"headers":{"traceparent":"00-11111111111111111111111111111111-00f067aa0ba902b7-00","tracestate":["h=1",` +
+		`"i=2"]}}`
 	const plain = `"call":{"url":"http://a"}`
 	tests := map[string]struct{ members, id, state string }{
-		"member":              {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`, traceID, "a=1"},
-		"member_and_header":   {header + `,"trace":{"traceparent":"` + traceparent + `"}`, traceID, ""},
-		"header":              {header, strings.Repeat("1", 32), "h=1,i=2"},
-		"invalid_and_header":  {header + `,"trace":{"traceparent":"00-x"}`, strings.Repeat("1", 32), "h=1,i=2"},
-		"invalid_state":       {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"A"}`, traceID, ""},
-		"state_alone":         {plain + `,"trace":{"tracestate":"a=1"}`, "", ""},
-		"number":              {plain + `,"trace":1`, "", ""},
-		"array":               {plain + `,"trace":["` + traceparent + `"]`, "", ""},
-		"traceparent_number":  {plain + `,"trace":{"traceparent":1,"tracestate":"a=1"}`, "", ""},
-		"null":                {plain + `,"trace":null`, "", ""},
-		"two_headers":         {`"call":{"url":"http://a","headers":{"traceparent":["` + traceparent + `","` + traceparent + `"]}}`, "", ""},
-		"header_with_comment": {`"call":{"url":"http://a","headers":{"traceparent":"` + traceparent + ` x","tracestate":"a=1"}}`, "", ""},
+		"member": {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`,
+			traceID, "a=1"},
+		"member_and_header":  {header + `,"trace":{"traceparent":"` + traceparent + `"}`, traceID, ""},
+		"header":             {header, strings.Repeat("1", 32), "h=1,i=2"},
+		"invalid_and_header": {header + `,"trace":{"traceparent":"00-x"}`, strings.Repeat("1", 32), "h=1,i=2"},
+		"invalid_state":      {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"A"}`, traceID, ""},
+		"state_alone":        {plain + `,"trace":{"tracestate":"a=1"}`, "", ""},
+		"number":             {plain + `,"trace":1`, "", ""},
+		"array":              {plain + `,"trace":["` + traceparent + `"]`, "", ""},
+		"traceparent_number": {plain + `,"trace":{"traceparent":1,"tracestate":"a=1"}`, "", ""},
+		"null":               {plain + `,"trace":null`, "", ""},
+		"two_headers": {`"call":{"url":"http://a","headers":{"traceparent":["` + traceparent + `","` +
+			traceparent + `"]}}`, "", ""},
+		"header_with_comment": {`"call":{"url":"http://a","headers":{"traceparent":"` + traceparent +
+			` x","tracestate":"a=1"}}`, "", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -115,18 +121,21 @@ func TestTraceOfEnvelope(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if next := accept(t, string(content.Bytes)); next.Trace.ID != e.Trace.ID || next.Trace.State != e.Trace.State {
+			if next := accept(t, string(content.Bytes)); next.Trace.ID != e.Trace.ID ||
+				next.Trace.State != e.Trace.State {
 				t.Errorf("%+v became %+v", e.Trace, next.Trace)
 			}
 		})
 	}
 }
 
-// TestNewTraceOfACall: a message that is delivered again before anything was written keeps its trace, and other calls have
-// other traces.
+// TestNewTraceOfACall: a message that is delivered again before anything was written keeps its trace, and other calls
+// have other traces.
 func TestNewTraceOfACall(t *testing.T) {
-	const nexus = `{"Organization":%q,"OriginalRequestId":%q,"RawRequest":{"Id":%q,"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGENCg0K"}}`
-	const unnamed, named, dated = `{"asyncCaller":1,"call":{"url":"http://a"}}`, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"}}`,
+	const nexus = `{"Organization":%q,"OriginalRequestId":%q,"RawRequest":{"Id":%q,` +
+		`"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGENCg0K"}}`
+	const unnamed, named, dated = `{"asyncCaller":1,"call":{"url":"http://a"}}`,
+		`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"}}`,
 		`{"asyncCaller":1,"requestId":"r1","createdAt":"2026-01-01T00:00:00Z","call":{"url":"http://a"}}`
 	trace := func(content, messageID string, now time.Time) envelope.Trace {
 		t.Helper()
@@ -140,7 +149,8 @@ func TestNewTraceOfACall(t *testing.T) {
 		return e.Trace
 	}
 	seen := map[string]bool{}
-	for _, content := range []string{unnamed, named, dated, fmt.Sprintf(nexus, "a", "b", "b"), fmt.Sprintf(nexus, "ab", "", ""), fmt.Sprintf(nexus, "a", "c", "c")} {
+	for _, content := range []string{unnamed, named, dated, fmt.Sprintf(nexus, "a", "b", "b"),
+		fmt.Sprintf(nexus, "ab", "", ""), fmt.Sprintf(nexus, "a", "c", "c")} {
 		first, again := trace(content, "m1", arrival), trace(content, "m1", arrival.Add(time.Minute))
 		if first.ID != again.ID || first.SpanID == again.SpanID {
 			t.Errorf("%s: %+v, then %+v", content, first, again)
@@ -150,7 +160,8 @@ func TestNewTraceOfACall(t *testing.T) {
 		}
 		seen[first.ID] = true
 	}
-	if trace(unnamed, "m1", arrival).ID == trace(unnamed, "m2", arrival).ID || trace(named, "m1", arrival).ID == trace(named, "m2", arrival).ID {
+	if trace(unnamed, "m1", arrival).ID == trace(unnamed, "m2", arrival).ID || trace(named, "m1", arrival).
+		ID == trace(named, "m2", arrival).ID {
 		t.Error("two calls share a trace")
 	}
 	if trace(dated, "m1", arrival).ID != trace(dated, "m2", arrival).ID {

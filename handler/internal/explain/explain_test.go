@@ -28,13 +28,15 @@ func TestSecrets(t *testing.T) {
 		"envelope": `{"asyncCaller":1,"requestId":"r1","x":"C4nary","context":"C4nary","call":{"url":"https://u:C4nary@t.example/p?code=C4nary#C4nary",
 			"headers":{"Authorization":"C4nary","Host":"C4nary.example"},"body":"C4nary"},
 			"callback":{"url":"https://C4nary:C4nary@s.example/done?sig=C4nary","headers":{"X-Key":"C4nary"}}}`,
-		"bad_header":  `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization":["a\nC4nary"]}}}`,
-		"bad_url":     `{"asyncCaller":1,"call":{"url":"ftp://C4nary"}}`,
-		"not_json":    `{"asyncCaller":1,"call":{"url":"https://C4nary`,
-		"wrong_names": `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization: Bearer C4nary":"x"}}}`,
+		"bad_header": `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization":["a\nC4nary"]}}}`,
+		"bad_url":    `{"asyncCaller":1,"call":{"url":"ftp://C4nary"}}`,
+		"not_json":   `{"asyncCaller":1,"call":{"url":"https://C4nary`,
+		"wrong_names": `{"asyncCaller":1,"call":{"url":"https://t.example","headers":{"Authorization: Bearer ` +
+			`C4nary":"x"}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := answer(503, "X-Secret", canary, "Retry-After", canary, "X-Async-Caller-Retry", canary, "Set-Cookie", canary)
+			o := answer(503, "X-Secret", canary, "Retry-After", canary, "X-Async-Caller-Retry", canary, "Set-Cookie",
+				canary)
 			o.Body = []byte(canary)
 			text, err := json.Marshal(explain.About(rules(), question(content, &o)))
 			if err != nil || strings.Contains(string(text), canary) {
@@ -49,7 +51,8 @@ func TestAnswerToACallThatIsNotDue(t *testing.T) {
 	o := answer(500)
 	x := explain.About(rules(), question(fmt.Sprintf(plain, `,"notBefore":"2000-02-01T00:00:00Z"`), &o))
 	due := time.Date(2000, time.February, 1, 0, 0, 0, 0, time.UTC)
-	if x.Arrival.Reason != decision.NotDue || x.Envelope.Due || x.AfterCall == nil || !x.AfterCall.At.Equal(due.Add(o.Took)) {
+	if x.Arrival.Reason != decision.NotDue || x.Envelope.Due || x.AfterCall == nil ||
+		!x.AfterCall.At.Equal(due.Add(o.Took)) {
 		t.Fatalf("%+v, after the call %+v", x.Arrival, x.AfterCall)
 	}
 	if got := x.AfterCall.Next.Earliest; !got.Equal(due.Add(o.Took + 4*time.Second)) {
@@ -88,8 +91,10 @@ func TestRefusedTarget(t *testing.T) {
 				if x.AfterCall != nil {
 					t.Errorf("a call ends with %+v", x.AfterCall)
 				}
-			case x.AfterCall == nil || x.Otherwise != nil || x.AfterCall.Next != nil || x.AfterCall.Action != test.want ||
-				x.AfterCall.Reason != decision.Reason(decision.FailureTargetRefused) || !strings.Contains(x.AfterCall.Detail, "127.0.0.1 is refused"):
+			case x.AfterCall == nil || x.Otherwise != nil || x.AfterCall.Next != nil ||
+				x.AfterCall.Action != test.want ||
+				x.AfterCall.Reason != decision.Reason(decision.FailureTargetRefused) ||
+				!strings.Contains(x.AfterCall.Detail, "127.0.0.1 is refused"):
 				t.Errorf("the call ends with %+v, want %s", x.AfterCall, test.want)
 			case !x.AfterCall.At.Equal(midnight.AddDate(0, 0, test.days)):
 				t.Errorf("the call ends at %v", x.AfterCall.At)
@@ -134,7 +139,8 @@ func TestLeftOut(t *testing.T) {
 
 // TestTerminalSafe: a stranger's text cannot steer a terminal.
 func TestTerminalSafe(t *testing.T) {
-	x := explain.About(rules(), question(fmt.Sprintf(plain, `,"deadLetter":{"reason":"\u001b[2J","detail":"a\nb"}`), nil))
+	x := explain.About(rules(), question(fmt.Sprintf(plain, `,"deadLetter":{"reason":"\u001b[2J","detail":"a\nb"}`),
+		nil))
 	if got := x.Envelope.MovedBack; got.Reason != "\ufffd[2J" || got.Detail != "a\ufffdb" {
 		t.Errorf("%+v", *got)
 	}
@@ -175,22 +181,26 @@ func TestSchedule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := mustPolicy(t, row.value)
 			table := explain.Simulate(rules(), policy, row.deadline)
-			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long, Last: explain.Seconds(row.last), Reason: row.reasonLongest}) {
+			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long,
+				Last: explain.Seconds(row.last), Reason: row.reasonLongest}) {
 				t.Errorf("shortest %+v, longest %+v", table.Shortest, table.Longest)
 			}
 			if len(table.Attempts) != max(row.short, row.long) {
 				t.Fatalf("%d attempts", len(table.Attempts))
 			}
 			for i, a := range table.Attempts {
-				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait || a.Latest > explain.Seconds(row.deadline) || a.Certain != (i < min(row.short, row.long)) {
+				if a.Earliest > a.Latest || a.ShortestWait > a.LongestWait ||
+					a.Latest > explain.Seconds(row.deadline) || a.Certain != (i < min(row.short, row.long)) {
 					t.Fatalf("attempt %d: %+v", i+1, a)
 				}
 				if i == 0 || i >= min(row.short, row.long)-1 {
 					continue // the first has no wait, the last ones' may be cut
 				}
 				shortest, longest := policy.Bounds(i)
-				if a.ShortestWait < explain.Seconds(shortest) || a.LongestWait > explain.Seconds(longest) || longest-time.Duration(a.LongestWait) > time.Millisecond {
-					t.Fatalf("attempt %d waits %v to %v, the policy %v to %v", i+1, a.ShortestWait, a.LongestWait, shortest, longest)
+				if a.ShortestWait < explain.Seconds(shortest) || a.LongestWait > explain.Seconds(longest) ||
+					longest-time.Duration(a.LongestWait) > time.Millisecond {
+					t.Fatalf("attempt %d waits %v to %v, the policy %v to %v", i+1, a.ShortestWait, a.LongestWait,
+						shortest, longest)
 				}
 			}
 		})
@@ -206,7 +216,8 @@ func TestScheduleTellsLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := explain.Simulate(limited, policy, time.Hour)
-	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != explain.Seconds(time.Minute) || !strings.Contains(table.Limited, "at most 3 attempts") {
+	if table.Longest.Attempts != 3 || table.Attempts[1].ShortestWait != explain.Seconds(time.Minute) ||
+		!strings.Contains(table.Limited, "at most 3 attempts") {
 		t.Errorf("%+v", table)
 	}
 }

@@ -23,7 +23,8 @@ const validHost = `{
 }`
 
 // validTrigger is the valid binding of a queue function.
-const validTrigger = `{"type":"queueTrigger","direction":"in","name":"message","queueName":"work","connection":"AzureWebJobsStorage","dataType":"binary"}`
+const validTrigger = `{"type":"queueTrigger","direction":"in","name":"message","queueName":"work",` +
+	`"connection":"AzureWebJobsStorage","dataType":"binary"}`
 
 // files is an app folder: paths with forward slashes, and the contents of the files.
 type files map[string]string

@@ -37,7 +37,8 @@ func TestLoad(t *testing.T) {
 			},
 			Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
 		},
-		Functions: []functionapp.Function{{Name: "Work", Binding: "message", Queue: "work", DataType: functionapp.DataBinary}},
+		Functions: []functionapp.Function{{Name: "Work", Binding: "message", Queue: "work",
+			DataType: functionapp.DataBinary}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("app (-want +got):\n%s", diff)
@@ -79,15 +80,18 @@ func TestProjectsOwnApp(t *testing.T) {
 	var wantFunctions []functionapp.Function
 	for n := 1; n <= 10; n++ {
 		wantFunctions = append(wantFunctions, functionapp.Function{
-			Name: fmt.Sprintf("AC-priority%02d", n), Binding: "message", Queue: fmt.Sprintf("async-caller-%d", n), DataType: functionapp.DataBinary,
+			Name: fmt.Sprintf("AC-priority%02d", n), Binding: "message", Queue: fmt.Sprintf("async-caller-%d", n),
+			DataType: functionapp.DataBinary,
 		})
 	}
-	wantFunctions = append(wantFunctions, functionapp.Function{Name: "AC-standard", Binding: "message", Queue: "async-caller", DataType: functionapp.DataBinary})
+	wantFunctions = append(wantFunctions, functionapp.Function{Name: "AC-standard", Binding: "message",
+		Queue: "async-caller", DataType: functionapp.DataBinary})
 	if diff := cmp.Diff(wantFunctions, got.Functions); diff != "" {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
 	for path, content := range project {
-		if strings.Contains(content, `"queueTrigger"`) && !strings.Contains(content, `"connection": "AzureWebJobsStorage"`) {
+		if strings.Contains(content, `"queueTrigger"`) &&
+			!strings.Contains(content, `"connection": "AzureWebJobsStorage"`) {
 			t.Errorf("%s names no connection: the host has the same default, but readers may not know it", path)
 		}
 	}
@@ -146,43 +150,59 @@ func TestHostJSONProblems(t *testing.T) {
 		files func(*testing.T) files
 		want  []string
 	}{
-		"version_missing":        {replaced(`"version": "2.0",`, ``), []string{"version", `"2.0"`}},
-		"version_old":            {replaced(`"2.0"`, `"1.0"`), []string{`version is "1.0"`, `"2.0"`}},
-		"bundle_missing":         {replaced(`"extensionBundle"`, `"otherBundle"`), []string{"extensionBundle", "[4.*, 5.0.0)"}},
+		"version_missing": {replaced(`"version": "2.0",`, ``), []string{"version", `"2.0"`}},
+		"version_old":     {replaced(`"2.0"`, `"1.0"`), []string{`version is "1.0"`, `"2.0"`}},
+		"bundle_missing": {replaced(`"extensionBundle"`, `"otherBundle"`),
+			[]string{"extensionBundle", "[4.*, 5.0.0)"}},
 		"bundle_without_version": {replaced(`, "version": "[4.*, 5.0.0)"`, ``), []string{"extensionBundle"}},
 		"executable_missing": {
 			replaced(`"defaultExecutablePath": "async-caller", `, ``),
 			[]string{"customHandler.description.defaultExecutablePath is missing", "async-caller"},
 		},
-		"executable_dot_slash":   {replaced(`"async-caller"`, `"./async-caller"`), []string{"defaultExecutablePath", `"./async-caller"`, "executable bit"}},
-		"executable_backslash":   {replaced(`"async-caller"`, `"bin\\async-caller"`), []string{"defaultExecutablePath", "executable bit"}},
-		"executable_variable":    {replaced(`"async-caller"`, `"%HANDLER%"`), []string{"defaultExecutablePath", "executable bit"}},
-		"timeout_seconds":        {replaced(`"00:05:00"`, `300`), []string{`functionTimeout is "300"`, "hh:mm:ss"}},
-		"timeout_go":             {replaced(`"00:05:00"`, `"5m"`), []string{`functionTimeout is "5m"`, "hh:mm:ss"}},
-		"timeout_zero":           {replaced(`"00:05:00"`, `"00:00:00"`), []string{"functionTimeout", "from 1s"}},
-		"timeout_negative":       {replaced(`"00:05:00"`, `"-00:05:00"`), []string{"functionTimeout"}},
-		"timeout_75_minutes":     {replaced(`"00:05:00"`, `"00:75:00"`), []string{"functionTimeout"}},
-		"timeout_24_hours":       {replaced(`"00:05:00"`, `"24:00:00"`), []string{"functionTimeout"}},
-		"timeout_nan":            {replaced(`"00:05:00"`, `"00:00:NaN"`), []string{"functionTimeout"}},
-		"timeout_exponent":       {replaced(`"00:05:00"`, `"00:00:1e1"`), []string{"functionTimeout"}},
-		"timeout_forever":        {replaced(`"00:05:00"`, `"9999.00:00:00"`), []string{"functionTimeout"}},
-		"batch_size_0":           {queues("batchSize", `0`), []string{`extensions.queues.batchSize is "0"`, "from 1 to 32"}},
-		"batch_size_33":          {queues("batchSize", `33`), []string{`extensions.queues.batchSize is "33"`, "from 1 to 32"}},
-		"batch_size_fraction":    {queues("batchSize", `1.5`), []string{"extensions.queues.batchSize", "whole number"}},
-		"batch_size_text":        {queues("batchSize", `"many"`), []string{`extensions.queues.batchSize is "many"`}},
-		"batch_size_boolean":     {queues("batchSize", `true`), []string{"extensions.queues.batchSize"}},
-		"threshold_negative":     {replaced(`"newBatchThreshold": 2`, `"newBatchThreshold": -1`), []string{"extensions.queues.newBatchThreshold", "from 0"}},
-		"dequeue_count_0":        {replaced(`"maxDequeueCount": 3`, `"maxDequeueCount": 0`), []string{"extensions.queues.maxDequeueCount", "from 1"}},
-		"polling_too_often":      {replaced(`"00:00:02"`, `"00:00:00.099"`), []string{"extensions.queues.maxPollingInterval", "100ms"}},
-		"polling_number":         {replaced(`"00:00:02"`, `2`), []string{"extensions.queues.maxPollingInterval", "hh:mm:ss"}},
-		"visibility_over_7_days": {replaced(`"00:00:30"`, `"7.00:00:01"`), []string{"extensions.queues.visibilityTimeout", "168h"}},
+		"executable_dot_slash": {replaced(`"async-caller"`, `"./async-caller"`),
+			[]string{"defaultExecutablePath", `"./async-caller"`, "executable bit"}},
+		"executable_backslash": {replaced(`"async-caller"`, `"bin\\async-caller"`),
+			[]string{"defaultExecutablePath", "executable bit"}},
+		"executable_variable": {replaced(`"async-caller"`, `"%HANDLER%"`),
+			[]string{"defaultExecutablePath", "executable bit"}},
+		"timeout_seconds":    {replaced(`"00:05:00"`, `300`), []string{`functionTimeout is "300"`, "hh:mm:ss"}},
+		"timeout_go":         {replaced(`"00:05:00"`, `"5m"`), []string{`functionTimeout is "5m"`, "hh:mm:ss"}},
+		"timeout_zero":       {replaced(`"00:05:00"`, `"00:00:00"`), []string{"functionTimeout", "from 1s"}},
+		"timeout_negative":   {replaced(`"00:05:00"`, `"-00:05:00"`), []string{"functionTimeout"}},
+		"timeout_75_minutes": {replaced(`"00:05:00"`, `"00:75:00"`), []string{"functionTimeout"}},
+		"timeout_24_hours":   {replaced(`"00:05:00"`, `"24:00:00"`), []string{"functionTimeout"}},
+		"timeout_nan":        {replaced(`"00:05:00"`, `"00:00:NaN"`), []string{"functionTimeout"}},
+		"timeout_exponent":   {replaced(`"00:05:00"`, `"00:00:1e1"`), []string{"functionTimeout"}},
+		"timeout_forever":    {replaced(`"00:05:00"`, `"9999.00:00:00"`), []string{"functionTimeout"}},
+		"batch_size_0": {queues("batchSize", `0`),
+			[]string{`extensions.queues.batchSize is "0"`, "from 1 to 32"}},
+		"batch_size_33": {queues("batchSize", `33`),
+			[]string{`extensions.queues.batchSize is "33"`, "from 1 to 32"}},
+		"batch_size_fraction": {queues("batchSize", `1.5`), []string{"extensions.queues.batchSize", "whole number"}},
+		"batch_size_text":     {queues("batchSize", `"many"`), []string{`extensions.queues.batchSize is "many"`}},
+		"batch_size_boolean":  {queues("batchSize", `true`), []string{"extensions.queues.batchSize"}},
+		"threshold_negative": {replaced(`"newBatchThreshold": 2`, `"newBatchThreshold": -1`),
+			[]string{"extensions.queues.newBatchThreshold", "from 0"}},
+		"dequeue_count_0": {replaced(`"maxDequeueCount": 3`, `"maxDequeueCount": 0`),
+			[]string{"extensions.queues.maxDequeueCount", "from 1"}},
+		"polling_too_often": {replaced(`"00:00:02"`, `"00:00:00.099"`),
+			[]string{"extensions.queues.maxPollingInterval", "100ms"}},
+		"polling_number": {replaced(`"00:00:02"`, `2`),
+			[]string{"extensions.queues.maxPollingInterval", "hh:mm:ss"}},
+		"visibility_over_7_days": {replaced(`"00:00:30"`, `"7.00:00:01"`),
+			[]string{"extensions.queues.visibilityTimeout", "168h"}},
 		"visibility_empty_parts": {replaced(`"00:00:30"`, `"::"`), []string{"extensions.queues.visibilityTimeout"}},
-		"encoding_unknown":       {replaced(`"none"`, `"utf8"`), []string{`extensions.queues.messageEncoding is "utf8"`, `"base64" or "none"`}},
-		"arguments_broken":       {replaced(`["serve"]`, `"serve"`), []string{"customHandler.description.arguments", "list"}},
-		"nesting_queues_at_top":  {replaced(`"extensions": {"queues": {`, `"queues": {"x": {`), []string{"queues.", "move it to extensions.queues"}},
-		"nesting_below_host":     {replaced(`"extensions": {"queues": {`, `"host": {"queues": {`), []string{"host.queues.", "move it to extensions.queues"}},
+		"encoding_unknown": {replaced(`"none"`, `"utf8"`),
+			[]string{`extensions.queues.messageEncoding is "utf8"`, `"base64" or "none"`}},
+		"arguments_broken": {replaced(`["serve"]`, `"serve"`),
+			[]string{"customHandler.description.arguments", "list"}},
+		"nesting_queues_at_top": {replaced(`"extensions": {"queues": {`, `"queues": {"x": {`),
+			[]string{"queues.", "move it to extensions.queues"}},
+		"nesting_below_host": {replaced(`"extensions": {"queues": {`, `"host": {"queues": {`),
+			[]string{"host.queues.", "move it to extensions.queues"}},
 		"nesting_inside_extension": {
-			replaced(`"extensions": {"queues": {`, `"extensions": {"storage": {"queues": {"batchSize": 1}}, "queues": {`),
+			replaced(`"extensions": {"queues": {`,
+				`"extensions": {"storage": {"queues": {"batchSize": 1}}, "queues": {`),
 			[]string{"extensions.storage.queues.batchsize", "move it to extensions.queues"},
 		},
 	}
@@ -203,33 +223,53 @@ func TestFunctionProblems(t *testing.T) {
 		files files
 		want  []string
 	}{
-		"not_json":    {app(files{"Work/function.json": `{"bindings":[}`}), []string{"Work/function.json: not JSON"}},
-		"empty":       {app(files{"Work/function.json": ` `}), []string{"Work/function.json: not JSON"}},
-		"second_text": {app(files{"Work/function.json": function(validTrigger) + "x"}), []string{"Work/function.json: not JSON"}},
-		"no_bindings": {app(files{"Work/function.json": `{}`}), []string{"Work/function.json: ", "0 triggers", "exactly one"}},
+		"not_json": {app(files{"Work/function.json": `{"bindings":[}`}), []string{"Work/function.json: not JSON"}},
+		"empty":    {app(files{"Work/function.json": ` `}), []string{"Work/function.json: not JSON"}},
+		"second_text": {app(files{"Work/function.json": function(validTrigger) + "x"}),
+			[]string{"Work/function.json: not JSON"}},
+		"no_bindings": {app(files{"Work/function.json": `{}`}),
+			[]string{"Work/function.json: ", "0 triggers", "exactly one"}},
 		"outputs_only": {
 			app(files{"Work/function.json": function(`{"type":"queue","direction":"out","name":"out"}`)}),
 			[]string{"Work/function.json: ", "0 triggers"},
 		},
-		"two_triggers":         {app(files{"Work/function.json": function(validTrigger, other)}), []string{"Work/function.json: ", "2 triggers", "exactly one"}},
-		"binding_missing":      {trigger(t, `"name":"message",`, ``), []string{"Work/function.json: ", `binding name ""`, `"message"`}},
-		"binding_dash":         {trigger(t, `"message"`, `"my-message"`), []string{"Work/function.json: ", `binding name "my-message"`}},
-		"binding_underscore":   {trigger(t, `"message"`, `"my_message"`), []string{"Work/function.json: ", `binding name "my_message"`}},
-		"binding_digit_first":  {trigger(t, `"message"`, `"1message"`), []string{"Work/function.json: ", `binding name "1message"`}},
-		"binding_too_long":     {trigger(t, `"message"`, `"`+strings.Repeat("m", 129)+`"`), []string{"Work/function.json: ", "binding name"}},
-		"connection_other":     {trigger(t, `"AzureWebJobsStorage"`, `"Other"`), []string{"Work/function.json: ", `connection is "Other"`, "AzureWebJobsStorage"}},
-		"queue_missing":        {trigger(t, `"queueName":"work",`, ``), []string{"Work/function.json: ", `queueName ""`}},
-		"queue_too_short":      {trigger(t, `"work"`, `"wo"`), []string{"Work/function.json: ", `queueName "wo"`, "3 to 63"}},
-		"queue_too_long":       {trigger(t, `"work"`, `"`+strings.Repeat("q", 64)+`"`), []string{"Work/function.json: ", "queueName", "3 to 63"}},
-		"queue_underscore":     {trigger(t, `"work"`, `"my_work"`), []string{"Work/function.json: ", `queueName "my_work"`}},
-		"queue_double_dash":    {trigger(t, `"work"`, `"my--work"`), []string{"Work/function.json: ", `queueName "my--work"`}},
-		"queue_dash_at_end":    {trigger(t, `"work"`, `"work-"`), []string{"Work/function.json: ", `queueName "work-"`}},
-		"queue_setting_unset":  {trigger(t, `"work"`, `"%QUEUE%"`), []string{"Work/function.json: ", `queueName "%QUEUE%"`, "QUEUE is not set"}},
-		"queue_setting_open":   {trigger(t, `"work"`, `"work-%QUEUE"`), []string{"Work/function.json: ", `queueName "work-%QUEUE"`, "no closing %"}},
-		"queue_setting_secret": {trigger(t, `"work"`, `"%AzureWebJobsStorage%"`), []string{"Work/function.json: ", `queueName "%AzureWebJobsStorage%"`}},
+		"two_triggers": {app(files{"Work/function.json": function(validTrigger, other)}),
+			[]string{"Work/function.json: ", "2 triggers", "exactly one"}},
+		"binding_missing": {trigger(t, `"name":"message",`, ``),
+			[]string{"Work/function.json: ", `binding name ""`, `"message"`}},
+		"binding_dash": {trigger(t, `"message"`, `"my-message"`),
+			[]string{"Work/function.json: ", `binding name "my-message"`}},
+		"binding_underscore": {trigger(t, `"message"`, `"my_message"`),
+			[]string{"Work/function.json: ", `binding name "my_message"`}},
+		"binding_digit_first": {trigger(t, `"message"`, `"1message"`),
+			[]string{"Work/function.json: ", `binding name "1message"`}},
+		"binding_too_long": {trigger(t, `"message"`, `"`+strings.Repeat("m", 129)+`"`),
+			[]string{"Work/function.json: ", "binding name"}},
+		"connection_other": {trigger(t, `"AzureWebJobsStorage"`, `"Other"`),
+			[]string{"Work/function.json: ", `connection is "Other"`, "AzureWebJobsStorage"}},
+		"queue_missing": {trigger(t, `"queueName":"work",`, ``),
+			[]string{"Work/function.json: ", `queueName ""`}},
+		"queue_too_short": {trigger(t, `"work"`, `"wo"`),
+			[]string{"Work/function.json: ", `queueName "wo"`, "3 to 63"}},
+		"queue_too_long": {trigger(t, `"work"`, `"`+strings.Repeat("q", 64)+`"`),
+			[]string{"Work/function.json: ", "queueName", "3 to 63"}},
+		"queue_underscore": {trigger(t, `"work"`, `"my_work"`),
+			[]string{"Work/function.json: ", `queueName "my_work"`}},
+		"queue_double_dash": {trigger(t, `"work"`, `"my--work"`),
+			[]string{"Work/function.json: ", `queueName "my--work"`}},
+		"queue_dash_at_end": {trigger(t, `"work"`, `"work-"`),
+			[]string{"Work/function.json: ", `queueName "work-"`}},
+		"queue_setting_unset": {trigger(t, `"work"`, `"%QUEUE%"`),
+			[]string{"Work/function.json: ", `queueName "%QUEUE%"`, "QUEUE is not set"}},
+		"queue_setting_open": {trigger(t, `"work"`, `"work-%QUEUE"`),
+			[]string{"Work/function.json: ", `queueName "work-%QUEUE"`, "no closing %"}},
+		"queue_setting_secret": {trigger(t, `"work"`, `"%AzureWebJobsStorage%"`),
+			[]string{"Work/function.json: ", `queueName "%AzureWebJobsStorage%"`}},
 		"queue_setting_nested": {trigger(t, `"work"`, `"%NESTED%"`), []string{"Work/function.json: ", "queueName"}},
-		"type_missing":         {trigger(t, `,"dataType":"binary"`, ``), []string{"Work/function.json: ", "dataType is missing", `"binary"`}},
-		"type_stream":          {trigger(t, `"binary"`, `"stream"`), []string{"Work/function.json: ", `dataType is "stream"`, `"binary"`}},
+		"type_missing": {trigger(t, `,"dataType":"binary"`, ``),
+			[]string{"Work/function.json: ", "dataType is missing", `"binary"`}},
+		"type_stream": {trigger(t, `"binary"`, `"stream"`),
+			[]string{"Work/function.json: ", `dataType is "stream"`, `"binary"`}},
 		"folder_digit_first": {
 			app(files{"Work/function.json": "", "1Work/function.json": function(validTrigger)}),
 			[]string{"1Work/function.json: ", `folder's name "1Work"`},
@@ -238,20 +278,25 @@ func TestFunctionProblems(t *testing.T) {
 			app(files{"Work/function.json": "", "My.Work/function.json": function(validTrigger)}),
 			[]string{"My.Work/function.json: ", "folder's name"},
 		},
-		"folder_host": {app(files{"Work/function.json": "", "Host/function.json": function(validTrigger)}), []string{"Host/function.json: ", "not host"}},
+		"folder_host": {app(files{"Work/function.json": "", "Host/function.json": function(validTrigger)}),
+			[]string{"Host/function.json: ", "not host"}},
 		"folder_too_long": {
 			app(files{"Work/function.json": "", strings.Repeat("w", 129) + "/function.json": function(validTrigger)}),
 			[]string{"folder's name", "128"},
 		},
-		"none_at_all": {app(files{"Work/function.json": ""}), []string{"queueTrigger", "exactly one level below host.json"}},
+		"none_at_all": {app(files{"Work/function.json": ""}),
+			[]string{"queueTrigger", "exactly one level below host.json"}},
 		"only_deeper": {
 			app(files{"Work/function.json": "", "functions/Work/function.json": function(validTrigger)}),
 			[]string{"exactly one level below host.json"},
 		},
-		"only_beside_host":    {app(files{"Work/function.json": "", "function.json": function(validTrigger)}), []string{"exactly one level below host.json"}},
+		"only_beside_host": {app(files{"Work/function.json": "", "function.json": function(validTrigger)}),
+			[]string{"exactly one level below host.json"}},
 		"only_other_triggers": {app(files{"Work/function.json": function(other)}), []string{"queueTrigger"}},
-		"only_disabled":       {app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}), []string{"queueTrigger"}},
-		"same_queue":          {app(files{"Again/function.json": function(validTrigger)}), []string{"Again and Work", "queue work"}},
+		"only_disabled": {app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}),
+			[]string{"queueTrigger"}},
+		"same_queue": {app(files{"Again/function.json": function(validTrigger)}),
+			[]string{"Again and Work", "queue work"}},
 		"same_queue_any_case": {
 			app(files{"Again/function.json": function(mustReplace(t, validTrigger, `"work"`, `"WORK"`))}),
 			[]string{"Again and Work", "queue work"},
@@ -261,7 +306,8 @@ func TestFunctionProblems(t *testing.T) {
 			[]string{"Again and Work", "queue work"},
 		},
 	}
-	environ := []string{setting("NESTED", "%SAME%"), setting("SAME", "work"), setting("AzureWebJobsStorage", "AccountKey="+canary)}
+	environ := []string{setting("NESTED", "%SAME%"), setting("SAME", "work"),
+		setting("AzureWebJobsStorage", "AccountKey="+canary)}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := functionapp.Load(test.files.write(t), environ)
@@ -278,16 +324,18 @@ func TestEveryProblemAtOnce(t *testing.T) {
 			"extensions": {"queues": {"batchSize": 64, "messageEncoding": "utf8", "maxDequeueCount": 0}}
 		}`,
 		"Broken/function.json": `{`,
-		"Bad/function.json":    function(`{"type":"queueTrigger","direction":"in","name":"a_b","queueName":"x","connection":"Other","dataType":"stream"}`),
-		"Good/function.json":   function(validTrigger),
-		"Twin/function.json":   function(validTrigger),
+		"Bad/function.json": function(`{"type":"queueTrigger","direction":"in","name":"a_b","queueName":"x",` +
+			`"connection":"Other","dataType":"stream"}`),
+		"Good/function.json": function(validTrigger),
+		"Twin/function.json": function(validTrigger),
 	}.write(t), nil)
 	wantProblem(t, err,
 		"host.json: version", "host.json: functionTimeout", "host.json: queues.batchsize", "host.json: extensionBundle",
 		"host.json: customHandler.description.defaultExecutablePath", "host.json: extensions.queues.batchSize",
 		"host.json: extensions.queues.messageEncoding", "host.json: extensions.queues.maxDequeueCount",
 		"Broken/function.json: not JSON",
-		"Bad/function.json: binding name", "Bad/function.json: queueName", "Bad/function.json: connection", "Bad/function.json: dataType",
+		"Bad/function.json: binding name", "Bad/function.json: queueName", "Bad/function.json: connection",
+		"Bad/function.json: dataType",
 		"Good and Twin",
 	)
 	for line := range strings.Lines(err.Error()) {
@@ -315,16 +363,17 @@ func TestDefaults(t *testing.T) {
 	}`}).mustLoad(t)
 	want := functionapp.Host{
 		FunctionTimeout: 5 * time.Minute,
-		Queues:          functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0), MaxDequeueCount: 5, MessageEncoding: storage.Base64},
-		Handler:         functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
+		Queues: functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0),
+			MaxDequeueCount: 5, MessageEncoding: storage.Base64},
+		Handler: functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
 	}
 	if diff := cmp.Diff(want, loaded.Host); diff != "" {
 		t.Errorf("host.json (-want +got):\n%s", diff)
 	}
 }
 
-// TestDefaultThreshold checks the host's default: half a batch, rounded down, for each processor; on the classic Consumption
-// plan for one.
+// TestDefaultThreshold checks the host's default: half a batch, rounded down, for each processor; on the classic
+// Consumption plan for one.
 func TestDefaultThreshold(t *testing.T) {
 	const consumption, threshold = "WEBSITE_SKU=Dynamic", `, "newBatchThreshold": 2`
 	processors := runtime.GOMAXPROCS(0)
@@ -333,15 +382,21 @@ func TestDefaultThreshold(t *testing.T) {
 		environ []string
 		want    int
 	}{
-		"missing":           {func(t *testing.T) files { return withHost(t, threshold, ``) }, nil, 2 * processors},
-		"null":              {func(t *testing.T) files { return withHost(t, threshold, `, "newBatchThreshold": null`) }, nil, 2 * processors},
-		"odd":               {func(t *testing.T) files { return withHost(t, `4`+threshold, `17`) }, nil, 8 * processors},
-		"one_at_a_time":     {func(t *testing.T) files { return withHost(t, `4`+threshold, `1`) }, nil, 0},
-		"overridden_batch":  {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{"AzureFunctionsJobHost__extensions__queues__batchSize=32"}, 16 * processors},
-		"consumption":       {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{consumption}, 2},
-		"other_plan":        {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{"WEBSITE_SKU=FlexConsumption"}, 2 * processors},
-		"consumption_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 3`) }, []string{consumption}, 3},
-		"zero_given":        {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 0`) }, nil, 0},
+		"missing": {func(t *testing.T) files { return withHost(t, threshold, ``) }, nil, 2 * processors},
+		"null": {func(t *testing.T) files { return withHost(t, threshold, `, "newBatchThreshold": null`) },
+			nil, 2 * processors},
+		"odd": {func(t *testing.T) files { return withHost(t, `4`+threshold, `17`) }, nil,
+			8 * processors},
+		"one_at_a_time": {func(t *testing.T) files { return withHost(t, `4`+threshold, `1`) }, nil, 0},
+		"overridden_batch": {func(t *testing.T) files { return withHost(t, threshold, ``) },
+			[]string{"AzureFunctionsJobHost__extensions__queues__batchSize=32"}, 16 * processors},
+		"consumption": {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{consumption}, 2},
+		"other_plan": {func(t *testing.T) files { return withHost(t, threshold, ``) },
+			[]string{"WEBSITE_SKU=FlexConsumption"}, 2 * processors},
+		"consumption_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 3`) },
+			[]string{consumption}, 3},
+		"zero_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 0`) },
+			nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.file(t).mustLoad(t, test.environ...).Host.Queues.NewBatchThreshold; got != test.want {
@@ -353,7 +408,8 @@ func TestDefaultThreshold(t *testing.T) {
 
 // TestInstalledExtensions: an app without a bundle may bring its own extensions in bin, which extensions.json lists.
 func TestInstalledExtensions(t *testing.T) {
-	const installed, bundle = "bin/extensions.json", `"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"},`
+	const installed, bundle = "bin/extensions.json",
+		`"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle", "version": "[4.*, 5.0.0)"},`
 	withoutBundle := func(file, instead string) files {
 		folder := withHost(t, bundle, instead)
 		folder[file] = `{"extensions":[]}`
@@ -363,13 +419,14 @@ func TestInstalledExtensions(t *testing.T) {
 		files files
 		valid bool
 	}{
-		"installed":              {withoutBundle(installed, ""), true},
-		"bundle_null":            {withoutBundle(installed, `"extensionBundle": null,`), true},
-		"bundle_too":             {withoutBundle(installed, bundle), true},
-		"bundle_without_version": {withoutBundle(installed, `"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle"},`), false},
-		"in_another_folder":      {withoutBundle("extensions.json", ""), false},
-		"of_another_name":        {withoutBundle("bin/extensions.deps.json", ""), false},
-		"a_folder":               {withoutBundle(installed+"/x", ""), false},
+		"installed":   {withoutBundle(installed, ""), true},
+		"bundle_null": {withoutBundle(installed, `"extensionBundle": null,`), true},
+		"bundle_too":  {withoutBundle(installed, bundle), true},
+		"bundle_without_version": {withoutBundle(installed,
+			`"extensionBundle": {"id": "Microsoft.Azure.Functions.ExtensionBundle"},`), false},
+		"in_another_folder": {withoutBundle("extensions.json", ""), false},
+		"of_another_name":   {withoutBundle("bin/extensions.deps.json", ""), false},
+		"a_folder":          {withoutBundle(installed+"/x", ""), false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := test.files.write(t)
@@ -411,23 +468,28 @@ func TestTimeSpans(t *testing.T) {
 
 // The host's configuration reader accepts comments, a byte order mark and any letter case.
 func TestRelaxedJSON(t *testing.T) {
-	withComments := "// host.json\n" + mustReplace(t, validHost, `"functionTimeout"`, "/* five\nminutes */ \"functionTimeout\"")
+	withComments := "// host.json\n" + mustReplace(t, validHost, `"functionTimeout"`,
+		"/* five\nminutes */ \"functionTimeout\"")
 	tests := map[string]files{
 		"comments":          app(files{"host.json": withComments}),
 		"byte_order_mark":   app(files{"host.json": "\ufeff" + validHost}),
 		"both":              app(files{"host.json": "\ufeff" + withComments + "\n// the end\n"}),
 		"windows_line_ends": app(files{"host.json": strings.ReplaceAll(validHost, "\n", "\r\n")}),
 		"any_case": app(
-			files{"host.json": strings.NewReplacer("queues", "Queues", "messageEncoding", "MESSAGEENCODING", "version", "Version").Replace(validHost)},
+			files{"host.json": strings.NewReplacer("queues", "Queues", "messageEncoding", "MESSAGEENCODING", "version",
+				"Version").Replace(validHost)},
 		),
-		"numbers_as_texts":      app(files{"host.json": mustReplace(t, validHost, `"batchSize": 4`, `"batchSize": "4"`)}),
-		"slashes_in_texts":      app(files{"host.json": mustReplace(t, validHost, `"version": "2.0"`, `"version": "2.0", "note": "https://example.com/*x*/"`)}),
-		"function_comments":     app(files{"Work/function.json": "// trigger\n" + function(validTrigger)}),
-		"function_mark":         app(files{"Work/function.json": "\ufeff" + function(validTrigger)}),
-		"function_any_case":     trigger(t, `"type":"queueTrigger"`, `"Type":"QUEUETRIGGER"`),
-		"data_type_any_case":    trigger(t, `"binary"`, `"Binary"`),
-		"connection_left_out":   trigger(t, `"connection":"AzureWebJobsStorage",`, ``),
-		"output_beside_trigger": app(files{"Work/function.json": function(validTrigger, `{"type":"queue","direction":"out","name":"out","queueName":"x"}`)}),
+		"numbers_as_texts": app(files{"host.json": mustReplace(t, validHost, `"batchSize": 4`,
+			`"batchSize": "4"`)}),
+		"slashes_in_texts": app(files{"host.json": mustReplace(t, validHost, `"version": "2.0"`,
+			`"version": "2.0", "note": "https://example.com/*x*/"`)}),
+		"function_comments":   app(files{"Work/function.json": "// trigger\n" + function(validTrigger)}),
+		"function_mark":       app(files{"Work/function.json": "\ufeff" + function(validTrigger)}),
+		"function_any_case":   trigger(t, `"type":"queueTrigger"`, `"Type":"QUEUETRIGGER"`),
+		"data_type_any_case":  trigger(t, `"binary"`, `"Binary"`),
+		"connection_left_out": trigger(t, `"connection":"AzureWebJobsStorage",`, ``),
+		"output_beside_trigger": app(files{"Work/function.json": function(validTrigger,
+			`{"type":"queue","direction":"out","name":"out","queueName":"x"}`)}),
 	}
 	want := app(nil).mustLoad(t)
 	for name, folder := range tests {
@@ -509,7 +571,8 @@ func TestQueueNamesFromSettings(t *testing.T) {
 	environ := []string{"QUEUE=my-queue", "STAGE=test", "SHOUTED=LOUD", "Section__Queue=sectioned", "QUEUE2=no"}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := trigger(t, `"work"`, `"`+test.name+`"`).mustLoad(t, environ...).Functions[0].Queue; got != test.want {
+			if got := trigger(t, `"work"`, `"`+test.name+`"`).mustLoad(t, environ...).
+				Functions[0].Queue; got != test.want {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})
@@ -535,11 +598,13 @@ func TestHostJSONOverrides(t *testing.T) {
 			func(h *functionapp.Host) { h.Queues.MessageEncoding = storage.Base64 },
 		},
 		"several": {
-			[]string{"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9", "AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00"},
+			[]string{"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9",
+				"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00"},
 			func(h *functionapp.Host) { h.Queues.MaxDequeueCount, h.Queues.VisibilityTimeout = 9, time.Minute },
 		},
 		"colons": {
-			[]string{"AzureFunctionsJobHost:functionTimeout=00:07:00", "azurefunctionsjobhost:Extensions__queues:batchSize=32"},
+			[]string{"AzureFunctionsJobHost:functionTimeout=00:07:00",
+				"azurefunctionsjobhost:Extensions__queues:batchSize=32"},
 			func(h *functionapp.Host) { h.FunctionTimeout, h.Queues.BatchSize = 7*time.Minute, 32 },
 		},
 		"arguments_as_json": {
@@ -588,9 +653,12 @@ func TestOverridesAreChecked(t *testing.T) {
 		variable string
 		want     []string
 	}{
-		"out_of_range":     {"AzureFunctionsJobHost__extensions__queues__batchSize=0", []string{"extensions.queues.batchSize", `"0"`}},
-		"wrong_nesting":    {"AzureFunctionsJobHost__queues__batchSize=8", []string{"queues.batchsize", "move it to extensions.queues"}},
-		"broken_arguments": {"AzureFunctionsJobHost__customHandler__description__arguments=[serve]", []string{"customHandler.description.arguments", "list"}},
+		"out_of_range": {"AzureFunctionsJobHost__extensions__queues__batchSize=0",
+			[]string{"extensions.queues.batchSize", `"0"`}},
+		"wrong_nesting": {"AzureFunctionsJobHost__queues__batchSize=8",
+			[]string{"queues.batchsize", "move it to extensions.queues"}},
+		"broken_arguments": {"AzureFunctionsJobHost__customHandler__description__arguments=[serve]",
+			[]string{"customHandler.description.arguments", "list"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

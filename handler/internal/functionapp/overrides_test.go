@@ -41,10 +41,13 @@ func TestQueueWithoutPoisonQueueIsRefused(t *testing.T) {
 
 func TestHostRetryIsRefused(t *testing.T) {
 	for name, files := range map[string]files{
-		"host.json":          withHost(t, `"version": "2.0"`, `"version": "2.0", "retry": {"strategy": "fixedDelay", "maxRetryCount": 2}`),
-		"Work/function.json": app(files{"Work/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` + validTrigger + `]}`}),
+		"host.json": withHost(t, `"version": "2.0"`,
+			`"version": "2.0", "retry": {"strategy": "fixedDelay", "maxRetryCount": 2}`),
+		"Work/function.json": app(files{"Work/function.json": `{"retry":{"strategy":"fixedDelay"},"bindings":[` +
+			validTrigger + `]}`}),
 	} {
-		if _, err := functionapp.Load(files.write(t), nil); err == nil || !strings.HasPrefix(err.Error(), name+": retry: remove it") {
+		if _, err := functionapp.Load(files.write(t), nil); err == nil ||
+			!strings.HasPrefix(err.Error(), name+": retry: remove it") {
 			t.Errorf("%s: error %v", name, err)
 		}
 	}

@@ -16,18 +16,20 @@ func forwarding(t *testing.T, prefix, httpBinding string) files {
 		host = mustReplace(t, host, `"extensions": {`, `"extensions": {"http": {"routePrefix": `+prefix+`}, `)
 	}
 	return app(files{
-		"host.json":             host,
-		"Nightly/function.json": function(`{"type":"timerTrigger","direction":"in","name":"timer","schedule":"0 0 0 * * *"}`),
-		"Open/function.json":    function(httpBinding, `{"type":"http","direction":"out","name":"$return"}`),
+		"host.json": host,
+		"Nightly/function.json": function(`{"type":"timerTrigger","direction":"in","name":"timer","schedule":"0 ` +
+			`0 0 * * *"}`),
+		"Open/function.json": function(httpBinding, `{"type":"http","direction":"out","name":"$return"}`),
 	})
 }
 
 func httpTrigger(route string) string {
-	return `{"type":"httpTrigger","direction":"in","name":"req","authLevel":"anonymous","methods":["get"],"route":` + strconv.Quote(route) + `}`
+	return `{"type":"httpTrigger","direction":"in","name":"req","authLevel":"anonymous","methods":["get"],"route":` +
+		strconv.Quote(route) + `}`
 }
 
-// TestForgeableRoutes: an HTTP function whose requests the host forwards must not match the path of a function that takes
-// invocations.
+// TestForgeableRoutes: an HTTP function whose requests the host forwards must not match the path of a function that
+// takes invocations.
 func TestForgeableRoutes(t *testing.T) {
 	for name, row := range map[string]struct {
 		prefix, route string
@@ -86,7 +88,8 @@ func TestForgeableRoutes(t *testing.T) {
 				}
 				return
 			}
-			wantProblem(t, err, "Open/function.json: route "+strconv.Quote(row.route), "host.json", "customHandler.enableForwardingHttpRequest",
+			wantProblem(t, err, "Open/function.json: route "+strconv.Quote(row.route), "host.json",
+				"customHandler.enableForwardingHttpRequest",
 				"extensions.http.routePrefix")
 		})
 	}
@@ -108,11 +111,13 @@ func TestForgeableApps(t *testing.T) {
 		environ []string
 		want    string // empty: the app is valid
 	}{
-		"any_case":     {forwarding(t, `""`, `{"Type":"HTTPTRIGGER","direction":"in","name":"req","Route":"{*rest}"}`), nil, "Open/function.json"},
+		"any_case": {forwarding(t, `""`, `{"Type":"HTTPTRIGGER","direction":"in","name":"req","Route":"{*rest}"}`),
+			nil, "Open/function.json"},
 		"text":         {with("Request\": true", "Request\": \" True \""), nil, "enableForwardingHttpRequest"},
 		"proxying":     {with("enableForwarding", "enableProxying"), nil, "enableProxyingHttpRequest"},
 		"default_name": {app(named), nil, `WORK/function.json: route "WORK"`},
-		"empty_route":  {app(files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))}), nil, `work/function.json: route "work"`},
+		"empty_route": {app(files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))}),
+			nil, `work/function.json: route "work"`},
 		"on_by_variable": {
 			with("true", "false"),
 			[]string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest=true"},
@@ -123,11 +128,15 @@ func TestForgeableApps(t *testing.T) {
 			[]string{"AzureFunctionsJobHost__extensions__http__routePrefix="},
 			`routePrefix is ""`,
 		},
-		"off_by_variable":              {open, []string{"AZUREFUNCTIONSJOBHOST:customHandler:enableForwardingHttpRequest=False"}, ""},
-		"given_a_prefix_by_a_variable": {open, []string{"AzureFunctionsJobHost__extensions__http__routePrefix=api"}, ""},
-		"off":                          {with("true", "false"), nil, ""},
-		"disabled_function":            {app(files{"host.json": open["host.json"], "Open/function.json": `{"disabled":true,"bindings":[` + trigger + `]}`}), nil, ""},
-		"other_trigger":                {forwarding(t, `""`, `{"type":"blobTrigger","direction":"in","name":"req","route":"{*rest}"}`), nil, ""},
+		"off_by_variable": {open,
+			[]string{"AZUREFUNCTIONSJOBHOST:customHandler:enableForwardingHttpRequest=False"}, ""},
+		"given_a_prefix_by_a_variable": {open, []string{"AzureFunctionsJobHost__extensions__http__routePrefix=api"},
+			""},
+		"off": {with("true", "false"), nil, ""},
+		"disabled_function": {app(files{"host.json": open["host.json"],
+			"Open/function.json": `{"disabled":true,"bindings":[` + trigger + `]}`}), nil, ""},
+		"other_trigger": {forwarding(t, `""`,
+			`{"type":"blobTrigger","direction":"in","name":"req","route":"{*rest}"}`), nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := functionapp.Load(row.files.write(t), row.environ)

@@ -32,10 +32,13 @@ func hostBody(tb testing.TB, size int, text bool) []byte {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	return fmt.Appendf(nil, `{"Data":{"message":%s},"Metadata":{"DequeueCount":"1","ExpirationTime":"2026-11-27T22:18:01+00:00",`+
-		`"Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","InsertionTime":"2026-11-20T22:18:01+00:00","NextVisibleTime":"2026-11-20T22:28:05+00:00",`+
-		`"PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\"","sys":{"MethodName":"AC-standard","UtcNow":"2026-11-20T22:18:05.1234567Z","RandGuid":"24ad4c06-24ad`+
-		`-4e5b-8294-3da9714877e9"}}}`, value)
+	return fmt.Appendf(nil,
+		`{"Data":{"message":%s},"Metadata":{"DequeueCount":"1","ExpirationTime":"2026-11-27T22:18:01+00:00",`+
+			`"Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","InsertionTime":"2026-11-20T22:18:01+00:00",`+
+			`"NextVisibleTime":"2026-11-20T22:28:05+00:00",`+
+			`"PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\"","sys":{"MethodName":"AC-standard",`+
+			`"UtcNow":"2026-11-20T22:18:05.1234567Z","RandGuid":"24ad4c06-24ad`+
+			`-4e5b-8294-3da9714877e9"}}}`, value)
 }
 
 func BenchmarkReadMessage(b *testing.B) {

@@ -37,20 +37,23 @@ func TestAnswers(t *testing.T) {
 		"delivered":          {anEnvelope(""), answers(204), nil, 200, "finish delivered", 0, 0},
 		"delivered_callback": {anEnvelope(callback), answers(200), nil, 200, "callback delivered", 1, 0},
 		"reschedule":         {anEnvelope(""), answers(503), nil, 200, "reschedule temporary_status", 1, 0},
-		"not_due":            {anEnvelope(`,"notBefore":"2999-01-01T00:00:00Z"`), answers(200), nil, 200, "reschedule not_due", 1, 0},
-		"rejected":           {anEnvelope(""), answers(400), nil, 200, "dead_letter rejected", 0, 1},
-		"rejected_callback":  {anEnvelope(callback), answers(400), nil, 200, "callback rejected", 1, 0},
-		"expired":            {anEnvelope(`,"deadline":"2020-01-01T00:00:00Z"`), answers(200), nil, 200, "dead_letter expired", 0, 1},
-		"drop":               {anEnvelope(`,"giveUp":"drop"`), answers(400), nil, 200, "drop rejected", 0, 0},
-		"fault":              {anEnvelope(`,"giveUp":"fault"`), answers(400), nil, 500, "", 0, 0},
-		"malformed":          {"hello", answers(200), nil, 200, "dead_letter malformed", 0, 1},
-		"empty":              {"", answers(200), nil, 200, "dead_letter malformed", 0, 1},
-		"storage_refuses":    {anEnvelope(""), answers(503), storage.ErrRefused, 500, "", 0, 0},
-		"refuses_callback":   {anEnvelope(callback), answers(200), storage.ErrRefused, 500, "", 0, 0},
-		"refuses_poison":     {"hello", answers(200), storage.ErrRefused, 500, "", 0, 0},
-		"nothing_to_write":   {anEnvelope(""), answers(200), storage.ErrRefused, 200, "finish delivered", 0, 0},
+		"not_due": {anEnvelope(`,"notBefore":"2999-01-01T00:00:00Z"`), answers(200), nil, 200,
+			"reschedule not_due", 1, 0},
+		"rejected":          {anEnvelope(""), answers(400), nil, 200, "dead_letter rejected", 0, 1},
+		"rejected_callback": {anEnvelope(callback), answers(400), nil, 200, "callback rejected", 1, 0},
+		"expired": {anEnvelope(`,"deadline":"2020-01-01T00:00:00Z"`), answers(200), nil, 200,
+			"dead_letter expired", 0, 1},
+		"drop":             {anEnvelope(`,"giveUp":"drop"`), answers(400), nil, 200, "drop rejected", 0, 0},
+		"fault":            {anEnvelope(`,"giveUp":"fault"`), answers(400), nil, 500, "", 0, 0},
+		"malformed":        {"hello", answers(200), nil, 200, "dead_letter malformed", 0, 1},
+		"empty":            {"", answers(200), nil, 200, "dead_letter malformed", 0, 1},
+		"storage_refuses":  {anEnvelope(""), answers(503), storage.ErrRefused, 500, "", 0, 0},
+		"refuses_callback": {anEnvelope(callback), answers(200), storage.ErrRefused, 500, "", 0, 0},
+		"refuses_poison":   {"hello", answers(200), storage.ErrRefused, 500, "", 0, 0},
+		"nothing_to_write": {anEnvelope(""), answers(200), storage.ErrRefused, 200, "finish delivered", 0, 0},
 	} {
-		for mode, body := range map[string]string{"binary": binary(row.content, goodMetadata), "text": text(t, row.content, goodMetadata)} {
+		for mode, body := range map[string]string{"binary": binary(row.content, goodMetadata),
+			"text": text(t, row.content, goodMetadata)} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				a := newApp(t, row.target, func() error { return row.fault })
 
@@ -66,8 +69,10 @@ func TestAnswers(t *testing.T) {
 				if row.status == http.StatusOK && outcome != row.outcome {
 					t.Errorf("the settled lines of the invocation say %q, want once %q", outcome, row.outcome)
 				}
-				if main, poison := len(a.contents(t, mainQueue)), len(a.contents(t, poisonQueue)); main != row.main || poison != row.poison {
-					t.Errorf("%d messages rescheduled and %d dead letters, want %d and %d", main, poison, row.main, row.poison)
+				if main, poison := len(a.contents(t, mainQueue)), len(a.contents(t, poisonQueue)); main != row.main ||
+					poison != row.poison {
+					t.Errorf("%d messages rescheduled and %d dead letters, want %d and %d", main, poison, row.main,
+						row.poison)
 				}
 			})
 		}
@@ -122,7 +127,8 @@ func TestRefusedInvocations(t *testing.T) {
 			}
 			a.wantContents(t, mainQueue)
 			a.wantContents(t, poisonQueue)
-			if line := a.mustOneLine(t); line["level"] != "error" || line["error"] == "" || line["invocation_id"] != invocationID || line["function"] != function {
+			if line := a.mustOneLine(t); line["level"] != "error" || line["error"] == "" ||
+				line["invocation_id"] != invocationID || line["function"] != function {
 				t.Errorf("want an error line that names invocation and function, got %v", line)
 			}
 		})
@@ -322,7 +328,8 @@ func TestPanic(t *testing.T) {
 	post(t, server, binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusInternalServerError)
 
 	line := a.mustOneLine(t)
-	if line["panic"] != "a bug of ours" || line["level"] != "error" || line["message_id"] != messageID || line["invocation_id"] != invocationID {
+	if line["panic"] != "a bug of ours" || line["level"] != "error" || line["message_id"] != messageID ||
+		line["invocation_id"] != invocationID {
 		t.Errorf("want the panic at error level with the message's ids, got %v", line)
 	}
 	if stack, _ := line["stack"].(string); !strings.Contains(stack, "contract_test.go") {
@@ -330,7 +337,8 @@ func TestPanic(t *testing.T) {
 	}
 	a.wantContents(t, mainQueue)
 	a.wantContents(t, poisonQueue)
-	post(t, server, binary(`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"}}`, goodMetadata)).wantStatus(t, http.StatusOK)
+	post(t, server, binary(`{"asyncCaller":1,"requestId":"r2","call":{"url":"https://t.example/"}}`, goodMetadata)).
+		wantStatus(t, http.StatusOK)
 }
 
 // TestLogLine: every line about a message identifies it, and the settled line contains the outcome.
@@ -340,13 +348,15 @@ func TestLogLine(t *testing.T) {
 	post(t, a.start(t), binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK)
 
 	lines := a.lines(t)
-	if len(lines) != 2 || lines[0]["message"] != "Giving up on envelope r1: answered 400" || lines[1]["message"] != "settled" {
+	if len(lines) != 2 || lines[0]["message"] != "Giving up on envelope r1: answered 400" ||
+		lines[1]["message"] != "settled" {
 		t.Fatalf("want a line about giving up and a settled line, got\n%s", a.log)
 	}
 	for _, line := range lines {
 		for field, want := range map[string]any{
-			"invocation_id": invocationID, "function": function, "queue": mainQueue, "message_id": messageID, "dequeue_count": 2.0,
-			"request_id": "r1", "target_host": "t.example", "action": "dead_letter", "reason": "rejected",
+			"invocation_id": invocationID, "function": function, "queue": mainQueue, "message_id": messageID,
+			"dequeue_count": 2.0,
+			"request_id":    "r1", "target_host": "t.example", "action": "dead_letter", "reason": "rejected",
 		} {
 			if line[field] != want {
 				t.Errorf("%s is %v, want %v, in %v", field, line[field], want, line)

@@ -42,7 +42,8 @@ const (
 )
 
 // goodMetadata is the host's metadata of a message that it received for the second time.
-const goodMetadata = `{"DequeueCount":"2","Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"","PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\""}`
+const goodMetadata = `{"DequeueCount":"2","Id":"\"ac42afd5-35e5-4258-928c-16de063c24b1\"",` +
+	`"PopReceipt":"\"AgAAAAMAAAAAAAAAAgtnj8x+1QE=\""}`
 
 // caller is a fake [delivery.Caller]; nil answers 200.
 type caller func(ctx context.Context, e *envelope.Envelope) decision.Outcome
@@ -80,9 +81,10 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		tb.Fatal(err)
 	}
 	a.deliverer = &delivery.Deliverer{
-		Gate:     admission.New(224, 400<<10),
-		Guard:    guard.Rules{Allow: allow},
-		Rules:    decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default()},
+		Gate:  admission.New(224, 400<<10),
+		Guard: guard.Rules{Allow: allow},
+		Rules: decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
+			Retry: retry.Default()},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),
 		Log:      log,
@@ -90,7 +92,8 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
-	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
+	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue,
+		DataType: functionapp.DataBinary}}
 	a.Handler = ingress.Handler(functions, nil, a.deliverer, log)
 	return a
 }
@@ -175,14 +178,15 @@ func invocation(tb testing.TB, name, body string) *http.Request {
 	tb.Helper()
 	var address net.Addr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 7071}
 	ctx := context.WithValue(tb.Context(), http.LocalAddrContextKey, address)
-	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:7071/"+name, strings.NewReader(body))
+	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "http://127.0.0.1:7071/"+name,
+		strings.NewReader(body))
 	request.Header.Set("Content-Type", "application/json; charset=utf-8")
 	request.Header.Set("X-Azure-Functions-InvocationId", invocationID)
 	return request
 }
 
-// wantUsable checks what the host requires of every answer: a JSON object. After an empty answer it waits forever. Logs must be
-// absent: the host would log the outcome again.
+// wantUsable checks what the host requires of every answer: a JSON object. After an empty answer it waits forever. Logs
+// must be absent: the host would log the outcome again.
 func (r reply) wantUsable(tb testing.TB) {
 	tb.Helper()
 	if got := r.header.Get("Content-Type"); got != "application/json" {

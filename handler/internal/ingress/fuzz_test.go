@@ -50,7 +50,8 @@ func FuzzContent(f *testing.F) {
 	}
 	for _, extra := range []string{
 		"", callback, `,"giveUp":"drop"`, `,"giveUp":"fault"`, `,"deadline":"2020-01-01T00:00:00Z"`, `,"deadLett` +
-			`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`, `,"attempts":2147483647`, `,"notBefore":"9998-01-01T00:00:00Z","deadline":"9999-01-01T00:00:00Z"`,
+			`er":{}`, `,"trail":[{}]`, `,"retry":{"maxAttempts":1}`, `,"attempts":2147483647`,
+		`,"notBefore":"9998-01-01T00:00:00Z","deadline":"9999-01-01T00:00:00Z"`,
 		`,"trail":[` + strings.Repeat("{},", 99) + `{"tookMs":86400000}]`, `,"createdAt":"9999-12-31T23:59:59.9Z"`,
 	} {
 		f.Add([]byte(anEnvelope(extra)), false, uint16(400))
@@ -109,7 +110,8 @@ func (a *app) wantSettled(t *testing.T, content string) {
 	wrongPolicy := err == nil && e.Retry != nil // then the dead letter says so, with the same call
 	if err != nil || (last["reason"] == "malformed" && !wrongPolicy) {
 		if len(main) != 0 || len(poison) != 1 || poison[0] != content {
-			t.Fatalf("%q is malformed: want its bytes on the poison queue, got %q there and %q rescheduled", content, poison, main)
+			t.Fatalf("%q is malformed: want its bytes on the poison queue, got %q there and %q rescheduled", content,
+				poison, main)
 		}
 		return
 	}

@@ -28,7 +28,8 @@ func benchBodies(tb testing.TB, target string) map[string]string {
 	tb.Helper()
 	bodies := map[string]string{}
 	for _, size := range []int{1 << 10, 45 << 10} {
-		content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90","call":{"url":"%s/orders",`+
+		content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"b3c1a0de-5b1f-4c77-9d0e-2f6a4c8e1b90",`+
+			`"call":{"url":"%s/orders",`+
 			`"headers":{"Content-Type":"text/plain"},"body":%q}}`, target, strings.Repeat("lorem ipsum ", size/12))
 		bodies[fmt.Sprintf("%dKiB", size>>10)] = binary(content, goodMetadata)
 		bodies[fmt.Sprintf("%dKiB/text", size>>10)] = text(tb, content, goodMetadata)
@@ -51,10 +52,14 @@ func BenchmarkInvocation(b *testing.B) {
 	}
 }
 
-// BenchmarkHTTP measures the same over HTTP. The result includes what the client and the target cost, which share this process.
+// BenchmarkHTTP measures the same over HTTP. The result includes what the client and the target cost, which share this
+// process.
 func BenchmarkHTTP(b *testing.B) {
 	const parallel = 24 // for each processor
-	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+	}))
 	defer target.Close()
 	allow, err := guard.ParseAllow("127.0.0.1")
 	if err != nil {
@@ -70,7 +75,8 @@ func BenchmarkHTTP(b *testing.B) {
 			b.SetParallelism(parallel)
 			b.RunParallel(func(p *testing.PB) {
 				for p.Next() {
-					if reply := do(b, server, http.MethodPost, "/"+function, strings.NewReader(body)); reply.status != http.StatusOK {
+					if reply := do(b, server, http.MethodPost, "/"+function,
+						strings.NewReader(body)); reply.status != http.StatusOK {
 						b.Errorf("answered %d", reply.status)
 					}
 				}

@@ -18,7 +18,8 @@ func TestMetadataAsDocumented(t *testing.T) {
 // TestHeaderValueInName: a header's value that the sender wrote into its name stays secret.
 func TestHeaderValueInName(t *testing.T) {
 	a := newApp(t, nil)
-	reply := post(t, a.start(t), binary(`{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Authorization: Bearer C4nary":""}}}`, goodMetadata))
+	reply := post(t, a.start(t), binary(`{"asyncCaller":1,"call":{"url":"https://t.example/",`+
+		`"headers":{"Authorization: Bearer C4nary":""}}}`, goodMetadata))
 	a.wantNoSecret(t, reply)
 	if !strings.Contains(a.log.String(), "Authorization") {
 		t.Error("the log does not name the header")

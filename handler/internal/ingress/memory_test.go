@@ -19,8 +19,8 @@ const (
 	maxHeapPerByte = 150
 )
 
-// TestMemory limits the memory that any invocation makes the handler allocate. It counts all of it, garbage included, so
-// the heap never grows by more.
+// TestMemory limits the memory that any invocation makes the handler allocate. It counts all of it, garbage included,
+// so the heap never grows by more.
 func TestMemory(t *testing.T) {
 	const (
 		size = maxInvocation / 8
@@ -51,7 +51,8 @@ func TestMemory(t *testing.T) {
 		{"escapes", `{"Data":{"msg":"` + strings.Repeat(`\u0041`, room/6) + `"},"Metadata":{}}`},
 		{"text", text(t, strings.Repeat("x", room), goodMetadata)},
 		{"binary", binary(strings.Repeat("x", inB64), goodMetadata)},
-		{"unknown members", binary(repeated(`{"asyncCaller":1,`, `"%x":0,`, `"call":{"url":"http://t.example/"}}`, inB64), goodMetadata)},
+		{"unknown members", binary(repeated(`{"asyncCaller":1,`, `"%x":0,`, `"call":{"url":"http://t.example/"}}`,
+			inB64), goodMetadata)},
 		{"headers", binary(repeated(call+`,"headers":{`, `"%x":"",`, `"z":""}}}`, inB64), goodMetadata)},
 		{"headers in text mode", text(t, repeated(call+`,"headers":{`, `"%x":"",`, `"z":""}}}`, inText), goodMetadata)},
 		{"values of a header", binary(same(call+`,"headers":{"X-A":[`, `"",`, `""]}}}`, inB64), goodMetadata)},
@@ -62,8 +63,10 @@ func TestMemory(t *testing.T) {
 		{"Nexus headers", binary(nexusHead(strings.Repeat("a:\r\n", twice/4)), goodMetadata)},
 		{"Nexus header names", binary(nexusHead(repeated("", "%x:\r\n", "", twice)), goodMetadata)},
 		{"Nexus header lines", binary(nexusHead("a:\r\n"+strings.Repeat(" \r\n", twice/3)), goodMetadata)},
-		{"Nexus latest response", binary(nexusWith(`"LatestResponse":"`+in64("HTTP/1.1 500 x\r\n"+repeated("", "%x:\r\n", "", twice)+"\r\n")+`"`), goodMetadata)},
-		{"Nexus callback", binary(nexusRaw(`"CallBack":"`+in64(nexusHeadOf(repeated("", "%x:\r\n", "", twice)))+`"`), goodMetadata)},
+		{"Nexus latest response", binary(nexusWith(`"LatestResponse":"`+
+			in64("HTTP/1.1 500 x\r\n"+repeated("", "%x:\r\n", "", twice)+"\r\n")+`"`), goodMetadata)},
+		{"Nexus callback", binary(nexusRaw(`"CallBack":"`+in64(nexusHeadOf(repeated("", "%x:\r\n", "", twice)))+`"`),
+			goodMetadata)},
 	} {
 		if len(row.body) > size || len(row.body) < size/2 {
 			t.Errorf("%s: %d bytes", row.name, len(row.body))
@@ -77,7 +80,8 @@ func TestMemory(t *testing.T) {
 		}
 		t.Logf("%-22s %5.1f MiB of heap for a MiB", row.name, perByte)
 	}
-	t.Logf("at most %.0f MiB for a MiB (%s), %.0f MiB for the largest invocation", worst, worstOf, worst*maxInvocation/(1<<20))
+	t.Logf("at most %.0f MiB for a MiB (%s), %.0f MiB for the largest invocation", worst, worstOf,
+		worst*maxInvocation/(1<<20))
 }
 
 // nexusHeadOf returns an HTTP request with these header lines.
@@ -89,11 +93,14 @@ func nexusHeadOf(lines string) string {
 func TestMemoryOfMessages(t *testing.T) {
 	worst := uint64(0)
 	for name, content := range map[string]string{
-		"headers":        filled(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/","headers":{`, `"%x":"",`, `}}}`),
-		"unknown":        filled(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},`, `"%x":0,`, `}`),
+		"headers": filled(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/","headers":{`,
+			`"%x":"",`, `}}}`),
+		"unknown": filled(`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://t.example/"},`, `"%x":0,`,
+			`}`),
 		"Nexus headers":  nexusHead(strings.Repeat("a:\r\n", 8500)),
 		"Nexus callback": nexusRaw(`"CallBack":"` + in64(nexusHeadOf(strings.Repeat("a:\r\n", 6000))) + `"`),
-		"Nexus answer":   nexusWith(`"LatestResponse":"` + in64("HTTP/1.1 500 x\r\n"+strings.Repeat("a:\r\n", 8000)+"\r\n") + `"`),
+		"Nexus answer": nexusWith(`"LatestResponse":"` +
+			in64("HTTP/1.1 500 x\r\n"+strings.Repeat("a:\r\n", 8000)+"\r\n") + `"`),
 	} {
 		a := newApp(t, answers(http.StatusServiceUnavailable))
 		body := binary(content, goodMetadata)

@@ -50,15 +50,18 @@ func FuzzReadMessage(f *testing.F) {
 		`{"Metadata":{"message":"YQ=="},"Data":{"message":"Yg=="}}`,
 		`{"Metadata":{"message":"YQ=="},"Data":{"message":5}}`,
 		`{"Data":{"message":"YQ=="},"data":{"message":"Yg=="},"metadata":{"Id":"x"}}`,
-		`{"Data":{"message":"YQ=="},"Metadata":{"Id":"x","id":"y","Id":"z"}}`, `{"Data":{"message":"YQ=="},"Metadata":null}`, `{"Data":{"message":"YQ=="},"M` +
+		`{"Data":{"message":"YQ=="},"Metadata":{"Id":"x","id":"y","Id":"z"}}`,
+		`{"Data":{"message":"YQ=="},"Metadata":null}`, `{"Data":{"message":"YQ=="},"M` +
 			`etadata":[]}`,
-		`{"Data":{"message":"\"\\u00e9\\ud83d\\ude00\\/\\b\\f\\n\\r\\t\u0007\""}}`, `{"Data":{"message":"\"\\ud83d\""}}`, `{"Data":{"message":"\"\\u00EG\""}}`,
+		`{"Data":{"message":"\"\\u00e9\\ud83d\\ude00\\/\\b\\f\\n\\r\\t\u0007\""}}`,
+		`{"Data":{"message":"\"\\ud83d\""}}`, `{"Data":{"message":"\"\\u00EG\""}}`,
 		"{\"Data\":{\"message\":\"\\\"\xff\\\"\"}}", `{"Data":{"message":"\"a\"b\""}}`,
 		`{"data":{"message":"YQ=="},"METADATA":{"Id":"x"}}`,
 		`{"Data":{"x":{"message":"YQ=="},"message":"Yg=="}}`,
 		`{"Data":{"x":"\"message\":\"YQ==\"","message" : "Yg=="}}`,
 		`{"Data":{"message":"YQ=\u003d"}}`, `{"Data":{"message":"Y\nQ=="}}`, "{\"Data\":{\"message\":\"Y\nQ==\"}}",
-		`{"Data":{"message":"\"a\\\\\""}}`, `{"Data":{"message":"YQ=="}} x`, `{"Data":{"message":"YQ=="`, `{"Data":{"message":"a\`,
+		`{"Data":{"message":"\"a\\\\\""}}`, `{"Data":{"message":"YQ=="}} x`, `{"Data":{"message":"YQ=="`,
+		`{"Data":{"message":"a\`,
 		`{"Data":{"message":"YQ=="},"Metadata":{"Id":}}`,
 	} {
 		f.Add([]byte(body), "message")

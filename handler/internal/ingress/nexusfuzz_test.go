@@ -19,9 +19,12 @@ func FuzzNexusContent(f *testing.F) {
 		answer   = "HTTP/1.1 504 Gateway Time-out\r\nServer: a, (b)\r\nExpires: -1\r\n\r\ntoo late"
 	)
 	f.Add([]byte(call), []byte(nil), []byte(nil), []byte(nil), "", uint16(200))
-	f.Add([]byte(call), []byte(callback), []byte(`{"order":[42]}`), []byte(answer), `,"Attempts":3,"DeadlineAt":"2099-01-01T00:00:00.1234567+01:00"`, uint16(503))
-	f.Add([]byte(call), []byte(callback), []byte(`null`), []byte(answer), `,"DeadlineAt":"2020-01-01T00:00:00Z"`, uint16(0))
-	f.Add([]byte(plainCall), []byte(callback), []byte("\xff"), []byte("\x00"), `,"NextAttemptAt":"9999-12-31T23:59:59.9999999+00:00","x":[{}]`, uint16(400))
+	f.Add([]byte(call), []byte(callback), []byte(`{"order":[42]}`), []byte(answer),
+		`,"Attempts":3,"DeadlineAt":"2099-01-01T00:00:00.1234567+01:00"`, uint16(503))
+	f.Add([]byte(call), []byte(callback), []byte(`null`), []byte(answer), `,"DeadlineAt":"2020-01-01T00:00:00Z"`,
+		uint16(0))
+	f.Add([]byte(plainCall), []byte(callback), []byte("\xff"), []byte("\x00"),
+		`,"NextAttemptAt":"9999-12-31T23:59:59.9999999+00:00","x":[{}]`, uint16(400))
 	f.Add(
 		[]byte(plainCall+plainCall),
 		[]byte(nil),
@@ -38,7 +41,8 @@ func FuzzNexusContent(f *testing.F) {
 		`,"OriginalRequestId":"\u0000","Environment":null`,
 		uint16(500),
 	)
-	f.Add([]byte(call), []byte(nil), []byte(nil), []byte(nil), `,"Attempts":2147483647,"Trail":[`+strings.Repeat("{},", 99)+`{}]`, uint16(500))
+	f.Add([]byte(call), []byte(nil), []byte(nil), []byte(nil),
+		`,"Attempts":2147483647,"Trail":[`+strings.Repeat("{},", 99)+`{}]`, uint16(500))
 	f.Fuzz(func(t *testing.T, callOut, callBack, nexusContext, latest []byte, members string, status uint16) {
 		base64OrNull := func(content []byte) string {
 			if content == nil {
@@ -46,13 +50,15 @@ func FuzzNexusContent(f *testing.F) {
 			}
 			return `"` + in64(string(content)) + `"`
 		}
-		content := `{"RawRequest":{"Id":"r1","CallOut":` + base64OrNull(callOut) + `,"CallBack":` + base64OrNull(callBack) +
+		content := `{"RawRequest":{"Id":"r1","CallOut":` + base64OrNull(callOut) + `,"CallBack":` +
+			base64OrNull(callBack) +
 			`,"Context":` + base64OrNull(nexusContext) + `},"LatestResponse":` + base64OrNull(latest) + members + `}`
 		if len(content) > maxContent {
 			return
 		}
 		a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
-			return decision.Outcome{Status: int(status % 1000), Header: http.Header{"Content-Type": {string(latest)}}, Body: latest}
+			return decision.Outcome{Status: int(status % 1000), Header: http.Header{"Content-Type": {string(latest)}},
+				Body: latest}
 		}))
 		recorder := a.record(t, binary(content, goodMetadata))
 		if recorder.Code != http.StatusOK {

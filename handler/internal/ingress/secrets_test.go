@@ -28,7 +28,8 @@ func (a *app) wantNoSecret(t *testing.T, r reply) {
 	if a.log.String() == "" {
 		t.Error("the log is empty, so the check means nothing")
 	}
-	for where, text := range map[string]string{"log": a.log.String(), "answer": r.body, "answer's headers": fmt.Sprint(r.header)} {
+	for where, text := range map[string]string{"log": a.log.String(), "answer": r.body,
+		"answer's headers": fmt.Sprint(r.header)} {
 		if at := strings.Index(strings.ToLower(text), strings.ToLower(canary)); at >= 0 {
 			t.Errorf("the %s contains a secret: …%s…", where, text[max(0, at-60):min(len(text), at+60)])
 		}
@@ -42,7 +43,8 @@ func secretEnvelope(scheme, host, path, extra string) string {
 		"context":{"token":"x-C4nary"},"note":"n-C4nary"%s}`, scheme, host, path, extra)
 }
 
-const secretCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.example/?sig=s-C4nary","headers":{"X-Key":"k-C4nary"}}`
+const secretCallback = `,"callback":{"url":"https://u-C4nary:p-C4nary@sender.example/?sig=s-C4nary",` +
+	`"headers":{"X-Key":"k-C4nary"}}`
 
 // TestSecretsInOutcomes: no outcome of a call reveals a secret.
 func TestSecretsInOutcomes(t *testing.T) {
@@ -64,18 +66,22 @@ func TestSecretsInOutcomes(t *testing.T) {
 		"rejected":           {"", says(400), nil},
 		"rejected_callback":  {secretCallback, says(400), nil},
 		"fault":              {`,"giveUp":"fault"`, says(400), nil},
-		"timeout":            {"", decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"}, nil},
-		"expired":            {`,"deadline":"2020-01-01T00:00:00Z"`, decision.Outcome{}, nil},
-		"not_due":            {`,"notBefore":"2999-01-01T00:00:00Z"`, decision.Outcome{}, nil},
-		"storage_refuses":    {"", says(503), storage.ErrRefused},
+		"timeout": {"", decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"},
+			nil},
+		"expired":         {`,"deadline":"2020-01-01T00:00:00Z"`, decision.Outcome{}, nil},
+		"not_due":         {`,"notBefore":"2999-01-01T00:00:00Z"`, decision.Outcome{}, nil},
+		"storage_refuses": {"", says(503), storage.ErrRefused},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }), func() error { return row.fault })
+			a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome { return row.outcome }),
+				func() error { return row.fault })
 
-			reply := post(t, a.start(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra), goodMetadata))
+			reply := post(t, a.start(t), binary(secretEnvelope("https", "t.example", "/path-C4nary", row.extra),
+				goodMetadata))
 
 			a.wantNoSecret(t, reply)
-			if dead := strings.Join(a.contents(t, poisonQueue), ""); name == "rejected" && !strings.Contains(dead, "a-C4nary") {
+			if dead := strings.Join(a.contents(t, poisonQueue), ""); name == "rejected" &&
+				!strings.Contains(dead, "a-C4nary") {
 				t.Errorf("the dead letter does not hold the answer: %s", dead)
 			}
 			if line := a.lines(t)[0]; line["target_host"] != "t.example" {
@@ -88,17 +94,20 @@ func TestSecretsInOutcomes(t *testing.T) {
 // TestSecretsInMalformed: the reason for a malformed message does not quote it.
 func TestSecretsInMalformed(t *testing.T) {
 	for name, content := range map[string]string{
-		"not_json":           `C4nary`,
-		"cut_off":            `{"asyncCaller":1,"call":{"headers":{"Authorization":"C4nary`,
-		"url_scheme":         secretEnvelope("C4nary", "t.example", "/", ""),
-		"url_port":           secretEnvelope("https", "t.example:C4nary", "/", ""),
-		"url_space":          secretEnvelope("https", "t .example", "/", ""),
-		"url_escape":         secretEnvelope("https", "t.example", "/%zzC4nary", ""),
-		"url_no_host":        secretEnvelope("https", "", "/", ""),
-		"method":             `{"asyncCaller":1,"call":{"url":"https://t.example/","method":"C4nary C4nary"}}`,
-		"header_line_break":  `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"X-A":"C4nary\nC4nary"}}}`,
-		"header_object":      `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"X-A":{"C4nary":"C4nary"}}}}`,
-		"host_header":        `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Host":"C4nary C4nary"}}}`,
+		"not_json":    `C4nary`,
+		"cut_off":     `{"asyncCaller":1,"call":{"headers":{"Authorization":"C4nary`,
+		"url_scheme":  secretEnvelope("C4nary", "t.example", "/", ""),
+		"url_port":    secretEnvelope("https", "t.example:C4nary", "/", ""),
+		"url_space":   secretEnvelope("https", "t .example", "/", ""),
+		"url_escape":  secretEnvelope("https", "t.example", "/%zzC4nary", ""),
+		"url_no_host": secretEnvelope("https", "", "/", ""),
+		"method":      `{"asyncCaller":1,"call":{"url":"https://t.example/","method":"C4nary C4nary"}}`,
+		"header_line_break": `{"asyncCaller":1,"call":{"url":"https://t.example/",` +
+			`"headers":{"X-A":"C4nary\nC4nary"}}}`,
+		"header_object": `{"asyncCaller":1,"call":{"url":"https://t.example/",` +
+			`"headers":{"X-A":{"C4nary":"C4nary"}}}}`,
+		"host_header": `{"asyncCaller":1,"call":{"url":"https://t.example/","headers":{"Host":"C4nary ` +
+			`C4nary"}}}`,
 		"base64":             `{"asyncCaller":1,"call":{"url":"https://t.example/","bodyBase64":"C4nary!"}}`,
 		"two_bodies":         `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"C4nary","json":"C4nary"}}`,
 		"half_surrogate":     `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"C4nary\ud800"}}`,
@@ -108,7 +117,8 @@ func TestSecretsInMalformed(t *testing.T) {
 		"body_of_wrong_type": `{"asyncCaller":1,"call":{"url":"https://t.example/","body":{"C4nary":"C4nary"}}}`,
 		"request_id":         `{"asyncCaller":1,"requestId":"C4nary C4nary","call":{"url":"https://t.example/"}}`,
 		"give_up":            `{"asyncCaller":1,"giveUp":"C4nary","call":{"url":"https://t.example/"}}`,
-		"too_large":          `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat(canary, 8175) + `"}}`,
+		"too_large": `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat(canary,
+			8175) + `"}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := newApp(t, nil)

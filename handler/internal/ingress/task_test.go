@@ -20,15 +20,18 @@ import (
 const taskName = "Nightly"
 
 // timerBody is the body that host 4.24 sends for a timer, with the schedule's state.
-const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},"ScheduleStatus":{"Last":"2026-05-15T17:40:00+00:00","Next":"2026-05-15T17:45:00` +
+const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},` +
+	`"ScheduleStatus":{"Last":"2026-05-15T17:40:00+00:00","Next":"2026-05-15T17:45:00` +
 	`+00:00","LastUpdated":"2026-05-15T17:40:00+00:00"},"IsPastDue":false}},` +
-	`"Metadata":{"sys":{"MethodName":"Nightly","UtcNow":"2026-05-15T17:45:00.0042750Z","RandGuid":"35e6e68c-5583-436c-a277-5aec2b416ba8"}}}`
+	`"Metadata":{"sys":{"MethodName":"Nightly","UtcNow":"2026-05-15T17:45:00.0042750Z",` +
+	`"RandGuid":"35e6e68c-5583-436c-a277-5aec2b416ba8"}}}`
 
 // newTaskApp returns an app with a queue function and a task.
 func newTaskApp(tb testing.TB, task ingress.Task) *app {
 	tb.Helper()
 	a := newApp(tb, answers(http.StatusOK))
-	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue, DataType: functionapp.DataBinary}}
+	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue,
+		DataType: functionapp.DataBinary}}
 	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a.deliverer, zerolog.New(a.log))
 	return a
 }
@@ -50,12 +53,14 @@ func TestTaskAnswers(t *testing.T) {
 		status int
 		line   map[string]any
 	}{
-		"done":         {says("kept 3 messages", nil), 200, map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
+		"done": {says("kept 3 messages", nil), 200,
+			map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
 		"no_summary":   {says("", nil), 200, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
 		"invalid_utf8": {says("caf\xe9", nil), 200, map[string]any{"level": "info", "detail": "caf\ufffd"}},
 		"failed": {
 			says("half of it", errors.New("list queue x: storage refused")), 500,
-			map[string]any{"level": "error", "message": "task failed: the host runs it again at its next time", "error": "list queue x: storage refused"},
+			map[string]any{"level": "error", "message": "task failed: the host runs it again at its next time",
+				"error": "list queue x: storage refused"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,8 +94,9 @@ func TestTaskBodies(t *testing.T) {
 		body   string
 		status int
 	}{
-		"as_the_host":      {timerBody, 200},
-		"no_schedule":      {`{"Data":{"timer":{"Schedule":{},"ScheduleStatus":null,"IsPastDue":true}},"Metadata":{}}`, 200},
+		"as_the_host": {timerBody, 200},
+		"no_schedule": {`{"Data":{"timer":{"Schedule":{},"ScheduleStatus":null,"IsPastDue":true}},"Metadata":{}}`,
+			200},
 		"manual_run":       {`{"Data":{"timer":""},"Metadata":{}}`, 200},
 		"empty":            {``, 200},
 		"not_json":         {`hello`, 200},
@@ -219,7 +225,8 @@ func TestTaskInProgress(t *testing.T) {
 	if second.status != http.StatusOK {
 		t.Errorf("the second run was answered %d %s", second.status, second.body)
 	}
-	if line := a.mustOneLine(t); line["level"] != "warn" || line["function"] != taskName || line["message"] != "task not started: a run is in progress" {
+	if line := a.mustOneLine(t); line["level"] != "warn" || line["function"] != taskName ||
+		line["message"] != "task not started: a run is in progress" {
 		t.Errorf("want a warning that names the function, got %v", line)
 	}
 	post(t, server, binary(anEnvelope(""), goodMetadata)).wantStatus(t, http.StatusOK) // messages are still handled
@@ -242,7 +249,8 @@ func TestTaskContext(t *testing.T) {
 	})
 	server := a.start(t)
 	ctx, hangUp := context.WithCancel(t.Context())
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/"+taskName, strings.NewReader(timerBody))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, server.URL+"/"+taskName,
+		strings.NewReader(timerBody))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +269,8 @@ func TestTaskContext(t *testing.T) {
 	}
 	server.Close() // waits for the handler
 	lines := a.lines(t)
-	if len(lines) != 2 || lines[0]["message"] != "working" || lines[0]["invocation_id"] != invocationID || lines[1]["level"] != "error" {
+	if len(lines) != 2 || lines[0]["message"] != "working" || lines[0]["invocation_id"] != invocationID ||
+		lines[1]["level"] != "error" {
 		t.Errorf("want the task's line and a failure, got\n%s", a.log)
 	}
 }

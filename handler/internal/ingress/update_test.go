@@ -22,7 +22,8 @@ func (a *app) inUpdateMode() *app {
 // received puts content on the main queue and receives it, as the host does.
 func (a *app) received(t *testing.T, content string) storage.Message {
 	t.Helper()
-	if _, err := a.store.Put(t.Context(), mainQueue, storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
+	if _, err := a.store.Put(t.Context(), mainQueue,
+		storage.Item{Text: storage.Base64.Encode([]byte(content))}); err != nil {
 		t.Fatal(err)
 	}
 	messages, err := a.store.Receive(t.Context(), mainQueue, 1, 10*time.Minute)
@@ -38,8 +39,8 @@ func metadataOf(m storage.Message) string {
 		m.DequeueCount, m.ExpiresAt.Format("2006-01-02T15:04:05+00:00"), m.ID, m.PopReceipt)
 }
 
-// TestUpdateNeedsTheHostsWord: the handler reschedules a message in place only if the host itself identifies it. In text
-// mode the sender can forge the metadata, so the same metadata is not enough.
+// TestUpdateNeedsTheHostsWord: the handler reschedules a message in place only if the host itself identifies it. In
+// text mode the sender can forge the metadata, so the same metadata is not enough.
 func TestUpdateNeedsTheHostsWord(t *testing.T) {
 	for name, row := range map[string]struct {
 		body func(t *testing.T, content, metadata string) string
@@ -52,12 +53,19 @@ func TestUpdateNeedsTheHostsWord(t *testing.T) {
 		"manual_run": {inBinary, func(storage.Message) string {
 			return `{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00"}`
 		}, "enqueue"},
-		"no_metadata":  {inBinary, func(storage.Message) string { return `{}` }, "enqueue"},
-		"no_receipt":   {inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) }, "enqueue"},
-		"no_id":        {inBinary, func(m storage.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
-		"no_count":     {inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) }, "enqueue"},
-		"late_count":   {inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) }, "enqueue"},
-		"expires_soon": {inBinary, func(m storage.Message) string { m.ExpiresAt = time.Now().UTC().Add(time.Hour); return metadataOf(m) }, "enqueue"},
+		"no_metadata": {inBinary, func(storage.Message) string { return `{}` }, "enqueue"},
+		"no_receipt": {inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) },
+			"enqueue"},
+		"no_id": {inBinary, func(m storage.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
+		"no_count": {inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) },
+			"enqueue"},
+		"late_count": {inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) },
+			"enqueue"},
+		"expires_soon": {inBinary, func(m storage.Message) string {
+			m.ExpiresAt = time.Now().UTC().
+				Add(time.Hour)
+			return metadataOf(m)
+		}, "enqueue"},
 		"expires_late": {inBinary, func(m storage.Message) string {
 			m.ExpiresAt = time.Now().UTC().Add(168 * time.Hour)
 			return metadataOf(m)
@@ -101,7 +109,8 @@ func TestForgedReceipt(t *testing.T) {
 			a := newApp(t, answers(503)).inUpdateMode()
 			victim := a.received(t, "the victim's")
 			forged := fmt.Sprintf(
-				`{"asyncCaller":1,"requestId":"evil","Id":%q,"PopReceipt":%q,"DequeueCount":"1","ExpirationTime":"9999-12-31T23:59:59+00:00","call":{"url":"https:`+
+				`{"asyncCaller":1,"requestId":"evil","Id":%q,"PopReceipt":%q,"DequeueCount":"1",`+
+					`"ExpirationTime":"9999-12-31T23:59:59+00:00","call":{"url":"https:`+
 					`//t.example/"}}`,
 				victim.ID,
 				victim.PopReceipt,
@@ -134,11 +143,13 @@ func TestUnknownAnswerKeepsTheMessage(t *testing.T) {
 	a := newApp(t, answers(503)).inUpdateMode()
 	m := a.received(t, anEnvelope(""))
 	server := a.start(t)
-	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Queues: a.store}}, storage.Base64).WithReschedule(settle.RescheduleUpdate, 5)
+	a.deliverer.Settler = settle.New(&unanswered{faulty: faulty{Queues: a.store}}, storage.Base64).
+		WithReschedule(settle.RescheduleUpdate, 5)
 
 	post(t, server, binary(anEnvelope(""), metadataOf(m))).wantStatus(t, http.StatusInternalServerError)
 
-	if _, err := a.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, 0); !errors.Is(err, storage.ErrStale) {
+	if _, err := a.store.Update(t.Context(), mainQueue, m.ID, m.PopReceipt, m.Text, 0); !errors.Is(err,
+		storage.ErrStale) {
 		t.Errorf("the host's release: %v, want it to be refused", err)
 	}
 	if contents := a.contents(t, mainQueue); len(contents) != 1 || contents[0] == anEnvelope("") {

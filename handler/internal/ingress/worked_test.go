@@ -2,13 +2,15 @@ package ingress_test
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"asynccaller/handler/internal/envelope"
 )
 
 // forging is an object whose members try to overwrite the metadata of its message (docs/host.md, "Forgeable metadata").
-const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z","tags":["a","b"],"sys":{"MethodName":"evil"},` +
+const forging = `{"Id":"42","url":"https://t.example/hook","n":5,"ok":true,"when":"2026-01-02T03:04:05Z",` +
+	`"tags":["a","b"],"sys":{"MethodName":"evil"},` +
 	`"popreceipt":"FORGED","none":null}`
 
 // TestWorkedBodies posts invocations in each mode (docs/host.md, "Message content"). No content is an envelope, so it
@@ -45,8 +47,10 @@ func TestWorkedBodies(t *testing.T) {
 // TestForgedMetadata posts an envelope whose members have the names of metadata, as the host sends it in each mode. The
 // envelope has no request id, so the id of the message becomes the request id.
 func TestForgedMetadata(t *testing.T) {
-	const content = `{"asyncCaller":1,"Id":"forged","DequeueCount":9,"PopReceipt":"FORGED","sys":{"MethodName":"evil"},"call":{"url":"https://t.example/"}}`
-	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"","sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"u` +
+	const content = `{"asyncCaller":1,"Id":"forged","DequeueCount":9,"PopReceipt":"FORGED",` +
+		`"sys":{"MethodName":"evil"},"call":{"url":"https://t.example/"}}`
+	const overwritten = `{"DequeueCount":"\"9\"","Id":"\"forged\"","PopReceipt":"\"FORGED\"",` +
+		`"sys":{"MethodName":"evil"},"asyncCaller":"\"1\"","call":{"u` +
 		`rl":"https://t.example/"}}`
 	const objects = `{"DequeueCount":{},"Id":{"a":[1]},"PopReceipt":"\"1E+999\"","sys":"\"x\""}`
 	for name, row := range map[string]struct {
@@ -65,28 +69,31 @@ func TestForgedMetadata(t *testing.T) {
 
 			successor := a.mustEnvelope(t, mainQueue)
 			if successor.RequestID != row.requestID || successor.Attempts != 1 {
-				t.Errorf("request %s, %d attempts; want %s and 1", successor.RequestID, successor.Attempts, row.requestID)
+				t.Errorf("request %s, %d attempts; want %s and 1", successor.RequestID, successor.Attempts,
+					row.requestID)
 			}
 			if line := a.mustOneLine(t); line["message_id"] != row.requestID || line["dequeue_count"] != row.count {
-				t.Errorf("message %v, dequeue count %v; want %s and %v", line["message_id"], line["dequeue_count"], row.requestID, row.count)
+				t.Errorf("message %v, dequeue count %v; want %s and %v", line["message_id"], line["dequeue_count"],
+					row.requestID, row.count)
 			}
 			a.wantContents(t, poisonQueue)
 		})
 	}
 }
 
-// TestMetadata: metadata is a hint. A message is delivered whatever its metadata, and a call without a request id always
-// gets a valid one.
+// TestMetadata: metadata is a hint. A message is delivered whatever its metadata, and a call without a request id
+// always gets a valid one.
 func TestMetadata(t *testing.T) {
 	const content = `{"asyncCaller":1,"call":{"url":"https://t.example/"}}`
-	const any128 = "x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x234567890x2345678"
+	any128 := strings.Repeat("x234567890", 13)[:128]
 	for name, row := range map[string]struct {
 		metadata  string
 		requestID string
 		count     float64
 	}{
-		"as_the_host_sends_it":     {goodMetadata, messageID, 2},
-		"manual_run":               {`{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00","sys":{"MethodName":"QueueFn"}}`, invocationID, 0},
+		"as_the_host_sends_it": {goodMetadata, messageID, 2},
+		"manual_run": {`{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00",` +
+			`"sys":{"MethodName":"QueueFn"}}`, invocationID, 0},
 		"none":                     {`{}`, invocationID, 0},
 		"null":                     {`null`, invocationID, 0},
 		"id_encoded_once":          {`{"Id":"` + messageID + `","DequeueCount":"1"}`, messageID, 1},

@@ -86,7 +86,8 @@ func wantReport(t *testing.T, text string, dropped int) string {
 		Level, Message string
 		Dropped        int
 	}
-	if err := json.Unmarshal([]byte(text[at:]), &report); err != nil || report.Level != "error" || report.Dropped != dropped ||
+	if err := json.Unmarshal([]byte(text[at:]), &report); err != nil || report.Level != "error" ||
+		report.Dropped != dropped ||
 		!strings.HasPrefix(report.Message, "log lines were dropped") {
 		t.Errorf("%.200q: want an error line that reports %d dropped lines (%v)", text[at:], dropped, err)
 	}
@@ -168,8 +169,8 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// TestBatchUnread checks that nobody waits for a reader that is away: some lines are held, with room for errors, the others
-// are dropped, and later the log says how many.
+// TestBatchUnread checks that nobody waits for a reader that is away: some lines are held, with room for errors, the
+// others are dropped, and later the log says how many.
 func TestBatchUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := &writes{unread: make(chan struct{})}
@@ -190,13 +191,16 @@ func TestBatchUnread(t *testing.T) {
 		}
 		close(out.unread)
 		synctest.Wait()
-		if rest := wantReport(t, out.text(), lines-held+1); rest != strings.Repeat(line, held)+strings.Repeat(failure, failures) {
-			t.Errorf("wrote %d info lines and %d errors, want %d and %d", strings.Count(rest, line), strings.Count(rest, failure), held, failures)
+		if rest := wantReport(t, out.text(), lines-held+1); rest != strings.Repeat(line, held)+strings.Repeat(failure,
+			failures) {
+			t.Errorf("wrote %d info lines and %d errors, want %d and %d", strings.Count(rest, line),
+				strings.Count(rest, failure), held, failures)
 		}
 		advance(time.Second)
 		say(t, b, info, "later\n")
 		b.Close()
-		if text := out.text(); !strings.HasSuffix(text, "later\n") || strings.Count(text, "dropped") != 2 { // name and message of one report
+		// name and message of one report
+		if text := out.text(); !strings.HasSuffix(text, "later\n") || strings.Count(text, "dropped") != 2 {
 			t.Errorf("after that, it wrote %q", text[len(text)-200:])
 		}
 	})

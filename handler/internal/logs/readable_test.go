@@ -19,7 +19,8 @@ import (
 func TestReadable(t *testing.T) {
 	var out bytes.Buffer
 	w := logs.Readable(&out)
-	for _, piece := range []string{"plain\n{\"level\":\"info\",\"mess", "age\":\"settled\",\"action\":\"finish\"}\n{not json\n", "rest\n"} {
+	for _, piece := range []string{"plain\n{\"level\":\"info\",\"mess",
+		"age\":\"settled\",\"action\":\"finish\"}\n{not json\n", "rest\n"} {
 		if _, err := io.WriteString(w, piece); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +51,8 @@ func TestNew(t *testing.T) {
 	log.Debug().Msg("not wanted")
 	log = logs.New(logs.Readable(&text), zerolog.InfoLevel)
 	log.Info().Msg("settled")
-	if !strings.HasPrefix(json.String(), "{") || strings.Count(json.String(), "\n") != 1 || !strings.Contains(json.String(), `"action":"finish"`) {
+	if !strings.HasPrefix(json.String(), "{") || strings.Count(json.String(), "\n") != 1 ||
+		!strings.Contains(json.String(), `"action":"finish"`) {
 		t.Errorf("JSON: %s", json.String())
 	}
 	if strings.HasPrefix(text.String(), "{") {
@@ -58,8 +60,8 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestNewIsPrintable checks that no text controls the terminal of a person who reads the log, or changes the order of what
-// he sees. The JSON keeps the text.
+// TestNewIsPrintable checks that no text controls the terminal of a person who reads the log, or changes the order of
+// what he sees. The JSON keeps the text.
 func TestNewIsPrintable(t *testing.T) {
 	const sent = "a\u0085\u009b31m\u061c\u200e\u202eb\u2066\u2028\u00a0\U000e0041\x7f\x1b[2J\xff ä漢"
 	bad := func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }
@@ -73,7 +75,8 @@ func TestNewIsPrintable(t *testing.T) {
 	if err := json.Unmarshal(lines.Bytes(), &fields); err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.ToValidUTF8(sent, "\ufffd"); fields["message"] != want || fields["error"] != want || fields[logs.Organization] != want {
+	if want := strings.ToValidUTF8(sent, "\ufffd"); fields["message"] != want || fields["error"] != want ||
+		fields[logs.Organization] != want {
 		t.Errorf("fields %q, want each %q", fields, want)
 	}
 	w := logs.Readable(&text)

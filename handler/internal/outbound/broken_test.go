@@ -15,11 +15,13 @@ func TestSwitchingProtocolsDoesNotHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := newPipedClient(t, time.Second, func(c net.Conn) {
 			if _, err := readHead(c); err == nil {
-				_, _ = io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
+				_, _ = io.WriteString(c,
+					"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n")
 				hang(c)
 			}
 		})
-		if o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://target.example"})); o.Status != 101 || o.Took > time.Second {
+		if o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://target.example"})); o.Status != 101 ||
+			o.Took > time.Second {
 			t.Errorf("got status %d after %v, want 101 at once", o.Status, o.Took)
 		}
 	})
@@ -47,9 +49,11 @@ func TestInterruptedHandshake(t *testing.T) {
 }
 
 func TestRedirectToInvalidURL(t *testing.T) {
-	for _, location := range []string{"http://[::1", "http://a b/", "http:///x", "https://", "http://exa%zzmple/", "http://127.0.0.1:99999/"} {
+	for _, location := range []string{"http://[::1", "http://a b/", "http:///x", "https://", "http://exa%zzmple/",
+		"http://127.0.0.1:99999/"} {
 		t.Run(location, func(t *testing.T) {
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, location).URL}))
+			o := newClient(t, longTimeout).
+				Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, location).URL}))
 			wantFailure(t, o, decision.FailureRedirected)
 		})
 	}

@@ -25,7 +25,8 @@ import (
 )
 
 func TestStatuses(t *testing.T) {
-	for _, status := range []int{200, 201, 202, 204, 206, 300, 304, 400, 401, 404, 409, 410, 418, 429, 500, 502, 503, 526, 599} {
+	for _, status := range []int{200, 201, 202, 204, 206, 300, 304, 400, 401, 404, 409, 410, 418, 429, 500,
+		502, 503, 526, 599} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
@@ -85,9 +86,12 @@ func TestHeadersOnTheWire(t *testing.T) {
 			nil,
 			"Content-Length: 1|content-type: application/vnd.x+json|" + ours,
 		},
-		"fourth_attempt":  {object{}, object{"attempts": 3}, "idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
-		"own_key":         {object{"headers": object{"idempotency-key": "mine"}}, nil, "idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
-		"own_agent":       {object{"headers": object{"user-agent": "mine/1"}}, nil, "idempotency-key: request-1|user-agent: mine/1|X-Async-Caller-Attempt: 1"},
+		"fourth_attempt": {object{}, object{"attempts": 3},
+			"idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
+		"own_key": {object{"headers": object{"idempotency-key": "mine"}}, nil,
+			"idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
+		"own_agent": {object{"headers": object{"user-agent": "mine/1"}}, nil,
+			"idempotency-key: request-1|user-agent: mine/1|X-Async-Caller-Attempt: 1"},
 		"attempt_is_ours": {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
 		"several_values": {
 			object{"headers": object{"X-Two": []string{"a", "b, c"}}},
@@ -103,7 +107,8 @@ func TestHeadersOnTheWire(t *testing.T) {
 		"correlation": {
 			object{"headers": object{"X-Correlation-ID": "c", "traceparent": "00-1"}},
 			nil,
-			"idempotency-key: request-1|traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Correlation-ID: c",
+			"idempotency-key: request-1|traceparent: 00-1|User-Agent: async-caller|X-Async-Caller-Attempt: " +
+				"1|X-Correlation-ID: c",
 		},
 		"two_spellings": {
 			object{"headers": object{"SOAPAction": "a", "SoapAction": "b"}},
@@ -116,16 +121,21 @@ func TestHeadersOnTheWire(t *testing.T) {
 			"IDEMPOTENCY-KEY: mine|User-Agent: async-caller|X-ASYNC-CALLER-ATTEMPT: 1",
 		},
 		"hop_by_hop_in_capitals": {
-			object{"method": "POST", "headers": object{"CONNECTION": "x-LISTED", "X-Listed": "1", "te": "trailers", "CONTENT-length": "9", "accept-ENCODING": "br"}},
+			object{"method": "POST", "headers": object{"CONNECTION": "x-LISTED", "X-Listed": "1", "te": "trailers",
+				"CONTENT-length": "9", "accept-ENCODING": "br"}},
 			nil,
 			"accept-ENCODING: br|Content-Length: 0|" + ours,
 		},
 		"hop_by_hop": {object{"headers": object{
-			"Connection": []string{"close, X-Listed", "x-also-listed"}, "X-Listed": "1", "X-Also-Listed": "2", "Keep-Alive": "timeout=5",
-			"Proxy-Connection": "keep-alive", "Proxy-Authenticate": "Basic", "Proxy-Authorization": "Basic x", "TE": "trailers", "Trailer": "X-T",
+			"Connection": []string{"close, X-Listed", "x-also-listed"}, "X-Listed": "1", "X-Also-Listed": "2",
+			"Keep-Alive":       "timeout=5",
+			"Proxy-Connection": "keep-alive", "Proxy-Authenticate": "Basic", "Proxy-Authorization": "Basic x",
+			"TE": "trailers", "Trailer": "X-T",
 			"Transfer-Encoding": "chunked", "Upgrade": "websocket", "Content-Length": "999", "X-Kept": "3",
-		}, "body": "four"}, nil, "Content-Length: 4|idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 1|X-Kept: 3"},
-		"connection_lists_our_key": {object{"headers": object{"Connection": "Idempotency-Key", "Idempotency-Key": "mine"}}, nil, ours},
+		}, "body": "four"}, nil, "Content-Length: 4|idempotency-key: request-1|User-Agent: " +
+			"async-caller|X-Async-Caller-Attempt: 1|X-Kept: 3"},
+		"connection_lists_our_key": {object{"headers": object{"Connection": "Idempotency-Key",
+			"Idempotency-Key": "mine"}}, nil, ours},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -158,7 +168,8 @@ func TestRequestLine(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newRawServer(t, func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 204 No Content\r\n\r\n") })
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url() + test.url, "method": test.method}))
+			o := newClient(t, longTimeout).
+				Do(t.Context(), mustEnvelope(t, object{"url": server.url() + test.url, "method": test.method}))
 			wantAnswer(t, o, 204)
 			if line, _, _ := strings.Cut(<-server.heads, "\r\n"); line != test.want {
 				t.Errorf("got %q, want %q", line, test.want)
@@ -200,26 +211,30 @@ func TestBodiesByteForByte(t *testing.T) {
 		member, value string
 		want          []byte
 	}{
-		"text":           {"body", `"line\r\nénd\u0000"`, []byte("line\r\nénd\x00")},
-		"empty_text":     {"body", `""`, nil},
-		"base64":         {"bodyBase64", `"` + base64.StdEncoding.EncodeToString(everyByte) + `"`, everyByte},
-		"json_as_it_is":  {"json", `{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`, []byte(`{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`)},
-		"json_text":      {"json", `"x"`, []byte(`"x"`)},
-		"json_null":      {"json", `null`, []byte(`null`)},
-		"large":          {"body", `"` + strings.Repeat("0123456789", 6000) + `"`, []byte(strings.Repeat("0123456789", 6000))},
+		"text":       {"body", `"line\r\nénd\u0000"`, []byte("line\r\nénd\x00")},
+		"empty_text": {"body", `""`, nil},
+		"base64":     {"bodyBase64", `"` + base64.StdEncoding.EncodeToString(everyByte) + `"`, everyByte},
+		"json_as_it_is": {"json", `{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`,
+			[]byte(`{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`)},
+		"json_text": {"json", `"x"`, []byte(`"x"`)},
+		"json_null": {"json", `null`, []byte(`null`)},
+		"large": {"body", `"` + strings.Repeat("0123456789", 6000) + `"`,
+			[]byte(strings.Repeat("0123456789", 6000))},
 		"looks_like_end": {"body", `"\r\n\r\nGET / HTTP/1.1\r\n\r\n"`, []byte("\r\n\r\nGET / HTTP/1.1\r\n\r\n")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			server := newTestServer(t, nil)
-			content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"r","call":{"url":%q,%q:%s}}`, server.URL, test.member, test.value)
+			content := fmt.Sprintf(`{"asyncCaller":1,"requestId":"r","call":{"url":%q,%q:%s}}`, server.URL, test.member,
+				test.value)
 			e, err := envelope.Parse([]byte(content))
 			if err != nil {
 				t.Fatal(err)
 			}
 			wantAnswer(t, newClient(t, longTimeout).Do(t.Context(), e), 200)
 			if got := server.one(t); !bytes.Equal(got.body, test.want) || got.method != http.MethodPost {
-				t.Errorf("got %s with %d bytes %.100q, want POST with %d bytes %.100q", got.method, len(got.body), got.body, len(test.want), test.want)
+				t.Errorf("got %s with %d bytes %.100q, want POST with %d bytes %.100q", got.method, len(got.body),
+					got.body, len(test.want), test.want)
 			}
 		})
 	}
@@ -294,8 +309,8 @@ func TestGiantAnswerIsNotAwaited(t *testing.T) {
 	}
 }
 
-// TestMemoryOfAnAnswer: an answer that is huge, or of unknown length, takes the memory of what is kept of it, and leaves
-// no garbage.
+// TestMemoryOfAnAnswer: an answer that is huge, or of unknown length, takes the memory of what is kept of it, and
+// leaves no garbage.
 func TestMemoryOfAnAnswer(t *testing.T) {
 	const most = 66 << 10
 	content := make([]byte, 63<<10)
@@ -327,7 +342,8 @@ func TestAnswerIsNotDecompressed(t *testing.T) {
 		w.Header().Set("Content-Encoding", "gzip")
 		_, _ = io.WriteString(w, "not really gzip")
 	})
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}, reported))
+	o := newClient(t, longTimeout).Do(t.Context(),
+		mustEnvelope(t, object{"url": server.URL, "headers": object{"Accept-Encoding": "gzip"}}, reported))
 	wantAnswer(t, o, 200)
 	if string(o.Body) != "not really gzip" {
 		t.Errorf("got %q", o.Body)
@@ -335,8 +351,10 @@ func TestAnswerIsNotDecompressed(t *testing.T) {
 }
 
 func TestHeadHasNoBody(t *testing.T) {
-	server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") })
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}, reported))
+	server := newTestServer(t,
+		func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1000") })
+	o := newClient(t, longTimeout).
+		Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "method": "HEAD"}, reported))
 	wantAnswer(t, o, 200)
 	if len(o.Body) != 0 || o.Truncated {
 		t.Errorf("got %d bytes, truncated %v", len(o.Body), o.Truncated)
@@ -346,7 +364,8 @@ func TestHeadHasNoBody(t *testing.T) {
 // Interim answers are ignored.
 func TestEarlyHints(t *testing.T) {
 	server := newRawServer(t, func(c net.Conn) {
-		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 201 Created\r\nContent-Length: 2\r\n\r\nok")
+		_, _ = io.WriteString(c, "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 "+
+			"201 Created\r\nContent-Length: 2\r\n\r\nok")
 	})
 	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url(), "body": "x"}, reported))
 	wantAnswer(t, o, 201)
@@ -384,7 +403,8 @@ func TestConnectionsAreReused(t *testing.T) {
 			server.Start()
 			client := newClient(t, longTimeout)
 			for range 5 {
-				wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "body": "x"}, test.more)), test.status)
+				wantAnswer(t, client.Do(t.Context(),
+					mustEnvelope(t, object{"url": server.URL, "body": "x"}, test.more)), test.status)
 			}
 			if n := connections.Load(); n != 1 {
 				t.Errorf("5 calls took %d connections", n)

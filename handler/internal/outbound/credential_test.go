@@ -19,13 +19,17 @@ import (
 // secretHeaders have names of credentials; otherHeaders do not.
 var (
 	secretHeaders = []string{
-		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key", "X-Functions-Key",
-		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id", "X-Amz-Cred" +
-			"ential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token", "X-Sig", "X-Sas", "DPoP", "X-JWT-Assertion", "X-Client_Assertion",
+		"Authorization", "X-Authorization", "Cookie", "Cookie2", "Proxy-Foo", "X-Api-Key", "Ocp-Apim-Subscription-Key",
+		"X-Functions-Key",
+		"X-Token", "X-Csrf-Token", "Client-Secret", "X-Auth", "X-Password", "X-Hub-Signature-256", "X-Session-Id",
+		"X-Amz-Cred" +
+			"ential", "X-MY-SECRETS", "apikey", "x-ms-token-aad-id-token", "X-Sig", "X-Sas", "DPoP", "X-JWT-Assertion",
+		"X-Client_Assertion",
 		"X-ConnectionString", "X-Pin", "X-HMAC", "X-ClientSig", "X-SasUri",
 	}
 	otherHeaders = []string{
-		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent", "If-Match", "X-Ms-Date", "X-Design",
+		"Idempotency-Key", "Accept", "X-Correlation-Id", "Traceparent", "Tracestate", "X-Mine", "User-Agent",
+		"If-Match", "X-Ms-Date", "X-Design",
 		"X-Assigned-To", "X-Shipping", "X-Author", "X-Idempotency-Key", "X-Signal", "X-Passenger",
 	}
 )
@@ -48,7 +52,8 @@ func newNetwork(t *testing.T, status int, locations []string) *network {
 			}
 		}
 	}
-	w := &network{plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer), client: newClient(t, longTimeout)}
+	w := &network{plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer),
+		client: newClient(t, longTimeout)}
 	certificate := authority.server(t, "a.example", time.Now().Add(time.Hour))
 	w.secure.TLS = serverConfig(certificate)
 	w.secure.StartTLS()
@@ -83,7 +88,8 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 		"other_port_and_tls": {"http://a.example/0", []string{"https://a.example:8443/x"}, false},
 		"port_and_tls":       {"http://a.example:8080/0", []string{"https://a.example/x"}, false},
 		"there_and_back":     {"http://a.example/0", []string{"http://b.example/1", "http://a.example/x"}, false},
-		"back_by_detour":     {"http://a.example/0", []string{"/1", "http://b.example/2", "http://a.example/3", "/x"}, false},
+		"back_by_detour": {"http://a.example/0", []string{"/1", "http://b.example/2", "http://a.example/3", "/x"},
+			false},
 	}
 	for name, test := range tests {
 		for _, status := range []int{302, 307} {
@@ -93,7 +99,8 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 				for _, name := range append(slices.Clone(secretHeaders), otherHeaders...) {
 					headers[name] = canary
 				}
-				o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": test.first, "method": "GET", "headers": headers}))
+				o := w.client.Do(t.Context(),
+					mustEnvelope(t, object{"url": test.first, "method": "GET", "headers": headers}))
 				wantAnswer(t, o, 200)
 				all := append(w.plain.all(), w.secure.all()...)
 				if len(all) != len(test.locations)+1 {
@@ -119,8 +126,10 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 // The client does not follow a redirect from https to http, which would send the call in the clear.
 func TestRedirectsGiveUpNoTLS(t *testing.T) {
 	for name, locations := range map[string][]string{
-		"at_once": {"http://a.example/x"}, "other_host": {"http://b.example/x"}, "other_case": {"HTTP://a.example/x"}, "port": {"http://a.example:443/x"},
-		"later": {"/1", "//a.example/2", "http://a.example/x"}, "up_and_down": {"https://a.example/1", "http://a.example/x"},
+		"at_once": {"http://a.example/x"}, "other_host": {"http://b.example/x"}, "other_case": {"HTTP://a.example/x"},
+		"port":        {"http://a.example:443/x"},
+		"later":       {"/1", "//a.example/2", "http://a.example/x"},
+		"up_and_down": {"https://a.example/1", "http://a.example/x"},
 	} {
 		for _, status := range []int{301, 302, 303, 307, 308} {
 			first := "https://a.example/0"
@@ -150,10 +159,12 @@ func TestUserInfoBehindRedirects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newNetwork(t, 307, test.locations)
-			o := w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://user:" + canary + "@a.example/0", "body": "the body"}))
+			o := w.client.Do(t.Context(),
+				mustEnvelope(t, object{"url": "http://user:" + canary + "@a.example/0", "body": "the body"}))
 			wantAnswer(t, o, 200)
 			all := w.plain.all()
-			if last := all[len(all)-1]; (last.header.Get("Authorization") != "") != test.want || string(last.body) != "the body" {
+			if last := all[len(all)-1]; (last.header.Get("Authorization") != "") != test.want ||
+				string(last.body) != "the body" {
 				t.Errorf("got %v with %q", slices.Collect(maps.Keys(last.header)), last.body)
 			}
 			if all[0].header.Get("Authorization") == "" {
@@ -173,7 +184,8 @@ func TestOneAuthorization(t *testing.T) {
 			if hops > 0 {
 				first = redirecting(t, 307, withUser).URL
 			}
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": first, "headers": object{name: "mine"}}))
+			o := newClient(t, longTimeout).
+				Do(t.Context(), mustEnvelope(t, object{"url": first, "headers": object{name: "mine"}}))
 			wantAnswer(t, o, 204)
 			var got []string
 			for _, line := range headerLines(<-last.heads) {

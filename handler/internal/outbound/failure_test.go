@@ -65,7 +65,8 @@ func TestUnresolvedHost(t *testing.T) {
 	} {
 		client := newClient(t, longTimeout)
 		if err != nil {
-			client.Resolve(&net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err }})
+			client.Resolve(&net.Resolver{PreferGo: true,
+				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err }})
 		} else {
 			client.Resolve(newNames(t, nil).resolver())
 		}
@@ -111,7 +112,8 @@ func TestManyHeaders(t *testing.T) {
 				server.Start()
 			}
 			o := client.Do(t.Context(), mustEnvelope(t, object{"url": url + server.Listener.Addr().String()}, reported))
-			if o.Failure != test.failure || test.failure == "" && (o.Status != http.StatusOK || string(o.Body) != "\n\n\n") {
+			if o.Failure != test.failure || test.failure == "" &&
+				(o.Status != http.StatusOK || string(o.Body) != "\n\n\n") {
 				t.Errorf("%s, secure %v: got %q %q, status %d", name, secure, o.Failure, o.Detail, o.Status)
 			}
 		}
@@ -130,7 +132,8 @@ func TestManyHeadersOnAKeptConnection(t *testing.T) {
 	})
 	client := newClient(t, longTimeout)
 	wantAnswer(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL})), http.StatusOK)
-	wantFailure(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/many"})), decision.FailureConnection)
+	wantFailure(t, client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/many"})),
+		decision.FailureConnection)
 	if n := len(server.all()); n != 2 {
 		t.Errorf("%d calls, want 2", n)
 	}
@@ -156,22 +159,23 @@ func TestBrokenConnections(t *testing.T) {
 		return func(c net.Conn) { _, _ = io.WriteString(c, text) }
 	}
 	tests := map[string]func(net.Conn){
-		"closed_without_answer":  func(net.Conn) {},
-		"closed_in_status_line":  send("HTTP/1.1 20"),
-		"closed_in_headers":      send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-"),
-		"reset_without_answer":   reset,
-		"reset_in_headers":       func(c net.Conn) { send("HTTP/1.1 200 OK\r\nX-")(c); reset(c) },
-		"other_protocol":         send("SSH-2.0-OpenSSH_9.6 " + canary + "\r\n"),
-		"garbage":                send("\x00\x01\x02\xff" + canary + "\r\n\r\n"),
-		"status_is_no_number":    send("HTTP/1.1 abc " + canary + "\r\n\r\n"),
-		"header_without_colon":   send("HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n"),
-		"contradicting_lengths":  send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
-		"negative_length":        send("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
-		"length_is_no_number":    send("HTTP/1.1 200 OK\r\nContent-Length: 5 bytes\r\n\r\nwhole"),
-		"empty_length":           send("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nwhole"),
-		"two_lengths_in_a_line":  send("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nwhole"),
-		"status_099":             send("HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\nok"),
-		"status_000":             send("HTTP/1.1 000 Odd\r\nContent-Type: application/problem+json\r\n\r\n{\"retryable\":true}"),
+		"closed_without_answer": func(net.Conn) {},
+		"closed_in_status_line": send("HTTP/1.1 20"),
+		"closed_in_headers":     send("HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nX-"),
+		"reset_without_answer":  reset,
+		"reset_in_headers":      func(c net.Conn) { send("HTTP/1.1 200 OK\r\nX-")(c); reset(c) },
+		"other_protocol":        send("SSH-2.0-OpenSSH_9.6 " + canary + "\r\n"),
+		"garbage":               send("\x00\x01\x02\xff" + canary + "\r\n\r\n"),
+		"status_is_no_number":   send("HTTP/1.1 abc " + canary + "\r\n\r\n"),
+		"header_without_colon":  send("HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n"),
+		"contradicting_lengths": send("HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab"),
+		"negative_length":       send("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
+		"length_is_no_number":   send("HTTP/1.1 200 OK\r\nContent-Length: 5 bytes\r\n\r\nwhole"),
+		"empty_length":          send("HTTP/1.1 200 OK\r\nContent-Length:\r\n\r\nwhole"),
+		"two_lengths_in_a_line": send("HTTP/1.1 200 OK\r\nContent-Length: 5, 5\r\n\r\nwhole"),
+		"status_099":            send("HTTP/1.1 099 Odd\r\nContent-Length: 2\r\n\r\nok"),
+		"status_000": send("HTTP/1.1 000 Odd\r\nContent-Type: " +
+			"application/problem+json\r\n\r\n{\"retryable\":true}"),
 		"status_with_sign":       send("HTTP/1.1 +99 Odd\r\n\r\n"),
 		"status_1000":            send("HTTP/1.1 1000 Odd\r\n\r\n"),
 		"endless_headers":        send("HTTP/1.1 200 OK\r\nX-Long: " + strings.Repeat("x", 1<<20) + "\r\n\r\n"),
@@ -243,11 +247,13 @@ func TestSignalInALongBody(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			body := `{"Type":"x","StackTrace":"` + strings.Repeat("x", 70_000) + test.behind
 			server := newRawServer(t, func(c net.Conn) {
-				_, _ = fmt.Fprintf(c, "HTTP/1.1 %d Answer\r\nContent-Length: %d\r\n\r\n%s", test.status, len(body)+test.length, body)
+				_, _ = fmt.Fprintf(c, "HTTP/1.1 %d Answer\r\nContent-Length: %d\r\n\r\n%s", test.status,
+					len(body)+test.length, body)
 			})
 			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.url()}, reported))
 			wantFailure(t, o, test.want)
-			if says := o.Signal.IsRetryMeaningful != nil; says != test.says || o.Status != test.status || !o.Truncated || len(o.Body) != 64<<10 {
+			if says := o.Signal.IsRetryMeaningful != nil; says != test.says || o.Status != test.status ||
+				!o.Truncated || len(o.Body) != 64<<10 {
 				t.Errorf("status %d, signal %v, %d bytes, truncated %v", o.Status, says, len(o.Body), o.Truncated)
 			}
 		})
@@ -273,7 +279,8 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
-	a.cert, a.key = a.issue(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
+	a.cert, a.key = a.issue(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
 	return a
 }
 
@@ -311,7 +318,8 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certi
 // server returns a certificate for a host name.
 func (a *authority) server(t *testing.T, host string, notAfter time.Time) tls.Certificate {
 	t.Helper()
-	cert, key := a.issue(t, &x509.Certificate{DNSNames: []string{host}, NotAfter: notAfter, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	cert, key := a.issue(t, &x509.Certificate{DNSNames: []string{host}, NotAfter: notAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
@@ -324,21 +332,24 @@ func TestTLS(t *testing.T) {
 		want   decision.Failure
 		detail string
 	}{
-		"trusted":        {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
-		"issuer_unknown": {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}}, decision.FailureCertificate, "issuer"},
+		"trusted": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
+		"issuer_unknown": {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}},
+			decision.FailureCertificate, "issuer"},
 		"expired": {
 			&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, time.Now().Add(-time.Hour))}},
 			decision.FailureCertificate,
 			"expired",
 		},
-		"other_host": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}}, decision.FailureCertificate, "another host"},
+		"other_host": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}},
+			decision.FailureCertificate, "another host"},
 		"no_common_protocol": {
 			&tls.Config{MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
 			decision.FailureTLS,
 			"handshake",
 		},
 		"wants_certificate": {
-			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert, Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
+			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert,
+				Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
 			decision.FailureTLS,
 			"handshake",
 		},

@@ -55,7 +55,8 @@ func newTestServerAt(tb testing.TB, listener net.Listener, answer http.HandlerFu
 // newGuarded returns a client whose rules treat 127.0.0.2 and ::1 as public addresses.
 func newGuarded(tb testing.TB, n *names, allow, deny string) *outbound.Client {
 	tb.Helper()
-	client := outbound.New(longTimeout, mustRules(tb, strings.TrimPrefix(allow+",127.0.0.2,::1,*", ","), deny), outbound.Proxy{})
+	client := outbound.New(longTimeout, mustRules(tb, strings.TrimPrefix(allow+",127.0.0.2,::1,*", ","), deny),
+		outbound.Proxy{})
 	tb.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 	return client
@@ -75,7 +76,8 @@ const loopback = "127.0.0.1 is refused: loopback addresses (built in; ASYNC_CALL
 
 // A name cannot become private after its check, because the client checks the address that it connects to.
 func TestRebinding(t *testing.T) {
-	public, addr, port := newPublic(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
+	public, addr,
+		port := newPublic(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 	n := newNames(t, map[string][]string{"rebind.example": {addr, "127.0.0.1"}})
 	client := newGuarded(t, n, "", "")
 	e := secretCall(t, "http", "rebind.example:"+port)
@@ -101,11 +103,16 @@ func TestBuiltInRefusals(t *testing.T) {
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 	for host, rule := range map[string]string{
-		"inner.example": loopback, "meta.example": "169.254.169.254 is refused: link-local and metadata addresses (built in",
-		"six.example": " is refused: l", "nat.example": "64:ff9b::a9fe:a9fe (which stands for 169.254.169.254) is refused",
-		"localhost": " is refused: loopback", "127.0.0.1": loopback, "[::1]": "::1 is refused", "[::ffff:127.0.0.1]": loopback, "[::ffff:7f00:1]": loopback,
-		"169.254.169.254": "metadata", "168.63.129.16": "the Azure host", "0.0.0.0": "unspecified", "[::]": "unspecified", "[fe80::1%25eth0]": "fe80::1 is refused",
-		"[fd00:ec2::254]": "metadata", "224.0.0.1": "multicast", "255.255.255.255": "broadcast", "[2002:7f00:1::]": "which stands for " +
+		"inner.example": loopback,
+		"meta.example":  "169.254.169.254 is refused: link-local and metadata addresses (built in",
+		"six.example":   " is refused: l",
+		"nat.example":   "64:ff9b::a9fe:a9fe (which stands for 169.254.169.254) is refused",
+		"localhost":     " is refused: loopback", "127.0.0.1": loopback, "[::1]": "::1 is refused",
+		"[::ffff:127.0.0.1]": loopback, "[::ffff:7f00:1]": loopback,
+		"169.254.169.254": "metadata", "168.63.129.16": "the Azure host", "0.0.0.0": "unspecified",
+		"[::]": "unspecified", "[fe80::1%25eth0]": "fe80::1 is refused",
+		"[fd00:ec2::254]": "metadata", "224.0.0.1": "multicast", "255.255.255.255": "broadcast",
+		"[2002:7f00:1::]": "which stands for " +
 			"127.0.0.1", "127.0.0.1.": loopback,
 		"１２７.0.0.1": loopback,
 	} {
@@ -125,10 +132,13 @@ func TestOwnAddresses(t *testing.T) {
 				client := outbound.New(longTimeout, mustRules(t, "*.example,*", ""), proxy)
 				client.Resolve(newNames(t, map[string][]string{"t.example": {"203.0.113.8"}}).resolver())
 				client.Interfaces(func() ([]net.Addr, error) { return own, broken })
-				for _, hosts := range [][]string{{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"}, {"203.0.113.8", "t.example"}} {
-					own = []net.Addr{&net.IPNet{IP: net.ParseIP("fe80::1")}, &net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))}}
+				for _, hosts := range [][]string{{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"},
+					{"203.0.113.8", "t.example"}} {
+					own = []net.Addr{&net.IPNet{IP: net.ParseIP("fe80::1")},
+						&net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))}}
 					for _, host := range hosts {
-						wantRefused(t, client.Do(t.Context(), secretCall(t, "http", host)), "is refused: addresses of this machine (built in")
+						wantRefused(t, client.Do(t.Context(), secretCall(t, "http", host)),
+							"is refused: addresses of this machine (built in")
 					}
 					advance(time.Second)
 				}
@@ -164,14 +174,17 @@ func TestTargetRules(t *testing.T) {
 			decision.FailureTargetRefused,
 			"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_DENY has 127.0.0.1",
 		},
-		"deny_beats_address":    {"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8"},
-		"public":                {"PUBLIC", "", "", "", ""},
-		"public_denied":         {"PUBLIC", "", "*.example", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_DENY has *.example"},
+		"deny_beats_address": {"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8"},
+		"public": {"PUBLIC", "", "", "", ""},
+		"public_denied": {"PUBLIC", "", "*.example", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has *.example"},
 		"refused_before_others": {"127.0.0.1 PUBLIC", "", "", "", ""},
 		"refused_after_others":  {"PUBLIC 127.0.0.1 169.254.169.254", "", "", "", ""},
-		"all_refused":           {"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused, "is refused: "},
-		"two_families":          {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
-		"no_addresses":          {"", "", "", decision.FailureDNS, ""},
+		"all_refused": {"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused,
+			"is refused: "},
+		"two_families": {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
+		"no_addresses": {"", "", "", decision.FailureDNS, ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +214,8 @@ func TestRefusedAndUnreachable(t *testing.T) {
 	server.Close()
 	for _, addrs := range []string{"127.0.0.1 " + addr, addr + " 127.0.0.1", addr} {
 		n := newNames(t, map[string][]string{"t.example": {addrs}})
-		wantFailure(t, newGuarded(t, n, "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)), decision.FailureConnect)
+		wantFailure(t, newGuarded(t, n, "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)),
+			decision.FailureConnect)
 	}
 }
 
@@ -214,7 +228,8 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 	t.Cleanup(client.Close)
 	client.Resolve(n.resolver())
 
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "u.example:"+port)), "the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "u.example:"+port)),
+		"the host name is refused: ASYNC_CALLER_TARGETS_ALLOW does not name it")
 	wantRefused(
 		t,
 		client.Do(t.Context(), secretCall(t, "http", "127.0.0.1:"+port)),
@@ -229,11 +244,13 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 
 func TestRefusedBehindARedirect(t *testing.T) {
 	tests := map[string]struct{ location, rule string }{
-		"metadata": {"http://169.254.169.254/latest/" + canary, "behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in"},
+		"metadata": {"http://169.254.169.254/latest/" + canary,
+			"behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in"},
 		"loopback": {"http://127.0.0.1:PORT/", "behind a redirect: " + loopback},
 		"by_name":  {"http://" + canary + ".inner.example:PORT/", "behind a redirect: " + loopback},
-		"denied": {"http://" + canary + ".denied.example:PORT/", "behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
-			"*.denied.example"},
+		"denied": {"http://" + canary + ".denied.example:PORT/",
+			"behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
+				"*.denied.example"},
 		"azure":       {"http://168.63.129.16/machine", "behind a redirect: 168.63.129.16 is refused"},
 		"by_tls":      {"https://inner.example:PORT/", "behind a redirect: " + loopback},
 		"in_disguise": {"http://[::ffff:7f00:1]:PORT/", "behind a redirect: " + loopback},
@@ -246,9 +263,11 @@ func TestRefusedBehindARedirect(t *testing.T) {
 					w.Header().Set("Location", strings.ReplaceAll(test.location, "PORT", port))
 					w.WriteHeader(status)
 				})
-				n := newNames(t, map[string][]string{"t.example": {addr}, "c4nary.inner.example": {"127.0.0.1"}, "inner.example": {"127.0.0.1"}})
+				n := newNames(t, map[string][]string{"t.example": {addr}, "c4nary.inner.example": {"127.0.0.1"},
+					"inner.example": {"127.0.0.1"}})
 				call := object{"url": "http://t.example:" + port + "/?code=" + canary, "method": "GET"}
-				wantRefused(t, newGuarded(t, n, "", "*.denied.example").Do(t.Context(), mustEnvelope(t, call)), test.rule)
+				wantRefused(t, newGuarded(t, n, "", "*.denied.example").Do(t.Context(), mustEnvelope(t, call)),
+					test.rule)
 				public.one(t)
 			})
 		}
@@ -276,8 +295,9 @@ func TestDeniedHostHeader(t *testing.T) {
 	server := newTestServer(t, nil)
 	client := newClient(t, longTimeout)
 	client.SetRules(mustRules(t, "127.0.0.1,*", "denied.example,10.0.0.0/8"))
-	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false, "[::ffff:10." +
-		"0.0.1]": false, "other.example": true, "127.0.0.9": true} {
+	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false,
+		"[::ffff:10." +
+			"0.0.1]": false, "other.example": true, "127.0.0.9": true} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))
 		if want {
 			wantAnswer(t, o, 200)

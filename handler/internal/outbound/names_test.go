@@ -117,9 +117,11 @@ func (n *names) answer(m *dnsmessage.Message) {
 		header := dnsmessage.ResourceHeader{Name: question.Name, Class: question.Class, Type: question.Type}
 		switch {
 		case addr.Is4() && question.Type == dnsmessage.TypeA:
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}})
+			m.Answers = append(m.Answers,
+				dnsmessage.Resource{Header: header, Body: &dnsmessage.AResource{A: addr.As4()}})
 		case addr.Is6() && question.Type == dnsmessage.TypeAAAA:
-			m.Answers = append(m.Answers, dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
+			m.Answers = append(m.Answers,
+				dnsmessage.Resource{Header: header, Body: &dnsmessage.AAAAResource{AAAA: addr.As16()}})
 		}
 	}
 }

@@ -26,8 +26,8 @@ func mustProfiles(tb testing.TB, content string) targets.Profiles {
 	return profiles
 }
 
-// TestProfileHeaders: a profile adds what the envelope does not have, in the file's spelling, and only if the call certainly
-// goes to the profile's host.
+// TestProfileHeaders: a profile adds what the envelope does not have, in the file's spelling, and only if the call
+// certainly goes to the profile's host.
 func TestProfileHeaders(t *testing.T) {
 	ours := []string{"Idempotency-Key: request-1", "User-Agent: async-caller", "X-Async-Caller-Attempt: 1"}
 	for name, test := range map[string]struct {
@@ -37,7 +37,8 @@ func TestProfileHeaders(t *testing.T) {
 		want    []string // besides ours
 	}{
 		"added": {
-			`"a.example":{"headers":{"Authorization":"$KEY","SOAPAction":"x","X-Two":["1","2"]}}`, "http://a.example", nil,
+			`"a.example":{"headers":{"Authorization":"$KEY","SOAPAction":"x","X-Two":["1","2"]}}`, "http://a.example",
+			nil,
 			[]string{"Authorization: theirs", "SOAPAction: x", "X-Two: 1", "X-Two: 2"},
 		},
 		"not_merged": {`"a.example":{},"*":{"headers":{"X-A":"1"}}`, "http://a.example", nil, nil},
@@ -53,21 +54,27 @@ func TestProfileHeaders(t *testing.T) {
 			[]string{"X-B: 1"},
 		},
 		"user_agent": {
-			`"*":{"headers":{"user-agent":"theirs"}}`, "http://a.example", nil, []string{"-User-Agent: async-caller", "user-agent: theirs"},
+			`"*":{"headers":{"user-agent":"theirs"}}`, "http://a.example", nil,
+			[]string{"-User-Agent: async-caller", "user-agent: theirs"},
 		},
 		"user_info": {
-			`"*":{"headers":{"authorization":"$KEY"}}`, "http://u:p@a.example", nil, []string{"Authorization: Basic dTpw"},
+			`"*":{"headers":{"authorization":"$KEY"}}`, "http://u:p@a.example", nil,
+			[]string{"Authorization: Basic dTpw"},
 		},
 		"same_host_header": {
-			`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "a.example:80"}}, []string{"X-A: 1"},
+			`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "a.example:80"}},
+			[]string{"X-A: 1"},
 		},
-		"other_host_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "b.example"}}, nil},
-		"other_port_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "a.example:81"}}, nil},
-		"trace":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "trace"}, nil},
-		"track":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "TRACK"}, nil},
-		"debug":             {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "Debug"}, nil},
-		"unknown_method":    {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "PURGE"}, nil},
-		"known_method":      {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "options"}, []string{"X-A: 1"}},
+		"other_host_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"headers": object{"Host": "b.example"}}, nil},
+		"other_port_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"headers": object{"Host": "a.example:81"}}, nil},
+		"trace":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "trace"}, nil},
+		"track":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "TRACK"}, nil},
+		"debug":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "Debug"}, nil},
+		"unknown_method": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "PURGE"}, nil},
+		"known_method": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "options"},
+			[]string{"X-A: 1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -90,7 +97,8 @@ func TestProfileHeaders(t *testing.T) {
 				}
 				byName := func(a, b string) int { return strings.Compare(strings.ToLower(a), strings.ToLower(b)) }
 				slices.SortFunc(want, byName)
-				if diff := cmp.Diff(want, headerLines(strings.Replace(<-heads, "idempotency-key", "Idempotency-Key", 1))); diff != "" {
+				if diff := cmp.Diff(want,
+					headerLines(strings.Replace(<-heads, "idempotency-key", "Idempotency-Key", 1))); diff != "" {
 					t.Errorf("headers (-want +got):\n%s", diff)
 				}
 			})
@@ -98,8 +106,8 @@ func TestProfileHeaders(t *testing.T) {
 	}
 }
 
-// TestProfileHeadersStayWithTheirHost: what a profile adds is never sent to another host, nor sent again if that host redirects
-// back, and the other host's own profile does not apply.
+// TestProfileHeadersStayWithTheirHost: what a profile adds is never sent to another host, nor sent again if that host
+// redirects back, and the other host's own profile does not apply.
 func TestProfileHeadersStayWithTheirHost(t *testing.T) {
 	const anyPort, port80 = "a.example", "a.example:80"
 	for name, test := range map[string]struct {
@@ -127,7 +135,8 @@ func TestProfileHeadersStayWithTheirHost(t *testing.T) {
 			w := newNetwork(t, status, test.locations)
 			w.client.WithProfiles(mustProfiles(t,
 				`{"*":{"headers":{"X-Other":"1"}},"`+test.pattern+`":{"headers":{"x-tenant":"a","X-Api-Key":"$KEY"}}}`))
-			wantAnswer(t, w.client.Do(t.Context(), mustEnvelope(t, object{"url": "http://a.example/0", "body": "x", "headers": object{"X-Mine": "1"}})), 200)
+			wantAnswer(t, w.client.Do(t.Context(), mustEnvelope(t,
+				object{"url": "http://a.example/0", "body": "x", "headers": object{"X-Mine": "1"}})), 200)
 			all := append(w.plain.all(), w.secure.all()...)
 			first, latest := all[0].header, all[len(all)-1].header
 			if len(all) != len(test.locations)+1 || first.Get("X-Tenant") != "a" || first.Get("X-Api-Key") != "theirs" {
@@ -160,7 +169,8 @@ func TestProfileTimeout(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				client := newPipedClient(t, 120*time.Second, hang).WithProfiles(
-					mustProfiles(t, `{"slow.example":{"timeout":"200s"},"fast.example":{"timeout":"2s"},"*.example":{"concurrency":1}}`))
+					mustProfiles(t, `{"slow.example":{"timeout":"200s"},"fast.example":{"timeout":"2s"},`+
+						`"*.example":{"concurrency":1}}`))
 				call := object{"url": test.url}
 				if test.timeout != "" {
 					call["timeout"] = test.timeout

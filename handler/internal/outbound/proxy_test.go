@@ -43,7 +43,8 @@ func withUser(rawURL string) string {
 // The rules apply to the target, although the proxy connects to it, and not to the proxy.
 func TestProxyAndTargets(t *testing.T) {
 	answers := map[string][]string{
-		"t.example": {"203.0.113.1 2001:db8::1"}, "private.example": {"10.0.0.1"}, "inner.example": {"127.0.0.1"}, "meta.example": {"169.254.169.254"},
+		"t.example": {"203.0.113.1 2001:db8::1"}, "private.example": {"10.0.0.1"}, "inner.example": {"127.0.0.1"},
+		"meta.example":  {"169.254.169.254"},
 		"mixed.example": {"203.0.113.1 127.0.0.1"}, "rebind.example": {"203.0.113.1", "127.0.0.1"},
 	}
 	tests := map[string]struct {
@@ -51,26 +52,30 @@ func TestProxyAndTargets(t *testing.T) {
 		want              decision.Failure
 		rule              string
 	}{
-		"public":             {"t.example", "", "", "", ""},
-		"private":            {"private.example", "", "", "", ""},
-		"literal":            {"203.0.113.9", "", "", "", ""},
-		"loopback":           {"inner.example", "", "", decision.FailureTargetRefused, loopback},
-		"loopback_literal":   {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
-		"metadata":           {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
-		"one_is_refused":     {"mixed.example", "", "", decision.FailureTargetRefused, loopback}, // the proxy may choose it
-		"unknown":            {canary + ".example", "", "", decision.FailureDNS, ""},
-		"not_named":          {"t.example", "u.example", "", decision.FailureTargetRefused, "ASYNC_CALLER_TARGETS_ALLOW does not name it"},
-		"named":              {"t.example", "t.example", "", "", ""},
-		"named_loopback":     {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
-		"named_metadata":     {"meta.example", "*.example", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		"public":           {"t.example", "", "", "", ""},
+		"private":          {"private.example", "", "", "", ""},
+		"literal":          {"203.0.113.9", "", "", "", ""},
+		"loopback":         {"inner.example", "", "", decision.FailureTargetRefused, loopback},
+		"loopback_literal": {"127.0.0.1", "", "", decision.FailureTargetRefused, loopback},
+		"metadata":         {"meta.example", "", "", decision.FailureTargetRefused, "169.254.169.254 is refused"},
+		// the proxy may choose it
+		"one_is_refused": {"mixed.example", "", "", decision.FailureTargetRefused, loopback},
+		"unknown":        {canary + ".example", "", "", decision.FailureDNS, ""},
+		"not_named": {"t.example", "u.example", "", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_ALLOW does not name it"},
+		"named":          {"t.example", "t.example", "", "", ""},
+		"named_loopback": {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
+		"named_metadata": {"meta.example", "*.example", "", decision.FailureTargetRefused,
+			"169.254.169.254 is refused"},
 		"localhost":          {"localhost", "localhost", "", "", ""},
 		"named_unknown":      {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
 		"unicode":            {"t。example", "t.example", "", "", ""},
 		"named_deny_unknown": {"only-the-proxy-knows.example", "*.example,*", "10.0.0.0/8", decision.FailureDNS, ""},
 		"unknown_by_network": {"only-the-proxy-knows.example", "10.0.0.0/8", "", decision.FailureDNS, ""},
-		"named_but_denied":   {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused, "DENY has 127.0.0.0/8"},
-		"denied":             {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
-		"allowed_addresses":  {"inner.example", "127.0.0.0/8", "", "", ""},
+		"named_but_denied": {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused,
+			"DENY has 127.0.0.0/8"},
+		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
+		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -81,10 +86,12 @@ func TestProxyAndTargets(t *testing.T) {
 			case test.want == "":
 				wantAnswer(t, o, 200)
 				got := proxy.one(t)
-				if want := "http://" + strings.ReplaceAll(test.host, "。", ".") + "/" + canary + "?code=" + canary; got.uri != want {
+				if want := "http://" + strings.ReplaceAll(test.host, "。", ".") + "/" + canary + "?code=" +
+					canary; got.uri != want {
 					t.Errorf("the proxy was asked for %s, want %s", got.uri, want)
 				}
-				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+canary)); got.header.Get("Proxy-Authorization") != want {
+				if want := "Basic " + base64.StdEncoding.EncodeToString([]byte("me:"+
+					canary)); got.header.Get("Proxy-Authorization") != want {
 					t.Errorf("the proxy received %q", got.header.Get("Proxy-Authorization"))
 				}
 			case test.rule != "":
@@ -123,7 +130,8 @@ func TestProxyAndHostHeader(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			proxy := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-				location := map[string]string{"/relative": "/there", "/absolute": "http://u。example/there", "/scheme": "//u.example/there"}[r.URL.Path]
+				location := map[string]string{"/relative": "/there", "/absolute": "http://u。example/there",
+					"/scheme": "//u.example/there"}[r.URL.Path]
 				if location != "" {
 					w.Header().Set("Location", location)
 					w.WriteHeader(http.StatusTemporaryRedirect)
@@ -144,7 +152,8 @@ func TestProxyAndHostHeader(t *testing.T) {
 			}
 			wantAnswer(t, o, 200)
 			all := proxy.all()
-			if last := all[len(all)-1]; last.uri != test.want || "http://"+last.host != test.want[:len("http://")+len(last.host)] {
+			if last := all[len(all)-1]; last.uri != test.want ||
+				"http://"+last.host != test.want[:len("http://")+len(last.host)] {
 				t.Errorf("the proxy was asked for %s with Host %s", last.uri, last.host)
 			}
 		})
@@ -154,7 +163,8 @@ func TestProxyAndHostHeader(t *testing.T) {
 // The client checks the target for each call on an existing connection to the proxy.
 func TestProxyAndRebinding(t *testing.T) {
 	proxy := newTestServer(t, nil)
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}}), proxy.URL, "", "")
+	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1", "127.0.0.1"}}),
+		proxy.URL, "", "")
 	e := secretCall(t, "http", "t.example")
 	wantAnswer(t, client.Do(t.Context(), e), 200)
 	wantRefused(t, client.Do(t.Context(), e), loopback)
@@ -166,7 +176,8 @@ func TestProxyAndRedirects(t *testing.T) {
 		http.Redirect(w, &http.Request{URL: &url.URL{}}, "http://169.254.169.254/"+canary, http.StatusTemporaryRedirect)
 	})
 	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}}), proxy.URL, "", "")
-	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), "behind a redirect: 169.254.169.254 is refused")
+	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "t.example")),
+		"behind a redirect: 169.254.169.254 is refused")
 	proxy.one(t)
 }
 
@@ -199,14 +210,16 @@ func TestProxyAndTLS(t *testing.T) {
 	server.TLS = serverConfig(authority.server(t, "t.example", time.Now().Add(time.Hour)))
 	server.StartTLS()
 	proxy := newTunnel(t, server.Listener.Addr().String())
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), withUser(proxy.URL), "", "")
+	client := newProxied(t, newNames(t,
+		map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), withUser(proxy.URL), "", "")
 	client.Trust(authority.pool())
 
 	wantAnswer(t, client.Do(t.Context(), secretCall(t, "https", "t.example")), 200)
 	if got := server.one(t); got.header.Get("Proxy-Authorization") != "" || string(got.body) != canary {
 		t.Errorf("the target got %q and the proxy's password %q", got.body, got.header.Get("Proxy-Authorization"))
 	}
-	if got := proxy.one(t); got.uri != "t.example:443" || got.header.Get("Proxy-Authorization") == "" || got.header.Get("X-Api-Key") != "" {
+	if got := proxy.one(t); got.uri != "t.example:443" || got.header.Get("Proxy-Authorization") == "" ||
+		got.header.Get("X-Api-Key") != "" {
 		t.Errorf("the proxy got %+v", got)
 	}
 	wantRefused(t, client.Do(t.Context(), secretCall(t, "https", "inner.example")), loopback)
@@ -216,7 +229,8 @@ func TestProxyAndTLS(t *testing.T) {
 // A failure of the proxy is temporary.
 func TestProxyFails(t *testing.T) {
 	n := newNames(t, map[string][]string{"t.example": {"203.0.113.1"}})
-	refusing := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
+	refusing := newTestServer(t,
+		func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) })
 	socks := newSocks(t, 5, nil)
 	for name, test := range map[string]struct{ proxy, scheme, detail string }{
 		"unreachable":     {"http://" + refusedAddress(t), "http", "the proxy cannot be reached"},
@@ -276,7 +290,8 @@ func TestSocksProxy(t *testing.T) {
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")
 		}
 	})
-	client := newProxied(t, newNames(t, map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), "socks5://"+address, "", "")
+	client := newProxied(t, newNames(t,
+		map[string][]string{"t.example": {"203.0.113.1"}, "inner.example": {"127.0.0.1"}}), "socks5://"+address, "", "")
 	wantAnswer(t, client.Do(t.Context(), secretCall(t, "http", "t.example")), 200)
 	wantRefused(t, client.Do(t.Context(), secretCall(t, "http", "inner.example")), loopback)
 	if len(hosts) != 1 || <-hosts != "t.example" {
@@ -291,7 +306,8 @@ func TestProxyVariablesAreIgnored(t *testing.T) {
 		t.Setenv(name, proxy.URL)
 	}
 	server, addr, port := newPublic(t, nil)
-	wantAnswer(t, newGuarded(t, newNames(t, map[string][]string{"t.example": {addr}}), "", "").Do(t.Context(), secretCall(t, "http", "t.example:"+port)), 200)
+	wantAnswer(t, newGuarded(t, newNames(t, map[string][]string{"t.example": {addr}}), "", "").
+		Do(t.Context(), secretCall(t, "http", "t.example:"+port)), 200)
 	server.one(t)
 	if len(proxy.all()) != 0 {
 		t.Error("the proxy was called")
@@ -299,21 +315,27 @@ func TestProxyVariablesAreIgnored(t *testing.T) {
 }
 
 func TestParseProxy(t *testing.T) {
-	for _, text := range []string{"http://proxy.example", "https://proxy.example:8443/", "socks5://10.0.0.1:1080", withUser("http://[::1]:3128")} {
+	for _, text := range []string{"http://proxy.example", "https://proxy.example:8443/", "socks5://10.0.0.1:1080",
+		withUser("http://[::1]:3128")} {
 		proxy := mustProxy(t, text)
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-			for _, value := range []any{proxy, &proxy, struct{ P outbound.Proxy }{proxy}, struct{ p outbound.Proxy }{proxy}} {
-				if text := fmt.Sprintf(format, value); strings.Contains(text, canary) || strings.Contains(text, "example") {
+			for _, value := range []any{proxy, &proxy, struct{ P outbound.Proxy }{proxy},
+				struct{ p outbound.Proxy }{proxy}} {
+				if text := fmt.Sprintf(format, value); strings.Contains(text, canary) ||
+					strings.Contains(text, "example") {
 					t.Errorf("%s shows %s", format, text)
 				}
 			}
 		}
 	}
 	for _, text := range []string{
-		"", "proxy.example", "proxy.example:3128", "//proxy.example", "ftp://proxy.example", "socks4://proxy.example", "http://", "http://:3128",
-		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path", "http://proxy.example?a=b", "http://p" +
+		"", "proxy.example", "proxy.example:3128", "//proxy.example", "ftp://proxy.example", "socks4://proxy.example",
+		"http://", "http://:3128",
+		"http://proxy.example:0", "http://proxy.example:65536", "http://proxy.example:x", "http://proxy.example/path",
+		"http://proxy.example?a=b", "http://p" +
 			"roxy.example#a",
-		"http://me:" + canary + "@", "http://me:" + canary + "@proxy.example:port", canary + "://proxy.example", "http://a b/", "%zz",
+		"http://me:" + canary + "@", "http://me:" + canary + "@proxy.example:port", canary + "://proxy.example",
+		"http://a b/", "%zz",
 	} {
 		if proxy, err := outbound.ParseProxy(text); err == nil {
 			t.Errorf("%q was accepted: %v", text, proxy)

@@ -107,13 +107,15 @@ func TestRedirectsAfterSeeOther(t *testing.T) {
 				})
 				headers := object{"X-Kept": "1", "Content-Version": "2"}
 				content := []string{
-					"ALLOW", "Content-Disposition", "content-encoding", "Content-Language", "Content-Location", "Content-MD5", "Content-Range",
+					"ALLOW", "Content-Disposition", "content-encoding", "Content-Language", "Content-Location",
+					"Content-MD5", "Content-Range",
 					"Content-Type", "Expires", "Last-Modified",
 				}
 				for _, name := range content {
 					headers[name] = "1"
 				}
-				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/0", "method": method, "body": "x", "headers": headers}))
+				o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t,
+					object{"url": server.URL + "/0", "method": method, "body": "x", "headers": headers}))
 				wantAnswer(t, o, 200)
 				all := server.all()
 				if len(all) != 3 {
@@ -121,7 +123,8 @@ func TestRedirectsAfterSeeOther(t *testing.T) {
 				}
 				want := strings.Replace(method, "POST", "GET", 1)
 				for _, got := range all[1:] {
-					if got.method != want || len(got.body) != 0 || got.header.Get("X-Kept") == "" || got.header.Get("Content-Version") == "" {
+					if got.method != want || len(got.body) != 0 || got.header.Get("X-Kept") == "" ||
+						got.header.Get("Content-Version") == "" {
 						t.Errorf("got %s %s with %q and %v", got.method, got.uri, got.body, got.header)
 					}
 					for _, name := range append(content, "Content-Length") {
@@ -148,7 +151,8 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
+			o := newClient(t, longTimeout).
+				Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, test.status, test.location).URL}))
 			wantFailure(t, o, decision.FailureRedirected)
 			if o.Status != test.status {
 				t.Errorf("got status %d, want %d", o.Status, test.status)
@@ -159,7 +163,8 @@ func TestRedirectsThatLeadNowhere(t *testing.T) {
 
 func TestRedirectsToRawPaths(t *testing.T) {
 	for location, want := range map[string]string{
-		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5", "//one.example?{å}": "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
+		"/å|%2F?q=å": "/%C3%A5%7C%2F?q=%C3%A5", "http://one.example/å|%2F?q=\xe5": "/%C3%A5%7C%2F?q=%E5",
+		"//one.example?{å}": "/?%7B%C3%A5%7D", "?å": "/?%C3%A5",
 	} {
 		server := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
 			if r.RequestURI == "/" {
@@ -178,7 +183,8 @@ func TestRedirectsToRawPaths(t *testing.T) {
 
 // An unreachable target behind a redirect fails like any other.
 func TestRedirectToNobody(t *testing.T) {
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
+	o := newClient(t, longTimeout).Do(t.Context(),
+		mustEnvelope(t, object{"url": redirecting(t, 307, "http://"+refusedAddress(t)+"/?code="+canary).URL}))
 	wantFailure(t, o, decision.FailureConnect)
 }
 
@@ -230,7 +236,8 @@ func dialTo(hosts map[string]*testServer) func(context.Context, string, string) 
 }
 
 func TestHeadersBehindARedirect(t *testing.T) {
-	headers := object{"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1", "Content-Type": "text/plain"}
+	headers := object{"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1",
+		"Content-Type": "text/plain"}
 	tests := map[string]struct {
 		location string
 		more     object
@@ -250,7 +257,8 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			location: "/there",
 			more:     object{"Referer": "http://me.example/"},
 			host:     "one.example",
-			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}, "Referer": {"http://me.example/"}},
+			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary},
+				"Referer": {"http://me.example/"}},
 		},
 		"host_header_relative": {
 			location: "/there",
@@ -258,7 +266,8 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			host:     "tenant.example",
 			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
 		},
-		"host_header_absolute": {location: "http://two.example/there", more: object{"Host": "tenant.example"}, host: "two.example", want: http.Header{}},
+		"host_header_absolute": {location: "http://two.example/there", more: object{"Host": "tenant.example"},
+			host: "two.example", want: http.Header{}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -273,7 +282,8 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			all := object{}
 			maps.Copy(all, headers)
 			maps.Copy(all, test.more)
-			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example/start?code=" + canary, "headers": all, "body": "text"}, object{"attempts": 4}))
+			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example/start?code=" + canary,
+				"headers": all, "body": "text"}, object{"attempts": 4}))
 			wantAnswer(t, o, 200)
 			if len(server.all()) != 2 {
 				t.Fatalf("%d requests, want 2", len(server.all()))

@@ -15,8 +15,8 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-// newPipedClient returns a client that connects to invented targets by pipes, so that it works in a synctest bubble. The
-// function handles each connection, which is closed when the function returns.
+// newPipedClient returns a client that connects to invented targets by pipes, so that it works in a synctest bubble.
+// The function handles each connection, which is closed when the function returns.
 func newPipedClient(t *testing.T, timeout time.Duration, server func(c net.Conn)) *outbound.Client {
 	t.Helper()
 	var servers sync.WaitGroup
@@ -66,24 +66,33 @@ func TestTimeout(t *testing.T) {
 		want    decision.Failure
 		took    time.Duration
 	}{
-		"no_answer":            {"http://target.example", hang, "", decision.FailureTimeout, 120 * time.Second},
-		"endless_status_line":  {"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout, 120 * time.Second},
-		"endless_headers":      {"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout, 120 * time.Second},
-		"shorter_by_envelope":  {"http://target.example", hang, "90s", decision.FailureTimeout, 90 * time.Second},
-		"never_longer":         {"http://target.example", hang, "1h", decision.FailureTimeout, 120 * time.Second},
-		"handshake_hangs":      {"https://target.example", hang, "", decision.FailureTimeout, 10 * time.Second},
-		"endless_body":         {"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n"), "", decision.FailureTimeout, 120 * time.Second},
-		"endless_failure_body": {"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s", decision.FailureTimeout, 5 * time.Second},
-		"body_nobody_needs":    {"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "", 100 * time.Millisecond},
-		"none_of_that_body":    {"http://target.example", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"), "", "", 100 * time.Millisecond},
+		"no_answer": {"http://target.example", hang, "", decision.FailureTimeout, 120 * time.Second},
+		"endless_status_line": {"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout,
+			120 * time.Second},
+		"endless_headers": {"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout,
+			120 * time.Second},
+		"shorter_by_envelope": {"http://target.example", hang, "90s", decision.FailureTimeout, 90 * time.Second},
+		"never_longer":        {"http://target.example", hang, "1h", decision.FailureTimeout, 120 * time.Second},
+		"handshake_hangs":     {"https://target.example", hang, "", decision.FailureTimeout, 10 * time.Second},
+		"endless_body": {"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n"), "",
+			decision.FailureTimeout, 120 * time.Second},
+		"endless_failure_body": {"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s",
+			decision.FailureTimeout, 5 * time.Second},
+		"body_nobody_needs": {"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "",
+			100 * time.Millisecond},
+		"none_of_that_body": {"http://target.example", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"),
+			"", "", 100 * time.Millisecond},
 		"rest_nobody_needs": {
-			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "", "", 100 * time.Millisecond,
+			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "",
+			"", 100 * time.Millisecond,
 		},
 		"rest_of_a_failure": {
-			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "", "", 100 * time.Millisecond,
+			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "", "",
+			100 * time.Millisecond,
 		},
 		"rest_with_signal": {
-			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n{\"" + strings.Repeat("x", 64<<10)), "", decision.FailureTimeout, 120 * time.Second,
+			"http://target.example", drip("HTTP/1.1 400 OK\r\n\r\n{\"" + strings.Repeat("x", 64<<10)), "",
+			decision.FailureTimeout, 120 * time.Second,
 		},
 	}
 	for name, test := range tests {
@@ -165,7 +174,8 @@ func TestTimeoutOfAnEnvelope(t *testing.T) {
 	release := make(chan struct{})
 	server := newTestServer(t, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
-	o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
+	o := newClient(t, longTimeout).
+		Do(t.Context(), mustEnvelope(t, object{"url": server.URL + "/?code=" + canary, "timeout": "50ms"}))
 	wantFailure(t, o, decision.FailureTimeout)
 	if o.Took < 50*time.Millisecond || o.Took > longTimeout/2 {
 		t.Errorf("it took %v", o.Took)
@@ -209,12 +219,14 @@ func TestStopping(t *testing.T) {
 func TestStoppingEarlyAndLate(t *testing.T) {
 	redirectThenHang := func(c net.Conn) {
 		if head, err := readHead(c); err == nil && head[:6] == "GET / " {
-			_, _ = io.WriteString(c, "HTTP/1.1 307 Go\r\nLocation: /there\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+			_, _ = io.WriteString(c,
+				"HTTP/1.1 307 Go\r\nLocation: /there\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 			return
 		}
 		hang(c)
 	}
-	for url, server := range map[string]func(net.Conn){"https://target.example": hang, "http://target.example/": redirectThenHang} {
+	for url, server := range map[string]func(net.Conn){"https://target.example": hang,
+		"http://target.example/": redirectThenHang} {
 		synctest.Test(t, func(t *testing.T) {
 			client := newPipedClient(t, 120*time.Second, server)
 			ctx, stop := context.WithCancel(t.Context())

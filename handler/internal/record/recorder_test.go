@@ -51,7 +51,8 @@ func (s *slow) Put(ctx context.Context, name string, rows []storage.Row) error {
 
 func (s *slow) rows(t *testing.T) (ids []string) {
 	t.Helper()
-	if err := s.List(t.Context(), storage.Query{}, func(row storage.Row) error { ids = append(ids, row.ID); return nil }); err != nil {
+	if err := s.List(t.Context(), storage.Query{},
+		func(row storage.Row) error { ids = append(ids, row.ID); return nil }); err != nil {
 		t.Fatal(err)
 	}
 	return ids
@@ -93,8 +94,8 @@ func TestRecorderBatches(t *testing.T) {
 	})
 }
 
-// TestRecorderAwayTable: changes are lost without a wait, memory is bounded, the loss is logged once a minute, and the record
-// goes on when the table is back.
+// TestRecorderAwayTable: changes are lost without a wait, memory is bounded, the loss is logged once a minute, and the
+// record goes on when the table is back.
 func TestRecorderAwayTable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		away := errors.New("away")
@@ -110,7 +111,8 @@ func TestRecorderAwayTable(t *testing.T) {
 		}
 		pass(10 * time.Minute)
 		lines := strings.Count(log.String(), "\n")
-		if lines < 1 || lines > 10 || !strings.Contains(log.String(), `"error":"away"`) || !strings.Contains(log.String(), "were not recorded in the last minute") {
+		if lines < 1 || lines > 10 || !strings.Contains(log.String(), `"error":"away"`) ||
+			!strings.Contains(log.String(), "were not recorded in the last minute") {
 			t.Errorf("%d lines:\n%s", lines, log)
 		}
 		table.mu.Lock()
@@ -153,7 +155,8 @@ func TestRecorderWithoutPermission(t *testing.T) {
 		pass(time.Hour)
 		r.Scheduled(row(1))
 		r.Close(2 * time.Second)
-		if table.tries != 1 || strings.Count(log.String(), "\n") != 1 || !strings.Contains(log.String(), "Storage Table Data Contributor") {
+		if table.tries != 1 || strings.Count(log.String(), "\n") != 1 ||
+			!strings.Contains(log.String(), "Storage Table Data Contributor") {
 			t.Errorf("%d tries, log:\n%s", table.tries, log)
 		}
 	})

@@ -28,7 +28,8 @@ func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, mayShr
 		case low < 0 || high < low || high > longest:
 			t.Fatalf("after attempt %d: %v to %v, with a cap of %v", n, low, high, longest)
 		case n >= 1 && !mayShrink && (low < beforeShortest || high < beforeLongest):
-			t.Fatalf("after attempt %d: %v to %v is shorter than before, %v to %v", n, low, high, beforeShortest, beforeLongest)
+			t.Fatalf("after attempt %d: %v to %v is shorter than before, %v to %v", n, low, high, beforeShortest,
+				beforeLongest)
 		}
 		if d := policy.Delay(n, jitter); d < low || d > high {
 			t.Fatalf("after attempt %d: a wait of %v is not within %v and %v", n, d, low, high)
@@ -40,7 +41,9 @@ func checkWaits(t *testing.T, policy retry.Policy, longest time.Duration, mayShr
 }
 
 // checkPolicy holds a policy to that, on its own and within limits.
-func checkPolicy(t *testing.T, policy retry.Policy, longest time.Duration, limits retry.Limits, attempt int, jitter float64) {
+func checkPolicy(
+	t *testing.T, policy retry.Policy, longest time.Duration, limits retry.Limits, attempt int, jitter float64,
+) {
 	t.Helper()
 	mayShrink := policy.Name == "nexus" || policy.Name == "cycles"
 	checkWaits(t, policy, longest, mayShrink, attempt, jitter)
@@ -66,8 +69,10 @@ func checkPolicy(t *testing.T, policy retry.Policy, longest time.Duration, limit
 	}
 	low, high := policy.Bounds(attempt)
 	limitedLow, limitedHigh := limited.Bounds(attempt)
-	if changed := low != limitedLow || high != limitedHigh || limited.MaxAttempts != policy.MaxAttempts; changed && limited.Limited == "" {
-		t.Fatalf("after attempt %d: %v to %v has become %v to %v, and nothing says so", attempt, low, high, limitedLow, limitedHigh)
+	if changed := low != limitedLow || high != limitedHigh || limited.MaxAttempts != policy.MaxAttempts; changed &&
+		limited.Limited == "" {
+		t.Fatalf("after attempt %d: %v to %v has become %v to %v, and nothing says so", attempt, low, high, limitedLow,
+			limitedHigh)
 	}
 }
 
@@ -83,9 +88,12 @@ func fraction(x float64) float64 {
 func FuzzPolicy(f *testing.F) {
 	for kind := range 7 {
 		f.Add(kind, int64(5*time.Second), 2.0, int64(6*time.Hour), 10, 5, 2, int64(0), int64(0), 0, 1, 0.5)
-		f.Add(kind, int64(1), 1.0, int64(math.MaxInt64), 0, 0, 0, int64(time.Second), int64(time.Minute), 3, math.MaxInt, 0.999)
-		f.Add(kind, int64(math.MaxInt64), 1e308, int64(math.MaxInt64), 1, math.MaxInt, 0, int64(0), int64(time.Hour), 0, 29, 0.0)
-		f.Add(kind, int64(30*time.Second), 1.000001, int64(time.Minute), 0, 6, 999, int64(time.Hour), int64(math.MaxInt64), 1, 1_000_000, 1.0)
+		f.Add(kind, int64(1), 1.0, int64(math.MaxInt64), 0, 0, 0, int64(time.Second), int64(time.Minute), 3,
+			math.MaxInt, 0.999)
+		f.Add(kind, int64(math.MaxInt64), 1e308, int64(math.MaxInt64), 1, math.MaxInt, 0, int64(0), int64(time.Hour),
+			0, 29, 0.0)
+		f.Add(kind, int64(30*time.Second), 1.000001, int64(time.Minute), 0, 6, 999, int64(time.Hour),
+			int64(math.MaxInt64), 1, 1_000_000, 1.0)
 		f.Add(kind, int64(0), 0.0, int64(0), 0, math.MaxInt, math.MaxInt, int64(math.MaxInt64), int64(0), 0, 6, 0.0)
 	}
 	f.Fuzz(func(t *testing.T, kind int, base int64, factor float64, longest int64, maxAttempts, retries, rounds int,
@@ -104,19 +112,23 @@ func FuzzPolicy(f *testing.F) {
 			value   string
 		}{
 			{last, fmt.Sprintf(`{"baseDelay":"%v","factor":%g,"maxDelay":"%v"%s}`, first, factor, last, limit)},
-			{last, fmt.Sprintf(`{"policy":"exponential","baseDelay":"%v","factor":%g,"maxDelay":"%v"%s}`, first, factor, last, limit)},
+			{last, fmt.Sprintf(`{"policy":"exponential","baseDelay":"%v","factor":%g,"maxDelay":"%v"%s}`, first,
+				factor, last, limit)},
 			{longestQueueDelay, fmt.Sprintf(`{"policy":"nexus"%s}`, limit)},
 			{longestQueueDelay, fmt.Sprintf(`{"policy":"io"%s}`, limit)},
 			{first, fmt.Sprintf(`{"policy":"fixed","baseDelay":"%v"%s}`, first, limit)},
-			{last, fmt.Sprintf(`{"policy":"list","schedule":["%v","%v","%v"],"maxDelay":"%v"%s}`, first, first, last, last, limit)},
-			{first, fmt.Sprintf(`{"policy":"cycles","receiveRetryCount":%d,"maxRetryCycles":%d,"retryCycleDelay":"%v"}`, retries, rounds, first)},
+			{last, fmt.Sprintf(`{"policy":"list","schedule":["%v","%v","%v"],"maxDelay":"%v"%s}`, first, first, last,
+				last, limit)},
+			{first, fmt.Sprintf(`{"policy":"cycles","receiveRetryCount":%d,"maxRetryCycles":%d,"retryCycleDelay":"%v"}`,
+				retries, rounds, first)},
 		}
 		spec := specs[int(uint(kind)%uint(len(specs)))]
 		policy, err := retry.Policies{}.Parse([]byte(spec.value))
 		if err != nil {
 			return
 		}
-		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax), MaxAttempts: limitAttempts}
+		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax),
+			MaxAttempts: limitAttempts}
 		checkPolicy(t, policy, spec.longest, limits, attempt, fraction(jitter))
 	})
 }
@@ -125,10 +137,12 @@ func FuzzPolicy(f *testing.F) {
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		`"exponential"`, `{}`, `{"schedule":["5s","1m"],"baseDelay":"5s","factor":2,"maxDelay":"6h","maxAttempts":10}`,
-		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`, `{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
+		`{"schedule":[]}`, `{"schedule":[0,1e9,"2562047h"]}`, `{"baseDelay":1e-9,"factor":1e308}`,
+		`{"factor":1,"maxDelay":9223372036}`, `null`, `[1]`,
 		`"nexus"`, `"io"`, `"often"`,
 		`{"policy":"fixed","baseDelay":"1ns"}`, `{"policy":"list","schedule":["168h"],"maxDelay":"1s"}`,
-		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h","receiveErrorHandling":"Reject"}`,
+		`{"policy":"cycles","receiveRetryCount":999,"maxRetryCycles":999,"retryCycleDelay":"2562047h",` +
+			`"receiveErrorHandling":"Reject"}`,
 	} {
 		f.Add([]byte(seed), 3, 0.5)
 	}
@@ -141,7 +155,8 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		checkPolicy(t, policy, math.MaxInt64, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7}, attempt, fraction(jitter))
+		checkPolicy(t, policy, math.MaxInt64, retry.Limits{MinDelay: time.Second, MaxDelay: time.Hour, MaxAttempts: 7},
+			attempt, fraction(jitter))
 	})
 }
 

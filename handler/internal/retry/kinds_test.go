@@ -82,11 +82,12 @@ func TestScheduleOfEachKind(t *testing.T) {
 			{"146s", "146s"},
 			{"292s", "292s"},
 		}},
-		"fixed":         {`"fixed"`, []wait{{"1m", "1m"}, {"1m", "1m"}, {"1m", "1m"}}},
-		"fixed_own":     {`{"policy":"fixed","baseDelay":"90s"}`, []wait{{"90s", "90s"}, {"90s", "90s"}}},
-		"list_by_kind":  {`{"policy":"list","schedule":["5s","1m"]}`, []wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}}},
-		"exponential":   {`{"policy":"exponential","baseDelay":"10s"}`, []wait{{"8s", "12s"}, {"16s", "24s"}}},
-		"cycles_of_one": {`{"policy":"cycles","receiveRetryCount":0}`, []wait{{"30m", "30m"}, {"30m", "30m"}, {"30m", "30m"}}},
+		"fixed":        {`"fixed"`, []wait{{"1m", "1m"}, {"1m", "1m"}, {"1m", "1m"}}},
+		"fixed_own":    {`{"policy":"fixed","baseDelay":"90s"}`, []wait{{"90s", "90s"}, {"90s", "90s"}}},
+		"list_by_kind": {`{"policy":"list","schedule":["5s","1m"]}`, []wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}}},
+		"exponential":  {`{"policy":"exponential","baseDelay":"10s"}`, []wait{{"8s", "12s"}, {"16s", "24s"}}},
+		"cycles_of_one": {`{"policy":"cycles","receiveRetryCount":0}`,
+			[]wait{{"30m", "30m"}, {"30m", "30m"}, {"30m", "30m"}}},
 		"cycles": {`"cycles"`, []wait{
 			{"0s", "0s"},
 			{"0s", "0s"},
@@ -169,7 +170,8 @@ func TestExponentialBesideNexus(t *testing.T) {
 		return hours(from, to)
 	}
 	for _, calls := range []int{14, 16, 18} {
-		row := fmt.Sprintf("| %d | %s | %s | %s |\n", calls, until(exponential, calls), until(nexus, calls), hours(nexus.Bounds(calls+1)))
+		row := fmt.Sprintf("| %d | %s | %s | %s |\n", calls, until(exponential, calls), until(nexus, calls),
+			hours(nexus.Bounds(calls+1)))
 		if !strings.Contains(string(page), row) {
 			t.Errorf("docs/nexus.md does not have %s", row)
 		}
@@ -268,7 +270,8 @@ var critical = math.Sqrt(-math.Log(0.001/2)/2) / math.Sqrt(draws)
 func checkUniform(t *testing.T, attempt int, waits []time.Duration, lower, upper float64) {
 	t.Helper()
 	if d := distance(waits, lower, upper); d > critical {
-		t.Errorf("after attempt %d: not spread evenly between %gs and %gs: distance %.4f, want at most %.4f", attempt, lower, upper, d, critical)
+		t.Errorf("after attempt %d: not spread evenly between %gs and %gs: distance %.4f, want at most %.4f",
+			attempt, lower, upper, d, critical)
 	}
 }
 
@@ -307,9 +310,11 @@ func TestDrawsStayWithinBounds(t *testing.T) {
 
 func TestReceiveErrorHandling(t *testing.T) {
 	for handling, want := range map[string]envelope.GiveUp{
-		"Fault": envelope.GiveUpFault, "Drop": envelope.GiveUpDrop, "Reject": envelope.GiveUpDeadLetter, "Move": envelope.GiveUpDeadLetter,
+		"Fault": envelope.GiveUpFault, "Drop": envelope.GiveUpDrop, "Reject": envelope.GiveUpDeadLetter,
+		"Move": envelope.GiveUpDeadLetter,
 	} {
-		if got := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, handling)).GiveUp; got != want {
+		if got := mustPolicy(t, fmt.Sprintf(`{"policy":"cycles","receiveErrorHandling":%q}`, handling)).
+			GiveUp; got != want {
 			t.Errorf("%s: %q, want %q", handling, got, want)
 		}
 	}

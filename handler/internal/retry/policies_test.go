@@ -51,7 +51,8 @@ func TestParsePolicies(t *testing.T) {
 		}
 		checkSchedule(t, policy, []wait{want.first})
 		if policy.Name != name || policy.MaxAttempts != want.attempts {
-			t.Errorf("%s: it is called %q and makes %d calls, want %d", name, policy.Name, policy.MaxAttempts, want.attempts)
+			t.Errorf("%s: it is called %q and makes %d calls, want %d", name, policy.Name, policy.MaxAttempts,
+				want.attempts)
 		}
 	}
 	if got := policies["msmq"].GiveUp; got != envelope.GiveUpDeadLetter {
@@ -107,7 +108,8 @@ func TestParsePoliciesRefuses(t *testing.T) {
 }
 
 func TestParsePoliciesTellsEveryProblem(t *testing.T) {
-	_, err := retry.ParsePolicies([]byte(`{"io":{},"good":{},"bad":{"factor":0},"worse":5,"list-less":{"policy":"list"}}`))
+	_, err := retry.ParsePolicies([]byte(`{"io":{},"good":{},"bad":{"factor":0},"worse":5,` +
+		`"list-less":{"policy":"list"}}`))
 	if err == nil {
 		t.Fatal("it was accepted")
 	}
@@ -128,7 +130,8 @@ func TestPoliciesNamed(t *testing.T) {
 		t.Errorf("the built-in one: %q, %v", policy.Name, err)
 	}
 	_, err := own.Named("linear")
-	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, list, nexus`; err == nil || err.Error() != want {
+	if want := `unknown policy "linear": the policies are brisk, slow, cycles, exponential, fixed, io, ` +
+		`list, nexus`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	if _, err := (retry.Policies{}).Named("slow"); err == nil {
@@ -153,7 +156,8 @@ func TestPoliciesParse(t *testing.T) {
 	} {
 		policy, err := own.Parse(json.RawMessage(value))
 		if (err == nil) != (want.name != "") || policy.Name != want.name || policy.MaxAttempts != want.attempts {
-			t.Errorf("%s: got %q with %d calls, %v, want %q with %d", value, policy.Name, policy.MaxAttempts, err, want.name, want.attempts)
+			t.Errorf("%s: got %q with %d calls, %v, want %q with %d", value, policy.Name, policy.MaxAttempts, err,
+				want.name, want.attempts)
 		}
 	}
 }
@@ -177,7 +181,8 @@ func TestWithin(t *testing.T) {
 	const (
 		least, most, attempts = "delays of at least 10s", "delays of at most 1m0s", "at most 5 attempts"
 	)
-	minDelay, maxDelay, maxAttempts := retry.Limits{MinDelay: 10 * time.Second}, retry.Limits{MaxDelay: time.Minute}, retry.Limits{MaxAttempts: 5}
+	minDelay, maxDelay, maxAttempts := retry.Limits{MinDelay: 10 * time.Second}, retry.Limits{MaxDelay: time.Minute},
+		retry.Limits{MaxAttempts: 5}
 	all := retry.Limits{MinDelay: 10 * time.Second, MaxDelay: time.Minute, MaxAttempts: 5}
 	tests := map[string]struct {
 		value   string
@@ -203,18 +208,23 @@ func TestWithin(t *testing.T) {
 			5,
 			[]string{least, most, attempts},
 		},
-		"all_kept":         {`{"baseDelay":"20s","maxDelay":"40s","maxAttempts":5}`, all, []wait{{"16s", "24s"}, {"32s", "40s"}}, 5, nil},
-		"fewer_attempts":   {`{"maxAttempts":4}`, maxAttempts, []wait{{"4s", "6s"}}, 4, nil},
-		"more_attempts":    {`{"maxAttempts":6}`, maxAttempts, []wait{{"4s", "6s"}}, 5, []string{attempts}},
-		"list":             {`{"schedule":["1s","30s","1h"]}`, all, []wait{{"10s", "10s"}, {"30s", "30s"}, {"1m", "1m"}}, 5, []string{least, most, attempts}},
-		"list_of_a_month":  {`{"schedule":["720h"]}`, retry.Limits{MaxDelay: 168 * time.Hour}, []wait{{"168h", "168h"}}, 0, []string{"delays of at most 168h0m0s"}},
-		"fixed":            {`"fixed"`, all, []wait{{"1m", "1m"}}, 5, []string{attempts}},
-		"nexus":            {`"nexus"`, all, []wait{{"10s", "16s"}, {"16s", "1m"}, {"1m", "1m"}}, 5, []string{least, most, attempts}},
+		"all_kept": {`{"baseDelay":"20s","maxDelay":"40s","maxAttempts":5}`, all,
+			[]wait{{"16s", "24s"}, {"32s", "40s"}}, 5, nil},
+		"fewer_attempts": {`{"maxAttempts":4}`, maxAttempts, []wait{{"4s", "6s"}}, 4, nil},
+		"more_attempts":  {`{"maxAttempts":6}`, maxAttempts, []wait{{"4s", "6s"}}, 5, []string{attempts}},
+		"list": {`{"schedule":["1s","30s","1h"]}`, all,
+			[]wait{{"10s", "10s"}, {"30s", "30s"}, {"1m", "1m"}}, 5, []string{least, most, attempts}},
+		"list_of_a_month": {`{"schedule":["720h"]}`, retry.Limits{MaxDelay: 168 * time.Hour}, []wait{{"168h", "168h"}},
+			0, []string{"delays of at most 168h0m0s"}},
+		"fixed": {`"fixed"`, all, []wait{{"1m", "1m"}}, 5, []string{attempts}},
+		"nexus": {`"nexus"`, all, []wait{{"10s", "16s"}, {"16s", "1m"}, {"1m", "1m"}}, 5,
+			[]string{least, most, attempts}},
 		"nexus_by_default": {`"nexus"`, retry.Limits{MaxDelay: 168 * time.Hour}, []wait{{"4s", "16s"}}, 0, nil},
 		"io": {
 			`"io"`,
 			all,
-			[]wait{{"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"19s", "19s"}, {"37s", "37s"}, {"1m", "1m"}},
+			[]wait{{"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"10s", "10s"}, {"19s", "19s"},
+				{"37s", "37s"}, {"1m", "1m"}},
 			5,
 			[]string{least, most, attempts},
 		},
@@ -225,15 +235,18 @@ func TestWithin(t *testing.T) {
 			5,
 			[]string{most, attempts},
 		},
-		"cycles_min": {`{"policy":"cycles","receiveRetryCount":1,"retryCycleDelay":"1ns"}`, minDelay, []wait{{"0s", "0s"}, {"10s", "10s"}}, 6, []string{least}},
+		"cycles_min": {`{"policy":"cycles","receiveRetryCount":1,"retryCycleDelay":"1ns"}`, minDelay,
+			[]wait{{"0s", "0s"}, {"10s", "10s"}}, 6, []string{least}},
 		"cycles_of_many": {
 			`{"policy":"cycles","receiveRetryCount":499,"maxRetryCycles":1}`, minDelay,
 			slices.Concat(slices.Repeat([]wait{{"0s", "0s"}}, 9), []wait{{"30m", "30m"}, {"0s", "0s"}}),
 			20,
 			[]string{"at most 10 attempts per cycle"},
 		},
-		"cycles_max":         {`"cycles"`, maxDelay, []wait{{"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"1m", "1m"}}, 18, []string{most}},
-		"cycles_of_two_max":  {`{"policy":"cycles","receiveRetryCount":1}`, maxDelay, []wait{{"0s", "0s"}, {"1m", "1m"}, {"0s", "0s"}}, 6, []string{most}},
+		"cycles_max": {`"cycles"`, maxDelay, []wait{{"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"}, {"0s", "0s"},
+			{"0s", "0s"}, {"1m", "1m"}}, 18, []string{most}},
+		"cycles_of_two_max": {`{"policy":"cycles","receiveRetryCount":1}`, maxDelay,
+			[]wait{{"0s", "0s"}, {"1m", "1m"}, {"0s", "0s"}}, 6, []string{most}},
 		"cycles_brief_pause": {`{"policy":"cycles","retryCycleDelay":"50s"}`, maxDelay, []wait{{"0s", "0s"}}, 18, nil},
 	}
 	for name, test := range tests {
@@ -273,8 +286,10 @@ func TestWithinHoldsAtAnyAttempt(t *testing.T) {
 			if strings.HasPrefix(name, "cycles") && longest == 0 {
 				continue
 			}
-			if d := limited.Delay(attempt, 0.99); min(shortest, d) < limits.MinDelay || max(longest, d) > limits.MaxDelay {
-				t.Errorf("%s, after attempt %d: %v to %v, or %v, outside the limits", name, attempt, shortest, longest, d)
+			if d := limited.Delay(attempt, 0.99); min(shortest, d) < limits.MinDelay ||
+				max(longest, d) > limits.MaxDelay {
+				t.Errorf("%s, after attempt %d: %v to %v, or %v, outside the limits", name, attempt, shortest,
+					longest, d)
 				break
 			}
 		}

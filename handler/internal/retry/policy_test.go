@@ -77,8 +77,9 @@ func TestSchedule(t *testing.T) {
 			mustPolicy(t, `{"schedule":["5s",60,"60s","1h"]}`),
 			[]wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}, {"1h", "1h"}, {"1h", "1h"}, {"1h", "1h"}},
 		},
-		"list_of_one":    {mustPolicy(t, `{"schedule":["7s"]}`), []wait{{"7s", "7s"}, {"7s", "7s"}}},
-		"list_capped":    {mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`), []wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}}},
+		"list_of_one": {mustPolicy(t, `{"schedule":["7s"]}`), []wait{{"7s", "7s"}, {"7s", "7s"}}},
+		"list_capped": {mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`),
+			[]wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}}},
 		"list_beyond_6h": {mustPolicy(t, `{"schedule":["100h"]}`), []wait{{"100h", "100h"}}},
 	}
 	for name, test := range tests {
@@ -116,7 +117,8 @@ func TestAttemptsBelowOneCountAsOne(t *testing.T) {
 			shortest, longest := policy.Bounds(attempt)
 			firstShortest, firstLongest := policy.Bounds(1)
 			if shortest != firstShortest || longest != firstLongest {
-				t.Errorf("%s, attempt %d: %v to %v, want %v to %v", policy.Name, attempt, shortest, longest, firstShortest, firstLongest)
+				t.Errorf("%s, attempt %d: %v to %v, want %v to %v", policy.Name, attempt, shortest, longest,
+					firstShortest, firstLongest)
 			}
 		}
 	}
@@ -145,7 +147,8 @@ func TestEndlessAttempts(t *testing.T) {
 				}
 				for _, jitter := range []float64{0, 0.5, math.Nextafter(1, 0)} {
 					if d := policy.Delay(attempt, jitter); d < shortest || d > longest {
-						t.Errorf("after attempt %d with jitter %v: %v is not within %v and %v", attempt, jitter, d, shortest, longest)
+						t.Errorf("after attempt %d with jitter %v: %v is not within %v and %v", attempt, jitter, d,
+							shortest, longest)
 					}
 				}
 			}
@@ -215,7 +218,8 @@ func TestNamed(t *testing.T) {
 	}
 	for _, name := range []string{"", "linear", "Exponential", " exponential"} {
 		_, err := retry.Policies{}.Named(name)
-		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) || !strings.Contains(err.Error(), "cycles, exponential, fixed, io, list, nexus") {
+		if err == nil || !strings.Contains(err.Error(), `"`+name+`"`) ||
+			!strings.Contains(err.Error(), "cycles, exponential, fixed, io, list, nexus") {
 			t.Errorf("%q: got %v, want the name and those that there are", name, err)
 		}
 	}

@@ -17,7 +17,8 @@ import (
 
 func newSender() (*send.Sender, *memory.Queues) {
 	store := memory.New()
-	return &send.Sender{Store: store, Encoding: storage.Base64, Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()}}, store
+	return &send.Sender{Store: store, Encoding: storage.Base64,
+		Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()}}, store
 }
 
 // TestSend checks that a draft arrives on the queue of its priority, which is created, with its delay.
@@ -42,7 +43,8 @@ func TestSend(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent := store.All("async-caller-3")
-			if len(sent) != 1 || receipt != (send.Receipt{RequestID: message.RequestID, Queue: "async-caller-3", MessageID: sent[0].ID}) {
+			if len(sent) != 1 || receipt != (send.Receipt{RequestID: message.RequestID, Queue: "async-caller-3",
+				MessageID: sent[0].ID}) {
 				t.Fatalf("%+v, %+v", receipt, sent)
 			}
 			if got := time.Until(sent[0].NextVisibleAt); got != 10*time.Minute {
@@ -53,7 +55,8 @@ func TestSend(t *testing.T) {
 				t.Fatal(err)
 			}
 			in := sender.Rules.Open(decoded, sent[0].ID, encoding.MaxContentBytes(), time.Now())
-			if in.Malformed != nil || in.Envelope.RequestID != receipt.RequestID || string(in.Envelope.Call.Body) != "text" {
+			if in.Malformed != nil || in.Envelope.RequestID != receipt.RequestID ||
+				string(in.Envelope.Call.Body) != "text" {
 				t.Errorf("%s: %v", decoded, in.Malformed)
 			}
 		}
@@ -65,13 +68,16 @@ func TestPrepareRefuses(t *testing.T) {
 	sender, _ := newSender()
 	const call = `"call":{"url":"https://t.example/"}`
 	for want, content := range map[string]string{
-		"asyncCaller: missing":                       `{}`,
-		"call.url":                                   `{"asyncCaller":1,"call":{"url":"t.example"}}`,
-		"retry: unknown policy":                      `{"asyncCaller":1,"retry":"often",` + call + `}`,
-		"deadline: is in the past":                   `{"asyncCaller":1,"deadline":"2020-01-01T00:00:00Z",` + call + `}`,
-		"a message holds 49152":                      `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` + strings.Repeat("x", 50000) + `"}}`,
+		"asyncCaller: missing":  `{}`,
+		"call.url":              `{"asyncCaller":1,"call":{"url":"t.example"}}`,
+		"retry: unknown policy": `{"asyncCaller":1,"retry":"often",` + call + `}`,
+		"deadline: is in the past": `{"asyncCaller":1,"deadline":"2020-01-01T00:00:00Z",` +
+			call + `}`,
+		"a message holds 49152": `{"asyncCaller":1,"call":{"url":"https://t.example/","body":"` +
+			strings.Repeat("x", 50000) + `"}}`,
 		"priority: want a whole number from 1 to 10": `{"asyncCaller":1,"priority":11,` + call + `}`,
-		"deadline: is not after notBefore":           `{"asyncCaller":1,"notBefore":"2999-01-02T00:00:00Z","deadline":"2999-01-01T00:00:00Z",` + call + `}`,
+		"deadline: is not after notBefore": `{"asyncCaller":1,"notBefore":"2999-01-02T00:00:00Z",` +
+			`"deadline":"2999-01-01T00:00:00Z",` + call + `}`,
 	} {
 		if _, err := sender.Prepare([]byte(content)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
@@ -88,13 +94,15 @@ func TestPrepareNexus(t *testing.T) {
 		t.Fatal(err)
 	}
 	var written struct{ Organization, Environment string }
-	if err := json.Unmarshal(message.Content, &written); err != nil || written.Organization != "acme" || written.Environment != "prd" {
+	if err := json.Unmarshal(message.Content, &written); err != nil || written.Organization != "acme" ||
+		written.Environment != "prd" {
 		t.Errorf("%s, %v", message.Content, err)
 	}
 	if message.RequestID != "r1" || message.Queue != "async-caller" {
 		t.Errorf("%+v", message)
 	}
-	if _, err := sender.Prepare([]byte(`{"asyncCaller":1,"giveUp":"drop","call":{"url":"https://t.example/"}}`)); err == nil {
+	if _, err := sender.Prepare([]byte(`{"asyncCaller":1,"giveUp":"drop",` +
+		`"call":{"url":"https://t.example/"}}`)); err == nil {
 		t.Error("the Nexus format has no giveUp")
 	}
 }
@@ -110,7 +118,8 @@ func TestSetBody(t *testing.T) {
 
 func TestQueues(t *testing.T) {
 	names := send.Queues()
-	if len(names) != 11 || names[0] != "async-caller" || names[1] != "async-caller-1" || names[10] != "async-caller-10" {
+	if len(names) != 11 || names[0] != "async-caller" || names[1] != "async-caller-1" ||
+		names[10] != "async-caller-10" {
 		t.Errorf("%q", names)
 	}
 }

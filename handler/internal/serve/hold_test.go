@@ -31,7 +31,8 @@ func TestHoldWait(t *testing.T) {
 		if wait != want {
 			t.Errorf("functionTimeout %v: a message waits %v, want %v", limit, wait, want)
 		}
-		if longest := wait + settle.Timeout; longest >= renewal || limit > settle.Timeout+holdMargin && longest >= limit {
+		if longest := wait + settle.Timeout; longest >= renewal || limit > settle.Timeout+holdMargin &&
+			longest >= limit {
 			t.Errorf("functionTimeout %v: a message takes up to %v", limit, longest)
 		}
 	}

@@ -29,7 +29,8 @@ func TestTuneMemory(t *testing.T) {
 			restore(t)
 			returned := tuneMemory(func(name string) string { return c.environment[name] })
 			limit, percent := debug.SetMemoryLimit(-1), debug.SetGCPercent(100)
-			if limited := limit < math.MaxInt64; limited != c.limited || percent != c.percent || limited && returned != limit {
+			if limited := limit < math.MaxInt64; limited != c.limited || percent != c.percent || limited &&
+				returned != limit {
 				t.Errorf("limit %d, returned %d, percent %d", limit, returned, percent)
 			}
 		})

@@ -76,7 +76,8 @@ func TestPortInUse(t *testing.T) {
 
 func TestNoPort(t *testing.T) {
 	for _, port := range []string{"99999", "-1", "no-such-service", "80 80"} {
-		if server, err := serve.Listen(t.Context(), port, answering, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), port) {
+		if server, err := serve.Listen(t.Context(), port, answering, zerolog.Nop()); err == nil ||
+			!strings.Contains(err.Error(), port) {
 			t.Errorf("%q: got %v, %v", port, server, err)
 		}
 	}
@@ -110,7 +111,8 @@ func TestRun(t *testing.T) {
 	}
 	transport := newTransport(t)
 	for _, size := range []int{0, 1, 1 << 20} {
-		answer, err := post(t.Context(), transport, "http://"+server.Addr().String()+"/AC-standard", strings.Repeat("x", size))
+		answer, err := post(t.Context(), transport, "http://"+server.Addr().String()+"/AC-standard",
+			strings.Repeat("x", size))
 		if want := fmt.Sprintf(`200 {"path":"/AC-standard","bytes":%d}`, size); err != nil || answer != want {
 			t.Errorf("got %q, %v, want %q", answer, err, want)
 		}
@@ -254,7 +256,8 @@ func TestStopWaitsForInvocations(t *testing.T) {
 		s.stop()
 		advance(settle.Timeout) // the longest time of a settle write
 		s.wantRunning(t)
-		if _, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); !errors.Is(err,
+			syscall.ECONNREFUSED) {
 			t.Errorf("an invocation during the stop: got %v, want a refused connection", err)
 		}
 		close(release)
@@ -329,7 +332,8 @@ func TestLongInvocation(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		s := start(t, slow)
-		if answer, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); err != nil || answer != "200 at last" {
+		if answer, err := post(t.Context(), s.transport, "http://handler/AC-standard", "x"); err != nil ||
+			answer != "200 at last" {
 			t.Errorf("got %q, %v", answer, err)
 		}
 	})

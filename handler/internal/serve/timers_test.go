@@ -96,7 +96,8 @@ func contains(t *testing.T, got string, wanted ...string) {
 
 func TestMonitorLines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour), rowAt("bbbbbbbb-2", "two.example", time.Minute))
+		app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour),
+			rowAt("bbbbbbbb-2", "two.example", time.Minute))
 		for _, name := range []string{"theirs", "theirs-poison"} {
 			if err := app.store.Create(t.Context(), name); err != nil {
 				t.Fatal(err)
@@ -104,14 +105,18 @@ func TestMonitorLines(t *testing.T) {
 		}
 		app.put(t, "theirs", "of another app")
 		got := app.run(functionapp.MonitorTimer)
-		contains(t, got, `"account":"test"`, `"hold_mode":false,"message":"alive"`, `"scheduled":2`, `"depth":0,"poison":0`, `"age":3600000`, "1 of 1 queues are not empty error: <nil>")
+		contains(t, got, `"account":"test"`, `"hold_mode":false,"message":"alive"`, `"scheduled":2`,
+			`"depth":0,"poison":0`, `"age":3600000`, "1 of 1 queues are not empty error: <nil>")
 		if strings.Contains(got, "theirs") || strings.Count(got, `"message":"queue"`) != 1 {
 			t.Errorf("a line about the queue of another app:\n%s", got)
 		}
-		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
+		app.put(t, "async-caller", fmt.Sprintf(`{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`,
+			time.Now().Add(-5*time.Hour).Format(time.RFC3339)))
 		app.put(t, "async-caller-poison", "no envelope")
-		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`, `"age":18000000`)
-		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found || time.Since(row.WrittenAt) > 0 {
+		contains(t, app.run(functionapp.MonitorTimer), `"depth":1,"poison":1,"scheduled":2,"oldest":"`,
+			`"age":18000000`)
+		if row, found, err := app.rows.Get(t.Context(), storage.Heartbeats, functionapp.MonitorTimer); !found ||
+			time.Since(row.WrittenAt) > 0 {
 			t.Errorf("heartbeat %v, %v", row, err)
 		}
 	})
@@ -128,7 +133,8 @@ func TestAlerts(t *testing.T) {
 	app := newTimers(t, rowAt("aaaaaaaa-1", "one.example", time.Hour))
 	app.put(t, "async-caller-poison", "no envelope")
 	got := app.run(functionapp.MonitorTimer)
-	queries := regexp.MustCompile(`has '("message":"(?:queue|alive)")'|line\.(queue|poison|age)\b`).FindAllStringSubmatch(alerts, -1)
+	queries := regexp.MustCompile(`has '("message":"(?:queue|alive)")'|line\.(queue|poison|age)\b`).
+		FindAllStringSubmatch(alerts, -1)
 	if len(queries) != 7 {
 		t.Errorf("%d texts of the monitor in the queries", len(queries))
 	}
@@ -148,8 +154,8 @@ func TestMonitorIdle(t *testing.T) {
 	}
 }
 
-// TestTimersWithoutTable: the queues are watched and kept whatever happens to the table. A missing permission is logged once,
-// another problem each time.
+// TestTimersWithoutTable: the queues are watched and kept whatever happens to the table. A missing permission is logged
+// once, another problem each time.
 func TestTimersWithoutTable(t *testing.T) {
 	for name, test := range map[string]struct {
 		err         error
@@ -194,20 +200,25 @@ func TestKeeperSweepsOutcomes(t *testing.T) {
 	})
 }
 
-// TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are not.
+// TestKeeperSweeps: rows are removed when their messages are long due, and the messages at the front of the queue are
+// not.
 func TestKeeperSweeps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		waiting, overtaken := rowAt("dddddddd-4", "t.example", 30*time.Minute), rowAt("eeeeeeee-5", "t.example", -time.Hour)
+		waiting, overtaken := rowAt("dddddddd-4", "t.example", 30*time.Minute),
+			rowAt("eeeeeeee-5", "t.example", -time.Hour)
 		waiting.Queue, overtaken.Queue = "busy", "busy"
-		app := newTimers(t, rowAt("aaaaaaaa-1", "t.example", -2*time.Hour), rowAt("bbbbbbbb-2", "t.example", 270*time.Minute), rowAt("cccccccc-3", "t.example", 6*time.Hour), waiting, overtaken)
+		app := newTimers(t, rowAt("aaaaaaaa-1", "t.example", -2*time.Hour), rowAt("bbbbbbbb-2", "t.example",
+			270*time.Minute), rowAt("cccccccc-3", "t.example", 6*time.Hour), waiting, overtaken)
 		if err := app.store.Create(t.Context(), "busy"); err != nil {
 			t.Fatal(err)
 		}
-		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().Add(time.Hour).Format(time.RFC3339)))
+		app.put(t, "busy", fmt.Sprintf(`{"asyncCaller":1,"nextAttemptAt":%q,"call":{"url":"https://t.example/"}}`,
+			time.Now().Add(time.Hour).Format(time.RFC3339)))
 		<-time.After(5 * time.Hour) // the queue's message has been visible for 4 hours
 		contains(t, app.run(functionapp.KeeperTimer), "removed 2 rows of scheduled messages that are gone error: <nil>")
 		var left []string
-		if err := app.rows.List(t.Context(), storage.Query{}, func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
+		if err := app.rows.List(t.Context(), storage.Query{},
+			func(r storage.Row) error { left = append(left, r.ID); return nil }); err != nil {
 			t.Fatal(err)
 		}
 		if got := fmt.Sprint(left); got != "[bbbbbbbb-2 cccccccc-3 dddddddd-4 AC-poison-keeper]" {

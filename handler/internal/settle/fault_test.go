@@ -91,8 +91,10 @@ func TestStorageIsBackInTime(t *testing.T) {
 			soonest: 20 * time.Second,
 			latest:  settle.Timeout,
 		},
-		"one_hangs":  {store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main, soonest: 10 * time.Second, latest: 15 * time.Second},
-		"three_hang": {store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison, soonest: 30 * time.Second, latest: 45 * time.Second},
+		"one_hangs": {store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main,
+			soonest: 10 * time.Second, latest: 15 * time.Second},
+		"three_hang": {store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison,
+			soonest: 30 * time.Second, latest: 45 * time.Second},
 		"create_fails": {
 			store:   func(s *faulty) { s.onCreate = failing(2, errOutage) },
 			settle:  deadLetter,
@@ -163,10 +165,11 @@ func TestStorageStaysAway(t *testing.T) {
 		settle func(context.Context, *testing.T, settle.Store) error
 		want   error
 	}{
-		"fails":         {func(s *faulty) { s.onPut = failing(-1, errOutage) }, reschedule, errOutage},
-		"hangs":         {func(s *faulty) { s.onPut = hanging(-1) }, reschedule, context.DeadlineExceeded},
-		"create_fails":  {func(s *faulty) { s.onCreate = failing(-1, errOutage) }, deadLetter, errOutage},
-		"being_deleted": {func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) }, reschedule, storage.ErrNoQueue},
+		"fails":        {func(s *faulty) { s.onPut = failing(-1, errOutage) }, reschedule, errOutage},
+		"hangs":        {func(s *faulty) { s.onPut = hanging(-1) }, reschedule, context.DeadlineExceeded},
+		"create_fails": {func(s *faulty) { s.onCreate = failing(-1, errOutage) }, deadLetter, errOutage},
+		"being_deleted": {func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) },
+			reschedule, storage.ErrNoQueue},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -376,7 +379,8 @@ func TestErrorsTellNoSecrets(t *testing.T) {
 		for _, action := range []decision.Action{decision.Reschedule, decision.DeadLetter} {
 			store := newStore(t)
 			_, err := settle.New(store, storage.Base64).
-				Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()}, main, now), settle.Lease{})
+				Settle(t.Context(), decision.Rules{}.Compose(in, decision.Decision{Action: action, State: state()},
+					main, now), settle.Lease{})
 			if err == nil || !strings.Contains(err.Error(), "async-caller") || len(store.tries) != 0 {
 				t.Errorf("%s: got %v after %d tries, want an error that names the queue", action, err, len(store.tries))
 			}

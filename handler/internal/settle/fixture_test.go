@@ -85,7 +85,9 @@ func (s *faulty) Create(ctx context.Context, name string) error {
 	return s.onCreate(ctx, n, create)
 }
 
-func (s *faulty) Update(ctx context.Context, name, id, receipt, text string, delay time.Duration) (newest string, err error) {
+func (s *faulty) Update(
+	ctx context.Context, name, id, receipt, text string, delay time.Duration,
+) (newest string, err error) {
 	s.mu.Lock()
 	s.updates++
 	n := s.updates
@@ -124,14 +126,18 @@ func hanging(tries int) func(context.Context, int, func() error) error {
 }
 
 // content is an envelope with a secret wherever one can be.
-const content = `{"asyncCaller":1,"requestId":"request-1","call":{"url":"https://user:` + canary + `@target.example/?code=` + canary +
-	`","headers":{"Authorization":"` + canary + `"},"json":{ "b":1.50, "a":"` + canary + `" }},"x-own":[ 1 ],"context":{ "order": 7 },` +
-	`"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"}}}`
+const content = `{"asyncCaller":1,"requestId":"request-1","call":{"url":"https://user:` + canary +
+	`@target.example/?code=` + canary +
+	`","headers":{"Authorization":"` + canary + `"},"json":{ "b":1.50, "a":"` + canary +
+	`" }},"x-own":[ 1 ],"context":{ "order": 7 },` +
+	`"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` +
+	canary + `"}}}`
 
 // open opens content from the main queue as the handler does.
 func open(t *testing.T, content string, encoding storage.Encoding) decision.Intake {
 	t.Helper()
-	in := decision.Rules{Expiration: time.Hour}.Open([]byte(content), "message-1", encoding.MaxContentBytes(), time.Now().UTC())
+	in := decision.Rules{Expiration: time.Hour}.Open([]byte(content), "message-1", encoding.MaxContentBytes(),
+		time.Now().UTC())
 	if in.Malformed != nil {
 		t.Fatal(in.Malformed)
 	}

@@ -49,11 +49,13 @@ func TestUpdatable(t *testing.T) {
 		"expires_before":       {expiring(-time.Second), maxDequeueCount, false},
 		"expires_in_an_outage": {expiring(24 * time.Hour), maxDequeueCount, false},
 		"expires_later":        {expiring(24*time.Hour + time.Second), maxDequeueCount, true},
-		"expiry_unknown":       {settle.Lease{ID: "id", PopReceipt: "receipt", DequeueCount: 1}, maxDequeueCount, false},
-		"count_unknown":        {never(0), maxDequeueCount, false},
-		"no_id":                {settle.Lease{PopReceipt: "receipt", DequeueCount: 1, ExpiresAt: year9999}, maxDequeueCount, false},
-		"no_receipt":           {settle.Lease{ID: "id", DequeueCount: 1, ExpiresAt: year9999}, maxDequeueCount, false},
-		"none":                 {settle.Lease{}, maxDequeueCount, false},
+		"expiry_unknown": {settle.Lease{ID: "id", PopReceipt: "receipt", DequeueCount: 1}, maxDequeueCount,
+			false},
+		"count_unknown": {never(0), maxDequeueCount, false},
+		"no_id": {settle.Lease{PopReceipt: "receipt", DequeueCount: 1, ExpiresAt: year9999},
+			maxDequeueCount, false},
+		"no_receipt": {settle.Lease{ID: "id", DequeueCount: 1, ExpiresAt: year9999}, maxDequeueCount, false},
+		"none":       {settle.Lease{}, maxDequeueCount, false},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -261,7 +263,8 @@ func TestRescheduleInPlace(t *testing.T) {
 				}
 				started := time.Now()
 
-				mode, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second, State: state()})
+				mode, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second,
+					State: state()})
 
 				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 					t.Errorf("error %v, want %v", err, test.err)
@@ -269,7 +272,8 @@ func TestRescheduleInPlace(t *testing.T) {
 				if err == nil && mode != test.mode {
 					t.Errorf("reschedule by %q, want %q", mode, test.mode)
 				}
-				if wantPuts := map[settle.RescheduleMode]int{settle.RescheduleEnqueue: 1}[test.mode]; len(h.tries) != wantPuts {
+				wantPuts := map[settle.RescheduleMode]int{settle.RescheduleEnqueue: 1}[test.mode]
+				if len(h.tries) != wantPuts {
 					t.Errorf("%d messages were written, want %d", len(h.tries), wantPuts)
 				}
 				got, m := h.only(t, main, storage.Base64)
@@ -283,7 +287,8 @@ func TestRescheduleInPlace(t *testing.T) {
 					}
 				case test.delay > 0 && delay != test.delay:
 					t.Errorf("visible after %v, want %v", delay, test.delay)
-				case test.delay == 0 && time.Until(m.NextVisibleAt) > 0, test.delay < 0 && (delay < ours || delay > ours+time.Second):
+				case test.delay == 0 && time.Until(m.NextVisibleAt) > 0, test.delay < 0 &&
+					(delay < ours || delay > ours+time.Second):
 					t.Errorf("visible after %v", delay)
 				}
 			})
@@ -312,7 +317,8 @@ func TestRescheduleInPlaceIsDoneByOthers(t *testing.T) {
 			}
 			return errOutage
 		}
-		if _, err := h.settle(t, decision.Decision{Action: decision.Reschedule, State: state()}); !errors.Is(err, storage.ErrStale) {
+		if _, err := h.settle(t, decision.Decision{Action: decision.Reschedule, State: state()}); !errors.Is(err,
+			storage.ErrStale) {
 			t.Errorf("got %v", err)
 		}
 		if all := h.all(t, storage.Base64); len(all) != 0 {
@@ -355,7 +361,8 @@ func TestRescheduleInPlaceWithoutAQueue(t *testing.T) {
 				h := receive(t, newStore(t))
 				h.Queues, h.onUpdate = memory.New(), fault
 				settled, err := settle.New(h, storage.Base64).WithReschedule(settle.RescheduleUpdate, maxDequeueCount).
-					Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
+					Settle(t.Context(), write(t, content, storage.Base64,
+						decision.Decision{Action: decision.Reschedule, Delay: time.Minute, State: state()}), h.Lease)
 				if err != nil || settled.Reschedule != settle.RescheduleEnqueue {
 					t.Errorf("reschedule by %q, error %v", settled.Reschedule, err)
 				}
@@ -383,7 +390,8 @@ func TestWhatNeverUpdates(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := receive(t, newStore(t))
 			settled, err := settle.New(h, storage.Base64).WithReschedule(test.mode, maxDequeueCount).
-				Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
+				Settle(t.Context(),
+					write(t, content, storage.Base64, decision.Decision{Action: test.action, State: state()}), h.Lease)
 			if err != nil || settled.Reschedule != "" {
 				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}

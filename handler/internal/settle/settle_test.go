@@ -36,19 +36,24 @@ func state() envelope.State {
 
 const (
 	// call and rest are the parts of the envelope that are never touched.
-	call = `"call":{"url":"https://user:` + canary + `@target.example/?code=` + canary + `","headers":{"Authorization":"` + canary + `"},"json":{ ` +
+	call = `"call":{"url":"https://user:` + canary + `@target.example/?code=` + canary +
+		`","headers":{"Authorization":"` + canary + `"},"json":{ ` +
 		`"b":1.50, "a":"` + canary + `" }}`
-	rest = `"x-own":[ 1 ],"context":{ "order": 7 },"callback":{"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-` +
+	rest = `"x-own":[ 1 ],"context":{ "order": 7 },"callback":{"url":"https://sender.example/done?code=` +
+		canary + `","method":"PUT","headers":{"X-` +
 		`Key":"` + canary + `"}}`
 	// stateText is the state above.
-	stateText = `"createdAt":"2026-03-01T11:00:00.123Z","attempts":2,"latestAttemptAt":"2026-03-01T11:59:59.123Z","nextAttemptAt":"2026-03-01T12:00:10.123Z",` +
-		`"trail":[{"at":"2026-03-01T11:59:00.123Z","error":"connect: connection refused","tookMs":3},{"at":"2026-03-01T11:59:59.123Z","status":503,"tookMs":40}]`
+	stateText = `"createdAt":"2026-03-01T11:00:00.123Z","attempts":2,"latestAttemptAt":"2026-03-01T11:59:59.123Z",` +
+		`"nextAttemptAt":"2026-03-01T12:00:10.123Z",` +
+		`"trail":[{"at":"2026-03-01T11:59:00.123Z","error":"connect: connection ` +
+		`refused","tookMs":3},{"at":"2026-03-01T11:59:59.123Z","status":503,"tookMs":40}]`
 )
 
 // Each action writes the expected message to the expected queue, and nothing else.
 func TestActions(t *testing.T) {
 	answered := state()
-	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`), Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
+	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`),
+		Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
 	tests := map[string]struct {
 		decision decision.Decision
 		queue    string
@@ -56,29 +61,37 @@ func TestActions(t *testing.T) {
 		visible  time.Duration // from when it is settled
 	}{
 		"reschedule": {
-			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Delay: 10 * time.Second, Status: 503, State: state()},
-			queue:    main,
-			want:     `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText + `}`,
-			visible:  10 * time.Second,
+			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Delay: 10 * time.Second,
+				Status: 503, State: state()},
+			queue:   main,
+			want:    `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText + `}`,
+			visible: 10 * time.Second,
 		},
 		"reschedule_at_once": {
-			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Interrupted, State: envelope.State{CreatedAt: now}},
-			queue:    main,
-			want:     `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,"createdAt":"2026-03-01T12:00:00.123Z"}`,
+			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Interrupted,
+				State: envelope.State{CreatedAt: now}},
+			queue: main,
+			want: `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest +
+				`,"createdAt":"2026-03-01T12:00:00.123Z"}`,
 		},
 		"callback": {
-			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503, State: answered, Delay: time.Hour},
-			queue:    main,
+			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503,
+				State: answered, Delay: time.Hour},
+			queue: main,
 			want: `{"asyncCaller":1,"requestId":"request-1.callback","createdAt":"2026-03-01T12:00:00.123Z","call":{` +
-				`"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary + `"},"json":{` +
-				`"Id":"request-1","Context":{ "order": 7 },"StatusCode":503,"Payload":"{\"busy\":true}","PayloadMediaType":"application/json",` +
+				`"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary +
+				`"},"json":{` +
+				`"Id":"request-1","Context":{ "order": 7 ` +
+				`},"StatusCode":503,"Payload":"{\"busy\":true}","PayloadMediaType":"application/json",` +
 				`"Attempts":2,"Reason":"rejected","PayloadTruncated":true}}}`,
 		},
 		"dead_letter": {
-			decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired, Detail: "the deadline has passed", State: state(), Delay: time.Hour},
-			queue:    poison,
+			decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired,
+				Detail: "the deadline has passed", State: state(), Delay: time.Hour},
+			queue: poison,
 			want: `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText +
-				`,"deadLetter":{"at":"2026-03-01T12:00:00.123Z","reason":"expired","detail":"the deadline has passed","queue":"async-caller","attempts":2}}`,
+				`,"deadLetter":{"at":"2026-03-01T12:00:00.123Z","reason":"expired","detail":"the deadline has ` +
+				`passed","queue":"async-caller","attempts":2}}`,
 		},
 	}
 	for name, test := range tests {
@@ -86,7 +99,8 @@ func TestActions(t *testing.T) {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newStore(t)
-					settled, err := settle.New(store, encoding).Settle(t.Context(), write(t, content, encoding, test.decision), settle.Lease{})
+					settled, err := settle.New(store, encoding).
+						Settle(t.Context(), write(t, content, encoding, test.decision), settle.Lease{})
 					if err != nil || settled.Reschedule != "" {
 						t.Fatalf("mode %q, error %v", settled.Reschedule, err)
 					}
@@ -126,7 +140,8 @@ func TestNothingToWrite(t *testing.T) {
 		t.Run(string(action), func(t *testing.T) {
 			store := newStore(t)
 			settled, err := settle.New(store, storage.Base64).
-				Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: action, State: state()}), settle.Lease{})
+				Settle(t.Context(), write(t, content, storage.Base64,
+					decision.Decision{Action: action, State: state()}), settle.Lease{})
 			if err != nil || settled.Reschedule != "" {
 				t.Errorf("mode %q, error %v", settled.Reschedule, err)
 			}
@@ -140,9 +155,11 @@ func TestNothingToWrite(t *testing.T) {
 func TestCallIsNoEnd(t *testing.T) {
 	for _, action := range []decision.Action{decision.Call, "", "nonsense"} {
 		store := newStore(t)
-		_, err := settle.New(store, storage.Base64).Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: action}), settle.Lease{})
+		_, err := settle.New(store, storage.Base64).
+			Settle(t.Context(), write(t, content, storage.Base64, decision.Decision{Action: action}), settle.Lease{})
 		if err == nil || len(store.tries) != 0 {
-			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action, err, len(store.tries))
+			t.Errorf("%q: got %v after %d tries: the host would delete a message that nothing became of", action,
+				err, len(store.tries))
 		}
 	}
 }
@@ -190,7 +207,8 @@ func TestDelay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := newStore(t)
 			d := decision.Decision{Action: decision.Reschedule, Delay: test.delay, State: state()}
-			if _, err := settle.New(store, storage.Base64).Settle(t.Context(), write(t, content, storage.Base64, d), settle.Lease{}); err != nil {
+			if _, err := settle.New(store, storage.Base64).
+				Settle(t.Context(), write(t, content, storage.Base64, d), settle.Lease{}); err != nil {
 				t.Fatal(err)
 			}
 			if _, m := store.only(t, main, storage.Base64); m.NextVisibleAt.Sub(m.InsertedAt) != test.want {
@@ -203,12 +221,14 @@ func TestDelay(t *testing.T) {
 func TestWhatHasNoRoomIsNamed(t *testing.T) {
 	longTrail := state()
 	for range 20 {
-		longTrail.Trail = envelope.AppendAttempt(longTrail.Trail, envelope.Attempt{At: now, Error: strings.Repeat("e", 90)})
+		longTrail.Trail = envelope.AppendAttempt(longTrail.Trail,
+			envelope.Attempt{At: now, Error: strings.Repeat("e", 90)})
 	}
 	longAnswer := state()
 	longAnswer.Latest = &envelope.Answer{Status: 200, Body: []byte(strings.Repeat("\"\x01é", 20_000))}
 	padded := func(bytes int) string {
-		frame := `{"asyncCaller":1,"requestId":"r","call":{"url":"https://target.example","body":"%s"},"callback":{"url":"https://sender.example"}}`
+		frame := `{"asyncCaller":1,"requestId":"r","call":{"url":"https://target.example","body":"%s"},` +
+			`"callback":{"url":"https://sender.example"}}`
 		return fmt.Sprintf(frame, strings.Repeat("x", bytes-len(frame)+2))
 	}
 	for _, encoding := range bothEncodings {
@@ -218,9 +238,11 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 			decision decision.Decision
 			want     string
 		}{
-			"trail":   {padded(limit - 400), decision.Decision{Action: decision.Reschedule, State: longTrail}, "trail"},
-			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: longAnswer}, "the end of the payload"},
-			"dead":    {padded(limit - 400), decision.Decision{Action: decision.DeadLetter, Detail: strings.Repeat("d", 300), State: longTrail}, "trail"},
+			"trail": {padded(limit - 400), decision.Decision{Action: decision.Reschedule, State: longTrail}, "trail"},
+			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: longAnswer},
+				"the end of the payload"},
+			"dead": {padded(limit - 400), decision.Decision{Action: decision.DeadLetter,
+				Detail: strings.Repeat("d", 300), State: longTrail}, "trail"},
 		}
 		for name, test := range tests {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {
@@ -255,7 +277,8 @@ func TestMaxContentBytes(t *testing.T) {
 func TestNoPoisonQueue(t *testing.T) {
 	for _, name := range []string{poison, strings.Repeat("q", 60)} {
 		store := newStore(t)
-		w := decision.Rules{}.Compose(open(t, content, storage.Base64), decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
+		w := decision.Rules{}.Compose(open(t, content, storage.Base64),
+			decision.Decision{Action: decision.DeadLetter, State: state()}, name, now)
 		_, err := settle.New(store, storage.Base64).Settle(t.Context(), w, settle.Lease{})
 		if err == nil || !strings.Contains(err.Error(), name) || len(store.tries) != 0 {
 			t.Errorf("%s: got %v after %d tries", name, err, len(store.tries))
@@ -276,7 +299,8 @@ func TestManyAtOnce(t *testing.T) {
 			if n%2 == 0 {
 				d.Action = decision.DeadLetter
 			}
-			if _, err := settler.Settle(t.Context(), decision.Rules{}.Compose(in, d, main, now), settle.Lease{}); err != nil {
+			if _, err := settler.Settle(t.Context(), decision.Rules{}.Compose(in, d, main, now),
+				settle.Lease{}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -284,6 +308,7 @@ func TestManyAtOnce(t *testing.T) {
 	done.Wait()
 	contents := store.all(t, storage.Base64)
 	if len(contents[main]) != messages/2 || len(contents[poison]) != messages/2 {
-		t.Errorf("%d reschedule and %d dead letters, want %d each", len(contents[main]), len(contents[poison]), messages/2)
+		t.Errorf("%d reschedule and %d dead letters, want %d each", len(contents[main]), len(contents[poison]),
+			messages/2)
 	}
 }

@@ -18,9 +18,12 @@ import (
 func FuzzObject(f *testing.F) {
 	for _, seed := range []string{
 		`{}`, ` { "a" : 1 , "b":[ 2, {"c":"}"} ]}`, `{"a":1,"a":2}`, `{"\u0061":"\ud83d\ude00"}`, `{"":""}`,
-		`{"a":"\ud800"}`, "{\"a\":\"\xff\"}", `[{"a":1}]`, `{"a":1}x`, `{"a":[[[[`, "\ufeff{}", `{"A":null,"a":-1.5E+3}`,
-		`{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":.5}`, `{"a":+1}`, `{"a":nul}`, `{"a":truee}`, `{"a":"\x"}`, `{"a":"\u12G4"}`,
-		`{"a":"\uD83D"}`, "{\"a\":\"\n\"}", "{\"a\":\"\x7f\"}", `{"a":"\u0000"}`, `{"a":1,}`, `{,}`, `{"a" 1}`, `{"a":[1 2]}`, `{"a":[1,]}`,
+		`{"a":"\ud800"}`, "{\"a\":\"\xff\"}", `[{"a":1}]`, `{"a":1}x`, `{"a":[[[[`, "\ufeff{}",
+		`{"A":null,"a":-1.5E+3}`,
+		`{"a":01}`, `{"a":-}`, `{"a":1.}`, `{"a":1e}`, `{"a":.5}`, `{"a":+1}`, `{"a":nul}`, `{"a":truee}`, `{"a":"\x"}`,
+		`{"a":"\u12G4"}`,
+		`{"a":"\uD83D"}`, "{\"a\":\"\n\"}", "{\"a\":\"\x7f\"}", `{"a":"\u0000"}`, `{"a":1,}`, `{,}`, `{"a" 1}`,
+		`{"a":[1 2]}`, `{"a":[1,]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -115,7 +118,8 @@ func FuzzValues(f *testing.F) {
 		if d, err := strictjson.Duration(value); err == nil && d < 0 {
 			t.Errorf("Duration: %v is negative", d)
 		}
-		if at, err := strictjson.Time(value); err == nil && (at.Year() < 1 || at.Year() > 9999 || at.Location() != time.UTC) {
+		if at, err := strictjson.Time(value); err == nil &&
+			(at.Year() < 1 || at.Year() > 9999 || at.Location() != time.UTC) {
 			t.Errorf("Time: %v cannot be written as RFC 3339 in UTC", at)
 		}
 		if elements, err := strictjson.Elements(value); err == nil {

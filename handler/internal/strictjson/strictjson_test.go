@@ -139,15 +139,16 @@ func TestObjectRefusesTruncatedText(t *testing.T) {
 
 func TestObjectRefuses(t *testing.T) {
 	tests := map[string]struct{ text, want string }{
-		"array":                   {`[1]`, "want an object, not an array"},
-		"string":                  {`"x"`, "want an object, not a string"},
-		"number":                  {` -1 `, "want an object, not a number"},
-		"true":                    {`true`, "want an object, not a boolean"},
-		"false":                   {`false`, "want an object, not a boolean"},
-		"null":                    {`null`, "want an object, not null"},
-		"duplicate":               {`{"url":1,"x":2,"url":1}`, "url: appears twice"},
-		"duplicate_by_escape":     {`{"url":1,"\u0075rl":2}`, "url: appears twice"},
-		"duplicate_clipped":       {`{"` + strings.Repeat("n", 500) + `":1,"` + strings.Repeat("n", 500) + `":1}`, strings.Repeat("n", 40) + "…: appears twice"},
+		"array":               {`[1]`, "want an object, not an array"},
+		"string":              {`"x"`, "want an object, not a string"},
+		"number":              {` -1 `, "want an object, not a number"},
+		"true":                {`true`, "want an object, not a boolean"},
+		"false":               {`false`, "want an object, not a boolean"},
+		"null":                {`null`, "want an object, not null"},
+		"duplicate":           {`{"url":1,"x":2,"url":1}`, "url: appears twice"},
+		"duplicate_by_escape": {`{"url":1,"\u0075rl":2}`, "url: appears twice"},
+		"duplicate_clipped": {`{"` + strings.Repeat("n", 500) + `":1,"` + strings.Repeat("n", 500) + `":1}`,
+			strings.Repeat("n", 40) + "…: appears twice"},
 		"duplicate_printable":     {`{"a\u001b[2J\nb":1,"a\u001b[2J\nb":1}`, `a…: appears twice`},
 		"half_surrogate_in_name":  {`{"\ud800":1}`, "half of a surrogate pair"},
 		"other_half_in_name":      {`{"x\udfff":1}`, "half of a surrogate pair"},
@@ -201,8 +202,9 @@ func TestElements(t *testing.T) {
 	}{
 		"empty":       {`[]`, nil},
 		"empty_space": {"[ \n]", nil},
-		"mixed":       {`[ 1 ,"a,]", [2,[3]],{"x":[4]} ,null,true]`, []string{`1`, `"a,]"`, `[2,[3]]`, `{"x":[4]}`, `null`, `true`}},
-		"single":      {`[1.50]`, []string{`1.50`}},
+		"mixed": {`[ 1 ,"a,]", [2,[3]],{"x":[4]} ,null,true]`,
+			[]string{`1`, `"a,]"`, `[2,[3]]`, `{"x":[4]}`, `null`, `true`}},
+		"single": {`[1.50]`, []string{`1.50`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -220,7 +222,8 @@ func TestElements(t *testing.T) {
 		})
 	}
 	for _, value := range []string{`{}`, `"[]"`, `1`, `true`, `null`} {
-		if _, err := strictjson.Elements([]byte(value)); err == nil || !strings.Contains(err.Error(), "want an array, not ") {
+		if _, err := strictjson.Elements([]byte(value)); err == nil ||
+			!strings.Contains(err.Error(), "want an array, not ") {
 			t.Errorf("%s: got %v, want an error about the kind", value, err)
 		}
 	}
@@ -242,7 +245,8 @@ func TestMembers(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if _, err := strictjson.Object([]byte(test.value)); err == nil || !strings.Contains(err.Error(), test.want) {
+			if _, err := strictjson.Object([]byte(test.value)); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
 		})
@@ -255,11 +259,14 @@ func TestIn(t *testing.T) {
 		err  error
 		want string
 	}{
-		"one_member":     {strictjson.In("url", cause), "url: want a string"},
-		"nested":         {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
-		"element":        {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)), "trail[12]: want a string"},
-		"inside_element": {strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))), "trail[0].at: want a string"},
-		"inside_object":  {strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause))), "headers.X[1]: want a string"},
+		"one_member": {strictjson.In("url", cause), "url: want a string"},
+		"nested":     {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
+		"element": {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)),
+			"trail[12]: want a string"},
+		"inside_element": {strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))),
+			"trail[0].at: want a string"},
+		"inside_object": {strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause))),
+			"headers.X[1]: want a string"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -10,7 +10,8 @@ import (
 
 // FuzzAppendString checks that encoding/json reads the string back as the same text.
 func FuzzAppendString(f *testing.F) {
-	for _, text := range []string{"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff", "😀", strings.Repeat("x", 300)} {
+	for _, text := range []string{"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff",
+		"😀", strings.Repeat("x", 300)} {
 		f.Add("", text)
 		f.Add(`{"a":`, text)
 	}
@@ -27,7 +28,8 @@ func FuzzAppendString(f *testing.F) {
 	})
 }
 
-// asJSON returns the text after a round trip through encoding/json, which replaces each byte that is not UTF-8 by U+FFFD.
+// asJSON returns the text after a round trip through encoding/json, which replaces each byte that is not UTF-8 by
+// U+FFFD.
 func asJSON(t *testing.T, text string) (read string) {
 	t.Helper()
 	written, err := json.Marshal(text)

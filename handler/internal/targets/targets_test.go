@@ -68,7 +68,8 @@ func TestMostSpecificPattern(t *testing.T) {
 		"http://[::1]:7071":               {"[::1]", "::1"},
 	} {
 		if p := profileOf(t, profiles, target); p.Pattern != want.pattern || p.Scope != want.scope {
-			t.Errorf("%s: got the profile of %q with scope %q, want %q with %q", target, p.Pattern, p.Scope, want.pattern, want.scope)
+			t.Errorf("%s: got the profile of %q with scope %q, want %q with %q", target, p.Pattern, p.Scope,
+				want.pattern, want.scope)
 		}
 	}
 }
@@ -83,8 +84,10 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestDefaultProfile(t *testing.T) {
-	want := targets.Profile{Scope: "a.example", Breaker: targets.Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
-	for name, profiles := range map[string]targets.Profiles{"none": {}, "others": mustParse(t, `{"b.example":{"breaker":"off"}}`)} {
+	want := targets.Profile{Scope: "a.example",
+		Breaker: targets.Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
+	for name, profiles := range map[string]targets.Profiles{"none": {},
+		"others": mustParse(t, `{"b.example":{"breaker":"off"}}`)} {
 		if diff := cmp.Diff(want, profileOf(t, profiles, "https://a.example/")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -97,14 +100,20 @@ func TestMembers(t *testing.T) {
 		profile string
 		set     func(*targets.Profile)
 	}{
-		"empty":            {`{}`, func(*targets.Profile) {}},
-		"concurrency":      {`{"concurrency":2}`, func(p *targets.Profile) { p.Concurrency = 2 }},
-		"rate":             {`{"rate":"50/s"}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 50, "50/s" }},
-		"rate_per_minute":  {`{"rate":"90/m"}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1.5, 1, "90/m" }},
-		"rate_per_hour":    {`{"rate":"1/h"}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = rate.Every(time.Hour), 1, "1/h" }},
-		"burst":            {`{"rate":{"limit":"50/s","burst":3}}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 3, "50/s" }},
-		"burst_first":      {`{"rate":{"burst":99,"limit":"1/s"}}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1, 99, "1/s" }},
-		"rate_object":      {`{"rate":{"limit":"2/s"}}`, func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 2, 2, "2/s" }},
+		"empty":       {`{}`, func(*targets.Profile) {}},
+		"concurrency": {`{"concurrency":2}`, func(p *targets.Profile) { p.Concurrency = 2 }},
+		"rate": {`{"rate":"50/s"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 50, "50/s" }},
+		"rate_per_minute": {`{"rate":"90/m"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1.5, 1, "90/m" }},
+		"rate_per_hour": {`{"rate":"1/h"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = rate.Every(time.Hour), 1, "1/h" }},
+		"burst": {`{"rate":{"limit":"50/s","burst":3}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 3, "50/s" }},
+		"burst_first": {`{"rate":{"burst":99,"limit":"1/s"}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1, 99, "1/s" }},
+		"rate_object": {`{"rate":{"limit":"2/s"}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 2, 2, "2/s" }},
 		"timeout":          {`{"timeout":"4m30s"}`, func(p *targets.Profile) { p.Timeout = 270 * time.Second }},
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
@@ -121,12 +130,14 @@ func TestMembers(t *testing.T) {
 			want := profileOf(t, targets.Profiles{}, "https://a.example")
 			want.Pattern = "a.example"
 			test.set(&want)
-			if diff := cmp.Diff(want, profileOf(t, mustParse(t, `{"a.example":`+test.profile+`}`), "https://a.example")); diff != "" {
+			if diff := cmp.Diff(want, profileOf(t, mustParse(t, `{"a.example":`+test.profile+`}`),
+				"https://a.example")); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
 	}
-	for text, want := range map[string]string{`"patient"`: "exponential", `"fixed"`: "fixed", `{"schedule":["1s"]}`: "list"} {
+	for text, want := range map[string]string{`"patient"`: "exponential", `"fixed"`: "fixed",
+		`{"schedule":["1s"]}`: "list"} {
 		profiles, err := targets.Parse([]byte(`{"*":{"retry":`+text+`}}`), own, getenv)
 		if err != nil {
 			t.Fatal(err)
@@ -148,72 +159,92 @@ func TestLongestTimeout(t *testing.T) {
 func TestProblems(t *testing.T) {
 	const pattern = "not a pattern: "
 	for name, test := range map[string]struct{ content, want string }{
-		"not_json":          {`{"*":{},}`, "not JSON: line 1, column 8: "},
-		"not_an_object":     {`[]`, "want an object, not an array"},
-		"twice":             {`{"*.a.example":{},"*.a.example":{}}`, "*.a.example: appears twice"},
-		"same":              {`{"a.example":{},"A.example.":{}}`, `"A.example.": means the same as the pattern "a.example": remove one`},
-		"same_idn":          {`{"*.å.se":{},"*.xn--5ca.se":{}}`, `"*.xn--5ca.se": means the same as the pattern "*.å.se"`},
-		"same_port":         {`{"a.example:80":{},"a.example:080":{}}`, `means the same`},
-		"same_address":      {`{"[::1]":{},"::1":{}}`, `"::1": means the same as the pattern "[::1]"`},
-		"empty_pattern":     {`{"":{}}`, `"": ` + pattern},
-		"url":               {`{"https://a.example":{}}`, `"https://a.example": ` + pattern},
-		"path":              {`{"a.example/x":{}}`, pattern},
-		"user":              {`{"u@a.example":{}}`, pattern},
-		"no_port":           {`{"a.example:":{}}`, pattern},
-		"port_0":            {`{"a.example:0":{}}`, pattern},
-		"port_70000":        {`{"a.example:70000":{}}`, pattern},
-		"zone":              {`{"fe80::1%eth0":{}}`, pattern},
-		"network":           {`{"10.0.0.0/8":{}}`, pattern},
-		"short_address":     {`{"127.1":{}}`, pattern},
-		"suffix_port":       {`{"*.a.example:80":{}}`, pattern},
-		"suffix_address":    {`{"*.10.0.0.1":{}}`, pattern},
-		"star_inside":       {`{"a.*.example":{}}`, pattern},
-		"two_stars":         {`{"*.*":{}}`, pattern},
-		"line_break":        {`{"a\n.example":{}}`, `"a\n.example": ` + pattern},
-		"profile":           {`{"*":"off"}`, `"*": want an object, not a string`},
-		"unknown":           {`{"*":{"concurency":2}}`, `"*": concurency: unknown member: the members are breaker, concurrency, headers, rate, retry, timeout; `},
-		"later_issue":       {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
-		"member_twice":      {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
-		"concurrency_0":     {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},
-		"concurrency_many":  {`{"*":{"concurrency":10001}}`, `"*": concurrency: want`},
-		"concurrency_text":  {`{"*":{"concurrency":"2"}}`, `"*": concurrency: want`},
-		"rate_0":            {`{"*":{"rate":"0/s"}}`, `"*": rate: want 1 to 1000000 calls per second, minute or hour, such as "50/s"`},
+		"not_json":      {`{"*":{},}`, "not JSON: line 1, column 8: "},
+		"not_an_object": {`[]`, "want an object, not an array"},
+		"twice":         {`{"*.a.example":{},"*.a.example":{}}`, "*.a.example: appears twice"},
+		"same": {`{"a.example":{},"A.example.":{}}`,
+			`"A.example.": means the same as the pattern "a.example": remove one`},
+		"same_idn": {`{"*.å.se":{},"*.xn--5ca.se":{}}`,
+			`"*.xn--5ca.se": means the same as the pattern "*.å.se"`},
+		"same_port":      {`{"a.example:80":{},"a.example:080":{}}`, `means the same`},
+		"same_address":   {`{"[::1]":{},"::1":{}}`, `"::1": means the same as the pattern "[::1]"`},
+		"empty_pattern":  {`{"":{}}`, `"": ` + pattern},
+		"url":            {`{"https://a.example":{}}`, `"https://a.example": ` + pattern},
+		"path":           {`{"a.example/x":{}}`, pattern},
+		"user":           {`{"u@a.example":{}}`, pattern},
+		"no_port":        {`{"a.example:":{}}`, pattern},
+		"port_0":         {`{"a.example:0":{}}`, pattern},
+		"port_70000":     {`{"a.example:70000":{}}`, pattern},
+		"zone":           {`{"fe80::1%eth0":{}}`, pattern},
+		"network":        {`{"10.0.0.0/8":{}}`, pattern},
+		"short_address":  {`{"127.1":{}}`, pattern},
+		"suffix_port":    {`{"*.a.example:80":{}}`, pattern},
+		"suffix_address": {`{"*.10.0.0.1":{}}`, pattern},
+		"star_inside":    {`{"a.*.example":{}}`, pattern},
+		"two_stars":      {`{"*.*":{}}`, pattern},
+		"line_break":     {`{"a\n.example":{}}`, `"a\n.example": ` + pattern},
+		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
+		"unknown": {`{"*":{"concurency":2}}`,
+			`"*": concurency: unknown member: the members are breaker, concurrency, headers, rate, retry, timeout; `},
+		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
+		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
+		"concurrency_0":    {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},
+		"concurrency_many": {`{"*":{"concurrency":10001}}`, `"*": concurrency: want`},
+		"concurrency_text": {`{"*":{"concurrency":"2"}}`, `"*": concurrency: want`},
+		"rate_0": {`{"*":{"rate":"0/s"}}`,
+			`"*": rate: want 1 to 1000000 calls per second, minute or hour, such as "50/s"`},
 		"rate_unit":         {`{"*":{"rate":"5/d"}}`, `"*": rate: want`},
 		"rate_number":       {`{"*":{"rate":5}}`, `"*": rate: want an object, not a number`},
 		"rate_fraction":     {`{"*":{"rate":"0.5/s"}}`, `"*": rate: want`},
 		"rate_limit":        {`{"*":{"rate":{"burst":5}}}`, `"*": rate.limit: missing`},
 		"rate_limit_number": {`{"*":{"rate":{"limit":5}}}`, `"*": rate.limit: want 1 to`},
-		"rate_burst":        {`{"*":{"rate":{"limit":"5/s","burst":0}}}`, `"*": rate.burst: want a whole number from 1 to 1000000`},
-		"rate_unknown":      {`{"*":{"rate":{"limit":"5/s","brust":1}}}`, `"*": rate.brust: unknown member: the members are burst, limit; did you mean burst?`},
-		"timeout_short":     {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
-		"timeout_long":      {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
-		"timeout_null":      {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
-		"retry_name":        {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
-		"retry_parameter":   {`{"*":{"retry":{"baseDelay":-1}}}`, `"*": retry.baseDelay: a duration cannot be negative`},
-		"retry_number":      {`{"*":{"retry":5}}`, `"*": retry: want a policy's name or an object`},
-		"breaker":           {`{"*":{"breaker":"on"}}`, `"*": breaker: want "off" or an object with its parameters`},
-		"breaker_bool":      {`{"*":{"breaker":false}}`, `"*": breaker: want an object, not a boolean`},
-		"breaker_failures":  {`{"*":{"breaker":{"failures":0}}}`, `"*": breaker.failures: want a whole number from 1 to 1000`},
-		"breaker_delays":    {`{"*":{"breaker":{"minDelay":"16m"}}}`, `"*": breaker: minDelay, 16m0s, is longer than maxDelay, 15m0s`},
-		"breaker_short":     {`{"*":{"breaker":{"minDelay":"1ms"}}}`, `"*": breaker.minDelay: want a duration from 1s to 24h0m0s`},
-		"header_secret":     {`{"*":{"headers":{"X-Api-Key":"` + canary + `"}}}`, `"*": headers.X-Api-Key: may be secret, and the file must not contain secrets`},
-		"header_prefixed":   {`{"*":{"headers":{"authorization":["$KEY","Bearer $KEY"]}}}`, `"*": headers.authorization: may be secret`},
-		"header_inside":     {`{"*":{"headers":{"X-A":"$KEY ` + canary + `"}}}`, `"*": headers.X-A: want "$NAME": `},
-		"header_unset":      {`{"*":{"headers":{"X-A":"$UNSET"}}}`, `"*": headers.X-A: the environment variable UNSET is not set: add it to the app settings`},
-		"header_broken":     {`{"*":{"headers":{"X-A":"$BROKEN"}}}`, `"*": headers.X-A: the environment variable BROKEN holds a line break`},
-		"header_line_break": {`{"*":{"headers":{"X-A":"` + canary + `\r\nX-B: 1"}}}`, `"*": headers.X-A: holds a line break`},
-		"header_surrogate":  {`{"*":{"headers":{"X-A":"` + canary + `\ud800"}}}`, `"*": headers.X-A: holds half of a surrogate pair`},
+		"rate_burst": {`{"*":{"rate":{"limit":"5/s","burst":0}}}`,
+			`"*": rate.burst: want a whole number from 1 to 1000000`},
+		"rate_unknown": {`{"*":{"rate":{"limit":"5/s","brust":1}}}`,
+			`"*": rate.brust: unknown member: the members are burst, limit; did you mean burst?`},
+		"timeout_short": {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_long":  {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_null":  {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
+		"retry_name":    {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
+		"retry_parameter": {`{"*":{"retry":{"baseDelay":-1}}}`,
+			`"*": retry.baseDelay: a duration cannot be negative`},
+		"retry_number": {`{"*":{"retry":5}}`, `"*": retry: want a policy's name or an object`},
+		"breaker":      {`{"*":{"breaker":"on"}}`, `"*": breaker: want "off" or an object with its parameters`},
+		"breaker_bool": {`{"*":{"breaker":false}}`, `"*": breaker: want an object, not a boolean`},
+		"breaker_failures": {`{"*":{"breaker":{"failures":0}}}`,
+			`"*": breaker.failures: want a whole number from 1 to 1000`},
+		"breaker_delays": {`{"*":{"breaker":{"minDelay":"16m"}}}`,
+			`"*": breaker: minDelay, 16m0s, is longer than maxDelay, 15m0s`},
+		"breaker_short": {`{"*":{"breaker":{"minDelay":"1ms"}}}`,
+			`"*": breaker.minDelay: want a duration from 1s to 24h0m0s`},
+		"header_secret": {`{"*":{"headers":{"X-Api-Key":"` + canary + `"}}}`,
+			`"*": headers.X-Api-Key: may be secret, and the file must not contain secrets`},
+		"header_prefixed": {`{"*":{"headers":{"authorization":["$KEY","Bearer $KEY"]}}}`,
+			`"*": headers.authorization: may be secret`},
+		"header_inside": {`{"*":{"headers":{"X-A":"$KEY ` + canary + `"}}}`, `"*": headers.X-A: want "$NAME": `},
+		"header_unset": {`{"*":{"headers":{"X-A":"$UNSET"}}}`,
+			`"*": headers.X-A: the environment variable UNSET is not set: add it to the app settings`},
+		"header_broken": {`{"*":{"headers":{"X-A":"$BROKEN"}}}`,
+			`"*": headers.X-A: the environment variable BROKEN holds a line break`},
+		"header_line_break": {`{"*":{"headers":{"X-A":"` + canary + `\r\nX-B: 1"}}}`,
+			`"*": headers.X-A: holds a line break`},
+		"header_surrogate": {`{"*":{"headers":{"X-A":"` + canary + `\ud800"}}}`,
+			`"*": headers.X-A: holds half of a surrogate pair`},
 		"header_number":     {`{"*":{"headers":{"X-A":1}}}`, `"*": headers.X-A: want a string or an array of strings`},
 		"header_no_values":  {`{"*":{"headers":{"X-A":[]}}}`, `"*": headers.X-A: want a string or an array of strings`},
 		"header_name":       {`{"*":{"headers":{"X A":"1"}}}`, `"*": headers.X…: not a header name`},
 		"header_with_value": {`{"*":{"headers":{"X-A: ` + canary + `":"1"}}}`, `"*": headers.X-A…: not a header name`},
 		"header_twice":      {`{"*":{"headers":{"X-A":"1","x-a":"2"}}}`, `"*": headers.x-a: appears twice`},
-		"header_host":       {`{"*":{"headers":{"host":"b.example"}}}`, `"*": headers.host: cannot be set here: it follows from the call`},
-		"header_hop":        {`{"*":{"headers":{"TE":"x"}}}`, `"*": headers.TE: cannot be set here`},
-		"header_length":     {`{"*":{"headers":{"Content-Length":"1"}}}`, `"*": headers.Content-Length: cannot be set here`},
-		"header_ours":       {`{"*":{"headers":{"x-async-caller-attempt":"1"}}}`, `"*": headers.x-async-caller-attempt: cannot be set here: it must differ`},
-		"header_key":        {`{"*":{"headers":{"Idempotency-Key":"1"}}}`, `"*": headers.Idempotency-Key: cannot be set here: it must differ`},
-		"headers_list":      {`{"*":{"headers":["X-A"]}}`, `"*": headers: want an object, not an array`},
+		"header_host": {`{"*":{"headers":{"host":"b.example"}}}`,
+			`"*": headers.host: cannot be set here: it follows from the call`},
+		"header_hop": {`{"*":{"headers":{"TE":"x"}}}`, `"*": headers.TE: cannot be set here`},
+		"header_length": {`{"*":{"headers":{"Content-Length":"1"}}}`,
+			`"*": headers.Content-Length: cannot be set here`},
+		"header_ours": {`{"*":{"headers":{"x-async-caller-attempt":"1"}}}`,
+			`"*": headers.x-async-caller-attempt: cannot be set here: it must differ`},
+		"header_key": {`{"*":{"headers":{"Idempotency-Key":"1"}}}`,
+			`"*": headers.Idempotency-Key: cannot be set here: it must differ`},
+		"headers_list": {`{"*":{"headers":["X-A"]}}`, `"*": headers: want an object, not an array`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := targets.Parse([]byte(test.content), nil, getenv)
@@ -235,7 +266,8 @@ func TestAllProblems(t *testing.T) {
 		"*.b.example":{"headers":{"Host":"x","X-A":["$A1","$B1"]},"timeout":0},"*":{}}`), nil, getenv)
 	want := []string{
 		`"a/b": not a pattern`, `"a/b": rate.limit: `, `"a/b": rate.burst: `, `"*.b.example": headers.Host: `,
-		`"*.b.example": headers.X-A: the environment variable A1 `, `"*.b.example": headers.X-A: the environment variable B1 `, `"*.b.example": timeout: `,
+		`"*.b.example": headers.X-A: the environment variable A1 `,
+		`"*.b.example": headers.X-A: the environment variable B1 `, `"*.b.example": timeout: `,
 	}
 	if err == nil {
 		t.Fatal("no problem was found")
@@ -268,17 +300,21 @@ func TestBounds(t *testing.T) {
 	if _, err := targets.Parse(file(1000), nil, nil); err != nil {
 		t.Error(err)
 	}
-	if _, err := targets.Parse(file(1001), nil, nil); err == nil || err.Error() != "has 1001 entries: at most 1000 are allowed" {
+	if _, err := targets.Parse(file(1001), nil, nil); err == nil ||
+		err.Error() != "has 1001 entries: at most 1000 are allowed" {
 		t.Errorf("got %v", err)
 	}
-	if _, err := targets.Parse(append([]byte("{}"), make([]byte, 1<<20)...), nil, nil); err == nil || !strings.HasPrefix(err.Error(), "has 1048578 bytes") {
+	if _, err := targets.Parse(append([]byte("{}"), make([]byte, 1<<20)...), nil, nil); err == nil ||
+		!strings.HasPrefix(err.Error(), "has 1048578 bytes") {
 		t.Errorf("got %v", err)
 	}
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add(`{"*":{"concurrency":2,"rate":"1/s","timeout":"30s","breaker":{"failures":3,"minDelay":1,"maxDelay":"1m"}}}`, "https://a.example:8443")
-	f.Add(`{"a.example:080":{"rate":{"limit":"90/m","burst":2},"retry":"fixed"},"*.example":{"breaker":"off"}}`, "http://A.example.")
+	f.Add(`{"*":{"concurrency":2,"rate":"1/s","timeout":"30s","breaker":{"failures":3,"minDelay":1,"maxDelay":"1m"}}}`,
+		"https://a.example:8443")
+	f.Add(`{"a.example:080":{"rate":{"limit":"90/m","burst":2},"retry":"fixed"},"*.example":{"breaker":"off"}}`,
+		"http://A.example.")
 	f.Add(`{"[::1]:7071":{"headers":{"X-a":["$KEY","1"],"Authorization":"$KEY"}},"::1":{}}`, "http://[::1]:7071")
 	f.Fuzz(func(t *testing.T, content, url string) {
 		profiles, err := targets.Parse([]byte(content), nil, getenv)
@@ -301,13 +337,15 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("scope %q of %q", p.Scope, url)
 		case p.Concurrency < 0 || p.Concurrency > 10_000 || p.Rate < 0 || (p.Rate > 0) != (burst > 0):
 			t.Errorf("limits of %+v", p)
-		case p.Timeout != 0 && p.Timeout < targets.MinTimeout || p.Timeout > targets.MaxTimeout || p.Timeout > profiles.LongestTimeout():
+		case p.Timeout != 0 && p.Timeout < targets.MinTimeout || p.Timeout > targets.MaxTimeout ||
+			p.Timeout > profiles.LongestTimeout():
 			t.Errorf("timeout %v", p.Timeout)
 		case b.Failures < 1 || b.MinDelay < time.Second || b.MaxDelay < b.MinDelay:
 			t.Errorf("breaker %+v", b)
 		}
 		for name, values := range p.Headers {
-			if len(values) == 0 || name != http.CanonicalHeaderKey(name) || !strings.EqualFold(p.Spelling.Of(name), name) {
+			if len(values) == 0 || name != http.CanonicalHeaderKey(name) ||
+				!strings.EqualFold(p.Spelling.Of(name), name) {
 				t.Errorf("header %s: %q", name, values)
 			}
 		}

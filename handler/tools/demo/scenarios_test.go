@@ -26,7 +26,8 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := strings.ReplaceAll("\n"+strings.TrimSpace(printed.String()), "\n", "\n    "); !strings.Contains(string(readme), want) {
+	if want := strings.ReplaceAll("\n"+strings.TrimSpace(printed.String()), "\n",
+		"\n    "); !strings.Contains(string(readme), want) {
 		t.Errorf("README does not have %s", want)
 	}
 }

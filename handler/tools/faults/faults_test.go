@@ -50,14 +50,16 @@ func TestContent(t *testing.T) {
 			if err != nil {
 				continue
 			}
-			if (e.Format() == envelope.FormatNexus) != m.Nexus || (e.Callback != nil) != (m.Callbacks != nil) || e.Deadline.Before(now) {
+			if (e.Format() == envelope.FormatNexus) != m.Nexus || (e.Callback != nil) != (m.Callbacks != nil) ||
+				e.Deadline.Before(now) {
 				t.Errorf("%+v is sent as %s", m, content)
 			}
 		}
 	}
 }
 
-// TestServeCall checks that callers get the planned answers, and that calls are recorded with the status that a callback reports.
+// TestServeCall checks that callers get the planned answers, and that calls are recorded with the status that a
+// callback reports.
 func TestServeCall(t *testing.T) {
 	s := &system{started: time.Now()}
 	var err error
@@ -76,7 +78,8 @@ func TestServeCall(t *testing.T) {
 		{s.url("callback", "m"), "1", 204},
 		{s.url("call", "x"), "1", 410},
 	} {
-		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, test.url, strings.NewReader(`{"StatusCode":400}`))
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, test.url,
+			strings.NewReader(`{"StatusCode":400}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -97,7 +100,8 @@ func TestServeCall(t *testing.T) {
 	}
 	got := events[3]
 	got.At = 0
-	if want := (judge.Event{Kind: judge.Called, ID: "m.callback", Attempt: 1, Answer: "204", Reported: 400}); got != want {
+	if want := (judge.Event{Kind: judge.Called, ID: "m.callback", Attempt: 1, Answer: "204",
+		Reported: 400}); got != want {
 		t.Errorf("callback %+v, want %+v", got, want)
 	}
 }
@@ -133,7 +137,8 @@ func TestPlanLong(t *testing.T) {
 
 // TestTableStates checks what the handler's table client meets in each state of the table service.
 func TestTableStates(t *testing.T) {
-	upstream, err := target.Serve(t.Context(), http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	upstream, err := target.Serve(t.Context(),
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,7 +148,8 @@ func TestTableStates(t *testing.T) {
 		err      error
 		requests int
 	}{
-		healthy: {nil, 1}, stopped: {syscall.ECONNREFUSED, 0}, slow: {context.DeadlineExceeded, 1}, refusing: {storage.ErrDenied, 1},
+		healthy: {nil, 1}, stopped: {syscall.ECONNREFUSED, 0}, slow: {context.DeadlineExceeded, 1},
+		refusing: {storage.ErrDenied, 1},
 	} {
 		r := &result{messages: io.Discard}
 		s := &system{setup: setup{table: state}, result: r, storage: &azurite.Server{TableEndpoint: endpoint}}
@@ -159,14 +165,16 @@ func TestTableStates(t *testing.T) {
 		requests := r.ofTable(state).requests
 		r.mu.Unlock()
 		if !errors.Is(err, want.err) || requests != want.requests {
-			t.Errorf("table %s: %v after %d requests; want %v and %d requests", state, err, requests, want.err, want.requests)
+			t.Errorf("table %s: %v after %d requests; want %v and %d requests", state, err, requests, want.err,
+				want.requests)
 		}
 	}
 }
 
 func mustOpenTable(t *testing.T, endpoint string) *azure.Table {
 	t.Helper()
-	table, err := azure.OpenTable(azure.Connection{TableEndpoint: endpoint, AccountName: azurite.AccountName, AccountKey: azurite.AccountKey})
+	table, err := azure.OpenTable(azure.Connection{TableEndpoint: endpoint, AccountName: azurite.AccountName,
+		AccountKey: azurite.AccountKey})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -251,9 +259,11 @@ func TestReport(t *testing.T) {
 	var out bytes.Buffer
 	r.print(&out)
 	for _, want := range []string{
-		"messages    3\n", "lost        1\n", "unexplained 1\n", "1 (25.0 %) of calls", "3: handler killed 2, host killed 1",
+		"messages    3\n", "lost        1\n", "unexplained 1\n", "1 (25.0 %) of calls",
+		"3: handler killed 2, host killed 1",
 		"LOST m: gone", "UNEXPLAINED n: odd",
-		"table       slow: 1 schedules, 3 messages, 1 lost, 1 unexplained, 1 (25.0 %) of calls repeated; 2 delays to record, 5 requests, 0 changes not recorded\n",
+		"table       slow: 1 schedules, 3 messages, 1 lost, 1 unexplained, 1 (25.0 %) of calls repeated; " +
+			"2 delays to record, 5 requests, 0 changes not recorded\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in\n%s", want, out.String())

@@ -20,7 +20,8 @@ func TestMakeRun(t *testing.T) {
 // step is a command of the tutorial with its output. Without a command, it is output of make run.
 type step struct{ command, output string }
 
-// steps returns the indented lines of a document: a line that begins with "$ " is a command, and the lines below are its output.
+// steps returns the indented lines of a document: a line that begins with "$ " is a command, and the lines below are
+// its output.
 func steps(document string) (found []step) {
 	var current *step // nil outside of a block
 	blank := ""

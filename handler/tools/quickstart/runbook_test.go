@@ -42,14 +42,16 @@ func newOperator(t *testing.T) *operator {
 	}
 	for name, text := range map[string]string{
 		"async-caller": "not executable",
-		"order.json":   `{"asyncCaller":1,"requestId":"order-4711","createdAt":"2026-01-01T00:00:00Z","call":{"url":"https://crm.example.com/orders/4711"}}`,
+		"order.json": `{"asyncCaller":1,"requestId":"order-4711","createdAt":"2026-01-01T00:00:00Z",` +
+			`"call":{"url":"https://crm.example.com/orders/4711"}}`,
 		"message.json": `{"asyncCaller":1,"call":{"url":"https://example.com/orders","json":{"id":42}}}`,
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	must(t, os.Chmod(filepath.Join(folder, "async-caller"), 0o644))
 	o := &operator{folder: folder, env: environ(
-		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir(), "AzureWebJobsStorage="+server.ConnectionString,
+		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir(),
+		"AzureWebJobsStorage="+server.ConnectionString,
 	)}
 	o.beat = func(t *testing.T) {
 		t.Helper()
@@ -67,7 +69,8 @@ func newOperator(t *testing.T) *operator {
 // fillAccount puts the messages of the examples on the queues.
 func fillAccount(t *testing.T, connectionString string) {
 	t.Helper()
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + connectionString}, storage.ConnectionName)
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + connectionString},
+		storage.ConnectionName)
 	must(t, err)
 	store, err := azure.Open(connection)
 	must(t, err)
@@ -81,37 +84,47 @@ func fillAccount(t *testing.T, connectionString string) {
 	}
 	const headers = `"method":"POST","headers":{"Authorization":"Bearer C4nary"}`
 	dead := func(id int, host, reason, detail, trail string) {
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d?key=C4nary",%[3]s},"attempts":1,`+
-			`"trail":[%[4]s],"deadLetter":{"at":%[5]q,"reason":%[6]q,"detail":%[7]q,"queue":"async-caller","attempts":1}}`,
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
+			`"call":{"url":"https://%[2]s/orders/%[1]d?key=C4nary",%[3]s},"attempts":1,`+
+			`"trail":[%[4]s],"deadLetter":{"at":%[5]q,"reason":%[6]q,"detail":%[7]q,"queue":"async-caller",`+
+			`"attempts":1}}`,
 			id, host, headers, trail, time.Now().Format(time.RFC3339), reason, detail)
 		put(mainQueue+storage.PoisonSuffix, storage.Base64.Encode(content), storage.Item{})
 	}
 	at := time.Now().Add(-time.Minute).Format(time.RFC3339)
 	for i := range 42 {
-		dead(4711+i, "crm.example.com", "expired", "no answer: connection refused", fmt.Sprintf(`{"at":%q,"error":"connect: connection refused","tookMs":1}`, at))
+		dead(4711+i, "crm.example.com", "expired", "no answer: connection refused",
+			fmt.Sprintf(`{"at":%q,"error":"connect: connection refused","tookMs":1}`, at))
 	}
 	for i := range 9 {
-		dead(5000+i, "erp.example.com", "rejected", "answered 400", fmt.Sprintf(`{"at":%q,"status":400,"tookMs":1}`, at))
+		dead(5000+i, "erp.example.com", "rejected", "answered 400",
+			fmt.Sprintf(`{"at":%q,"status":400,"tookMs":1}`, at))
 	}
 	for range 3 {
-		put(mainQueue+storage.PoisonSuffix, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"ulr":"https://crm.example.com/"}}`)), storage.Item{})
+		put(mainQueue+storage.PoisonSuffix, storage.Base64.Encode([]byte(`{"asyncCaller":1,`+
+			`"call":{"ulr":"https://crm.example.com/"}}`)), storage.Item{})
 	}
-	put("async-caller-1-poison", storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
+	put("async-caller-1-poison", storage.Base64.Encode([]byte(`{"asyncCaller":1,`+
+		`"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
 	put("async-caller-1-poison", "not base64!", storage.Item{TTL: storage.MaxDelay})
 
 	table, err := azure.OpenTable(connection)
 	must(t, err)
 	defer table.Close()
 	schedule := func(id int, host string, status int, delay time.Duration) {
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d","call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
+		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"order-%[1]d",`+
+			`"call":{"url":"https://%[2]s/orders/%[1]d"},"callback":{"url":"https://example.com/done"}}`, id, host)
 		m := put(mainQueue, storage.Base64.Encode(content), storage.Item{Delay: delay})
 		must(t, table.Put(t.Context(), mainQueue, []storage.Row{{
-			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host, Route: "/orders/{n}", Status: status, Attempts: 1,
-			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay), Deadline: time.Now().Add(24 * time.Hour), Content: content,
+			ID: m.ID, PopReceipt: m.PopReceipt, RequestID: fmt.Sprintf("order-%d", id), TargetHost: host,
+			Route: "/orders/{n}", Status: status, Attempts: 1,
+			Reason: "temporary_status", CreatedAt: time.Now(), NextAttemptAt: time.Now().Add(delay),
+			Deadline: time.Now().Add(24 * time.Hour), Content: content,
 		}}))
 	}
 	for i := range 48 {
-		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{20 * time.Minute, 30 * time.Minute, 30 * time.Minute, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}[i%6])
+		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{20 * time.Minute, 30 * time.Minute,
+			30 * time.Minute, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}[i%6])
 	}
 	for i := range 12 {
 		schedule(7000+i, "old.example.com", 503, 2*time.Hour)
@@ -133,7 +146,8 @@ func (o *operator) examples(t *testing.T) {
 	ran := 0
 	for _, page := range []string{"docs/operating.md", "docs/scheduled.md", "docs/poison.md", "docs/preview.md"} {
 		for _, s := range steps(strings.ReplaceAll(read(t, page), " \\\n    ", " ")) {
-			if s.command == "" || s.output == "" || strings.Contains(s.command, "scheduled expedite") { // TestChangeRaces, and the tutorial
+			// TestChangeRaces, and the tutorial
+			if s.command == "" || s.output == "" || strings.Contains(s.command, "scheduled expedite") {
 				continue
 			}
 			ran++
@@ -175,7 +189,8 @@ func (o *operator) looks(t *testing.T) {
 	}
 }
 
-// run runs a command as the operator does. It confirms what the page confirms, and waits only shortly for an app that does not run.
+// run runs a command as the operator does. It confirms what the page confirms, and waits only shortly for an app that
+// does not run.
 func (o *operator) run(t *testing.T, line string) string {
 	t.Helper()
 	switch {
@@ -192,7 +207,8 @@ func (o *operator) run(t *testing.T, line string) string {
 	return output
 }
 
-// inExamples matches what is different in the examples: the account, the folder of journals, ids within lines, and questions.
+// inExamples matches what is different in the examples: the account, the folder of journals, ids within lines, and
+// questions.
 var inExamples = []struct {
 	pattern     *regexp.Regexp
 	replacement string

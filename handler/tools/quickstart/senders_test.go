@@ -179,10 +179,11 @@ func evaluate(t *testing.T, samples []source, variables map[string]string) (resu
 	return results
 }
 
-var variables = map[string]string{"order": "4711", "url": "https://example.com/orders", "callback": "https://example.com/done"}
+var variables = map[string]string{"order": "4711", "url": "https://example.com/orders",
+	"callback": "https://example.com/done"}
 
-// TestSendersThatDoNotRun parses the samples in C# and Python, whose packages are not on npm: it checks the syntax, evaluates the
-// object that is assigned to envelope, and looks for the encoding and the time-to-live.
+// TestSendersThatDoNotRun parses the samples in C# and Python, whose packages are not on npm: it checks the syntax,
+// evaluates the object that is assigned to envelope, and looks for the encoding and the time-to-live.
 func TestSendersThatDoNotRun(t *testing.T) {
 	csharp, python := sample(t, "csharp"), sample(t, "python")
 	for i, result := range evaluate(t, []source{{"csharp", csharp}, {"python", python}}, variables) {
@@ -192,8 +193,10 @@ func TestSendersThatDoNotRun(t *testing.T) {
 		checkEnvelope(t, result.Envelope, variables["order"], variables["url"], variables["callback"])
 	}
 	for program, parts := range map[string][]string{
-		csharp: {"MessageEncoding = QueueMessageEncoding.Base64", "DefaultAzureCredential(), options)", `"async-caller", options)`, "timeToLive: TimeSpan.FromSeconds(-1)"},
-		python: {`"message_encode_policy": TextBase64EncodePolicy()`, "DefaultAzureCredential(), **encoding)", `"async-caller", **encoding)`, "time_to_live=-1"},
+		csharp: {"MessageEncoding = QueueMessageEncoding.Base64", "DefaultAzureCredential(), options)",
+			`"async-caller", options)`, "timeToLive: TimeSpan.FromSeconds(-1)"},
+		python: {`"message_encode_policy": TextBase64EncodePolicy()`, "DefaultAzureCredential(), **encoding)",
+			`"async-caller", **encoding)`, "time_to_live=-1"},
 	} {
 		for _, part := range parts {
 			if strings.Count(program, part) != 1 {
@@ -212,7 +215,8 @@ func TestSendersAsDescribed(t *testing.T) {
 	}
 	for language, separator := range map[string]string{"go": "\" +\n\t\"", "python": "\"\n    \""} {
 		connection := strings.ReplaceAll(sample(t, language), separator, "")
-		want := "AccountName=" + azurite.AccountName + ";AccountKey=" + azurite.AccountKey + ";QueueEndpoint=http://127.0.0.1:10001/" + azurite.AccountName + `"`
+		want := "AccountName=" + azurite.AccountName + ";AccountKey=" + azurite.AccountKey +
+			";QueueEndpoint=http://127.0.0.1:10001/" + azurite.AccountName + `"`
 		if !strings.Contains(connection, want) {
 			t.Errorf("the program in %s has another connection string of Azurite", language)
 		}
@@ -230,9 +234,11 @@ func TestSendersAsDescribed(t *testing.T) {
 			t.Errorf("package.json does not have %s", name)
 		}
 	}
-	project := regexp.MustCompile(`\n    dotnet new console\n(    dotnet add package .*\n)+    dotnet run `).FindString(document)
+	project := regexp.MustCompile(`\n    dotnet new console\n(    dotnet add package .*\n)+    dotnet run `).
+		FindString(document)
 	for used := range strings.SplitSeq("Azure.Identity Azure.Storage.Queues", " ") {
-		if !strings.Contains(project, "dotnet add package "+used+"\n") || !strings.Contains(sample(t, "csharp"), "using "+used+";") {
+		if !strings.Contains(project, "dotnet add package "+used+"\n") ||
+			!strings.Contains(sample(t, "csharp"), "using "+used+";") {
 			t.Errorf("the steps for C# do not create a project with %s, or the program does not use it", used)
 		}
 	}

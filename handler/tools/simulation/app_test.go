@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/targets"
 )
 
-// The durations that the Functions host and the storage account need, and the host's polling intervals. An instance processes about 300
-// messages a second.
+// The durations that the Functions host and the storage account need, and the host's polling intervals. An instance
+// processes about 300 messages a second.
 const (
 	receiveTime     = 10 * time.Millisecond
 	writeTime       = 10 * time.Millisecond
@@ -29,8 +29,8 @@ type hostJSON struct{ batchSize, newBatchThreshold int }
 
 var shipped = hostJSON{32, 224}
 
-// app is a queue, the instances of a Function App that serve it, and the targets that they call, in virtual time. The decisions
-// are those of the product. All times count from begin.
+// app is a queue, the instances of a Function App that serve it, and the targets that they call, in virtual time. The
+// decisions are those of the product. All times count from begin.
 type app struct {
 	rules  decision.Rules
 	random *rand.Rand
@@ -143,7 +143,8 @@ type target struct {
 	sent, delivered, failed, inFlight int
 	// busy and down are the reschedules without a call; most is the largest number of calls in flight.
 	busy, down, most int
-	// waits has the time from due to the beginning of each call, and reschedules how often it was rescheduled meanwhile.
+	// waits has the time from due to the beginning of each call, and reschedules how often it was rescheduled
+	// meanwhile.
 	waits       []time.Duration
 	reschedules []int
 	// perSecond is the number of calls in each second.
@@ -285,7 +286,8 @@ func (i *instance) deliver(c *call) {
 func (i *instance) admit(c *call, now time.Time) (*admission.Slot, *admission.Refusal) {
 	e, jitter := c.intake.Envelope, i.random.Float64()
 	request := admission.Request{
-		Function: "AC-standard", Target: c.target.url, Profile: c.target.profile, LastAttempt: i.rules.IsLastAttempt(e, now),
+		Function: "AC-standard", Target: c.target.url, Profile: c.target.profile,
+		LastAttempt: i.rules.IsLastAttempt(e, now),
 	}
 	if e.Attempts > 0 {
 		request.Backoff = c.intake.Policy.Delay(e.Attempts, jitter)
@@ -304,8 +306,8 @@ func (t *target) begin(c *call) decision.Outcome {
 	return t.answer()
 }
 
-// settle writes the successor, frees the slot, and answers the host, which deletes the message. Like the queue it rounds delays
-// up to whole seconds.
+// settle writes the successor, frees the slot, and answers the host, which deletes the message. Like the queue it
+// rounds delays up to whole seconds.
 func (i *instance) settle(c *call, d decision.Decision, slot *admission.Slot) {
 	settled := func() {
 		if slot != nil {

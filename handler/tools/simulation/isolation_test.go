@@ -11,8 +11,8 @@ import (
 // quick is how fast a target answers that is well.
 const quick = 50 * time.Millisecond
 
-// TestIsolation: nine in ten of 40 calls a second for each instance go to targets that hang, and the calls to the other target begin in
-// time. docs/targets.md quotes the figures.
+// TestIsolation: nine in ten of 40 calls a second for each instance go to targets that hang, and the calls to the other
+// target begin in time. docs/targets.md quotes the figures.
 func TestIsolation(t *testing.T) {
 	rows := []struct {
 		name      string
@@ -73,14 +73,16 @@ func isolation(t *testing.T, slots hostJSON, instances, hanging int, healthyFor 
 	}
 }
 
-// TestSlowTarget: a healthy target that takes 2 s for a call gets many of them, and its messages are rescheduled once as a rule.
+// TestSlowTarget: a healthy target that takes 2 s for a call gets many of them, and its messages are rescheduled once
+// as a rule.
 func TestSlowTarget(t *testing.T) {
 	const took, long = 2 * time.Second, 5 * time.Minute
 	for name, row := range map[string]struct {
 		concurrency, instances int
 		// backlog is how many calls are due at once, perSecond how many more come in each second.
 		backlog, perSecond int
-		// rate is the least number of calls a second, mean the largest mean number of reschedules, longest the longest wait.
+		// rate is the least number of calls a second, mean the largest mean number of reschedules, longest the longest
+		// wait.
 		rate, mean float64
 		longest    time.Duration
 	}{
@@ -104,11 +106,14 @@ func TestSlowTarget(t *testing.T) {
 			a.run(24 * time.Hour)
 			mustDeliver(t, slow)
 			longest := percentile(slow.waits, 1)
-			t.Logf("%.1f calls a second, %.2f reschedules, 95th percentile %d, most %d; p50 %v, p99 %v, longest wait %v, at most %d calls at once", slow.rate(),
-				slow.mean(), percentile(slow.reschedules, 0.95), percentile(slow.reschedules, 1), percentile(slow.waits, 0.5).Round(time.Millisecond),
+			t.Logf("%.1f calls a second, %.2f reschedules, 95th percentile %d, most %d; p50 %v, p99 %v, longest "+
+				"wait %v, at most %d calls at once", slow.rate(),
+				slow.mean(), percentile(slow.reschedules, 0.95), percentile(slow.reschedules, 1),
+				percentile(slow.waits, 0.5).Round(time.Millisecond),
 				percentile(slow.waits, 0.99).Round(time.Second), longest.Round(time.Second), slow.most)
 			if slow.rate() < row.rate || slow.mean() > row.mean || longest > row.longest {
-				t.Errorf("want at least %v calls a second, at most %v reschedules and a wait of %v", row.rate, row.mean, row.longest)
+				t.Errorf("want at least %v calls a second, at most %v reschedules and a wait of %v", row.rate, row.mean,
+					row.longest)
 			}
 		})
 	}
@@ -154,7 +159,8 @@ func TestTargetDown(t *testing.T) {
 
 // TestLineAfterTrouble: some minutes after a target has recovered, its calls wait for nothing.
 func TestLineAfterTrouble(t *testing.T) {
-	for name, trouble := range map[string]func() decision.Outcome{"hangs": hangs, "slow": answers(200, 20*time.Second), "down": answers(503, 0)} {
+	for name, trouble := range map[string]func() decision.Outcome{"hangs": hangs, "slow": answers(200, 20*time.Second),
+		"down": answers(503, 0)} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(shipped, 1)

@@ -49,10 +49,12 @@ func TestLoadAfterAnOutage(t *testing.T) {
 	t.Logf("%d envelopes, jitter on: %v", waiting, with)
 	t.Logf("%d envelopes, jitter off: %v", waiting, without)
 	if with.calls != waiting || without.calls != waiting {
-		t.Errorf("%d and %d calls after the outage, want one for each of %d envelopes", with.calls, without.calls, waiting)
+		t.Errorf("%d and %d calls after the outage, want one for each of %d envelopes", with.calls, without.calls,
+			waiting)
 	}
 	if with.peakToMean() > without.peakToMean()/10 {
-		t.Errorf("peak/mean is %.1f with jitter and %.1f without, want less than a tenth", with.peakToMean(), without.peakToMean())
+		t.Errorf("peak/mean is %.1f with jitter and %.1f without, want less than a tenth", with.peakToMean(),
+			without.peakToMean())
 	}
 	if with.over > outage+time.Hour {
 		t.Errorf("the last envelope came %v after the outage, later than the policy's longest wait", with.over)

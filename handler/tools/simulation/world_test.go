@@ -75,7 +75,8 @@ type world struct {
 
 func newWorld(jitter func() float64, target func(time.Time) int) *world {
 	return &world{
-		rules:  decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(), MaxDelay: storage.MaxDelay},
+		rules: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
+			MaxDelay: storage.MaxDelay},
 		jitter: jitter,
 		target: target,
 	}
@@ -83,7 +84,8 @@ func newWorld(jitter func() float64, target func(time.Time) int) *world {
 
 // send puts a new envelope on the queue, with additional members.
 func (w *world) send(id string, created time.Time, members string) {
-	content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"createdAt":%q,"call":{"url":"https://target.example/"}%s}`,
+	content := fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"createdAt":%q,"call":{"url":"https://target.example/"}%s}`,
 		id, created.Format(time.RFC3339Nano), members)
 	heap.Push(&w.events, event{created.UnixNano(), &message{visibleAt: created, content: content}})
 }

@@ -125,7 +125,8 @@ func TestProxy(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"before put one", "after put ", "before get  for 1m0s", "after get one dequeued 1", "before update two for 1h0m0s", "after update", "before delete ", "after delete",
+		"before put one", "after put ", "before get  for 1m0s", "after get one dequeued 1",
+		"before update two for 1h0m0s", "after update", "before delete ", "after delete",
 	}
 	if seen := w.notes(); !reflect.DeepEqual(seen, want) {
 		t.Errorf("seen %q, want %q", seen, want)

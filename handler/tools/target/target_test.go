@@ -38,7 +38,8 @@ func mustRequest(ctx context.Context, t *testing.T, url string) *http.Request {
 	return request
 }
 
-// call returns the status, 0 for none, the number of bytes received of the body, at most 1 MiB, and whether they came without an error.
+// call returns the status, 0 for none, the number of bytes received of the body, at most 1 MiB, and whether they came
+// without an error.
 func call(ctx context.Context, t *testing.T, url string) (status int, length int64, whole bool) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
@@ -85,7 +86,8 @@ func TestAnswer(t *testing.T) {
 			}
 			status, length, whole := call(ctx, t, mustStart(t).URL(name))
 			if status != answer.Status || length != test.length || whole != test.whole {
-				t.Errorf("status %d, %d bytes, whole %v; want %d, %d, %v", status, length, whole, answer.Status, test.length, test.whole)
+				t.Errorf("status %d, %d bytes, whole %v; want %d, %d, %v", status, length, whole, answer.Status,
+					test.length, test.whole)
 			}
 		})
 	}
@@ -123,7 +125,8 @@ func TestCloseEndsCallsThatHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil || s.Busy() != 1 || response.ContentLength != target.Huge {
+	if _, err := io.ReadFull(response.Body, make([]byte, 10)); err != nil || s.Busy() != 1 ||
+		response.ContentLength != target.Huge {
 		t.Errorf("error %v, %d busy connections, length %d", err, s.Busy(), response.ContentLength)
 	}
 	s.Close()

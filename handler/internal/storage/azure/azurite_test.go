@@ -46,12 +46,16 @@ func TestIdentityOnAzurite(t *testing.T) {
 		want     string // error; empty: none
 	}{
 		"storage": {"https://storage.azure.com", ""},
-		"other_thing": {"https://vault.azure.net", "create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
-			"Make sure the value of the Authorization header is formed correctly including the signature: storage refused access"},
+		"other_thing": {"https://vault.azure.net",
+			"create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
+				"Make sure the value of the Authorization header is formed correctly including the signature: " +
+				"storage " +
+				"refused access"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
-				return azcore.AccessToken{Token: unsignedToken(test.audience), ExpiresOn: time.Now().Add(time.Hour)}, nil
+				return azcore.AccessToken{Token: unsignedToken(test.audience), ExpiresOn: time.Now().
+					Add(time.Hour)}, nil
 			})
 			store, err := open(Connection{Endpoint: server.Endpoint}, cred.credential, client)
 			if err != nil {

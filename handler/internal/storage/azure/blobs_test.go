@@ -10,7 +10,8 @@ import (
 	"asynccaller/handler/tools/azurite/azuritetest"
 )
 
-// TestProbeBlobs checks the probe with a real blob service, and that it does nothing else than delete a blob that does not exist.
+// TestProbeBlobs checks the probe with a real blob service, and that it does nothing else than delete a blob that does
+// not exist.
 func TestProbeBlobs(t *testing.T) {
 	server := azuritetest.Run(t)
 	conn, err := ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString}, "AzureWebJobsStorage")
@@ -23,18 +24,21 @@ func TestProbeBlobs(t *testing.T) {
 	wrong := conn
 	wrong.AccountKey = canaryKey
 	err = ProbeBlobs(t.Context(), wrong)
-	if !errors.Is(err, storage.ErrDenied) || !strings.HasPrefix(err.Error(), "delete from blob container azure-webjobs-hosts: 403 ") {
+	if !errors.Is(err, storage.ErrDenied) ||
+		!strings.HasPrefix(err.Error(), "delete from blob container azure-webjobs-hosts: 403 ") {
 		t.Errorf("wrong key: %v", err)
 	}
 	mustHideSecrets(t, err)
 
 	var requests []string
-	for status, want := range map[int]error{http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied, http.StatusBadRequest: storage.ErrRefused} {
+	for status, want := range map[int]error{http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied,
+		http.StatusBadRequest: storage.ErrRefused} {
 		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			requests = append(requests, r.Method+" "+r.URL.Path)
 			answerWith(status, "SomeCode")(w, r)
 		})
-		if err := ProbeBlobs(t.Context(), Connection{BlobEndpoint: url + "/acct", SAS: canarySAS}); !errors.Is(err, want) {
+		if err := ProbeBlobs(t.Context(), Connection{BlobEndpoint: url + "/acct", SAS: canarySAS}); !errors.Is(err,
+			want) {
 			t.Errorf("%d: %v, want %v", status, err, want)
 		}
 	}

@@ -85,15 +85,18 @@ func TestIdentityNeverOverHTTP(t *testing.T) {
 
 // A failure of Microsoft Entra is one line and temporary: the endpoint of a managed identity can be late.
 func TestIdentityNoToken(t *testing.T) {
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "https://login.example/tenant/token?code=canary", nil)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodPost,
+		"https://login.example/tenant/token?code=canary", nil)
 	refusal := &azidentity.AuthenticationFailedError{RawResponse: &http.Response{
 		StatusCode: http.StatusUnauthorized, Status: "401 Unauthorized", Request: request,
-		Body: io.NopCloser(strings.NewReader(`{"error":"invalid_client","error_description":"AADSTS7000215: Invalid client secret provided."}`)),
+		Body: io.NopCloser(strings.NewReader(`{"error":"invalid_client","error_description":"AADSTS7000215: ` +
+			`Invalid client secret provided."}`)),
 	}}
 	cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {
 		return azcore.AccessToken{}, refusal
 	})
-	store, err := open(Connection{Endpoint: "https://acct.queue.core.windows.net"}, cred.credential, newHTTPClient(http.DefaultTransport))
+	store, err := open(Connection{Endpoint: "https://acct.queue.core.windows.net"}, cred.credential,
+		newHTTPClient(http.DefaultTransport))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,9 +126,11 @@ func TestNewCredential(t *testing.T) {
 	}{
 		"managed":       {Identity{ManagedIdentity: true}, is[*azidentity.ManagedIdentityCredential]},
 		"user_assigned": {Identity{ManagedIdentity: true, ClientID: "id"}, is[*azidentity.ManagedIdentityCredential]},
-		"resource":      {Identity{ManagedIdentity: true, ResourceID: "/subscriptions/s"}, is[*azidentity.ManagedIdentityCredential]},
-		"application":   {Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "secret"}, is[*azidentity.ClientSecretCredential]},
-		"default":       {Identity{}, is[*azidentity.DefaultAzureCredential]},
+		"resource": {Identity{ManagedIdentity: true, ResourceID: "/subscriptions/s"},
+			is[*azidentity.ManagedIdentityCredential]},
+		"application": {Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "secret"},
+			is[*azidentity.ClientSecretCredential]},
+		"default": {Identity{}, is[*azidentity.DefaultAzureCredential]},
 	}
 	for name, test := range tests {
 		if got, err := newCredential(test.identity); err != nil || !test.want(got) {
@@ -141,8 +146,9 @@ func is[T azcore.TokenCredential](cred azcore.TokenCredential) bool {
 
 func TestOpenProblems(t *testing.T) {
 	for name, conn := range map[string]Connection{
-		"key":    {Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary!"},
-		"tenant": {Endpoint: "https://acct.queue.core.windows.net", Identity: Identity{TenantID: "a/b", ClientID: "id", ClientSecret: "canary"}},
+		"key": {Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary!"},
+		"tenant": {Endpoint: "https://acct.queue.core.windows.net",
+			Identity: Identity{TenantID: "a/b", ClientID: "id", ClientSecret: "canary"}},
 	} {
 		store, err := Open(conn)
 		if err == nil {
@@ -169,7 +175,8 @@ func TestTransport(t *testing.T) {
 		if transport.IdleConnTimeout != want {
 			t.Errorf("%s: idle timeout %s, want %s", endpoint, transport.IdleConnTimeout, want)
 		}
-		if transport.MaxConnsPerHost != storage.MaxConnections || transport.MaxIdleConnsPerHost != storage.MaxConnections {
+		if transport.MaxConnsPerHost != storage.MaxConnections ||
+			transport.MaxIdleConnsPerHost != storage.MaxConnections {
 			t.Errorf("%s: connections are not bounded and kept", endpoint)
 		}
 		if transport.Protocols.HTTP2() || !transport.Protocols.HTTP1() {
@@ -178,8 +185,8 @@ func TestTransport(t *testing.T) {
 	}
 }
 
-// TestTryAfterSilence checks that a try that follows one without an answer uses a new connection. The network drops idle
-// connections without telling, and several requests in flight leave several of them.
+// TestTryAfterSilence checks that a try that follows one without an answer uses a new connection. The network drops
+// idle connections without telling, and several requests in flight leave several of them.
 func TestTryAfterSilence(t *testing.T) {
 	const pool = 8
 	type connection struct{}
@@ -230,7 +237,8 @@ func TestNamesAllPages(t *testing.T) {
 		if got := r.URL.Query().Get("prefix"); got != "async" {
 			t.Errorf("asked for prefix %q, want async", got)
 		}
-		page := `<Queue><Name>async-c</Name></Queue><Queue><Name>async-a</Name></Queue></Queues><NextMarker>next</NextMarker>`
+		page := `<Queue><Name>async-c</Name></Queue><Queue><Name>async-a</Name></Queue></Queues>` +
+			`<NextMarker>next</NextMarker>`
 		if r.URL.Query().Get("marker") == "next" {
 			page = `<Queue><Name>async-b</Name></Queue></Queues><NextMarker/>`
 		}

@@ -37,15 +37,18 @@ func TestParseConnection(t *testing.T) {
 		want     azure.Connection
 	}{
 		"account_key": {
-			map[string]string{name: "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=" + key + ";EndpointSuffix=core.windows.net"},
+			map[string]string{name: "DefaultEndpointsProtocol=https;AccountName=acct;AccountKey=" + key +
+				";EndpointSuffix=core.windows.net"},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
 		},
 		"sovereign_cloud": {
 			map[string]string{name: "AccountName=acct;AccountKey=" + key + ";EndpointSuffix=core.chinacloudapi.cn;"},
-			azure.Connection{Endpoint: "https://acct.queue.core.chinacloudapi.cn", AccountName: "acct", AccountKey: key},
+			azure.Connection{Endpoint: "https://acct.queue.core.chinacloudapi.cn", AccountName: "acct",
+				AccountKey: key},
 		},
 		"queue_endpoint_wins": {
-			map[string]string{name: "AccountName=acct;AccountKey=" + key + ";QueueEndpoint=http://127.0.0.1:7001/acct/;BlobEndpoint=:::"},
+			map[string]string{name: "AccountName=acct;AccountKey=" + key +
+				";QueueEndpoint=http://127.0.0.1:7001/acct/;BlobEndpoint=:::"},
 			azure.Connection{Endpoint: "http://127.0.0.1:7001/acct", AccountName: "acct", AccountKey: key},
 		},
 		"spaces_and_case": {
@@ -53,7 +56,8 @@ func TestParseConnection(t *testing.T) {
 			azure.Connection{Endpoint: "http://acct.queue.core.windows.net", AccountName: "acct", AccountKey: key},
 		},
 		"signature": {
-			map[string]string{name: "QueueEndpoint=https://acct.queue.core.windows.net/;SharedAccessSignature=?" + signature},
+			map[string]string{name: "QueueEndpoint=https://acct.queue.core.windows.net/;SharedAccessSignature=?" +
+				signature},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", SAS: signature},
 		},
 		"signature_and_name": {
@@ -62,22 +66,27 @@ func TestParseConnection(t *testing.T) {
 		},
 		"development": {
 			map[string]string{name: "UseDevelopmentStorage=true"},
-			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey},
 		},
 		"development_elsewhere": {
 			map[string]string{name: "UseDevelopmentStorage=True;DevelopmentStorageProxyUri=http://azurite:8080/"},
-			azure.Connection{Endpoint: "http://azurite:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+			azure.Connection{Endpoint: "http://azurite:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey},
 		},
 		"connection_string_wins_over_identity": {
-			map[string]string{name: "UseDevelopmentStorage=true", name + "__accountName": "acct", name + "__credential": "nonsense"},
-			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1", AccountKey: devKey},
+			map[string]string{name: "UseDevelopmentStorage=true", name + "__accountName": "acct",
+				name + "__credential": "nonsense"},
+			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey},
 		},
 		"identity_default": {
 			map[string]string{name + "__accountName": "acct"},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
 		},
 		"identity_queue_service_uri": {
-			map[string]string{name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net/", name + "__serviceUri": "https://other"},
+			map[string]string{name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net/",
+				name + "__serviceUri": "https://other"},
 			azure.Connection{Endpoint: "https://acct.queue.core.usgovcloudapi.net"},
 		},
 		"identity_service_uri": {
@@ -90,25 +99,34 @@ func TestParseConnection(t *testing.T) {
 		},
 		"identity_managed": {
 			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true}},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true}},
 		},
 		"identity_user_assigned": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "ManagedIdentity", name + "__clientId": "id"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+			map[string]string{name + "__accountName": "acct", name + "__credential": "ManagedIdentity",
+				name + "__clientId": "id"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
 		},
 		"identity_resource": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityResourceId": resourceID},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID}},
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityResourceId": resourceID},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID}},
 		},
 		"identity_object": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityObjectId": "id"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ObjectID: "id"}},
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityObjectId": "id"},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ObjectID: "id"}},
 		},
 		"identity_colons_and_case": {
 			map[string]string{
-				"azurewebjobsstorage:ACCOUNTNAME": "acct", name + ":credential": "managedidentity", name + "__MANAGEDIDENTITYCLIENTID": " id ",
+				"azurewebjobsstorage:ACCOUNTNAME": "acct", name + ":credential": "managedidentity",
+				name + "__MANAGEDIDENTITYCLIENTID": " id ",
 			},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net", Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
 		},
 		"connection_string_in_any_case": {
 			map[string]string{"AZUREWEBJOBSSTORAGE": "AccountName=acct;AccountKey=" + key},
@@ -116,8 +134,10 @@ func TestParseConnection(t *testing.T) {
 		},
 		"other_services_of_the_host": {
 			map[string]string{
-				name + "__accountName": "acct", name + "__blobServiceUri": "https://b", name + "__tableServiceUri": "https://t",
-				name + "__retry__maxRetries": "5", name + ":Diagnostics:IsLoggingEnabled": "true", name + "2__anything": "x", name + "_x": "y",
+				name + "__accountName": "acct", name + "__blobServiceUri": "https://b",
+				name + "__tableServiceUri":   "https://t",
+				name + "__retry__maxRetries": "5", name + ":Diagnostics:IsLoggingEnabled": "true",
+				name + "2__anything": "x", name + "_x": "y",
 			},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
 		},
@@ -139,7 +159,8 @@ func TestParseConnection(t *testing.T) {
 				t.Fatal(err)
 			}
 			got.TableEndpoint, got.BlobEndpoint = "", "" // see TestSiblingEndpoints
-			if diff := cmp.Diff(test.want, got, cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
+			if diff := cmp.Diff(test.want, got,
+				cmp.Transformer("reveal", func(s azure.Secret) string { return string(s) })); diff != "" {
 				t.Errorf("connection (-want +got):\n%s", diff)
 			}
 		})
@@ -150,26 +171,35 @@ func TestParseConnection(t *testing.T) {
 func TestSiblingEndpoints(t *testing.T) {
 	account := "AccountName=acct;AccountKey=" + key
 	for want, settings := range map[string]map[string]string{
-		"https://acct.table.core.windows.net":            {name: account},
-		"https://acct.table.core.chinacloudapi.cn":       {name: account + ";EndpointSuffix=core.chinacloudapi.cn"},
-		"http://127.0.0.1:7002/acct":                     {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct;TableEndpoint=http://127.0.0.1:7002/acct/"},
-		"":                                               {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
-		"http://127.0.0.1:10002/devstoreaccount1":        {name: "UseDevelopmentStorage=true"},
-		"http://azurite:10002/devstoreaccount1":          {name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite"},
-		"https://acct.table.core.usgovcloudapi.net":      {name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net"},
-		"https://127.0.0.1:10002/devstoreaccount1":       {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1", name + "__tableServiceUri": "https://127.0.0.1:10002/devstoreaccount1"},
-		"https://acct2.privatelink.table.core.azure.com": {name + "__queueServiceUri": "https://acct2.privatelink.queue.core.azure.com"},
+		"https://acct.table.core.windows.net":      {name: account},
+		"https://acct.table.core.chinacloudapi.cn": {name: account + ";EndpointSuffix=core.chinacloudapi.cn"},
+		"http://127.0.0.1:7002/acct": {name: account +
+			";QueueEndpoint=http://127.0.0.1:7001/acct;TableEndpoint=http://127.0.0.1:7002/acct/"},
+		"": {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
+		"http://127.0.0.1:10002/devstoreaccount1": {name: "UseDevelopmentStorage=true"},
+		"http://azurite:10002/devstoreaccount1": {name: "UseDevelopmentStorage=true;" +
+			"DevelopmentStorageProxyUri=http://azurite"},
+		"https://acct.table.core.usgovcloudapi.net": {name +
+			"__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net"},
+		"https://127.0.0.1:10002/devstoreaccount1": {name +
+			"__serviceUri": "https://127.0.0.1:10001/devstoreaccount1",
+			name + "__tableServiceUri": "https://127.0.0.1:10002/devstoreaccount1"},
+		"https://acct2.privatelink.table.core.azure.com": {name +
+			"__queueServiceUri": "https://acct2.privatelink.queue.core.azure.com"},
 	} {
 		if got, err := parse(settings); err != nil || got.TableEndpoint != want {
 			t.Errorf("%v: %q, %v, want %q", settings, got.TableEndpoint, err, want)
 		}
 	}
 	for want, settings := range map[string]map[string]string{
-		"https://acct.blob.core.windows.net":    {name: account},
-		"http://127.0.0.1:7000/acct":            {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct;BlobEndpoint=http://127.0.0.1:7000/acct"},
-		"":                                      {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
-		"http://azurite:10000/devstoreaccount1": {name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=http://azurite"},
-		"https://127.0.0.1:10000/devstoreaccount1": {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1", name + "__blobServiceUri": "https://127.0.0.1:10000/devstoreaccount1"},
+		"https://acct.blob.core.windows.net": {name: account},
+		"http://127.0.0.1:7000/acct": {name: account +
+			";QueueEndpoint=http://127.0.0.1:7001/acct;BlobEndpoint=http://127.0.0.1:7000/acct"},
+		"": {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
+		"http://azurite:10000/devstoreaccount1": {name: "UseDevelopmentStorage=true;" +
+			"DevelopmentStorageProxyUri=http://azurite"},
+		"https://127.0.0.1:10000/devstoreaccount1": {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1",
+			name + "__blobServiceUri": "https://127.0.0.1:10000/devstoreaccount1"},
 	} {
 		if got, err := parse(settings); err != nil || got.BlobEndpoint != want {
 			t.Errorf("%v: %q, %v, want %q", settings, got.BlobEndpoint, err, want)
@@ -194,20 +224,32 @@ func TestParseConnectionProblems(t *testing.T) {
 			map[string]string{name: canary},
 			[]string{name + ": part 1 of the connection string is not Name=Value", notFound, noKey},
 		},
-		"nothing_known":  {map[string]string{name: "Canary=canary"}, []string{notFound, noKey}},
-		"no_key":         {map[string]string{name: "AccountName=acct"}, []string{noKey}},
-		"no_account":     {map[string]string{name: "AccountKey=" + key}, []string{notFound, "AccountKey but no AccountName"}},
-		"key_cut_off":    {map[string]string{name: "AccountName=acct;AccountKey=canary-"}, []string{"AccountKey is not base64"}},
-		"bad_account":    {map[string]string{name: "AccountName=Canary.x/;AccountKey=" + key}, []string{"3 to 24 lower-case letters"}},
-		"bad_protocol":   {map[string]string{name: basics + ";DefaultEndpointsProtocol=canary"}, []string{"DefaultEndpointsProtocol can only be"}},
-		"bad_suffix":     {map[string]string{name: basics + ";EndpointSuffix=x?canary"}, []string{"EndpointSuffix is not a plain URL"}},
-		"bad_endpoint":   {map[string]string{name: basics + ";QueueEndpoint=%zzcanary"}, []string{"QueueEndpoint is not a URL"}},
-		"relative":       {map[string]string{name: basics + ";QueueEndpoint=/canary"}, []string{"QueueEndpoint is not a URL"}},
-		"ftp":            {map[string]string{name: basics + ";QueueEndpoint=ftp://canary"}, []string{"want https or http"}},
-		"endpoint_query": {map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature}, []string{"QueueEndpoint is not a plain URL"}},
-		"endpoint_user":  {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"}, []string{"QueueEndpoint is not a plain URL"}},
-		"no_signature":   {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"}, []string{"SharedAccessSignature is invalid"}},
-		"development":    {map[string]string{name: "UseDevelopmentStorage=canary"}, []string{"UseDevelopmentStorage can only be true"}},
+		"nothing_known": {map[string]string{name: "Canary=canary"}, []string{notFound, noKey}},
+		"no_key":        {map[string]string{name: "AccountName=acct"}, []string{noKey}},
+		"no_account": {map[string]string{name: "AccountKey=" + key},
+			[]string{notFound, "AccountKey but no AccountName"}},
+		"key_cut_off": {map[string]string{name: "AccountName=acct;AccountKey=canary-"},
+			[]string{"AccountKey is not base64"}},
+		"bad_account": {map[string]string{name: "AccountName=Canary.x/;AccountKey=" + key},
+			[]string{"3 to 24 lower-case letters"}},
+		"bad_protocol": {map[string]string{name: basics + ";DefaultEndpointsProtocol=canary"},
+			[]string{"DefaultEndpointsProtocol can only be"}},
+		"bad_suffix": {map[string]string{name: basics + ";EndpointSuffix=x?canary"},
+			[]string{"EndpointSuffix is not a plain URL"}},
+		"bad_endpoint": {map[string]string{name: basics + ";QueueEndpoint=%zzcanary"},
+			[]string{"QueueEndpoint is not a URL"}},
+		"relative": {map[string]string{name: basics + ";QueueEndpoint=/canary"},
+			[]string{"QueueEndpoint is not a URL"}},
+		"ftp": {map[string]string{name: basics + ";QueueEndpoint=ftp://canary"},
+			[]string{"want https or http"}},
+		"endpoint_query": {map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature},
+			[]string{"QueueEndpoint is not a plain URL"}},
+		"endpoint_user": {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"},
+			[]string{"QueueEndpoint is not a plain URL"}},
+		"no_signature": {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"},
+			[]string{"SharedAccessSignature is invalid"}},
+		"development": {map[string]string{name: "UseDevelopmentStorage=canary"},
+			[]string{"UseDevelopmentStorage can only be true"}},
 		"proxy": {
 			map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"},
 			[]string{"DevelopmentStorageProxyUri is not a URL"},
@@ -216,7 +258,8 @@ func TestParseConnectionProblems(t *testing.T) {
 			map[string]string{name + "__queueServiceUri": "http://canary.example"},
 			[]string{name + "__queueServiceUri: not a usable URL: want https"},
 		},
-		"identity_no_url": {map[string]string{name + "__serviceUri": "canary"}, []string{name + "__serviceUri: not a URL"}},
+		"identity_no_url": {map[string]string{name + "__serviceUri": "canary"},
+			[]string{name + "__serviceUri: not a URL"}},
 		"identity_account": {
 			map[string]string{name + "__accountName": "canary.evil.example/"},
 			[]string{name + "__accountName: not the name of a storage account"},
@@ -241,7 +284,8 @@ func TestParseConnectionProblems(t *testing.T) {
 			[]string{name + "__clientId: only one of __clientId, __managedIdentityResourceId can select the identity"},
 		},
 		"identity_no_resource_id": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity", name + "__managedIdentityResourceId": canary},
+			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityResourceId": canary},
 			[]string{name + "__managedIdentityResourceId: not a resource id: want /subscriptions/"},
 		},
 		"identity_resource_alone": {
@@ -250,15 +294,22 @@ func TestParseConnectionProblems(t *testing.T) {
 		},
 		"unknown_keys": {
 			map[string]string{
-				name + "__accountname": "acct", name + "__acountName": canary, name + "__managedIdentityResourceID_": canary,
-				name + ":clientCertificate": canary, name + "__queue__serviceUri": canary, name + "__": canary, name + "__retry": canary,
+				name + "__accountname": "acct", name + "__acountName": canary,
+				name + "__managedIdentityResourceID_": canary,
+				name + ":clientCertificate":           canary, name + "__queue__serviceUri": canary,
+				name + "__":      canary,
+				name + "__retry": canary,
 			},
 			[]string{
-				name + ":clientCertificate: unknown, or not supported by Async Caller: the most similar setting is " + name + "__clientSecret",
+				name + ":clientCertificate: unknown, or not supported by Async Caller: the most similar setting is " +
+					name + "__clientSecret",
 				name + "__: unknown",
-				name + "__acountName: unknown, or not supported by Async Caller: the most similar setting is " + name + "__accountName",
-				name + "__managedIdentityResourceID_: unknown, or not supported by Async Caller: the most similar setting is " + name + "__managedIdentityResourceId",
-				name + "__queue__serviceUri: unknown, or not supported by Async Caller: the most similar setting is " + name + "__queueServiceUri",
+				name + "__acountName: unknown, or not supported by Async Caller: the most similar setting is " + name +
+					"__accountName",
+				name + "__managedIdentityResourceID_: unknown, or not supported by Async Caller: the most similar " +
+					"setting is " + name + "__managedIdentityResourceId",
+				name + "__queue__serviceUri: unknown, or not supported by Async Caller: the most similar setting is " +
+					name + "__queueServiceUri",
 				name + "__retry: unknown",
 			},
 		},
@@ -272,7 +323,8 @@ func TestParseConnectionProblems(t *testing.T) {
 		},
 		"identity_nowhere": {
 			map[string]string{name + "__credential": "managedidentity"},
-			[]string{name + ": missing: want a connection string, UseDevelopmentStorage=true, or an identity: " + name + "__accountName"},
+			[]string{name + ": missing: want a connection string, UseDevelopmentStorage=true, or an identity: " +
+				name + "__accountName"},
 		},
 	}
 	for name, test := range tests {
@@ -299,16 +351,19 @@ func TestParseConnectionProblems(t *testing.T) {
 
 func TestConnectionHidesSecrets(t *testing.T) {
 	conn := azure.Connection{
-		Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary-key", SAS: "canary-sas",
+		Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary-key",
+		SAS:      "canary-sas",
 		Identity: azure.Identity{ClientSecret: "canary-secret"},
 	}
 	values := map[string]any{
-		"value": conn, "pointer": &conn, "slice": []azure.Connection{conn}, "map": map[string]azure.Connection{"x": conn},
+		"value": conn, "pointer": &conn, "slice": []azure.Connection{conn},
+		"map":    map[string]azure.Connection{"x": conn},
 		"secret": conn.AccountKey, "pointer to secret": &conn.AccountKey, "identity": conn.Identity,
 	}
 	for what, value := range values {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%d", "%q", "%x", "%X", "%t", "%08.3f", "%c", "%U"} {
-			if got := fmt.Sprintf(verb, value); strings.Contains(got, "canary") || strings.Contains(got, "63616e617279") || strings.Contains(got, "63616E617279") {
+			if got := fmt.Sprintf(verb, value); strings.Contains(got, "canary") ||
+				strings.Contains(got, "63616e617279") || strings.Contains(got, "63616E617279") {
 				t.Errorf("%s shows in %s: %s", what, verb, got)
 			}
 		}

@@ -53,7 +53,8 @@ func tableServer(t *testing.T, handle http.HandlerFunc) (*Table, *atomic.Int32) 
 		handle(w, r)
 	}))
 	t.Cleanup(server.Close)
-	table, err := OpenTable(Connection{TableEndpoint: server.URL + "/account", SAS: "sv=2022-11-02&sig=canarySignature"})
+	table,
+		err := OpenTable(Connection{TableEndpoint: server.URL + "/account", SAS: "sv=2022-11-02&sig=canarySignature"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,23 +79,27 @@ func TestTableErrors(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		"denied":      {answering(403, "AuthorizationPermissionMismatch", "{}"), storage.ErrDenied, "403 AuthorizationPermissionMismatch"},
+		"denied": {answering(403, "AuthorizationPermissionMismatch", "{}"), storage.ErrDenied,
+			"403 AuthorizationPermissionMismatch"},
 		"refused":     {answering(400, "InvalidInput", "{}"), storage.ErrRefused, "400 InvalidInput"},
 		"busy":        {answering(503, "ServerBusy", "{}"), nil, "503 ServerBusy"},
 		"web_page":    {answering(200, "", "<html>canary"), nil, ""},
 		"empty":       {answering(202, "", ""), nil, ""},
 		"disconnects": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, nil, "EOF"},
-		"hangs":       {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded, "deadline exceeded"},
+		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded,
+			"deadline exceeded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table, requests := tableServer(t, test.handle)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err := table.Put(ctx, "main", []storage.Row{row})
-			if err == nil || !strings.Contains(err.Error(), "write table asynccallerscheduled: ") || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), canary) {
+			if err == nil || !strings.Contains(err.Error(), "write table asynccallerscheduled: ") ||
+				!strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), canary) {
 				t.Errorf("error %v", err)
 			}
-			if test.kind != nil && !errors.Is(err, test.kind) || test.kind == nil && errors.Is(err, storage.ErrRefused) {
+			if test.kind != nil && !errors.Is(err, test.kind) || test.kind == nil &&
+				errors.Is(err, storage.ErrRefused) {
 				t.Errorf("the kind of error %v is not %v", err, test.kind)
 			}
 			if n := requests.Load(); n != 1 {
@@ -112,7 +117,8 @@ func TestNoTableEndpoint(t *testing.T) {
 
 // TestTableTransactions: 100 rows of a queue are one request.
 func TestTableTransactions(t *testing.T) {
-	const accepted = "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n"
+	const accepted = "--b\r\nContent-Type: multipart/mixed; boundary=c\r\n\r\n--c\r\nContent-Type: " +
+		"application/http\r\n\r\nHTTP/1.1 204 No Content\r\n\r\n\r\n--c--\r\n--b--\r\n"
 	table, requests := tableServer(t, answering(202, "", accepted))
 	rows, keys := make([]storage.Row, 100), make([]storage.Key, 100)
 	for i := range rows {

@@ -122,7 +122,8 @@ func TestExpiry(t *testing.T) {
 		msg := mustReceive(t, s, time.Second)[0]
 		wait(t, 30*time.Second)
 		// Azurite does not have this rule of the service.
-		if _, err := s.Update(t.Context(), name, msg.ID, msg.PopReceipt, "y", time.Minute); !errors.Is(err, storage.ErrRefused) {
+		if _, err := s.Update(t.Context(), name, msg.ID, msg.PopReceipt, "y", time.Minute); !errors.Is(err,
+			storage.ErrRefused) {
 			t.Errorf("update beyond the expiry: %v, want ErrRefused", err)
 		}
 		wait(t, 30*time.Second)

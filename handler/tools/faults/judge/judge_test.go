@@ -63,13 +63,15 @@ func story(lines ...string) (events []judge.Event) {
 
 var (
 	delivered = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"503", "200"}}
-	callback  = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"200"}, Callbacks: []string{"200"}}
+	callback  = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"200"},
+		Callbacks: []string{"200"}}
 	rejected  = schedule.Message{ID: "m", Outcome: schedule.Rejected, Answers: []string{"400"}}
 	malformed = schedule.Message{ID: "m", Outcome: schedule.Malformed}
 )
 
 func TestJudge(t *testing.T) {
-	twice := []string{"leased 1", "called 1 503", "wrote 2", "killed", "leased 1", "called 1 503", "wrote 3", "deleted 1"}
+	twice := []string{"leased 1", "called 1 503", "wrote 2", "killed", "leased 1", "called 1 503", "wrote 3",
+		"deleted 1"}
 	ends := []string{"leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3"}
 	for name, test := range map[string]struct {
 		message     schedule.Message
@@ -108,7 +110,8 @@ func TestJudge(t *testing.T) {
 		},
 		"deleted_before_callback": {
 			message: callback, unexplained: "before anything was settled",
-			events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200", "deleted callback"),
+			events: story("leased 1", "called 1 200", "deleted 1", "wrote callback", "leased callback", "reported 200",
+				"deleted callback"),
 		},
 		"unknown_message": {
 			message: rejected, unexplained: "nobody sent this message",
@@ -141,11 +144,13 @@ func TestJudge(t *testing.T) {
 		},
 		"interrupted_by_a_stop": {
 			message: delivered, repeated: 1,
-			events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+			events: story("leased 1", "called 2", "stopped", "wrote 2", "deleted 1", "leased 2", "called 2 200",
+				"deleted 2"),
 		},
 		"released": {
 			message: delivered, repeated: 1,
-			events: story("leased 1", "called 1", "host_killed", "updated 1", "leased 1", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+			events: story("leased 1", "called 1", "host_killed", "updated 1", "leased 1", "called 1 503", "wrote 2",
+				"deleted 1", "leased 2", "called 2 200", "deleted 2"),
 		},
 		"updated_by_itself": {
 			message: delivered, unexplained: "was made 2 times", repeated: 1,
@@ -153,26 +158,32 @@ func TestJudge(t *testing.T) {
 		},
 		"held": {
 			message: delivered,
-			events:  story("leased 1", "called 1 503", "wrote 2", "deleted 1", "held 4", "leased 2", "wrote 3", "deleted 2", "leased 3", "called 2 200", "deleted 3"),
+			events: story("leased 1", "called 1 503", "wrote 2", "deleted 1", "held 4", "leased 2", "wrote 3",
+				"deleted 2", "leased 3", "called 2 200", "deleted 3"),
 		},
 		"called_with_a_wrong_setting": {
 			message: delivered, unexplained: "a setting was wrong",
-			events: story("held 1", "leased 1", "called 1 503", "wrote 2", "deleted 1", "held 2", "leased 2", "called 2 200", "deleted 2"),
+			events: story("held 1", "leased 1", "called 1 503", "wrote 2", "deleted 1", "held 2", "leased 2",
+				"called 2 200", "deleted 2"),
 		},
 		"two_copies_interrupted_by_a_stop": {
 			message: delivered, repeated: 3,
 			events: story(
-				"leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2", "leased 3", "called 2", "stopped",
-				"wrote 4", "deleted 2", "wrote 5", "deleted 3", "leased 4", "called 2 200", "deleted 4", "leased 5", "called 2 200", "deleted 5",
+				"leased 1", "wrote 2", "unacknowledged", "wrote 3", "deleted 1", "leased 2", "called 2", "leased 3",
+				"called 2", "stopped",
+				"wrote 4", "deleted 2", "wrote 5", "deleted 3", "leased 4", "called 2 200", "deleted 4", "leased 5",
+				"called 2 200", "deleted 5",
 			),
 		},
 		"reset_and_made_again": {
 			message: delivered, unexplained: "was made 2 times", repeated: 1,
-			events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+			events: story("leased 1", "called 1 reset", "called 1 reset", "wrote 2", "deleted 1", "leased 2",
+				"called 2 200", "deleted 2"),
 		},
 		"a_status_is_not_silent": {
 			message: delivered, unexplained: "was made 2 times", repeated: 1,
-			events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2", "called 2 200", "deleted 2"),
+			events: story("leased 1", "called 1 503", "called 1 503", "wrote 2", "deleted 1", "leased 2",
+				"called 2 200", "deleted 2"),
 		},
 		"updated": {
 			message: delivered,
@@ -180,7 +191,8 @@ func TestJudge(t *testing.T) {
 		},
 		"written_twice_unexplained": {
 			message: delivered, unexplained: "was made 2 times", repeated: 1,
-			events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3"),
+			events: story("leased 1", "wrote 2", "wrote 3", "deleted 1", "leased 2", "called 2 200", "deleted 2",
+				"leased 3", "called 2 200", "deleted 3"),
 		},
 		"written_twice_explained": {
 			message: delivered, repeated: 1,
@@ -191,29 +203,37 @@ func TestJudge(t *testing.T) {
 		},
 		"callback": {
 			message: callback,
-			events:  story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback"),
+			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200",
+				"deleted callback"),
 		},
 		"callback_reports_other": {
 			message: callback, unexplained: "reported 400",
-			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400", "deleted callback"),
+			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 400",
+				"deleted callback"),
 		},
 		"callback_and_dead_letter": {
-			message: callback, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
-			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200", "deleted callback"),
+			message: callback, unexplained: "dead letter",
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 200", "wrote callback", "deleted 1", "leased callback", "reported 200",
+				"deleted callback"),
 		},
 		"dead_letter": {
 			message: rejected, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}},
 			events: story("leased 1", "called 1 400", "wrote d", "deleted 1"),
 		},
 		"two_dead_letters": {
-			message: rejected, unexplained: "has ended 2 times", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}},
-			events: story("leased 1", "called 1 400", "wrote d", "deleted 1"),
+			message: rejected, unexplained: "has ended 2 times",
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}},
+			events:      story("leased 1", "called 1 400", "wrote d", "deleted 1"),
 		},
 		"two_explained": {
-			message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"}, {ID: "m", Reason: "rejected"}},
-			events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e", "deleted 1"),
+			message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"},
+				{ID: "m", Reason: "rejected"}},
+			events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e",
+				"deleted 1"),
 		},
-		"dead_for_another_reason": {message: rejected, unexplained: `"expired"`, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
+		"dead_for_another_reason": {message: rejected, unexplained: `"expired"`,
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
 		"malformed_unchanged": {
 			message: malformed, deadLetters: []judge.DeadLetter{{ID: "m", Unchanged: true}},
 			events: story("leased 1", "wrote d", "deleted 1"),
@@ -224,18 +244,22 @@ func TestJudge(t *testing.T) {
 		},
 		"moved_by_host_explained": {
 			message: delivered, deadLetters: []judge.DeadLetter{{ID: "m"}},
-			events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "moved", "deleted 1"),
+			events: story("leased 1", "killed", "leased 1", "killed", "leased 1", "killed", "leased 1", "killed",
+				"leased 1", "moved", "deleted 1"),
 		},
 		"moved_by_host_exhausted": {
 			message: callback, deadLetters: []judge.DeadLetter{{ID: "m"}},
 			events: story(
-				"leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed", "leased 1",
-				"called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback", "leased 1", "moved", "deleted 1",
+				"leased 1", "updated 1", "leased 1", "updated 1", "leased 1", "killed", "leased 1", "killed",
+				"leased 1",
+				"called 1 200", "wrote callback", "killed", "leased callback", "reported 200", "deleted callback",
+				"leased 1", "moved", "deleted 1",
 			),
 		},
 		"delivered_and_dead": {
-			message: delivered, unexplained: "dead letter", deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}},
-			events: story("leased 1", "called 2 200", "deleted 1"),
+			message: delivered, unexplained: "dead letter",
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}},
+			events:      story("leased 1", "called 2 200", "deleted 1"),
 		},
 		"unknown_dead_letter": {
 			message: rejected, unexplained: "nobody sent this dead letter",
@@ -256,11 +280,13 @@ func TestJudge(t *testing.T) {
 			if (len(v.Unexplained) > 0) != (test.unexplained != "") {
 				t.Errorf("unexplained %v, want %q", v.Unexplained, test.unexplained)
 			}
-			if test.unexplained != "" && !slices.ContainsFunc(v.Unexplained, func(f judge.Finding) bool { return strings.Contains(f.Text, test.unexplained) }) {
+			if test.unexplained != "" && !slices.ContainsFunc(v.Unexplained,
+				func(f judge.Finding) bool { return strings.Contains(f.Text, test.unexplained) }) {
 				t.Errorf("unexplained %v, want one that says %q", v.Unexplained, test.unexplained)
 			}
 			if v.Calls.Repeated+v.Callbacks.Repeated != test.repeated {
-				t.Errorf("%d calls and %d callbacks repeated, want %d", v.Calls.Repeated, v.Callbacks.Repeated, test.repeated)
+				t.Errorf("%d calls and %d callbacks repeated, want %d", v.Calls.Repeated, v.Callbacks.Repeated,
+					test.repeated)
 			}
 		})
 	}
@@ -274,7 +300,8 @@ func reversed(events []judge.Event) []judge.Event {
 func TestVerdictsAddUp(t *testing.T) {
 	var sum judge.Verdict
 	for range 2 {
-		sum.Add(judge.Judge([]schedule.Message{delivered}, judge.Record{Events: story("leased 1", "killed", "leased 1"), MaxDequeueCount: 5}))
+		sum.Add(judge.Judge([]schedule.Message{delivered},
+			judge.Record{Events: story("leased 1", "killed", "leased 1"), MaxDequeueCount: 5}))
 	}
 	if sum.Messages != 2 || len(sum.Lost) != 2 || sum.Redelivered[judge.HandlerKilled] != 2 || sum.OK() {
 		t.Errorf("sum %+v", sum)

@@ -14,7 +14,8 @@ func TestNewIsReproducible(t *testing.T) {
 	if !reflect.DeepEqual(schedule.New(7, 3), schedule.New(7, 3)) {
 		t.Error("the same seed and number give two plans")
 	}
-	if reflect.DeepEqual(schedule.New(7, 3), schedule.New(8, 3)) || reflect.DeepEqual(schedule.New(7, 3), schedule.New(7, 4)) {
+	if reflect.DeepEqual(schedule.New(7, 3), schedule.New(8, 3)) ||
+		reflect.DeepEqual(schedule.New(7, 3), schedule.New(7, 4)) {
 		t.Error("another seed or number gives the same plan")
 	}
 }
@@ -55,7 +56,8 @@ func TestNew(t *testing.T) {
 		}
 	}
 	for what, n := range map[string][2]int{
-		"outcomes": {len(outcomes), 7}, "formats": {len(nexus), 2}, "points": {len(points), 8}, "actions": {len(actions), 17}, "answers": {len(answers), 16},
+		"outcomes": {len(outcomes), 7}, "formats": {len(nexus), 2}, "points": {len(points), 8},
+		"actions": {len(actions), 17}, "answers": {len(answers), 16},
 	} {
 		if n[0] != n[1] {
 			t.Errorf("%d %s of %d occur", n[0], what, n[1])
@@ -94,7 +96,8 @@ func TestLater(t *testing.T) {
 // TestOutage checks that storage is down for longer than the minute for which a settle write is retried.
 func TestOutage(t *testing.T) {
 	s := schedule.Outage(1, 0)
-	if len(s.Faults) != 1 || s.Faults[0].Length <= time.Minute || s.Faults[0].ID != s.Messages[0].ID || !s.Messages[0].Writes() {
+	if len(s.Faults) != 1 || s.Faults[0].Length <= time.Minute || s.Faults[0].ID != s.Messages[0].ID ||
+		!s.Messages[0].Writes() {
 		t.Errorf("outage %+v of %+v", s.Faults, s.Messages[0])
 	}
 }
