@@ -39,7 +39,8 @@ func TestAnswersThatBreakOff(t *testing.T) {
 	scenarios := map[string]struct {
 		answers          []answer
 		callback, expire bool
-		// calls is the number of calls, 0 for several; report is what the callback says of status, payload and truncation.
+		// calls is the number of calls, 0 for several; report is what the callback says of status, payload and
+		// truncation.
 		calls  int
 		report string
 	}{
@@ -65,7 +66,8 @@ func TestAnswersThatBreakOff(t *testing.T) {
 			case s.expire:
 				deadline = time.Now().Add(8 * time.Second)
 			}
-			m := nexusMessage{id: id, originalRequestID: id, callOut: nexusCallOut("POST", "/call/"+id, host, nexusBody), deadline: deadline}
+			m := nexusMessage{id: id, originalRequestID: id,
+				callOut: nexusCallOut("POST", "/call/"+id, host, nexusBody), deadline: deadline}
 			callback := ""
 			if s.callback {
 				m.callBack = nexusCallBack("/callback/"+id, host)
@@ -73,7 +75,8 @@ func TestAnswersThatBreakOff(t *testing.T) {
 			}
 			content := m.content()
 			if format == "native" {
-				content = fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"deadline":%q,"call":{"url":"http://%s/call/%s","body":"x"}%s%s}`,
+				content = fmt.Appendf(nil,
+					`{"asyncCaller":1,"requestId":%q,"deadline":%q,"call":{"url":"http://%s/call/%s","body":"x"}%s%s}`,
 					id, deadline.Format(time.RFC3339), host, id, callback, attempts)
 			}
 			f.putContent(content)
@@ -115,8 +118,8 @@ func TestAnswersThatBreakOff(t *testing.T) {
 	}
 }
 
-// TestSignalsInBodies checks that a target's word about retrying counts wherever it stands in the body, and that explain
-// knows.
+// TestSignalsInBodies checks that a target's word about retrying counts wherever it stands in the body, and that
+// explain knows.
 func TestSignalsInBodies(t *testing.T) {
 	t.Parallel()
 	trace := strings.Repeat(`   at Xlent.Lever.Api.Get() in C:\\src\\Api.cs:line 42\r\n`, 1300) // 70,000 characters
@@ -125,16 +128,18 @@ func TestSignalsInBodies(t *testing.T) {
 		body   string
 		retry  bool
 	}{
-		"long":         {500, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":false}`, false},
-		"long_yes":     {400, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":true}`, true},
-		"very_long":    {500, `{"Type":"x","IsRetryMeaningful":false,"Inner":["` + strings.Repeat(trace, 20) + `"]}`, false},
+		"long":     {500, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":false}`, false},
+		"long_yes": {400, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":true}`, true},
+		"very_long": {500, `{"Type":"x","IsRetryMeaningful":false,"Inner":["` + strings.Repeat(trace, 20) + `"]}`,
+			false},
 		"odd_member":   {503, `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false},
 		"marked":       {503, "\ufeff" + `{"Type":"x","IsRetryMeaningful":false}`, false},
 		"not_complete": {503, `{"Type":"x","IsRetryMeaningful":false`, true},
 	}
 	f := newFixture(t, options{})
 	queues := f.stageAll()
-	f.must(os.WriteFile(filepath.Join(f.app, "local.settings.json"), []byte(`{"Values":{"ASYNC_CALLER_TARGETS_ALLOW":"127.0.0.0/8,*"}}`), 0o600))
+	f.must(os.WriteFile(filepath.Join(f.app, "local.settings.json"),
+		[]byte(`{"Values":{"ASYNC_CALLER_TARGETS_ALLOW":"127.0.0.0/8,*"}}`), 0o600))
 	p := newPartner(t)
 	f.start(inAFewSeconds)
 	for name, s := range scenarios {
@@ -145,7 +150,8 @@ func TestSignalsInBodies(t *testing.T) {
 		envelope, body := filepath.Join(f.app, name+".json"), filepath.Join(f.app, name+".body")
 		f.must(os.WriteFile(envelope, content, 0o600))
 		f.must(os.WriteFile(body, []byte(s.body), 0o600))
-		output, err := f.command(t, f.connectionString, "explain", envelope, "--status", fmt.Sprint(s.status), "--body-file", body, "--json")
+		output, err := f.command(t, f.connectionString, "explain", envelope, "--status", fmt.Sprint(s.status),
+			"--body-file", body, "--json")
 		if err != nil || strings.Contains(output, `"action":"reschedule"`) != s.retry {
 			t.Errorf("%s: explained as %s, %v", name, output, err)
 		}
@@ -192,10 +198,12 @@ func TestTLSTargets(t *testing.T) {
 
 	t.Run("certificates", func(t *testing.T) {
 		f.callWithBadCertificates(t, *valid, map[string]*tls.Certificate{
-			"untrusted":       issue(t, stranger, &x509.Certificate{IPAddresses: here}),
-			"self_signed":     issue(t, nil, &x509.Certificate{IPAddresses: here}),
-			"expired":         issue(t, root, &x509.Certificate{IPAddresses: here, NotAfter: time.Now().Add(-time.Hour)}),
-			"not_yet_valid":   issue(t, root, &x509.Certificate{IPAddresses: here, NotBefore: time.Now().Add(time.Hour)}),
+			"untrusted":   issue(t, stranger, &x509.Certificate{IPAddresses: here}),
+			"self_signed": issue(t, nil, &x509.Certificate{IPAddresses: here}),
+			"expired": issue(t, root,
+				&x509.Certificate{IPAddresses: here, NotAfter: time.Now().Add(-time.Hour)}),
+			"not_yet_valid": issue(t, root,
+				&x509.Certificate{IPAddresses: here, NotBefore: time.Now().Add(time.Hour)}),
 			"other_host":      issue(t, root, &x509.Certificate{DNSNames: []string{"other.example"}}),
 			"only_cn":         issue(t, root, &x509.Certificate{Subject: pkix.Name{CommonName: "127.0.0.1"}}),
 			"no_intermediate": issue(t, between, &x509.Certificate{IPAddresses: here}),
@@ -238,8 +246,11 @@ func issue(t *testing.T, parent *tls.Certificate, template *x509.Certificate) *t
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// newTLSServer returns a target that is not started and that offers HTTP/2 as well. It counts the calls of each request id.
-func newTLSServer(t *testing.T, certificate func() *tls.Certificate) (server *httptest.Server, calls func(id string) int) {
+// newTLSServer returns a target that is not started and that offers HTTP/2 as well. It counts the calls of each request
+// id.
+func newTLSServer(
+	t *testing.T, certificate func() *tls.Certificate,
+) (server *httptest.Server, calls func(id string) int) {
 	t.Helper()
 	var mu sync.Mutex
 	counts := map[string]int{}
@@ -264,7 +275,8 @@ func newTLSServer(t *testing.T, certificate func() *tls.Certificate) (server *ht
 // putURL puts an envelope on the queue that is called every second, for at most a second each.
 func (f *fixture) putURL(id, url, members string) {
 	f.t.Helper()
-	const form = `{"asyncCaller":1,"requestId":%q,"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"x","timeout":"1s"}%s}`
+	const form = `{"asyncCaller":1,"requestId":%q,"retry":{"schedule":["1s"]},"call":{"url":%q,"body":"x",` +
+		`"timeout":"1s"}%s}`
 	f.putContent(fmt.Appendf(nil, form, id, url, members))
 }
 
@@ -291,7 +303,8 @@ func (f *fixture) callWithBadCertificates(t *testing.T, valid tls.Certificate, b
 		server.StartTLS()
 		counts[id] = calls
 		f.putURL(id, server.URL, "")
-		f.putURL(id+"_at_deadline", server.URL, fmt.Sprintf(`,"deadline":%q`, time.Now().Add(4*time.Second).Format(time.RFC3339)))
+		f.putURL(id+"_at_deadline", server.URL, fmt.Sprintf(`,"deadline":%q`, time.Now().Add(4*time.Second).
+			Format(time.RFC3339)))
 	}
 	for id := range bad {
 		f.await(id, func() bool { return slices.Contains(f.reasons(id), "reschedule certificate") })
@@ -358,12 +371,13 @@ func (f *fixture) callOverSilentConnection(t *testing.T, valid tls.Certificate) 
 	}
 }
 
-// callWithoutHTTP2 checks that a call is delivered to a target that offers HTTP/2 and then refuses it, as IIS does where
-// it needs a client certificate.
+// callWithoutHTTP2 checks that a call is delivered to a target that offers HTTP/2 and then refuses it, as IIS does
+// where it needs a client certificate.
 func (f *fixture) callWithoutHTTP2(t *testing.T, valid tls.Certificate) {
 	server, calls := newTLSServer(t, func() *tls.Certificate { return &valid })
 	server.EnableHTTP2 = false
-	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn, http.Handler){"h2": func(_ *http.Server, c *tls.Conn, _ http.Handler) {
+	server.Config.TLSNextProto = map[string]func(*http.Server, *tls.Conn,
+		http.Handler){"h2": func(_ *http.Server, c *tls.Conn, _ http.Handler) {
 		_, _ = io.ReadFull(c, make([]byte, len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
 		_, _ = c.Write([]byte{0, 0, 0, 4, 0, 0, 0, 0, 0})                // SETTINGS
 		_, _ = c.Write([]byte{0, 0, 4, 3, 0, 0, 0, 0, 1, 0, 0, 0, 0x0d}) // RST_STREAM, HTTP_1_1_REQUIRED

@@ -32,7 +32,8 @@ func TestExpiredMessagesBecomeDeadLetters(t *testing.T) {
 			t.Errorf("dead letter %v", letter)
 		}
 		if attempts, _ := e["attempts"].(float64); int(attempts) != len(f.target.Calls(fmt.Sprint(e["requestId"]))) {
-			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts, len(f.target.Calls(fmt.Sprint(e["requestId"]))))
+			t.Errorf("%v: %v attempts on the dead letter, the target saw %d", e["requestId"], attempts,
+				len(f.target.Calls(fmt.Sprint(e["requestId"]))))
 		}
 	}
 	if len(ids) != messages {
@@ -65,7 +66,8 @@ func interruptSlowCall(t *testing.T, env []string) (*fixture, storage.Message) {
 		return len(messages) > 0
 	})
 	if waited := time.Since(began); waited < 10*time.Second || f.count(mainQueue) != 1 {
-		t.Fatalf("1 of %d messages is visible after %v, want 1 of 1 after 10 s, when the host has ended", f.count(mainQueue), waited)
+		t.Fatalf("1 of %d messages is visible after %v, want 1 of 1 after 10 s, when the host has ended",
+			f.count(mainQueue), waited)
 	}
 	content, err := storage.Base64.Decode(messages[0].Text)
 	f.must(err)

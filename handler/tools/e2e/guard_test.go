@@ -98,7 +98,8 @@ func (f *fixture) wantEnds(env []string, cases map[string]guardCase) {
 	}
 	f.start(env)
 	settled := func() []map[string]any {
-		return slices.DeleteFunc(f.host.Lines("settled"), func(line map[string]any) bool { return line["reason"] == nil })
+		return slices.DeleteFunc(f.host.Lines("settled"),
+			func(line map[string]any) bool { return line["reason"] == nil })
 	}
 	f.await("all messages to be settled", func() bool { return len(settled()) >= len(cases) })
 	for _, line := range settled() {
@@ -121,13 +122,16 @@ func TestRefusedTargets(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
 	r := newRecorder(t, map[string]string{
-		"/metadata": "http://169.254.169.254/metadata/identity/oauth2/token?resource=x", "/unicode": "http://１６９。254.169.254/",
+		"/metadata": "http://169.254.169.254/metadata/identity/oauth2/token?resource=x",
+		"/unicode":  "http://１６９。254.169.254/",
 	})
 	here := "http://127.0.0.1:" + port(r.Server)
 	cases := map[string]guardCase{
-		"allowed":    {call(here+"/allowed", ""), "delivered"},
-		"metadata":   {call("http://169.254.169.254/metadata/instance", ""), "target_refused 169.254.169.254 is refused: link-local"},
-		"mapped":     {call("http://[::ffff:169.254.169.254]/", ""), "target_refused 169.254.169.254 is refused: link-local"},
+		"allowed": {call(here+"/allowed", ""), "delivered"},
+		"metadata": {call("http://169.254.169.254/metadata/instance", ""),
+			"target_refused 169.254.169.254 is refused: link-local"},
+		"mapped": {call("http://[::ffff:169.254.169.254]/", ""),
+			"target_refused 169.254.169.254 is refused: link-local"},
 		"unicode":    {call("http://１６９。254.169.254/", ""), "target_refused 169.254.169.254 is refused: link-local"},
 		"azure_host": {call("http://168.63.129.16/", ""), "target_refused 168.63.129.16 is refused: "},
 		"alibaba":    {call("http://100.100.100.200/", ""), "target_refused 100.100.100.200 is refused: link-local"},
@@ -135,17 +139,20 @@ func TestRefusedTargets(t *testing.T) {
 		"reserved":   {call("http://240.0.0.1/", ""), "target_refused 240.0.0.1 is refused: reserved"},
 		"site_local": {call("http://[fec0::1]/", ""), "target_refused fec0::1 is refused: site-local"},
 		"teredo":     {call("http://[2001::1]/", ""), "target_refused 2001::1 is refused: Teredo"},
-		"isatap":     {call("http://[2001:db8::5efe:8.8.8.8]/", ""), "target_refused 2001:db8::5efe:808:808 is refused: ISATAP"},
+		"isatap": {call("http://[2001:db8::5efe:8.8.8.8]/", ""),
+			"target_refused 2001:db8::5efe:808:808 is refused: ISATAP"},
 		"denied": {
 			call("http://localhost:"+port(r.Server)+"/denied", ""),
 			"target_refused the host name is refused: ASYNC_CALLER_TARGETS_DENY has localhost",
 		},
-		"denied_header":  {call(here+"/header", "LocalHost.:1"), "target_refused the Host header is refused: ASYNC_CALLER_TARGETS_DENY has localhost"},
+		"denied_header": {call(here+"/header", "LocalHost.:1"),
+			"target_refused the Host header is refused: ASYNC_CALLER_TARGETS_DENY has localhost"},
 		"malformed_port": {call(here+"/port", "localhost:80:80"), "malformed call.headers.hOst: want one host name"},
 		"malformed_name": {call(here+"/name", "local%68ost"), "malformed call.headers.hOst: want one host name"},
-		"no_address":     {call("http://0x7f.1:"+port(r.Server)+"/", ""), "malformed call.url: the URL's host is not a valid name or address"},
-		"redirected":     {call(here+"/metadata", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
-		"redirected_to":  {call(here+"/unicode", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
+		"no_address": {call("http://0x7f.1:"+port(r.Server)+"/", ""),
+			"malformed call.url: the URL's host is not a valid name or address"},
+		"redirected":    {call(here+"/metadata", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
+		"redirected_to": {call(here+"/unicode", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
 	}
 	addrs, err := net.InterfaceAddrs()
 	f.must(err)
@@ -153,7 +160,8 @@ func TestRefusedTargets(t *testing.T) {
 		addr := netip.MustParsePrefix(address.String()).Addr()
 		if !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
 			url := "http://" + netip.AddrPortFrom(addr, 80).String() + "/"
-			cases[fmt.Sprint("own_", i)] = guardCase{call(url, ""), "target_refused " + addr.String() + " is refused: addresses of this machine"}
+			cases[fmt.Sprint("own_", i)] = guardCase{call(url, ""),
+				"target_refused " + addr.String() + " is refused: addresses of this machine"}
 		}
 	}
 	f.wantEnds([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"}, cases)
@@ -167,23 +175,26 @@ func TestRefusedTargets(t *testing.T) {
 func TestHostHeaderThroughAProxy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	proxy := newRecorder(t, map[string]string{"/to_metadata": "http://169.254.169.254/", "/to_unicode": "http://１２７。0.0.1:81/there"})
+	proxy := newRecorder(t, map[string]string{"/to_metadata": "http://169.254.169.254/",
+		"/to_unicode": "http://１２７。0.0.1:81/there"})
 	const refused = "target_refused the Host header is refused: it differs from the URL"
 	f.wantEnds([]string{"ASYNC_CALLER_PROXY=" + proxy.URL}, map[string]guardCase{
-		"plain":       {call("http://127.0.0.1/plain", ""), "delivered"},
-		"same":        {call("http://127.0.0.1:81/same", "127.0.0.1:81"), "delivered"},
-		"port":        {call("http://127.0.0.1/port", "127.0.0.1:80"), "delivered"},
-		"unicode":     {call("http://１２７。0.0.1/unicode", ""), "delivered"},
-		"nexus":       {nexusCall("127.0.0.1:80", "/nexus"), "delivered"},
-		"metadata":    {call("http://127.0.0.1/latest/meta-data/", "169.254.169.254"), refused},
-		"other_port":  {call("http://127.0.0.1/", "127.0.0.1:8080"), refused},
-		"other_name":  {call("http://127.0.0.1/", "u.example"), refused},
-		"nexus_meta":  {nexusCall("169.254.169.254", "/"), "target_refused 169.254.169.254 is refused"},
-		"by_redirect": {call("http://127.0.0.1/to_metadata", "127.0.0.1:80"), "target_refused behind a redirect: 169.254.169.254 is refused"},
-		"to_unicode":  {call("http://127.0.0.1/to_unicode", ""), "delivered"},
+		"plain":      {call("http://127.0.0.1/plain", ""), "delivered"},
+		"same":       {call("http://127.0.0.1:81/same", "127.0.0.1:81"), "delivered"},
+		"port":       {call("http://127.0.0.1/port", "127.0.0.1:80"), "delivered"},
+		"unicode":    {call("http://１２７。0.0.1/unicode", ""), "delivered"},
+		"nexus":      {nexusCall("127.0.0.1:80", "/nexus"), "delivered"},
+		"metadata":   {call("http://127.0.0.1/latest/meta-data/", "169.254.169.254"), refused},
+		"other_port": {call("http://127.0.0.1/", "127.0.0.1:8080"), refused},
+		"other_name": {call("http://127.0.0.1/", "u.example"), refused},
+		"nexus_meta": {nexusCall("169.254.169.254", "/"), "target_refused 169.254.169.254 is refused"},
+		"by_redirect": {call("http://127.0.0.1/to_metadata", "127.0.0.1:80"),
+			"target_refused behind a redirect: 169.254.169.254 is refused"},
+		"to_unicode": {call("http://127.0.0.1/to_unicode", ""), "delivered"},
 	})
 	for _, uri := range []string{
-		"http://127.0.0.1/plain", "http://127.0.0.1:81/same", "http://127.0.0.1/port", "http://127.0.0.1/unicode", "http://127.0.0.1:80/nexus",
+		"http://127.0.0.1/plain", "http://127.0.0.1:81/same", "http://127.0.0.1/port", "http://127.0.0.1/unicode",
+		"http://127.0.0.1:80/nexus",
 		"http://127.0.0.1/to_metadata", "http://127.0.0.1/to_unicode", "http://127.0.0.1:81/there",
 	} {
 		if r := proxy.seen()[uri]; r == nil || !strings.HasPrefix(uri, "http://"+r.Host+"/") {

@@ -33,8 +33,8 @@ func (h *held) After(r storageproxy.Request, a storageproxy.Answer) (o storagepr
 	return o
 }
 
-// TestHoldMode checks that a handler with a wrong setting makes no call and puts a message back as it was, for some minutes,
-// and that the message is delivered when the setting is right.
+// TestHoldMode checks that a handler with a wrong setting makes no call and puts a message back as it was, for some
+// minutes, and that the message is delivered when the setting is right.
 func TestHoldMode(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{azurite: true})
@@ -42,18 +42,22 @@ func TestHoldMode(t *testing.T) {
 	proxy, err := storageproxy.Open(t.Context(), f.endpoint, h)
 	f.must(err)
 	t.Cleanup(proxy.Close)
-	content := fmt.Sprintf("{ \"asyncCaller\" : 1,\n\t\"call\":{\"url\":%q},\"requestId\":\"r0\", \"\\u0065xtra\":[1.50e0] }\n", f.target.URL("200"))
+	content := fmt.Sprintf("{ \"asyncCaller\" : 1,\n\t\"call\":{\"url\":%q},\"requestId\":\"r0\", "+
+		"\"\\u0065xtra\":[1.50e0] }\n", f.target.URL("200"))
 	f.putContent([]byte(content))
 	f.start([]string{
 		connection(proxy.Through(f.connectionString)), "AZURE_FUNCTIONS_ENVIRONMENT=Production", misspelt,
 		"AzureFunctionsJobHost__functionTimeout=00:00:04", // with which the message waits for 2 s instead of a minute
 	})
 	f.await("the message to be held", func() bool { return len(f.host.Lines("Executed")) == 1 })
-	if s := f.summary(); s["succeeded"] != 1.0 || s["received"] != 1.0 || len(f.target.Calls("r0")) > 0 || f.count(poisonQueue) > 0 || f.count(mainQueue) != 1 {
-		t.Errorf("%d messages on the queue, %d calls, the host counted %v", f.count(mainQueue), len(f.target.Calls("r0")), s)
+	if s := f.summary(); s["succeeded"] != 1.0 || s["received"] != 1.0 || len(f.target.Calls("r0")) > 0 ||
+		f.count(poisonQueue) > 0 || f.count(mainQueue) != 1 {
+		t.Errorf("%d messages on the queue, %d calls, the host counted %v", f.count(mainQueue),
+			len(f.target.Calls("r0")), s)
 	}
 	lines := f.host.Lines("hold mode")
-	if len(lines) == 0 || lines[0]["level"] != "error" || !strings.Contains(fmt.Sprint(lines[0]["error"]), "ASYNC_CALLER_CALL_TIMOUT") {
+	if len(lines) == 0 || lines[0]["level"] != "error" ||
+		!strings.Contains(fmt.Sprint(lines[0]["error"]), "ASYNC_CALLER_CALL_TIMOUT") {
 		t.Errorf("the log says %v", lines)
 	}
 	h.mu.Lock()
@@ -61,7 +65,8 @@ func TestHoldMode(t *testing.T) {
 	if len(h.messages) != 1 {
 		t.Fatalf("%d messages were written", len(h.messages))
 	}
-	if delay := h.requests[0].Delay; h.requests[0].Text != storage.Base64.Encode([]byte(content)) || delay < 4*time.Minute || delay > 6*time.Minute+time.Second {
+	if delay := h.requests[0].Delay; h.requests[0].Text != storage.Base64.Encode([]byte(content)) ||
+		delay < 4*time.Minute || delay > 6*time.Minute+time.Second {
 		t.Errorf("written for %v: %s", delay, h.requests[0].Text)
 	}
 
@@ -82,7 +87,8 @@ func TestNoHoldModeInDevelopment(t *testing.T) {
 	f := newFixture(t, options{})
 	f.start([]string{misspelt, "AZURE_FUNCTIONS_ENVIRONMENT="}, "--max-handler-errors", "-1")
 	f.await("the handler to fail", func() bool { return len(f.host.Lines("handler failed")) > 0 })
-	if exit := fmt.Sprint(f.host.Lines("handler failed")[0]["exit"]); !strings.Contains(exit, "exit status 2") || !strings.Contains(exit, "ASYNC_CALLER_CALL_TIMOUT") {
+	if exit := fmt.Sprint(f.host.Lines("handler failed")[0]["exit"]); !strings.Contains(exit, "exit status 2") ||
+		!strings.Contains(exit, "ASYNC_CALLER_CALL_TIMOUT") {
 		t.Errorf("the handler ended with %s", exit)
 	}
 }

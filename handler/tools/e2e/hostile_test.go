@@ -18,7 +18,8 @@ import (
 func hostileContents(host string) (letters, calls map[string]string) {
 	room := storage.Base64.MaxContentBytes()
 	native := func(name, members string) string {
-		return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"http://u:p@%s/%s"%s}}`, name, host, name, members)
+		return fmt.Sprintf(`{"asyncCaller":1,"requestId":%q,"call":{"url":"http://u:p@%s/%s"%s}}`, name, host,
+			name, members)
 	}
 	nexus := func(name, lines, body string) string {
 		callOut := fmt.Sprintf("POST /%s HTTP/1.1\r\nHost: %s\r\n%s\r\n%s", name, host, lines, body)
@@ -55,13 +56,14 @@ func hostileContents(host string) (letters, calls map[string]string) {
 		"nexus garbage":   `{"RawRequest":{"CallOut":"####"}}`,
 	}
 	calls = map[string]string{
-		"deep":          native("deep", `,"json":`+strings.Repeat("[", 9998)+strings.Repeat("]", 9998)),
-		"commas":        native("commas", `,"headers":{"Connection":"`+strings.Repeat(",", 40000)+`"}`),
-		"headers":       native("headers", `,"headers":{`+numbered(`"h%x":"",`, room-3000)+`"z":""}`),
-		"long":          native("long", `,"headers":{"X-A":"`+strings.Repeat("v", room-3000)+`"}`),
-		"separators":    native("separators", `,"headers":{"X-A":"a\u2028b\u0085c"}`),
-		"times":         strings.Replace(native("times", ""), "{", `{"createdAt":"9999-12-31T23:59:59Z",`, 1),
-		"trap":          strings.Replace(native("trap", ""), "{", `{"DequeueCount":{},"Id":[],"PopReceipt":1e999,"sys":null,"trigger":{},`, 1),
+		"deep":       native("deep", `,"json":`+strings.Repeat("[", 9998)+strings.Repeat("]", 9998)),
+		"commas":     native("commas", `,"headers":{"Connection":"`+strings.Repeat(",", 40000)+`"}`),
+		"headers":    native("headers", `,"headers":{`+numbered(`"h%x":"",`, room-3000)+`"z":""}`),
+		"long":       native("long", `,"headers":{"X-A":"`+strings.Repeat("v", room-3000)+`"}`),
+		"separators": native("separators", `,"headers":{"X-A":"a\u2028b\u0085c"}`),
+		"times":      strings.Replace(native("times", ""), "{", `{"createdAt":"9999-12-31T23:59:59Z",`, 1),
+		"trap": strings.Replace(native("trap", ""), "{",
+			`{"DequeueCount":{},"Id":[],"PopReceipt":1e999,"sys":null,"trigger":{},`, 1),
 		"length":        nexus("length", "Content-Length: 0\r\n", smuggled),
 		"chunked":       nexus("chunked", "Transfer-Encoding: chunked\r\nContent-Type: a/b\r\n", "0\r\n\r\n"+smuggled),
 		"correlation":   native("correlation", `,"headers":{"X-Correlation-ID":"a\u009b31m\u202eb"}`),

@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// TestCircuitBreaker checks that messages for a target that is down wait without a call, that the first success brings them back,
-// and that the log says so once.
+// TestCircuitBreaker checks that messages for a target that is down wait without a call, that the first success brings
+// them back, and that the log says so once.
 func TestCircuitBreaker(t *testing.T) {
 	t.Parallel()
 	const messages = 40
@@ -36,7 +36,8 @@ func TestCircuitBreaker(t *testing.T) {
 		f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"r%d","call":{"url":%q}}`, n, unsteady.URL))
 	}
 	f.start(inAFewSeconds)
-	f.await("the breaker to make a message wait", func() bool { return strings.Contains(f.host.Output(), `"reason":"target_down"`) })
+	f.await("the breaker to make a message wait",
+		func() bool { return strings.Contains(f.host.Output(), `"reason":"target_down"`) })
 	up.Store(true)
 	f.await("all messages to be delivered", func() bool { return delivered.Load() >= messages })
 	f.awaitEmpty()
@@ -52,10 +53,12 @@ func TestCircuitBreaker(t *testing.T) {
 	}
 	opened, closed := f.host.Lines("circuit breaker opened"), f.host.Lines("circuit breaker closed")
 	if waited == 0 || len(opened) != 1 || len(closed) != 1 || delivered.Load() != messages {
-		t.Fatalf("%d messages waited, the breaker opened %d times and closed %d times, %d calls failed and %d succeeded",
+		t.Fatalf("%d messages waited, the breaker opened %d times and closed %d times, %d calls failed and "+
+			"%d succeeded",
 			waited, len(opened), len(closed), failed.Load(), delivered.Load())
 	}
-	if host := strings.TrimPrefix(unsteady.URL, "http://"); opened[0]["level"] != "warn" || opened[0]["failures"] != 5.0 ||
+	if host := strings.TrimPrefix(unsteady.URL, "http://"); opened[0]["level"] != "warn" ||
+		opened[0]["failures"] != 5.0 ||
 		opened[0]["target_host"] != host || closed[0]["down"].(float64) < 5000 {
 		t.Errorf("%v, %v", opened[0], closed[0])
 	}
@@ -84,7 +87,8 @@ func TestTargetProfile(t *testing.T) {
 		w.WriteHeader(http.StatusOK)
 	}))
 	t.Cleanup(fragile.Close)
-	profiles := fmt.Sprintf(`{%q: {"concurrency": 2, "headers": {"X-Key": "$FRAGILE_KEY"}}}`, strings.TrimPrefix(fragile.URL, "http://"))
+	profiles := fmt.Sprintf(`{%q: {"concurrency": 2, "headers": {"X-Key": "$FRAGILE_KEY"}}}`,
+		strings.TrimPrefix(fragile.URL, "http://"))
 	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(profiles), 0o600))
 	for n := range messages {
 		f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"call":{"url":%q}}`, fragile.URL))

@@ -29,7 +29,8 @@ func TestRequeueManyKilledTwice(t *testing.T) {
 		if share > 1 {
 			f.await("messages to be requeued", func() bool { return runs.done(t) > 0 })
 			reached := runs.done(t) + messages/share
-			f.await("a third of the messages to be requeued", func() bool { return runs.done(t) >= min(reached, messages) })
+			f.await("a third of the messages to be requeued",
+				func() bool { return runs.done(t) >= min(reached, messages) })
 			f.must(command.Process.Kill())
 		}
 		err := <-exited
@@ -54,8 +55,10 @@ func (f *fixture) putExpired(n int) {
 	texts := make([]string, n)
 	for i := range texts {
 		texts[i] = storage.Base64.Encode(fmt.Appendf(nil,
-			`{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
-				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered 503","queue":"async-caller","attempts":3}}`, i, i))
+			`{"asyncCaller":1,"requestId":"r%d","call":{"url":"http://t.example/orders/%d"},`+
+				`"createdAt":"2026-01-01T00:00:00Z","attempts":3,`+
+				`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":"expired","detail":"answered `+
+				`503","queue":"async-caller","attempts":3}}`, i, i))
 	}
 	f.putAll(poisonQueue, 0, texts)
 }

@@ -39,13 +39,15 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 	f.allowManyCalls()
 	kinds := map[string]func(url string) string{
 		"headers": func(url string) string {
-			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`, `"z":""}}}`)
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","method":"PUT","headers":{`, `"%x":"",`,
+				`"z":""}}}`)
 		},
 		"header_values": func(url string) string {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`","headers":{"X-A":[`, `"%x",`, `""]}}}`)
 		},
 		"callback_headers": func(url string) string {
-			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},"callback":{"url":"`+url+`","headers":{`, `"%x":"",`, `"z":""}}}`)
+			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},"callback":{"url":"`+url+`","headers":{`,
+				`"%x":"",`, `"z":""}}}`)
 		},
 		"unknown_members": func(url string) string {
 			return repeated(`{"asyncCaller":1,"call":{"url":"`+url+`"},`, `"%x":0,`, `"z":0}`)
@@ -59,7 +61,8 @@ func TestMemoryOfHostileMessages(t *testing.T) {
 			head := "PUT /" + path + " HTTP/1.1\r\nHost: " + host + "\r\n"
 			request := repeated(head, "%x:\r\n", "\r\n")[:hostileBytes/4*3-1000]
 			request = request[:strings.LastIndex(request, "\r\n")] + "\r\n\r\n"
-			return `{"Organization":"a","Environment":"b","RawRequest":{"Id":"1","CallOutUriScheme":"` + scheme + `","CallOut":"` +
+			return `{"Organization":"a","Environment":"b","RawRequest":{"Id":"1","CallOutUriScheme":"` + scheme +
+				`","CallOut":"` +
 				base64.StdEncoding.EncodeToString([]byte(request)) + `"}}`
 		},
 	}
@@ -92,7 +95,8 @@ func (f *fixture) peakOf(t *testing.T, envelope func(url string) string) int {
 			answered.Add(1)
 		})
 	}
-	f.await("all messages to be refused or called", func() bool { return target.stalled.Load()+answered.Load() >= hostileMessages })
+	f.await("all messages to be refused or called",
+		func() bool { return target.stalled.Load()+answered.Load() >= hostileMessages })
 	t.Logf("%d called, %d refused", target.stalled.Load(), answered.Load())
 	close(target.until)
 	posts.Wait()
@@ -136,7 +140,8 @@ func TestMemoryPerCall(t *testing.T) {
 // allowManyCalls lets the handler make as many calls to one target as it ever makes.
 func (f *fixture) allowManyCalls() {
 	f.t.Helper()
-	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`), 0o600))
+	f.must(os.WriteFile(filepath.Join(f.app, "targets.json"), []byte(`{"*":{"breaker":"off","concurrency":10000}}`),
+		0o600))
 }
 
 // memoryKiB returns a process's memory: VmRSS is the resident memory now, VmHWM its peak.
@@ -171,7 +176,8 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 	}
 	certificate := issue(t, nil, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}})
-	h := &hostileTarget{listener: listener, until: make(chan struct{}), trusted: filepath.Join(t.TempDir(), "trusted.pem")}
+	h := &hostileTarget{listener: listener, until: make(chan struct{}),
+		trusted: filepath.Join(t.TempDir(), "trusted.pem")}
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Leaf.Raw}
 	if err := os.WriteFile(h.trusted, pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)

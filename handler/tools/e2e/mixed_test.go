@@ -133,7 +133,8 @@ func TestMixedRun(t *testing.T) {
 	for _, m := range messages {
 		var answers []answer
 		for _, status := range m.answers {
-			answers = append(answers, answer{status: status, mediaType: "text/plain", body: fmt.Sprintf("%s answered %d", m.id, status)})
+			answers = append(answers,
+				answer{status: status, mediaType: "text/plain", body: fmt.Sprintf("%s answered %d", m.id, status)})
 		}
 		p.script(m.path(), answers...)
 		p.script(m.callbackPath(), answer{status: 204})
@@ -351,7 +352,8 @@ func (p *partner) record(r *http.Request, body string) answer {
 		a = script[min(max(attempt, 1), len(script))-1]
 	}
 	p.calls[r.URL.Path] = append(p.calls[r.URL.Path], received{
-		method: r.Method, target: r.RequestURI, body: body, header: r.Header.Clone(), attempt: attempt, status: a.status,
+		method: r.Method, target: r.RequestURI, body: body, header: r.Header.Clone(), attempt: attempt,
+		status: a.status,
 	})
 	return a
 }

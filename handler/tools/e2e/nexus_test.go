@@ -41,9 +41,11 @@ func (m nexusMessage) content() []byte {
 	if m.attempts > 0 {
 		latestAttemptAt = nexusTime(now.Add(-time.Minute))
 	}
-	return fmt.Appendf(nil, `{"Organization":"acme","Environment":"test","OriginalRequestId":%q,"Attempts":%d,"CreatedAt":%q,`+
-		`"LatestAttemptAt":%q,"LatestResponse":%s,"DeadlineAt":%q,"NextAttemptAt":%q,"RawRequest":%s}`,
-		m.originalRequestID, m.attempts, nexusTime(now), latestAttemptAt, nexusBytes(m.latestResponse), nexusTime(m.deadline),
+	return fmt.Appendf(nil,
+		`{"Organization":"acme","Environment":"test","OriginalRequestId":%q,"Attempts":%d,"CreatedAt":%q,`+
+			`"LatestAttemptAt":%q,"LatestResponse":%s,"DeadlineAt":%q,"NextAttemptAt":%q,"RawRequest":%s}`,
+		m.originalRequestID, m.attempts, nexusTime(now), latestAttemptAt, nexusBytes(m.latestResponse),
+		nexusTime(m.deadline),
 		latestAttemptAt, m.rawRequest())
 }
 
@@ -57,8 +59,10 @@ func (m nexusMessage) rawRequest() []byte {
 	if m.callBack != "" {
 		callBackScheme = `"http"`
 	}
-	return fmt.Appendf(nil, `{"Id":%q,"Title":%q,"Context":%s,"CallOut":%s,"CallOutUriScheme":"http","CallBack":%s,"CallBackUriScheme":%s,"Priority":%s}`,
-		m.id, method+" http://target/ ("+m.id+")", nexusBytes(m.context), nexusBytes(m.callOut), nexusBytes(m.callBack), callBackScheme, priority)
+	return fmt.Appendf(nil, `{"Id":%q,"Title":%q,"Context":%s,"CallOut":%s,"CallOutUriScheme":"http",`+
+		`"CallBack":%s,"CallBackUriScheme":%s,"Priority":%s}`,
+		m.id, method+" http://target/ ("+m.id+")", nexusBytes(m.context), nexusBytes(m.callOut), nexusBytes(m.callBack),
+		callBackScheme, priority)
 }
 
 // nexusBytes returns a byte[] as Newtonsoft.Json writes it.
@@ -82,7 +86,8 @@ const nexusBody = "{ 'foo': 'bar' }"
 
 // nexusCallOut returns a request with a body as .NET's HttpMessageContent writes it: without Content-Length.
 func nexusCallOut(method, path, host, body string) string {
-	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n\r\n%s", method, path, host, nexusContentType, body)
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Type: %s\r\n\r\n%s", method, path, host, nexusContentType,
+		body)
 }
 
 // nexusCallBack returns the request of a callback; the handler adds the body.
@@ -114,8 +119,9 @@ func (s nexusScenario) queueName() string    { return queueOf(s.priority) }
 
 func (s nexusScenario) message(host string) nexusMessage {
 	m := nexusMessage{
-		id: s.id(), originalRequestID: s.original(), context: `{"order":42}`, priority: s.priority, latestResponse: s.latestResponse,
-		callOut: nexusCallOut(s.method, s.path()+"?q=%C3%A5%2F", host, nexusBody),
+		id: s.id(), originalRequestID: s.original(), context: `{"order":42}`, priority: s.priority,
+		latestResponse: s.latestResponse,
+		callOut:        nexusCallOut(s.method, s.path()+"?q=%C3%A5%2F", host, nexusBody),
 	}
 	if s.latestResponse != "" {
 		m.attempts = 3
@@ -148,11 +154,13 @@ func nexusScenarios() (all []nexusScenario) {
 	}
 
 	add("status_208", standard, nexusScenario{answers: []answer{{status: 208}}})
-	for status, priorities := range map[int][]int{404: three, 408: standard, 423: standard, 425: standard, 429: standard, 500: {0, 1}, 502: standard} {
+	for status, priorities := range map[int][]int{404: three, 408: standard, 423: standard, 425: standard,
+		429: standard, 500: {0, 1}, 502: standard} {
 		add(fmt.Sprintf("status_%d", status), priorities, nexusScenario{answers: []answer{{status: status}, ok}})
 	}
 	for _, status := range []int{400, 510, 526} {
-		add(fmt.Sprintf("status_%d", status), []int{0, 2}, nexusScenario{answers: []answer{{status: status}}, wantLetter: "rejected"})
+		add(fmt.Sprintf("status_%d", status), []int{0, 2},
+			nexusScenario{answers: []answer{{status: status}}, wantLetter: "rejected"})
 	}
 
 	const nexusError = `{"Type":"x","IsRetryMeaningful":%t}`
@@ -160,23 +168,29 @@ func nexusScenarios() (all []nexusScenario) {
 		answers: []answer{{status: 400, mediaType: "application/json", body: fmt.Sprintf(nexusError, true)}, ok},
 	})
 	add("error_503_retry_meaningless", standard, nexusScenario{
-		answers: []answer{{status: 503, mediaType: "application/json", body: fmt.Sprintf(nexusError, false)}}, wantLetter: "rejected",
+		answers:    []answer{{status: 503, mediaType: "application/json", body: fmt.Sprintf(nexusError, false)}},
+		wantLetter: "rejected",
 	})
 
 	callback := func(status int, payload, mediaType string) map[string]any {
 		return map[string]any{
-			"Context": map[string]any{"order": 42.0}, "StatusCode": float64(status), "Payload": payload, "PayloadMediaType": mediaType,
+			"Context": map[string]any{"order": 42.0}, "StatusCode": float64(status), "Payload": payload,
+			"PayloadMediaType": mediaType,
 		}
 	}
 	both := []int{0, 1}
-	add("callback_200", both, nexusScenario{answers: []answer{ok}, wantCallback: callback(200, ok.body, "application/json")})
-	add("callback_200_retried", both, nexusScenario{answers: []answer{{status: 503}, ok}, wantCallback: callback(200, ok.body, "application/json")})
+	add("callback_200", both,
+		nexusScenario{answers: []answer{ok}, wantCallback: callback(200, ok.body, "application/json")})
+	add("callback_200_retried", both,
+		nexusScenario{answers: []answer{{status: 503}, ok}, wantCallback: callback(200, ok.body, "application/json")})
 	add("callback_400", both, nexusScenario{
-		answers: []answer{{status: 400, mediaType: "text/plain; charset=utf-8", body: "no such å"}}, wantCallback: callback(400, "no such å", "text/plain"),
+		answers:      []answer{{status: 400, mediaType: "text/plain; charset=utf-8", body: "no such å"}},
+		wantCallback: callback(400, "no such å", "text/plain"),
 	})
 	add("callback_expired_503", both, nexusScenario{
 		late: true, wantCallback: callback(503, "busy", "text/html"),
-		latestResponse: "HTTP/1.1 503 Service Unavailable\r\nServer: a, b\r\nContent-Type: text/html\r\nExpires: -1\r\n\r\nbusy",
+		latestResponse: "HTTP/1.1 503 Service Unavailable\r\nServer: a, b\r\nContent-Type: text/html\r\nExpires: " +
+			"-1\r\n\r\nbusy",
 	})
 	add("callback_expired_504", both, nexusScenario{late: true, wantCallback: callback(504, "", "application/json")})
 	return all
@@ -273,7 +287,8 @@ func (f *fixture) nexusLetters(queues []string) map[string][]nexusLetter {
 		for _, content := range f.drain(name + "-poison") {
 			var letter struct{ RawRequest struct{ ID string } }
 			f.must(json.Unmarshal(content, &letter))
-			letters[letter.RawRequest.ID] = append(letters[letter.RawRequest.ID], nexusLetter{name + "-poison", content})
+			letters[letter.RawRequest.ID] = append(letters[letter.RawRequest.ID],
+				nexusLetter{name + "-poison", content})
 		}
 	}
 	return letters
@@ -297,7 +312,8 @@ func (s nexusScenario) checkLetters(t *testing.T, letters []nexusLetter, sent ne
 	if raw := append([]byte(`"RawRequest":`), sent.rawRequest()...); !bytes.Contains(content, raw) {
 		t.Errorf("RawRequest has changed: %s", content)
 	}
-	if want := append(memberNames(t, sent.content()), "Trail", "DeadLetter"); !slices.Equal(memberNames(t, content), want) {
+	if want := append(memberNames(t, sent.content()), "Trail", "DeadLetter"); !slices.Equal(memberNames(t, content),
+		want) {
 		t.Errorf("members %v, want %v", memberNames(t, content), want)
 	}
 	var letter struct {
@@ -313,8 +329,10 @@ func (s nexusScenario) checkLetters(t *testing.T, letters []nexusLetter, sent ne
 		t.Fatal(err)
 	}
 	statusLine := fmt.Sprintf("HTTP/1.1 %d ", s.answers[0].status)
-	if letter.OriginalRequestID != s.original() || letter.Attempts != 1 || !strings.HasPrefix(string(letter.LatestResponse), statusLine) {
-		t.Errorf("OriginalRequestId %q, Attempts %d, LatestResponse %q", letter.OriginalRequestID, letter.Attempts, letter.LatestResponse)
+	if letter.OriginalRequestID != s.original() || letter.Attempts != 1 ||
+		!strings.HasPrefix(string(letter.LatestResponse), statusLine) {
+		t.Errorf("OriginalRequestId %q, Attempts %d, LatestResponse %q", letter.OriginalRequestID, letter.Attempts,
+			letter.LatestResponse)
 	}
 	if d := letter.DeadLetter; d.Reason != s.wantLetter || d.Queue != s.queueName() || d.Attempts != 1 {
 		t.Errorf("DeadLetter %+v", d)

@@ -30,7 +30,8 @@ func (f *fixture) poisonCommand(args ...string) (command *exec.Cmd, stdout, stde
 func (f *fixture) operate(args ...string) (command *exec.Cmd, stdout, stderr *bytes.Buffer) {
 	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
 	command = exec.CommandContext(f.t.Context(), executable, args...)
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connectionString, "XDG_STATE_HOME="+filepath.Join(f.app, "state"),
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+f.connectionString,
+		"XDG_STATE_HOME="+filepath.Join(f.app, "state"),
 		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.1,*")
 	command.Dir, command.Stdout, command.Stderr = f.app, stdout, stderr
 	return command, stdout, stderr
@@ -105,8 +106,10 @@ func sixCauses(target string) []cause {
 	dead := func(prefix, url, reason string, status int) func(int) string {
 		return func(n int) string {
 			return storage.Base64.Encode(
-				fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
-					`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered `+
+				fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"%s%d","call":{"url":%q,"json":{"n":%d}},`+
+					`"createdAt":"2026-01-01T00:00:00Z","attempts":4,`+
+					`"trail":[{"at":"2026-01-08T00:00:00Z","status":%d,"tookMs":12}],`+
+					`"deadLetter":{"at":"2026-01-08T00:00:00Z","reason":%q,"detail":"answered `+
 					`%d","queue":"async-caller","attempts":4}}`,
 					prefix, n, url, n, status, reason, status),
 			)
@@ -116,12 +119,16 @@ func sixCauses(target string) []cause {
 	return []cause{
 		{poisonQueue, "expired", 200 / scale, 0, dead("expired", target, "expired", 503)},
 		{poisonQueue, "rejected", 4200 / scale, 0, dead("rejected", "http://crm.example/orders/4711", "rejected", 400)},
-		{poisonQueue, "malformed", 600 / scale, 0, func(n int) string { return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
-		{otherPoisonQueue, "exhausted", 3800 / scale, 0, dead("exhausted", "http://erp.example/items/12345", "exhausted", 500)},
+		{poisonQueue, "malformed", 600 / scale, 0,
+			func(n int) string { return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
+		{otherPoisonQueue, "exhausted", 3800 / scale, 0,
+			dead("exhausted", "http://erp.example/items/12345", "exhausted", 500)},
 		{otherPoisonQueue, "host_gave_up", 1000 / scale, week, func(n int) string {
-			return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
+			return storage.Base64.Encode(fmt.Appendf(nil,
+				`{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
 		}},
-		{otherPoisonQueue, "undecodable", 200 / scale, week, func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) }},
+		{otherPoisonQueue, "undecodable", 200 / scale, week,
+			func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) }},
 	}
 }
 
@@ -160,13 +167,15 @@ func TestPoisonAtScale(t *testing.T) {
 	f.stageMonitor()
 	f.start(nil)
 	f.awaitOutcomes()
-	result := f.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host", "old.example="+address, "--canary", "3", "--yes")[0]
+	result := f.mustPoison("requeue", "--queue", poisonQueue, "--group", "reason=expired", "--replace-host",
+		"old.example="+address, "--canary", "3", "--yes")[0]
 	if result["done"] != 200.0/scale || result["twice"] != nil || result["skipped"] != nil {
 		t.Errorf("requeue: %v", result)
 	}
 	f.awaitEmpty()
 	for n := range 200 / scale {
-		if calls := f.target.Calls(fmt.Sprintf("expired%d", n)); len(calls) != 1 || string(calls[0].Body) != fmt.Sprintf(`{"n":%d}`, n) {
+		if calls := f.target.Calls(fmt.Sprintf("expired%d", n)); len(calls) != 1 ||
+			string(calls[0].Body) != fmt.Sprintf(`{"n":%d}`, n) {
 			t.Fatalf("expired%d was called %d times", n, len(calls))
 		}
 	}
@@ -196,7 +205,8 @@ func TestUndoAfterAnEditedRequeue(t *testing.T) {
 		before[texts[n]] = true
 	}
 	f.putAll(poisonQueue, 0, texts)
-	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header", "X-Edited: yes", "--yes")[0]
+	result := f.mustPoison("requeue", "--all", "--set", "call.url=http://new.example/orders", "--set-header",
+		"X-Edited: yes", "--yes")[0]
 	if result["done"] != 500.0 || f.count(poisonQueue) != 0 || f.count(mainQueue) != 500 {
 		t.Fatalf("requeue: %v, %d left, %d sent", result, f.count(poisonQueue), f.count(mainQueue))
 	}
@@ -233,7 +243,8 @@ func TestHostMadePoison(t *testing.T) {
 	f.put("crashing", "hang,200", "")
 	f.await("the call that hangs", func() bool { return len(f.target.Calls("crashing")) == 1 })
 	f.must(f.host.KillHandler())
-	f.await("the host to have moved all three", func() bool { return f.count(poisonQueue) == 3 && f.count(mainQueue) == 0 })
+	f.await("the host to have moved all three",
+		func() bool { return f.count(poisonQueue) == 3 && f.count(mainQueue) == 0 })
 
 	want := map[string]struct{ reason, detail string }{
 		"faulty":   {"host_gave_up", "giveUp is fault"},
@@ -242,7 +253,8 @@ func TestHostMadePoison(t *testing.T) {
 	}
 	for _, m := range f.mustPoison("list") {
 		id, _ := m["requestId"].(string)
-		if w := want[id]; m["reason"] != w.reason || !strings.Contains(fmt.Sprint(m["detail"]), w.detail) || m["expiresAt"] == nil {
+		if w := want[id]; m["reason"] != w.reason || !strings.Contains(fmt.Sprint(m["detail"]), w.detail) ||
+			m["expiresAt"] == nil {
 			t.Errorf("%q: %v, %v, expires %v; want %v", id, m["reason"], m["detail"], m["expiresAt"], w)
 		}
 		delete(want, id)
@@ -331,7 +343,8 @@ func TestKeeperBesideARefusal(t *testing.T) {
 		t.Errorf("%d more batches were received; there are %d messages", more, f.count(poisonQueue))
 	}
 	line := f.host.Lines("task failed")[0]
-	if text := fmt.Sprint(line["error"]); line["level"] != "error" || !strings.HasPrefix(text, "incomplete: kept 300 messages") ||
+	if text := fmt.Sprint(line["error"]); line["level"] != "error" ||
+		!strings.HasPrefix(text, "incomplete: kept 300 messages") ||
 		!strings.Contains(text, otherPoisonQueue) {
 		t.Errorf("the first run says %v", line)
 	}

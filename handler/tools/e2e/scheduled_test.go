@@ -57,7 +57,8 @@ func TestRunAfterAnOutage(t *testing.T) {
 		return r.Total == outageMessages
 	})
 	stopStatus := waiting.checkStatus()
-	command, _, stderr := f.operate("scheduled", "expedite", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate), "--yes")
+	command, _, stderr := f.operate("scheduled", "expedite", "--host", "127.0.0.1", "--rate", fmt.Sprint(outageRate),
+		"--yes")
 	f.must(command.Start())
 	f.await("half of the calls", func() bool { return len(f.secondCalls(outageMessages)) >= outageMessages/2 })
 	f.must(command.Process.Kill())
@@ -84,7 +85,8 @@ func TestRunAfterAnOutage(t *testing.T) {
 	}
 	f.checkRate("after the kill", later)
 	for n := range outageMessages {
-		if calls := f.target.Calls(fmt.Sprintf("r%d", n)); len(calls) != 2 || calls[1].Answer != "200" || calls[1].Attempt != "2" {
+		if calls := f.target.Calls(fmt.Sprintf("r%d", n)); len(calls) != 2 || calls[1].Answer != "200" ||
+			calls[1].Attempt != "2" {
 			t.Errorf("r%d was called %d times", n, len(calls))
 		}
 	}
@@ -112,8 +114,8 @@ func (w *waiting) at(moment time.Time) int {
 	return left
 }
 
-// checkStatus compares the scheduled messages of the status with the messages that wait, until it is stopped. The status may
-// be 10 seconds old and 1 % wrong; a message that is due is called within three seconds.
+// checkStatus compares the scheduled messages of the status with the messages that wait, until it is stopped. The
+// status may be 10 seconds old and 1 % wrong; a message that is due is called within three seconds.
 func (w *waiting) checkStatus() (stop func()) {
 	const oldest, late = 10 * time.Second, 3 * time.Second
 	type status struct {
@@ -186,7 +188,8 @@ func (f *fixture) checkRate(when string, calls []time.Time) {
 		return
 	}
 	calls = calls[tenth : len(calls)-tenth]
-	took, want := calls[len(calls)-1].Sub(calls[0]), time.Duration(float64(len(calls)-1)/outageRate*float64(time.Second))
+	took, want := calls[len(calls)-1].Sub(calls[0]),
+		time.Duration(float64(len(calls)-1)/outageRate*float64(time.Second))
 	f.t.Logf("%s: %d calls in %v, %.1f per second", when, len(calls), took, float64(len(calls)-1)/took.Seconds())
 	if took < want*9/10-outageSlack || took > want*11/10+outageSlack {
 		f.t.Errorf("%s: %d calls took %v, want about %v", when, len(calls), took, want)
@@ -224,7 +227,8 @@ func TestCancelAndUndo(t *testing.T) {
 	if code != 0 || cancelled.Done != messages || f.count(mainQueue) != 0 {
 		t.Fatalf("exit code %d, %+v, %d messages are left", code, cancelled, f.count(mainQueue))
 	}
-	if undone, code := f.scheduled("undo", cancelled.Run, "--yes"); code != 0 || undone.Done != messages || f.count(mainQueue) != messages {
+	if undone, code := f.scheduled("undo", cancelled.Run, "--yes"); code != 0 || undone.Done != messages ||
+		f.count(mainQueue) != messages {
 		t.Fatalf("undo: exit code %d, %+v, %d messages", code, undone, f.count(mainQueue))
 	}
 	if r, code := f.scheduled("expedite", "--all", "--yes"); code != 0 || r.Done != messages {
@@ -242,7 +246,8 @@ func TestListManyScheduled(t *testing.T) {
 	const limit, mostMiB, hosts = 30 * time.Second, 100, 50
 	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
-	for name, want := range map[string]int{"scheduled list --json": manyRows, "scheduled list --group-by host --json": hosts, "status --json": 1} {
+	for name, want := range map[string]int{"scheduled list --json": manyRows,
+		"scheduled list --group-by host --json": hosts, "status --json": 1} {
 		command, stdout, stderr := f.operate(strings.Fields(name)...)
 		began := time.Now()
 		mib, err := runMeasured(command)
@@ -250,9 +255,11 @@ func TestListManyScheduled(t *testing.T) {
 			t.Fatalf("%s: %v\n%s", name, err, stderr)
 		}
 		took := time.Since(began)
-		t.Logf("%s: %v, %v of processor time and %d MiB for %d rows", name, took.Round(time.Millisecond), command.ProcessState.UserTime()+command.ProcessState.SystemTime(), mib, manyRows)
+		t.Logf("%s: %v, %v of processor time and %d MiB for %d rows", name, took.Round(time.Millisecond),
+			command.ProcessState.UserTime()+command.ProcessState.SystemTime(), mib, manyRows)
 		if lines := bytes.Count(stdout.Bytes(), []byte("\n")); lines != want || took > limit || mib > mostMiB {
-			t.Errorf("%s: %d lines in %v with %d MiB, want %d lines, at most %v and %d MiB", name, lines, took, mib, want, limit, mostMiB)
+			t.Errorf("%s: %d lines in %v with %d MiB, want %d lines, at most %v and %d MiB", name, lines, took, mib,
+				want, limit, mostMiB)
 		}
 		var total struct {
 			Queues []struct{ Scheduled struct{ Count int } }
@@ -269,7 +276,8 @@ func TestListManyScheduled(t *testing.T) {
 // putRows fills the record with messages for some hosts.
 func (f *fixture) putRows(total, hosts int) {
 	f.t.Helper()
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.connectionString}, "AzureWebJobsStorage")
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.connectionString},
+		"AzureWebJobsStorage")
 	f.must(err)
 	table, err := azure.OpenTable(connection)
 	f.must(err)
@@ -277,9 +285,12 @@ func (f *fixture) putRows(total, hosts int) {
 	rows := make([]storage.Row, 0, total)
 	for n := range total {
 		rows = append(rows, storage.Row{
-			ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n), RequestID: fmt.Sprint("order-", n), TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
-			Route: "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().Add(time.Duration(n) * time.Second),
-			CreatedAt: time.Now(), Deadline: time.Now().Add(24 * time.Hour), PopReceipt: "AgAAAAMAAAAAAAAA", Content: bytes.Repeat([]byte("x"), 1<<10),
+			ID: fmt.Sprintf("%08d-0000-4000-8000-000000000000", n), RequestID: fmt.Sprint("order-", n),
+			TargetHost: fmt.Sprintf("host-%d.example", n%hosts),
+			Route:      "/orders/{n}", Reason: "temporary_status", Status: 503, Attempts: 4, NextAttemptAt: time.Now().
+					Add(time.Duration(n) * time.Second),
+			CreatedAt: time.Now(), Deadline: time.Now().Add(24 * time.Hour), PopReceipt: "AgAAAAMAAAAAAAAA",
+			Content: bytes.Repeat([]byte("x"), 1<<10),
 		})
 	}
 	for batch := range slices.Chunk(rows, 100) {

@@ -90,23 +90,29 @@ func (c canaries) bodies() []string {
 
 func (c canaries) callback(host, path string) string {
 	return fmt.Sprintf(`,"callback":{"url":"http://%s:%s@%s%s?sig=%s","headers":{"X-Key":"%s"}}`,
-		c.escaped("callback user"), c.escaped("callback password"), host, path, c.escaped("callback query"), c.at("callback header"))
+		c.escaped("callback user"), c.escaped("callback password"), host, path, c.escaped("callback query"),
+		c.at("callback header"))
 }
 
 // nexus returns a message of the C# SDK with canaries.
 func (c canaries) nexus(id, host, path, callback string) string {
-	callOut := fmt.Sprintf("POST %s?code=%s HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nX-Correlation-ID: %s\r\nContent-Type: text/plain\r\n\r\n%s",
+	callOut := fmt.Sprintf("POST %s?code=%s HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nX-Correlation-ID: "+
+		"%s\r\nContent-Type: text/plain\r\n\r\n%s",
 		path, c.escaped("nexus query"), host, c.at("nexus header"), visible, c.at("nexus body"))
 	callBack := "null"
 	if callback != "" {
-		callBack = nexusBytes(fmt.Sprintf("POST %s?sig=%s HTTP/1.1\r\nHost: %s\r\nX-Key: %s\r\nContent-Type: text/plain\r\n\r\n%s",
-			callback, c.escaped("nexus callback query"), host, c.at("nexus callback header"), c.at("nexus callback body")))
+		callBack = nexusBytes(fmt.Sprintf("POST %s?sig=%s HTTP/1.1\r\nHost: %s\r\nX-Key: %s\r\nContent-Type: "+
+			"text/plain\r\n\r\n%s",
+			callback, c.escaped("nexus callback query"), host, c.at("nexus callback header"),
+			c.at("nexus callback body")))
 	}
 	response := fmt.Sprintf("HTTP/1.1 503 %s\r\nSet-Cookie: %s\r\nContent-Type: text/plain\r\n\r\n%s",
 		c.at("latest reason"), c.at("latest header"), c.at("latest body"))
-	return fmt.Sprintf(`{"Organization":"acme","Environment":"test","OriginalRequestId":"original-%s","Attempts":1,"LatestResponse":%s,`+
+	return fmt.Sprintf(`{"Organization":"acme","Environment":"test","OriginalRequestId":"original-%s",`+
+		`"Attempts":1,"LatestResponse":%s,`+
 		`"RawRequest":{"Id":"%s","Title":%q,"Context":%s,"CallOut":%s,"CallOutUriScheme":"http","CallBack":%s}}`,
-		id, nexusBytes(response), id, c.at("title"), nexusBytes(fmt.Sprintf("{%q:1}", c.at("nexus context"))), nexusBytes(callOut), callBack)
+		id, nexusBytes(response), id, c.at("title"), nexusBytes(fmt.Sprintf("{%q:1}", c.at("nexus context"))),
+		nexusBytes(callOut), callBack)
 }
 
 // malformed returns messages that are not envelopes.
@@ -121,9 +127,11 @@ func (c canaries) malformed() []string {
 		`{"asyncCaller":"` + secret + `"}`, `{"` + secret + `":1}`,
 		`{"asyncCaller":1,"call":{"url":"http://` + secret + `:80abc/?` + secret + `"}}`,
 		`{"asyncCaller":1,"call":{"url":"` + secret + `://t.example/"}}`,
-		call(`"headers":{"Authorization: ` + secret + `":"x"}`), call(`"headers":{"X-A":"` + secret + `\r\n` + secret + `"}`),
+		call(`"headers":{"Authorization: ` + secret + `":"x"}`),
+		call(`"headers":{"X-A":"` + secret + `\r\n` + secret + `"}`),
 		call(`"body":"` + secret + `","json":"` + secret + `"`), call(`"bodyBase64":"` + secret + `"`),
-		call(`"method":"` + secret + ` ` + secret + `"`), call(`"timeout":"` + secret + `"`), call(`"body":{"` + secret + `":"` + secret + `"}`),
+		call(`"method":"` + secret + ` ` + secret + `"`), call(`"timeout":"` + secret + `"`),
+		call(`"body":{"` + secret + `":"` + secret + `"}`),
 		`{"asyncCaller":1,"call":{"url":"http://t.example/"},"deadline":"` + secret + `","giveUp":"` + secret + `"}`,
 		callOut(secret), callOut("GET /?" + secret + " HTTP/1.1\r\nHost: a@" + secret + "\r\n\r\n"),
 		callOut("GET / HTTP/1.1\r\nHost: t.example\r\nAuthorization: " + secret + "\n" + secret + "\r\n\r\n"),
@@ -135,11 +143,13 @@ func (c canaries) malformed() []string {
 func (c canaries) target(t *testing.T, elsewhere string) string {
 	t.Helper()
 	secret, realm := c.at("answer"), c.at("realm")
-	location := fmt.Sprintf("http://%s:%s@%s/nobody?code=%s", c.escaped("location user"), c.escaped("location password"), elsewhere, c.escaped("location query"))
+	location := fmt.Sprintf("http://%s:%s@%s/nobody?code=%s", c.escaped("location user"),
+		c.escaped("location password"), elsewhere, c.escaped("location query"))
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		for name, value := range map[string]string{
-			"WWW-Authenticate": `Basic realm="` + realm + `"`, "Set-Cookie": "session=" + secret, "X-Echo": secret, "Server": secret,
+			"WWW-Authenticate": `Basic realm="` + realm + `"`, "Set-Cookie": "session=" + secret, "X-Echo": secret,
+			"Server":       secret,
 			"Content-Type": "text/plain; charset=" + secret,
 		} {
 			w.Header().Set(name, value)
@@ -220,7 +230,8 @@ func secretMessages(t *testing.T, c canaries) (envelopes map[string]string, malf
 	bodies := c.bodies()
 	secretPath := "/" + c.at("path") + "/"
 	for _, answer := range []string{
-		"200", "400", "503", "nexus_error", "302", "307", "307_nowhere", "loop", "reset", "garbage", "phrase", "short", "refused", "metadata",
+		"200", "400", "503", "nexus_error", "302", "307", "307_nowhere", "loop", "reset", "garbage", "phrase",
+		"short", "refused", "metadata",
 	} {
 		host := target
 		switch answer {
@@ -234,11 +245,13 @@ func secretMessages(t *testing.T, c canaries) (envelopes map[string]string, malf
 			if callback {
 				id, members, nexusCallback = answer+"-callback", c.callback(target, "/400"), "/400"
 			}
-			envelopes["native-"+id] = c.native("native-"+id, host, secretPath+answer, bodies[len(envelopes)/2%len(bodies)], members)
+			envelopes["native-"+id] = c.native("native-"+id, host, secretPath+answer,
+				bodies[len(envelopes)/2%len(bodies)], members)
 			envelopes["nexus-"+id] = c.nexus("nexus-"+id, host, secretPath+answer, nexusCallback)
 		}
 	}
-	envelopes["late"] = c.native("late", target, "/200", bodies[0], `,"deadline":"2020-01-01T00:00:00Z","trail":[{"error":"`+c.at("trail")+`"}]`)
+	envelopes["late"] = c.native("late", target, "/200", bodies[0],
+		`,"deadline":"2020-01-01T00:00:00Z","trail":[{"error":"`+c.at("trail")+`"}]`)
 	envelopes["moved-back"] = c.native("moved-back", target, "/400", bodies[0], `,"deadLetter":{"reason":"rejected"}`)
 	envelopes["policy"] = c.native("policy", target, "/200", bodies[0], `,"retry":{"baseDelay":"`+c.at("policy")+`"}`)
 	return envelopes, c.malformed()
@@ -252,7 +265,8 @@ func TestSecrets(t *testing.T) {
 	f := newFixture(t, options{})
 	c["account key"] = accountKey(t, f.connectionString)
 	envelopes, malformed := secretMessages(t, c)
-	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`), 0o600))
+	f.must(os.WriteFile(filepath.Join(f.app, "retry.json"), []byte(`{"fast":{"schedule":["1s"],"maxAttempts":2}}`),
+		0o600))
 	f.start([]string{"ASYNC_CALLER_RETRY=fast", "ASYNC_CALLER_LOG_LEVEL=debug"})
 	for _, content := range envelopes {
 		f.putContent([]byte(content))
@@ -392,9 +406,12 @@ func TestSecretsOfTheConnection(t *testing.T) {
 		"two_keys":  withKey(wrongKey) + ";AccountKey=" + c.at("second key"),
 		"cut":       "AccountKey=" + c.at("cut"),
 		"no_names":  c.at("no names"),
-		"signature": "QueueEndpoint=http://" + unusedAddress(t) + "/a;SharedAccessSignature=sv=1&sig=" + c.escaped("signature"),
-		"away":      regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(withKey(wrongKey), "QueueEndpoint=http://"+unusedAddress(t)),
-		"user_info": regexp.MustCompile(`QueueEndpoint=http://`).ReplaceAllString(good, "QueueEndpoint=http://u:"+c.escaped("endpoint")+"@"),
+		"signature": "QueueEndpoint=http://" + unusedAddress(t) + "/a;SharedAccessSignature=sv=1&sig=" +
+			c.escaped("signature"),
+		"away": regexp.MustCompile(`QueueEndpoint=http://[^/]+`).
+			ReplaceAllString(withKey(wrongKey), "QueueEndpoint=http://"+unusedAddress(t)),
+		"user_info": regexp.MustCompile(`QueueEndpoint=http://`).
+			ReplaceAllString(good, "QueueEndpoint=http://u:"+c.escaped("endpoint")+"@"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -423,7 +440,8 @@ func (f *fixture) command(t *testing.T, connectionString string, args ...string)
 	defer cancel()
 	command := exec.CommandContext(ctx, executable, args...)
 	command.Dir = f.app
-	command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "ASYNC_CALLER_LOG_LEVEL=debug", "FUNCTIONS_CUSTOMHANDLER_PORT=0")
+	command.Env = append(os.Environ(), "AzureWebJobsStorage="+connectionString, "ASYNC_CALLER_LOG_LEVEL=debug",
+		"FUNCTIONS_CUSTOMHANDLER_PORT=0")
 	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
 	command.WaitDelay = 20 * time.Second
 	var output bytes.Buffer

@@ -71,12 +71,15 @@ func (h *handler) answers() bool {
 	return err == nil && response.Body.Close() == nil
 }
 
-// invoke posts the invocation of an envelope as the Functions host does, and returns the status and the body of the answer.
+// invoke posts the invocation of an envelope as the Functions host does, and returns the status and the body of the
+// answer.
 func (h *handler) invoke(envelope string) (int, string) {
 	h.t.Helper()
-	body := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":{"DequeueCount":"1","Id":"\"0b6aa4b6-1b4c-4f07-9e0d-1a2f0c9f4a11\""}}`,
+	body := fmt.Sprintf(`{"Data":{"message":%q},"Metadata":{"DequeueCount":"1",`+
+		`"Id":"\"0b6aa4b6-1b4c-4f07-9e0d-1a2f0c9f4a11\""}}`,
 		base64.StdEncoding.EncodeToString([]byte(envelope)))
-	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.url+"AC-standard", strings.NewReader(body))
+	request, err := http.NewRequestWithContext(h.t.Context(), http.MethodPost, h.url+"AC-standard",
+		strings.NewReader(body))
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -168,15 +171,16 @@ func TestUnreadLog(t *testing.T) {
 			end(t, h, output)
 			began := time.Now()
 			f.must(h.command.Process.Signal(syscall.SIGTERM))
-			if err := h.command.Wait(); err == nil || h.command.ProcessState.ExitCode() != 1 || time.Since(began) > 20*time.Second {
+			if err := h.command.Wait(); err == nil || h.command.ProcessState.ExitCode() != 1 ||
+				time.Since(began) > 20*time.Second {
 				t.Errorf("after SIGTERM the handler ended after %v: %v, want exit status 1", time.Since(began), err)
 			}
 		})
 	}
 }
 
-// TestHostGoneAtTheStart checks that a handler ends with its host even if the host ended before the handler could watch it:
-// the log of a handler that a host has started leads nowhere then.
+// TestHostGoneAtTheStart checks that a handler ends with its host even if the host ended before the handler could watch
+// it: the log of a handler that a host has started leads nowhere then.
 func TestHostGoneAtTheStart(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
@@ -218,7 +222,8 @@ func TestUnaskedAnswers(t *testing.T) {
 				in := bufio.NewReader(conn)
 				if _, err := http.ReadRequest(in); err == nil {
 					_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-					time.AfterFunc(200*time.Millisecond, func() { _, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: C4nary\r\n\r\n") })
+					time.AfterFunc(200*time.Millisecond,
+						func() { _, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nX: C4nary\r\n\r\n") })
 					_, _ = in.ReadByte() // until the handler closes the connection
 					closed <- struct{}{}
 				}
@@ -259,7 +264,10 @@ func TestSilentStorage(t *testing.T) {
 	storage.Start()
 	t.Cleanup(storage.Close)
 	defer close(ended)
-	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }))
+	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}))
 	t.Cleanup(busy.Close)
 	f := newFixture(t, options{})
 	// Not 127.0.0.1, where the handler closes idle connections after three seconds, as Azurite needs it.
@@ -289,7 +297,8 @@ func TestStorageProbe(t *testing.T) {
 			"error", "storage refuses the handler: check the credential in AzureWebJobsStorage", "403",
 		},
 		"away": {
-			regexp.MustCompile(`QueueEndpoint=http://[^/]+`).ReplaceAllString(good, "QueueEndpoint=http://"+unusedAddress(t)),
+			regexp.MustCompile(`QueueEndpoint=http://[^/]+`).
+				ReplaceAllString(good, "QueueEndpoint=http://"+unusedAddress(t)),
 			"error", "storage does not answer: nothing listens at this address: start Azurite", "refused",
 		},
 	} {
@@ -306,7 +315,8 @@ func TestStorageProbe(t *testing.T) {
 				if line.Message == "ready for the Functions host" {
 					continue
 				}
-				if line.Level != test.level || !strings.HasPrefix(line.Message, test.message) || !strings.Contains(line.Error, test.err) ||
+				if line.Level != test.level || !strings.HasPrefix(line.Message, test.message) ||
+					!strings.Contains(line.Error, test.err) ||
 					!strings.HasSuffix(line.Account, "/devstoreaccount1") || line.Queue != mainQueue {
 					t.Errorf("logged %s", lines.Text())
 				}
@@ -329,14 +339,17 @@ func TestManagedIdentity(t *testing.T) {
 		case asked <- r.URL.Query():
 		default:
 		}
-		_, _ = io.WriteString(w, `{"access_token":"token","expires_on":"4102444800","resource":"https://storage.azure.com","token_type":"Bearer"}`)
+		_, _ = io.WriteString(w, `{"access_token":"token","expires_on":"4102444800",`+
+			`"resource":"https://storage.azure.com","token_type":"Bearer"}`)
 	}))
 	t.Cleanup(identities.Close)
 	f := newFixture(t, options{})
-	h := f.serve(t, io.Discard, "IDENTITY_ENDPOINT="+identities.URL, "IDENTITY_HEADER=x", "azurewebjobsstorage:queueServiceUri=https://"+unusedAddress(t),
+	h := f.serve(t, io.Discard, "IDENTITY_ENDPOINT="+identities.URL, "IDENTITY_HEADER=x",
+		"azurewebjobsstorage:queueServiceUri=https://"+unusedAddress(t),
 		"AzureWebJobsStorage__credential=managedidentity", "AzureWebJobsStorage__managedIdentityResourceId="+resourceID)
 	query := <-asked
-	if query.Get("mi_res_id") != resourceID || query.Has("client_id") || !strings.HasPrefix(query.Get("resource"), "https://storage.azure.com") ||
+	if query.Get("mi_res_id") != resourceID || query.Has("client_id") ||
+		!strings.HasPrefix(query.Get("resource"), "https://storage.azure.com") ||
 		!h.answers() {
 		t.Errorf("asked for a token with %v", query)
 	}

@@ -65,8 +65,8 @@ type fixture struct {
 	host   *testbed.Host
 }
 
-// options are what a test needs. By default, the queues are on a storageserver, which is fast, has no tables and checks no
-// signatures.
+// options are what a test needs. By default, the queues are on a storageserver, which is fast, has no tables and checks
+// no signatures.
 type options struct {
 	// azurite puts queues and tables on an Azurite, tables puts only tables there.
 	azurite, tables bool
@@ -151,7 +151,8 @@ func (f *fixture) start(env []string, args ...string) {
 // put puts an envelope with a request id on the queue; the target answers by the script.
 func (f *fixture) put(id, script, members string) {
 	f.t.Helper()
-	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}%s}`, id, f.target.URL(script), members))
+	f.putContent(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":%q}%s}`, id, f.target.URL(script),
+		members))
 }
 
 func (f *fixture) putContent(content []byte) {

@@ -8,8 +8,8 @@ import "time"
 const (
 	// scale divides the 10,000 messages of TestPoisonAtScale and TestRequeueManyKilledTwice.
 	scale = 10
-	// outageMessages wait for a target that was down. They are run at outageRate a second, and may take outageSlack longer or
-	// shorter than that.
+	// outageMessages wait for a target that was down. They are run at outageRate a second, and may take outageSlack
+	// longer or shorter than that.
 	outageMessages = 400
 	outageRate     = 50
 	outageSlack    = 2 * time.Second

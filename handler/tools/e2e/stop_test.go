@@ -12,8 +12,8 @@ import (
 	"asynccaller/handler/tools/testbed"
 )
 
-// TestHostEndsDuringCalls checks that calls that a host leaves behind are made again soon after the next host has started,
-// as the same attempt, and that every message is there once.
+// TestHostEndsDuringCalls checks that calls that a host leaves behind are made again soon after the next host has
+// started, as the same attempt, and that every message is there once.
 func TestHostEndsDuringCalls(t *testing.T) {
 	const messages = 20
 	for name, test := range map[string]struct {
@@ -30,7 +30,8 @@ func TestHostEndsDuringCalls(t *testing.T) {
 			for n := range messages {
 				f.put(fmt.Sprintf("r%d", n), "hang,200", "")
 			}
-			env := append([]string{fmt.Sprintf("AzureFunctionsJobHost__extensions__queues__batchSize=%d", messages)}, test.env...)
+			env := append([]string{fmt.Sprintf("AzureFunctionsJobHost__extensions__queues__batchSize=%d", messages)},
+				test.env...)
 			f.start(env)
 			f.await("every call to begin", func() bool {
 				for n := range messages {
@@ -48,14 +49,16 @@ func TestHostEndsDuringCalls(t *testing.T) {
 			f.awaitEmpty()
 			for n := range messages {
 				calls := f.target.Calls(fmt.Sprintf("r%d", n))
-				if len(calls) != 2 || calls[0].Attempt != "1" || calls[1].Attempt != "1" || calls[1].At.Sub(began) > 30*time.Second {
+				if len(calls) != 2 || calls[0].Attempt != "1" || calls[1].Attempt != "1" ||
+					calls[1].At.Sub(began) > 30*time.Second {
 					t.Errorf("r%d: calls %v since %v, want the first attempt twice within 30 s", n, calls, began)
 				}
 			}
 			if n := f.count(poisonQueue); n > 0 {
 				t.Errorf("%d messages in the poison queue", n)
 			}
-			if s := f.summary(); s["received"] != float64(messages) || s["failed"] != 0.0 || s["max_dequeue_count"] != 2.0 {
+			if s := f.summary(); s["received"] != float64(messages) || s["failed"] != 0.0 ||
+				s["max_dequeue_count"] != 2.0 {
 				t.Errorf("the next host counted %v", s)
 			}
 		})
