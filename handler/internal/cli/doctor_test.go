@@ -71,7 +71,8 @@ func newPatient(t *testing.T, server *azurite.Server, name string) *patient {
 		t.Fatal(err)
 	}
 	direct := p.connect(server.ConnectionString)
-	if p.store, err = azure.Open(direct); err != nil {
+	p.store, err = azure.Open(direct)
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(p.store.Close)

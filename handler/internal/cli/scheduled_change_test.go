@@ -152,7 +152,8 @@ func TestUndoPartlySkippedCancel(t *testing.T) {
 					d.runs.Store = &lostAnswer{Queues: d.runs.Store}
 				}
 				plan, err := d.runs.PlanCancel(t.Context(), account.ScheduledSource{}, false)
-				if err = d.execute(t.Context(), plan, err); codeOf(err) != exitPartly {
+				err = d.execute(t.Context(), plan, err)
+				if codeOf(err) != exitPartly {
 					t.Fatalf("cancel: %v", err)
 				}
 				runs, err := d.runs.Journals.List()

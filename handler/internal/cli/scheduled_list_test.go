@@ -152,7 +152,8 @@ func TestHostileRows(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			for line := range strings.Lines(d.stdout.String()) {
-				if line = strings.TrimSuffix(line, "\n"); strings.ContainsAny(line, "\x1b\u202e") ||
+				line = strings.TrimSuffix(line, "\n")
+				if strings.ContainsAny(line, "\x1b\u202e") ||
 					utf8.RuneCountInString(line) > textColumns && !strings.HasPrefix(line, "    ") &&
 						!strings.HasPrefix(line, "  async-caller") {
 					t.Errorf("%s: %d columns: %q", name, utf8.RuneCountInString(line), line)

@@ -267,7 +267,8 @@ func TestStatusesRefused(t *testing.T) {
 func TestConfiguredStatuses(t *testing.T) {
 	r := rules()
 	var err error
-	if r.Statuses, err = decision.ParseStatuses("400"); err != nil {
+	r.Statuses, err = decision.ParseStatuses("400")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if d := decide(t, r, fmt.Sprintf(plain, ""), decision.Outcome{Status: 400}, 0); d.Action != decision.Reschedule {

@@ -452,7 +452,8 @@ func readWire(r *bufio.Reader) ([]byte, error) {
 			break
 		}
 		if value, found := strings.CutPrefix(string(line), "Content-Length: "); found {
-			if length, err = strconv.Atoi(strings.TrimSpace(value)); err != nil {
+			length, err = strconv.Atoi(strings.TrimSpace(value))
+			if err != nil {
 				return nil, err
 			}
 		}

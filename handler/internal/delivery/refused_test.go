@@ -19,7 +19,8 @@ func TestRefusedTargetIsNoCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b.Guard.Deny, err = guard.ParseDeny("*.corp.example, 10.0.0.0/8"); err != nil {
+	b.Guard.Deny, err = guard.ParseDeny("*.corp.example, 10.0.0.0/8")
+	if err != nil {
 		t.Fatal(err)
 	}
 	b.Rules.Profiles = profiles

@@ -58,7 +58,8 @@ func TestTrace(t *testing.T) {
 				}})
 				crashes := 1
 				b.Settler = settle.New(failing{b.store, func(context.Context) error {
-					if crashes--; crashes >= 0 {
+					crashes--
+					if crashes >= 0 {
 						return errors.New("no storage")
 					}
 					return nil

@@ -198,7 +198,8 @@ func FuzzTime(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want = want.Truncate(100 * time.Nanosecond); got != want {
+		want = want.Truncate(100 * time.Nanosecond)
+		if got != want {
 			t.Errorf("formatted and parsed: got %v, want %v", got, want)
 		}
 	})

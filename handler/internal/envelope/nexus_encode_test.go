@@ -225,7 +225,8 @@ func TestNexusDeadlineIsLimited(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e, err = arrive(string(content.Bytes)); err != nil {
+		e, err = arrive(string(content.Bytes))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -56,10 +56,12 @@ func FuzzJudge(f *testing.F) {
 	f.Fuzz(func(t *testing.T, host, allow, deny string, number uint32) {
 		rules := guard.Rules{}
 		var err error
-		if rules.Allow, err = guard.ParseAllow(allow); err != nil {
+		rules.Allow, err = guard.ParseAllow(allow)
+		if err != nil {
 			rules.Allow, allow = guard.List{}, ""
 		}
-		if rules.Deny, err = guard.ParseDeny(deny); err != nil {
+		rules.Deny, err = guard.ParseDeny(deny)
+		if err != nil {
 			rules.Deny = guard.List{}
 		}
 		v4 := [4]byte{byte(number >> 24), byte(number >> 16), byte(number >> 8), byte(number)}

@@ -24,7 +24,8 @@ func reference(body []byte, binding string) (content []byte, id string, ok bool)
 	}
 	var outer, inner string
 	_ = json.Unmarshal(metadata["Id"], &outer)
-	if id = outer; json.Unmarshal([]byte(outer), &inner) == nil {
+	id = outer
+	if json.Unmarshal([]byte(outer), &inner) == nil {
 		id = inner
 	}
 	if !envelope.ValidRequestID(id) {

@@ -178,7 +178,8 @@ func TestTaskRoutes(t *testing.T) {
 func TestTaskPanic(t *testing.T) {
 	runs := 0
 	a := newTaskApp(t, func(context.Context) (string, error) {
-		if runs++; runs == 1 {
+		runs++
+		if runs == 1 {
 			panic("a bug of ours")
 		}
 		return "recovered", nil

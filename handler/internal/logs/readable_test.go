@@ -104,7 +104,8 @@ func TestNewIsSafeForConcurrentUse(t *testing.T) {
 	group.Wait()
 	count := 0
 	for line := range strings.Lines(out.String()) {
-		if count++; strings.Count(line, "settled") != 1 {
+		count++
+		if strings.Count(line, "settled") != 1 {
 			t.Fatalf("line %q", line)
 		}
 	}

@@ -68,12 +68,14 @@ func mustRules(tb testing.TB, allow, deny string) (rules guard.Rules) {
 	tb.Helper()
 	var err error
 	if allow != "" {
-		if rules.Allow, err = guard.ParseAllow(allow); err != nil {
+		rules.Allow, err = guard.ParseAllow(allow)
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}
 	if deny != "" {
-		if rules.Deny, err = guard.ParseDeny(deny); err != nil {
+		rules.Deny, err = guard.ParseDeny(deny)
+		if err != nil {
 			tb.Fatal(err)
 		}
 	}

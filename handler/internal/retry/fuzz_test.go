@@ -78,7 +78,8 @@ func checkPolicy(
 
 // fraction makes a jitter of anything.
 func fraction(x float64) float64 {
-	if x = math.Abs(x); x < 1 {
+	x = math.Abs(x)
+	if x < 1 {
 		return x
 	}
 	return math.Nextafter(1, 0)

@@ -123,7 +123,8 @@ func (h *hosted) complete(t *testing.T, failed error) {
 func (h *hosted) renew(ctx context.Context, t *testing.T) {
 	t.Helper()
 	var err error
-	if h.receipt, err = h.Queues.Update(ctx, main, h.ID, h.receipt, h.text, hostLease); err != nil {
+	h.receipt, err = h.Queues.Update(ctx, main, h.ID, h.receipt, h.text, hostLease)
+	if err != nil {
 		t.Fatal(err)
 	}
 }

@@ -61,7 +61,8 @@ type system struct {
 func run(ctx context.Context, stay, empty bool) (err error) {
 	var s system
 	stopping := func(stop func() error) { err = errors.Join(err, stop()) }
-	if s.state, err = os.MkdirTemp("", "async-caller-demo-"); err != nil {
+	s.state, err = os.MkdirTemp("", "async-caller-demo-")
+	if err != nil {
 		return err
 	}
 	defer stopping(func() error { return os.RemoveAll(s.state) })
@@ -71,11 +72,13 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
 	// Senders of make run may use a newer SDK.
-	if s.azurite, err = azurite.Start(ctx, azurite.Options{Port: queuePort, AnyVersion: true}); err != nil {
+	s.azurite, err = azurite.Start(ctx, azurite.Options{Port: queuePort, AnyVersion: true})
+	if err != nil {
 		return err
 	}
 	defer stopping(s.azurite.Stop)
-	if s.store, err = testbed.OpenStore(s.azurite.ConnectionString); err != nil {
+	s.store, err = testbed.OpenStore(s.azurite.ConnectionString)
+	if err != nil {
 		return err
 	}
 	defer s.store.Close()
@@ -84,7 +87,8 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 			return err
 		}
 	}
-	if s.target, err = target.StartAt(ctx, targetPort); err != nil {
+	s.target, err = target.StartAt(ctx, targetPort)
+	if err != nil {
 		return err
 	}
 	defer s.target.Close()

@@ -44,7 +44,8 @@ func (s system) runEarly(ctx context.Context, out io.Writer) error {
 	if expedited.code != exitDone {
 		return fmt.Errorf("`%s` ended with exit code %d, want %d", expedited.typed, expedited.code, exitDone)
 	}
-	if err = s.await(ctx, func() bool { return s.delivered(ctx, id) }); err != nil {
+	err = s.await(ctx, func() bool { return s.delivered(ctx, id) })
+	if err != nil {
 		return fmt.Errorf("%s was not delivered after `%s`: %w", id, expedited.typed, err)
 	}
 	gone, err := s.listUntil(ctx, func(c command) bool { return c.code == exitNothing })

@@ -27,7 +27,8 @@ import (
 func TestContent(t *testing.T) {
 	s := &system{}
 	var err error
-	if s.target, err = target.Serve(t.Context(), s.targetHandler()); err != nil {
+	s.target, err = target.Serve(t.Context(), s.targetHandler())
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.target.Close)
@@ -63,7 +64,8 @@ func TestContent(t *testing.T) {
 func TestServeCall(t *testing.T) {
 	s := &system{started: time.Now()}
 	var err error
-	if s.target, err = target.Serve(t.Context(), s.targetHandler()); err != nil {
+	s.target, err = target.Serve(t.Context(), s.targetHandler())
+	if err != nil {
 		t.Fatal(err)
 	}
 	s.script.reset()
@@ -153,7 +155,8 @@ func TestTableStates(t *testing.T) {
 	} {
 		r := &result{messages: io.Discard}
 		s := &system{setup: setup{table: state}, result: r, storage: &azurite.Server{TableEndpoint: endpoint}}
-		if s.tableProxy, err = storageproxy.Open(t.Context(), endpoint, tableWatcher{s}); err != nil {
+		s.tableProxy, err = storageproxy.Open(t.Context(), endpoint, tableWatcher{s})
+		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.tableProxy.Close)

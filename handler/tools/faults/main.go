@@ -78,7 +78,8 @@ func run(ctx context.Context, o options, out, messages io.Writer) (err error) {
 		}
 		err = os.RemoveAll(work)
 	}()
-	if o.executable, err = executable(ctx, o.executable, work, messages); err != nil {
+	o.executable, err = executable(ctx, o.executable, work, messages)
+	if err != nil {
 		return err
 	}
 	begin := time.Now()

@@ -57,7 +57,8 @@ func (s *system) send(ctx context.Context, m schedule.Message, delay time.Durati
 	if m.Priority {
 		name = priorityQueue
 	}
-	if _, err = s.store.Put(ctx, name, storage.Item{Text: storage.Base64.Encode(content), Delay: delay}); err != nil {
+	_, err = s.store.Put(ctx, name, storage.Item{Text: storage.Base64.Encode(content), Delay: delay})
+	if err != nil {
 		return fmt.Errorf("sending message %s: %w", m.ID, err)
 	}
 	return nil

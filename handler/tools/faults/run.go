@@ -76,7 +76,8 @@ func withSystem(ctx context.Context, dir string, c setup, r *result, do func(*sy
 		err = do(s)
 		stop()
 	}
-	if err = errors.Join(err, s.stop(ctx)); err != nil {
+	err = errors.Join(err, s.stop(ctx))
+	if err != nil {
 		return fmt.Errorf("%s: %w", filepath.Base(dir), err)
 	}
 	return nil

@@ -170,11 +170,13 @@ func (s *system) stage() error {
 func (s *system) app() string { return filepath.Join(s.dir, "app") }
 
 func (s *system) startStorage() (err error) {
-	if s.storage, err = azurite.Start(s.ctx, azurite.Options{Data: filepath.Join(s.dir, "azurite")}); err != nil {
+	s.storage, err = azurite.Start(s.ctx, azurite.Options{Data: filepath.Join(s.dir, "azurite")})
+	if err != nil {
 		return err
 	}
 	s.stops = append(s.stops, func(context.Context) error { return s.storage.Stop() })
-	if s.store, err = testbed.OpenStore(s.storage.ConnectionString); err != nil {
+	s.store, err = testbed.OpenStore(s.storage.ConnectionString)
+	if err != nil {
 		return err
 	}
 	s.stops = append(s.stops, func(context.Context) error { s.store.Close(); return nil })
@@ -185,19 +187,23 @@ func (s *system) startStorage() (err error) {
 }
 
 func (s *system) startProxies() (err error) {
-	if s.hostProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, hostWatcher{s}); err != nil {
+	s.hostProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, hostWatcher{s})
+	if err != nil {
 		return err
 	}
 	s.stopServer("the host's storage proxy", s.hostProxy)
-	if s.handlerProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, handlerWatcher{s}); err != nil {
+	s.handlerProxy, err = storageproxy.Open(s.ctx, s.storage.Endpoint, handlerWatcher{s})
+	if err != nil {
 		return err
 	}
 	s.stopServer("the handler's storage proxy", s.handlerProxy)
-	if s.tableProxy, err = storageproxy.Open(s.ctx, s.storage.TableEndpoint, tableWatcher{s}); err != nil {
+	s.tableProxy, err = storageproxy.Open(s.ctx, s.storage.TableEndpoint, tableWatcher{s})
+	if err != nil {
 		return err
 	}
 	s.stopServer("the handler's table proxy", s.tableProxy)
-	if s.target, err = target.Serve(s.ctx, s.targetHandler()); err != nil {
+	s.target, err = target.Serve(s.ctx, s.targetHandler())
+	if err != nil {
 		return err
 	}
 	s.stopServer("the target", s.target)

@@ -275,7 +275,8 @@ func (l *listener) moveToPoison(ctx context.Context, msg storage.Message) error 
 	item := storage.Item{Text: msg.Text, TTL: poisonTTL}
 	_, err := l.store.Put(ctx, l.poison, item)
 	if errors.Is(err, storage.ErrNoQueue) {
-		if err = l.store.Create(ctx, l.poison); err == nil {
+		err = l.store.Create(ctx, l.poison)
+		if err == nil {
 			_, err = l.store.Put(ctx, l.poison, item)
 		}
 	}

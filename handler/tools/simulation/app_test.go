@@ -183,7 +183,8 @@ func (t *target) send(calls int, from, to time.Duration, attempts int) {
 	for range calls {
 		at := from + time.Duration(t.random.Float64()*float64(to-from))
 		e := &envelope.Envelope{RequestID: "r1", State: envelope.State{CreatedAt: begin.Add(at), Attempts: attempts}}
-		if e.Call.Target = t.url; attempts > 0 {
+		e.Call.Target = t.url
+		if attempts > 0 {
 			e.NextAttemptAt = e.CreatedAt
 		}
 		t.queue.add(at, &call{intake: decision.Intake{Envelope: e, Policy: t.rules.Retry}, target: t, due: at})

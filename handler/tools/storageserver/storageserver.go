@@ -42,7 +42,8 @@ func Start(ctx context.Context) (s *Server, err error) {
 	mux.HandleFunc("GET "+messages, s.serve(s.receive))
 	mux.HandleFunc("PUT "+messages+"/{id}", s.serve(s.update))
 	mux.HandleFunc("DELETE "+messages+"/{id}", s.serve(s.remove))
-	if s.Server, err = target.Serve(ctx, mux); err != nil {
+	s.Server, err = target.Serve(ctx, mux)
+	if err != nil {
 		return nil, err
 	}
 	s.Endpoint = "http://" + s.Addr + account

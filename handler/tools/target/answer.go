@@ -120,7 +120,8 @@ func (a Answer) writeRaw(w http.ResponseWriter) {
 	defer func() { _ = conn.Close() }()
 	_, err = io.WriteString(conn, a.Raw)
 	for i := 0; i < len(a.Drip) && err == nil; i++ {
-		if _, err = io.WriteString(conn, a.Drip[i:i+1]); err == nil {
+		_, err = io.WriteString(conn, a.Drip[i:i+1])
+		if err == nil {
 			err = waitForClose(conn)
 		}
 	}

@@ -286,7 +286,8 @@ func draw[T any](r *rand.Rand, choices []choice[T]) T {
 	}
 	n := r.IntN(sum)
 	for _, c := range choices {
-		if n -= c.weight; n < 0 {
+		n -= c.weight
+		if n < 0 {
 			return c.value
 		}
 	}
