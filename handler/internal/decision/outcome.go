@@ -66,7 +66,7 @@ func (o Outcome) describe() string {
 	return string(o.Failure) + ": " + o.Detail
 }
 
-// detail is describe without the failure, for a text that follows it.
+// detail is describe without the failure, for a decision that has the failure as its reason.
 func (o Outcome) detail() string {
 	if o.Failure == "" {
 		return "answered " + strconv.Itoa(o.Status)
@@ -225,11 +225,12 @@ func parseRange(text string) (from, to int, err error) {
 	return from, to, nil
 }
 
+// Limits on the wait that a target asks for.
 const (
-	// MaxAskedWait is the longest wait that a target may ask for on behalf of one message; a longer one is a mistake.
-	// MaxSharedWait is the longest on behalf of all messages for it: one of its paths must not stop the others for
-	// days.
-	MaxAskedWait  = 366 * 24 * time.Hour
+	// MaxAskedWait is the longest wait on behalf of one message; a longer one is a mistake.
+	MaxAskedWait = 366 * 24 * time.Hour
+	// MaxSharedWait is the longest wait on behalf of all messages for the target: one of its paths must not stop the
+	// others for days.
 	MaxSharedWait = time.Hour
 	// AskedWaitJitter spreads the messages that wait as long as the target asks.
 	AskedWaitJitter = 0.2

@@ -104,7 +104,7 @@ type Deliverer struct {
 // does not stop when ctx is cancelled: otherwise a host that hangs up could lose the result of a call.
 func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 	if d.Hold > 0 { // before parsing: an envelope can take much more memory than its message
-		storage.Sleep(d.Stopping, d.Hold)
+		storage.Sleep(d.Stopping, d.Hold) //nolint:contextcheck // a host that hangs up must not end it
 	}
 	var slot *admission.Slot
 	defer func() { slot.Release(d.Now()) }() // also after a panic

@@ -78,7 +78,7 @@ func messageHandler(f functionapp.Function, deliverer Deliverer, log zerolog.Log
 				return answer{}, err
 			}
 			delivered := m
-			m.Content = nil // the delivery drops it when it can
+			m.Content = nil // delivered has it: m lives longer, and must not keep it in memory
 			result := deliverer.Deliver(ctx, delivered)
 			if !result.MayDelete() {
 				return answer{code: http.StatusInternalServerError}, nil

@@ -151,7 +151,7 @@ func (b *Batch) WriteLevel(level zerolog.Level, line []byte) (int, error) {
 		return len(line), nil
 	}
 	if len(b.held) == 0 {
-		b.waiting <- struct{}{} // it has room: take empties both
+		b.waiting <- struct{}{} // it has room: run has received the value for the lines before
 	}
 	b.held = append(b.held, line...)
 	if level > zerolog.InfoLevel || len(b.held) >= writeBytes {
@@ -217,7 +217,7 @@ func (b *Batch) write(spare []byte) []byte {
 		b.mu.Unlock()
 	}
 	if cap(lines) > 4*writeBytes {
-		return nil // the reader was away: do not keep its memory
+		return nil // the buffer grew for a slow reader: free it
 	}
 	return lines[:0]
 }
