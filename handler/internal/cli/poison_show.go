@@ -30,8 +30,9 @@ func newPoisonShow(shared *sharedFlags) *cobra.Command {
 would happen if you requeued it now. ID is the message id, its first 8 or more characters, or the
 request id.
 
-Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
-other places are not recognized: check the output before you share it.`,
+Values with secret names, user info and query values are masked unless you give --reveal. A body
+that is neither JSON nor XML nor a form is shown only with --reveal. Secrets in other places are not
+recognized: check the output before you share it.`,
 		Example: `  async-caller poison show 4f1c2a9e
   async-caller poison show order-4711 --queue async-caller-poison --reveal`,
 		Args: cobra.ExactArgs(1),
@@ -236,10 +237,7 @@ func printCall(out io.Writer, c message.Call) {
 		printLine(out, label, "%s: %s", h.Name, h.Value)
 		label = ""
 	}
-	body := "none"
-	if c.BodyKind != message.BodyNone {
-		body = fmt.Sprintf("%s, %d bytes", c.BodyKind, c.BodyBytes)
-	}
+	body := bodyText(c.BodyKind, c.BodyBytes, c.Body)
 	if c.Truncated {
 		body += ", truncated here"
 	}
@@ -252,10 +250,22 @@ func printCall(out io.Writer, c message.Call) {
 	}
 }
 
+// bodyText describes a body, of which shown is shown.
+func bodyText(kind message.BodyKind, length int, shown string) string {
+	if kind == message.BodyNone {
+		return "none"
+	}
+	text := fmt.Sprintf("%s, %d bytes", kind, length)
+	if shown == "" {
+		text += ", not shown without --reveal"
+	}
+	return text
+}
+
 func printAnswer(out io.Writer, a message.Answer) {
 	printLine(out, "  status", "%d", a.Status)
 	printField(out, "  media type", a.MediaType)
-	body := string(a.BodyKind)
+	body := bodyText(a.BodyKind, a.BodyBytes, a.Body)
 	if a.Truncated {
 		body += ", only the beginning"
 	}

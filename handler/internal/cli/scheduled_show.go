@@ -23,8 +23,9 @@ the handler will do at its next attempt. ID is the message id, its first 8 or mo
 the request id. A warning says where the row of the record, by which you choose a message,
 contradicts the content that the handler will process.
 
-Values with secret names, user info and query values are masked unless you give --reveal. Secrets in
-other places are not recognized: check the output before you share it.`,
+Values with secret names, user info and query values are masked unless you give --reveal. A body
+that is neither JSON nor XML nor a form is shown only with --reveal. Secrets in other places are not
+recognized: check the output before you share it.`,
 		Example: `  async-caller scheduled show 4f1c2a9e
   async-caller scheduled show order-4711 --queue async-caller --reveal`,
 		Args: cobra.ExactArgs(1),

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/secret"
 	"asynccaller/handler/internal/strictjson"
 )
 
@@ -12,9 +13,11 @@ import (
 type Answer struct {
 	Status    int    `json:"status"`
 	MediaType string `json:"mediaType,omitempty"`
-	// Body is the beginning of the body; Truncated says that there was more. It is empty for a binary body.
+	// Body is the beginning of the body; Truncated says that there was more. It is empty unless the beginning is JSON,
+	// well-formed XML or a form, or secrets are revealed. BodyBytes is the size of the beginning, as text.
 	Body      string   `json:"body,omitempty"`
 	BodyKind  BodyKind `json:"bodyKind"`
+	BodyBytes int      `json:"bodyBytes"`
 	Truncated bool     `json:"truncated,omitempty"`
 }
 
@@ -28,7 +31,7 @@ func ShowAnswer(e *envelope.Envelope, secrets Secrets) *Answer {
 	body, cut := clip(text, maxBody)
 	return &Answer{
 		Status: x.Status, MediaType: shown(x.MediaType, maxDetail), Body: body, BodyKind: kind,
-		Truncated: x.Truncated || cut,
+		BodyBytes: len(x.Text), Truncated: x.Truncated || cut,
 	}
 }
 
@@ -45,29 +48,66 @@ var (
 	// lineStart is the indentation of JSON in lines, and colon the end of a member's name.
 	lineStart = regexp.MustCompile(`\s*\n\s*`)
 	colon     = regexp.MustCompile(`": *`)
-	markup    = regexp.MustCompile(`<[^>]*>`)
+	// markup matches tags. The last one may be cut off.
+	markup    = regexp.MustCompile(`<[^>]*(?:>|$)`)
+	tagName   = regexp.MustCompile(`<[/\s]*([0-9A-Za-z_.:-]+)`)
+	htmlStart = regexp.MustCompile(`^(?i)\s*<(?:!doctype\s+)?html\b`)
 )
 
+// maxAnswer limits what is parsed of an answer. It exceeds the excerpts that the handler writes.
+const maxAnswer = 4 << 10
+
 // answerLine returns the first line of an answer that has text, with its secrets masked, folded like an error. JSON is
-// one line, and the tags of HTML and XML are no text.
+// one line, and the tags of HTML and XML are no text. JSON and XML that do not parse, because they are broken or cut,
+// have a key of their own; HTML need not be well-formed.
 func answerLine(x *envelope.Excerpt) string {
-	// enough for a key, also behind tags and ids; masking more takes long
-	beginning := strictjson.Clip(x.Text, 3*maxKey)
-	text, kind := newMasker(Masked).body("answer", x.MediaType, []byte(beginning))
+	m := newMasker(Masked)
+	beginning := strictjson.Clip(x.Text, maxAnswer)
+	masked, kind := m.body("answer", x.MediaType, []byte(beginning))
+	isMarkup := looksLikeXML(beginning)
+	line := ""
 	switch {
 	case kind == BodyBinary:
 		return keyBinaryAnswer
-	case looksLikeJSON([]byte(text)):
+	case kind == BodyJSON && looksLikeJSON(masked):
 		// a number is a word of its own
-		folded := foldText(colon.ReplaceAllString(lineStart.ReplaceAllString(text, ""), `": `))
+		folded := foldText(colon.ReplaceAllString(lineStart.ReplaceAllString(masked, ""), `": `))
 		return strings.ReplaceAll(folded, `": `, `":`)
-	case strings.HasPrefix(strings.TrimSpace(text), "<"):
-		text = markup.ReplaceAllString(text, " ") + "\n" + text
+	case masked != "" && isMarkup:
+		line = firstLine(markup.ReplaceAllString(masked, " ") + "\n" + masked)
+	case masked != "":
+		line = firstLine(masked)
+	case looksLikeJSON(beginning):
+		return keyUnreadableJSON
+	case isMarkup && !isHTML(x.MediaType, beginning):
+		return keyUnreadableXML
+	case isMarkup:
+		line = m.text("answer", firstLine(markup.ReplaceAllString(printable(beginning), " ")))
+	default:
+		line = m.text("answer", firstLine(printable(beginning)))
 	}
+	if line == "" {
+		return keyEmptyAnswer
+	}
+	return foldText(line)
+}
+
+// firstLine returns the words of the first line that has some.
+func firstLine(text string) string {
 	for line := range strings.Lines(text) {
 		if words := strings.Fields(line); len(words) > 0 {
-			return foldText(strings.Join(words, " "))
+			return strings.Join(words, " ")
 		}
 	}
-	return keyEmptyAnswer
+	return ""
+}
+
+// isHTML reports whether markup is HTML and has no element with a secret name.
+func isHTML(mediaType, text string) bool {
+	for _, match := range tagName.FindAllStringSubmatch(text, -1) {
+		if secret.Is(match[1]) {
+			return false
+		}
+	}
+	return strings.Contains(strings.ToLower(mediaType), "html") || htmlStart.MatchString(text)
 }

@@ -33,9 +33,14 @@ func TestDiff(t *testing.T) {
 			`-      "Host: old",` + "\n" + `-      "Cookie: ***"` + "\n" + `+      "Host: new",` + "\n" + `+      "Cookie: *** (changed)"`,
 		},
 		"json_in_string": {`{"e":"{\"key\":\"1\"}"}`, `{"e":"{\"key\":\"2\"}"}`, `+  "e": "{\"key\":\"*** (changed)\"}"`},
-		"spacing":        {`{"a":1}`, `{"a": 1}`, "(the differences are not shown: they are spacing, or beyond the limit)\n"},
-		"broken_json":    {`{"token":"1",}`, `{"token":"2",}`, "+{\"token\":*** (changed),}"},
-		"no_json":        {"token: CANARY1\nb", "token: CANARY2\nb", "-token: ***\n+token: *** (changed)\n b\n"},
+		"spacing":        {`{"a":1}`, `{"a": 1}`, "(the differences are not shown without --reveal: they are spacing, or beyond the limit)\n"},
+		"broken_json":    {`{"token":"CANARY1",}`, `{"token":"CANARY2",}`, "-(not shown without --reveal: text, 20 bytes)\n+(not shown without --reveal: text, 20 bytes, changed)\n"},
+		"no_json":        {"token: CANARY1\nb", "b", "-(not shown without --reveal: text, 16 bytes)\n+(not shown without --reveal: text, 1 bytes, changed)\n"},
+		"fixed":          {`{"token":"CANARY1",`, `{"token":"CANARY1"}`, "-(not shown without --reveal: text, 19 bytes)\n+{\n+  \"token\": \"***"},
+		"broken_body": {
+			`{"call":{"body":"{\"a\":\"CANARY1"}}`, `{"call":{"body":"{\"a\":\"CANARY2"}}`,
+			`-    "body": "(not shown without --reveal: text, 13 bytes)"` + "\n" + `+    "body": "(not shown without --reveal: text, 13 bytes, changed)"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := string(message.Diff([]byte(test.before), []byte(test.after), message.Masked))

@@ -59,6 +59,9 @@ const (
 	// keyEmptyAnswer and keyBinaryAnswer are for answers without a line of text.
 	keyEmptyAnswer  = "(empty answer)"
 	keyBinaryAnswer = "(binary answer)"
+	// keyUnreadableJSON and keyUnreadableXML are for answers that begin like JSON or XML and do not parse.
+	keyUnreadableJSON = "(unreadable JSON answer)"
+	keyUnreadableXML  = "(unreadable XML answer)"
 	// KeyOthers is the group of the messages after [MaxKeys] different keys.
 	KeyOthers = "(others)"
 	maxKey    = 200

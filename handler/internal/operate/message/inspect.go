@@ -3,11 +3,11 @@
 //
 // Every byte of a message may come from an attacker. A [Message] is therefore printable and bounded, and never holds
 // the call's body, a header's value, a query string or user info. [ShowCall], [ShowAnswer], [ShowContent] and [Diff]
-// show the content and, unless the caller reveals them, mask secrets: the values of headers, JSON members and form
-// fields with secret names, user info, and the values in the queries of URLs. They find secrets also in JSON inside a
-// string, in XML and in broken JSON, where they rather hide too much. They do not find secrets without a telling name,
-// such as a password in a sentence or an id in a path. Their results are printable: other characters become U+FFFD or,
-// in JSON, an escape.
+// show the content and, unless the caller reveals them, mask secrets: the values of headers, JSON members, XML elements
+// and attributes, and form fields with secret names, user info, and the values in the queries of URLs. They mask only
+// what parses. A body that is neither JSON nor XML nor a form is not shown, and a text within one that names a secret
+// is hidden as a whole. They do not find secrets without a telling name, such as a password in a sentence or an id in a
+// path. Their results are printable: other characters become U+FFFD or, in JSON, an escape.
 package message
 
 import (

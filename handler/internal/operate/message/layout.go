@@ -4,10 +4,11 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/secret"
@@ -122,7 +123,7 @@ func (m *masker) decoded(where string, e envelope.Embedded, text string, depth i
 	case e.Kind == envelope.EmbeddedJSON && json.Valid(content):
 		return m.value(where, bytes.TrimSpace(content), depth)
 	case e.Kind == envelope.EmbeddedJSON:
-		lines = []string{m.shownBody(where, "", content)}
+		lines = strings.Split(m.shownBody(where, "", content), "\n")
 	default:
 		contentType, _ := strictjson.String(strictjson.FoldNames.Get(m.root, e.ContentType...))
 		lines = strings.Split(m.shownBody(where, contentType, content), "\n")
@@ -139,25 +140,24 @@ func (m *masker) decoded(where string, e envelope.Embedded, text string, depth i
 
 func quote(text string) json.RawMessage { return strictjson.AppendString(nil, text) }
 
-// unquote returns the text of a JSON string. It returns a string that has no end, or escapes that JSON does not know,
-// as it is.
-func unquote(literal string) string {
-	var text string
-	for _, candidate := range []string{literal, literal + `"`} {
-		if json.Unmarshal([]byte(candidate), &text) == nil {
-			return text
-		}
-	}
-	return strings.Trim(literal, `"`)
+// unquote returns the text of a JSON string.
+func unquote(literal string) (text string) {
+	_ = json.Unmarshal([]byte(literal), &text) // of valid JSON
+	return text
 }
 
-// shownBody returns a body in lines or, if nothing of it is shown, a note that says so.
-func (m *masker) shownBody(where, contentType string, body []byte) string {
+// bodyOrNote returns a body in lines or, if nothing of it may be shown, a note that says so.
+func (m *masker) bodyOrNote(where, contentType string, body []byte) string {
 	text, kind := m.body(where, contentType, body)
-	if kind == BodyBinary && text == "" {
-		return fmt.Sprintf("(binary, %d bytes)", len(body))
+	if text == "" && kind != BodyNone {
+		return m.conceal(where, kind, body)
 	}
-	text, cut := clip(strings.TrimSuffix(text, "\n"), maxBody)
+	return text
+}
+
+// shownBody is bodyOrNote, limited to maxBody.
+func (m *masker) shownBody(where, contentType string, body []byte) string {
+	text, cut := clip(strings.TrimSuffix(m.bodyOrNote(where, contentType, body), "\n"), maxBody)
 	if cut {
 		text += "\n… (cut)"
 	}
@@ -182,7 +182,7 @@ func (m *masker) http(where string, message []byte) []string {
 		switch {
 		case i == 0 && (strings.HasPrefix(line, "HTTP/") || strings.Contains(line, " HTTP/")):
 			line = m.startLine(where, line)
-		case !ok || strings.TrimSpace(name) != name || name == "":
+		case !ok || !httpguts.ValidHeaderFieldName(name):
 			line = m.hide(where+".line", line) // it may continue a header's value, or lack a colon
 		default:
 			if strings.EqualFold(name, "Content-Type") {
@@ -200,10 +200,14 @@ func (m *masker) http(where string, message []byte) []string {
 
 // startLine masks the target of a request line, and the reason phrase of a status line like any text.
 func (m *masker) startLine(where, line string) string {
-	method, rest, _ := strings.Cut(line, " ")
-	end := strings.LastIndex(rest, " HTTP/")
-	if strings.HasPrefix(line, "HTTP/") || end < 0 {
-		return m.text(where, line)
+	first, rest, _ := strings.Cut(line, " ")
+	if strings.HasPrefix(line, "HTTP/") {
+		status, phrase, _ := strings.Cut(rest, " ")
+		return strings.TrimSpace(first + " " + m.text(where, status) + " " + m.text(where, phrase))
 	}
-	return method + " " + m.url(where, rest[:end]) + rest[end:]
+	end := strings.LastIndex(rest, " HTTP/")
+	if end < 0 {
+		return m.hide(where, line)
+	}
+	return m.text(where, first) + " " + m.url(where, rest[:end]) + " " + m.text(where, rest[end+1:])
 }

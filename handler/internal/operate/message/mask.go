@@ -1,7 +1,9 @@
 package message
 
 import (
+	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -25,44 +27,47 @@ type masker struct {
 	// is none.
 	hidden, before map[string][]string
 	count          int
-	// embedded are the members that embed content, by their path in lower case. Opaque are the names of those that are
-	// base64.
+	// embedded are the members that embed content, by their path in lower case.
 	embedded map[string]envelope.Embedded
-	opaque   map[string]bool
 	// root is the content of the whole message, if that is shown.
 	root []byte
 }
 
 func newMasker(secrets Secrets) *masker {
-	m := &masker{
-		secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{},
-		opaque: map[string]bool{},
-	}
+	m := &masker{secrets: secrets, hidden: map[string][]string{}, embedded: map[string]envelope.Embedded{}}
 	for _, e := range envelope.EmbeddedMembers() {
 		m.embedded[strings.ToLower("."+strings.Join(e.Path, "."))] = e
-		if e.Base64 {
-			m.opaque[strings.ToLower(e.Path[len(e.Path)-1])] = true
-		}
 	}
 	return m
 }
-
-// isOpaque reports whether a member is base64 of content that may hold secrets. In broken JSON the base64 may be
-// incomplete.
-func (m *masker) isOpaque(name string) bool { return m.opaque[strings.ToLower(name)] }
 
 // hide returns the text to show instead of a secret.
 func (m *masker) hide(where, value string) string {
 	if m.secrets == Revealed || value == "" {
 		return value
 	}
-	n := len(m.hidden[where])
-	m.hidden[where] = append(m.hidden[where], value)
-	m.count++
-	if n < len(m.before[where]) && m.before[where][n] != value {
+	if m.remember(where, value) {
 		return "*** (changed)"
 	}
 	return "***"
+}
+
+// conceal returns a note to show instead of a body or a content of which nothing is shown.
+func (m *masker) conceal(where string, kind BodyKind, body []byte) string {
+	note := fmt.Sprintf("not shown without --reveal: %s, %d bytes", kind, len(body))
+	if m.remember(where, string(body)) {
+		note += ", changed"
+	}
+	return "(" + note + ")"
+}
+
+// remember records a hidden value, and reports whether it differs from that of the content to compare with.
+func (m *masker) remember(where, value string) (changed bool) {
+	n := len(m.hidden[where])
+	m.hidden[where] = append(m.hidden[where], value)
+	m.count++
+	before := m.before[where]
+	return n < len(before) && before[n] != value
 }
 
 // schemes are the authorization schemes that come before a credential. Any other first word may be part of the secret.
@@ -89,24 +94,29 @@ func (m *masker) header(where, name, value string) string {
 }
 
 // url returns what may be shown of a URL, or of the path and query of one: the names of query parameters, but neither
-// their values nor user info.
+// their values nor user info. It hides a URL that does not parse.
 func (m *masker) url(where, text string) string {
 	if m.secrets == Revealed {
 		return text
 	}
+	if _, err := url.Parse(text); err != nil {
+		return m.hide(where, text)
+	}
 	rest, fragment, hasFragment := strings.Cut(text, "#")
 	rest, query, hasQuery := strings.Cut(rest, "?")
-	shown := m.authority(where, rest)
+	start := schemeLength(rest)
+	if strings.HasPrefix(rest, "//") {
+		start = 2
+	}
+	end := start + untilAny(rest[start:], "/")
+	shown := rest[:start]
+	if at := strings.LastIndexByte(rest[start:end], '@'); start > 0 && at >= 0 {
+		shown += m.hide(where+"@", rest[start:start+at])
+		start += at
+	}
+	shown += rest[start:end] + m.path(where, rest[end:])
 	if hasQuery {
-		parts := strings.Split(query, "&")
-		for i, part := range parts {
-			if name, value, ok := strings.Cut(part, "="); ok {
-				parts[i] = name + "=" + m.hide(where+"?"+name, value)
-			} else {
-				parts[i] = m.hide(where+"?", part)
-			}
-		}
-		shown += "?" + strings.Join(parts, "&")
+		shown += "?" + m.query(where, query)
 	}
 	if hasFragment {
 		shown += "#" + m.hide(where+"#", fragment)
@@ -114,67 +124,72 @@ func (m *masker) url(where, text string) string {
 	return shown
 }
 
-// authority hides the user info of a URL without a query, and the values of secret names in its path.
-func (m *masker) authority(where, text string) string {
-	start := urlStart(text)
-	if start == 0 {
-		return m.pairs(where, text)
-	}
-	end := start + untilAny(text[start:], `/\`)
-	at := strings.LastIndexByte(text[start:end], '@')
-	if at < 0 && !hasPort(text[start:end]) { // a password may hold a slash that should have been escaped
-		at = strings.LastIndexByte(text[start:], '@')
-		if at < 0 { // the user info was cut off
-			return text[:start] + m.hide(where+"@", text[start:])
+func (m *masker) query(where, query string) string {
+	parts := strings.Split(query, "&")
+	for i, part := range parts {
+		if name, value, ok := strings.Cut(part, "="); ok {
+			parts[i] = name + "=" + m.hide(where+"?"+name, value)
+		} else {
+			parts[i] = m.hide(where+"?", part)
 		}
 	}
-	if at < 0 {
-		return text[:end] + m.pairs(where, text[end:])
+	return strings.Join(parts, "&")
+}
+
+// path hides what follows a secret name in each part of a path, as in "/a;session=x".
+func (m *masker) path(where, path string) string {
+	parts := strings.Split(path, ";")
+	for i, part := range parts {
+		for _, at := range nameEnds.FindAllStringIndex(part, -1) {
+			if name := part[at[0] : at[1]-1]; secret.Is(name) {
+				parts[i] = part[:at[1]] + m.hide(where+";"+name, part[at[1]:])
+				break
+			}
+		}
 	}
-	at += start
-	end = max(end, at)
-	return text[:start] + m.hide(where+"@", text[start:at]) + text[at:end] + m.pairs(where, text[end:])
+	return strings.Join(parts, ";")
 }
 
-// hasPort reports whether the text after an authority's last colon, if there is one, is a port.
-func hasPort(authority string) bool {
-	colon := strings.LastIndexByte(authority, ':')
-	return colon < strings.LastIndexByte(authority, ']') || strings.Trim(authority[colon+1:], digits) == "" || colon < 0
-}
+// nameEnds matches the names in a path, with the character between name and value.
+var nameEnds = regexp.MustCompile(`[0-9A-Za-z_.-]+[=:]`)
 
-// urlStart returns where the authority begins in a text that begins with a scheme, otherwise 0. JSON may escape
-// slashes.
-func urlStart(text string) int {
+// schemeLength returns the length of the scheme that a text begins with, and of its separator; 0 if there is none.
+func schemeLength(text string) int {
+	const separator = "://"
 	scheme := span(text, nameChars)
-	for _, separator := range []string{"://", `:\/\/`} {
-		if scheme > 0 && strings.HasPrefix(text[scheme:], separator) {
-			return scheme + len(separator)
-		}
+	if scheme == 0 || !strings.HasPrefix(text[scheme:], separator) {
+		return 0
 	}
-	return 0
+	return scheme + len(separator)
 }
 
-// form returns an encoded HTML form with its secrets masked.
-func (m *masker) form(where, body string) string {
-	if m.secrets == Revealed {
-		return body
+// form returns an encoded HTML form with its secrets masked. If the body is no form, it returns nothing and reports
+// false.
+func (m *masker) form(where, body string) (masked string, ok bool) {
+	if _, err := url.ParseQuery(body); err != nil {
+		return "", false
 	}
 	parts := strings.Split(body, "&")
 	for i, part := range parts {
-		name, value, ok := strings.Cut(part, "=")
-		if !ok {
-			parts[i] = m.text(where, part)
-			continue
+		name, value, isPair := strings.Cut(part, "=")
+		plainName, _ := url.QueryUnescape(name)
+		masked := m.encoded(where, name)
+		switch {
+		case isPair && secret.Is(plainName):
+			masked += "=" + m.hide(where+"&"+name, value)
+		case isPair:
+			masked += "=" + m.encoded(where+"&"+name, value)
 		}
-		plain, err := url.QueryUnescape(name)
-		if err != nil || secret.Is(plain) {
-			value = m.hide(where+"&"+name, value)
-		} else if plain, err := url.QueryUnescape(value); err == nil {
-			if shown := m.text(where+"&"+name, plain); shown != plain {
-				value = shown
-			}
-		}
-		parts[i] = name + "=" + value
+		parts[i] = masked
 	}
-	return strings.Join(parts, "&")
+	return strings.Join(parts, "&"), true
+}
+
+// encoded returns a valid part of a form as it is or, if it holds secrets, decoded and masked.
+func (m *masker) encoded(where, part string) string {
+	plain, _ := url.QueryUnescape(part)
+	if shown := m.text(where, plain); shown != plain {
+		return shown
+	}
+	return part
 }

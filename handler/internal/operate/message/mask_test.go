@@ -3,7 +3,9 @@ package message_test
 import (
 	"encoding/base64"
 	"encoding/json"
+	"encoding/xml"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -29,7 +31,11 @@ func TestURLs(t *testing.T) {
 		"https://h.example:8443/a?":           "https://h.example:8443/a?",
 		"https://u@h.example/":                "https://***@h.example/",
 		"https://u:p@ss@h.example/":           "https://***@h.example/",
-		"https://u:p/w@h.example/":            "https://***@h.example/",
+		"https://u:p/w@h.example/":            "***", // no port
+		"https://h.example/%zz?code=x":        "***",
+		"https://h example/?code=x":           "***",
+		"//u:p@h.example/?a=1":                "//***@h.example/?a=***",
+		"/a/token=x/b":                        "/a/token=***",
 		"https://h.example:80/a@b":            "https://h.example:80/a@b",
 		"http://[::1]:80/a@b":                 "http://[::1]:80/a@b",
 		"http://[::1]/a@b":                    "http://[::1]/a@b",
@@ -93,6 +99,12 @@ func FuzzSecrets(f *testing.F) {
 	})
 }
 
+func escaped(text string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(text))
+	return b.String()
+}
+
 // planted returns messages with secrets beside two texts that are not secret.
 func planted(a, b string) []string {
 	a, b = strings.ReplaceAll(a, "CANARY", ""), strings.ReplaceAll(b, "CANARY", "")
@@ -105,6 +117,9 @@ func planted(a, b string) []string {
 		call(`"headers":{"Authorization":"Bearer CANARY","X-Key":["CANARY"]},"json":` + inner),
 		call(`"body":` + quoted(inner)),
 		call(`"body":` + quoted(text)),
+		call(`"json":{"text":` + quoted(text) + `,"link":` + quoted("https://u:CANARY@"+a+"/?x=CANARY") + `}`),
+		call(`"body":` + quoted("<a>"+escaped(text)+"<password>"+escaped(a)+"CANARY</password><b c='"+escaped(text)+"' key='CANARY'/></a>")),
+		call(`"headers":{"Content-Type":"application/x-www-form-urlencoded"},"body":` + quoted("a="+url.QueryEscape(text)+"&password"+url.QueryEscape(a)+"=CANARY")),
 		call(`"body":` + quoted(`{"s":`+quoted(inner)+`}`)),
 		call(`"bodyBase64":"` + inBase64(text) + `"`),
 		`{"RawRequest":{"Title":"PUT https://t.example/?x=CANARY","CallOut":"` +

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"maps"
 	"mime"
 	"slices"
@@ -23,8 +22,6 @@ const (
 	maxBody    = 16 << 10
 	maxContent = 256 << 10 // usually enough for the largest message
 	maxDump    = 512
-	// maxSafeDump shows the type of a file, and is too short for a secret.
-	maxSafeDump = 8
 )
 
 // Call is the part of an envelope's call that may be shown.
@@ -33,15 +30,16 @@ type Call struct {
 	URL    string `json:"url"`
 	// Headers are sorted by name. A header with several values appears several times.
 	Headers []Header `json:"headers,omitempty"`
-	// Body has at most 16 KiB; Truncated says that there is more. For a binary body it is empty or, if secrets are
-	// revealed, a dump of the first 512 bytes. BodyBytes is the size of the body itself.
+	// Body has at most 16 KiB; Truncated says that there is more. It is empty unless the body is JSON, well-formed XML
+	// or a form, or secrets are revealed. A revealed binary body is a dump of its first 512 bytes. BodyBytes is the
+	// size of the body itself.
 	Body      string   `json:"body,omitempty"`
 	BodyKind  BodyKind `json:"bodyKind"`
 	BodyBytes int      `json:"bodyBytes"`
 	Truncated bool     `json:"truncated,omitempty"`
 	// Callback is the URL of the callback, or empty.
 	Callback string `json:"callback,omitempty"`
-	// Context is the sender's JSON in lines, of at most 16 KiB, or empty.
+	// Context is the sender's JSON in lines, of at most 16 KiB, or empty. If it is not JSON, a note takes its place.
 	Context string `json:"context,omitempty"`
 }
 
@@ -90,17 +88,16 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 		call.Callback = printable(m.url("callback", e.Callback.URL))
 	}
 	if e.Context != nil {
-		context, _ := m.body("context", "application/json", e.Context)
-		call.Context = strictjson.Clip(context, maxBody)
+		call.Context = strictjson.Clip(m.bodyOrNote("context", "application/json", e.Context), maxBody)
 	}
 	return call
 }
 
 // ShowContent returns a whole message in lines for a person to read, not for a program to parse. JSON has its embedded
 // content decoded (the calls, the context and the latest answer of a Nexus envelope, a native body), with one string
-// for each line, and a note where it is cut, at 256 KiB. Other text is shown as text, and binary content as a dump of
-// its first 512 bytes, or 8 if secrets are masked. Masked text that is almost base64, as in an undecodable message,
-// also shows 8 bytes. The result ends with a line feed unless the content is empty.
+// for each line, and a note where it is cut, at 256 KiB. Well-formed XML is shown as text. Other content is shown if
+// secrets are revealed, binary content as a dump of its first 512 bytes; otherwise a note says its kind and length. The
+// result ends with a line feed unless the content is empty.
 func ShowContent(content []byte, secrets Secrets) []byte {
 	return newMasker(secrets).content(content)
 }
@@ -110,17 +107,11 @@ func (m *masker) content(content []byte) []byte {
 		return nil
 	}
 	m.root = content
-	var text string
-	switch {
-	case json.Valid(content):
+	text := ""
+	if json.Valid(content) {
 		text = m.layOut("", content)
-	case isBinary(content):
-		text = dump(content, m.secrets)
-	case m.secrets == Masked && looksEncoded(content):
-		text = fmt.Sprintf("%s… (base64 with an error, %d bytes)", printable(string(content[:maxSafeDump])),
-			len(content))
-	default:
-		text = printable(m.text("", string(content)))
+	} else {
+		text = m.bodyOrNote("", "", content)
 	}
 	text, cut := clip(text, maxContent)
 	if cut {
@@ -129,8 +120,8 @@ func (m *masker) content(content []byte) []byte {
 	return []byte(strings.TrimSuffix(text, "\n") + "\n")
 }
 
-// body returns a body in lines, and its kind. A binary body is empty unless secrets are revealed, because it may hold
-// any.
+// body returns a body in lines, and its kind. It is empty if secrets are masked and the body is neither JSON nor XML nor
+// a form, because it is unknown where it holds some.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone
@@ -139,27 +130,28 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 	if err != nil {
 		mediaType = strings.ToLower(contentType)
 	}
-	if (strings.Contains(mediaType, "json") || looksLikeJSON(body)) && json.Valid(body) {
+	text := string(body)
+	if (strings.Contains(mediaType, "json") || looksLikeJSON(text)) && json.Valid(body) {
 		return m.layOut(where, body), BodyJSON
 	}
 	switch {
 	case isBinary(body) && m.secrets == Revealed:
-		return dump(body, Revealed), BodyBinary
+		return dump(body), BodyBinary
 	case isBinary(body):
 		return "", BodyBinary
+	case m.secrets == Revealed:
+		return printable(text), BodyText
 	case strings.Contains(mediaType, "form-urlencoded"):
-		return printable(m.form(where, string(body))), BodyText
+		masked, _ := m.form(where, text)
+		return printable(masked), BodyText
+	case looksLikeXML(text):
+		masked, _ := m.xml(where, text)
+		return printable(masked), BodyText
 	}
-	return printable(m.text(where, string(body))), BodyText
+	return "", BodyText
 }
 
-func looksLikeJSON(text []byte) bool {
-	text = bytes.TrimLeft(text, " \t\r\n")
-	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
-}
-
-// isBinary reports whether more than a tenth of the content is not text. A few bad bytes are an error in a text, whose
-// secrets can still be found.
+// isBinary reports whether more than a tenth of the content is not text. A few bad bytes are an error in a text.
 func isBinary(content []byte) bool {
 	bad := 0
 	for _, r := range string(content) {
@@ -170,25 +162,7 @@ func isBinary(content []byte) bool {
 	return bad*10 > len(content)
 }
 
-// looksEncoded reports whether a text is base64 except for a few bytes. It may hold a message with all its secrets.
-func looksEncoded(text []byte) bool {
-	const shortest = 64
-	foreign := 0
-	for _, c := range text {
-		if !in(c, tokenChars+"+/=\r\n") {
-			foreign++
-		}
-	}
-	return len(text) >= shortest && foreign*50 <= len(text)
-}
-
-func dump(content []byte, secrets Secrets) string {
-	limit := maxSafeDump
-	if secrets == Revealed {
-		limit = maxDump
-	}
-	return hex.Dump(content[:min(limit, len(content))])
-}
+func dump(content []byte) string { return hex.Dump(content[:min(maxDump, len(content))]) }
 
 // printable replaces the characters that could control a terminal.
 func printable(text string) string {
@@ -213,7 +187,7 @@ func Diff(before, after []byte, secrets Secrets) []byte {
 	is.before = was.hidden
 	changes := diff.Diff("before", old, "after", is.content(after))
 	if changes == nil {
-		return []byte("(the differences are not shown: they are spacing, or beyond the limit)\n")
+		return []byte("(the differences are not shown without --reveal: they are spacing, or beyond the limit)\n")
 	}
 	_, changes, _ = bytes.Cut(changes, []byte("\n")) // the first line names a command
 	return changes
