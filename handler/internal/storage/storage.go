@@ -32,8 +32,8 @@ const (
 	MaxLease = 7 * 24 * time.Hour
 )
 
-// MaxConnections limits the connections to one service of an account. A message needs one for about 10 ms, when its call
-// has ended: if all 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
+// MaxConnections limits the connections to one service of an account. A message needs one for about 10 ms, when its
+// call has ended: if all 256 calls of a queue (host.json as shipped) end at once, the last ones wait for some 40 ms.
 const MaxConnections = 64
 
 // ConnectionName is the one storage connection that functions may use: the handler writes successors to the account

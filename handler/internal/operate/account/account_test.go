@@ -47,14 +47,17 @@ func newQueues(t *testing.T, n int) *memory.Queues {
 }
 
 func deadLetter(requestID, from string) string {
-	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
-		`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected","detail":"answered 400","queue":%q,"attempts":3}}`,
+	return storage.Base64.Encode(fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
+			`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected",`+
+			`"detail":"answered 400","queue":%q,"attempts":3}}`,
 		requestID, requestID, from))
 }
 
 // hostCopy returns an envelope as the host moves it, without a reason.
 func hostCopy(requestID string) string {
-	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
+	return storage.Base64.Encode(fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
 }
 
 func put(t *testing.T, store storage.Queues, name, text string, ttl time.Duration) storage.Message {
@@ -122,22 +125,26 @@ func TestList(t *testing.T) {
 		source account.Source
 		want   []string
 	}{
-		"every_poison_queue": {account.Source{}, []string{"r0", "r1", "r2", "host", "undecodable", "malformed", "other"}},
-		"one_queue":          {account.Source{Queues: []string{"other-poison"}}, []string{"other"}},
-		"a_queue_beside":     {account.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
-		"live_by_force":      {account.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
-		"ids":                {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
-		"ids_and_filter":     {account.Source{IDs: []string{"r2", "host"}, Filter: message.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
-		"filter":             {account.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}}, []string{"host"}},
-		"limit":              {account.Source{Limit: 2}, []string{"r0", "r1"}},
-		"limit_and_filter":   {account.Source{Limit: 1, Filter: message.Filter{Text: "orders/r2"}}, []string{"r2"}},
+		"every_poison_queue": {account.Source{},
+			[]string{"r0", "r1", "r2", "host", "undecodable", "malformed", "other"}},
+		"one_queue":      {account.Source{Queues: []string{"other-poison"}}, []string{"other"}},
+		"a_queue_beside": {account.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
+		"live_by_force":  {account.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
+		"ids":            {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
+		"ids_and_filter": {account.Source{IDs: []string{"r2", "host"},
+			Filter: message.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
+		"filter": {account.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}},
+			[]string{"host"}},
+		"limit":            {account.Source{Limit: 2}, []string{"r0", "r1"}},
+		"limit_and_filter": {account.Source{Limit: 1, Filter: message.Filter{Text: "orders/r2"}}, []string{"r2"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := mixed(t)
 				before := store.All(poisonQueue)
 				var got []string
-				listed, err := newAccount(store).List(t.Context(), c.source, func(f account.Found) { got = append(got, found(f.Message)) })
+				listed, err := newAccount(store).
+					List(t.Context(), c.source, func(f account.Found) { got = append(got, found(f.Message)) })
 				if err != nil || listed.Matched != len(c.want) || listed.Hidden != 0 {
 					t.Errorf("%+v, %v", listed, err)
 				}
@@ -161,7 +168,8 @@ func TestListRefused(t *testing.T) {
 		"other":   {"it has a poison queue", "other-poison"},
 		"nowhere": {"does not exist", "async-caller-poison, other-poison"},
 	} {
-		_, err := a.List(t.Context(), account.Source{Queues: []string{name}}, func(f account.Found) { t.Errorf("%s: shown %s", name, f.ID) })
+		_, err := a.List(t.Context(), account.Source{Queues: []string{name}},
+			func(f account.Found) { t.Errorf("%s: shown %s", name, f.ID) })
 		wantError(t, err, append(words, name)...)
 	}
 }
@@ -176,14 +184,18 @@ func TestQueues(t *testing.T) {
 		got, err := newAccount(store).Queues(t.Context())
 		want := []account.QueueSummary{
 			{
-				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2, NextExpiry: began.Add(week),
-				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 3}, {Reason: "host_gave_up", Count: 1}, {Reason: "malformed", Count: 1}, {Reason: "undecodable", Count: 1}},
+				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2,
+				NextExpiry: began.Add(week),
+				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 3}, {Reason: "host_gave_up", Count: 1},
+					{Reason: "malformed", Count: 1}, {Reason: "undecodable", Count: 1}},
 			},
 			{
-				Queue: "other-poison", Main: "other", Messages: 2, Hidden: 1, Oldest: began.Add(time.Hour), Newest: began.Add(time.Hour),
+				Queue: "other-poison", Main: "other", Messages: 2, Hidden: 1, Oldest: began.Add(time.Hour),
+				Newest:  began.Add(time.Hour),
 				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 1}},
 			},
-			{Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began, Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}}},
+			{Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began,
+				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}}},
 		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%v, -want +got:\n%s", err, diff)
@@ -213,7 +225,8 @@ func TestQueuesMoved(t *testing.T) {
 				put(t, store, parking, c.text, 0)
 				put(t, store, mainQueue, deadLetter("moved back", mainQueue), 0) // a function reads it
 				got := must(a.Queues(ctx))
-				if moved := got[1:]; len(moved) > 0 != c.want || c.want && (moved[0].Queue != parking || !moved[0].Moved || moved[0].Messages != 1) {
+				if moved := got[1:]; len(moved) > 0 != c.want || c.want &&
+					(moved[0].Queue != parking || !moved[0].Moved || moved[0].Messages != 1) {
 					t.Errorf("%+v", got)
 				}
 				for _, m := range store.All(parking) {
@@ -243,7 +256,8 @@ func TestFind(t *testing.T) {
 			t.Errorf("two with one id: %v", err)
 		}
 		wantError(t, err, store.All(poisonQueue)[0].ID, poisonQueue)
-		if _, err = a.Find(t.Context(), account.Source{}, first.ID[:8]); !errors.Is(err, account.ErrAmbiguous) {
+		_, err = a.Find(t.Context(), account.Source{}, first.ID[:8])
+		if !errors.Is(err, account.ErrAmbiguous) {
 			t.Errorf("a common prefix: %v", err)
 		}
 		_, err = a.Find(t.Context(), account.Source{}, "nobody\x1b[31m")

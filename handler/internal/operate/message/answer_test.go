@@ -17,7 +17,8 @@ import (
 // answered returns the dead letter that the handler writes for this answer.
 func answered(t *testing.T, contentType, body string) string {
 	t.Helper()
-	return settled(t, native(""), decision.Outcome{Status: 422, Header: http.Header{"Content-Type": {contentType}}, Body: []byte(body)})
+	return settled(t, native(""), decision.Outcome{Status: 422, Header: http.Header{"Content-Type": {contentType}},
+		Body: []byte(body)})
 }
 
 func showAnswer(t *testing.T, text string, secrets message.Secrets) *message.Answer {
@@ -37,12 +38,14 @@ func TestShowAnswer(t *testing.T) {
 		masked            message.Answer
 		revealed          string
 	}{
-		"text":    {"text/plain", "no\r\norder", message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 9}, "no\norder"},
+		"text": {"text/plain", "no\r\norder",
+			message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 9}, "no\norder"},
 		"empty":   {"text/plain", "", message.Answer{MediaType: "text/plain", BodyKind: message.BodyNone}, ""},
 		"no_type": {"", "x", message.Answer{BodyKind: message.BodyText, BodyBytes: 1}, "x"},
 		"json": {
 			asJSON, `{"error":"x","token":"SECRET"}`,
-			message.Answer{MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}", BodyKind: message.BodyJSON, BodyBytes: 30},
+			message.Answer{MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}",
+				BodyKind: message.BodyJSON, BodyBytes: 30},
 			"{\n  \"error\": \"x\",\n  \"token\": \"SECRET\"\n}",
 		},
 		"cut_json": {
@@ -52,7 +55,8 @@ func TestShowAnswer(t *testing.T) {
 		},
 		"well_formed_html": {
 			"text/html; charset=utf-8", "<html>\n<h1>No order</h1>\n</html>",
-			message.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>", BodyKind: message.BodyText, BodyBytes: 32},
+			message.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>",
+				BodyKind: message.BodyText, BodyBytes: 32},
 			"<html>\n<h1>No order</h1>\n</html>",
 		},
 		"html": {
@@ -65,8 +69,11 @@ func TestShowAnswer(t *testing.T) {
 			message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 39},
 			"a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text",
 		},
-		"long":   {"text/plain", long, message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 2048, Truncated: true}, long[:2048]},
-		"binary": {"image/png", "\x89PNG\x00\x00\x00", message.Answer{MediaType: "image/png", BodyKind: message.BodyBinary, BodyBytes: 9}, "00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n"},
+		"long": {"text/plain", long, message.Answer{MediaType: "text/plain", BodyKind: message.BodyText,
+			BodyBytes: 2048, Truncated: true}, long[:2048]},
+		"binary": {"image/png", "\x89PNG\x00\x00\x00",
+			message.Answer{MediaType: "image/png", BodyKind: message.BodyBinary, BodyBytes: 9},
+			"00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := answered(t, test.contentType, test.body)
@@ -106,9 +113,10 @@ func TestAnswerKeys(t *testing.T) {
 		"html_secret": {"text/html", "<p><x:token>SECRET<br>", "(unreadable XML answer)"},
 		"xml":         {"text/xml", "<p>SECRET<br>", "(unreadable XML answer)"},
 		"cut_json":    {"application/json", `{"x":"` + strings.Repeat("y", 3000), "(unreadable JSON answer)"},
-		"large_json":  {"application/json", `{"x":"` + strings.Repeat("y ", 1000) + `"}`, `{"x":"` + strings.Repeat("y ", 95) + "…"},
-		"no_json":     {"application/json", "Internal error", "Internal error"},
-		"json_text":   {"text/plain", `token: {"a":`, "***"},
+		"large_json": {"application/json", `{"x":"` + strings.Repeat("y ", 1000) + `"}`,
+			`{"x":"` + strings.Repeat("y ", 95) + "…"},
+		"no_json":   {"application/json", "Internal error", "Internal error"},
+		"json_text": {"text/plain", `token: {"a":`, "***"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := message.ByAnswer.Key(read(answered(t, test.contentType, test.body))); got != test.want {
@@ -121,12 +129,14 @@ func TestAnswerKeys(t *testing.T) {
 // TestHostileAnswers: any sender can have written a dead letter.
 func TestHostileAnswers(t *testing.T) {
 	for name, test := range map[string]struct{ answer, want string }{
-		"null":          {`null`, "(no answer)"},
-		"wrong_type":    {`"no order"`, "(empty answer)"},
-		"wrong_types":   {`{"status":"x","mediaType":5,"text":[],"truncated":0}`, "(empty answer)"},
-		"large":         {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` + strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
-		"nested":        {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
-		"escapes":       {`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`, "\ufffd]{n};x\ufffd is what the target says"},
+		"null":        {`null`, "(no answer)"},
+		"wrong_type":  {`"no order"`, "(empty answer)"},
+		"wrong_types": {`{"status":"x","mediaType":5,"text":[],"truncated":0}`, "(empty answer)"},
+		"large": {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` +
+			strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
+		"nested": {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
+		"escapes": {`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`,
+			"\ufffd]{n};x\ufffd is what the target says"},
 		"only_controls": {`{"text":"\u001b\u001b\u001b"}`, "(binary answer)"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -146,7 +156,8 @@ func TestHostileAnswers(t *testing.T) {
 // BenchmarkReadAnswer measures the largest answer, beside none.
 func BenchmarkReadAnswer(b *testing.B) {
 	for name, answer := range map[string]string{
-		"none": `null`, "short": `{"text":"{\"error\":\"order 17 not found\"}"}`, "long": `{"text":"` + strings.Repeat(`{\"error\":\"order 17 not found\"}, `, 50) + `"}`,
+		"none": `null`, "short": `{"text":"{\"error\":\"order 17 not found\"}"}`,
+		"long": `{"text":"` + strings.Repeat(`{\"error\":\"order 17 not found\"}, `, 50) + `"}`,
 	} {
 		b.Run(name, func(b *testing.B) {
 			text := inBase64(native(`,"deadLetter":{"reason":"rejected","answer":` + answer + `}`))

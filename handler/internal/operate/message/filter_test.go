@@ -21,33 +21,40 @@ func TestFilter(t *testing.T) {
 		m      message.Message
 		want   bool
 	}{
-		"all":                   {message.Filter{}, m, true},
-		"reason":                {message.Filter{Reasons: []string{"rejected", "expired"}}, m, true},
-		"other_reason":          {message.Filter{Reasons: []string{"rejected"}}, m, false},
-		"status":                {message.Filter{Statuses: []int{503}}, m, true},
-		"other_status":          {message.Filter{Statuses: []int{0, 500}}, m, false},
-		"no_answer":             {message.Filter{Statuses: []int{0}}, silent, true},
-		"method":                {message.Filter{Methods: []string{"post"}}, m, true},
-		"other_method":          {message.Filter{Methods: []string{"PUT"}}, m, false},
-		"host":                  {message.Filter{Hosts: []string{"API.target.example"}}, m, true},
-		"host_and_port":         {message.Filter{Hosts: []string{"api.target.example:8443"}}, m, true},
-		"host_other_port":       {message.Filter{Hosts: []string{"api.target.example:443"}}, m, false},
-		"suffix":                {message.Filter{Hosts: []string{"*.Target.example"}}, m, true},
-		"suffix_and_port":       {message.Filter{Hosts: []string{"*.target.example:8443"}}, m, true},
-		"suffix_of_a_word":      {message.Filter{Hosts: []string{"*.arget.example"}}, m, false},
-		"suffix_itself":         {message.Filter{Hosts: []string{"*.api.target.example"}}, m, false},
-		"star_without_dot":      {message.Filter{Hosts: []string{"*example"}}, m, false},
-		"host_of_none":          {message.Filter{Hosts: []string{"*.", "", "*"}}, silent, false},
-		"unicode":               {message.Filter{Hosts: []string{"BÜCHER.example"}}, message.Message{Host: "xn--bcher-kva.example:80"}, true},
-		"unicode_suffix":        {message.Filter{Hosts: []string{"*.bücher。example"}}, message.Message{Host: "a.xn--bcher-kva.example"}, true},
-		"ipv6":                  {message.Filter{Hosts: []string{"[::1]"}}, message.Message{Host: "[::1]:80"}, true},
-		"ipv6_other":            {message.Filter{Hosts: []string{"[::1]:81"}}, message.Message{Host: "[::1]"}, false},
-		"ipv6_without_brackets": {message.Filter{Hosts: []string{"2001:DB8::0:1"}}, message.Message{Host: "[2001:db8::1]:80"}, true},
-		"ipv6_spelled_out":      {message.Filter{Hosts: []string{"[0:0:0:0:0:0:0:1]:80"}}, message.Message{Host: "[::1]:80"}, true},
-		"final_dot":             {message.Filter{Hosts: []string{"api.target.example"}}, message.Message{Host: "api.target.example.:80"}, true},
-		"final_dot_wanted":      {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
-		"ipv4":                  {message.Filter{Hosts: []string{"127.0.0.1"}}, message.Message{Host: "127.0.0.1:7071"}, true},
-		"ipv4_other_port":       {message.Filter{Hosts: []string{"127.0.0.1:7072"}}, message.Message{Host: "127.0.0.1:7071"}, false},
+		"all":              {message.Filter{}, m, true},
+		"reason":           {message.Filter{Reasons: []string{"rejected", "expired"}}, m, true},
+		"other_reason":     {message.Filter{Reasons: []string{"rejected"}}, m, false},
+		"status":           {message.Filter{Statuses: []int{503}}, m, true},
+		"other_status":     {message.Filter{Statuses: []int{0, 500}}, m, false},
+		"no_answer":        {message.Filter{Statuses: []int{0}}, silent, true},
+		"method":           {message.Filter{Methods: []string{"post"}}, m, true},
+		"other_method":     {message.Filter{Methods: []string{"PUT"}}, m, false},
+		"host":             {message.Filter{Hosts: []string{"API.target.example"}}, m, true},
+		"host_and_port":    {message.Filter{Hosts: []string{"api.target.example:8443"}}, m, true},
+		"host_other_port":  {message.Filter{Hosts: []string{"api.target.example:443"}}, m, false},
+		"suffix":           {message.Filter{Hosts: []string{"*.Target.example"}}, m, true},
+		"suffix_and_port":  {message.Filter{Hosts: []string{"*.target.example:8443"}}, m, true},
+		"suffix_of_a_word": {message.Filter{Hosts: []string{"*.arget.example"}}, m, false},
+		"suffix_itself":    {message.Filter{Hosts: []string{"*.api.target.example"}}, m, false},
+		"star_without_dot": {message.Filter{Hosts: []string{"*example"}}, m, false},
+		"host_of_none":     {message.Filter{Hosts: []string{"*.", "", "*"}}, silent, false},
+		"unicode": {message.Filter{Hosts: []string{"BÜCHER.example"}},
+			message.Message{Host: "xn--bcher-kva.example:80"}, true},
+		"unicode_suffix": {message.Filter{Hosts: []string{"*.bücher。example"}},
+			message.Message{Host: "a.xn--bcher-kva.example"}, true},
+		"ipv6":       {message.Filter{Hosts: []string{"[::1]"}}, message.Message{Host: "[::1]:80"}, true},
+		"ipv6_other": {message.Filter{Hosts: []string{"[::1]:81"}}, message.Message{Host: "[::1]"}, false},
+		"ipv6_without_brackets": {message.Filter{Hosts: []string{"2001:DB8::0:1"}},
+			message.Message{Host: "[2001:db8::1]:80"}, true},
+		"ipv6_spelled_out": {message.Filter{Hosts: []string{"[0:0:0:0:0:0:0:1]:80"}},
+			message.Message{Host: "[::1]:80"}, true},
+		"final_dot": {message.Filter{Hosts: []string{"api.target.example"}},
+			message.Message{Host: "api.target.example.:80"}, true},
+		"final_dot_wanted": {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
+		"ipv4": {message.Filter{Hosts: []string{"127.0.0.1"}}, message.Message{Host: "127.0.0.1:7071"},
+			true},
+		"ipv4_other_port": {message.Filter{Hosts: []string{"127.0.0.1:7072"}},
+			message.Message{Host: "127.0.0.1:7071"}, false},
 		"since":                 {message.Filter{Since: inserted}, m, true},
 		"since_later":           {message.Filter{Since: inserted.Add(time.Second)}, m, false},
 		"until":                 {message.Filter{Until: inserted.Add(time.Second)}, m, true},
@@ -73,18 +80,23 @@ func TestFilter(t *testing.T) {
 }
 
 func TestFilterText(t *testing.T) {
-	native := `{"asyncCaller":1,"call":{"url":"https://target.example/?a=Needle1","headers":{"X-A":"Needle2"},"body":"say \"Needle\u0033\""},` +
+	native := `{"asyncCaller":1,"call":{"url":"https://target.example/?a=Needle1","headers":{"X-A":"Needle2"},` +
+		`"body":"say \"Needle\u0033\""},` +
 		`"context":"Needle4","deadLetter":{"reason":"x","detail":"Needle5 \u00e4"}}`
-	nexus := `{"LatestResponse":"` + inBase64("HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n\r\nNeedle1") + `","RawRequest":{"Id":"i",` +
+	nexus := `{"LatestResponse":"` + inBase64("HTTP/1.1 400 No\r\nContent-Type: text/plain\r\n\r\nNeedle1") +
+		`","RawRequest":{"Id":"i",` +
 		`"Title":"Needle2","Context":"` +
-		inBase64(`"Needle3"`) + `","CallOut":"` + inBase64("PUT /?a=Needle4 HTTP/1.1\r\nHost: t.example\r\nX-A: Needle5\r\nContent-Type: text/plain\r\n\r\nNeedle6") +
+		inBase64(`"Needle3"`) + `","CallOut":"` + inBase64("PUT /?a=Needle4 HTTP/1.1\r\nHost: t.example\r\nX-A: "+
+		"Needle5\r\nContent-Type: text/plain\r\n\r\nNeedle6") +
 		`","CallBack":"` + inBase64("POST /Needle7 HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`
 	for name, test := range map[string]struct {
 		content string
 		found   []string
 	}{
-		"native":    {native, []string{"Needle1", "nEEDLE2", "say \"needle3\"", "needle4", "NEEDLE5 Ä", "x-a\":\"needle2", "x-a: needle2"}},
-		"nexus":     {nexus, []string{"Needle1", "Needle2", "needle3", "/?a=needle4", "x-a: needle5", "NEEDLE6", "needle7"}},
+		"native": {native, []string{"Needle1", "nEEDLE2", "say \"needle3\"", "needle4", "NEEDLE5 Ä",
+			"x-a\":\"needle2", "x-a: needle2"}},
+		"nexus": {nexus, []string{"Needle1", "Needle2", "needle3", "/?a=needle4", "x-a: needle5", "NEEDLE6",
+			"needle7"}},
 		"malformed": {"\xff Needle1 {", []string{"needle1 {"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -105,7 +117,8 @@ func TestMatchID(t *testing.T) {
 	m := message.Message{ID: "550e8400-e29b-41d4-a716-446655440000", RequestID: "order-42"}
 	for id, want := range map[string]bool{
 		"550e8400-e29b-41d4-a716-446655440000": true, "550E8400": true, "550e8400-e29b": true, "order-42": true,
-		"550e840": false, "order-4": false, "ORDER-42": false, "": false, "550e8400-e29b-41d4-a716-4466554400001": false,
+		"550e840": false, "order-4": false, "ORDER-42": false, "": false,
+		"550e8400-e29b-41d4-a716-4466554400001": false,
 	} {
 		if got := message.MatchID(m, id); got != want {
 			t.Errorf("%q: got %t", id, got)

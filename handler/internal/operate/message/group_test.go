@@ -111,7 +111,8 @@ func TestParseBy(t *testing.T) {
 		t.Errorf("got %q, %v", by, err)
 	}
 	_, err := message.ParseBy("co\x1blor", message.PoisonCriteria())
-	if want := `cannot group by "co` + "\ufffd" + `lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
+	if want := `cannot group by "co` + "\ufffd" +
+		`lor": want reason, status, host, route, error or answer`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
@@ -128,9 +129,11 @@ func TestParseGroup(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"expired": `"expired" is not a group`, "reason=": "is not a group", "": "is not a group", "color=red": `cannot group by "color"`,
+		"expired": `"expired" is not a group`, "reason=": "is not a group", "": "is not a group",
+		"color=red": `cannot group by "color"`,
 	} {
-		if _, err := message.ParseGroup(text, message.PoisonCriteria()); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := message.ParseGroup(text, message.PoisonCriteria()); err == nil ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%q: error %v, want %s", text, err, want)
 		}
 	}
@@ -145,13 +148,15 @@ func TestGroups(t *testing.T) {
 	groups.Add(message.Message{ID: "6", Reason: "connect", Since: at(2)})
 	got := ""
 	for _, row := range groups.Result() {
-		got += fmt.Sprintf("%d %s %s-%s %s\n", row.Count, row.Key, row.First.Format("04"), row.Last.Format("04"), row.Sample.ID)
+		got += fmt.Sprintf("%d %s %s-%s %s\n", row.Count, row.Key, row.First.Format("04"), row.Last.Format("04"),
+			row.Sample.ID)
 	}
 	want := "3 expired 03-09 3\n2 rejected 04-05 0\n1 connect 02-02 6\n1 malformed 01-01 2\n"
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("groups (-want +got):\n%s", diff)
 	}
-	if printed, err := json.Marshal(groups.Result()[0]); err != nil || !strings.HasPrefix(string(printed), `{"key":"expired","count":3,"first":"`) {
+	if printed, err := json.Marshal(groups.Result()[0]); err != nil ||
+		!strings.HasPrefix(string(printed), `{"key":"expired","count":3,"first":"`) {
 		t.Errorf("printed as %s, %v", printed, err)
 	}
 	if printed, err := json.Marshal(message.NewGroups(message.ByHost).Result()); string(printed) != "[]" || err != nil {

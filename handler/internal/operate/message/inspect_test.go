@@ -33,13 +33,16 @@ func inBase64(text string) string { return base64.StdEncoding.EncodeToString([]b
 // native returns an envelope with more members.
 func native(more string) string {
 	return `{"asyncCaller":1,"requestId":"order-42","createdAt":"2026-11-20T00:00:00Z",` +
-		`"call":{"url":"https://user:SECRET@Target.Example:8443/orders/4711/a%20b?code=SECRET","body":"SECRET"}` + more + `}`
+		`"call":{"url":"https://user:SECRET@Target.Example:8443/orders/4711/a%20b?code=SECRET","body":"SECRET"}` +
+		more + `}`
 }
 
 func nexus(more string) string {
-	return `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,"CreatedAt":"2026-11-20T00:00:00+00:00"` +
+	return `{"Organization":"acme","Environment":"prod","OriginalRequestId":"order-42","Attempts":0,` +
+		`"CreatedAt":"2026-11-20T00:00:00+00:00"` +
 		more + `,"RawRequest":{"Id":"order-42","CallOut":"` +
-		inBase64("PUT /orders/4711?code=SECRET HTTP/1.1\r\nHost: Target.Example\r\nContent-Type: text/plain\r\n\r\nSECRET") + `","CallOutUriScheme":"https"}}`
+		inBase64("PUT /orders/4711?code=SECRET HTTP/1.1\r\nHost: Target.Example\r\nContent-Type: "+
+			"text/plain\r\n\r\nSECRET") + `","CallOutUriScheme":"https"}}`
 }
 
 // deadLetter returns the dead letter that the handler writes when it gives up.
@@ -75,12 +78,15 @@ func read(text string) message.Message {
 }
 
 func TestReadDeadLetters(t *testing.T) {
-	letter := envelope.DeadLetter{At: givenUp, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3", Attempts: 2}
+	letter := envelope.DeadLetter{At: givenUp, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3",
+		Attempts: 2}
 	attempts := []envelope.Attempt{{At: givenUp.Add(-time.Hour), Status: 503}, {At: givenUp, Error: "timeout"}}
 	want := message.Message{
-		Queue: "async-caller-poison", ID: "id", InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7), DequeueCount: 1,
-		Main: "async-caller-3", Reason: "expired", Detail: "answered 503", Since: givenUp, RequestID: "order-42",
-		Attempts: 2, Status: 503, Error: "timeout",
+		Queue: "async-caller-poison", ID: "id", InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7),
+		DequeueCount: 1,
+		Main:         "async-caller-3", Reason: "expired", Detail: "answered 503", Since: givenUp,
+		RequestID: "order-42",
+		Attempts:  2, Status: 503, Error: "timeout",
 	}
 	want.Answer = "(empty answer)"
 	inNative, inNexus := want, want
@@ -116,17 +122,22 @@ func TestReadHostileDeadLetters(t *testing.T) {
 		letter string
 		want   message.Message // the fields from a dead letter
 	}{
-		"no_reason":        {`{}`, message.Message{Reason: "unknown"}},
-		"not_an_object":    {`"by hand"`, message.Message{Reason: "unknown"}},
-		"control":          {`{"reason":"a\u001b[2J","detail":"b\u202ec\n"}`, message.Message{Reason: "a\ufffd[2J", Detail: "b\ufffdc\ufffd"}},
-		"reason_twice":     {`{"reason":"dns","detail":"dns: no such host"}`, message.Message{Reason: "dns", Detail: "no such host"}},
-		"only_reasons":     {`{"reason":"dns","detail":"dns"}`, message.Message{Reason: "dns"}},
-		"long_reason":      {`{"reason":"` + strings.Repeat("ä", 40) + `"}`, message.Message{Reason: strings.Repeat("ä", 30) + "…"}},
-		"other_queue":      {`{"reason":"x","queue":"async-caller-7"}`, message.Message{Reason: "x", Main: "async-caller-7"}},
-		"poison_queue":     {`{"reason":"x","queue":"async-caller-7-poison"}`, message.Message{Reason: "x"}},
-		"no_queue_name":    {`{"reason":"x","queue":"../etc"}`, message.Message{Reason: "x"}},
-		"future":           {`{"reason":"x","at":"2026-11-23T00:00:00Z"}`, message.Message{Reason: "x"}},
-		"clock_ahead":      {`{"reason":"x","at":"2026-11-21T20:00:00Z"}`, message.Message{Reason: "x", Since: inserted.Add(14 * time.Hour)}},
+		"no_reason":     {`{}`, message.Message{Reason: "unknown"}},
+		"not_an_object": {`"by hand"`, message.Message{Reason: "unknown"}},
+		"control": {`{"reason":"a\u001b[2J","detail":"b\u202ec\n"}`,
+			message.Message{Reason: "a\ufffd[2J", Detail: "b\ufffdc\ufffd"}},
+		"reason_twice": {`{"reason":"dns","detail":"dns: no such host"}`,
+			message.Message{Reason: "dns", Detail: "no such host"}},
+		"only_reasons": {`{"reason":"dns","detail":"dns"}`, message.Message{Reason: "dns"}},
+		"long_reason": {`{"reason":"` + strings.Repeat("ä", 40) + `"}`,
+			message.Message{Reason: strings.Repeat("ä", 30) + "…"}},
+		"other_queue": {`{"reason":"x","queue":"async-caller-7"}`,
+			message.Message{Reason: "x", Main: "async-caller-7"}},
+		"poison_queue":  {`{"reason":"x","queue":"async-caller-7-poison"}`, message.Message{Reason: "x"}},
+		"no_queue_name": {`{"reason":"x","queue":"../etc"}`, message.Message{Reason: "x"}},
+		"future":        {`{"reason":"x","at":"2026-11-23T00:00:00Z"}`, message.Message{Reason: "x"}},
+		"clock_ahead": {`{"reason":"x","at":"2026-11-21T20:00:00Z"}`,
+			message.Message{Reason: "x", Since: inserted.Add(14 * time.Hour)}},
 		"year_zero":        {`{"reason":"x","at":"0000-01-01T00:00:00+14:00"}`, message.Message{Reason: "x"}},
 		"attempts":         {`{"reason":"x","attempts":7}`, message.Message{Reason: "x", Attempts: 7}},
 		"attempts_below_0": {`{"reason":"x","attempts":-7}`, message.Message{Reason: "x"}},
@@ -139,7 +150,8 @@ func TestReadHostileDeadLetters(t *testing.T) {
 				test.want.Since = inserted
 			}
 			m := read(inBase64(native(`,"deadLetter":` + test.letter)))
-			got := message.Message{Reason: m.Reason, Detail: m.Detail, Main: m.Main, Since: m.Since, Attempts: m.Attempts}
+			got := message.Message{Reason: m.Reason, Detail: m.Detail, Main: m.Main, Since: m.Since,
+				Attempts: m.Attempts}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("message (-want +got):\n%s", diff)
 			}
@@ -158,31 +170,41 @@ func TestReadReasonsFoundOut(t *testing.T) {
 		text, reason, detail string
 		format               envelope.Format
 	}{
-		"not_base64":          {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
-		"envelope_not_base64": {native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it", envelope.FormatNative},
-		"nexus_not_base64":    {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
-		"letter_not_base64":   {native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding", envelope.FormatNative},
-		"empty":               {"", "malformed", "not JSON: line 1, column 1", ""},
-		"not_json":            {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4", ""},
-		"no_envelope":         {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing", ""},
-		"no_url":              {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing", ""},
-		"nexus_malformed":     {inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed", "RawRequest.CallOut: missing", ""},
-		"letter_in_malformed": {inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed", "call.url: missing", ""},
+		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
+		"envelope_not_base64": {native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it",
+			envelope.FormatNative},
+		"nexus_not_base64": {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
+		"letter_not_base64": {native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding",
+			envelope.FormatNative},
+		"empty":       {"", "malformed", "not JSON: line 1, column 1", ""},
+		"not_json":    {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4", ""},
+		"no_envelope": {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing", ""},
+		"no_url":      {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing", ""},
+		"nexus_malformed": {inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed",
+			"RawRequest.CallOut: missing", ""},
+		"letter_in_malformed": {inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed",
+			"call.url: missing", ""},
 		"too_large": {inBase64(native(`,"callback":{"url":"https://s.e` +
-			`xample/` + strings.Repeat("x", 48_700) + `"}`)), "malformed", "leave room for its state", envelope.FormatNative},
-		"unknown_policy":      {inBase64(native(`,"retry":"often"`)), "malformed", "retry: ", envelope.FormatNative},
-		"bad_policy":          {inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: ", envelope.FormatNative},
+			`xample/` + strings.Repeat("x", 48_700) + `"}`)), "malformed", "leave room for its state",
+			envelope.FormatNative},
+		"unknown_policy": {inBase64(native(`,"retry":"often"`)), "malformed", "retry: ", envelope.FormatNative},
+		"bad_policy": {inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: ",
+			envelope.FormatNative},
 		"crashed":             {inBase64(native("")), "host_gave_up", crashed, envelope.FormatNative},
 		"crashed_nexus":       {inBase64(nexus("")), "host_gave_up", crashed, envelope.FormatNexus},
 		"fault":               {inBase64(native(`,"giveUp":"fault"`)), "host_gave_up", faulted, envelope.FormatNative},
 		"fault_with_callback": {inBase64(native(callback)), "host_gave_up", crashed, envelope.FormatNative},
-		"fault_by_policy":     {inBase64(native(`,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`)), "host_gave_up", faulted, envelope.FormatNative},
+		"fault_by_policy": {inBase64(native(`,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`)),
+			"host_gave_up", faulted, envelope.FormatNative},
 		"drop_beats_policy": {inBase64(native(`,"giveUp":"drop","retry":{"policy":"cycles",` +
 			`"receiveErrorHandling":"Fault"}`)), "host_gave_up", crashed, envelope.FormatNative},
-		"deadline": {inBase64(native(`,"deadline":"2026-11-21T05:59:59Z"`)), "host_gave_up", crashed + "; the deadline " +
-			"had passed", envelope.FormatNative},
-		"deadline_later":       {inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed, envelope.FormatNative},
-		"no_creation_no_limit": {inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up", crashed, envelope.FormatNative},
+		"deadline": {inBase64(native(`,"deadline":"2026-11-21T05:59:59Z"`)), "host_gave_up",
+			crashed + "; the deadline " +
+				"had passed", envelope.FormatNative},
+		"deadline_later": {inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed,
+			envelope.FormatNative},
+		"no_creation_no_limit": {inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up",
+			crashed, envelope.FormatNative},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(test.text)
@@ -202,11 +224,13 @@ func TestReadReasonsFoundOut(t *testing.T) {
 func TestReadOperatorsRules(t *testing.T) {
 	r := rules()
 	r.Decision.GiveUp = envelope.GiveUpFault
-	if m := message.Read(r, "q-poison", storage.Message{Text: inBase64(native(""))}); !strings.HasPrefix(m.Detail, "giveUp is fault") {
+	if m := message.Read(r, "q-poison", storage.Message{Text: inBase64(native(""))}); !strings.HasPrefix(m.Detail,
+		"giveUp is fault") {
 		t.Errorf("detail %q does not tell of the setting", m.Detail)
 	}
 	r.Encoding = storage.None
-	if m := message.Read(r, "q-poison", storage.Message{Text: native("")}); m.Reason != "host_gave_up" || m.Bytes != len(native("")) {
+	if m := message.Read(r, "q-poison", storage.Message{Text: native("")}); m.Reason != "host_gave_up" ||
+		m.Bytes != len(native("")) {
 		t.Errorf("not decoded as host.json says: %+v", m)
 	}
 }
@@ -214,13 +238,15 @@ func TestReadOperatorsRules(t *testing.T) {
 // TestReadSenderOfMalformed checks that the sender of a malformed message is known.
 func TestReadSenderOfMalformed(t *testing.T) {
 	for name, test := range map[string]struct{ content, id, organization string }{
-		"native":       {`{"asyncCaller":1,"requestId":"order-42","call":{}}`, "order-42", ""},
-		"nexus":        {`{"Organization":"ac\u001bme","OriginalRequestId":"order-42","RawRequest":{}}`, "order-42", "ac\ufffdme"},
+		"native": {`{"asyncCaller":1,"requestId":"order-42","call":{}}`, "order-42", ""},
+		"nexus": {`{"Organization":"ac\u001bme","OriginalRequestId":"order-42","RawRequest":{}}`, "order-42",
+			"ac\ufffdme"},
 		"no_id":        {`{"asyncCaller":1,"requestId":"order 42","call":{}}`, "", ""},
 		"id_no_string": {`{"asyncCaller":1,"requestId":42,"call":{}}`, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if m := read(inBase64(test.content)); m.RequestID != test.id || m.Organization != test.organization || m.Reason != "malformed" {
+			if m := read(inBase64(test.content)); m.RequestID != test.id || m.Organization != test.organization ||
+				m.Reason != "malformed" {
 				t.Errorf("request %q of %q: %s", m.RequestID, m.Organization, m.Reason)
 			}
 		})
@@ -228,7 +254,8 @@ func TestReadSenderOfMalformed(t *testing.T) {
 }
 
 func TestMessageNeverExpires(t *testing.T) {
-	m := message.Read(rules(), "async-caller-poison", storage.Message{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
+	m := message.Read(rules(), "async-caller-poison",
+		storage.Message{ExpiresAt: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)})
 	printed, err := json.Marshal(m)
 	if err != nil || !m.ExpiresAt.IsZero() || strings.Contains(string(printed), "expiresAt") {
 		t.Errorf("expires at %v: %s, %v", m.ExpiresAt, printed, err)
@@ -237,8 +264,10 @@ func TestMessageNeverExpires(t *testing.T) {
 
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{
-		"", "hello", native(""), nexus(""), native(`,"deadLetter":{"reason":"\u001b","at":"9999-12-31T23:59:59-23:59"}`),
-		native(`,"trail":[{"at":"2026-01-01T00:00:00Z","error":"\u202e"}],"retry":"often"`), inBase64(native("")), `{"asyncCaller":1,"requestId":"a"}`,
+		"", "hello", native(""), nexus(""),
+		native(`,"deadLetter":{"reason":"\u001b","at":"9999-12-31T23:59:59-23:59"}`),
+		native(`,"trail":[{"at":"2026-01-01T00:00:00Z","error":"\u202e"}],"retry":"often"`), inBase64(native("")),
+		`{"asyncCaller":1,"requestId":"a"}`,
 		nexus(`,"DeadLetter":{"Reason":"expired"},"LatestResponse":"SFRUUC8xLjEgNTAzIE5vDQoNCg=="`),
 	} {
 		f.Add(seed, true)
@@ -258,8 +287,9 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("host %q, route %q, reason %q; parsing says %v", m.Host, m.Route, m.Reason, err)
 		}
 		limits := map[string]int{
-			m.Reason: 64, m.Detail: 300, m.RequestID: 128, m.Organization: 128, m.Environment: 128, m.Error: 100, m.Method: 32,
-			m.Host: 260, m.Path: 512, m.Route: 200, m.Main: 63,
+			m.Reason: 64, m.Detail: 300, m.RequestID: 128, m.Organization: 128, m.Environment: 128, m.Error: 100,
+			m.Method: 32,
+			m.Host:   260, m.Path: 512, m.Route: 200, m.Main: 63,
 		}
 		for _, by := range []message.By{"reason", "status", "host", "route", "error"} {
 			limits[by.Key(m)] = 260

@@ -16,7 +16,8 @@ func FuzzLayout(f *testing.F) {
 	for _, seed := range []string{
 		"", nativeSecrets, nexusSecrets, `{"a":[1.0,1e400,-0,"\ud83d\ude00\u0000"],` +
 			`"a":{}}`, `[[],{},null,true]`, "\xff\xfe{\x00", `{"call":1,"RawRequest":[],"LatestResponse":{}}`,
-		`{"call":{"headers":[],"body":{},"bodyBase64":3}}`, `{"RawRequest":{"CallOut":"","Context":"AA==","CallBack":"Og=="}}`, `{"name":"key","value":{"key":[1]}}`,
+		`{"call":{"headers":[],"body":{},"bodyBase64":3}}`,
+		`{"RawRequest":{"CallOut":"","Context":"AA==","CallBack":"Og=="}}`, `{"name":"key","value":{"key":[1]}}`,
 		`{"a":"{\"b\":\"[1,\"}"}`, "\ufeff{}", `"\\`, `{"key":"\`, "<key", "key=", "a://", "https://@?#",
 	} {
 		f.Add([]byte(seed), []byte(nativeSecrets))
@@ -50,7 +51,8 @@ func sameMeaning(t *testing.T, content, shown []byte) {
 	}
 	if members, ok := had.(map[string]any); ok {
 		for name := range members {
-			if strings.EqualFold(name, "call") || strings.EqualFold(name, "RawRequest") || strings.EqualFold(name, "LatestResponse") {
+			if strings.EqualFold(name, "call") || strings.EqualFold(name, "RawRequest") ||
+				strings.EqualFold(name, "LatestResponse") {
 				return
 			}
 		}
@@ -71,7 +73,8 @@ func decode(text []byte, into *any) bool {
 
 // BenchmarkShowContent measures the worst known messages. None may take much longer than the others.
 func BenchmarkShowContent(b *testing.B) {
-	for _, unit := range []string{"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@", "https://a:b", `"[",`, "<a>1</a>"} {
+	for _, unit := range []string{"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@",
+		"https://a:b", `"[",`, "<a>1</a>"} {
 		text := "[" + quoted("x "+strings.Repeat(unit, (48<<10)/len(unit))) + "]"
 		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

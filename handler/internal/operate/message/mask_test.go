@@ -15,11 +15,13 @@ import (
 
 func TestSchemes(t *testing.T) {
 	for value, want := range map[string]string{
-		"Bearer abc": "Bearer ***", "basic abc": "basic ***", "SharedKey a:b": "SharedKey ***", "AWS4-HMAC-SHA256 Credential=a": "AWS4-HMAC-SHA256 ***",
-		"abc def": "***", "Bearer": "***", "Bearer ": "***", "": "",
+		"Bearer abc": "Bearer ***", "basic abc": "basic ***", "SharedKey a:b": "SharedKey ***",
+		"AWS4-HMAC-SHA256 Credential=a": "AWS4-HMAC-SHA256 ***",
+		"abc def":                       "***", "Bearer": "***", "Bearer ": "***", "": "",
 	} {
 		content := fmt.Sprintf(`{"Authorization":%q}`, value)
-		if got := string(message.ShowContent([]byte(content), message.Masked)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
+		if got := string(message.ShowContent([]byte(content),
+			message.Masked)); got != fmt.Sprintf("{\n  \"Authorization\": %q\n}\n", want) {
 			t.Errorf("%q is shown as %s", value, got)
 		}
 	}
@@ -61,7 +63,8 @@ func TestBrokenMessages(t *testing.T) {
 		for n := range len(content) {
 			got := string(message.ShowContent([]byte(content[:n]), message.Masked))
 			if strings.Contains(got, "CANARY") ||
-				strings.Contains(strings.Join(strings.Fields(got), ""), base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
+				strings.Contains(strings.Join(strings.Fields(got), ""),
+					base64.StdEncoding.EncodeToString([]byte("PUT /orders?code="))[:20]) {
 				t.Fatalf("%s of %d bytes is shown as %s", name, n, got)
 			}
 			mustBePrintable(t, got)
@@ -72,7 +75,8 @@ func TestBrokenMessages(t *testing.T) {
 // FuzzSecrets checks that secrets are masked among any other text.
 func FuzzSecrets(f *testing.F) {
 	for _, seed := range []string{
-		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'", "Bearer ", "\xff\x00",
+		"", "a", "\x1b[2J\u202e", `"`, `\"`, "<key>", "http://x", `{"a":`, "a=b&c", ": ", "\r\n\r\n", "%", "'",
+		"Bearer ", "\xff\x00",
 	} {
 		f.Add(seed, seed)
 		f.Add("x"+seed, "")
@@ -81,8 +85,10 @@ func FuzzSecrets(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b string) {
 		for _, content := range planted(a, b) {
 			outputs := []string{
-				string(message.ShowContent([]byte(content), message.Masked)), string(message.Diff([]byte(content), []byte(nativeSecrets), message.Masked)),
-				string(message.Diff([]byte(nexusSecrets), []byte(content), message.Masked)), string(message.ShowContent([]byte(content+a), message.Masked)),
+				string(message.ShowContent([]byte(content), message.Masked)),
+				string(message.Diff([]byte(content), []byte(nativeSecrets), message.Masked)),
+				string(message.Diff([]byte(nexusSecrets), []byte(content), message.Masked)),
+				string(message.ShowContent([]byte(content+a), message.Masked)),
 			}
 			if e, err := envelope.Parse([]byte(content)); err == nil {
 				outputs = append(outputs, fmt.Sprint(message.ShowCall(e, message.Masked)))
@@ -109,17 +115,21 @@ func escaped(text string) string {
 func planted(a, b string) []string {
 	a, b = strings.ReplaceAll(a, "CANARY", ""), strings.ReplaceAll(b, "CANARY", "")
 	inner := `{"x":` + quoted(a) + `,"password":"CANARY","y":[{"apiKey":{"z":"CANARY"}},` + quoted(b) + `]}`
-	text := a + "\npassword=CANARY\n" + b + "\nAuthorization: Bearer CANARY\nhttps://u:CANARY@h.example/?a=CANARY\n<o:Token>CANARY</o:Token>"
+	text := a + "\npassword=CANARY\n" + b +
+		"\nAuthorization: Bearer CANARY\nhttps://u:CANARY@h.example/?a=CANARY\n<o:Token>CANARY</o:Token>"
 	call := func(members string) string {
-		return `{"asyncCaller":1,"call":{"url":"https://u:CANARY@t.example/p?code=CANARY",` + members + `},"context":` + inner + `}`
+		return `{"asyncCaller":1,"call":{"url":"https://u:CANARY@t.example/p?code=CANARY",` + members + `},"context":` +
+			inner + `}`
 	}
 	return []string{
 		call(`"headers":{"Authorization":"Bearer CANARY","X-Key":["CANARY"]},"json":` + inner),
 		call(`"body":` + quoted(inner)),
 		call(`"body":` + quoted(text)),
 		call(`"json":{"text":` + quoted(text) + `,"link":` + quoted("https://u:CANARY@"+a+"/?x=CANARY") + `}`),
-		call(`"body":` + quoted("<a>"+escaped(text)+"<password>"+escaped(a)+"CANARY</password><b c='"+escaped(text)+"' key='CANARY'/></a>")),
-		call(`"headers":{"Content-Type":"application/x-www-form-urlencoded"},"body":` + quoted("a="+url.QueryEscape(text)+"&password"+url.QueryEscape(a)+"=CANARY")),
+		call(`"body":` + quoted("<a>"+escaped(text)+"<password>"+escaped(a)+"CANARY</password><b c='"+escaped(text)+
+			"' key='CANARY'/></a>")),
+		call(`"headers":{"Content-Type":"application/x-www-form-urlencoded"},"body":` +
+			quoted("a="+url.QueryEscape(text)+"&password"+url.QueryEscape(a)+"=CANARY")),
 		call(`"body":` + quoted(`{"s":`+quoted(inner)+`}`)),
 		call(`"bodyBase64":"` + inBase64(text) + `"`),
 		`{"RawRequest":{"Title":"PUT https://t.example/?x=CANARY","CallOut":"` +

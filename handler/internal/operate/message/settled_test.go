@@ -29,14 +29,16 @@ func settled(t *testing.T, content string, outcome decision.Outcome) string {
 	return inBase64(string(w.Content))
 }
 
-// TestReadSettled reads the dead letters of all failures in both formats, and checks that each failure has its own group.
+// TestReadSettled reads the dead letters of all failures in both formats, and checks that each failure has its own
+// group.
 func TestReadSettled(t *testing.T) {
 	last := `,"retry":{"maxAttempts":1}`
 	keys := map[string]bool{}
 	check := func(text, problem string, status int) {
 		t.Helper()
 		m := read(text)
-		if m.Attempts != 1 || m.Status != status || m.Error != problem || !m.Since.Equal(givenUp) || m.Main != "async-caller" {
+		if m.Attempts != 1 || m.Status != status || m.Error != problem || !m.Since.Equal(givenUp) ||
+			m.Main != "async-caller" {
 			t.Errorf("%+v", m)
 		}
 		keys[message.ByError.Key(m)] = true
@@ -45,10 +47,12 @@ func TestReadSettled(t *testing.T) {
 		if failure == decision.FailureInterrupted {
 			continue // reschedule, whatever the policy says
 		}
-		check(settled(t, native(last), decision.Outcome{Failure: failure, Detail: "in words"}), string(failure)+": in words", 0)
+		check(settled(t, native(last), decision.Outcome{Failure: failure, Detail: "in words"}),
+			string(failure)+": in words", 0)
 	}
 	for _, status := range []int{400, 401, 503} {
-		outcome := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}}, Body: []byte("SECRET")}
+		outcome := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}},
+			Body: []byte("SECRET")}
 		check(settled(t, native(last), outcome), "", status)
 		if status != 503 { // for a Nexus envelope the policy is the operator's, who wants it tried again
 			check(settled(t, nexus(""), outcome), "", status)
@@ -64,15 +68,18 @@ func TestReadHostileNexus(t *testing.T) {
 		member, reason, main string
 		attempts             int
 	}{
-		"other_case":  {`,"deadletter":{"REASON":"expired","queue":"async-caller-2","Attempts":4}`, "expired", "async-caller-2", 4},
+		"other_case": {`,"deadletter":{"REASON":"expired","queue":"async-caller-2","Attempts":4}`, "expired",
+			"async-caller-2", 4},
 		"only_reason": {`,"DeadLetter":{"Reason":"exhausted"}`, "exhausted", "async-caller", 0},
 		"wrong_types": {`,"DeadLetter":{"Reason":5,"Queue":[],"Attempts":"x"}`, "unknown", "async-caller", 0},
 		"null":        {`,"DeadLetter":null`, "host_gave_up", "async-caller", 0},
-		"own_count":   {`,"DeadLetter":{"Reason":"expired","Attempts":4},"Trail":[{"Status":500}]`, "expired", "async-caller", 4},
+		"own_count": {`,"DeadLetter":{"Reason":"expired","Attempts":4},"Trail":[{"Status":500}]`, "expired",
+			"async-caller", 4},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(inBase64(nexus(test.member)))
-			if m.Reason != test.reason || m.Main != test.main || m.Attempts != test.attempts || m.Format != envelope.FormatNexus {
+			if m.Reason != test.reason || m.Main != test.main || m.Attempts != test.attempts ||
+				m.Format != envelope.FormatNexus {
 				t.Errorf("%+v", m)
 			}
 		})
@@ -81,7 +88,8 @@ func TestReadHostileNexus(t *testing.T) {
 
 // TestRulesContent checks that all uses of a message see the same content.
 func TestRulesContent(t *testing.T) {
-	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "", "aGVsbG8": "aGVsbG8"} {
+	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "",
+		"aGVsbG8": "aGVsbG8"} {
 		got := string(rules().Content(text))
 		if got != want || read(text).Bytes != len(want) {
 			t.Errorf("content of %q is %q, %d bytes", text, got, read(text).Bytes)
@@ -90,7 +98,8 @@ func TestRulesContent(t *testing.T) {
 }
 
 func ExampleRoute() {
-	for _, path := range []string{"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000", "/reports/2026-11-21"} {
+	for _, path := range []string{"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000",
+		"/reports/2026-11-21"} {
 		fmt.Println(message.Route(path))
 	}
 	// Output:

@@ -120,8 +120,8 @@ func (m *masker) content(content []byte) []byte {
 	return []byte(strings.TrimSuffix(text, "\n") + "\n")
 }
 
-// body returns a body in lines, and its kind. It is empty if secrets are masked and the body is neither JSON nor XML nor
-// a form, because it is unknown where it holds some.
+// body returns a body in lines, and its kind. It is empty if secrets are masked and the body is neither JSON nor XML
+// nor a form, because it is unknown where it holds some.
 func (m *masker) body(where, contentType string, body []byte) (string, BodyKind) {
 	if len(body) == 0 {
 		return "", BodyNone

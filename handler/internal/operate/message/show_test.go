@@ -29,17 +29,25 @@ func mustParse(t *testing.T, content string) *envelope.Envelope {
 }
 
 // nativeSecrets is an envelope with secrets in all members that can hold one.
-const nativeSecrets = `{"asyncCaller":1,"requestId":"order-42","call":{"url":"https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY",` +
-	`"headers":{"authorization":"Bearer CANARY","Accept":["a","b"],"Cookie":"CANARY","X-Link":"https://l.example/?x=CANARY"},` +
-	`"json":{"n":1.50,"big":12345678901234567890,"Password":"CANARY","list":[{"apiKey":["CANARY"],"link":"http://h/?sig=CANARY"}],"empty":{}}},` +
-	`"callback":{"url":"https://s.example/cb?code=CANARY","headers":{"X-Api-Key":"CANARY"}},"context":{"sessionId":"CANARY","ok":true}}`
+const nativeSecrets = `{"asyncCaller":1,"requestId":"order-42",` +
+	`"call":{"url":"https://user:CANARY@t.example/orders/1?code=CANARY&n=CANARY",` +
+	`"headers":{"authorization":"Bearer ` +
+	`CANARY","Accept":["a","b"],"Cookie":"CANARY","X-Link":"https://l.example/?x=CANARY"},` +
+	`"json":{"n":1.50,"big":12345678901234567890,"Password":"CANARY","list":[{"apiKey":["CANARY"],` +
+	`"link":"http://h/?sig=CANARY"}],"empty":{}}},` +
+	`"callback":{"url":"https://s.example/cb?code=CANARY","headers":{"X-Api-Key":"CANARY"}},` +
+	`"context":{"sessionId":"CANARY","ok":true}}`
 
 var nexusSecrets = `{"Organization":"acme","Attempts":1,"LatestResponse":"` +
-	inBase64("HTTP/1.1 400 No\r\nSet-Cookie: CANARY\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"message\":\"no such order\"}") +
-	`","RawRequest":{"Id":"order-42","Title":"PUT https://t.example/orders?code=CANARY (order-42)","Context":"` + inBase64(`{"secret":"CANARY","a":1}`) +
-	`","CallOut":"` + inBase64("PUT /orders?code=CANARY HTTP/1.1\r\nHost: t.example\r\nAuthorization: Basic CANARY\r\nContent-Type: "+
-	"text/plain\r\n\r\nhello\npassword=CANARY") +
-	`","CallOutUriScheme":"https","CallBack":"` + inBase64("POST /done?x=CANARY HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`
+	inBase64("HTTP/1.1 400 No\r\nSet-Cookie: CANARY\r\nContent-Type: "+
+		"application/json\r\n\r\n{\"token\":\"CANARY\",\"message\":\"no such order\"}") +
+	`","RawRequest":{"Id":"order-42","Title":"PUT https://t.example/orders?code=CANARY (order-42)","Context":"` +
+	inBase64(`{"secret":"CANARY","a":1}`) +
+	`","CallOut":"` +
+	inBase64("PUT /orders?code=CANARY HTTP/1.1\r\nHost: t.example\r\nAuthorization: Basic CANARY\r\nContent-Type: "+
+		"text/plain\r\n\r\nhello\npassword=CANARY") +
+	`","CallOutUriScheme":"https","CallBack":"` + inBase64("POST /done?x=CANARY HTTP/1.1\r\nHost: s.example\r\n\r\n") +
+	`"}}`
 
 func TestShowCall(t *testing.T) {
 	got := message.ShowCall(mustParse(t, nativeSecrets), message.Masked)
@@ -76,7 +84,8 @@ func TestShowCall(t *testing.T) {
 	revealed := message.ShowCall(mustParse(t, nativeSecrets), message.Revealed)
 	if revealed.URL != "https://user:CANARY@t.example/orders/1?code=CANARY&"+
 		"n=CANARY" || revealed.Headers[2] != (message.Header{Name: "authorization", Value: "Bearer CANARY"}) ||
-		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") || strings.Contains(revealed.Body, "***") {
+		!strings.Contains(revealed.Body, `"Password": "CANARY"`) || !strings.Contains(revealed.Context, "CANARY") ||
+		strings.Contains(revealed.Body, "***") {
 		t.Errorf("revealed: %+v", revealed)
 	}
 }
@@ -87,21 +96,27 @@ func TestShowCallBodies(t *testing.T) {
 		want              string
 		kind              message.BodyKind
 	}{
-		"none":         {"text/plain", "", "", message.BodyNone},
-		"text":         {"text/plain", "Dear Ms Å, your token", "", message.BodyText},
-		"binary":       {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", message.BodyBinary},
-		"json":         {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `, "[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", message.BodyJSON},
-		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}", message.BodyJSON},
-		"json_string":  {"application/json", `"a\u001bb"`, `"a\u001bb"`, message.BodyJSON},
-		"broken_json":  {"application/json", `{"a":1,"token":"x","b":2,}`, "", message.BodyText},
-		"same_names":   {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", message.BodyJSON},
-		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`, "{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
-			"\"\",\n  \"keys\": []\n}", message.BodyJSON},
-		"form": {"application/x-www-form-urlencoded", "grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&" +
-			"client%5Fsecret=***&u=https://h/?q=***&empty=", message.BodyText},
-		"json_in_json": {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`, `{` + "\n" + `  "event": "{\"password\":\"***\",` +
-			`\"a\":1}"` + "\n}", message.BodyJSON},
-		"form_text":   {"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}", `a=***&b+c&d=%22&***&e={"key":"***"}`, message.BodyText},
+		"none":   {"text/plain", "", "", message.BodyNone},
+		"text":   {"text/plain", "Dear Ms Å, your token", "", message.BodyText},
+		"binary": {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", message.BodyBinary},
+		"json": {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
+			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", message.BodyJSON},
+		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
+			message.BodyJSON},
+		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, message.BodyJSON},
+		"broken_json": {"application/json", `{"a":1,"token":"x","b":2,}`, "", message.BodyText},
+		"same_names":  {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", message.BodyJSON},
+		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
+			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
+				"\"\",\n  \"keys\": []\n}", message.BodyJSON},
+		"form": {"application/x-www-form-urlencoded",
+			"grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&" +
+				"client%5Fsecret=***&u=https://h/?q=***&empty=", message.BodyText},
+		"json_in_json": {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
+			`{` + "\n" + `  "event": "{\"password\":\"***\",` +
+				`\"a\":1}"` + "\n}", message.BodyJSON},
+		"form_text": {"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
+			`a=***&b+c&d=%22&***&e={"key":"***"}`, message.BodyText},
 		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "", message.BodyText},
 		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "", message.BodyText},
 		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "", message.BodyText},
@@ -131,8 +146,10 @@ func TestShowCallCut(t *testing.T) {
 			t.Errorf("%s: %d bytes of %d, truncated: %t", name, len(got.Body), got.BodyBytes, got.Truncated)
 		}
 	}
-	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+inBase64(strings.Repeat("\x00", 5000))+`"}}`)
-	if got := message.ShowCall(binary, message.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") || len(got.Body) > 4000 {
+	binary := mustParse(t, `{"asyncCaller":1,"call":{"url":"http://t.example","bodyBase64":"`+
+		inBase64(strings.Repeat("\x00", 5000))+`"}}`)
+	if got := message.ShowCall(binary, message.Revealed); !strings.HasPrefix(got.Body, "00000000  00 00") ||
+		len(got.Body) > 4000 {
 		t.Errorf("a revealed binary body is %q", got.Body)
 	}
 }
@@ -228,7 +245,8 @@ func TestShowContent(t *testing.T) {
   }
 }
 `},
-		"nexus_malformed": {`{"RawRequest":{"CallOut":"CANARY!","Context":"` + inBase64("no JSON, token=CANARY") + `","CallBack":"` +
+		"nexus_malformed": {`{"RawRequest":{"CallOut":"CANARY!","Context":"` + inBase64("no JSON, token=CANARY") +
+			`","CallBack":"` +
 			inBase64("POST /\nX-A: 1\nAuthorization: a\n CANARY\nbearer CANARY") + `"},"LatestResponse":1}`, `{
   "RawRequest": {
     "CallOut": "***",
@@ -244,24 +262,29 @@ func TestShowContent(t *testing.T) {
   "LatestResponse": 1
 }
 `},
-		"invalid_base64": {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`, "{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
-		"empty":          {"", ""},
-		"text":           {"hello CANARY\x00\r\nworld", "(not shown without --reveal: text, 20 bytes)\n"},
-		"xml":            {"<a>\r\n<token>CANARY</token></a>", "<a>\n<token>***</token></a>\n"},
+		"invalid_base64": {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`,
+			"{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
+		"empty": {"", ""},
+		"text":  {"hello CANARY\x00\r\nworld", "(not shown without --reveal: text, 20 bytes)\n"},
+		"xml":   {"<a>\r\n<token>CANARY</token></a>", "<a>\n<token>***</token></a>\n"},
 		"broken_json": {
-			`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},` + `"CallOut":"` + inBase64("CANARY"),
+			`{"call":{"url":"https://h/?a=1\u0026code=CANARY","headers":{"Cookie" : "CANARY\"CANARY"}},` +
+				`"CallOut":"` + inBase64("CANARY"),
 			"(not shown without --reveal: text, 109 bytes)\n",
 		},
-		"slashes":  {`{"u":"https:\/\/u:CANARY@h\/?code=CANARY"}`, "{\n  \"u\": \"https://***@h/?code=***\"\n}\n"},
-		"terminal": {`{"a\u001b":"\u001b[2J` + "\u202e\U000e0001" + `"}`, "{\n  \"a\\u001b\": \"\\u001b[2J\\u202e\\udb40\\udc01\"\n}\n"},
-		"binary":   {strings.Repeat("\x00\x01\x02\x03", 100), "(not shown without --reveal: binary, 400 bytes)\n"},
-		"scalar":   {`"token=CANARY"`, "\"***\"\n"},
+		"slashes": {`{"u":"https:\/\/u:CANARY@h\/?code=CANARY"}`, "{\n  \"u\": \"https://***@h/?code=***\"\n}\n"},
+		"terminal": {`{"a\u001b":"\u001b[2J` + "\u202e\U000e0001" + `"}`,
+			"{\n  \"a\\u001b\": \"\\u001b[2J\\u202e\\udb40\\udc01\"\n}\n"},
+		"binary": {strings.Repeat("\x00\x01\x02\x03", 100), "(not shown without --reveal: binary, 400 bytes)\n"},
+		"scalar": {`"token=CANARY"`, "\"***\"\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, string(message.ShowContent([]byte(test.content), message.Masked))); diff != "" {
+			if diff := cmp.Diff(test.want,
+				string(message.ShowContent([]byte(test.content), message.Masked))); diff != "" {
 				t.Errorf("content (-want +got):\n%s", diff)
 			}
-			if strings.Contains(test.content, "CANARY") && !strings.Contains(string(message.ShowContent([]byte(test.content), message.Revealed)), "CANARY") {
+			if strings.Contains(test.content, "CANARY") &&
+				!strings.Contains(string(message.ShowContent([]byte(test.content), message.Revealed)), "CANARY") {
 				t.Error("what is revealed does not show")
 			}
 		})

@@ -125,7 +125,8 @@ func TestBeside(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						store := newQueues(t, 0)
 						n := &neighbourhood{
-							store: &tap{Queues: store, takes: takes}, table: &memory.Table{}, delivered: map[string]int{},
+							store: &tap{Queues: store, takes: takes}, table: &memory.Table{},
+							delivered: map[string]int{},
 						}
 						n.Runs = n.operator(t)
 						for i := range messages {

@@ -58,7 +58,8 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 					if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
 						t.Fatal(err)
 					}
-					if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
+					if r := execute(t,
+						mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: spread}))); r.Done != 1 {
 						t.Fatalf("%+v", r)
 					}
 					after := open(a.Rules.Content(store.All(mainQueue)[0].Text))
@@ -78,7 +79,8 @@ func TestExpediteKeepsDeadline(t *testing.T) {
 func TestUnknownDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"notBefore":%q}`,
+		content := fmt.Appendf(nil,
+			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"notBefore":%q}`,
 			time.Now().Add(later).UTC().Format(time.RFC3339))
 		row := schedule(t, store, table, content, later)
 		row.Deadline = time.Time{}
@@ -114,7 +116,8 @@ func TestKeepKeepsDeadline(t *testing.T) {
 		if got := deadlineOn(poisonQueue); !got.Equal(deadline) {
 			t.Errorf("after keep: deadline %v, want %v", got, deadline)
 		}
-		p := mustPlan(t)(a.PlanRequeue(t.Context(), everything().Source, operation.Requeue{Edit: edit.Options{KeepState: true}}))
+		p := mustPlan(t)(a.PlanRequeue(t.Context(), everything().Source,
+			operation.Requeue{Edit: edit.Options{KeepState: true}}))
 		if r := execute(t, p); r.Done != 1 || !deadlineOn(mainQueue).Equal(deadline) {
 			t.Errorf("%+v", r)
 		}

@@ -22,23 +22,29 @@ func TestDedupe(t *testing.T) {
 				for copies := range 3 {
 					for i := range calls {
 						id := fmt.Sprintf("r%d", i)
-						text := strings.Replace(string(mustDecode(t, deadLetter(id, mainQueue))), `"call":{`, fmt.Sprintf(`"context":%d,"call":{`, copies), 1)
+						text := strings.Replace(string(mustDecode(t, deadLetter(id, mainQueue))), `"call":{`,
+							fmt.Sprintf(`"context":%d,"call":{`, copies), 1)
 						put(t, store, poisonQueue, storage.Base64.Encode([]byte(text)), 0)
 						latest[id] = fmt.Sprintf(`"context":%d`, copies)
 					}
 					advance(2 * time.Second)
 				}
-				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
-				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
-				put(t, store, poisonQueue, storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r0","call":{}}`)), 0) // cannot be sent
+				put(t, store, poisonQueue,
+					storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
+				put(t, store, poisonQueue,
+					storage.Base64.Encode([]byte(`{"asyncCaller":1,"call":{"url":"https://t.example/"}}`)), 0)
+				// cannot be sent
+				put(t, store, poisonQueue,
+					storage.Base64.Encode([]byte(`{"asyncCaller":1,"requestId":"r0","call":{}}`)), 0)
 				a := newAccount(t, store)
 				r := operation.Requeue{Dedupe: true}
 				would := 0
-				_, err := a.Preview(t.Context(), account.Source{}, r, func(_ account.Found, _ string, _ []byte, why error) {
-					if why == nil {
-						would++
-					}
-				})
+				_, err := a.Preview(t.Context(), account.Source{}, r,
+					func(_ account.Found, _ string, _ []byte, why error) {
+						if why == nil {
+							would++
+						}
+					})
 				if err != nil || would != calls+2 {
 					t.Errorf("a dry run would send %d, %v", would, err)
 				}
@@ -66,7 +72,8 @@ func TestDedupeLimit(t *testing.T) {
 		store := newQueues(t, 1)
 		advance(2 * time.Second)
 		put(t, store, poisonQueue, deadLetter("r0", mainQueue), 0)
-		p := mustPlan(t)(newAccount(t, store).PlanRequeue(t.Context(), account.Source{Limit: 1}, operation.Requeue{Dedupe: true}))
+		p := mustPlan(t)(newAccount(t, store).
+			PlanRequeue(t.Context(), account.Source{Limit: 1}, operation.Requeue{Dedupe: true}))
 		defer p.Discard(t.Context())
 		if p.Total != 0 || p.Refused != 1 {
 			t.Errorf("%+v", p.Result)
@@ -82,7 +89,8 @@ func TestDedupeTenants(t *testing.T) {
 			text := strings.Replace(nexusOf(0, 0, later), `"o"`, organization, 1)
 			put(t, store, poisonQueue, storage.Base64.Encode([]byte(text)), 0)
 		}
-		r := execute(t, mustPlan(t)(newAccount(t, store).PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Dedupe: true})))
+		r := execute(t, mustPlan(t)(newAccount(t, store).
+			PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Dedupe: true})))
 		if r.Done != 2 {
 			t.Errorf("%+v", r)
 		}

@@ -17,7 +17,8 @@ import (
 func downRow(t *testing.T, table storage.Table, id, host string, due time.Duration) {
 	t.Helper()
 	row := storage.Row{
-		ID: id, PopReceipt: "x", RequestID: id, TargetHost: host, Reason: "target_down", NextAttemptAt: time.Now().Add(due),
+		ID: id, PopReceipt: "x", RequestID: id, TargetHost: host, Reason: "target_down", NextAttemptAt: time.Now().
+			Add(due),
 		Content: []byte(`{"asyncCaller":1,"call":{"url":"https://` + host + `/"}}`),
 	}
 	if err := table.Put(t.Context(), mainQueue, []storage.Row{row}); err != nil {
@@ -67,7 +68,8 @@ func TestExpediteWhileDown(t *testing.T) {
 				if !test.want {
 					return
 				}
-				for _, want := range []string{"of t.example (" + at.UTC().Format(time.RFC3339) + ") was open", "15m0s"} {
+				for _, want := range []string{"of t.example (" + at.UTC().Format(time.RFC3339) + ") was open",
+					"15m0s"} {
 					if !strings.Contains(all[0].Why, want) {
 						t.Errorf("%q does not say %q", all[0].Why, want)
 					}
@@ -95,7 +97,8 @@ func TestExpediteManyDown(t *testing.T) {
 		p := mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))
 		defer p.Discard(t.Context())
 		all := downWarnings(p)
-		if len(all) != 1 || all[0].Count != 500 || len(all[0].Messages) > 20 || len(all[0].Why) > 500 || !strings.Contains(all[0].Why, "and 497 more") {
+		if len(all) != 1 || all[0].Count != 500 || len(all[0].Messages) > 20 || len(all[0].Why) > 500 ||
+			!strings.Contains(all[0].Why, "and 497 more") {
 			t.Errorf("%+v", all)
 		}
 	})

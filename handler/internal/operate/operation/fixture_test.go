@@ -101,14 +101,17 @@ func found(m message.Message) string {
 }
 
 func deadLetter(requestID, from string) string {
-	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
-		`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected","detail":"answered 400","queue":%q,"attempts":3}}`,
+	return storage.Base64.Encode(fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/%s"},"attempts":3,`+
+			`"createdAt":"2026-01-01T00:00:00Z","deadLetter":{"at":"2026-01-02T00:00:00Z","reason":"rejected",`+
+			`"detail":"answered 400","queue":%q,"attempts":3}}`,
 		requestID, requestID, from))
 }
 
 // hostCopy returns an envelope as the host moves it, without a reason.
 func hostCopy(requestID string) string {
-	return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
+	return storage.Base64.Encode(fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/"}}`, requestID))
 }
 
 func put(t *testing.T, store storage.Queues, name, text string, ttl time.Duration) storage.Message {
@@ -271,7 +274,8 @@ func (s *tap) Put(ctx context.Context, name string, item storage.Item) (storage.
 }
 
 func (s *tap) Update(ctx context.Context, name, id, popReceipt, text string, delay time.Duration) (string, error) {
-	return tapped(s, name, "update", func() (string, error) { return s.Queues.Update(ctx, name, id, popReceipt, text, delay) })
+	return tapped(s, name, "update",
+		func() (string, error) { return s.Queues.Update(ctx, name, id, popReceipt, text, delay) })
 }
 
 func (s *tap) Delete(ctx context.Context, name, id, popReceipt string) error {
@@ -280,7 +284,8 @@ func (s *tap) Delete(ctx context.Context, name, id, popReceipt string) error {
 }
 
 func (s *tap) Receive(ctx context.Context, name string, limit int, lease time.Duration) ([]storage.Message, error) {
-	return tapped(s, name, "receive", func() ([]storage.Message, error) { return s.Queues.Receive(ctx, name, limit, lease) })
+	return tapped(s, name, "receive",
+		func() ([]storage.Message, error) { return s.Queues.Receive(ctx, name, limit, lease) })
 }
 
 func (s *tap) Peek(ctx context.Context, name string, limit int) ([]storage.Message, error) {
@@ -317,7 +322,8 @@ var errDead = fmt.Errorf("killed: %w", storage.ErrRefused)
 
 func newKiller(t *testing.T, store *memory.Queues, at int, afterwards bool, from string) *killer {
 	t.Helper()
-	k := &killer{tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from, to: filepath.Join(t.TempDir(), "runs")}
+	k := &killer{tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from,
+		to: filepath.Join(t.TempDir(), "runs")}
 	k.before = func(string) error {
 		k.n++
 		if k.n == k.at && !k.afterwards {

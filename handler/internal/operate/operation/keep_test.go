@@ -76,11 +76,13 @@ func TestKeep(t *testing.T) {
 				continue
 			}
 			e, err := envelope.Parse(must(storage.Base64.Decode(m.Text)))
-			if err != nil || e.DeadLetter == nil || e.DeadLetter.Reason != message.HostGaveUp || e.DeadLetter.Queue != mainQueue {
+			if err != nil || e.DeadLetter == nil || e.DeadLetter.Reason != message.HostGaveUp ||
+				e.DeadLetter.Queue != mainQueue {
 				t.Errorf("the dead letter is %+v, %v", e.DeadLetter, err)
 			}
 		}
-		if len(untouched) > 0 || reasons["undecodable"] != 1 || reasons["host_gave_up"] != 1 || reasons["malformed"] != 1 || reasons["rejected"] != 3 {
+		if len(untouched) > 0 || reasons["undecodable"] != 1 || reasons["host_gave_up"] != 1 ||
+			reasons["malformed"] != 1 || reasons["rejected"] != 3 {
 			t.Errorf("%d are missing, there are %v", len(untouched), reasons)
 		}
 		if !slices.Contains(texts(store, poisonQueue), "not base64") {
@@ -122,7 +124,8 @@ func TestKeepReadsOnce(t *testing.T) {
 				hourly("a day later", 0, batches)
 				put(t, store, poisonQueue, hostCopy("host"), week)
 				hourly("with another message", 1, n/storage.MaxBatch+1)
-				if n++; n >= storage.MaxBatch {
+				n++
+				if n >= storage.MaxBatch {
 					batches = (n + storage.MaxBatch - 1) / storage.MaxBatch
 				}
 				hourly("when that is kept", 0, batches)
@@ -149,7 +152,8 @@ func TestKeepMany(t *testing.T) {
 				for range c.expiring {
 					put(t, store, poisonQueue, hostCopy("host"), week)
 				}
-				k := operation.NewKeeper(newAccount(t, &tap{Queues: store, takes: c.takes}).Account, []string{poisonQueue})
+				k := operation.NewKeeper(newAccount(t, &tap{Queues: store, takes: c.takes}).Account,
+					[]string{poisonQueue})
 				total, runs := 0, 0
 				for err := error(nil); runs == 0 || err != nil && runs < 9; runs++ {
 					const limit = 4 * time.Minute
@@ -186,14 +190,16 @@ func TestKeepBesideFailures(t *testing.T) {
 		err                  error
 		says                 string
 	}{
-		"count":         {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
-		"receive":       {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
-		"put":           {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
-		"put_refused":   {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: storage.ErrRefused, says: "25 messages"},
-		"delete":        {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: storage.ErrRefused},
-		"lost_put":      {operation: "put", after: true, from: 3, to: 3, kept: 80},
-		"lost_delete":   {operation: "delete", after: true, from: 3, to: 3, kept: 80},
-		"lost_received": {operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32, says: "32 messages are invisible"},
+		"count":   {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"receive": {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"put":     {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
+		"put_refused": {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: storage.ErrRefused,
+			says: "25 messages"},
+		"delete":      {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: storage.ErrRefused},
+		"lost_put":    {operation: "put", after: true, from: 3, to: 3, kept: 80},
+		"lost_delete": {operation: "delete", after: true, from: 3, to: 3, kept: 80},
+		"lost_received": {operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32,
+			says: "32 messages are invisible"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,7 +217,8 @@ func TestKeepBesideFailures(t *testing.T) {
 					if operation != c.operation {
 						return nil
 					}
-					if n++; n < c.from || n > c.to {
+					n++
+					if n < c.from || n > c.to {
 						return nil
 					}
 					return cmp.Or(c.err, down)
@@ -220,7 +227,8 @@ func TestKeepBesideFailures(t *testing.T) {
 				if c.after {
 					broken.before, broken.after = nil, fail
 				}
-				kept, err := operation.NewKeeper(newAccount(t, broken).Account, []string{poisonQueue, other}).Run(t.Context())
+				kept, err := operation.NewKeeper(newAccount(t, broken).Account, []string{poisonQueue, other}).
+					Run(t.Context())
 				left := expiring(store, poisonQueue, other)
 				if kept != c.kept || left != c.left || c.err != nil && c.says == "" && !errors.Is(err, c.err) {
 					t.Errorf("%d were kept, %d are left, %v", kept, left, err)
@@ -230,7 +238,8 @@ func TestKeepBesideFailures(t *testing.T) {
 				} else if err != nil {
 					t.Error(err)
 				}
-				if all := len(store.All(poisonQueue)) + len(store.All(other)); all < 80 || all > 82 { // one per batch is there twice
+				// one per batch is there twice
+				if all := len(store.All(poisonQueue)) + len(store.All(other)); all < 80 || all > 82 {
 					t.Errorf("there are %d messages", all)
 				}
 			})

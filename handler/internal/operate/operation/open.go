@@ -12,9 +12,9 @@ import (
 	"asynccaller/handler/internal/storage/azure"
 )
 
-// Open opens the account of an app, which a front end gets from [config.ReadApp]. The caller completes the result by the
-// folder of journals, the operator and the observers, and closes the account at the end. An error means that the app
-// folder or the storage connection is wrong.
+// Open opens the account of an app, which a front end gets from [config.ReadApp]. The caller completes the result by
+// the folder of journals, the operator and the observers, and closes the account at the end. An error means that the
+// app folder or the storage connection is wrong.
 func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 	appQueues, err := AppQueues(a)
 	if err = errors.Join(err, a.ConnectionErr); err != nil {
@@ -42,7 +42,8 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 	return rs, store.Close, nil
 }
 
-// AppQueues returns the queues that function apps read: those that we ship and those in the app folder, if there is one.
+// AppQueues returns the queues that function apps read: those that we ship and those in the app folder, if there is
+// one.
 func AppQueues(a config.App) ([]string, error) {
 	names := send.Queues()
 	if errors.Is(a.FunctionsErr, fs.ErrNotExist) {

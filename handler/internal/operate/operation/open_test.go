@@ -10,7 +10,8 @@ import (
 
 func TestAppQueues(t *testing.T) {
 	names, err := operation.AppQueues(config.ReadApp(t.TempDir(), nil, config.Operator)) // no app there
-	if err != nil || len(names) != 11 || !slices.Contains(names, "async-caller") || !slices.Contains(names, "async-caller-10") {
+	if err != nil || len(names) != 11 || !slices.Contains(names, "async-caller") ||
+		!slices.Contains(names, "async-caller-10") {
 		t.Errorf("%v, %v", names, err)
 	}
 	names, err = operation.AppQueues(config.ReadApp("../../../..", nil, config.Operator)) // the shipped app

@@ -24,7 +24,8 @@ func TestPlanRefused(t *testing.T) {
 	a := newAccount(t, store)
 	_, err := a.PlanDelete(t.Context(), account.Source{Queues: []string{mainQueue}}, operation.Delete{})
 	wantError(t, err, mainQueue, "a function app reads it", poisonQueue, "--force")
-	if _, err := a.PlanMove(t.Context(), account.Source{}, operation.Move{To: mainQueue, Create: true}); !errors.Is(err, account.ErrAppQueue) {
+	if _, err := a.PlanMove(t.Context(), account.Source{}, operation.Move{To: mainQueue, Create: true}); !errors.Is(err,
+		account.ErrAppQueue) {
 		t.Errorf("move to a live queue: %v", err)
 	}
 	if _, err := a.PlanMove(t.Context(), account.Source{}, operation.Move{To: "No Queue", Create: true}); err == nil {
@@ -45,10 +46,12 @@ func TestPlan(t *testing.T) {
 		store := newQueues(t, 100)
 		before := texts(store, poisonQueue)
 		a := newAccount(t, store)
-		p := mustPlan(t)(a.PlanMove(ctx, account.Source{Filter: message.Filter{Text: "orders/r1"}}, operation.Move{To: parking, Create: true}))
+		p := mustPlan(t)(a.PlanMove(ctx, account.Source{Filter: message.Filter{Text: "orders/r1"}},
+			operation.Move{To: parking, Create: true}))
 		meant := 11 // r1 and r10 to r19
 		want := map[string]int{poisonQueue: meant}
-		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) || !cmp.Equal(p.To, map[string]int{parking: meant}) {
+		if p.Total != meant || p.Hidden != 0 || p.Refused != 0 || !cmp.Equal(p.From, want) ||
+			!cmp.Equal(p.To, map[string]int{parking: meant}) {
 			t.Errorf("%+v", p)
 		}
 		advance(run.ClaimTime - time.Minute)
@@ -76,10 +79,13 @@ func TestPlanLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newQueues(t, 100)
 		a := newAccount(t, store)
-		r := execute(t, mustPlan(t)(a.PlanMove(t.Context(), account.Source{Limit: 40}, operation.Move{To: parking, Create: true})))
+		r := execute(t,
+			mustPlan(t)(a.PlanMove(t.Context(), account.Source{Limit: 40}, operation.Move{To: parking, Create: true})))
 		advance(10 * time.Second)
-		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 || len(hidden(store, poisonQueue)) > 0 {
-			t.Errorf("%+v; %d moved, %d left, %d of them hidden", r, len(store.All(parking)), len(store.All(poisonQueue)), len(hidden(store, poisonQueue)))
+		if r.Done != 40 || len(store.All(parking)) != 40 || len(store.All(poisonQueue)) != 60 ||
+			len(hidden(store, poisonQueue)) > 0 {
+			t.Errorf("%+v; %d moved, %d left, %d of them hidden", r, len(store.All(parking)),
+				len(store.All(poisonQueue)), len(hidden(store, poisonQueue)))
 		}
 	})
 }
@@ -94,7 +100,8 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		for _, r := range p.Refusals {
-			want := map[string]string{message.Undecodable: "--fix-encoding", message.Malformed: "malformed"}[r.Message.Reason]
+			want := map[string]string{message.Undecodable: "--fix-encoding",
+				message.Malformed: "malformed"}[r.Message.Reason]
 			if want == "" || !strings.Contains(r.Why, want) {
 				t.Errorf("%s is refused: %s", r.Message.Reason, r.Why)
 			}
@@ -145,10 +152,13 @@ func TestHome(t *testing.T) {
 		if diff := cmp.Diff(want, homes); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}
-		if len(refused) != 4 || !strings.Contains(refused["lost"], "--to") || !strings.Contains(refused["parked"], "--to") {
+		if len(refused) != 4 || !strings.Contains(refused["lost"], "--to") ||
+			!strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		if _, err = a.Preview(t.Context(), source, operation.Requeue{To: "third", Create: true}, see); err != nil || homes["lost"] != "third" {
+		_, err = a.Preview(t.Context(), source, operation.Requeue{To: "third", Create: true}, see)
+		if err != nil ||
+			homes["lost"] != "third" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
 		}
 		if contents(store) != before || len(hidden(store, poisonQueue)) > 0 || len(must(a.Journals.List())) > 0 {
@@ -173,7 +183,8 @@ func TestCancelled(t *testing.T) {
 				n := 0
 				a := newAccount(t, &tap{Queues: store, before: func(o string) error {
 					if o == write {
-						if n++; n == 30 {
+						n++
+						if n == 30 {
 							cancel()
 						}
 					}
@@ -181,18 +192,23 @@ func TestCancelled(t *testing.T) {
 				}})
 				p := mustPlan(t)(a.PlanMove(ctx, account.Source{}, operation.Move{To: parking, Create: true}))
 				r, err := p.Execute(ctx)
-				if err != nil || r.NotDeleted != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 || r.Done > 30+2*inFlight || r.Finished() {
+				if err != nil || r.NotDeleted != 0 || r.Left == 0 || r.Left+r.Done != 100 || r.Done < 29 ||
+					r.Done > 30+2*inFlight || r.Finished() {
 					t.Errorf("%+v, %v", r, err)
 				}
 				advance(run.ClaimTime + time.Minute)
-				if len(store.All(poisonQueue)) != r.Left || len(hidden(store, poisonQueue)) > 0 || len(calls(store, parking)) != r.Done {
+				if len(store.All(poisonQueue)) != r.Left || len(hidden(store, poisonQueue)) > 0 ||
+					len(calls(store, parking)) != r.Done {
 					t.Errorf("%d left, %d of them hidden, %d moved: %+v",
 						len(store.All(poisonQueue)), len(hidden(store, poisonQueue)), len(calls(store, parking)), r)
 				}
-				if s := summaries(t, a); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done || s[0].Total != 100 {
+				if s := summaries(t, a); len(s) != 1 || s[0].State != "interrupted" || s[0].Done != r.Done ||
+					s[0].Total != 100 {
 					t.Errorf("%+v", s)
 				}
-				if r, err = a.Resume(context.Background(), r.Run); err != nil || r.Done != 100 || !r.Finished() || r.PossibleDuplicates != 0 {
+				r, err = a.Resume(context.Background(), r.Run)
+				if err != nil || r.Done != 100 || !r.Finished() ||
+					r.PossibleDuplicates != 0 {
 					t.Errorf("resumed: %+v, %v", r, err)
 				}
 				if len(calls(store, parking)) != 100 || len(store.All(parking)) != 100 {
@@ -243,10 +259,12 @@ func TestSummaries(t *testing.T) {
 		defer open.Discard(ctx)
 		var got []string
 		for _, s := range summaries(t, a) {
-			got = append(got, fmt.Sprintf("%s %s %d/%d of=%s by=%s", s.Command, s.State, s.Done, s.Total, s.Of, s.UndoneBy))
+			got = append(got, fmt.Sprintf("%s %s %d/%d of=%s by=%s", s.Command, s.State, s.Done, s.Total, s.Of,
+				s.UndoneBy))
 		}
 		want := []string{
-			"move running 0/2 of= by=", "undo finished 5/5 of=" + move.Run + " by=", "move undone 5/5 of= by=" + undo.Run,
+			"move running 0/2 of= by=", "undo finished 5/5 of=" + move.Run + " by=",
+			"move undone 5/5 of= by=" + undo.Run,
 		}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
@@ -304,7 +322,8 @@ func TestUnknownQueue(t *testing.T) {
 				t.Errorf("requeue to %s: %v", to, err)
 			}
 		}
-		for to, warns := range map[string]bool{"": false, "parking": true, "async-caller-1": false, "orders": false, mainQueue: false} {
+		for to, warns := range map[string]bool{"": false, "parking": true, "async-caller-1": false, "orders": false,
+			mainQueue: false} {
 			warning, err := a.CheckRequeue(ctx, operation.Requeue{To: to})
 			if err != nil || strings.Contains(warning, "no function of the app reads parking") != warns {
 				t.Errorf("%q: %q, %v", to, warning, err)

@@ -247,7 +247,8 @@ func TestCanary(t *testing.T) {
 					}
 					return
 				}
-				if first := min(c.pace.Canary, 30); !strings.Contains(r.Stopped, c.want) || r.Done != first || r.Left != 30-first {
+				if first := min(c.pace.Canary, 30); !strings.Contains(r.Stopped, c.want) || r.Done != first ||
+					r.Left != 30-first {
 					t.Errorf("want it stopped by %q: %+v, %q", c.want, r, said.said)
 				}
 				if n := len(hidden(store, poisonQueue)); n > 0 {
@@ -356,10 +357,13 @@ func TestNoOutcomes(t *testing.T) {
 		prepare func(*operation.Runs)
 		words   []string
 	}{
-		"no_table":      {func(a *operation.Runs) { a.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
-		"no_rights":     {func(a *operation.Runs) { a.Table.(*memory.Table).Fail(denied) }, []string{storage.TableRole}},
-		"no_rights_run": {func(a *operation.Runs) { a.Outcomes.(*memory.Table).Fail(denied) }, []string{storage.TableRole}},
-		"no_heartbeat":  {func(a *operation.Runs) { a.Table = &memory.Table{} }, []string{"no timer function", "AC-monitor"}},
+		"no_table": {func(a *operation.Runs) { a.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
+		"no_rights": {func(a *operation.Runs) { a.Table.(*memory.Table).Fail(denied) },
+			[]string{storage.TableRole}},
+		"no_rights_run": {func(a *operation.Runs) { a.Outcomes.(*memory.Table).Fail(denied) },
+			[]string{storage.TableRole}},
+		"no_heartbeat": {func(a *operation.Runs) { a.Table = &memory.Table{} },
+			[]string{"no timer function", "AC-monitor"}},
 		"old_app": {func(a *operation.Runs) {
 			if err := a.Table.Put(t.Context(), storage.Heartbeats, old); err != nil {
 				t.Error(err)
@@ -490,7 +494,8 @@ func TestCanaryInterrupted(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		reader.start(t)
-		if r, err = a.Resume(t.Context(), r.Run); err != nil || r.Stopped != "" {
+		r, err = a.Resume(t.Context(), r.Run)
+		if err != nil || r.Stopped != "" {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -510,7 +515,8 @@ func TestCanaryTableAway(t *testing.T) {
 		}
 		a.Outcomes.(*memory.Table).Fail(nil)
 		reader.start(t)
-		if r, err = a.Resume(t.Context(), r.Run); err != nil || r.Done != 30 {
+		r, err = a.Resume(t.Context(), r.Run)
+		if err != nil || r.Done != 30 {
 			t.Errorf("%+v, %v", r, err)
 		}
 	})
@@ -608,7 +614,8 @@ func TestRate(t *testing.T) {
 		inSecond := map[int64]int{}
 		for _, m := range store.All(mainQueue) {
 			second := int64(m.InsertedAt.Sub(began) / time.Second)
-			if inSecond[second]++; inSecond[second] > 11 {
+			inSecond[second]++
+			if inSecond[second] > 11 {
 				t.Errorf("more than 10 in second %d", second)
 			}
 		}
@@ -632,6 +639,7 @@ func TestDelayAndSpread(t *testing.T) {
 		}
 	})
 	a := newAccount(t, newQueues(t, 1))
-	_, err := a.PlanRequeue(t.Context(), account.Source{}, operation.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}})
+	_, err := a.PlanRequeue(t.Context(), account.Source{},
+		operation.Requeue{Pace: journal.Pace{Delay: 4 * 24 * time.Hour, Spread: 4 * 24 * time.Hour}})
 	wantError(t, err, "192h", "at most")
 }

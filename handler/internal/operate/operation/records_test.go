@@ -20,8 +20,10 @@ func TestExportImport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := mixed(t)
 		for _, text := range []string{
-			storage.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"", strings.Repeat("\"", storage.MaxTextBytes), "",
-			strings.Repeat("\u202e", storage.MaxTextBytes/3), strings.Repeat("\U000e0001", storage.MaxTextBytes/4), "\u061c\u200f\ufeff\u009b31m\x7f",
+			storage.Base64.Encode([]byte("\xff\xfe\x00 not UTF-8")), " AAA=\r\n", "<&>\u2028\u0085\\\"",
+			strings.Repeat("\"", storage.MaxTextBytes), "",
+			strings.Repeat("\u202e", storage.MaxTextBytes/3), strings.Repeat("\U000e0001", storage.MaxTextBytes/4),
+			"\u061c\u200f\ufeff\u009b31m\x7f",
 		} {
 			put(t, store, poisonQueue, text, 0)
 		}
@@ -69,12 +71,13 @@ func TestImportRefused(t *testing.T) {
 		file, to string
 		words    []string
 	}{
-		"empty":          {"\n\n", "", []string{"no message"}},
-		"not_json":       {good + "\nhello\n", "", []string{"line 2", "not a line of an export"}},
-		"no_text":        {`{"queue":"async-caller-poison"}`, "", []string{"line 1", "text: missing"}},
-		"bad_queue":      {`{"queue":"../\u001b[31m","text":"x"}`, "", []string{"line 1", "not the name of a queue"}},
-		"no_queue":       {`{"text":"x"}`, "", []string{"line 1", "queue"}},
-		"live_queue":     {`{"queue":"async-caller","text":"x"}`, "", []string{"line 1", "a function app reads it", "--force"}},
+		"empty":     {"\n\n", "", []string{"no message"}},
+		"not_json":  {good + "\nhello\n", "", []string{"line 2", "not a line of an export"}},
+		"no_text":   {`{"queue":"async-caller-poison"}`, "", []string{"line 1", "text: missing"}},
+		"bad_queue": {`{"queue":"../\u001b[31m","text":"x"}`, "", []string{"line 1", "not the name of a queue"}},
+		"no_queue":  {`{"text":"x"}`, "", []string{"line 1", "queue"}},
+		"live_queue": {`{"queue":"async-caller","text":"x"}`, "",
+			[]string{"line 1", "a function app reads it", "--force"}},
 		"other_queue":    {`{"queue":"orders","text":"x"}`, "", []string{"line 1", "queue orders", other, "--force"}},
 		"other_poison":   {`{"queue":"orders-poison","text":"x"}`, "", []string{"line 1", other}},
 		"second_line":    {good + "\n" + `{"queue":"orders","text":"x"}`, "", []string{"line 2", "--force"}},
@@ -90,7 +93,8 @@ func TestImportRefused(t *testing.T) {
 			a := newAccount(t, store)
 			_, err := a.PlanImport(t.Context(), strings.NewReader(c.file), operation.Import{To: c.to})
 			wantError(t, err, c.words...)
-			if err != nil && (strings.ContainsRune(err.Error(), 0x1b) || strings.Contains(err.Error(), "secret") || len(err.Error()) > 1000) {
+			if err != nil && (strings.ContainsRune(err.Error(), 0x1b) || strings.Contains(err.Error(), "secret") ||
+				len(err.Error()) > 1000) {
 				t.Errorf("cannot be shown: %q", err)
 			}
 			if ids := must(a.Journals.List()); len(ids) > 0 || len(must(store.Names(t.Context(), ""))) != 2 {
@@ -99,7 +103,8 @@ func TestImportRefused(t *testing.T) {
 		})
 	}
 	store := newQueues(t, 0)
-	p := mustPlan(t)(newAccount(t, store).PlanImport(t.Context(), strings.NewReader(`{"queue":"async-caller","text":"x"}`), operation.Import{Force: true}))
+	p := mustPlan(t)(newAccount(t, store).PlanImport(t.Context(),
+		strings.NewReader(`{"queue":"async-caller","text":"x"}`), operation.Import{Force: true}))
 	execute(t, p)
 	if got := texts(store, mainQueue); !slices.Equal(got, []string{"x"}) {
 		t.Errorf("by force: %q", got)
@@ -137,7 +142,8 @@ func TestDeleteWithoutCopy(t *testing.T) {
 
 // FuzzReadRecords checks that the error for any file is printable, and that records can be written and read again.
 func FuzzReadRecords(f *testing.F) {
-	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`, `{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
+	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`,
+		`{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {
@@ -147,11 +153,16 @@ func FuzzReadRecords(f *testing.F) {
 			want = append(want, r.Text)
 			return operation.WriteRecord(&again, account.Found{Message: r.Message, Text: r.Text})
 		})
-		if err != nil && (len(err.Error()) > 500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' })) {
+		if err != nil &&
+			(len(err.Error()) > 500 || strings.ContainsFunc(err.Error(), func(r rune) bool { return r < ' ' })) {
 			t.Errorf("cannot be shown: %q", err)
 		}
 		var got []string
-		if err := operation.ReadRecords(&again, func(r account.Found) error { got = append(got, r.Text); return nil }); err != nil || !slices.Equal(got, want) {
+		if err := operation.ReadRecords(&again, func(r account.Found) error {
+			got = append(got,
+				r.Text)
+			return nil
+		}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("wrote %q, read %q, %v", want, got, err)
 		}
 	})

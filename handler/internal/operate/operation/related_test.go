@@ -46,22 +46,31 @@ func TestSecondMessage(t *testing.T) {
 			"expedite": func(s account.ScheduledSource) (*operation.Plan, error) {
 				return a.PlanExpedite(t.Context(), s, journal.Pace{})
 			},
-			"cancel":   func(s account.ScheduledSource) (*operation.Plan, error) { return a.PlanCancel(t.Context(), s, false) },
-			"callback": func(s account.ScheduledSource) (*operation.Plan, error) { return a.PlanCancel(t.Context(), s, true) },
+			"cancel": func(s account.ScheduledSource) (*operation.Plan,
+				error) {
+				return a.PlanCancel(t.Context(), s, false)
+			},
+			"callback": func(s account.ScheduledSource) (*operation.Plan,
+				error) {
+				return a.PlanCancel(t.Context(), s, true)
+			},
 		} {
 			limited := everything()
 			limited.Limit = 1
 			for selection, source := range map[string]account.ScheduledSource{"id": byID(first.ID), "limit": limited} {
 				p := mustPlan(t)(plan(source))
-				if got := warned(p.Warnings, "request id"); p.Total != 1 || fmt.Sprint(got) != fmt.Sprint([]string{second.ID}) {
+				if got := warned(p.Warnings, "request id"); p.Total != 1 ||
+					fmt.Sprint(got) != fmt.Sprint([]string{second.ID}) {
 					t.Errorf("%s by %s: %+v", name, selection, p.Result)
 				}
-				if got := warned(p.Warnings, "no callback"); name == "callback" && (len(p.To) > 0 || len(got) != 1 || got[0] != first.ID) {
+				if got := warned(p.Warnings, "no callback"); name == "callback" &&
+					(len(p.To) > 0 || len(got) != 1 || got[0] != first.ID) {
 					t.Errorf("callbacks to %v: %+v", p.To, p.Result)
 				}
 				p.Discard(t.Context())
 			}
-			for selection, source := range map[string]account.ScheduledSource{"request_id": byID("r0"), "all": everything()} {
+			for selection, source := range map[string]account.ScheduledSource{"request_id": byID("r0"),
+				"all": everything()} {
 				p := mustPlan(t)(plan(source))
 				if len(p.Warnings) != 0 || name == "callback" && p.To[mainQueue] != p.Total {
 					t.Errorf("%s by %s: %+v, callbacks to %v", name, selection, p.Result, p.To)

@@ -27,14 +27,19 @@ const later = 2 * time.Hour
 // plannedCall returns a call that has a callback and was rescheduled by a delay.
 func plannedCall(requestID string, delay time.Duration) []byte {
 	now := time.Now().UTC()
-	return fmt.Appendf(nil, `{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/1","json":{"a": 1}},`+
-		`"callback":{"url":"https://s.example/done"},"context":{"x":"y"},"custom":[1, 2],"createdAt":%q,"attempts":3,"latestAttemptAt":%q,`+
-		`"nextAttemptAt":%q,"trail":[{"at":%[4]q,"status":503,"tookMs":7}]}`,
-		requestID, now.Add(-time.Hour).Format(time.RFC3339), now.Add(-time.Minute).Format(time.RFC3339), now.Add(delay).Format(time.RFC3339))
+	return fmt.Appendf(nil,
+		`{"asyncCaller":1,"requestId":%q,"call":{"url":"https://t.example/orders/1","json":{"a": 1}},`+
+			`"callback":{"url":"https://s.example/done"},"context":{"x":"y"},"custom":[1, `+
+			`2],"createdAt":%q,"attempts":3,"latestAttemptAt":%q,`+
+			`"nextAttemptAt":%q,"trail":[{"at":%[4]q,"status":503,"tookMs":7}]}`,
+		requestID, now.Add(-time.Hour).Format(time.RFC3339), now.Add(-time.Minute).Format(time.RFC3339), now.Add(delay).
+			Format(time.RFC3339))
 }
 
 // schedule puts a message with a delay on the main queue, and records it.
-func schedule(t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration) storage.Row {
+func schedule(
+	t *testing.T, store storage.Queues, table storage.Table, content []byte, delay time.Duration,
+) storage.Row {
 	t.Helper()
 	text := storage.Base64.Encode(content)
 	m, err := store.Put(t.Context(), mainQueue, storage.Item{Text: text, Delay: delay})
@@ -42,9 +47,11 @@ func schedule(t *testing.T, store storage.Queues, table storage.Table, content [
 		t.Fatal(err)
 	}
 	row := storage.Row{
-		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example", Route: "/orders/{n}",
-		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour), NextAttemptAt: time.Now().Add(delay),
-		Content: content,
+		Queue: mainQueue, ID: m.ID, PopReceipt: m.PopReceipt, RequestID: requestID(text), TargetHost: "t.example",
+		Route:  "/orders/{n}",
+		Reason: "temporary_status", Status: 503, Attempts: 3, CreatedAt: time.Now().Add(-time.Hour),
+		NextAttemptAt: time.Now().Add(delay),
+		Content:       content,
 	}
 	if e, err := envelope.Parse(content); err == nil {
 		row.Deadline = e.GiveUpAt(week)
@@ -104,8 +111,10 @@ func TestExpediteScheduled(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) || len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
-				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) || !strings.Contains(string(content), `"custom":[1, 2]`) {
+			if e.DueAt().After(time.Now()) || e.Attempts != 3 || !e.CreatedAt.Equal(want.CreatedAt) ||
+				len(e.Trail) != 1 || !e.Deadline.Equal(want.Deadline) ||
+				string(e.Call.Body) != string(want.Call.Body) || string(e.Context) != string(want.Context) ||
+				!strings.Contains(string(content), `"custom":[1, 2]`) {
 				t.Fatalf("it was changed to %s", content)
 			}
 		}
@@ -122,12 +131,14 @@ func TestExpediteNotBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 0)
 		notBefore := time.Now().Add(later).UTC().Truncate(time.Second)
-		content := fmt.Appendf(nil, `{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
+		content := fmt.Appendf(nil,
+			`{"asyncCaller":1,"requestId":"x","call":{"url":"https://t.example/"},"createdAt":%q,"notBefore":%q}`,
 			time.Now().UTC().Format(time.RFC3339), notBefore.Format(time.RFC3339))
 		schedule(t, store, table, content, later)
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		e, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
-		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).Equal(notBefore.Add(week)) {
+		if err != nil || e.NotBefore.After(time.Now()) || e.DueAt().After(time.Now()) || !e.GiveUpAt(week).
+			Equal(notBefore.Add(week)) {
 			t.Errorf("notBefore %v, due %v, deadline %v, %v", e.NotBefore, e.DueAt(), e.GiveUpAt(week), err)
 		}
 	})
@@ -147,7 +158,8 @@ func TestExpediteNexus(t *testing.T) {
 		schedule(t, store, table, []byte(nexusMessage(time.Now().Add(later))), later)
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{})))
 		after, err := envelope.Parse(a.Rules.Content(store.All(mainQueue)[0].Text))
-		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) || after.Attempts != e.Attempts {
+		if err != nil || after.DueAt().After(time.Now()) || !after.GiveUpAt(week).Equal(e.GiveUpAt(week)) ||
+			after.Attempts != e.Attempts {
 			t.Errorf("%+v, %v", after, err)
 		}
 	})
@@ -165,8 +177,10 @@ func nexusOf(created, due, deadline time.Duration) string {
 		deadlineAt = at(deadline)
 	}
 	raw := storage.Base64.Encode([]byte("GET /orders/1 HTTP/1.1\r\nHost: t.example\r\n\r\n"))
-	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,"CallOutUriScheme":"https","Title":"GET"},`+
-		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,"NextAttemptAt":%q,"DeadlineAt":%q}`,
+	return fmt.Sprintf(`{"Id":"8a3bcb6e-4b8a-4f3f-9d0c-3a3a3a3a3a3a","RawRequest":{"CallOut":%q,`+
+		`"CallOutUriScheme":"https","Title":"GET"},`+
+		`"Organization":"o","Environment":"e","OriginalRequestId":"n1","DeliveryAttempts":2,"CreatedAt":%q,`+
+		`"NextAttemptAt":%q,"DeadlineAt":%q}`,
 		raw, at(created), at(due), deadlineAt)
 }
 
@@ -178,7 +192,8 @@ func TestExpediteSpread(t *testing.T) {
 		execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{Spread: 100 * time.Second})))
 		want := map[string]time.Time{}
 		for i, m := range store.All(mainQueue) {
-			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second || wait < time.Duration(i)*10*time.Second-time.Second {
+			if wait := time.Until(m.NextVisibleAt); wait > time.Duration(i)*10*time.Second ||
+				wait < time.Duration(i)*10*time.Second-time.Second {
 				t.Errorf("message %d is visible in %v", i, wait)
 			}
 			if time.Until(m.NextVisibleAt) >= record.MinDelay {
@@ -214,8 +229,8 @@ func TestExpediteRate(t *testing.T) {
 	})
 }
 
-// TestCancelScheduled checks that a cancel deletes messages, and that its undo restores them byte for byte for the time that
-// remains, with their rows.
+// TestCancelScheduled checks that a cancel deletes messages, and that its undo restores them byte for byte for the time
+// that remains, with their rows.
 func TestCancelScheduled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 120)
@@ -236,7 +251,8 @@ func TestCancelScheduled(t *testing.T) {
 			}
 		}
 		again := rows(t, table)
-		if len(again) != len(recorded) || again[0].Reason != "temporary_status" || !again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
+		if len(again) != len(recorded) || again[0].Reason != "temporary_status" ||
+			!again[0].NextAttemptAt.Equal(recorded[0].NextAttemptAt) {
 			t.Errorf("%d rows: %+v", len(again), again)
 		}
 		if r := execute(t, mustPlan(t)(planExpedite(t.Context(), a, journal.Pace{}))); r.Done != 120 {
@@ -253,7 +269,8 @@ func TestCancelUndoneLate(t *testing.T) {
 		advance(2 * later)
 		execute(t, mustPlan(t)(a.PlanUndo(t.Context(), r.Run)))
 		if len(store.All(mainQueue)) != 3 || len(hidden(store, mainQueue)) != 0 || len(rows(t, table)) != 0 {
-			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)), len(rows(t, table)))
+			t.Errorf("%d messages, %d invisible, %d rows", len(store.All(mainQueue)), len(hidden(store, mainQueue)),
+				len(rows(t, table)))
 		}
 	})
 }
@@ -262,7 +279,8 @@ func TestCancelUndoneLate(t *testing.T) {
 func TestCancelCallback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, store, table := newScheduled(t, 1)
-		schedule(t, store, table, []byte(`{"asyncCaller":1,"requestId":"mute","call":{"url":"https://t.example/"}}`), later)
+		schedule(t, store, table, []byte(`{"asyncCaller":1,"requestId":"mute","call":{"url":"https://t.example/"}}`),
+			later)
 		r := execute(t, mustPlan(t)(a.PlanCancel(t.Context(), everything(), true)))
 		all := store.All(mainQueue)
 		if r.Done != 2 || len(all) != 1 || len(hidden(store, mainQueue)) != 0 {
@@ -272,7 +290,8 @@ func TestCancelCallback(t *testing.T) {
 		if err != nil || e.Call.URL != "https://s.example/done" || e.Callback != nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		for _, want := range []string{`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`, `"Reason":"cancelled"`} {
+		for _, want := range []string{`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`,
+			`"Reason":"cancelled"`} {
 			if !strings.Contains(string(e.Call.Body), want) {
 				t.Errorf("the callback has no %s: %s", want, e.Call.Body)
 			}
@@ -342,7 +361,8 @@ func TestStale(t *testing.T) {
 					t.Fatal(len(received), err)
 				}
 				r := execute(t, p)
-				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 || !strings.Contains(r.Why[0], "this run has changed nothing") {
+				if r.Done != 10 || r.Skipped != 30 || len(r.Why) != 30 ||
+					!strings.Contains(r.Why[0], "this run has changed nothing") {
 					t.Errorf("%+v", r)
 				}
 				for _, m := range received { // the host's receipts are still valid
@@ -415,11 +435,13 @@ func TestChangeRaces(t *testing.T) {
 					want = 0
 				}
 				if delivered[s.Take.ID] != want {
-					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.Take.ID], progress.State, progress.Why)
+					t.Errorf("%s was delivered %d times, reported as %s: %s", s.RequestID, delivered[s.Take.ID],
+						progress.State, progress.Why)
 				}
 			}
 			if r.Done+r.Skipped != messages || len(store.All(mainQueue)) != 0 || len(rows(t, table)) != 0 {
-				t.Errorf("%d done, %d skipped, %d messages and %d rows left", r.Done, r.Skipped, len(store.All(mainQueue)), len(rows(t, table)))
+				t.Errorf("%d done, %d skipped, %d messages and %d rows left", r.Done, r.Skipped,
+					len(store.All(mainQueue)), len(rows(t, table)))
 			}
 			t.Logf("%d changed, %d were being delivered", r.Done, r.Skipped)
 		})

@@ -61,7 +61,8 @@ func TestUndo(t *testing.T) {
 					t.Errorf("undo twice: %v", err)
 				}
 				wantError(t, err, id, undo)
-				if _, err = a.Resume(ctx, id); !errors.Is(err, run.ErrNothingLeft) {
+				_, err = a.Resume(ctx, id)
+				if !errors.Is(err, run.ErrNothingLeft) {
 					t.Errorf("resume of what was undone: %v", err)
 				}
 				execute(t, mustPlan(t)(a.PlanUndo(ctx, undo)))
@@ -147,7 +148,10 @@ func TestUndoGone(t *testing.T) {
 				ctx := t.Context()
 				store := newQueues(t, 3)
 				a := newAccount(t, store)
-				plan := func() (*operation.Plan, error) { return a.PlanRequeue(ctx, account.Source{}, operation.Requeue{}) }
+				plan := func() (*operation.Plan,
+					error) {
+					return a.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
+				}
 				if c.importing {
 					var file bytes.Buffer
 					must(a.List(ctx, account.Source{}, func(f account.Found) { _ = operation.WriteRecord(&file, f) }))
@@ -241,14 +245,17 @@ func TestUndoRefused(t *testing.T) {
 }
 
 // interrupted carries out a move or a delete that is killed at the given deletion, before or after its effect.
-func interrupted(t *testing.T, store *memory.Queues, command string, deletion int, afterwards bool) (a *operation.Runs, id string) {
+func interrupted(
+	t *testing.T, store *memory.Queues, command string, deletion int, afterwards bool,
+) (a *operation.Runs, id string) {
 	t.Helper()
 	first := newAccount(t, store)
 	k := newKiller(t, store, -1, afterwards, string(first.Journals))
 	before, deletions := k.before, 0
 	k.before = func(operation string) error {
 		if operation == "delete" {
-			if deletions++; deletions == deletion {
+			deletions++
+			if deletions == deletion {
 				k.at = k.n + 1
 			}
 		}
@@ -287,7 +294,8 @@ func TestResumeExpiring(t *testing.T) {
 		}
 		advance(leasesEnd)
 		if !r.Finished() {
-			if r, err = a.Resume(ctx, id); err != nil {
+			r, err = a.Resume(ctx, id)
+			if err != nil {
 				t.Errorf("resume again: %v", err)
 			}
 		}
@@ -335,7 +343,8 @@ func TestTwoOperators(t *testing.T) {
 			}()
 		}
 		first, second := <-both, <-both
-		if first.Done+second.Done != 300 || first.PossibleDuplicates+second.PossibleDuplicates+first.Skipped+second.Skipped != 0 {
+		if first.Done+second.Done != 300 ||
+			first.PossibleDuplicates+second.PossibleDuplicates+first.Skipped+second.Skipped != 0 {
 			t.Errorf("%+v and %+v", first, second)
 		}
 		there := calls(store, mainQueue, parking, poisonQueue)

@@ -414,7 +414,8 @@ func TestFailures(t *testing.T) {
 					}
 					h.failures = func(ctx context.Context) error { <-ctx.Done(); return nil }
 					r, err = e.Resume(t.Context(), r.Run)
-					if err != nil || r.Done != messages || r.PossibleDuplicates > 0 || len(w.store.All(live)) != messages {
+					if err != nil || r.Done != messages || r.PossibleDuplicates > 0 ||
+						len(w.store.All(live)) != messages {
 						t.Errorf("resumed: %+v, %v", r, err)
 					}
 				})

@@ -44,13 +44,15 @@ func TestRestart(t *testing.T) {
 		"never_tried":               order + `}`,
 		"nexus_dead_letter":         nexusOf(callOut, nexusLetter),
 		"nexus_moved_by_host":       nexusOf(callOut, ""),
-		"nexus_lower_case": strings.NewReplacer(`"Attempts"`, `"attempts"`, `"DeadlineAt"`, `"deadlineAt"`, `"Reason"`, `"reason"`).
+		"nexus_lower_case": strings.NewReplacer(`"Attempts"`, `"attempts"`, `"DeadlineAt"`, `"deadlineAt"`, `"Reason"`,
+			`"reason"`).
 			Replace(nexusOf(callOut, nexusLetter)),
 	}
 	for name, content := range tests {
 		t.Run(name, func(t *testing.T) {
 			came, got := mustParse(t, []byte(content)), prepare(t, content, edit.Options{})
-			if got.DeadLetter != nil || got.Attempts != 0 || got.Trail != nil || got.Latest != nil || !got.NextAttemptAt.IsZero() || !got.LatestAttemptAt.IsZero() {
+			if got.DeadLetter != nil || got.Attempts != 0 || got.Trail != nil || got.Latest != nil ||
+				!got.NextAttemptAt.IsZero() || !got.LatestAttemptAt.IsZero() {
 				t.Errorf("old state is still there: %+v", got)
 			}
 			if !got.CreatedAt.Equal(now) || !got.GiveUpAt(expiration).Equal(now.Add(expiration)) {
@@ -73,7 +75,8 @@ func TestCallStaysByteForByte(t *testing.T) {
 		t.Errorf("the call is not as it was:\n%s", content)
 	}
 	_, raw, _ := strings.Cut(nexusOf(callOut, ""), `"RawRequest": `)
-	if content := prepareContent(t, nexusOf(callOut, nexusLetter), edit.Options{}); !strings.Contains(string(content), strings.TrimSuffix(raw, "}")) {
+	if content := prepareContent(t, nexusOf(callOut, nexusLetter), edit.Options{}); !strings.Contains(string(content),
+		strings.TrimSuffix(raw, "}")) {
 		t.Errorf("RawRequest is not as it was:\n%s", content)
 	}
 }
@@ -82,12 +85,14 @@ func TestCallStaysByteForByte(t *testing.T) {
 func TestKeepState(t *testing.T) {
 	for name, content := range map[string]string{
 		"native": order + state + `,"deadline":"2027-01-01T00:00:00Z"` + letter + `}`,
-		"nexus":  strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00", "2027-01-01T00:00:00+00:00", 1),
+		"nexus": strings.Replace(nexusOf(callOut, nexusLetter), "2026-02-07T11:00:00+00:00",
+			"2027-01-01T00:00:00+00:00", 1),
 	} {
 		t.Run(name, func(t *testing.T) {
 			came, got := mustParse(t, []byte(content)), prepare(t, content, edit.Options{KeepState: true})
 			came.Expires, got.Expires = time.Time{}, time.Time{}
-			if diff := cmp.Diff(came.State, got.State); diff != "" || got.DeadLetter != nil || !got.Deadline.Equal(came.Deadline) {
+			if diff := cmp.Diff(came.State, got.State); diff != "" || got.DeadLetter != nil ||
+				!got.Deadline.Equal(came.Deadline) {
 				t.Errorf("dead letter %v, deadline %v, state (-came +got):\n%s", got.DeadLetter, got.Deadline, diff)
 			}
 		})
@@ -105,18 +110,21 @@ func TestDeadline(t *testing.T) {
 		options edit.Options
 		want    time.Time
 	}{
-		"none":             {native, edit.Options{}, afresh},
-		"other_edit":       {native, edit.Options{Edits: flags(t, "--set", "call.method=POST")}, afresh},
-		"set":              {native, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
-		"set_to_the_same":  {native, edit.Options{Edits: flags(t, "--set", "deadline=2026-12-31T00:00:00Z")}, old},
-		"set_to_none":      {native, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
-		"jq":               {native, edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)}, later},
-		"by_hand":          {native, edit.Options{Edited: []byte(strings.Replace(native, "2026-12-31", "2027-01-31", 1))}, later},
-		"nexus_none":       {nexus, edit.Options{}, afresh},
-		"nexus_set":        {nexus, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
-		"nexus_set_raw":    {nexus, edit.Options{Edits: flags(t, "--set", "deadlineat=2026-12-31T00:00:00Z")}, old},
-		"nexus_set_none":   {nexus, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
-		"nexus_jq":         {nexus, edit.Options{Edits: flags(t, "--jq", `.DeadlineAt = "2027-01-31T00:00:00Z"`)}, later},
+		"none":            {native, edit.Options{}, afresh},
+		"other_edit":      {native, edit.Options{Edits: flags(t, "--set", "call.method=POST")}, afresh},
+		"set":             {native, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
+		"set_to_the_same": {native, edit.Options{Edits: flags(t, "--set", "deadline=2026-12-31T00:00:00Z")}, old},
+		"set_to_none":     {native, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
+		"jq": {native, edit.Options{Edits: flags(t, "--jq", `.deadline = "2027-01-31T00:00:00Z"`)},
+			later},
+		"by_hand": {native,
+			edit.Options{Edited: []byte(strings.Replace(native, "2026-12-31", "2027-01-31", 1))}, later},
+		"nexus_none":     {nexus, edit.Options{}, afresh},
+		"nexus_set":      {nexus, edit.Options{Edits: flags(t, "--set", "deadline=2027-01-31T00:00:00Z")}, later},
+		"nexus_set_raw":  {nexus, edit.Options{Edits: flags(t, "--set", "deadlineat=2026-12-31T00:00:00Z")}, old},
+		"nexus_set_none": {nexus, edit.Options{Edits: flags(t, "--set", "deadline=null")}, afresh},
+		"nexus_jq": {nexus, edit.Options{Edits: flags(t, "--jq", `.DeadlineAt = "2027-01-31T00:00:00Z"`)},
+			later},
 		"keep_state":       {native, edit.Options{KeepState: true}, old},
 		"keep_state_nexus": {nexus, edit.Options{KeepState: true}, old},
 	}
@@ -151,7 +159,8 @@ func TestRequestIDFromInvalidMessageID(t *testing.T) {
 // TestAllowedTargets checks that a host is judged by its name only. The handler judges its address when it calls.
 func TestAllowedTargets(t *testing.T) {
 	for _, call := range []string{
-		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost.example/"`, `"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
+		`"url":"http://h.example/"`, `"url":"http://10.0.0.1:80/"`, `"url":"https://localhost.example/"`,
+		`"url":"http://h.example/","headers":{"Host":"127.0.0.1:80"}`,
 		`"url":"http://[fd00::1]/","headers":{"Host":"other.example"}`,
 	} {
 		got := prepare(t, `{"asyncCaller":1,"call":{`+call+`}}`, edit.Options{})
@@ -182,7 +191,8 @@ func TestEncoding(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			rules := mustRules(t)
 			rules.Encoding = test.encoding
-			text, err := edit.Prepare(t.Context(), rules, test.text, messageID, edit.Options{FixEncoding: test.fix}, now)
+			text, err := edit.Prepare(t.Context(), rules, test.text, messageID, edit.Options{FixEncoding: test.fix},
+				now)
 			if test.want != "" {
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %q, %v, want an error with %q", text, err, test.want)
@@ -209,28 +219,46 @@ func TestPrepareRefuses(t *testing.T) {
 		options edit.Options
 		want    string
 	}{
-		"not_json":            {`{"asyncCaller":1,` + password, edit.Options{}, "malformed: not JSON: line 1"},
-		"no_envelope":         {`{"a":"` + password + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
-		"bad_url":             {at("ftp://h/"+password, ""), edit.Options{}, "malformed: call.url: want an absolute http or https URL"},
-		"edit_makes_it_worse": {at("http://h.example/", ""), set("priority=" + password), "malformed: priority: want a whole number"},
-		"edit_fails":          {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")}, "--jq: the expression has no result"},
-		"refused_by_built_in": {at("http://127.0.0.1/"+password, ""), edit.Options{}, "must not be called: 127.0.0.1 is refused: loopback"},
-		"refused_address_v6":  {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
-		"denied":              {at("http://u:"+password+"@denied.example:8443/?"+password, ""), edit.Options{}, "ASYNC_CALLER_TARGETS_DENY has denied.example"},
-		"denied_host_header":  {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{}, "the Host header is refused"},
-		"denied_after_edit":   {at("http://h.example/", ""), set("call.url=http://denied.example/"), "ASYNC_CALLER_TARGETS_DENY"},
-		"retry_unknown":       {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
-		"retry_shape":         {strings.Replace(at("http://h.example/", ""), `"context"`, `"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
-		"expired_keep_state":  {order + state + letter + `}`, edit.Options{KeepState: true}, "omit --keep-state, or set a new deadline"},
-		"nexus_keep_state":    {nexusOf(callOut, nexusLetter), edit.Options{KeepState: true}, "omit --keep-state, or set a new deadline"},
-		"deadline_set_passed": {at("http://h.example/", ""), set("deadline=2026-01-01T00:00:00Z"), "the deadline that was set has passed"},
-		"deadline_too_early": {strings.Replace(at("http://h.example/", ""), `"context"`, `"notBefore":"2027-01-01T00:00:00Z",`+
-			`"context"`, 1), set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
-		"too_large":           {at("http://h.example/", `,"body":"`+strings.Repeat("x", 49<<10)+`"`), edit.Options{}, "shorten it by"},
-		"nexus_refused":       {nexusOf(strings.Replace(callOut, "old.example", "169.254.169.254", 1), ""), edit.Options{}, "link-local"},
-		"edited_is_malformed": {at("http://h.example/", ""), edit.Options{Edited: []byte(`{}`)}, "malformed: asyncCaller"},
-		"edited_then_refused": {`no JSON`, edit.Options{Edited: []byte(at("http://denied.example/", ""))}, "ASYNC_CALLER_TARGETS_DENY"},
-		"fixed_is_not_enough": {at("http://h.example/", ""), edit.Options{FixEncoding: true, Edited: []byte(`[`)}, "malformed: not JSON"},
+		"not_json":    {`{"asyncCaller":1,` + password, edit.Options{}, "malformed: not JSON: line 1"},
+		"no_envelope": {`{"a":"` + password + `"}`, edit.Options{}, "malformed: asyncCaller: missing"},
+		"bad_url": {at("ftp://h/"+password, ""), edit.Options{},
+			"malformed: call.url: want an absolute http or https URL"},
+		"edit_makes_it_worse": {at("http://h.example/", ""), set("priority=" + password),
+			"malformed: priority: want a whole number"},
+		"edit_fails": {at("http://h.example/", ""), edit.Options{Edits: flags(t, "--jq", "empty")},
+			"--jq: the expression has no result"},
+		"refused_by_built_in": {at("http://127.0.0.1/"+password, ""), edit.Options{},
+			"must not be called: 127.0.0.1 is refused: loopback"},
+		"refused_address_v6": {at("http://[::1]:80/", ""), edit.Options{}, "must not be called: ::1 is refused"},
+		"denied": {at("http://u:"+password+"@denied.example:8443/?"+password, ""), edit.Options{},
+			"ASYNC_CALLER_TARGETS_DENY has denied.example"},
+		"denied_host_header": {at("http://h.example/", `,"headers":{"Host":"denied.example:80"}`), edit.Options{},
+			"the Host header is refused"},
+		"denied_after_edit": {at("http://h.example/", ""), set("call.url=http://denied.example/"),
+			"ASYNC_CALLER_TARGETS_DENY"},
+		"retry_unknown": {strings.Replace(at("http://h.example/", ""), `"context"`,
+			`"retry":"frobnicate","context"`, 1), edit.Options{}, "--set retry=NAME"},
+		"retry_shape": {strings.Replace(at("http://h.example/", ""), `"context"`,
+			`"retry":{"factor":-1},"context"`, 1), edit.Options{}, "--set retry=NAME"},
+		"expired_keep_state": {order + state + letter + `}`, edit.Options{KeepState: true},
+			"omit --keep-state, or set a new deadline"},
+		"nexus_keep_state": {nexusOf(callOut, nexusLetter), edit.Options{KeepState: true},
+			"omit --keep-state, or set a new deadline"},
+		"deadline_set_passed": {at("http://h.example/", ""), set("deadline=2026-01-01T00:00:00Z"),
+			"the deadline that was set has passed"},
+		"deadline_too_early": {strings.Replace(at("http://h.example/", ""), `"context"`,
+			`"notBefore":"2027-01-01T00:00:00Z",`+
+				`"context"`, 1), set("deadline=2026-12-31T00:00:00Z"), "is not after notBefore"},
+		"too_large": {at("http://h.example/", `,"body":"`+strings.Repeat("x", 49<<10)+`"`), edit.Options{},
+			"shorten it by"},
+		"nexus_refused": {nexusOf(strings.Replace(callOut, "old.example", "169.254.169.254", 1), ""),
+			edit.Options{}, "link-local"},
+		"edited_is_malformed": {at("http://h.example/", ""), edit.Options{Edited: []byte(`{}`)},
+			"malformed: asyncCaller"},
+		"edited_then_refused": {`no JSON`, edit.Options{Edited: []byte(at("http://denied.example/", ""))},
+			"ASYNC_CALLER_TARGETS_DENY"},
+		"fixed_is_not_enough": {at("http://h.example/", ""), edit.Options{FixEncoding: true, Edited: []byte(`[`)},
+			"malformed: not JSON"},
 		"callback_is_no_url": {strings.Replace(at("http://h.example/", ""), `"context"`, `"callback":{`+
 			`"url":"`+password+`"},"context"`, 1), edit.Options{}, "callback.url"},
 		"nexus_call_is_broken": {nexusOf("GET "+password, ""), edit.Options{}, "RawRequest.CallOut: request line"},
@@ -253,7 +281,8 @@ func TestInvalidXML(t *testing.T) {
 	rules := mustRules(t)
 	rules.Encoding = storage.None
 	content := order + `,"note":"` + "\uffff" + `"}`
-	if text, err := edit.Prepare(t.Context(), rules, content, messageID, edit.Options{}, now); err == nil || text != "" {
+	if text, err := edit.Prepare(t.Context(), rules, content, messageID, edit.Options{}, now); err == nil ||
+		text != "" {
 		t.Errorf("got %q, %v, want an error", text, err)
 	}
 }

@@ -13,15 +13,18 @@ import (
 
 func seeds() []string {
 	return []string{
-		order + state + letter + `}`, order + `,"deadline":"2027-01-31T00:00:00Z"}`, nexusOf(callOut, nexusLetter), nexusOf(callOut, ""),
-		`{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCg0K"}}`, `{"asyncCaller":1,"call":{"url":"http://h/"}}`,
-		"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\U000e0001\"}", `{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1,"Context":""}}`,
+		order + state + letter + `}`, order + `,"deadline":"2027-01-31T00:00:00Z"}`, nexusOf(callOut, nexusLetter),
+		nexusOf(callOut, ""),
+		`{"RawRequest":{"CallOut":"R0VUIC8gSFRUUC8xLjENCkhvc3Q6IGgNCg0K"}}`,
+		`{"asyncCaller":1,"call":{"url":"http://h/"}}`,
+		"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\U000e0001\"}",
+		`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1,"Context":""}}`,
 		`{"a":1,"a":2}`, `{"rawrequest":{},"RawRequest":null}`, `[`, `hello`, "\xff", "",
 	}
 }
 
-// FuzzEdits checks that content without edits keeps its bytes, that an edit without a match changes nothing, and that an edit
-// has its effect.
+// FuzzEdits checks that content without edits keeps its bytes, that an edit without a match changes nothing, and that
+// an edit has its effect.
 func FuzzEdits(f *testing.F) {
 	for _, seed := range seeds() {
 		f.Add(seed, "call.url", "https://new.example/", "X-A: 1")
@@ -46,7 +49,8 @@ func FuzzEdits(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if twice, err := edits.Apply(t.Context(), once); err != nil || !bytes.Equal(once, twice) && !strings.Contains(path, ".") {
+		if twice, err := edits.Apply(t.Context(), once); err != nil || !bytes.Equal(once, twice) &&
+			!strings.Contains(path, ".") {
 			t.Errorf("%q became %q, and then %q, %v", content, once, twice, err)
 		}
 	})

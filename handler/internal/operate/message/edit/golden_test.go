@@ -14,8 +14,8 @@ import (
 	"asynccaller/handler/internal/operate/message/edit"
 )
 
-// TestGolden compares whole messages, as they are on the poison queue and as they return to the main queue. The sections
-// .http are CallOut.
+// TestGolden compares whole messages, as they are on the poison queue and as they return to the main queue. The
+// sections .http are CallOut.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/golden/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -28,7 +28,8 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			before, after := goldenContent(t, archive, "before"), goldenContent(t, archive, "after")
-			arguments := slices.DeleteFunc(strings.Split(section(t, archive, "flags"), "\n"), func(line string) bool { return line == "" })
+			arguments := slices.DeleteFunc(strings.Split(section(t, archive, "flags"), "\n"),
+				func(line string) bool { return line == "" })
 			got := prepareContent(t, before, edit.Options{Edits: flags(t, arguments...)})
 			if diff := cmp.Diff(compacted(t, after), compacted(t, string(got))); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)

@@ -11,7 +11,8 @@ import (
 
 // TestJQ checks that unchanged parts keep their bytes, their order and their digits.
 func TestJQ(t *testing.T) {
-	const content = `{"z":1,"asyncCaller":1, "call":{"url":"http://h/","json":{"big":12345678901234567890,"b":1.0,"a":"\u00e9","e":1e400,` +
+	const content = `{"z":1,"asyncCaller":1, ` +
+		`"call":{"url":"http://h/","json":{"big":12345678901234567890,"b":1.0,"a":"\u00e9","e":1e400,` +
 		`"half":"\ud800"}},"list":[{"b":1.0, "a":2}, {"c":3}],"a":null}`
 	tests := map[string]struct{ expression, old, new string }{
 		"nothing":          {`.`, ``, ``},
@@ -90,7 +91,8 @@ func TestJQFails(t *testing.T) {
 			if err == nil {
 				t.Fatalf("made %.300s", got)
 			}
-			if !strings.HasPrefix(err.Error(), "--jq: ") || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), password) {
+			if !strings.HasPrefix(err.Error(), "--jq: ") || !strings.Contains(err.Error(), test.want) ||
+				strings.Contains(err.Error(), password) {
 				t.Errorf("got %q, want %q", err, test.want)
 			}
 		})
@@ -100,7 +102,8 @@ func TestJQFails(t *testing.T) {
 // TestJQEnds checks that an endless expression is stopped, before or after its first result.
 func TestJQEnds(t *testing.T) {
 	for name, expression := range map[string]string{
-		"before": `last(repeat(.))`, "behind": `., (repeat(.) | select(false))`, "range": `first(range(1e18) | select(. < 0))`,
+		"before": `last(repeat(.))`, "behind": `., (repeat(.) | select(false))`,
+		"range": `first(range(1e18) | select(. < 0))`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each takes all of its two seconds

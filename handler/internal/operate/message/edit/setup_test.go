@@ -30,7 +30,8 @@ const (
 		`"nextAttemptAt":"2026-02-01T12:00:00Z","trail":[{"at":"2026-02-01T11:00:00Z","status":503,"tookMs":20}]`
 	letter = `,"deadLetter":{"at":"2026-02-07T11:00:00Z","reason":"expired","queue":"async-caller","attempts":7}`
 	// callOut is the call of a Nexus envelope with unusual spellings of header names and values.
-	callOut = "PUT /orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example\r\nX-B: 2\r\nx-b: 3\r\nContent-Type: text/plain\r\nContent-Length: " +
+	callOut = "PUT /orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: old.example\r\nX-B: 2\r\nx-b: " +
+		"3\r\nContent-Type: text/plain\r\nContent-Length: " +
 		"5\r\n\r\nhello"
 	// callBack is its callback.
 	callBack = "POST /done HTTP/1.1\r\nHost: old.example:8443\r\n\r\n"
@@ -43,8 +44,10 @@ func nexusOf(callOut, more string) string {
 	return `{"Organization":"acme","Environment":"prod","OriginalRequestId":"first","Attempts":7,` +
 		`"CreatedAt":"2026-01-31T12:00:00.1234567+01:00","LatestAttemptAt":"2026-02-01T11:00:00+00:00",` +
 		`"LatestResponse":"` + inBase64("HTTP/1.1 503 Busy\r\nContent-Type: text/plain\r\n\r\nbusy") + `",` +
-		`"DeadlineAt":"2026-02-07T11:00:00+00:00","NextAttemptAt":"2026-02-01T12:00:00+00:00", "RawRequest": {"Id":"order-42",` +
-		`"Title":"a title","Context":"` + inBase64(`{"k": [1]}`) + `","CallOut":"` + inBase64(callOut) + `","CallOutUriScheme":"https","CallBack":"` +
+		`"DeadlineAt":"2026-02-07T11:00:00+00:00","NextAttemptAt":"2026-02-01T12:00:00+00:00", "RawRequest": ` +
+		`{"Id":"order-42",` +
+		`"Title":"a title","Context":"` + inBase64(`{"k": [1]}`) + `","CallOut":"` + inBase64(callOut) +
+		`","CallOutUriScheme":"https","CallBack":"` +
 		inBase64(callBack) + `","CallBackUriScheme":"https","Priority":null}` + more + `}`
 }
 
@@ -98,7 +101,8 @@ func rawMember(tb testing.TB, content []byte, name string) string {
 		tb.Fatalf("%v:\n%s", err, content)
 	}
 	text, _ := e.RawRequest[name].(string)
-	if decoded, err := base64.StdEncoding.DecodeString(text); err == nil && slices.Contains([]string{"CallOut", "CallBack", "Context"}, name) {
+	if decoded, err := base64.StdEncoding.DecodeString(text); err == nil &&
+		slices.Contains([]string{"CallOut", "CallBack", "Context"}, name) {
 		return string(decoded)
 	}
 	return text
