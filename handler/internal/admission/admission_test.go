@@ -420,8 +420,10 @@ func TestProbeThatSettlesLong(t *testing.T) {
 
 // TestProbesAreFew: the pauses between probes grow with the outage, because each costs a message one of its attempts.
 func TestProbesAreFew(t *testing.T) {
-	for age, want := range map[time.Duration]time.Duration{30 * time.Second: 5 * time.Second,
-		10 * time.Minute: 30 * time.Second, time.Hour: time.Minute} {
+	for age, want := range map[time.Duration]time.Duration{
+		30 * time.Second: 5 * time.Second,
+		10 * time.Minute: 30 * time.Second, time.Hour: time.Minute,
+	} {
 		b := newBench(t, poolSize)
 		b.open("t.example", decision.Outcome{Status: 503})
 		b.now = begin.Add(age)
@@ -507,8 +509,10 @@ func TestLateFailures(t *testing.T) {
 
 // TestRetryAfter: a target that is down and asks for time gets it, up to an hour for the messages of others.
 func TestRetryAfter(t *testing.T) {
-	for asked, want := range map[string]time.Duration{"120": 2 * time.Minute, "1800": 30 * time.Minute,
-		"31536000": time.Hour, "1": 5 * time.Second} {
+	for asked, want := range map[string]time.Duration{
+		"120": 2 * time.Minute, "1800": 30 * time.Minute,
+		"31536000": time.Hour, "1": 5 * time.Second,
+	} {
 		b := newBench(t, poolSize)
 		b.open("t.example", decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {asked}}})
 		if delay := b.mustRefuse("t.example", decision.TargetDown).Delay; delay < want || delay > want*12/10 {

@@ -53,8 +53,10 @@ type patient struct {
 func newPatient(t *testing.T, server *azurite.Server, name string) *patient {
 	t.Helper()
 	p := &patient{t: t, dir: t.TempDir(), queue: name, environ: map[string]string{"FUNCTIONS_WORKER_RUNTIME": "custom"}}
-	for _, path := range []string{"host.json", "functions/AC-standard/function.json",
-		"functions/AC-monitor/function.json", "functions/AC-poison-keeper/function.json"} {
+	for _, path := range []string{
+		"host.json", "functions/AC-standard/function.json",
+		"functions/AC-monitor/function.json", "functions/AC-poison-keeper/function.json",
+	} {
 		content, err := os.ReadFile(filepath.Join("../../..", path))
 		if err != nil {
 			t.Fatal(err)
@@ -257,54 +259,89 @@ func TestDoctorFindsFaults(t *testing.T) {
 		state             doctor.State
 		check, text, next string
 	}{
-		{"setting", func(p *patient) { p.environ["ASYNC_CALLER_EXPIRATION"] = "soon" }, "broken", "settings",
-			"ASYNC_CALLER_EXPIRATION", "restart the app"},
-		{"unknown_setting", func(p *patient) { p.environ["ASYNC_CALLER_TIMEOUT"] = "1s" }, "broken", "settings",
-			"ASYNC_CALLER_TIMEOUT: no such setting", "restart the app"},
-		{"retry_file", func(p *patient) { p.write("retry.json", "{") }, "broken", "settings", "retry.json: ",
-			"restart the app"},
-		{"local_settings", func(p *patient) { p.write("local.settings.json", `{"Values": C4nary}`) }, "broken",
-			"settings", "not JSON", "restart the app"},
-		{"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
-			`"node"`, "set it to custom"},
+		{
+			"setting", func(p *patient) { p.environ["ASYNC_CALLER_EXPIRATION"] = "soon" }, "broken", "settings",
+			"ASYNC_CALLER_EXPIRATION", "restart the app",
+		},
+		{
+			"unknown_setting", func(p *patient) { p.environ["ASYNC_CALLER_TIMEOUT"] = "1s" }, "broken", "settings",
+			"ASYNC_CALLER_TIMEOUT: no such setting", "restart the app",
+		},
+		{
+			"retry_file", func(p *patient) { p.write("retry.json", "{") }, "broken", "settings", "retry.json: ",
+			"restart the app",
+		},
+		{
+			"local_settings", func(p *patient) { p.write("local.settings.json", `{"Values": C4nary}`) }, "broken",
+			"settings", "not JSON", "restart the app",
+		},
+		{
+			"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
+			`"node"`, "set it to custom",
+		},
 		{"no_app", func(p *patient) { p.dir = p.t.TempDir() }, "broken", "app folder", "host.json", "--app"},
-		{"host_json", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"5m"`) }, "broken", "app folder",
-			"functionTimeout", "deploy again"},
-		{"short_timeout", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"00:01:00"`) }, "broken", "settings",
-			"functionTimeout is 1m0s", "restart"},
-		{"queue_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, `UPPER_\u202e\u001b[2J`) },
-			"broken", "app folder", "queueName", "deploy again"},
-		{"no_poison_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, strings.Repeat("q", 60)) },
-			"broken", "app folder", "has no poison queue", "deploy again"},
+		{
+			"host_json", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"5m"`) }, "broken", "app folder",
+			"functionTimeout", "deploy again",
+		},
+		{
+			"short_timeout", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"00:01:00"`) }, "broken", "settings",
+			"functionTimeout is 1m0s", "restart",
+		},
+		{
+			"queue_name", func(p *patient) { p.edit("AC-standard/function.json", p.queue, `UPPER_\u202e\u001b[2J`) },
+			"broken", "app folder", "queueName", "deploy again",
+		},
+		{
+			"no_poison_name",
+			func(p *patient) { p.edit("AC-standard/function.json", p.queue, strings.Repeat("q", 60)) },
+			"broken", "app folder", "has no poison queue", "deploy again",
+		},
 		{"other_connection", func(p *patient) {
 			p.edit("AC-standard/function.json", `"AzureWebJobsStorage"`,
 				`"OtherStorage"`)
 		}, "broken", "app folder", `connection is "OtherStorage"`, "deploy again"},
-		{"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" },
-			"warning", "functions", "AC-standard", "remove the settings"},
+		{
+			"disabled_by_setting", func(p *patient) { p.environ["AzureWebJobs_AC-standard_Disabled"] = "True" },
+			"warning", "functions", "AC-standard", "remove the settings",
+		},
 		{"disabled_in_file", func(p *patient) {
 			p.edit("AC-monitor/function.json", `"bindings"`,
 				`"disabled": true, "bindings"`)
 		}, "warning", "functions", "AC-monitor", `"disabled"`},
-		{"no_executable", func(p *patient) { p.program(0, nil) }, "broken", "executable", "async-caller: no such file",
-			"make build"},
-		{"lost_bit", func(p *patient) { p.program(0o644, func([]byte) []byte { return nil }) }, "broken", "executable",
-			"is not executable", "make package"},
+		{
+			"no_executable", func(p *patient) { p.program(0, nil) }, "broken", "executable",
+			"async-caller: no such file",
+			"make build",
+		},
+		{
+			"lost_bit", func(p *patient) { p.program(0o644, func([]byte) []byte { return nil }) }, "broken",
+			"executable",
+			"is not executable", "make package",
+		},
 		{"other_platform", func(p *patient) {
 			p.program(0o755, func(b []byte) []byte {
 				return bytes.ReplaceAll(b, []byte("GOARCH="+runtime.GOARCH),
 					[]byte("GOARCH="+strings.Repeat("z", len(runtime.GOARCH))))
 			})
 		}, "broken", "executable", "neither on this machine", "make build"},
-		{"not_a_program", func(p *patient) { p.program(0o755, func([]byte) []byte { return []byte("<html>") }) },
-			"broken", "executable", "async-caller", "make package"},
-		{"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable",
-			`to ["serve"]`, "make"},
+		{
+			"not_a_program", func(p *patient) { p.program(0o755, func([]byte) []byte { return []byte("<html>") }) },
+			"broken", "executable", "async-caller", "make package",
+		},
+		{
+			"no_arguments", func(p *patient) { p.edit("host.json", `["serve"]`, `[]`) }, "broken", "executable",
+			`to ["serve"]`, "make",
+		},
 
-		{"no_storage", func(p *patient) { delete(p.environ, storage.ConnectionName) }, "broken", "connection",
-			"AzureWebJobsStorage: missing", "correct the setting"},
-		{"cut_off_key", func(p *patient) { p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4nary!") }, "broken",
-			"connection", "was it cut off?", "correct the setting"},
+		{
+			"no_storage", func(p *patient) { delete(p.environ, storage.ConnectionName) }, "broken", "connection",
+			"AzureWebJobsStorage: missing", "correct the setting",
+		},
+		{
+			"cut_off_key", func(p *patient) { p.replaceConnection(`AccountKey=[^;]*`, "AccountKey=C4nary!") }, "broken",
+			"connection", "was it cut off?", "correct the setting",
+		},
 		{"two_sources", func(p *patient) {
 			p.write("local.settings.json", `{"Values": {"AzureWebJobsStorage__accountName": "other"}}`)
 		}, "broken", "connection", "may mean different accounts", "correct the setting"},
@@ -318,10 +355,15 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"silence", func(p *patient) {
 			p.replaceConnection(`QueueEndpoint=[^;]*`, "QueueEndpoint=http://"+silent.Addr().String()+"/acme")
 		}, "broken", "storage", "deadline exceeded", "the network"},
-		{"clock", func(p *patient) { p.late = -20*time.Minute - 30*time.Second }, "broken", "clock", "differs by 20m",
-			"synchronize"},
-		{"slow_clock", func(p *patient) { p.late = 2*time.Minute + 30*time.Second }, "warning", "clock",
-			"differs by 2m", "synchronize"},
+		{
+			"clock", func(p *patient) { p.late = -20*time.Minute - 30*time.Second }, "broken", "clock",
+			"differs by 20m",
+			"synchronize",
+		},
+		{
+			"slow_clock", func(p *patient) { p.late = 2*time.Minute + 30*time.Second }, "warning", "clock",
+			"differs by 2m", "synchronize",
+		},
 		{"old_azurite", func(p *patient) {
 			p.refuse = func(string, *http.Request) (int, string) { return http.StatusBadRequest, "InvalidHeaderValue" }
 			p.detail = "<HeaderName>x-ms-version</HeaderName>"
@@ -333,12 +375,18 @@ func TestDoctorFindsFaults(t *testing.T) {
 			p.replaceConnection(`AccountKey=[^;]*`,
 				"SharedAccessSignature=sv=2022-11-02&ss=q&srt=sco&sp=r&se=2099-01-01&sig=C4nary%2BC4nary%3D")
 		}, "broken", "queue access", "403", "check the credential in AzureWebJobsStorage"},
-		{"queue_read", func(p *patient) { p.denied("Queue", http.MethodGet) }, "broken", "queue access",
-			"peek at queue", role + "Queue Data Contributor"},
-		{"queue_write", func(p *patient) { p.denied("Queue", http.MethodPut) }, "broken", "queue access",
-			"update message", role + "Queue Data Contributor"},
-		{"queue_delete", func(p *patient) { p.denied("Queue", http.MethodDelete) }, "broken", "queue access",
-			"delete message", role + "Queue Data Contributor"},
+		{
+			"queue_read", func(p *patient) { p.denied("Queue", http.MethodGet) }, "broken", "queue access",
+			"peek at queue", role + "Queue Data Contributor",
+		},
+		{
+			"queue_write", func(p *patient) { p.denied("Queue", http.MethodPut) }, "broken", "queue access",
+			"update message", role + "Queue Data Contributor",
+		},
+		{
+			"queue_delete", func(p *patient) { p.denied("Queue", http.MethodDelete) }, "broken", "queue access",
+			"delete message", role + "Queue Data Contributor",
+		},
 		{"busy", func(p *patient) {
 			p.refuse = func(_ string, r *http.Request) (int, string) {
 				if strings.HasSuffix(r.URL.Path, "-poison") {
@@ -347,14 +395,18 @@ func TestDoctorFindsFaults(t *testing.T) {
 				return 0, ""
 			}
 		}, "broken", "queues", "503 ServerBusy", "the network"},
-		{"no_queue", func(p *patient) { p.edit("AC-standard/function.json", p.queue, "no-such-queue") }, "broken",
-			"queues", "missing: no-such-queue", "create them"},
+		{
+			"no_queue", func(p *patient) { p.edit("AC-standard/function.json", p.queue, "no-such-queue") }, "broken",
+			"queues", "missing: no-such-queue", "create them",
+		},
 		{"one_queue", func(p *patient) {
 			p.write("AC-other/function.json", `{"bindings":[{"type":"queueTrigger","name":"message",`+
 				`"queueName":"no-such-queue","dataType":"binary"}]}`)
 		}, "warning", "queues", "missing: no-such-queue", "async-caller send"},
-		{"not_base64", func(p *patient) { p.put(p.queue, `{"C4nary\u001b[2J":"text"}`) }, "broken", "encoding",
-			"1 of 1 on not-base64", "messageEncoding in host.json"},
+		{
+			"not_base64", func(p *patient) { p.put(p.queue, `{"C4nary\u001b[2J":"text"}`) }, "broken", "encoding",
+			"1 of 1 on not-base64", "messageEncoding in host.json",
+		},
 		{"base64", func(p *patient) {
 			p.edit("host.json", `"base64"`, `"none"`)
 			p.put(p.queue, storage.Base64.Encode([]byte(` {"C4nary": 1}`)))
@@ -363,24 +415,40 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{"twice_base64", func(p *patient) {
 			p.put(p.queue, storage.Base64.Encode([]byte(storage.Base64.Encode([]byte(`{}`)))))
 		}, "broken", "encoding", "1 of 1 on twice-base64", "--fix-encoding"},
-		{"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison", "1 on poison-poison",
-			"poison list"},
-		{"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403",
-			role + "Table Data Contributor"},
-		{"table_write", func(p *patient) { p.denied("Table", http.MethodDelete) }, "broken", "table access",
-			"403", role + "Table Data Contributor"},
-		{"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
-			"not recorded", "ASYNC_CALLER_SCHEDULED to on"},
-		{"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning", "table access",
-			"not recorded", "TableEndpoint"},
-		{"no_blobs", func(p *patient) { p.replaceConnection(`BlobEndpoint=[^;]*;`, "") }, "broken", "blob access",
-			"no blob service", "BlobEndpoint"},
+		{
+			"poison", func(p *patient) { p.put(p.queue+"-poison", "C4nary") }, "warning", "poison",
+			"1 on poison-poison",
+			"poison list",
+		},
+		{
+			"table_read", func(p *patient) { p.denied("Table", http.MethodGet) }, "broken", "table access", "403",
+			role + "Table Data Contributor",
+		},
+		{
+			"table_write", func(p *patient) { p.denied("Table", http.MethodDelete) }, "broken", "table access",
+			"403", role + "Table Data Contributor",
+		},
+		{
+			"no_record", func(p *patient) { p.environ["ASYNC_CALLER_SCHEDULED"] = "off" }, "warning", "table access",
+			"not recorded", "ASYNC_CALLER_SCHEDULED to on",
+		},
+		{
+			"no_tables", func(p *patient) { p.replaceConnection(`TableEndpoint=[^;]*;`, "") }, "warning",
+			"table access",
+			"not recorded", "TableEndpoint",
+		},
+		{
+			"no_blobs", func(p *patient) { p.replaceConnection(`BlobEndpoint=[^;]*;`, "") }, "broken", "blob access",
+			"no blob service", "BlobEndpoint",
+		},
 		{"blobs_away", func(p *patient) {
 			p.replaceConnection(`BlobEndpoint=[^;]*`,
 				"BlobEndpoint="+closed.URL+"/acme")
 		}, "broken", "blob access", "connection refused", "make azurite"},
-		{"blob_write", func(p *patient) { p.denied("Blob", "") }, "broken", "blob access", "403",
-			role + "Blob Data Owner"},
+		{
+			"blob_write", func(p *patient) { p.denied("Blob", "") }, "broken", "blob access", "403",
+			role + "Blob Data Owner",
+		},
 	}
 	beat(t, server)
 	for _, test := range tests {

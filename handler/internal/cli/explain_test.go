@@ -35,12 +35,16 @@ func TestFind(t *testing.T) {
 
 	a := config.App{Host: functionapp.Host{Queues: functionapp.QueueOptions{MessageEncoding: storage.Base64}}}
 	for id, want := range map[string]struct{ content, source string }{
-		"dead": {dead,
-			"on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller"},
+		"dead": {
+			dead,
+			"on async-caller-poison, dequeue count 0; the explanation applies once it is moved back to async-caller",
+		},
 		malformed: {"*", "on async-caller, dequeue count 0"},
 	} {
-		o := explainOptions{Question: explain.Question{Queue: "async-caller",
-			MaxContentBytes: storage.Base64.MaxContentBytes()}, requestID: id}
+		o := explainOptions{Question: explain.Question{
+			Queue:           "async-caller",
+			MaxContentBytes: storage.Base64.MaxContentBytes(),
+		}, requestID: id}
 		source, err := o.find(t.Context(), store, a)
 		if err != nil || string(o.Content) != want.content || !strings.HasSuffix(source, want.source) {
 			t.Errorf("%s: %q, %q, %v", id, source, o.Content, err)

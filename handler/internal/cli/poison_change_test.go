@@ -45,8 +45,10 @@ func newTestSession(t *testing.T, contents ...string) *testSession {
 			t.Fatal(err)
 		}
 	}
-	p := &sharedFlags{group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err},
-		runs: filepath.Join(t.TempDir(), "runs"), yes: true}
+	p := &sharedFlags{
+		group: "poison", env: Env{Stdin: strings.NewReader(""), Stdout: &d.stdout, Stderr: &d.err},
+		runs: filepath.Join(t.TempDir(), "runs"), yes: true,
+	}
 	d.session = p.newSession()
 	d.runs = &operation.Runs{
 		Account: &account.Account{
@@ -98,13 +100,20 @@ func TestExecute(t *testing.T) {
 		moved            int
 	}{
 		"done": {dead(2), true, exitDone, "requeued 2 of 2 in test\nundo: `async-caller poison undo ", "", 2},
-		"not_asked": {dead(2), false, exitUsage,
-			"requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0},
+		"not_asked": {
+			dead(2), false, exitUsage,
+			"requeue 2 messages from async-caller-poison to async-caller in test\n", "nothing was changed", 0,
+		},
 		"nothing": {nil, true, exitNothing, "", "no message matches in test", 0},
-		"some_refused": {append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ",
-			"not requeued: 1 message", 1},
-		"all_refused": {[]string{"no envelope"}, true, exitFailed, "1 message cannot be requeued:\n  ",
-			"nothing to requeue in test: all matching messages were refused", 0},
+		"some_refused": {
+			append(dead(1), "no envelope"), true, exitPartly, "1 message cannot be requeued:\n  ",
+			"not requeued: 1 message", 1,
+		},
+		"all_refused": {
+			[]string{"no envelope"},
+			true, exitFailed, "1 message cannot be requeued:\n  ",
+			"nothing to requeue in test: all matching messages were refused", 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -181,18 +190,33 @@ func TestResultError(t *testing.T) {
 		want   string
 	}{
 		"all": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, nil, exitDone, ""},
-		"skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 3, Done: 1,
-			Skipped: 2}}, nil, exitPartly, "not moved: 2 messages"},
-		"all_skipped": {t.Context(), operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}},
-			nil, exitPartly, "not moved: 1 message"},
-		"all_gone": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}},
-			nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message"},
-		"some_gone": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 3, Done: 1,
-			Skipped: 2}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
-		"unknown": {t.Context(), operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1,
-			Unknown: 1}}, nil, exitPartly, "not undone"},
-		"twice": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}},
-			nil, exitPartly, "perhaps there twice: 1 message"},
+		"skipped": {t.Context(), operation.Result{Result: run.Result{
+			Command: "move", Total: 3, Done: 1,
+			Skipped: 2,
+		}}, nil, exitPartly, "not moved: 2 messages"},
+		"all_skipped": {
+			t.Context(),
+			operation.Result{Result: run.Result{Command: "move", Total: 1, Skipped: 1}},
+			nil, exitPartly, "not moved: 1 message",
+		},
+		"all_gone": {
+			t.Context(),
+			operation.Result{Result: run.Result{Command: "undo", Total: 1, Skipped: 1}},
+			nil, exitNothing, "nothing was undone; delivered, received or moved since: 1 message",
+		},
+		"some_gone": {t.Context(), operation.Result{Result: run.Result{
+			Command: "undo", Total: 3, Done: 1,
+			Skipped: 2,
+		}}, nil, exitPartly, "not undone; delivered, received or moved since: 2 messages"},
+		"unknown": {t.Context(), operation.Result{Result: run.Result{
+			Command: "undo", Total: 1, Skipped: 1,
+			Unknown: 1,
+		}}, nil, exitPartly, "not undone"},
+		"twice": {
+			t.Context(),
+			operation.Result{Result: run.Result{Total: 3, Done: 3, PossibleDuplicates: 1}},
+			nil, exitPartly, "perhaps there twice: 1 message",
+		},
 		"stopped": {
 			t.Context(),
 			operation.Result{Result: run.Result{Total: 9, Done: 2, Left: 7, Stopped: "2 came back"}},
@@ -205,18 +229,40 @@ func TestResultError(t *testing.T) {
 			nil, exitPartly,
 			"stopped: they wait\nwait again: `async-caller poison resume RUN`",
 		},
-		"interrupted": {ended, operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}}, nil,
-			exitPartly, "interrupted\n" + resume},
-		"interrupted_early": {ended, operation.Result{Result: run.Result{Total: 3, Left: 3}}, nil, exitFailed,
-			"interrupted\n"},
-		"unmatched": {t.Context(), operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1},
-			nil, exitPartly, "ids that match no message: at least 1"},
-		"in_both_places": {t.Context(), operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}}, nil,
-			exitPartly, "not all messages are done\n"},
-		"storage": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
-			storage, exitPartly, "storage is away\n" + resume},
-		"storage_at_the_end": {t.Context(), operation.Result{Result: run.Result{Total: 3, Done: 3}}, storage,
-			exitPartly, "storage is away"},
+		"interrupted": {
+			ended,
+			operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
+			nil,
+			exitPartly, "interrupted\n" + resume,
+		},
+		"interrupted_early": {
+			ended,
+			operation.Result{Result: run.Result{Total: 3, Left: 3}},
+			nil, exitFailed,
+			"interrupted\n",
+		},
+		"unmatched": {
+			t.Context(),
+			operation.Result{Result: run.Result{Total: 1, Done: 1}, Unmatched: 1},
+			nil, exitPartly, "ids that match no message: at least 1",
+		},
+		"in_both_places": {
+			t.Context(),
+			operation.Result{Result: run.Result{Total: 1, NotDeleted: 1}},
+			nil,
+			exitPartly, "not all messages are done\n",
+		},
+		"storage": {
+			t.Context(),
+			operation.Result{Result: run.Result{Total: 3, Done: 1, Left: 2}},
+			storage, exitPartly, "storage is away\n" + resume,
+		},
+		"storage_at_the_end": {
+			t.Context(),
+			operation.Result{Result: run.Result{Total: 3, Done: 3}},
+			storage,
+			exitPartly, "storage is away",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.result.Run = "RUN"
@@ -237,8 +283,12 @@ func TestReport(t *testing.T) {
 	result := operation.Result{Result: run.Result{
 		Run: "RUN", Command: "move", Account: "acme", Total: 1500, Done: 1490, Skipped: 10, Unknown: 2, Why: why,
 		PossibleDuplicates: 5,
-		DuplicateMessages: []operation.Name{{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"},
-			{Queue: "a", ID: "BBBBBBBB-1"}, {Queue: "a"}, {Queue: "b"}},
+		DuplicateMessages: []operation.Name{
+			{Queue: "a", ID: "AAAAAAAA-1", RequestID: "order-1"},
+			{Queue: "a", ID: "BBBBBBBB-1"},
+			{Queue: "a"},
+			{Queue: "b"},
+		},
 	}}
 	_ = d.report(t.Context(), result, false, nil)
 	want := "moved 1,490 of 1,500 in acme\n  skipped: a\n  skipped: b\n  skipped: c\n  skipped: d\n  skipped: " +
@@ -258,24 +308,38 @@ func TestPlanText(t *testing.T) {
 		return operation.Result{Result: run.Result{Command: command, Account: "acme", Total: total}}
 	}
 	for want, plan := range map[string]*operation.Plan{
-		"requeue 412 messages from a-poison to a in acme": {Result: change("requeue", 412),
-			From: counts{"a-poison": 412}, To: counts{"a": 412}},
+		"requeue 412 messages from a-poison to a in acme": {
+			Result: change("requeue", 412),
+			From:   counts{"a-poison": 412}, To: counts{"a": 412},
+		},
 		"requeue 1,003 messages from a-poison (1,000), b-poison (3) to a (1,000), b (3) in acme": {
 			Result: change("requeue", 1003), From: counts{"b-poison": 3, "a-poison": 1000},
 			To: counts{"a": 1000, "b": 3},
 		},
-		"delete 1 message from a-poison in acme": {Result: change("delete", 1),
-			From: counts{"a-poison": 1}},
-		"import 2 messages to a-poison in acme": {Result: change("import", 2),
-			To: counts{"a-poison": 2}},
-		"keep 2 messages on a-poison in acme, so that storage does not delete them": {Result: change("keep", 2),
-			From: counts{"a-poison": 2}, To: counts{"a-poison": 2}},
-		"undo up to 2 messages from parking to a-poison in acme": {Result: change("undo", 2),
-			From: counts{"parking": 2}, To: counts{"a-poison": 2}},
-		"expedite 1 scheduled message on a in acme": {Result: change("expedite", 1),
-			From: counts{"a": 1}, To: counts{"a": 1}},
-		"cancel 2 scheduled messages on a in acme, and send callbacks to a": {Result: change("cancel", 2),
-			From: counts{"a": 2}, To: counts{"a": 2}},
+		"delete 1 message from a-poison in acme": {
+			Result: change("delete", 1),
+			From:   counts{"a-poison": 1},
+		},
+		"import 2 messages to a-poison in acme": {
+			Result: change("import", 2),
+			To:     counts{"a-poison": 2},
+		},
+		"keep 2 messages on a-poison in acme, so that storage does not delete them": {
+			Result: change("keep", 2),
+			From:   counts{"a-poison": 2}, To: counts{"a-poison": 2},
+		},
+		"undo up to 2 messages from parking to a-poison in acme": {
+			Result: change("undo", 2),
+			From:   counts{"parking": 2}, To: counts{"a-poison": 2},
+		},
+		"expedite 1 scheduled message on a in acme": {
+			Result: change("expedite", 1),
+			From:   counts{"a": 1}, To: counts{"a": 1},
+		},
+		"cancel 2 scheduled messages on a in acme, and send callbacks to a": {
+			Result: change("cancel", 2),
+			From:   counts{"a": 2}, To: counts{"a": 2},
+		},
 	} {
 		if got := planText(plan); got != want {
 			t.Errorf("%q, want %q", got, want)
@@ -284,8 +348,10 @@ func TestPlanText(t *testing.T) {
 }
 
 func TestQuestion(t *testing.T) {
-	plan := &operation.Plan{Result: operation.Result{Result: run.Result{Command: "delete", Total: 1200,
-		Account: "acme.queue.core.windows.net"}}}
+	plan := &operation.Plan{Result: operation.Result{Result: run.Result{
+		Command: "delete", Total: 1200,
+		Account: "acme.queue.core.windows.net",
+	}}}
 	for final, want := range map[bool]string{
 		false: "delete 1,200 messages in acme.queue.core.windows.net? [y/N]",
 		true:  "delete 1,200 messages in acme.queue.core.windows.net? This cannot be undone. Type 1200 to confirm:",
@@ -342,10 +408,14 @@ func TestPrintRuns(t *testing.T) {
 				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
 				State: "undone", UndoneBy: "20261121-115900-undo-aaaa",
 			}},
-			{Here: true, Summary: run.Summary{Run: "20261119-120000-requeue-cccc", Command: "requeue",
-				At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted"}},
-			{Here: true, Summary: run.Summary{Run: "20261119-110000-requeue-dddd", State: "unreadable",
-				Problem: "line 3 is broken"}},
+			{Here: true, Summary: run.Summary{
+				Run: "20261119-120000-requeue-cccc", Command: "requeue",
+				At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted",
+			}},
+			{Here: true, Summary: run.Summary{
+				Run: "20261119-110000-requeue-dddd", State: "unreadable",
+				Problem: "line 3 is broken",
+			}},
 			{
 				Summary: run.Summary{
 					Run: "20261118-110000-delete-eeee", At: now.Add(-72 * time.Hour), Total: 2, Done: 2,

@@ -49,8 +49,10 @@ func TestPrintMessage(t *testing.T) {
 		want    string
 	}{
 		"call": {
-			message.Message{Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a",
-				Reason: "expired", Status: 503, Attempts: 9},
+			message.Message{
+				Format: envelope.FormatNative, Method: "POST", Host: "t.example", Path: "/a",
+				Reason: "expired", Status: 503, Attempts: 9,
+			},
 			"id          3h  expired            503     9  POST t.example/a",
 		},
 		"no_envelope": {
@@ -58,8 +60,10 @@ func TestPrintMessage(t *testing.T) {
 			"id          3h  malformed            -     0  not JSON",
 		},
 		"large": {
-			message.Message{Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
-				Status: 999, Attempts: 1 << 40},
+			message.Message{
+				Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
+				Status: 999, Attempts: 1 << 40,
+			},
 			"id          3h  " + long[:13] + "…     999  109…  " + long[:53] + "…",
 		},
 	} {
@@ -221,8 +225,10 @@ func TestTablesFit(t *testing.T) {
 	}
 	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
 	queues := []account.QueueSummary{
-		{Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old,
-			Reasons: []account.ReasonCount{{Reason: long, Count: many}}},
+		{
+			Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old,
+			Reasons: []account.ReasonCount{{Reason: long, Count: many}},
+		},
 		{Queue: "a-poison", Messages: 1, Reasons: []account.ReasonCount{{Reason: "expired", Count: 1}}},
 	}
 	for table, c := range map[string]struct {
@@ -236,10 +242,14 @@ func TestTablesFit(t *testing.T) {
 		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
 		"runs": {func(out io.Writer) {
 			printRuns(out, []operation.RunSummary{
-				{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished",
-					Of: requeue}},
-				{Here: true, Summary: run.Summary{Run: requeue, At: old, Total: 100_000, Done: 99_999,
-					State: "partly undone", UndoneBy: undo}},
+				{Here: true, Summary: run.Summary{
+					Run: undo, At: old, Total: 3, Done: 3, State: "finished",
+					Of: requeue,
+				}},
+				{Here: true, Summary: run.Summary{
+					Run: requeue, At: old, Total: 100_000, Done: 99_999,
+					State: "partly undone", UndoneBy: undo,
+				}},
 				{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
 			})
 		}, []string{undo + " ", "undo of " + requeue + "\n", "partly undone by " + undo + "\n"}},

@@ -48,8 +48,10 @@ func TestRequeueFlags(t *testing.T) {
 	if err := flags.err(); err != nil {
 		t.Fatal(err)
 	}
-	want := journal.Pace{Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute,
-		Spread: time.Hour}
+	want := journal.Pace{
+		Canary: 5, CanaryWait: 3 * time.Minute, Rate: 50, StopAt: 0.1, Delay: time.Minute,
+		Spread: time.Hour,
+	}
 	if o.Pace != want {
 		t.Errorf("%+v, want %+v", o.Pace, want)
 	}

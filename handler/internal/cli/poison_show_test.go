@@ -26,22 +26,34 @@ func TestPreviewRequeue(t *testing.T) {
 		"accepted":  {"async-caller-poison", encode(dead(1)[0]), "async-caller", "", ""},
 		"parked":    {"parking", encode(dead(1)[0]), "", "--to", "--to QUEUE"},
 		"malformed": {"async-caller-poison", encode("{}"), "async-caller", "asyncCaller: missing", "--edit"},
-		"undecodable": {"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it",
-			"--fix-encoding"},
+		"undecodable": {
+			"async-caller-poison", dead(1)[0], "async-caller", "--fix-encoding takes it",
+			"--fix-encoding",
+		},
 		"undecodable_parked": {"parking", dead(1)[0], "", "--to", "--to QUEUE --fix-encoding"},
-		"undecodable_text": {"async-caller-poison", "hello, world", "async-caller",
-			"alone does not help: the message is malformed", "--edit"},
-		"undecodable_refused": {"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=",
-			"--edit"},
-		"policy": {"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller",
-			"--set retry=", "--edit"},
-		"not_due_for_now": {"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`),
-			"async-caller", "", ""},
+		"undecodable_text": {
+			"async-caller-poison", "hello, world", "async-caller",
+			"alone does not help: the message is malformed", "--edit",
+		},
+		"undecodable_refused": {
+			"async-caller-poison", start + `"retry":"drunk"}`, "async-caller", "--set retry=",
+			"--edit",
+		},
+		"policy": {
+			"async-caller-poison", encode(start + `"retry":"drunk"}`), "async-caller",
+			"--set retry=", "--edit",
+		},
+		"not_due_for_now": {
+			"async-caller-poison", encode(start + `"notBefore":"2126-01-01T00:00:00Z"}`),
+			"async-caller", "", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := newTestSession(t)
-			found := account.Found{Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"},
-				Text: test.text}
+			found := account.Found{
+				Message: message.Message{Queue: test.queue, Main: "evil", ID: "8a1b"},
+				Text:    test.text,
+			}
 			got := d.previewRequeue(t.Context(), found)
 			if got.To != test.to || (got.Refused == "") != (test.refused == "") ||
 				!strings.Contains(got.Refused, test.refused) {
@@ -95,8 +107,10 @@ func TestPrintMessageFields(t *testing.T) {
 				},
 			},
 			"moved_by_the_host": {
-				message.Message{ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now,
-					InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour)},
+				message.Message{
+					ID: "1", Queue: "a-poison", Main: "a", Reason: "undecodable", Since: now,
+					InsertedAt: now, ExpiresAt: now.Add(72 * time.Hour),
+				},
 				[]string{
 					"message        1 on a-poison", "reason         undecodable",
 					"since          2000-01-01T00:00:00Z, 0s ago",

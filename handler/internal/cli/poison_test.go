@@ -93,8 +93,10 @@ func TestSelection(t *testing.T) {
 			account.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
 		},
 		"words": {
-			[]string{"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text",
-				"a,b"},
+			[]string{
+				"--reason", "expired", "--host", "*.example", "--method", "POST", "--request-id", "r1", "--text",
+				"a,b",
+			},
 			account.Source{Filter: message.Filter{
 				Reasons: []string{"expired"}, Hosts: []string{"*.example"}, Methods: []string{"POST"}, RequestID: "r1",
 				Text: "a,b",
@@ -105,10 +107,14 @@ func TestSelection(t *testing.T) {
 			account.Source{Filter: message.Filter{Since: time.Now().Add(-2 * time.Hour), Until: atNoon}},
 		},
 		"just_now": {[]string{"--until", "0s"}, account.Source{Filter: message.Filter{Until: time.Now()}}},
-		"attempts_over_zero": {[]string{"--attempts-over", "0"},
-			account.Source{Filter: message.Filter{MinAttempts: 1}}},
-		"attempts_over": {[]string{"--attempts-over", "5"},
-			account.Source{Filter: message.Filter{MinAttempts: 6}}},
+		"attempts_over_zero": {
+			[]string{"--attempts-over", "0"},
+			account.Source{Filter: message.Filter{MinAttempts: 1}},
+		},
+		"attempts_over": {
+			[]string{"--attempts-over", "5"},
+			account.Source{Filter: message.Filter{MinAttempts: 6}},
+		},
 		"group": {
 			[]string{"--group", "error=a=b"},
 			account.Source{Filter: message.Filter{Group: &message.Group{By: message.ByError, Key: "a=b"}}},
@@ -120,8 +126,10 @@ func TestSelection(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := cmp.Options{cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(),
-				cmpopts.EquateApproxTime(time.Minute)}
+			same := cmp.Options{
+				cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(),
+				cmpopts.EquateApproxTime(time.Minute),
+			}
 			if diff := cmp.Diff(test.want, got, same); diff != "" {
 				t.Error(diff)
 			}

@@ -43,10 +43,8 @@ functions last ran. A value that the record of scheduled messages does not have 
 		redraw := isTerminal(s.env.Stdout) && !s.json
 		for {
 			err := s.showStatus(ctx, redraw)
-			if ctx.Err() != nil { // Ctrl-C is the normal end of a watch
-				return nil
-			}
-			if err != nil {
+			isOver := ctx.Err() != nil // Ctrl-C is the normal end of a watch
+			if err != nil && !isOver {
 				return err
 			}
 			if !storage.Sleep(ctx, watchEvery) {

@@ -85,8 +85,10 @@ func TestStatusWithoutTable(t *testing.T) {
 	}{
 		"none":    {nil, "unknown: the record of scheduled messages is not available"},
 		"missing": {&memory.Table{}, "running unknown: no timer function has recorded a run"},
-		"denied": {denied,
-			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor"},
+		"denied": {
+			denied,
+			"scheduled unknown: list rows: storage refused access; assign the role Storage Table Data Contributor",
+		},
 		"slow": {&hangingTable{}, "scheduled unknown: the table asynccallerscheduled does not answer in time"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -55,8 +55,10 @@ func TestStorageErrors(t *testing.T) {
 		},
 		"denied": {
 			refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized."),
-			[]string{"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential,
-				"the roles Storage Queue Data Contributor and Storage Table Data Contributor"},
+			[]string{
+				"403 AuthorizationPermissionMismatch: This request is not authorized: ", credential,
+				"the roles Storage Queue Data Contributor and Storage Table Data Contributor",
+			},
 			[]string{"Azurite"},
 		},
 		"not_started": {

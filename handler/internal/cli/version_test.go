@@ -9,8 +9,11 @@ import (
 func TestVersion(t *testing.T) {
 	const commit = "1569772401ea247d2c20d269190b7c9fd330f7d0"
 	settings := func(revision, modified string) []debug.BuildSetting {
-		return []debug.BuildSetting{{Key: "-trimpath", Value: "true"}, {Key: "vcs.revision", Value: revision},
-			{Key: "vcs.modified", Value: modified}}
+		return []debug.BuildSetting{
+			{Key: "-trimpath", Value: "true"},
+			{Key: "vcs.revision", Value: revision},
+			{Key: "vcs.modified", Value: modified},
+		}
 	}
 	tests := map[string]struct {
 		version  string
@@ -18,10 +21,14 @@ func TestVersion(t *testing.T) {
 		want     string // PLATFORM stands for the platform
 	}{
 		"tag": {"v1.2.3", settings(commit, "false"), "v1.2.3 PLATFORM, commit " + commit},
-		"no_tag": {"v0.0.0-20261123091721-1569772401ea", settings(commit, "false"),
-			"v0.0.0-20261123091721-1569772401ea PLATFORM, commit " + commit},
-		"modified": {"v1.2.3+dirty", settings(commit, "true"),
-			"v1.2.3+dirty PLATFORM, commit " + commit + " with changes"},
+		"no_tag": {
+			"v0.0.0-20261123091721-1569772401ea", settings(commit, "false"),
+			"v0.0.0-20261123091721-1569772401ea PLATFORM, commit " + commit,
+		},
+		"modified": {
+			"v1.2.3+dirty", settings(commit, "true"),
+			"v1.2.3+dirty PLATFORM, commit " + commit + " with changes",
+		},
 		"no_checkout": {"(devel)", nil, "(devel) PLATFORM, unknown commit"},
 		"no_version":  {"", nil, "(devel) PLATFORM, unknown commit"},
 	}

@@ -33,8 +33,10 @@ func flat(s config.Settings) settings {
 	_, first := s.Rules.Retry.Bounds(1)
 	_, last := s.Rules.Retry.Bounds(1000)
 	r := s.Rules
-	return settings{s.CallTimeout, r.Expiration, r.MaxDeadline, r.Limits.MinDelay, r.Retry.Name, first, last,
-		r.GiveUp, s.LogLevel, s.Reschedule}
+	return settings{
+		s.CallTimeout, r.Expiration, r.MaxDeadline, r.Limits.MinDelay, r.Retry.Name, first, last,
+		r.GiveUp, s.LogLevel, s.Reschedule,
+	}
 }
 
 // defaults returns the settings of an empty environment.
@@ -59,24 +61,42 @@ func TestLoad(t *testing.T) {
 		want    func(*settings)
 	}{
 		"nothing_set": {nil, func(*settings) {}},
-		"others_ignored": {[]string{"PATH=/bin", "AzureWebJobsStorage=x", "ASYNC_CALLERX=1",
-			"MY_ASYNC_CALLER_RETRY=x", "ASYNC_CALLER=1"}, func(*settings) {}},
-		"empty_is_default": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=", "ASYNC_CALLER_RETRY= ", "ASYNC_CALLER_LOG_LEVEL"},
-			func(*settings) {}},
-		"space_around": {[]string{"ASYNC_CALLER_CALL_TIMEOUT= 30s\t"},
-			func(s *settings) { s.CallTimeout = 30 * time.Second }},
-		"call_timeout": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1m30s"},
-			func(s *settings) { s.CallTimeout = 90 * time.Second }},
-		"call_timeout_least": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=1s"},
-			func(s *settings) { s.CallTimeout = time.Second }},
-		"call_timeout_most": {[]string{"ASYNC_CALLER_CALL_TIMEOUT=270s"},
-			func(s *settings) { s.CallTimeout = 270 * time.Second }},
-		"expiration": {[]string{"ASYNC_CALLER_EXPIRATION=720h"},
-			func(s *settings) { s.Expiration = 720 * time.Hour }},
-		"expiration_least": {[]string{"ASYNC_CALLER_EXPIRATION=1s"},
-			func(s *settings) { s.Expiration = time.Second }},
-		"expiration_days": {[]string{"ASYNC_CALLER_EXPIRATION=2d12h"},
-			func(s *settings) { s.Expiration = 60 * time.Hour }},
+		"others_ignored": {[]string{
+			"PATH=/bin", "AzureWebJobsStorage=x", "ASYNC_CALLERX=1",
+			"MY_ASYNC_CALLER_RETRY=x", "ASYNC_CALLER=1",
+		}, func(*settings) {}},
+		"empty_is_default": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=", "ASYNC_CALLER_RETRY= ", "ASYNC_CALLER_LOG_LEVEL"},
+			func(*settings) {},
+		},
+		"space_around": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT= 30s\t"},
+			func(s *settings) { s.CallTimeout = 30 * time.Second },
+		},
+		"call_timeout": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=1m30s"},
+			func(s *settings) { s.CallTimeout = 90 * time.Second },
+		},
+		"call_timeout_least": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=1s"},
+			func(s *settings) { s.CallTimeout = time.Second },
+		},
+		"call_timeout_most": {
+			[]string{"ASYNC_CALLER_CALL_TIMEOUT=270s"},
+			func(s *settings) { s.CallTimeout = 270 * time.Second },
+		},
+		"expiration": {
+			[]string{"ASYNC_CALLER_EXPIRATION=720h"},
+			func(s *settings) { s.Expiration = 720 * time.Hour },
+		},
+		"expiration_least": {
+			[]string{"ASYNC_CALLER_EXPIRATION=1s"},
+			func(s *settings) { s.Expiration = time.Second },
+		},
+		"expiration_days": {
+			[]string{"ASYNC_CALLER_EXPIRATION=2d12h"},
+			func(s *settings) { s.Expiration = 60 * time.Hour },
+		},
 		"expiration_most": {
 			[]string{"ASYNC_CALLER_EXPIRATION=87600h", "ASYNC_CALLER_MAX_DEADLINE=87600h"},
 			func(s *settings) { s.Expiration, s.MaxDeadline = 87600*time.Hour, 87600*time.Hour },
@@ -87,20 +107,32 @@ func TestLoad(t *testing.T) {
 			func(s *settings) { s.MinDelay, s.FirstRetry = 10*time.Second, 10*time.Second },
 		},
 		"give_up_dead_letter": {[]string{"ASYNC_CALLER_GIVE_UP=dead-letter"}, func(*settings) {}},
-		"give_up_drop": {[]string{"ASYNC_CALLER_GIVE_UP=drop"},
-			func(s *settings) { s.GiveUp = envelope.GiveUpDrop }},
-		"give_up_fault": {[]string{"ASYNC_CALLER_GIVE_UP=fault"},
-			func(s *settings) { s.GiveUp = envelope.GiveUpFault }},
-		"log_debug": {[]string{"ASYNC_CALLER_LOG_LEVEL=debug"},
-			func(s *settings) { s.LogLevel = zerolog.DebugLevel }},
+		"give_up_drop": {
+			[]string{"ASYNC_CALLER_GIVE_UP=drop"},
+			func(s *settings) { s.GiveUp = envelope.GiveUpDrop },
+		},
+		"give_up_fault": {
+			[]string{"ASYNC_CALLER_GIVE_UP=fault"},
+			func(s *settings) { s.GiveUp = envelope.GiveUpFault },
+		},
+		"log_debug": {
+			[]string{"ASYNC_CALLER_LOG_LEVEL=debug"},
+			func(s *settings) { s.LogLevel = zerolog.DebugLevel },
+		},
 		"log_info": {[]string{"ASYNC_CALLER_LOG_LEVEL=info"}, func(*settings) {}},
-		"log_warn": {[]string{"ASYNC_CALLER_LOG_LEVEL=warn"},
-			func(s *settings) { s.LogLevel = zerolog.WarnLevel }},
-		"log_error": {[]string{"ASYNC_CALLER_LOG_LEVEL=error"},
-			func(s *settings) { s.LogLevel = zerolog.ErrorLevel }},
+		"log_warn": {
+			[]string{"ASYNC_CALLER_LOG_LEVEL=warn"},
+			func(s *settings) { s.LogLevel = zerolog.WarnLevel },
+		},
+		"log_error": {
+			[]string{"ASYNC_CALLER_LOG_LEVEL=error"},
+			func(s *settings) { s.LogLevel = zerolog.ErrorLevel },
+		},
 		"reschedule_enqueue": {[]string{"ASYNC_CALLER_RESCHEDULE=enqueue"}, func(*settings) {}},
-		"reschedule_update": {[]string{"ASYNC_CALLER_RESCHEDULE=update"},
-			func(s *settings) { s.Reschedule = settle.RescheduleUpdate }},
+		"reschedule_update": {
+			[]string{"ASYNC_CALLER_RESCHEDULE=update"},
+			func(s *settings) { s.Reschedule = settle.RescheduleUpdate },
+		},
 		"retry_exponential": {[]string{"ASYNC_CALLER_RETRY=exponential"}, func(*settings) {}},
 		"several": {
 			[]string{"ASYNC_CALLER_GIVE_UP=drop", "HOME=/", "ASYNC_CALLER_EXPIRATION=1h"},
@@ -145,8 +177,10 @@ func TestLoadRefuses(t *testing.T) {
 		"call_timeout_word":   {"ASYNC_CALLER_CALL_TIMEOUT=soon", []string{`"soon"`, "90s"}},
 		"call_timeout_zero":   {"ASYNC_CALLER_CALL_TIMEOUT=0s", []string{`"0s"`, "from 1s"}},
 		"call_timeout_short":  {"ASYNC_CALLER_CALL_TIMEOUT=999ms", []string{"from 1s"}},
-		"call_timeout_long": {"ASYNC_CALLER_CALL_TIMEOUT=270.001s",
-			[]string{"to 4m30s", "renews its lease", "5m", "deliver"}},
+		"call_timeout_long": {
+			"ASYNC_CALLER_CALL_TIMEOUT=270.001s",
+			[]string{"to 4m30s", "renews its lease", "5m", "deliver"},
+		},
 		"call_timeout_renewal":  {"ASYNC_CALLER_CALL_TIMEOUT=5m", []string{"to 4m30s", "renews its lease"}},
 		"call_timeout_day":      {"ASYNC_CALLER_CALL_TIMEOUT=24h", []string{"to 4m30s", "renews its lease"}},
 		"call_timeout_negative": {"ASYNC_CALLER_CALL_TIMEOUT=-5s", []string{`"-5s"`}},
@@ -154,30 +188,42 @@ func TestLoadRefuses(t *testing.T) {
 		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=3651d", []string{`"3651d"`, "7d"}},
 		"expiration_short":      {"ASYNC_CALLER_EXPIRATION=1ms", []string{"from 1s"}},
 		"expiration_long":       {"ASYNC_CALLER_EXPIRATION=87601h", []string{"to 87600h"}},
-		"max_deadline_short": {"ASYNC_CALLER_MAX_DEADLINE=167h",
-			[]string{"ASYNC_CALLER_EXPIRATION, ", "168h0m0s", "167h0m0s"}},
+		"max_deadline_short": {
+			"ASYNC_CALLER_MAX_DEADLINE=167h",
+			[]string{"ASYNC_CALLER_EXPIRATION, ", "168h0m0s", "167h0m0s"},
+		},
 		"max_deadline_long":   {"ASYNC_CALLER_MAX_DEADLINE=87601h", []string{"to 87600h"}},
 		"max_deadline_zero":   {"ASYNC_CALLER_MAX_DEADLINE=0s", []string{"from 1s"}},
 		"expiration_overflow": {"ASYNC_CALLER_EXPIRATION=9999999999h", []string{`"9999999999h"`}},
 		"give_up_unknown":     {"ASYNC_CALLER_GIVE_UP=poison", []string{`"poison"`, "dead-letter, drop or fault"}},
 		"give_up_case":        {"ASYNC_CALLER_GIVE_UP=Drop", []string{`"Drop"`, "dead-letter, drop or fault"}},
-		"log_level_unknown": {"ASYNC_CALLER_LOG_LEVEL=verbose",
-			[]string{`"verbose"`, "debug, info, warn or error"}},
+		"log_level_unknown": {
+			"ASYNC_CALLER_LOG_LEVEL=verbose",
+			[]string{`"verbose"`, "debug, info, warn or error"},
+		},
 		"log_level_trace":  {"ASYNC_CALLER_LOG_LEVEL=trace", []string{`"trace"`, "debug, info, warn or error"}},
 		"log_level_number": {"ASYNC_CALLER_LOG_LEVEL=1", []string{`"1"`}},
 		"log_level_case":   {"ASYNC_CALLER_LOG_LEVEL=INFO", []string{`"INFO"`, "info"}},
-		"proxy_no_url": {"ASYNC_CALLER_PROXY=C4nary:3128",
-			[]string{`"***"`, "give an http, https or socks5 URL"}},
+		"proxy_no_url": {
+			"ASYNC_CALLER_PROXY=C4nary:3128",
+			[]string{`"***"`, "give an http, https or socks5 URL"},
+		},
 		"proxy_scheme": {"ASYNC_CALLER_PROXY=ftp://me:C4nary@proxy.example", []string{"socks5"}},
-		"proxy_port": {"ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example:0",
-			[]string{"http://proxy.example:3128"}},
-		"allow_network": {"ASYNC_CALLER_TARGETS_ALLOW=10.0.0.0/33,*",
-			[]string{`entry "10.0.0.0/33": want a network`}},
+		"proxy_port": {
+			"ASYNC_CALLER_PROXY=http://me:C4nary@proxy.example:0",
+			[]string{"http://proxy.example:3128"},
+		},
+		"allow_network": {
+			"ASYNC_CALLER_TARGETS_ALLOW=10.0.0.0/33,*",
+			[]string{`entry "10.0.0.0/33": want a network`},
+		},
 		"allow_nothing": {"ASYNC_CALLER_TARGETS_ALLOW=,", []string{"it names nothing"}},
 		"deny_several": {
 			"ASYNC_CALLER_TARGETS_DENY=t.example,https://u.example,10.0.0.1/8,*",
-			[]string{`entry "https://u.example": want`, `entry "10.0.0.1/8": the network is 10.0.0.0/8`,
-				`entry "*": only ASYNC_CALLER_TARGETS_ALLOW`},
+			[]string{
+				`entry "https://u.example": want`, `entry "10.0.0.1/8": the network is 10.0.0.0/8`,
+				`entry "*": only ASYNC_CALLER_TARGETS_ALLOW`,
+			},
 		},
 		"reschedule_unknown": {"ASYNC_CALLER_RESCHEDULE=old", []string{`"old"`, "enqueue or update"}},
 		"retry_unknown":      {"ASYNC_CALLER_RETRY=linear", []string{`"linear"`, "exponential"}},
@@ -399,8 +445,10 @@ func TestParseDuration(t *testing.T) {
 			t.Errorf("%s: %v, %v", text, got, err)
 		}
 	}
-	for _, text := range []string{"", "d", "2", "2days", "2d3", "2d 3h", "1h2d", "2d-3h", "2d+3h", "1d24h",
-		"1d1d", "1.5d", "106752d", "9999999999999999999d", "infd", "0x1d", "2D"} {
+	for _, text := range []string{
+		"", "d", "2", "2days", "2d3", "2d 3h", "1h2d", "2d-3h", "2d+3h", "1d24h",
+		"1d1d", "1.5d", "106752d", "9999999999999999999d", "infd", "0x1d", "2D",
+	} {
 		if got, err := config.ParseDuration(text); err == nil {
 			t.Errorf("%q: %v", text, got)
 		}

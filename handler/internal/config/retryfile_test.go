@@ -50,9 +50,11 @@ func TestRetryFileProblems(t *testing.T) {
 		t.Fatal("nothing was found wrong")
 	}
 	lines := strings.Split(err.Error(), "\n")
-	for i, want := range []string{"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ",
+	for i, want := range []string{
+		"retry.json: a.factor: ", "retry.json: b.schedule: ", "retry.json: io: ",
 		"retry.json: c…: ", "retry.json: " +
-			"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: "} {
+			"e.maxDelay: ", "retry.json: f: unknown policy", "retry.json: g.baseDelay: ",
+	} {
 		if i >= len(lines) || !strings.HasPrefix(lines[i], want) {
 			t.Fatalf("line %d is not about %q:\n%v", i+1, want, err)
 		}
@@ -67,8 +69,10 @@ func TestRetryFileProblems(t *testing.T) {
 }
 
 func TestRetryLimits(t *testing.T) {
-	loaded, err := config.Load([]string{"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h",
-		"ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9"}, nil)
+	loaded, err := config.Load([]string{
+		"ASYNC_CALLER_RETRY_MIN_DELAY=2s", "ASYNC_CALLER_RETRY_MAX_DELAY=1h",
+		"ASYNC_CALLER_RETRY_MAX_ATTEMPTS=9",
+	}, nil)
 	if want := (retry.Limits{MinDelay: 2 * time.Second, MaxDelay: time.Hour, MaxAttempts: 9}); err != nil ||
 		loaded.Rules.Limits != want {
 		t.Errorf("got %+v, %v", loaded.Rules.Limits, err)

@@ -17,8 +17,10 @@ func BenchmarkAfterCall(b *testing.B) {
 		`"call":{"url":"https://target.example/"}}`)
 	for name, outcome := range map[string]decision.Outcome{
 		"delivered": {Status: http.StatusOK, Took: time.Millisecond},
-		"reschedule": {Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"120"}},
-			Took: time.Millisecond},
+		"reschedule": {
+			Status: http.StatusServiceUnavailable, Header: http.Header{"Retry-After": {"120"}},
+			Took: time.Millisecond,
+		},
 	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()

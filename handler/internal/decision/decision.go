@@ -217,8 +217,8 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	return d
 }
 
-// Hold decides about a message in hold mode, in which a setting is invalid. The message comes back unchanged, after some
-// minutes or, if that is later, when it is due.
+// Hold decides about a message in hold mode, in which a setting is invalid. The message comes back unchanged, after
+// some minutes or, if that is later, when it is due.
 func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
 	d := Decision{Action: Hold, Reason: BadSetting, Delay: holdDelay + time.Duration((2*jitter-1)*float64(holdJitter))}
 	if in.Envelope != nil {

@@ -50,12 +50,16 @@ func TestSettlementTable(t *testing.T) {
 	answer := func(status int) decision.Outcome { return decision.Outcome{Status: status} }
 	failure := func(f decision.Failure) decision.Outcome { return decision.Outcome{Failure: f} }
 	cut := func(status int) decision.Outcome {
-		return decision.Outcome{Status: status, Failure: decision.FailureConnection, Body: []byte("half"),
-			Truncated: true}
+		return decision.Outcome{
+			Status: status, Failure: decision.FailureConnection, Body: []byte("half"),
+			Truncated: true,
+		}
 	}
 	nexus := func(status int, meaningful bool) decision.Outcome {
-		return decision.Outcome{Status: status,
-			Body: fmt.Appendf(nil, `{"Type":"Xlent.Fulcrum.Conflict","IsRetryMeaningful":%v}`, meaningful)}
+		return decision.Outcome{
+			Status: status,
+			Body:   fmt.Appendf(nil, `{"Type":"Xlent.Fulcrum.Conflict","IsRetryMeaningful":%v}`, meaningful),
+		}
 	}
 	const week = 7 * 24 * time.Hour
 
@@ -75,54 +79,90 @@ func TestSettlementTable(t *testing.T) {
 		"status_425": {``, answer(425), decision.Reschedule, decision.Status, 4 * time.Second, 1, 425, false},
 		"status_429": {``, answer(429), decision.Reschedule, decision.Status, 4 * time.Second, 1, 429, false},
 		"status_500": {``, answer(500), decision.Reschedule, decision.Status, 4 * time.Second, 1, 500, false},
-		"status_503_fourth": {answered503, answer(503), decision.Reschedule, decision.Status, 32 * time.Second,
-			4, 503, false},
+		"status_503_fourth": {
+			answered503, answer(503), decision.Reschedule, decision.Status, 32 * time.Second,
+			4, 503, false,
+		},
 		"status_999": {``, answer(999), decision.Reschedule, decision.Status, 4 * time.Second, 1, 999, false},
-		"timeout": {``, failure(decision.FailureTimeout), decision.Reschedule, "timeout", 4 * time.Second,
-			1, 0, false},
-		"no_such_host": {``, failure(decision.FailureDNS), decision.Reschedule, "dns", 4 * time.Second,
-			1, 0, false},
-		"refused": {``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second,
-			1, 0, false},
-		"handshake": {``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second,
-			1, 0, false},
-		"reset": {``, failure(decision.FailureConnection), decision.Reschedule, "connection",
-			4 * time.Second, 1, 0, false},
-		"certificate": {``, failure(decision.FailureCertificate), decision.Reschedule, "certificate",
-			4 * time.Second, 1, 0, false},
-		"cut_2xx": {withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1,
-			200, false},
+		"timeout": {
+			``, failure(decision.FailureTimeout), decision.Reschedule, "timeout", 4 * time.Second,
+			1, 0, false,
+		},
+		"no_such_host": {
+			``, failure(decision.FailureDNS), decision.Reschedule, "dns", 4 * time.Second,
+			1, 0, false,
+		},
+		"refused": {
+			``, failure(decision.FailureConnect), decision.Reschedule, "connect", 4 * time.Second,
+			1, 0, false,
+		},
+		"handshake": {
+			``, failure(decision.FailureTLS), decision.Reschedule, "tls", 4 * time.Second,
+			1, 0, false,
+		},
+		"reset": {
+			``, failure(decision.FailureConnection), decision.Reschedule, "connection",
+			4 * time.Second, 1, 0, false,
+		},
+		"certificate": {
+			``, failure(decision.FailureCertificate), decision.Reschedule, "certificate",
+			4 * time.Second, 1, 0, false,
+		},
+		"cut_2xx": {
+			withCallback, cut(200), decision.Reschedule, "connection", 4 * time.Second, 1,
+			200, false,
+		},
 		"cut_400": {``, cut(400), decision.Reschedule, "connection", 4 * time.Second, 1, 400, false},
-		"cut_2xx_at_last": {withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback,
-			decision.Exhausted, 0, 1, 0, true},
-		"nexus_says_retry": {``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1,
-			400, false},
-		"callback_waits": {withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second,
-			1, 500, false},
-		"own_schedule": {`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule,
-			decision.Status, 90 * time.Second, 2, 500, false},
+		"cut_2xx_at_last": {
+			withCallback + `,"retry":{"maxAttempts":1}`, cut(200), decision.Callback,
+			decision.Exhausted, 0, 1, 0, true,
+		},
+		"nexus_says_retry": {
+			``, nexus(400, true), decision.Reschedule, decision.Status, 4 * time.Second, 1,
+			400, false,
+		},
+		"callback_waits": {
+			withCallback, answer(500), decision.Reschedule, decision.Status, 4 * time.Second,
+			1, 500, false,
+		},
+		"own_schedule": {
+			`,"attempts":1,"retry":{"schedule":["1s","90s"]}`, answer(500), decision.Reschedule,
+			decision.Status, 90 * time.Second, 2, 500, false,
+		},
 
 		// temporary failure, the policy's next attempt would be after the deadline
 		"last_attempt": {
 			`,"attempts":9,"deadline":"2026-01-31T12:01:00Z"`, answer(500), decision.Reschedule, decision.Status,
 			50 * time.Second, 10, 500, false,
 		},
-		"no_time_for_last": {nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1,
-			500, true},
-		"no_time_for_last_callback": {nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired,
-			0, 1, 500, true},
-		"no_time_for_last_no_answer": {nearDeadline + answered503, failure(decision.FailureTimeout),
-			decision.DeadLetter, decision.Expired, 0, 4, 503, true},
-		"no_attempts_left": {`,"attempts":2,"retry":{"maxAttempts":3}`, answer(500), decision.DeadLetter,
-			decision.Exhausted, 0, 3, 500, true},
+		"no_time_for_last": {
+			nearDeadline, answer(500), decision.DeadLetter, decision.Expired, 0, 1,
+			500, true,
+		},
+		"no_time_for_last_callback": {
+			nearDeadline + withCallback, answer(500), decision.Callback, decision.Expired,
+			0, 1, 500, true,
+		},
+		"no_time_for_last_no_answer": {
+			nearDeadline + answered503, failure(decision.FailureTimeout),
+			decision.DeadLetter, decision.Expired, 0, 4, 503, true,
+		},
+		"no_attempts_left": {
+			`,"attempts":2,"retry":{"maxAttempts":3}`, answer(500), decision.DeadLetter,
+			decision.Exhausted, 0, 3, 500, true,
+		},
 		"no_attempts_left_callback": {
 			`,"attempts":2,"retry":{"maxAttempts":3}` + withCallback, answer(500), decision.Callback,
 			decision.Exhausted, 0, 3, 500, true,
 		},
-		"one_attempt_left": {`,"attempts":1,"retry":{"maxAttempts":3}`, answer(500), decision.Reschedule,
-			decision.Status, 8 * time.Second, 2, 500, false},
-		"attempts_beyond_what_counts": {`,"attempts":2147483647`, answer(500), decision.Reschedule, decision.Status,
-			17280 * time.Second, 2147483647, 500, false},
+		"one_attempt_left": {
+			`,"attempts":1,"retry":{"maxAttempts":3}`, answer(500), decision.Reschedule,
+			decision.Status, 8 * time.Second, 2, 500, false,
+		},
+		"attempts_beyond_what_counts": {
+			`,"attempts":2147483647`, answer(500), decision.Reschedule, decision.Status,
+			17280 * time.Second, 2147483647, 500, false,
+		},
 
 		// permanent failure
 		"status_400":             {``, answer(400), decision.DeadLetter, decision.Rejected, 0, 1, 400, true},
@@ -131,43 +171,68 @@ func TestSettlementTable(t *testing.T) {
 		"status_526":             {``, answer(526), decision.DeadLetter, decision.Rejected, 0, 1, 526, true},
 		"nexus_says_never":       {``, nexus(500, false), decision.DeadLetter, decision.Rejected, 0, 1, 500, true},
 		"rejected_with_callback": {withCallback, answer(400), decision.Callback, decision.Rejected, 0, 1, 400, false},
-		"redirected": {``, decision.Outcome{Failure: decision.FailureRedirected, Status: 302},
-			decision.DeadLetter, "redirected", 0, 1, 302, true},
+		"redirected": {
+			``,
+			decision.Outcome{Failure: decision.FailureRedirected, Status: 302},
+			decision.DeadLetter, "redirected", 0, 1, 302, true,
+		},
 		"bad_url": {``, failure(decision.FailureBadURL), decision.DeadLetter, "bad_url", 0, 1, 0, true},
-		"target_refused": {``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused",
-			0, 1, 0, true},
+		"target_refused": {
+			``, failure(decision.FailureTargetRefused), decision.DeadLetter, "target_refused",
+			0, 1, 0, true,
+		},
 		"sender_wants_drop": {`,"giveUp":"drop"`, answer(400), decision.Drop, decision.Rejected, 0, 1, 400, true},
-		"sender_wants_fault": {`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1,
-			400, true},
-		"callback_before_drop": {`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected,
-			0, 1, 400, false},
+		"sender_wants_fault": {
+			`,"giveUp":"fault"`, answer(400), decision.Fault, decision.Rejected, 0, 1,
+			400, true,
+		},
+		"callback_before_drop": {
+			`,"giveUp":"drop"` + withCallback, answer(400), decision.Callback, decision.Rejected,
+			0, 1, 400, false,
+		},
 
 		// not due yet
 		"not_due": {
 			`,"attempts":2,"nextAttemptAt":"2026-01-31T12:00:30Z"`, answer(200), decision.Reschedule, decision.NotDue,
 			30 * time.Second, 2, 0, false,
 		},
-		"not_before": {`,"notBefore":"2026-01-31T13:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue,
-			time.Hour, 0, 0, false},
-		"not_before_a_month": {`,"notBefore":"2026-03-02T12:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue,
-			week - time.Second, 0, 0, false},
-		"due_now": {`,"notBefore":"2026-01-31T12:00:00Z"`, answer(200), decision.Finish, decision.Delivered,
-			0, 1, 200, false},
+		"not_before": {
+			`,"notBefore":"2026-01-31T13:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue,
+			time.Hour, 0, 0, false,
+		},
+		"not_before_a_month": {
+			`,"notBefore":"2026-03-02T12:00:00Z"`, answer(200), decision.Reschedule, decision.NotDue,
+			week - time.Second, 0, 0, false,
+		},
+		"due_now": {
+			`,"notBefore":"2026-01-31T12:00:00Z"`, answer(200), decision.Finish, decision.Delivered,
+			0, 1, 200, false,
+		},
 
 		// deadline passed on arrival
 		"expired": {past, answer(200), decision.DeadLetter, decision.Expired, 0, 0, 0, true},
-		"expired_with_callback": {past + withCallback, answer(200), decision.Callback, decision.Expired, 0,
-			0, 0, true},
-		"expired_knows_the_status": {past + answered503, answer(200), decision.DeadLetter, decision.Expired,
-			0, 3, 503, true},
-		"expired_drop": {past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired,
-			0, 0, 0, true},
+		"expired_with_callback": {
+			past + withCallback, answer(200), decision.Callback, decision.Expired, 0,
+			0, 0, true,
+		},
+		"expired_knows_the_status": {
+			past + answered503, answer(200), decision.DeadLetter, decision.Expired,
+			0, 3, 503, true,
+		},
+		"expired_drop": {
+			past + `,"giveUp":"drop"`, answer(200), decision.Drop, decision.Expired,
+			0, 0, 0, true,
+		},
 
 		// handler is stopping, call interrupted
-		"interrupted": {answered503, failure(decision.FailureInterrupted), decision.Reschedule,
-			decision.Interrupted, 10 * time.Second, 3, 503, false},
-		"interrupted_by_callback": {withCallback, failure(decision.FailureInterrupted), decision.Reschedule,
-			decision.Interrupted, 10 * time.Second, 0, 0, false},
+		"interrupted": {
+			answered503, failure(decision.FailureInterrupted), decision.Reschedule,
+			decision.Interrupted, 10 * time.Second, 3, 503, false,
+		},
+		"interrupted_by_callback": {
+			withCallback, failure(decision.FailureInterrupted), decision.Reschedule,
+			decision.Interrupted, 10 * time.Second, 0, 0, false,
+		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -189,19 +254,27 @@ func TestHold(t *testing.T) {
 		min, max time.Duration
 	}{
 		"due": {fmt.Sprintf(plain, ``), 4 * time.Minute, 6 * time.Minute},
-		"due_soon": {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute,
-			6 * time.Minute},
+		"due_soon": {
+			fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T12:03:00Z"`), 4 * time.Minute,
+			6 * time.Minute,
+		},
 		"due_later":        {fmt.Sprintf(plain, `,"nextAttemptAt":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
 		"not_before_later": {fmt.Sprintf(plain, `,"notBefore":"2026-01-31T13:00:00Z"`), time.Hour, time.Hour},
-		"due_in_a_month": {fmt.Sprintf(plain, `,"notBefore":"2026-03-02T12:00:00Z"`), storage.MaxDelay,
-			storage.MaxDelay},
+		"due_in_a_month": {
+			fmt.Sprintf(plain, `,"notBefore":"2026-03-02T12:00:00Z"`), storage.MaxDelay,
+			storage.MaxDelay,
+		},
 		"expired": {fmt.Sprintf(plain, past), 4 * time.Minute, 6 * time.Minute},
-		"unknown_policy": {fmt.Sprintf(plain, `,"retry":"of our retry.json","nextAttemptAt":"2026-01-31T13:00:00Z"`),
-			time.Hour, time.Hour},
+		"unknown_policy": {
+			fmt.Sprintf(plain, `,"retry":"of our retry.json","nextAttemptAt":"2026-01-31T13:00:00Z"`),
+			time.Hour, time.Hour,
+		},
 		"not_an_envelope": {`{"asyncCaller":1,"call":{}}`, 4 * time.Minute, 6 * time.Minute},
 		"not_even_json":   {"\x00\xff", 4 * time.Minute, 6 * time.Minute},
-		"longer_than_queue": {fmt.Sprintf(plain, `,"nextAttemptAt":"9999-12-31T23:59:59Z"`), storage.MaxDelay,
-			storage.MaxDelay},
+		"longer_than_queue": {
+			fmt.Sprintf(plain, `,"nextAttemptAt":"9999-12-31T23:59:59Z"`), storage.MaxDelay,
+			storage.MaxDelay,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := rules().Open([]byte(row.content), "m1", limit, now)
@@ -236,10 +309,14 @@ func TestProfilesPolicy(t *testing.T) {
 	}{
 		// as for the setting, only the shortest delay is limited
 		"profile": {fmt.Sprintf(plain, ``), "list", 9, time.Minute, time.Hour},
-		"envelope": {fmt.Sprintf(plain, `,"retry":{"schedule":["1h"]}`), "list", 2, 2 * time.Minute,
-			2 * time.Minute},
-		"other_target": {strings.Replace(fmt.Sprintf(plain, ``), "target.example", "other.example", 1), "exponential",
-			0, 4 * time.Second, 16 * time.Second},
+		"envelope": {
+			fmt.Sprintf(plain, `,"retry":{"schedule":["1h"]}`), "list", 2, 2 * time.Minute,
+			2 * time.Minute,
+		},
+		"other_target": {
+			strings.Replace(fmt.Sprintf(plain, ``), "target.example", "other.example", 1), "exponential",
+			0, 4 * time.Second, 16 * time.Second,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := accepted(t, r, row.content).Policy
@@ -315,8 +392,10 @@ func TestStateAfterACall(t *testing.T) {
 }
 
 func TestJitterSpreadsTheDelay(t *testing.T) {
-	for jitter, want := range map[float64]time.Duration{0: 4 * time.Second, 0.5: 5 * time.Second,
-		0.99: 5980 * time.Millisecond} {
+	for jitter, want := range map[float64]time.Duration{
+		0: 4 * time.Second, 0.5: 5 * time.Second,
+		0.99: 5980 * time.Millisecond,
+	} {
 		if d := decide(t, rules(), fmt.Sprintf(plain, ""), decision.Outcome{Status: 500}, jitter); d.Delay != want {
 			t.Errorf("jitter %v: delay %v, want %v", jitter, d.Delay, want)
 		}
@@ -324,8 +403,10 @@ func TestJitterSpreadsTheDelay(t *testing.T) {
 }
 
 func TestReportTellsTheSender(t *testing.T) {
-	outcome := decision.Outcome{Status: 400, Body: []byte("no such order"),
-		Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true}
+	outcome := decision.Outcome{
+		Status: 400, Body: []byte("no such order"),
+		Header: http.Header{"Content-Type": {"text/plain"}}, Truncated: true,
+	}
 	d := decide(t, rules(), fmt.Sprintf(plain, withCallback), outcome, 0)
 	want := envelope.Report{
 		Status: 400, Payload: "no such order", MediaType: "text/plain", Truncated: true, Attempts: 1,
@@ -340,8 +421,10 @@ func TestReportTellsTheSender(t *testing.T) {
 // TestReportOfACutAnswer: a 2xx that broke off is not an answer. A sender who reads only the status must not take
 // a call that was given up for a delivered one.
 func TestReportOfACutAnswer(t *testing.T) {
-	cut := decision.Outcome{Status: 200, Failure: decision.FailureConnection, Detail: "cut", Body: []byte("half"),
-		Truncated: true}
+	cut := decision.Outcome{
+		Status: 200, Failure: decision.FailureConnection, Detail: "cut", Body: []byte("half"),
+		Truncated: true,
+	}
 	once := decide(t, rules(), fmt.Sprintf(plain, withCallback+`,"retry":{"maxAttempts":1}`), cut, 0)
 	after503 := decide(t, rules(), fmt.Sprintf(plain, withCallback+answered503+`,"retry":{"maxAttempts":4}`), cut, 0)
 	late := decide(t, rules(), fmt.Sprintf(plain, past+withCallback+strings.Replace(answered503, "503", "200", 1)),
@@ -472,8 +555,10 @@ func checkInvariants(t *testing.T, e *envelope.Envelope, d decision.Decision) {
 }
 
 func rules() decision.Rules {
-	return decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
-		MaxDelay: storage.MaxDelay}
+	return decision.Rules{
+		Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
+		MaxDelay: storage.MaxDelay,
+	}
 }
 
 // decide takes an envelope through both decisions, as a delivery does. It returns the outcome that

@@ -110,8 +110,10 @@ func TestSignals(t *testing.T) {
 		"header_no":          {503, "X-Async-Caller-Retry: no", "", false, "header"},
 		"header_in_capitals": {503, "X-Async-Caller-Retry: NO", "", false, "header"},
 		"header_nonsense":    {503, "X-Async-Caller-Retry: maybe", "", true, "status 503"},
-		"header_before_problem": {503, "X-Async-Caller-Retry: no\nContent-Type: application/problem+json", problemYes,
-			false, "header"},
+		"header_before_problem": {
+			503, "X-Async-Caller-Retry: no\nContent-Type: application/problem+json", problemYes,
+			false, "header",
+		},
 		"problem_yes":           {400, "Content-Type: application/problem+json", problemYes, true, "problem"},
 		"problem_no":            {503, "Content-Type: application/problem+json", problemNo, false, "problem"},
 		"problem_in_plain_json": {503, "Content-Type: application/json", problemNo, true, "status 503"},
@@ -126,30 +128,48 @@ func TestSignals(t *testing.T) {
 		"nested":                {503, "", `{"Type":"x","Inner":` + nexusNo + `}`, true, "status 503"},
 		"in_an_array":           {503, "", `[` + nexusNo + `]`, true, "status 503"},
 		"array_of_pairs":        {503, "", `["Type","x","IsRetryMeaningful",false]`, true, "status 503"},
-		"odd_member": {503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false,
-			"Nexus"},
-		"odd_member_of_problem": {503, "Content-Type: application/problem+json",
-			`{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus"},
+		"odd_member": {
+			503, "", `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false,
+			"Nexus",
+		},
+		"odd_member_of_problem": {
+			503, "Content-Type: application/problem+json",
+			`{"retryable":{},"Type":7,"IsRetryMeaningful":false}`, false, "Nexus",
+		},
 		"any_letter_case": {503, "", `{"isretrymeaningful":false,"type":[]}`, false, "Nexus"},
-		"escaped_names": {503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`,
-			false, "Nexus"},
+		"escaped_names": {
+			503, "", `{"\u0054\u0079\u0070\u0065":"x","\u0049sRetryMeaningful":false}`,
+			false, "Nexus",
+		},
 		"last_of_several": {503, "", `{"Type":"x","Type":null,"IsRetryMeaningful":true,` +
 			`"IsRetryMeaningful":false,"IsRetryMeaningful":"?"}`, false, "Nexus"},
 		"byte_order_mark": {503, "", "\ufeff " + nexusNo, false, "Nexus"},
 		"not_utf8":        {503, "", `{"Type":"` + "\xff" + `","IsRetryMeaningful":false}`, false, "Nexus"},
 		"utf16":           {503, "", utf16(nexusNo), false, "Nexus"},
-		"utf16_big": {503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)),
-			false, "Nexus"},
-		"utf16_big_with_mark": {503, "Content-Type: application/json", swapped(utf16("\ufeff" + nexusNo)),
-			false, "Nexus"},
-		"utf16_yes": {400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true,
-			"Nexus"},
-		"utf16_no_json": {503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true,
-			"status 503"},
-		"latin1": {503, "Content-Type: application/json; charset=iso-8859-1",
-			strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus"},
-		"utf16_with_mark": {503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo),
-			false, "Nexus"},
+		"utf16_big": {
+			503, "Content-Type: application/json; charset=utf-16be", swapped(utf16(nexusNo)),
+			false, "Nexus",
+		},
+		"utf16_big_with_mark": {
+			503, "Content-Type: application/json", swapped(utf16("\ufeff" + nexusNo)),
+			false, "Nexus",
+		},
+		"utf16_yes": {
+			400, "Content-Type: application/json", utf16("\ufeff \r\n" + nexusYes), true,
+			"Nexus",
+		},
+		"utf16_no_json": {
+			503, "Content-Type: application/json", utf16("\ufeff" + nexusNo + "x"), true,
+			"status 503",
+		},
+		"latin1": {
+			503, "Content-Type: application/json; charset=iso-8859-1",
+			strings.Replace(nexusNo, "{", "{\"a\":\"\xe5\",", 1), false, "Nexus",
+		},
+		"utf16_with_mark": {
+			503, "Content-Type: application/json; charset=utf-16", utf16("\ufeff" + nexusNo),
+			false, "Nexus",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header), Body: []byte(c.body)}
@@ -233,8 +253,10 @@ func TestStatuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for status, want := range map[int]bool{404: true, 400: false, 408: true, 500: true, 510: false, 519: true,
-		520: false, 529: false, 599: true, 600: false} {
+	for status, want := range map[int]bool{
+		404: true, 400: false, 408: true, 500: true, 510: false, 519: true,
+		520: false, 529: false, 599: true, 600: false,
+	} {
 		if s.Temporary(status) != want {
 			t.Errorf("%d: %v", status, !want)
 		}
@@ -256,8 +278,10 @@ func TestDefaultStatuses(t *testing.T) {
 }
 
 func TestStatusesRefused(t *testing.T) {
-	for _, text := range []string{"", "abc", "404,", "99", "1000", "500-400", "200", "404,200-299", "100-600",
-		"!404", "-", "4 04"} {
+	for _, text := range []string{
+		"", "abc", "404,", "99", "1000", "500-400", "200", "404,200-299", "100-600",
+		"!404", "-", "4 04",
+	} {
 		if _, err := decision.ParseStatuses(text); err == nil {
 			t.Errorf("%q was accepted", text)
 		}
@@ -287,8 +311,10 @@ func FuzzBackPressure(f *testing.F) {
 	f.Add("\x840", "NaN")
 	f.Add(" ", "soon")
 	f.Fuzz(func(t *testing.T, retryAfter, reset string) {
-		o := decision.Outcome{Status: 429,
-			Header: http.Header{"Retry-After": {retryAfter}, "X-Ratelimit-Reset": {reset}}}
+		o := decision.Outcome{
+			Status: 429,
+			Header: http.Header{"Retry-After": {retryAfter}, "X-Ratelimit-Reset": {reset}},
+		}
 		d := decide(t, rules(), fmt.Sprintf(plain, ""), o, 0)
 		if d.Delay < 4*time.Second || d.Delay > 7*24*time.Hour {
 			t.Errorf("delay %v", d.Delay)

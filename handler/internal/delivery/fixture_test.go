@@ -106,8 +106,10 @@ func setup(t *testing.T, called *target) *bench {
 	b.stop, b.hostGone = func() { end(nil) }, func() { end(delivery.ErrHostGone) }
 	b.ctx = t.Context()
 	b.Deliverer = &delivery.Deliverer{
-		Rules: decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
-			Retry: retry.Default(), MaxDelay: storage.MaxDelay},
+		Rules: decision.Rules{
+			Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
+			Retry: retry.Default(), MaxDelay: storage.MaxDelay,
+		},
 		Guard:    guard.Rules{Allow: allow},
 		Gate:     admission.New(224, 400<<10),
 		Caller:   called,

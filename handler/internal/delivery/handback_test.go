@@ -26,8 +26,10 @@ func TestHostGone(t *testing.T) {
 		"delivered":   {decision.Outcome{Status: 200}, leaseUnchanged, handedBack},
 		"failed":      {decision.Outcome{Status: 503}, leaseUnchanged, handedBack},
 		"rejected":    {decision.Outcome{Status: 400}, leaseUnchanged, handedBack},
-		"text_mode": {decision.Outcome{Failure: decision.FailureInterrupted},
-			func(settle.Lease) settle.Lease { return settle.Lease{} }, lease - time.Minute},
+		"text_mode": {
+			decision.Outcome{Failure: decision.FailureInterrupted},
+			func(settle.Lease) settle.Lease { return settle.Lease{} }, lease - time.Minute,
+		},
 		"stale": {decision.Outcome{Failure: decision.FailureInterrupted}, func(l settle.Lease) settle.Lease {
 			l.PopReceipt = "of another receive"
 			return l
@@ -54,8 +56,10 @@ func TestHostGone(t *testing.T) {
 					m := received[0]
 					time.AfterFunc(time.Minute, b.hostGone)
 
-					result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(content),
-						Lease: row.lease(leaseOf(m))})
+					result := b.Deliver(b.ctx, delivery.Message{
+						Queue: mainQueue, ID: m.ID, Content: []byte(content),
+						Lease: row.lease(leaseOf(m)),
+					})
 
 					if result.MayDelete() || result.Err != nil || result.Action != decision.Release ||
 						result.Reason != decision.HostGone {
@@ -99,8 +103,10 @@ func TestHold(t *testing.T) {
 					time.AfterFunc(20*time.Second, func() { row.end(b) })
 				}
 
-				result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
-					Lease: leaseOf(m)})
+				result := b.Deliver(b.ctx, delivery.Message{
+					Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
+					Lease: leaseOf(m),
+				})
 
 				if result.Err != nil || len(b.target.calls) > 0 {
 					t.Errorf("%d calls, error %v", len(b.target.calls), result.Err)

@@ -285,8 +285,10 @@ func TestCallbackIsACallOfItsOwn(t *testing.T) {
 		statuses := []int{202, 503, 200} // the call, then the callback twice
 		b := setup(t, &target{})
 		b.target.answer = func(context.Context, *envelope.Envelope) decision.Outcome {
-			return decision.Outcome{Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`),
-				Header: http.Header{"Content-Type": {"application/json"}}}
+			return decision.Outcome{
+				Status: statuses[len(b.target.calls)-1], Body: []byte(`{"ok":true}`),
+				Header: http.Header{"Content-Type": {"application/json"}},
+			}
 		}
 		b.send(t, fmt.Sprintf(plain, callback))
 

@@ -90,15 +90,21 @@ func TestNotRecorded(t *testing.T) {
 		rowsLeft int
 	}{
 		"delivered": {outcome: decision.Outcome{Status: 200}, content: later, leased: true, rowsLeft: 0},
-		"short_delay": {outcome: decision.Outcome{Status: 503}, content: fmt.Sprintf(plain, ""), leased: true,
-			rowsLeft: 1},
+		"short_delay": {
+			outcome: decision.Outcome{Status: 503}, content: fmt.Sprintf(plain, ""), leased: true,
+			rowsLeft: 1,
+		},
 		"text_mode": {outcome: decision.Outcome{Status: 200}, content: later, leased: false, rowsLeft: 1},
 		"malformed": {content: "{", leased: true, rowsLeft: 1},
-		"interrupted": {outcome: decision.Outcome{Failure: decision.FailureInterrupted},
-			content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1},
+		"interrupted": {
+			outcome: decision.Outcome{Failure: decision.FailureInterrupted},
+			content: fmt.Sprintf(plain, ""), leased: true, rowsLeft: 1,
+		},
 		"gives_up": {outcome: decision.Outcome{Status: 400}, content: later, leased: true, rowsLeft: 0},
-		"long_ago_but_at_once": {outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true,
-			rowsLeft: 1},
+		"long_ago_but_at_once": {
+			outcome: decision.Outcome{Status: 200}, content: fmt.Sprintf(plain, ""), leased: true,
+			rowsLeft: 1,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -191,8 +191,10 @@ func (d *deaf) Update(ctx context.Context, name, id, receipt, text string, delay
 // TestHostHangsUp: a host that does not wait for the answer costs nothing. The call goes on, and what
 // comes of it is settled.
 func TestHostHangsUp(t *testing.T) {
-	for name, hangUp := range map[string]time.Duration{"before": 0, "during_call": 500 * time.Millisecond,
-		"during_settle": 5 * time.Second} {
+	for name, hangUp := range map[string]time.Duration{
+		"before": 0, "during_call": 500 * time.Millisecond,
+		"during_settle": 5 * time.Second,
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ended error

@@ -36,8 +36,10 @@ func TestSettle(t *testing.T) {
 	const took = 40 * time.Millisecond
 	const week = 7 * 24 * time.Hour
 	answer := func(status int, body string) decision.Outcome {
-		return decision.Outcome{Status: status, Body: []byte(body), Header: http.Header{"Content-Type": {"text/plain"}},
-			Took: took}
+		return decision.Outcome{
+			Status: status, Body: []byte(body), Header: http.Header{"Content-Type": {"text/plain"}},
+			Took: took,
+		}
 	}
 	failure := func(f decision.Failure, detail string) decision.Outcome {
 		return decision.Outcome{Failure: f, Detail: detail, Took: took}
@@ -83,8 +85,10 @@ func TestSettle(t *testing.T) {
 		"delivered_with_callback": {
 			extra: callback, outcome: answer(201, `made "it"`),
 			main: told(201, `made "it"`, "text/plain", 1, "delivered", took),
-			settled: logLine{"action": "callback", "reason": "delivered", "attempt": 1.0, "status": 201.0,
-				"took": 40.0},
+			settled: logLine{
+				"action": "callback", "reason": "delivered", "attempt": 1.0, "status": 201.0,
+				"took": 40.0,
+			},
 		},
 
 		// temporary failure, next attempt before deadline
@@ -199,26 +203,34 @@ func TestSettle(t *testing.T) {
 			outcome: answer(400, "no"),
 			poison: successor(state(1, first400) + letter("rejected", "answered 400", 1, took,
 				`,"answer":{"status":400,"mediaType":"text/plain","text":"no"}`)),
-			settled: logLine{"action": "dead_letter", "reason": "rejected", "attempt": 1.0, "status": 400.0,
-				"took": 40.0, "detail": "answered 400"},
+			settled: logLine{
+				"action": "dead_letter", "reason": "rejected", "attempt": 1.0, "status": 400.0,
+				"took": 40.0, "detail": "answered 400",
+			},
 			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_with_callback": {
 			extra: callback + seen503, outcome: answer(400, "no"),
 			main: told(400, "no", "text/plain", 4, "rejected", took),
-			settled: logLine{"action": "callback", "reason": "rejected", "attempt": 4.0, "status": 400.0, "took": 40.0,
-				"detail": "answered 400"},
+			settled: logLine{
+				"action": "callback", "reason": "rejected", "attempt": 4.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400",
+			},
 		},
 		"rejected_drop": {
 			extra: `,"giveUp":"drop"`, outcome: answer(400, "no"),
-			settled: logLine{"action": "drop", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
-				"detail": "answered 400"},
+			settled: logLine{
+				"action": "drop", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400",
+			},
 			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_fault": {
 			extra: `,"giveUp":"fault"`, outcome: answer(400, "no"),
-			settled: logLine{"action": "fault", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
-				"detail": "answered 400"},
+			settled: logLine{
+				"action": "fault", "reason": "rejected", "attempt": 1.0, "status": 400.0, "took": 40.0,
+				"detail": "answered 400",
+			},
 			gaveUp: "Giving up on envelope r1: answered 400",
 		},
 		"rejected_url": {
@@ -240,22 +252,28 @@ func TestSettle(t *testing.T) {
 		"early": {
 			extra: seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`,
 			main:  successor(seen503 + `,"nextAttemptAt":"2000-01-01T00:00:30.5Z"`), delay: 31 * time.Second,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "status": 503.0, "delay": 30_500.0,
-				"next_attempt_at": "2000-01-01T00:00:30Z"},
+			settled: logLine{
+				"action": "reschedule", "reason": "not_due", "status": 503.0, "delay": 30_500.0,
+				"next_attempt_at": "2000-01-01T00:00:30Z",
+			},
 		},
 		"not_before": {
 			extra: `,"notBefore":"2000-01-01T12:00:00+02:00"`,
 			main:  successor(`,"notBefore":"2000-01-01T12:00:00+02:00","nextAttemptAt":"2000-01-01T10:00:00Z"`),
 			delay: 10 * time.Hour,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 36_000_000.0,
-				"next_attempt_at": "2000-01-01T10:00:00Z"},
+			settled: logLine{
+				"action": "reschedule", "reason": "not_due", "delay": 36_000_000.0,
+				"next_attempt_at": "2000-01-01T10:00:00Z",
+			},
 		},
 		"not_before_a_month": {
 			extra: `,"notBefore":"2000-01-31T00:00:00Z"`,
 			main:  successor(`,"notBefore":"2000-01-31T00:00:00Z","nextAttemptAt":"2000-01-31T00:00:00Z"`),
 			delay: week - time.Second,
-			settled: logLine{"action": "reschedule", "reason": "not_due", "delay": 604_799_000.0,
-				"next_attempt_at": "2000-01-31T00:00:00Z"},
+			settled: logLine{
+				"action": "reschedule", "reason": "not_due", "delay": 604_799_000.0,
+				"next_attempt_at": "2000-01-31T00:00:00Z",
+			},
 		},
 
 		// deadline passed on arrival
@@ -269,8 +287,10 @@ func TestSettle(t *testing.T) {
 		"expired_with_callback": {
 			extra: callback + seen503 + `,"deadline":"1999-12-31T23:59:59Z"`,
 			main:  told(503, "", "application/json", 3, "expired", 0),
-			settled: logLine{"action": "callback", "reason": "expired", "status": 503.0,
-				"detail": "the deadline has passed"},
+			settled: logLine{
+				"action": "callback", "reason": "expired", "status": 503.0,
+				"detail": "the deadline has passed",
+			},
 			gaveUp: "Giving up on envelope r1: the deadline has passed",
 		},
 
@@ -301,8 +321,10 @@ func TestSettle(t *testing.T) {
 				b.wantQueue(t, mainQueue, row.main, row.delay)
 				b.wantQueue(t, poisonQueue, row.poison, 0)
 
-				want := logLine{"level": "info", "message": "settled", "request_id": "r1",
-					"target_host": "target.example:8443"}
+				want := logLine{
+					"level": "info", "message": "settled", "request_id": "r1",
+					"target_host": "target.example:8443",
+				}
 				maps.Copy(want, row.settled)
 				b.wantSettled(t, want)
 				b.wantGaveUp(t, row.gaveUp)

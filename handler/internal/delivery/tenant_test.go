@@ -27,18 +27,33 @@ func TestTenantInEveryLogLine(t *testing.T) {
 		lines       int
 		correlation any
 	}{
-		"delivered": {fmt.Sprintf(form, callOut("X-Correlation-ID: c-7\r\n")), decision.Outcome{Status: 200},
-			1, "c-7"},
-		"gave_up": {fmt.Sprintf(form, callOut("x-correlation-id: c-7\r\n")), decision.Outcome{Status: 400},
-			2, "c-7"},
-		"ignored": {fmt.Sprintf(form, callOut("")),
-			decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {"soon"}}}, 2, nil},
+		"delivered": {
+			fmt.Sprintf(form, callOut("X-Correlation-ID: c-7\r\n")),
+			decision.Outcome{Status: 200},
+			1, "c-7",
+		},
+		"gave_up": {
+			fmt.Sprintf(form, callOut("x-correlation-id: c-7\r\n")),
+			decision.Outcome{Status: 400},
+			2, "c-7",
+		},
+		"ignored": {
+			fmt.Sprintf(form, callOut("")),
+			decision.Outcome{Status: 503, Header: http.Header{"Retry-After": {"soon"}}},
+			2, nil,
+		},
 		"no_id":     {fmt.Sprintf(form, callOut("X-Correlation-ID: a b\r\n")), decision.Outcome{Status: 200}, 1, nil},
 		"malformed": {fmt.Sprintf(form, "%%%"), decision.Outcome{}, 1, nil},
-		"too_full": {fmt.Sprintf(form, callOut("X-Long: "+strings.Repeat("x", 48<<10)+"\r\n")), decision.Outcome{},
-			1, nil},
-		"no_callout": {`{"Organization":"acme","Environment":"prd","RawRequest":{"Id":"r1"}}`, decision.Outcome{},
-			1, nil},
+		"too_full": {
+			fmt.Sprintf(form, callOut("X-Long: "+strings.Repeat("x", 48<<10)+"\r\n")),
+			decision.Outcome{},
+			1, nil,
+		},
+		"no_callout": {
+			`{"Organization":"acme","Environment":"prd","RawRequest":{"Id":"r1"}}`,
+			decision.Outcome{},
+			1, nil,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -38,8 +38,10 @@ func TestTrace(t *testing.T) {
 	}{
 		"callback":    {fmt.Sprintf(native, `,"callback":{"url":"https://sender.example/"}`), "", 0},
 		"dead_letter": {fmt.Sprintf(native, ""), "", 1},
-		"own_dead_letter": {fmt.Sprintf(native, `,"trace":{"traceparent":"00-`+own+`-00f067aa0ba902b7-01"}`),
-			own, 1},
+		"own_dead_letter": {
+			fmt.Sprintf(native, `,"trace":{"traceparent":"00-`+own+`-00f067aa0ba902b7-01"}`),
+			own, 1,
+		},
 		"nexus_callback":       {fmt.Sprintf(wrapped, nexus("target.example", ""), callback), "", 0},
 		"nexus_dead_letter":    {fmt.Sprintf(wrapped, nexus("target.example", ""), "null"), "", 1},
 		"own_nexus_callback":   {fmt.Sprintf(wrapped, nexus("target.example", header), callback), own, 0},

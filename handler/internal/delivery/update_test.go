@@ -70,8 +70,11 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 	}{
 		"temporary": {fmt.Sprintf(plain, ""), decision.Outcome{Status: 503}, decision.Status},
 		"not_due":   {fmt.Sprintf(plain, `,"notBefore":"2000-01-30T00:00:00Z"`), decision.Outcome{}, decision.NotDue},
-		"interrupted": {fmt.Sprintf(plain, ""), decision.Outcome{Failure: decision.FailureInterrupted},
-			decision.Interrupted},
+		"interrupted": {
+			fmt.Sprintf(plain, ""),
+			decision.Outcome{Failure: decision.FailureInterrupted},
+			decision.Interrupted,
+		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -81,8 +84,10 @@ func TestEveryRescheduleUpdates(t *testing.T) {
 				m := b.receive(t)
 				held := leaseOf(m)
 
-				result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
-					Lease: held})
+				result := b.Deliver(b.ctx, delivery.Message{
+					Queue: mainQueue, ID: m.ID, Content: []byte(row.content),
+					Lease: held,
+				})
 
 				if result.Err != nil || result.Reason != row.reason || result.Reschedule != settle.RescheduleUpdate {
 					t.Errorf("%s for %s, reschedule by %q, error %v", result.Action, result.Reason, result.Reschedule,
@@ -112,8 +117,10 @@ func TestStopInUpdateMode(t *testing.T) {
 		time.AfterFunc(time.Minute, b.stop)
 		m := b.receive(t)
 
-		result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: m.ID, Content: []byte(content),
-			Lease: leaseOf(m)})
+		result := b.Deliver(b.ctx, delivery.Message{
+			Queue: mainQueue, ID: m.ID, Content: []byte(content),
+			Lease: leaseOf(m),
+		})
 
 		if result.Reschedule != settle.RescheduleUpdate {
 			t.Errorf("reschedule by %q", result.Reschedule)
@@ -175,8 +182,10 @@ func (b *bench) receive(t *testing.T) storage.Message {
 }
 
 func leaseOf(m storage.Message) settle.Lease {
-	return settle.Lease{ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt,
-		ExpiresAt: m.ExpiresAt}
+	return settle.Lease{
+		ID: m.ID, PopReceipt: m.PopReceipt, DequeueCount: m.DequeueCount, InsertedAt: m.InsertedAt,
+		ExpiresAt: m.ExpiresAt,
+	}
 }
 
 // TestRandomFaultsInUpdateMode drives messages to their end through updates that are not done, done
@@ -203,8 +212,10 @@ func TestRandomFaultsInUpdateMode(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					result := b.Deliver(b.ctx, delivery.Message{Queue: mainQueue, ID: h.held.ID, Content: content,
-						Lease: leaseOf(h.held)})
+					result := b.Deliver(b.ctx, delivery.Message{
+						Queue: mainQueue, ID: h.held.ID, Content: content,
+						Lease: leaseOf(h.held),
+					})
 					h.complete(t, result)
 					if n := len(b.store.All(mainQueue)); n != 1 && result.Action != decision.Finish {
 						t.Fatalf("after %s (%s), reschedule by %q, error %v, the queue holds %d messages",

@@ -42,28 +42,42 @@ func TestEdit(t *testing.T) {
 			"put /a?b HTTP/1.0\r\nX-A:1\r\nHost: new.example:8443\r\n",
 		},
 		"same_url": {edited, to("old.example", "/orders?x=1"), "", ""},
-		"header_of_two": {edited, header("x-A", "9"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
-			"x-A: 9\r\nhost: old.example\r\n"},
+		"header_of_two": {
+			edited, header("x-A", "9"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
+			"x-A: 9\r\nhost: old.example\r\n",
+		},
 		"header_that_is_so":  {edited, header("x-b", "folded over lines"), "", ""},
 		"first_of_two_is_so": {edited, header("x-a", "1"), "x-a:\t2\r\n", ""},
 		"header_folded":      {edited, header("X-B", "flat"), "X-B: folded\r\n over lines\r\n", "X-B: flat\r\n"},
 		"new_header":         {edited, header("X-New", "n"), "Content-type", "X-New: n\r\nContent-type"},
-		"new_content_header": {edited, header("Content-Language", "en"), "X-C: 3\r\n",
-			"X-C: 3\r\nContent-Language: en\r\n"},
-		"content_type": {edited, header("CONTENT-TYPE", "a/b"), "Content-type: text/plain",
-			"CONTENT-TYPE: a/b"},
+		"new_content_header": {
+			edited, header("Content-Language", "en"), "X-C: 3\r\n",
+			"X-C: 3\r\nContent-Language: en\r\n",
+		},
+		"content_type": {
+			edited, header("CONTENT-TYPE", "a/b"), "Content-type: text/plain",
+			"CONTENT-TYPE: a/b",
+		},
 		"host": {edited, header("Host", "new.example"), "host: old.example", "Host: new.example"},
-		"first_content_header": {noContent, header("Content-Type", "a/b"), "\r\n\r\n",
-			"\r\nContent-Type: a/b\r\n\r\n"},
-		"remove": {edited, remove("X-a"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
-			"host: old.example\r\n"},
+		"first_content_header": {
+			noContent, header("Content-Type", "a/b"), "\r\n\r\n",
+			"\r\nContent-Type: a/b\r\n\r\n",
+		},
+		"remove": {
+			edited, remove("X-a"), "X-A:1\r\nhost: old.example\r\nx-a:\t2\r\n",
+			"host: old.example\r\n",
+		},
 		"remove_what_is_not": {edited, remove("X-Not"), "", ""},
-		"remove_last_content": {edited, remove("Content-Type"), "Content-type: text/plain\r\nX-C: 3\r\n",
-			"X-C: 3\r\nContent-Length: 8\r\n"},
+		"remove_last_content": {
+			edited, remove("Content-Type"), "Content-type: text/plain\r\nX-C: 3\r\n",
+			"X-C: 3\r\nContent-Length: 8\r\n",
+		},
 		"remove_one_content": {withLength, remove("Content-Type"), "Content-type: text/plain\r\n", ""},
 		"body":               {edited, body("new"), "body\r\n\r\n", "new"},
-		"body_and_length": {withLength, body("new"), "content-length: 8\r\n\r\nbody\r\n\r\n",
-			"Content-Length: 3\r\n\r\nnew"},
+		"body_and_length": {
+			withLength, body("new"), "content-length: 8\r\n\r\nbody\r\n\r\n",
+			"Content-Length: 3\r\n\r\nnew",
+		},
 		"body_of_none":          {noContent, body("new"), "\r\n\r\nunread", "\r\nContent-Type: a/b\r\n\r\nnew"},
 		"empty_body":            {edited, body(""), "body\r\n\r\n", ""},
 		"binary_body":           {edited, body("\x00\xff\r\n"), "body\r\n\r\n", "\x00\xff\r\n"},
@@ -98,38 +112,55 @@ func TestEditRefuses(t *testing.T) {
 	}{
 		"no_message": {func() ([]byte, error) { return dotnet.ReplaceMethod(nil, "GET") }, "request line"},
 		"broken_message": {func() ([]byte,
-			error) {
+			error,
+		) {
 			return dotnet.RemoveHeader([]byte("GET / HTTP/1.1\r\n\r\n"), "X")
 		}, "Host"},
-		"method_with_space": {func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "GET "+secret) },
-			"request line"},
+		"method_with_space": {
+			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "GET "+secret) },
+			"request line",
+		},
 		"method_two_lines": {func() ([]byte,
-			error) {
+			error,
+		) {
 			return dotnet.ReplaceMethod([]byte(edited), "GET / HTTP/1.1\r\nX: ")
 		}, "request line"},
-		"no_method": {func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "") },
-			"request line"},
-		"other_host_target": {func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "@"+secret) },
-			"slash"},
-		"target_with_space": {func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "/a "+secret) },
-			"request line"},
+		"no_method": {
+			func() ([]byte, error) { return dotnet.ReplaceMethod([]byte(edited), "") },
+			"request line",
+		},
+		"other_host_target": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "@"+secret) },
+			"slash",
+		},
+		"target_with_space": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "h", "/a "+secret) },
+			"request line",
+		},
 		"target_two_lines": {func() ([]byte,
-			error) {
+			error,
+		) {
 			return dotnet.ReplaceURL([]byte(edited), "h", "/ HTTP/1.1\r\nX: ")
 		}, "request line"},
-		"two_hosts": {func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "a,"+secret, "/") },
-			"Host"},
+		"two_hosts": {
+			func() ([]byte, error) { return dotnet.ReplaceURL([]byte(edited), "a,"+secret, "/") },
+			"Host",
+		},
 		"host_with_path": {func() ([]byte,
-			error) {
+			error,
+		) {
 			return dotnet.ReplaceHeader([]byte(edited), "Host", "a/"+secret)
 		}, "Host"},
 		"host_removed": {func() ([]byte, error) { return dotnet.RemoveHeader([]byte(edited), "Host") }, "Host"},
 		"value_two_lines": {func() ([]byte,
-			error) {
+			error,
+		) {
 			return dotnet.ReplaceHeader([]byte(edited), "X-A", secret+"\r\nX-B: 1")
 		}, "control"},
-		"name_no_token": {func() ([]byte, error) { return dotnet.ReplaceHeader([]byte(edited), "X A", secret) },
-			"token"},
+		"name_no_token": {
+			func() ([]byte, error) { return dotnet.ReplaceHeader([]byte(edited), "X A", secret) },
+			"token",
+		},
 		"type_two_lines": {func() ([]byte, error) {
 			return dotnet.ReplaceBody([]byte("GET / HTTP/1.1\r\nHost: h\r\n\r\n"), nil, "a\nb")
 		}, "control"},

@@ -142,8 +142,10 @@ func FuzzResponse(f *testing.F) {
 	f.Add([]byte(message("HTTP/1.1 99 Low")), 100, "", "value")
 	f.Add([]byte(nil), 999, "Name", "a\r\nb: c\x7f")
 	f.Fuzz(func(t *testing.T, text []byte, status int, name, value string) {
-		made := dotnet.Response{Status: 100 + int(uint(status)%900), Header: http.Header{name: {value, value}},
-			Body: text}
+		made := dotnet.Response{
+			Status: 100 + int(uint(status)%900), Header: http.Header{name: {value, value}},
+			Body: text,
+		}
 		read, err := dotnet.ParseResponse(dotnet.FormatResponse(made))
 		if err != nil {
 			t.Fatal(err)

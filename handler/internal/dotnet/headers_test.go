@@ -23,8 +23,10 @@ func TestIsReadable(t *testing.T) {
 			"Sat, 31 Jan 2026 12:00:00 UTC": false,
 			"Mon, 31 Feb 2026 12:00:00 GMT": false, "Saturday, 31-Jan-26 12:00:00 GMT": false, "": false,
 		},
-		"Date": {"Sat, 31 Jan 2026 12:00:00 GMT": true, "Fri, 31 Jan 2026 12:00:00 GMT": false,
-			"Sat, 01 Jan 0000 00:00:00 GMT": false},
+		"Date": {
+			"Sat, 31 Jan 2026 12:00:00 GMT": true, "Fri, 31 Jan 2026 12:00:00 GMT": false,
+			"Sat, 01 Jan 0000 00:00:00 GMT": false,
+		},
 		"Expires": {"-1": true},
 		"Etag": {
 			`"33a6"`: true, `W/"33a6"`: true, `""`: true, "33a64df5": false, "": false, "*": false, `"a`: false,
@@ -55,8 +57,10 @@ func TestIsReadable(t *testing.T) {
 		"If-None-Match":     {`"a", W/"b"`: true, "*": true, "a": false, "": false},
 		"If-Modified-Since": {"Sat, 31 Jan 2026 12:00:00 GMT": true, "yesterday": false},
 		"Range":             {"bytes=0-1": true, "bytes=-5": true, "bytes": false},
-		"User-Agent": {"curl/8.1": true, "Mozilla/5.0 (X11; a, b) A/1 B/2": true, "a, b": false, "": false,
-			"a (b": false, "a(b)": false},
+		"User-Agent": {
+			"curl/8.1": true, "Mozilla/5.0 (X11; a, b) A/1 B/2": true, "a, b": false, "": false,
+			"a (b": false, "a(b)": false,
+		},
 		"Referer":             {"https://a.example:10443/b?c": true, "": false},
 		"Content-Disposition": {"inline": false},
 		"Content-Range":       {"bytes 0-1/2": false},
@@ -72,8 +76,10 @@ func TestIsReadable(t *testing.T) {
 			}
 		}
 	}
-	for name, want := range map[string]bool{"Age": false, "Retry-After": false, "Vary": true, "Cookie": true,
-		"User-Agent": true, "X-Y": true} {
+	for name, want := range map[string]bool{
+		"Age": false, "Retry-After": false, "Vary": true, "Cookie": true,
+		"User-Agent": true, "X-Y": true,
+	} {
 		if got := dotnet.IsReadable(name, []string{"1", "2"}); got != want {
 			t.Errorf("%s twice: kept %v, want %v", name, got, want)
 		}

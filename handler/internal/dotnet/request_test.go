@@ -39,8 +39,10 @@ func TestParseRequest(t *testing.T) {
 		},
 		"body_without_content_header_is_no_body": {
 			message("POST / HTTP/1.1", "Host: a", "X-Content-Type: b", "Content-Version: 2") + "body",
-			dotnet.Request{Method: "POST", Target: "/", Host: "a",
-				Header: http.Header{"X-Content-Type": {"b"}, "Content-Version": {"2"}}},
+			dotnet.Request{
+				Method: "POST", Target: "/", Host: "a",
+				Header: http.Header{"X-Content-Type": {"b"}, "Content-Version": {"2"}},
+			},
 		},
 		"content_header_makes_an_empty_body": {
 			message("POST / HTTP/1.1", "Host: a", "content-type: b"),
@@ -51,8 +53,10 @@ func TestParseRequest(t *testing.T) {
 		},
 		"allow_is_a_content_header": {
 			message("PUT / HTTP/1.1", "Host: a", "ALLOW: GET") + "b",
-			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Allow": {"GET"}},
-				Spelling: dotnet.Spelling{"Allow": "ALLOW"}, Body: []byte("b")},
+			dotnet.Request{
+				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Allow": {"GET"}},
+				Spelling: dotnet.Spelling{"Allow": "ALLOW"}, Body: []byte("b"),
+			},
 		},
 		"length_does_not_limit_the_body": {
 			message("PUT / HTTP/1.1", "Host: a", "Content-Length: 2") + "12345",
@@ -106,8 +110,10 @@ func TestParseRequest(t *testing.T) {
 		},
 		"folded": {
 			message("GET / HTTP/1.1", "Host:", "  a", "X-Y: b \t", " \t c: d", "\t", " e", "Z: z"),
-			dotnet.Request{Method: "GET", Target: "/", Host: "a",
-				Header: http.Header{"X-Y": {"b c: d  e"}, "Z": {"z"}}},
+			dotnet.Request{
+				Method: "GET", Target: "/", Host: "a",
+				Header: http.Header{"X-Y": {"b c: d  e"}, "Z": {"z"}},
+			},
 		},
 		"line_of_spaces_is_not_the_blank_line": {
 			message("GET / HTTP/1.1", "Host: a", " ", "Content-Type: b") + "c",
@@ -117,8 +123,10 @@ func TestParseRequest(t *testing.T) {
 		},
 		"target_unchanged": {
 			message("GET //a/%2F/../é?q=%20&r=http://b/@c#d HTTP/1.1", "Host: a"),
-			dotnet.Request{Method: "GET", Target: "//a/%2F/../é?q=%20&r=http://b/@c#d", Host: "a",
-				Header: http.Header{}},
+			dotnet.Request{
+				Method: "GET", Target: "//a/%2F/../é?q=%20&r=http://b/@c#d", Host: "a",
+				Header: http.Header{},
+			},
 		},
 		"method_as_it_came": {
 			message("pAtch!~ / HTTP/0.9", "Host: a"),
@@ -158,8 +166,10 @@ func TestParseRequestRefuses(t *testing.T) {
 		"target_other_host":    {line("GET @" + secret + "/ HTTP/1.1"), "request line: the target does not begin"},
 		"target_other_port":    {line("GET :81/ HTTP/1.1"), "request line: the target does not begin"},
 		"target_more_host":     {line("GET .evil.example/ HTTP/1.1"), "request line: the target does not begin"},
-		"target_absolute": {line("GET http://" + secret + "/ HTTP/1.1"),
-			"request line: the target does not begin"},
+		"target_absolute": {
+			line("GET http://" + secret + "/ HTTP/1.1"),
+			"request line: the target does not begin",
+		},
 		"target_star":           {line("OPTIONS * HTTP/1.1"), "request line: the target does not begin"},
 		"target_backslash":      {line(`GET \a HTTP/1.1`), "request line: the target does not begin"},
 		"target_empty":          {line("GET  HTTP/1.1"), "request line: the target does not begin"},
@@ -185,8 +195,10 @@ func TestParseRequestRefuses(t *testing.T) {
 		"space_in_name":         {message(start, host, secret+" : b"), "header line 2: the name"},
 		"name_not_ascii":        {message(start, host, secret+"é: b"), "header line 2: the name"},
 		"colon_in_fold":         {message(start, host, "A", " "+secret+": b"), "header line 2: the name"},
-		"lines_count_folds": {message(start, host, "A: b", " c", " d", "E: \x01"+secret),
-			"header line 5: the value"},
+		"lines_count_folds": {
+			message(start, host, "A: b", " c", " d", "E: \x01"+secret),
+			"header line 5: the value",
+		},
 		"lone_LF":              {message(start, host, "A: "+secret+"\nB: c"), "header line 2: the value"},
 		"lone_CR":              {message(start, host, "A: "+secret+"\rB: c"), "header line 2: the value"},
 		"two_CR":               {message(start, host, "A: "+secret+"\r"), "header line 2: the value"},
@@ -335,15 +347,19 @@ func TestFormatRequest(t *testing.T) {
 			message("PUT / HTTP/1.1", "Host: a", "Content-Type: application/octet-stream"),
 		},
 		"content_header_without_values": {
-			dotnet.Request{Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {}, "X": nil},
-				Body: []byte("b")},
+			dotnet.Request{
+				Method: "PUT", Target: "/", Host: "a", Header: http.Header{"Content-Type": {}, "X": nil},
+				Body: []byte("b"),
+			},
 			message("PUT / HTTP/1.1", "Host: a", "Content-Type: application/octet-stream") + "b",
 		},
 		"nothing_makes_another_line": {
 			dotnet.Request{
 				Method: "G\r\nT", Target: "/\r\nA: b\r\n\r\n", Host: "a\nB: c",
-				Header: http.Header{"C": {"d\r\nE: f", "\x00\x7f\t\xff"}, "G\r\nH": {"i"}, "": {"j"},
-					"Set-Cookie": {"k\n", "\rl"}},
+				Header: http.Header{
+					"C": {"d\r\nE: f", "\x00\x7f\t\xff"}, "G\r\nH": {"i"}, "": {"j"},
+					"Set-Cookie": {"k\n", "\rl"},
+				},
 			},
 			message("G  T /  A: b     HTTP/1.1", "Host: a B: c", "C: d  E: f,   \t\xff", "Set-Cookie: k ",
 				"Set-Cookie:  l"),

@@ -30,11 +30,15 @@ func TestParseResponse(t *testing.T) {
 		},
 		"no_reason":          {message("HTTP/1.1 204 "), dotnet.Response{Status: 204, Header: http.Header{}}},
 		"no_reason_no_space": {message("HTTP/1.1 204"), dotnet.Response{Status: 204, Header: http.Header{}}},
-		"any_reason": {message("HTTP/2.0 999  a: \tb é\xff\x01 "),
-			dotnet.Response{Status: 999, Header: http.Header{}}},
+		"any_reason": {
+			message("HTTP/2.0 999  a: \tb é\xff\x01 "),
+			dotnet.Response{Status: 999, Header: http.Header{}},
+		},
 		"lowest": {message("HTTP/1.1 100 Continue"), dotnet.Response{Status: 100, Header: http.Header{}}},
-		"body_without_header": {message("HTTP/1.1 200 OK", "A: b") + "c",
-			dotnet.Response{Status: 200, Header: http.Header{"A": {"b"}}}},
+		"body_without_header": {
+			message("HTTP/1.1 200 OK", "A: b") + "c",
+			dotnet.Response{Status: 200, Header: http.Header{"A": {"b"}}},
+		},
 		"empty_body": {
 			message("HTTP/1.1 200 OK", "expires: 0"),
 			dotnet.Response{Status: 200, Header: http.Header{"Expires": {"0"}}, Body: []byte{}},
@@ -136,8 +140,10 @@ func TestFormatResponse(t *testing.T) {
 			dotnet.Response{Status: 502, Header: http.Header{"A": {"b"}}, Body: []byte("c")},
 			message("HTTP/1.1 502 Bad Gateway", "A: b", "Content-Type: application/octet-stream") + "c",
 		},
-		"empty_body_needs_no_header": {dotnet.Response{Status: 204, Body: []byte{}},
-			message("HTTP/1.1 204 No Content")},
+		"empty_body_needs_no_header": {
+			dotnet.Response{Status: 204, Body: []byte{}},
+			message("HTTP/1.1 204 No Content"),
+		},
 		"nothing_makes_another_line": {
 			dotnet.Response{Status: 200, Header: http.Header{"A": {"b\r\n\r\nc"}, "D:\r\nE": {"f"}, "g": {"h\x00"}}},
 			message("HTTP/1.1 200 OK", "A: b    c", "g: h "),

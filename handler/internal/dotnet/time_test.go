@@ -36,8 +36,10 @@ func TestParseTime(t *testing.T) {
 		"never_late":              {"0001-12-31T23:59:59.9999999-08:00", time.Time{}},
 		"year_1_in_UTC":           {"0002-01-01T00:00:00+01:00", time.Time{}},
 		"year_2":                  {"0002-01-01T00:00:00Z", time.Date(2, 1, 1, 0, 0, 0, 0, time.UTC)},
-		"latest": {"9999-12-31T23:59:59.9999999+00:00",
-			time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC)},
+		"latest": {
+			"9999-12-31T23:59:59.9999999+00:00",
+			time.Date(9999, 12, 31, 23, 59, 59, 999999900, time.UTC),
+		},
 		"leap_day": {"2024-02-29T00:00:00Z", time.Date(2024, 2, 29, 0, 0, 0, 0, time.UTC)},
 	}
 	for name, test := range tests {

@@ -43,45 +43,71 @@ func TestDeadLetterAnswer(t *testing.T) {
 		truncated         bool
 		want              envelope.Excerpt
 	}{
-		"text": {"text/plain; charset=utf-8", "no order", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "no order"}},
-		"json": {"application/problem+json", `{"a":"\u001b"}`, false,
-			envelope.Excerpt{MediaType: "application/problem+json", Text: `{"a":"\u001b"}`}},
+		"text": {
+			"text/plain; charset=utf-8", "no order", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "no order"},
+		},
+		"json": {
+			"application/problem+json", `{"a":"\u001b"}`, false,
+			envelope.Excerpt{MediaType: "application/problem+json", Text: `{"a":"\u001b"}`},
+		},
 		"no_type":         {"", "x", false, envelope.Excerpt{Text: "x"}},
 		"invalid_type":    {"\x1b", "x", false, envelope.Excerpt{Text: "x"}},
 		"long_type":       {longMediaType, "x", false, envelope.Excerpt{MediaType: longMediaType[:100], Text: "x"}},
 		"empty":           {"text/plain", "", false, envelope.Excerpt{MediaType: "text/plain"}},
 		"empty_truncated": {"text/plain", "", true, envelope.Excerpt{MediaType: "text/plain", Truncated: true}},
-		"latin1": {"text/plain; charset=iso-8859-1", "f\xf6r", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "för"}},
-		"utf16": {"text/plain; charset=utf-16", "\xff\xfef\x00\xf6\x00", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "fö"}},
-		"control": {"text/plain", "a\x00\x1b[2J\r\nb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\x00\x1b[2J\r\nb"}},
-		"not_utf8": {"text/plain", "a\xff\xfeb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffdb"}},
-		"not_in_xml": {"text/plain", "a\ufffe\uffffb", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffd\ufffdb"}},
+		"latin1": {
+			"text/plain; charset=iso-8859-1", "f\xf6r", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "för"},
+		},
+		"utf16": {
+			"text/plain; charset=utf-16", "\xff\xfef\x00\xf6\x00", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "fö"},
+		},
+		"control": {
+			"text/plain", "a\x00\x1b[2J\r\nb", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "a\x00\x1b[2J\r\nb"},
+		},
+		"not_utf8": {
+			"text/plain", "a\xff\xfeb", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffdb"},
+		},
+		"not_in_xml": {
+			"text/plain", "a\ufffe\uffffb", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "a\ufffd\ufffdb"},
+		},
 		"2_kib": {"text/plain", long, false, envelope.Excerpt{MediaType: "text/plain", Text: long}},
-		"2_kib_truncated": {"text/plain", long, true,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true}},
-		"longer": {"text/plain", long + "x", false,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true}},
-		"within_character": {"text/plain", "x" + long, false,
-			envelope.Excerpt{MediaType: "text/plain", Text: "x" + long[:2*KiB-2], Truncated: true}},
-		"much_longer": {"text/plain", strings.Repeat(long, 32), true,
-			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true}},
+		"2_kib_truncated": {
+			"text/plain", long, true,
+			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
+		},
+		"longer": {
+			"text/plain", long + "x", false,
+			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
+		},
+		"within_character": {
+			"text/plain", "x" + long, false,
+			envelope.Excerpt{MediaType: "text/plain", Text: "x" + long[:2*KiB-2], Truncated: true},
+		},
+		"much_longer": {
+			"text/plain", strings.Repeat(long, 32), true,
+			envelope.Excerpt{MediaType: "text/plain", Text: long, Truncated: true},
+		},
 		"longer_utf16": {
 			"text/plain; charset=utf-16le", strings.Repeat("e\x00", 3*KiB), false,
 			envelope.Excerpt{MediaType: "text/plain", Text: strings.Repeat("e", 2*KiB), Truncated: true},
 		},
-		"read_within_character": {"text/plain", "f\xc3", true,
-			envelope.Excerpt{MediaType: "text/plain", Text: "f", Truncated: true}},
+		"read_within_character": {
+			"text/plain", "f\xc3", true,
+			envelope.Excerpt{MediaType: "text/plain", Text: "f", Truncated: true},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.want.Status = 422
-			answer := envelope.Answer{Status: 422, Header: http.Header{}, Body: []byte(test.body),
-				Truncated: test.truncated}
+			answer := envelope.Answer{
+				Status: 422, Header: http.Header{}, Body: []byte(test.body),
+				Truncated: test.truncated,
+			}
 			if test.contentType != "" {
 				answer.Header.Set("Content-Type", test.contentType)
 			}
@@ -126,8 +152,10 @@ func TestAnswerIsLeftOutFirst(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			answer := envelope.Answer{Status: 422, Header: http.Header{"Content-Type": {"text/plain"}},
-				Body: []byte(strings.Repeat("\x1b", 3<<10))}
+			answer := envelope.Answer{
+				Status: 422, Header: http.Header{"Content-Type": {"text/plain"}},
+				Body: []byte(strings.Repeat("\x1b", 3<<10)),
+			}
 			lengths := map[bool]int{}
 			longest := 0
 			for size := limit; size > limit-(40<<10); size -= 97 {

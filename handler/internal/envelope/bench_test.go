@@ -66,8 +66,10 @@ func BenchmarkReschedule(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		state := State{Attempts: 4, CreatedAt: now, LatestAttemptAt: now, NextAttemptAt: now,
-			Expires: now.Add(time.Hour), Trail: []Attempt{{At: now, Status: 503}}}
+		state := State{
+			Attempts: 4, CreatedAt: now, LatestAttemptAt: now, NextAttemptAt: now,
+			Expires: now.Add(time.Hour), Trail: []Attempt{{At: now, Status: 503}},
+		}
 		for b.Loop() {
 			if _, err := e.WithState(state).Successor(48 << 10); err != nil {
 				b.Fatal(err)
@@ -96,10 +98,14 @@ func BenchmarkCallback(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			answer := &Answer{Status: 200, Header: http.Header{"Content-Type": {"application/json"}},
-				Body: bytes.Repeat([]byte(`{"a":1} `), 512)}
-			report := Report{Status: 200, Payload: answer.Text(), MediaType: answer.MediaType(), At: now,
-				Deadline: now.Add(time.Hour)}
+			answer := &Answer{
+				Status: 200, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: bytes.Repeat([]byte(`{"a":1} `), 512),
+			}
+			report := Report{
+				Status: 200, Payload: answer.Text(), MediaType: answer.MediaType(), At: now,
+				Deadline: now.Add(time.Hour),
+			}
 			for b.Loop() {
 				if _, err := e.CallbackWith(report, 48<<10); err != nil {
 					b.Fatal(err)

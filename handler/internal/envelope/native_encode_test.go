@@ -162,10 +162,14 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatalf("reschedule %d: %v", n, err)
 		}
 		checkFits(t, successor.Bytes, call)
-		state.Latest = &envelope.Answer{Status: 503, Header: http.Header{"Content-Type": {longMediaType}},
-			Body: []byte(strings.Repeat("\"\x00é", 40000))}
-		why := envelope.DeadLetter{At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000),
-			Queue: "async-caller"}
+		state.Latest = &envelope.Answer{
+			Status: 503, Header: http.Header{"Content-Type": {longMediaType}},
+			Body: []byte(strings.Repeat("\"\x00é", 40000)),
+		}
+		why := envelope.DeadLetter{
+			At: arrival, Reason: "certificate", Detail: strings.Repeat("d", 5000),
+			Queue: "async-caller",
+		}
 		dead, err := e.WithState(state).DeadLettered(why, limit)
 		if err != nil {
 			t.Fatalf("dead letter %d: %v", n, err)
@@ -175,8 +179,10 @@ func rescheduleManyTimes(t *testing.T, e *envelope.Envelope, call []byte, rounds
 			t.Fatal("the dead letter has no reason")
 		}
 		if e.Callback != nil {
-			report := envelope.Report{Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType,
-				Reason: "temporary_status", At: arrival}
+			report := envelope.Report{
+				Status: 200, Payload: strings.Repeat("\"\x00é", 40000), MediaType: longMediaType,
+				Reason: "temporary_status", At: arrival,
+			}
 			callback, err := e.CallbackWith(report, limit)
 			if err != nil {
 				t.Fatalf("callback %d: %v", n, err)
@@ -200,8 +206,10 @@ func checkFits(t *testing.T, content, call []byte) {
 func TestTrailKeepsTheFirstAndTheLast(t *testing.T) {
 	var trail []envelope.Attempt
 	for n := range 200 {
-		trail = envelope.AppendAttempt(trail, envelope.Attempt{At: arrival.Add(time.Duration(n) * time.Minute),
-			Status: 500, Took: time.Second})
+		trail = envelope.AppendAttempt(trail, envelope.Attempt{
+			At:     arrival.Add(time.Duration(n) * time.Minute),
+			Status: 500, Took: time.Second,
+		})
 	}
 	minutes := func(i int) int { return int(trail[i].At.Sub(arrival).Minutes()) }
 	if minutes(0) != 0 || minutes(1) != 1 || minutes(2) != 2 {
@@ -250,8 +258,10 @@ func TestStateKeepsToWhatParseAccepts(t *testing.T) {
 func TestDeadLetterSaysWhy(t *testing.T) {
 	e := accept(t,
 		`{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"createdAt":"2026-01-30T00:00:00Z","attempts":3}`)
-	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503",
-		Queue: "async-caller-3", Attempts: 3}, limit)
+	got, err := e.DeadLettered(envelope.DeadLetter{
+		At: arrival, Reason: "expired", Detail: "answered 503",
+		Queue: "async-caller-3", Attempts: 3,
+	}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,8 +279,10 @@ func TestCallback(t *testing.T) {
 	e := accept(t, `{"asyncCaller":1,"requestId":"r1","call":{"url":"http://a"},"context":{ "order": 42 },
 		"trace":{"traceparent":"00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00","tracestate":"a=1"},
 		"callback":{"url":"https://sender.example/done?x=1","method":"PUT","headers":{"x-key":["1"]}}}`)
-	got, err := e.CallbackWith(envelope.Report{Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered",
-		At: arrival}, limit)
+	got, err := e.CallbackWith(envelope.Report{
+		Status: 200, Payload: `{"ok":"<yes>"}`, Attempts: 2, Reason: "delivered",
+		At: arrival,
+	}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,8 +324,10 @@ func TestCallbackPayload(t *testing.T) {
 	} {
 		for format, e := range envelopes {
 			t.Run(name+"/"+string(format), func(t *testing.T) {
-				content, err := e.CallbackWith(envelope.Report{Status: 200, Payload: c.payload, MediaType: "text/plain",
-					At: arrival}, limit)
+				content, err := e.CallbackWith(envelope.Report{
+					Status: 200, Payload: c.payload, MediaType: "text/plain",
+					At: arrival,
+				}, limit)
 				if err != nil {
 					t.Fatal(err)
 				}

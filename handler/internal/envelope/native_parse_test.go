@@ -60,8 +60,10 @@ func TestParse(t *testing.T) {
 			Attempts: 2, CreatedAt: day.Add(10 * time.Hour),
 			LatestAttemptAt: day.Add(11*time.Hour + 500*time.Millisecond),
 			NextAttemptAt:   day.Add(12*time.Hour + 30*time.Minute),
-			Trail: []envelope.Attempt{{At: day.Add(11*time.Hour + 500*time.Millisecond), Status: 503,
-				Took: 20 * time.Millisecond}},
+			Trail: []envelope.Attempt{{
+				At: day.Add(11*time.Hour + 500*time.Millisecond), Status: 503,
+				Took: 20 * time.Millisecond,
+			}},
 		},
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(envelope.Envelope{}, envelope.Callback{})); diff != "" {
@@ -78,11 +80,15 @@ func TestParseCall(t *testing.T) {
 		"post_with_empty_body": {`{"url":"http://a","body":""}`, "POST", "", ""},
 		"escapes":              {`{"url":"http://a","body":"\u00e5\n\ud83d\ude00"}`, "POST", "å\n😀", ""},
 		"bytes":                {`{"url":"http://a","bodyBase64":"AP8="}`, "POST", "\x00\xff", ""},
-		"json_byte_for_byte": {`{"url":"http://a","json":[ 1.0, 1e2 ,"\u00e5"]}`, "POST", `[ 1.0, 1e2 ,"\u00e5"]`,
-			"application/json"},
+		"json_byte_for_byte": {
+			`{"url":"http://a","json":[ 1.0, 1e2 ,"\u00e5"]}`, "POST", `[ 1.0, 1e2 ,"\u00e5"]`,
+			"application/json",
+		},
 		"json_null": {`{"url":"http://a","json":null}`, "POST", "null", "application/json"},
-		"json_own_type": {`{"url":"http://a","json":1,"headers":{"content-type":"application/x+json"}}`,
-			"POST", "1", "application/x+json"},
+		"json_own_type": {
+			`{"url":"http://a","json":1,"headers":{"content-type":"application/x+json"}}`,
+			"POST", "1", "application/x+json",
+		},
 		"null_is_absent":        {`{"url":"http://a","method":null,"headers":null,"body":null}`, "GET", "", ""},
 		"unknown_member":        {`{"url":"http://a","later":{"version":2}}`, "GET", "", ""},
 		"own_method":            {`{"url":"http://a","method":"PURGE"}`, "PURGE", "", ""},
@@ -129,8 +135,10 @@ func TestMalformedHosts(t *testing.T) {
 			t.Errorf("%q: the error is %v", host, err)
 		}
 	}
-	for _, host := range []string{"b.example", "B.Example.:8080", "my_host", "xn--bcher-kva.example", "10.0.0.1:80",
-		"[::1]", "[2001:DB8::1]:443"} {
+	for _, host := range []string{
+		"b.example", "B.Example.:8080", "my_host", "xn--bcher-kva.example", "10.0.0.1:80",
+		"[::1]", "[2001:DB8::1]:443",
+	} {
 		if e, err := parse(host); err != nil || e.Call.Host != host {
 			t.Errorf("%q: %v", host, err)
 		}
@@ -177,37 +185,51 @@ func TestParseNamesTheMember(t *testing.T) {
 		"no_marker":      {`{"call":{"url":"http://a"}}`, "asyncCaller: missing"},
 		"other_version":  {`{"asyncCaller":2}`, "asyncCaller: want 1"},
 		"marker_as_text": {`{"asyncCaller":"1"}`, "asyncCaller: want 1"},
-		"twice": {`{"asyncCaller":1,"call":{"url":"http://a"},"call":{"url":"http://b"}}`,
-			"call: appears twice"},
+		"twice": {
+			`{"asyncCaller":1,"call":{"url":"http://a"},"call":{"url":"http://b"}}`,
+			"call: appears twice",
+		},
 		"twice_inside":       {inCall(`"body":"x","body":"y"`), "call.body: appears twice"},
 		"no_call":            {`{"asyncCaller":1}`, "call: missing"},
 		"call_in_other_case": {`{"asyncCaller":1,"Call":{"url":"http://a"}}`, "call: missing"},
 		"call_as_text":       {`{"asyncCaller":1,"call":"GET /"}`, "call: want an object, not a string"},
 		"no_url":             {`{"asyncCaller":1,"call":{}}`, "call.url: missing"},
 		"url_not_text":       {`{"asyncCaller":1,"call":{"url":1}}`, "call.url: want a string, not a number"},
-		"url_relative": {`{"asyncCaller":1,"call":{"url":"/SECRET"}}`,
-			"call.url: want an absolute http or https URL"},
-		"url_ftp": {`{"asyncCaller":1,"call":{"url":"ftp://SECRET"}}`,
-			"call.url: want an absolute http or https URL"},
+		"url_relative": {
+			`{"asyncCaller":1,"call":{"url":"/SECRET"}}`,
+			"call.url: want an absolute http or https URL",
+		},
+		"url_ftp": {
+			`{"asyncCaller":1,"call":{"url":"ftp://SECRET"}}`,
+			"call.url: want an absolute http or https URL",
+		},
 		"url_without_host": {`{"asyncCaller":1,"call":{"url":"http:///SECRET"}}`, "call.url: the URL has no host"},
-		"url_port": {`{"asyncCaller":1,"call":{"url":"http://a:99999/SECRET"}}`,
-			"call.url: the URL's port"},
-		"url_space": {`{"asyncCaller":1,"call":{"url":"http://a/?SECRET x"}}`,
-			"call.url: the URL holds a space: write it as %20"},
+		"url_port": {
+			`{"asyncCaller":1,"call":{"url":"http://a:99999/SECRET"}}`,
+			"call.url: the URL's port",
+		},
+		"url_space": {
+			`{"asyncCaller":1,"call":{"url":"http://a/?SECRET x"}}`,
+			"call.url: the URL holds a space: write it as %20",
+		},
 		"url_broken":       {`{"asyncCaller":1,"call":{"url":"http://[SECRET"}}`, "call.url: not a URL"},
 		"url_control":      {`{"asyncCaller":1,"call":{"url":"http://a/\nSECRET"}}`, "call.url: not a URL"},
 		"method":           {inCall(`"method":"GET /SECRET"`), "call.method: not an HTTP method"},
 		"connect":          {inCall(`"method":"connect"`), "call.method: CONNECT"},
 		"header_name":      {inCall(`"headers":{"a b":"SECRET"}`), `call.headers.a…: not a header name`},
 		"header_injection": {inCall(`"headers":{"a":"x\r\nSECRET: 1"}`), "call.headers.a: holds a line break"},
-		"header_in_list": {inCall(`"headers":{"a":["x","SECRET\u0000"]}`),
-			"call.headers.a[1]: holds a line break"},
+		"header_in_list": {
+			inCall(`"headers":{"a":["x","SECRET\u0000"]}`),
+			"call.headers.a[1]: holds a line break",
+		},
 		"header_number":    {inCall(`"headers":{"a":1}`), "call.headers.a: want a string or an array of strings"},
 		"two_hosts":        {inCall(`"headers":{"host":["a","b"]}`), "call.headers.host: want one host name"},
 		"two_host_headers": {inCall(`"headers":{"host":"a","Host":"a"}`), "call.headers.Host: want one host name"},
 		"two_bodies":       {inCall(`"body":"SECRET","json":{}`), "call.json: appears together with body"},
-		"callback_host": {with(`"callback":{"url":"http://a","headers":{"Host":"SECRET:80:80"}}`),
-			"callback.headers.Host: want one host name"},
+		"callback_host": {
+			with(`"callback":{"url":"http://a","headers":{"Host":"SECRET:80:80"}}`),
+			"callback.headers.Host: want one host name",
+		},
 		"base64":               {inCall(`"bodyBase64":"SECRET!"`), "call.bodyBase64: not base64"},
 		"half_surrogate":       {inCall(`"body":"SECRET\ud800"`), "call.body: holds half of a surrogate pair"},
 		"timeout_zero":         {inCall(`"timeout":0`), "call.timeout: want a duration above zero"},
@@ -218,18 +240,24 @@ func TestParseNamesTheMember(t *testing.T) {
 		"request_id_long":      {with(`"requestId":"` + strings.Repeat("x", 129) + `"`), "requestId: want 1 to 128"},
 		"callback_url":         {with(`"callback":{"url":"SECRET"}`), "callback.url: want an absolute"},
 		"callback_without_url": {with(`"callback":{}`), "callback.url: missing"},
-		"callback_header": {with(`"callback":{"url":"http://a","headers":{"a":"\n"}}`),
-			"callback.headers.a: holds a line break"},
+		"callback_header": {
+			with(`"callback":{"url":"http://a","headers":{"a":"\n"}}`),
+			"callback.headers.a: holds a line break",
+		},
 		"priority":          {with(`"priority":11`), "priority: want a whole number from 1 to 10"},
 		"priority_fraction": {with(`"priority":1.5`), "priority: want a whole number"},
 		"not_before":        {with(`"notBefore":"tomorrow"`), "notBefore: want a time"},
-		"deadline_first": {with(`"notBefore":"2026-02-01T00:00:00Z","deadline":"2026-01-01T00:00:00Z"`),
-			"deadline: is not after notBefore"},
+		"deadline_first": {
+			with(`"notBefore":"2026-02-01T00:00:00Z","deadline":"2026-01-01T00:00:00Z"`),
+			"deadline: is not after notBefore",
+		},
 		"give_up":  {with(`"giveUp":"never"`), `giveUp: want "dead-letter", "drop" or "fault"`},
 		"attempts": {with(`"attempts":-1`), "attempts: want a whole number from 0"},
 		"trail":    {with(`"trail":{}`), "trail: want an array, not an object"},
-		"context_depth": {with(`"context":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)),
-			"context: nested deeper than 1000 levels"},
+		"context_depth": {
+			with(`"context":` + strings.Repeat("[", 1001) + strings.Repeat("]", 1001)),
+			"context: nested deeper than 1000 levels",
+		},
 		"trail_entry":  {with(`"trail":[{"at":"x"}]`), "trail[0].at: want a time"},
 		"invalid_utf8": {"{\"asyncCaller\":1,\"x\":\"\xff\"}", "not JSON: line 1, column 23: invalid UTF-8"},
 	} {
@@ -294,20 +322,32 @@ func TestDeadline(t *testing.T) {
 		limited       bool
 	}{
 		"from_creation": {`"createdAt":"2026-01-01T00:00:00Z"`, "2026-01-08T00:00:00Z", false},
-		"own": {`"createdAt":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:05Z"`,
-			"2026-01-01T00:00:05Z", false},
-		"from_not_before": {`"createdAt":"2026-01-01T00:00:00Z","notBefore":"2026-01-31T00:00:00Z"`,
-			"2026-02-07T00:00:00Z", false},
+		"own": {
+			`"createdAt":"2026-01-01T00:00:00Z","deadline":"2026-01-01T00:00:05Z"`,
+			"2026-01-01T00:00:05Z", false,
+		},
+		"from_not_before": {
+			`"createdAt":"2026-01-01T00:00:00Z","notBefore":"2026-01-31T00:00:00Z"`,
+			"2026-02-07T00:00:00Z", false,
+		},
 		"first_arrival": {`"x":1`, "2026-02-07T12:00:00Z", false},
-		"latest": {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.5Z"`,
-			"2026-01-31T00:00:00Z", false},
-		"too_late": {`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.6Z"`,
-			"2026-01-31T00:00:00Z", true},
+		"latest": {
+			`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.5Z"`,
+			"2026-01-31T00:00:00Z", false,
+		},
+		"too_late": {
+			`"createdAt":"2026-01-01T00:00:00.5Z","deadline":"2026-01-31T00:00:00.6Z"`,
+			"2026-01-31T00:00:00Z", true,
+		},
 		"end_of_time": {`"deadline":"9999-12-31T23:59:59.999999999Z"`, "2026-03-02T12:00:00Z", true},
-		"after_not_before": {`"notBefore":"2026-02-10T12:00:00Z","deadline":"2027-01-01T00:00:00Z"`,
-			"2026-03-12T12:00:00Z", true},
-		"late_not_before": {`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2027-03-02T12:00:00Z"`,
-			"2027-03-03T12:00:00Z", true},
+		"after_not_before": {
+			`"notBefore":"2026-02-10T12:00:00Z","deadline":"2027-01-01T00:00:00Z"`,
+			"2026-03-12T12:00:00Z", true,
+		},
+		"late_not_before": {
+			`"createdAt":"2026-01-31T12:00:00Z","notBefore":"2027-03-02T12:00:00Z"`,
+			"2027-03-03T12:00:00Z", true,
+		},
 		"created_in_future": {`"createdAt":"9999-01-01T00:00:00Z"`, "2026-02-07T12:00:00Z", false},
 		"all_in_future": {
 			`"createdAt":"9999-01-01T00:00:00Z","nextAttemptAt":"9999-01-01T00:00:00Z",` +

@@ -214,8 +214,10 @@ func TestNexusDeadlineIsLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := time.Date(2026, 4, 11, 12, 0, 0, 0, time.UTC) // 40 and 30 days after its arrival
-	for n, next := range []time.Time{e.NextAttemptAt, e.NextAttemptAt.Add(time.Hour),
-		e.NextAttemptAt.Add(month - time.Second)} {
+	for n, next := range []time.Time{
+		e.NextAttemptAt, e.NextAttemptAt.Add(time.Hour),
+		e.NextAttemptAt.Add(month - time.Second),
+	} {
 		e.NextAttemptAt = next
 		e.LimitDeadline(month, month)
 		if !e.Deadline.Equal(want) || e.DeadlineLimited != (n == 0) {
@@ -291,8 +293,10 @@ func TestNexusAnswerIsCut(t *testing.T) {
 
 func TestNexusDeadLetterSaysWhy(t *testing.T) {
 	e := accept(t, nexusMessage(plainCall, ""))
-	got, err := e.DeadLettered(envelope.DeadLetter{At: arrival, Reason: "expired", Detail: "answered 503",
-		Queue: "async-caller-3", Attempts: 3}, limit)
+	got, err := e.DeadLettered(envelope.DeadLetter{
+		At: arrival, Reason: "expired", Detail: "answered 503",
+		Queue: "async-caller-3", Attempts: 3,
+	}, limit)
 	if err != nil {
 		t.Fatal(err)
 	}

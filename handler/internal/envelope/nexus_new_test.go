@@ -122,15 +122,21 @@ func TestToNexusRefuses(t *testing.T) {
 		"unknown_member":  {message(plain, `,"mine":"C4nary"`), "mine: "},
 		"timeout":         {message(`{"url":"http://target.example/","timeout":"30s"}`, ""), "call.timeout: "},
 		"unknown_in_call": {message(`{"url":"http://target.example/","later":1}`, ""), "call.later: "},
-		"unknown_in_callback": {message(plain, `,"callback":{"url":"http://sender.example/","later":1}`),
-			"callback.later: "},
-		"other_host": {message(`{"url":"http://target.example/","headers":{"Host":"C4nary.example"}}`, ""),
-			"call.headers.Host: "},
+		"unknown_in_callback": {
+			message(plain, `,"callback":{"url":"http://sender.example/","later":1}`),
+			"callback.later: ",
+		},
+		"other_host": {
+			message(`{"url":"http://target.example/","headers":{"Host":"C4nary.example"}}`, ""),
+			"call.headers.Host: ",
+		},
 		"user": {message(`{"url":"http://u:C4nary@target.example/"}`, ""), "call.url: "},
 		"callback_other_host": {message(plain, `,"callback":{"url":"http://sender.example/",`+
 			`"headers":{"Host":"C4nary.example"}}`), "callback.headers.Host: "},
-		"callback_user": {message(plain, `,"callback":{"url":"http://u:C4nary@sender.example/"}`),
-			"callback.url: "},
+		"callback_user": {
+			message(plain, `,"callback":{"url":"http://u:C4nary@sender.example/"}`),
+			"callback.url: ",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := accept(t, c.content).ToNexus(tenant, nextDeadline)

@@ -61,8 +61,10 @@ func TestNexusParse(t *testing.T) {
 		State: envelope.State{
 			Attempts: 2, CreatedAt: noon.Add(-time.Hour + 123456700), LatestAttemptAt: noon.Add(-30 * time.Minute),
 			NextAttemptAt: noon,
-			Latest: &envelope.Answer{Status: 504, Header: http.Header{"Server": {"a, b"}, "Expires": {"-1"}},
-				Body: []byte("too late")},
+			Latest: &envelope.Answer{
+				Status: 504, Header: http.Header{"Server": {"a, b"}, "Expires": {"-1"}},
+				Body: []byte("too late"),
+			},
 			Trail: []envelope.Attempt{{At: noon.Add(-30 * time.Minute), Status: 504, Took: 20 * time.Millisecond}},
 		},
 	}
@@ -124,8 +126,10 @@ func TestNexusContext(t *testing.T) {
 		"blank":    {" \r\n", `null`},
 		"text":     {`see "this"`, `"see \"this\""`},
 		"not_utf8": {"\"f\xf6r\"", `"\"f` + "\ufffd" + `r\""`},
-		"too_deep": {strings.Repeat("[", 2000) + strings.Repeat("]", 2000),
-			`"` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `"`},
+		"too_deep": {
+			strings.Repeat("[", 2000) + strings.Repeat("]", 2000),
+			`"` + strings.Repeat("[", 2000) + strings.Repeat("]", 2000) + `"`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := accept(t, nexusMessage(plainCall, withCallback+`,"Context":"`+inBase64(c.content)+`"`))
@@ -217,10 +221,14 @@ func TestNexusNamesTheMember(t *testing.T) {
 	callback := func(text string) string { return with(`"Title"`, `"CallBack":"`+inBase64(text)+`","Title"`) }
 	accept(t, good)
 	for name, c := range map[string]struct{ content, want string }{
-		"both_markers": {with(`{"Org`, `{"asyncCaller":1,"Org`),
-			"asyncCaller: appears together with RawRequest"},
-		"both_markers_any_case": {`{"asyncCaller":1,"rawrequest":null}`,
-			"asyncCaller: appears together with RawRequest"},
+		"both_markers": {
+			with(`{"Org`, `{"asyncCaller":1,"Org`),
+			"asyncCaller: appears together with RawRequest",
+		},
+		"both_markers_any_case": {
+			`{"asyncCaller":1,"rawrequest":null}`,
+			"asyncCaller: appears together with RawRequest",
+		},
 		"neither_marker":     {`{"Organization":"C4nary"}`, "RawRequest"},
 		"raw_null":           {`{"RawRequest":null,"x":"C4nary"}`, "RawRequest: want an object, not null"},
 		"raw_number":         {`{"RawRequest":42}`, "RawRequest: want an object, not a number"},
@@ -236,12 +244,18 @@ func TestNexusNamesTheMember(t *testing.T) {
 		"names_twice":        {with(`"Attempts"`, `"attempts":1,"Attempts"`), "Attempts: appears twice"},
 		"marker_twice":       {with(`"RawRequest"`, `"rawRequest":{},"RawRequest"`), "RawRequest: appears twice"},
 		"raw_names_twice":    {with(`"Id"`, `"ID":"C4nary","Id"`), "RawRequest.Id: appears twice"},
-		"scheme_ftp": {with(`"Title"`, `"CallOutUriScheme":"ftp","Title"`),
-			`RawRequest.CallOutUriScheme: want "http" or "https"`},
-		"scheme_number": {with(`"Title"`, `"CallOutUriScheme":1,"Title"`),
-			"RawRequest.CallOutUriScheme: want a string"},
-		"callback_scheme_ftp": {with(`"Title"`, `"CallBackUriScheme":"ftp","Title"`),
-			`RawRequest.CallBackUriScheme: want "http" or "https"`},
+		"scheme_ftp": {
+			with(`"Title"`, `"CallOutUriScheme":"ftp","Title"`),
+			`RawRequest.CallOutUriScheme: want "http" or "https"`,
+		},
+		"scheme_number": {
+			with(`"Title"`, `"CallOutUriScheme":1,"Title"`),
+			"RawRequest.CallOutUriScheme: want a string",
+		},
+		"callback_scheme_ftp": {
+			with(`"Title"`, `"CallBackUriScheme":"ftp","Title"`),
+			`RawRequest.CallBackUriScheme: want "http" or "https"`,
+		},
 		"target_other_host": {request("GET @C4nary/ HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"target_port":       {request("GET :81/C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"target_url":        {request("GET http://C4nary/ HTTP/1.1", host), "RawRequest.CallOut: request line: "},
@@ -249,16 +263,24 @@ func TestNexusNamesTheMember(t *testing.T) {
 		"target_with_space": {request("GET /a C4nary HTTP/1.1", host), "RawRequest.CallOut: request line: "},
 		"no_version":        {request("GET /C4nary", host), "RawRequest.CallOut: request line: "},
 		"http_2":            {request("GET /C4nary HTTP/2", host), "RawRequest.CallOut: request line: "},
-		"connect": {request("CONNECT /C4nary HTTP/1.1", host),
-			"RawRequest.CallOut: request line: CONNECT"},
+		"connect": {
+			request("CONNECT /C4nary HTTP/1.1", host),
+			"RawRequest.CallOut: request line: CONNECT",
+		},
 		"method_no_token": {request("GE(C4nary) / HTTP/1.1", host), "RawRequest.CallOut: request line: "},
-		"method_too_long": {request("C4nary"+strings.Repeat("X", 40)+" / HTTP/1.1", host),
-			"RawRequest.CallOut: request line: "},
+		"method_too_long": {
+			request("C4nary"+strings.Repeat("X", 40)+" / HTTP/1.1", host),
+			"RawRequest.CallOut: request line: ",
+		},
 		"no_host": {request(line, secret), "RawRequest.CallOut: header Host: missing"},
-		"two_hosts": {request(line, host, secret, host),
-			"RawRequest.CallOut: header Host: appears more than once"},
-		"two_hosts_any_case": {request(line, host, "host: C4nary"),
-			"RawRequest.CallOut: header Host: appears more than once"},
+		"two_hosts": {
+			request(line, host, secret, host),
+			"RawRequest.CallOut: header Host: appears more than once",
+		},
+		"two_hosts_any_case": {
+			request(line, host, "host: C4nary"),
+			"RawRequest.CallOut: header Host: appears more than once",
+		},
 		"two_hosts_joined":    {request(line, "Host: target.example, C4nary"), "RawRequest.CallOut: header Host: "},
 		"host_with_user":      {request(line, "Host: C4nary@target.example"), "RawRequest.CallOut: header Host: "},
 		"host_with_path":      {request(line, "Host: target.example/C4nary"), "RawRequest.CallOut: header Host: "},
@@ -266,41 +288,67 @@ func TestNexusNamesTheMember(t *testing.T) {
 		"host_port_too_large": {request(line, "Host: target.example:99999"), "RawRequest.CallOut: the URL's port"},
 		"no_colon":            {request(line, host, secret, "C4nary"), "RawRequest.CallOut: header line 3: no colon"},
 		"bad_header_name":     {request(line, host, "C4 nary: x"), "RawRequest.CallOut: header line 2: the name"},
-		"control_character": {request(line, host, secret, "X: C4nary\x00"),
-			"RawRequest.CallOut: header line 3: the value"},
-		"lone_line_feeds": {message("GET /C4nary HTTP/1.1\nHost: target.example\n\n"),
-			"RawRequest.CallOut: request line: no line end"},
-		"no_blank_line": {message("GET /C4nary HTTP/1.1\r\nHost: target.example\r\n"),
-			"RawRequest.CallOut: headers: no blank line"},
+		"control_character": {
+			request(line, host, secret, "X: C4nary\x00"),
+			"RawRequest.CallOut: header line 3: the value",
+		},
+		"lone_line_feeds": {
+			message("GET /C4nary HTTP/1.1\nHost: target.example\n\n"),
+			"RawRequest.CallOut: request line: no line end",
+		},
+		"no_blank_line": {
+			message("GET /C4nary HTTP/1.1\r\nHost: target.example\r\n"),
+			"RawRequest.CallOut: headers: no blank line",
+		},
 		"callback_no_base64": {with(`"Title"`, `"CallBack":"C4nary!","Title"`), "RawRequest.CallBack: not base64"},
 		"callback_empty":     {with(`"Title"`, `"CallBack":"","Title"`), "RawRequest.CallBack: request line: "},
-		"callback_no_colon": {callback(line + "\r\n" + host + "\r\nC4nary\r\n\r\n"),
-			"RawRequest.CallBack: header line 2: no colon"},
-		"callback_no_host": {callback(line + "\r\n" + secret + "\r\n\r\n"),
-			"RawRequest.CallBack: header Host: missing"},
-		"callback_connect": {callback("CONNECT /C4nary HTTP/1.1\r\n" + host + "\r\n\r\n"),
-			"RawRequest.CallBack: request line: CONNECT"},
+		"callback_no_colon": {
+			callback(line + "\r\n" + host + "\r\nC4nary\r\n\r\n"),
+			"RawRequest.CallBack: header line 2: no colon",
+		},
+		"callback_no_host": {
+			callback(line + "\r\n" + secret + "\r\n\r\n"),
+			"RawRequest.CallBack: header Host: missing",
+		},
+		"callback_connect": {
+			callback("CONNECT /C4nary HTTP/1.1\r\n" + host + "\r\n\r\n"),
+			"RawRequest.CallBack: request line: CONNECT",
+		},
 		"context_no_base64": {with(`"Title"`, `"Context":"C4nary!","Title"`), "RawRequest.Context: not base64"},
-		"context_object": {with(`"Title"`, `"Context":{"a":"C4nary"},"Title"`),
-			"RawRequest.Context: want a string, not an object"},
+		"context_object": {
+			with(`"Title"`, `"Context":{"a":"C4nary"},"Title"`),
+			"RawRequest.Context: want a string, not an object",
+		},
 		"id_number":         {with(`"Id":"order-42"`, `"Id":42`), "RawRequest.Id: want a string, not a number"},
 		"attempts_text":     {with(`"Attempts":0`, `"Attempts":"C4nary"`), "Attempts: want a whole number"},
 		"attempts_negative": {with(`"Attempts":0`, `"Attempts":-1`), "Attempts: want a whole number"},
-		"created_no_date": {with(`"CreatedAt":"2026-01-31T11:00:00+00:00"`, `"CreatedAt":"C4nary"`),
-			"CreatedAt: not a date"},
-		"created_number": {with(`"CreatedAt":"2026-01-31T11:00:00+00:00"`, `"CreatedAt":1`),
-			"CreatedAt: want a string"},
+		"created_no_date": {
+			with(`"CreatedAt":"2026-01-31T11:00:00+00:00"`, `"CreatedAt":"C4nary"`),
+			"CreatedAt: not a date",
+		},
+		"created_number": {
+			with(`"CreatedAt":"2026-01-31T11:00:00+00:00"`, `"CreatedAt":1`),
+			"CreatedAt: want a string",
+		},
 		"deadline_no_date": {with(`"DeadlineAt":"2026-02-07T11:00:00+00:00"`,
 			`"DeadlineAt":"2026-02-30T11:00:00"`), "DeadlineAt: not a date"},
-		"next_no_date": {with(`"NextAttemptAt":"2026-01-31T11:00:00+00:00"`, `"NextAttemptAt":"31/01/2026"`),
-			"NextAttemptAt: not a date"},
-		"response_no_base64": {with(`"LatestResponse":null`, `"LatestResponse":"C4nary!"`),
-			"LatestResponse: not base64"},
+		"next_no_date": {
+			with(`"NextAttemptAt":"2026-01-31T11:00:00+00:00"`, `"NextAttemptAt":"31/01/2026"`),
+			"NextAttemptAt: not a date",
+		},
+		"response_no_base64": {
+			with(`"LatestResponse":null`, `"LatestResponse":"C4nary!"`),
+			"LatestResponse: not base64",
+		},
 		"organization_number": {with(`"acme"`, `42`), "Organization: want a string, not a number"},
-		"trail_no_array": {with(`"Attempts":0`, `"Attempts":0,"Trail":"C4nary"`),
-			"Trail: want an array, not a string"},
-		"trail_bad_status": {with(`"Attempts":0`, `"Attempts":0,"Trail":[{"Status":"C4nary"}]`),
-			"Trail[0].Status: want a whole number"},
+		"trail_no_array": {
+			with(`"Attempts":0`, `"Attempts":0,"Trail":"C4nary"`),
+			"Trail: want an array, not a string",
+		},
+		"trail_bad_status": {
+			with(`"Attempts":0`, `"Attempts":0,"Trail":[{"Status":"C4nary"}]`),
+			"Trail[0].Status: want a whole number",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := envelope.Parse([]byte(c.content))

@@ -92,8 +92,10 @@ func TestTraceOfEnvelope(t *testing.T) {
 		`"i=2"]}}`
 	const plain = `"call":{"url":"http://a"}`
 	tests := map[string]struct{ members, id, state string }{
-		"member": {plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`,
-			traceID, "a=1"},
+		"member": {
+			plain + `,"trace":{"traceparent":"` + traceparent + `","tracestate":"a=1"}`,
+			traceID, "a=1",
+		},
 		"member_and_header":  {header + `,"trace":{"traceparent":"` + traceparent + `"}`, traceID, ""},
 		"header":             {header, strings.Repeat("1", 32), "h=1,i=2"},
 		"invalid_and_header": {header + `,"trace":{"traceparent":"00-x"}`, strings.Repeat("1", 32), "h=1,i=2"},
@@ -149,8 +151,10 @@ func TestNewTraceOfACall(t *testing.T) {
 		return e.Trace
 	}
 	seen := map[string]bool{}
-	for _, content := range []string{unnamed, named, dated, fmt.Sprintf(nexus, "a", "b", "b"),
-		fmt.Sprintf(nexus, "ab", "", ""), fmt.Sprintf(nexus, "a", "c", "c")} {
+	for _, content := range []string{
+		unnamed, named, dated, fmt.Sprintf(nexus, "a", "b", "b"),
+		fmt.Sprintf(nexus, "ab", "", ""), fmt.Sprintf(nexus, "a", "c", "c"),
+	} {
 		first, again := trace(content, "m1", arrival), trace(content, "m1", arrival.Add(time.Minute))
 		if first.ID != again.ID || first.SpanID == again.SpanID {
 			t.Errorf("%s: %+v, then %+v", content, first, again)

@@ -20,24 +20,38 @@ func TestUnknownMembers(t *testing.T) {
 				`"trail":[{"att":1}],"deadLetter":{"resaon":"x"},"retry":{"maxAttempts":1}}`,
 			nil,
 		},
-		"top_level": {`{"asyncCaller":1,"deadlin":"x","call":{"url":"http://a"}}`,
-			[]string{"deadlin -> deadline"}},
-		"letter_case": {`{"asyncCaller":1,"Deadline":"x","RequestID":"r","call":{"URL":"http://a"}}`,
-			[]string{"Deadline -> deadline", "RequestID -> requestId", "call.URL -> call.url"}},
-		"call": {`{"asyncCaller":1,"call":{"url":"http://a","tiemout":"5s","header":{}}}`,
-			[]string{"call.tiemout -> call.timeout", "call.header -> call.headers"}},
+		"top_level": {
+			`{"asyncCaller":1,"deadlin":"x","call":{"url":"http://a"}}`,
+			[]string{"deadlin -> deadline"},
+		},
+		"letter_case": {
+			`{"asyncCaller":1,"Deadline":"x","RequestID":"r","call":{"URL":"http://a"}}`,
+			[]string{"Deadline -> deadline", "RequestID -> requestId", "call.URL -> call.url"},
+		},
+		"call": {
+			`{"asyncCaller":1,"call":{"url":"http://a","tiemout":"5s","header":{}}}`,
+			[]string{"call.tiemout -> call.timeout", "call.header -> call.headers"},
+		},
 		"callback": {`{"asyncCaller":1,"call":{"url":"http://a"},"callback":{"url":"http://b","metod":"PUT",` +
 			`"body":"x"}}`, []string{"callback.metod -> callback.method", "callback.body -> call.body"}},
-		"wrong_object": {`{"asyncCaller":1,"timeout":"5s","call":{"url":"http://a","deadline":"x"}}`,
-			[]string{"timeout -> call.timeout", "call.deadline -> deadline"}},
-		"null": {`{"asyncCaller":1,"deadlin":null,"call":{"url":"http://a"}}`,
-			[]string{"deadlin -> deadline"}},
+		"wrong_object": {
+			`{"asyncCaller":1,"timeout":"5s","call":{"url":"http://a","deadline":"x"}}`,
+			[]string{"timeout -> call.timeout", "call.deadline -> deadline"},
+		},
+		"null": {
+			`{"asyncCaller":1,"deadlin":null,"call":{"url":"http://a"}}`,
+			[]string{"deadlin -> deadline"},
+		},
 		"no_similar": {`{"asyncCaller":1,"x-note":"n","call":{"url":"http://a"}}`, []string{"x-note -> "}},
 		"malformed":  {`{"asyncCaller":1,"cal":{"url":"http://a"}}`, []string{"cal -> call"}},
-		"call_is_no_object": {`{"asyncCaller":1,"call":[{"uri":1}],"callback":null,"prioritet":1}`,
-			[]string{"prioritet -> priority"}},
-		"no_marker": {`{"asynccaler":1,"call":{"url":"http://a","C4nary":1},"C4nary":1}`,
-			[]string{"asynccaler -> asyncCaller"}},
+		"call_is_no_object": {
+			`{"asyncCaller":1,"call":[{"uri":1}],"callback":null,"prioritet":1}`,
+			[]string{"prioritet -> priority"},
+		},
+		"no_marker": {
+			`{"asynccaler":1,"call":{"url":"http://a","C4nary":1},"C4nary":1}`,
+			[]string{"asynccaler -> asyncCaller"},
+		},
 		"nexus": {
 			`{"organization":"o","DeadlinAt":"x","RawRequest":{"ID":"1","CallOut":"","Prioriti":1},"Trail":[]}`,
 			[]string{"DeadlinAt -> DeadlineAt", "RawRequest.Prioriti -> RawRequest.Priority"},

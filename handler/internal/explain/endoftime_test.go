@@ -16,8 +16,10 @@ func TestExplainAtTheEndOfTime(t *testing.T) {
 	rules := decision.Rules{Expiration: 7 * 24 * time.Hour, Retry: retry.Default()}
 	for _, member := range []string{"createdAt", "notBefore"} {
 		content := `{"asyncCaller":1,"` + member + `":"9999-12-31T23:59:59Z","call":{"url":"http://t.example/"}}`
-		x := explain.About(rules, explain.Question{Queue: "q", MessageID: "m", Content: []byte(content),
-			Now: time.Now(), MaxContentBytes: 48 << 10})
+		x := explain.About(rules, explain.Question{
+			Queue: "q", MessageID: "m", Content: []byte(content),
+			Now: time.Now(), MaxContentBytes: 48 << 10,
+		})
 		if _, err := json.Marshal(x); err != nil {
 			t.Errorf("%s: %v", member, err)
 		}

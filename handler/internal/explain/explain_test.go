@@ -181,8 +181,10 @@ func TestSchedule(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			policy := mustPolicy(t, row.value)
 			table := explain.Simulate(rules(), policy, row.deadline)
-			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{Attempts: row.long,
-				Last: explain.Seconds(row.last), Reason: row.reasonLongest}) {
+			if table.Shortest.Attempts != row.short || table.Longest != (explain.Run{
+				Attempts: row.long,
+				Last:     explain.Seconds(row.last), Reason: row.reasonLongest,
+			}) {
 				t.Errorf("shortest %+v, longest %+v", table.Shortest, table.Longest)
 			}
 			if len(table.Attempts) != max(row.short, row.long) {

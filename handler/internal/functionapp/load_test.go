@@ -37,8 +37,10 @@ func TestLoad(t *testing.T) {
 			},
 			Handler: functionapp.CustomHandler{Executable: "async-caller", Arguments: []string{"serve"}},
 		},
-		Functions: []functionapp.Function{{Name: "Work", Binding: "message", Queue: "work",
-			DataType: functionapp.DataBinary}},
+		Functions: []functionapp.Function{{
+			Name: "Work", Binding: "message", Queue: "work",
+			DataType: functionapp.DataBinary,
+		}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("app (-want +got):\n%s", diff)
@@ -84,8 +86,10 @@ func TestProjectsOwnApp(t *testing.T) {
 			DataType: functionapp.DataBinary,
 		})
 	}
-	wantFunctions = append(wantFunctions, functionapp.Function{Name: "AC-standard", Binding: "message",
-		Queue: "async-caller", DataType: functionapp.DataBinary})
+	wantFunctions = append(wantFunctions, functionapp.Function{
+		Name: "AC-standard", Binding: "message",
+		Queue: "async-caller", DataType: functionapp.DataBinary,
+	})
 	if diff := cmp.Diff(wantFunctions, got.Functions); diff != "" {
 		t.Errorf("functions (-want +got):\n%s", diff)
 	}
@@ -152,19 +156,27 @@ func TestHostJSONProblems(t *testing.T) {
 	}{
 		"version_missing": {replaced(`"version": "2.0",`, ``), []string{"version", `"2.0"`}},
 		"version_old":     {replaced(`"2.0"`, `"1.0"`), []string{`version is "1.0"`, `"2.0"`}},
-		"bundle_missing": {replaced(`"extensionBundle"`, `"otherBundle"`),
-			[]string{"extensionBundle", "[4.*, 5.0.0)"}},
+		"bundle_missing": {
+			replaced(`"extensionBundle"`, `"otherBundle"`),
+			[]string{"extensionBundle", "[4.*, 5.0.0)"},
+		},
 		"bundle_without_version": {replaced(`, "version": "[4.*, 5.0.0)"`, ``), []string{"extensionBundle"}},
 		"executable_missing": {
 			replaced(`"defaultExecutablePath": "async-caller", `, ``),
 			[]string{"customHandler.description.defaultExecutablePath is missing", "async-caller"},
 		},
-		"executable_dot_slash": {replaced(`"async-caller"`, `"./async-caller"`),
-			[]string{"defaultExecutablePath", `"./async-caller"`, "executable bit"}},
-		"executable_backslash": {replaced(`"async-caller"`, `"bin\\async-caller"`),
-			[]string{"defaultExecutablePath", "executable bit"}},
-		"executable_variable": {replaced(`"async-caller"`, `"%HANDLER%"`),
-			[]string{"defaultExecutablePath", "executable bit"}},
+		"executable_dot_slash": {
+			replaced(`"async-caller"`, `"./async-caller"`),
+			[]string{"defaultExecutablePath", `"./async-caller"`, "executable bit"},
+		},
+		"executable_backslash": {
+			replaced(`"async-caller"`, `"bin\\async-caller"`),
+			[]string{"defaultExecutablePath", "executable bit"},
+		},
+		"executable_variable": {
+			replaced(`"async-caller"`, `"%HANDLER%"`),
+			[]string{"defaultExecutablePath", "executable bit"},
+		},
 		"timeout_seconds":    {replaced(`"00:05:00"`, `300`), []string{`functionTimeout is "300"`, "hh:mm:ss"}},
 		"timeout_go":         {replaced(`"00:05:00"`, `"5m"`), []string{`functionTimeout is "5m"`, "hh:mm:ss"}},
 		"timeout_zero":       {replaced(`"00:05:00"`, `"00:00:00"`), []string{"functionTimeout", "from 1s"}},
@@ -174,32 +186,54 @@ func TestHostJSONProblems(t *testing.T) {
 		"timeout_nan":        {replaced(`"00:05:00"`, `"00:00:NaN"`), []string{"functionTimeout"}},
 		"timeout_exponent":   {replaced(`"00:05:00"`, `"00:00:1e1"`), []string{"functionTimeout"}},
 		"timeout_forever":    {replaced(`"00:05:00"`, `"9999.00:00:00"`), []string{"functionTimeout"}},
-		"batch_size_0": {queues("batchSize", `0`),
-			[]string{`extensions.queues.batchSize is "0"`, "from 1 to 32"}},
-		"batch_size_33": {queues("batchSize", `33`),
-			[]string{`extensions.queues.batchSize is "33"`, "from 1 to 32"}},
+		"batch_size_0": {
+			queues("batchSize", `0`),
+			[]string{`extensions.queues.batchSize is "0"`, "from 1 to 32"},
+		},
+		"batch_size_33": {
+			queues("batchSize", `33`),
+			[]string{`extensions.queues.batchSize is "33"`, "from 1 to 32"},
+		},
 		"batch_size_fraction": {queues("batchSize", `1.5`), []string{"extensions.queues.batchSize", "whole number"}},
 		"batch_size_text":     {queues("batchSize", `"many"`), []string{`extensions.queues.batchSize is "many"`}},
 		"batch_size_boolean":  {queues("batchSize", `true`), []string{"extensions.queues.batchSize"}},
-		"threshold_negative": {replaced(`"newBatchThreshold": 2`, `"newBatchThreshold": -1`),
-			[]string{"extensions.queues.newBatchThreshold", "from 0"}},
-		"dequeue_count_0": {replaced(`"maxDequeueCount": 3`, `"maxDequeueCount": 0`),
-			[]string{"extensions.queues.maxDequeueCount", "from 1"}},
-		"polling_too_often": {replaced(`"00:00:02"`, `"00:00:00.099"`),
-			[]string{"extensions.queues.maxPollingInterval", "100ms"}},
-		"polling_number": {replaced(`"00:00:02"`, `2`),
-			[]string{"extensions.queues.maxPollingInterval", "hh:mm:ss"}},
-		"visibility_over_7_days": {replaced(`"00:00:30"`, `"7.00:00:01"`),
-			[]string{"extensions.queues.visibilityTimeout", "168h"}},
+		"threshold_negative": {
+			replaced(`"newBatchThreshold": 2`, `"newBatchThreshold": -1`),
+			[]string{"extensions.queues.newBatchThreshold", "from 0"},
+		},
+		"dequeue_count_0": {
+			replaced(`"maxDequeueCount": 3`, `"maxDequeueCount": 0`),
+			[]string{"extensions.queues.maxDequeueCount", "from 1"},
+		},
+		"polling_too_often": {
+			replaced(`"00:00:02"`, `"00:00:00.099"`),
+			[]string{"extensions.queues.maxPollingInterval", "100ms"},
+		},
+		"polling_number": {
+			replaced(`"00:00:02"`, `2`),
+			[]string{"extensions.queues.maxPollingInterval", "hh:mm:ss"},
+		},
+		"visibility_over_7_days": {
+			replaced(`"00:00:30"`, `"7.00:00:01"`),
+			[]string{"extensions.queues.visibilityTimeout", "168h"},
+		},
 		"visibility_empty_parts": {replaced(`"00:00:30"`, `"::"`), []string{"extensions.queues.visibilityTimeout"}},
-		"encoding_unknown": {replaced(`"none"`, `"utf8"`),
-			[]string{`extensions.queues.messageEncoding is "utf8"`, `"base64" or "none"`}},
-		"arguments_broken": {replaced(`["serve"]`, `"serve"`),
-			[]string{"customHandler.description.arguments", "list"}},
-		"nesting_queues_at_top": {replaced(`"extensions": {"queues": {`, `"queues": {"x": {`),
-			[]string{"queues.", "move it to extensions.queues"}},
-		"nesting_below_host": {replaced(`"extensions": {"queues": {`, `"host": {"queues": {`),
-			[]string{"host.queues.", "move it to extensions.queues"}},
+		"encoding_unknown": {
+			replaced(`"none"`, `"utf8"`),
+			[]string{`extensions.queues.messageEncoding is "utf8"`, `"base64" or "none"`},
+		},
+		"arguments_broken": {
+			replaced(`["serve"]`, `"serve"`),
+			[]string{"customHandler.description.arguments", "list"},
+		},
+		"nesting_queues_at_top": {
+			replaced(`"extensions": {"queues": {`, `"queues": {"x": {`),
+			[]string{"queues.", "move it to extensions.queues"},
+		},
+		"nesting_below_host": {
+			replaced(`"extensions": {"queues": {`, `"host": {"queues": {`),
+			[]string{"host.queues.", "move it to extensions.queues"},
+		},
 		"nesting_inside_extension": {
 			replaced(`"extensions": {"queues": {`,
 				`"extensions": {"storage": {"queues": {"batchSize": 1}}, "queues": {`),
@@ -225,51 +259,91 @@ func TestFunctionProblems(t *testing.T) {
 	}{
 		"not_json": {app(files{"Work/function.json": `{"bindings":[}`}), []string{"Work/function.json: not JSON"}},
 		"empty":    {app(files{"Work/function.json": ` `}), []string{"Work/function.json: not JSON"}},
-		"second_text": {app(files{"Work/function.json": function(validTrigger) + "x"}),
-			[]string{"Work/function.json: not JSON"}},
-		"no_bindings": {app(files{"Work/function.json": `{}`}),
-			[]string{"Work/function.json: ", "0 triggers", "exactly one"}},
+		"second_text": {
+			app(files{"Work/function.json": function(validTrigger) + "x"}),
+			[]string{"Work/function.json: not JSON"},
+		},
+		"no_bindings": {
+			app(files{"Work/function.json": `{}`}),
+			[]string{"Work/function.json: ", "0 triggers", "exactly one"},
+		},
 		"outputs_only": {
 			app(files{"Work/function.json": function(`{"type":"queue","direction":"out","name":"out"}`)}),
 			[]string{"Work/function.json: ", "0 triggers"},
 		},
-		"two_triggers": {app(files{"Work/function.json": function(validTrigger, other)}),
-			[]string{"Work/function.json: ", "2 triggers", "exactly one"}},
-		"binding_missing": {trigger(t, `"name":"message",`, ``),
-			[]string{"Work/function.json: ", `binding name ""`, `"message"`}},
-		"binding_dash": {trigger(t, `"message"`, `"my-message"`),
-			[]string{"Work/function.json: ", `binding name "my-message"`}},
-		"binding_underscore": {trigger(t, `"message"`, `"my_message"`),
-			[]string{"Work/function.json: ", `binding name "my_message"`}},
-		"binding_digit_first": {trigger(t, `"message"`, `"1message"`),
-			[]string{"Work/function.json: ", `binding name "1message"`}},
-		"binding_too_long": {trigger(t, `"message"`, `"`+strings.Repeat("m", 129)+`"`),
-			[]string{"Work/function.json: ", "binding name"}},
-		"connection_other": {trigger(t, `"AzureWebJobsStorage"`, `"Other"`),
-			[]string{"Work/function.json: ", `connection is "Other"`, "AzureWebJobsStorage"}},
-		"queue_missing": {trigger(t, `"queueName":"work",`, ``),
-			[]string{"Work/function.json: ", `queueName ""`}},
-		"queue_too_short": {trigger(t, `"work"`, `"wo"`),
-			[]string{"Work/function.json: ", `queueName "wo"`, "3 to 63"}},
-		"queue_too_long": {trigger(t, `"work"`, `"`+strings.Repeat("q", 64)+`"`),
-			[]string{"Work/function.json: ", "queueName", "3 to 63"}},
-		"queue_underscore": {trigger(t, `"work"`, `"my_work"`),
-			[]string{"Work/function.json: ", `queueName "my_work"`}},
-		"queue_double_dash": {trigger(t, `"work"`, `"my--work"`),
-			[]string{"Work/function.json: ", `queueName "my--work"`}},
-		"queue_dash_at_end": {trigger(t, `"work"`, `"work-"`),
-			[]string{"Work/function.json: ", `queueName "work-"`}},
-		"queue_setting_unset": {trigger(t, `"work"`, `"%QUEUE%"`),
-			[]string{"Work/function.json: ", `queueName "%QUEUE%"`, "QUEUE is not set"}},
-		"queue_setting_open": {trigger(t, `"work"`, `"work-%QUEUE"`),
-			[]string{"Work/function.json: ", `queueName "work-%QUEUE"`, "no closing %"}},
-		"queue_setting_secret": {trigger(t, `"work"`, `"%AzureWebJobsStorage%"`),
-			[]string{"Work/function.json: ", `queueName "%AzureWebJobsStorage%"`}},
+		"two_triggers": {
+			app(files{"Work/function.json": function(validTrigger, other)}),
+			[]string{"Work/function.json: ", "2 triggers", "exactly one"},
+		},
+		"binding_missing": {
+			trigger(t, `"name":"message",`, ``),
+			[]string{"Work/function.json: ", `binding name ""`, `"message"`},
+		},
+		"binding_dash": {
+			trigger(t, `"message"`, `"my-message"`),
+			[]string{"Work/function.json: ", `binding name "my-message"`},
+		},
+		"binding_underscore": {
+			trigger(t, `"message"`, `"my_message"`),
+			[]string{"Work/function.json: ", `binding name "my_message"`},
+		},
+		"binding_digit_first": {
+			trigger(t, `"message"`, `"1message"`),
+			[]string{"Work/function.json: ", `binding name "1message"`},
+		},
+		"binding_too_long": {
+			trigger(t, `"message"`, `"`+strings.Repeat("m", 129)+`"`),
+			[]string{"Work/function.json: ", "binding name"},
+		},
+		"connection_other": {
+			trigger(t, `"AzureWebJobsStorage"`, `"Other"`),
+			[]string{"Work/function.json: ", `connection is "Other"`, "AzureWebJobsStorage"},
+		},
+		"queue_missing": {
+			trigger(t, `"queueName":"work",`, ``),
+			[]string{"Work/function.json: ", `queueName ""`},
+		},
+		"queue_too_short": {
+			trigger(t, `"work"`, `"wo"`),
+			[]string{"Work/function.json: ", `queueName "wo"`, "3 to 63"},
+		},
+		"queue_too_long": {
+			trigger(t, `"work"`, `"`+strings.Repeat("q", 64)+`"`),
+			[]string{"Work/function.json: ", "queueName", "3 to 63"},
+		},
+		"queue_underscore": {
+			trigger(t, `"work"`, `"my_work"`),
+			[]string{"Work/function.json: ", `queueName "my_work"`},
+		},
+		"queue_double_dash": {
+			trigger(t, `"work"`, `"my--work"`),
+			[]string{"Work/function.json: ", `queueName "my--work"`},
+		},
+		"queue_dash_at_end": {
+			trigger(t, `"work"`, `"work-"`),
+			[]string{"Work/function.json: ", `queueName "work-"`},
+		},
+		"queue_setting_unset": {
+			trigger(t, `"work"`, `"%QUEUE%"`),
+			[]string{"Work/function.json: ", `queueName "%QUEUE%"`, "QUEUE is not set"},
+		},
+		"queue_setting_open": {
+			trigger(t, `"work"`, `"work-%QUEUE"`),
+			[]string{"Work/function.json: ", `queueName "work-%QUEUE"`, "no closing %"},
+		},
+		"queue_setting_secret": {
+			trigger(t, `"work"`, `"%AzureWebJobsStorage%"`),
+			[]string{"Work/function.json: ", `queueName "%AzureWebJobsStorage%"`},
+		},
 		"queue_setting_nested": {trigger(t, `"work"`, `"%NESTED%"`), []string{"Work/function.json: ", "queueName"}},
-		"type_missing": {trigger(t, `,"dataType":"binary"`, ``),
-			[]string{"Work/function.json: ", "dataType is missing", `"binary"`}},
-		"type_stream": {trigger(t, `"binary"`, `"stream"`),
-			[]string{"Work/function.json: ", `dataType is "stream"`, `"binary"`}},
+		"type_missing": {
+			trigger(t, `,"dataType":"binary"`, ``),
+			[]string{"Work/function.json: ", "dataType is missing", `"binary"`},
+		},
+		"type_stream": {
+			trigger(t, `"binary"`, `"stream"`),
+			[]string{"Work/function.json: ", `dataType is "stream"`, `"binary"`},
+		},
 		"folder_digit_first": {
 			app(files{"Work/function.json": "", "1Work/function.json": function(validTrigger)}),
 			[]string{"1Work/function.json: ", `folder's name "1Work"`},
@@ -278,25 +352,35 @@ func TestFunctionProblems(t *testing.T) {
 			app(files{"Work/function.json": "", "My.Work/function.json": function(validTrigger)}),
 			[]string{"My.Work/function.json: ", "folder's name"},
 		},
-		"folder_host": {app(files{"Work/function.json": "", "Host/function.json": function(validTrigger)}),
-			[]string{"Host/function.json: ", "not host"}},
+		"folder_host": {
+			app(files{"Work/function.json": "", "Host/function.json": function(validTrigger)}),
+			[]string{"Host/function.json: ", "not host"},
+		},
 		"folder_too_long": {
 			app(files{"Work/function.json": "", strings.Repeat("w", 129) + "/function.json": function(validTrigger)}),
 			[]string{"folder's name", "128"},
 		},
-		"none_at_all": {app(files{"Work/function.json": ""}),
-			[]string{"queueTrigger", "exactly one level below host.json"}},
+		"none_at_all": {
+			app(files{"Work/function.json": ""}),
+			[]string{"queueTrigger", "exactly one level below host.json"},
+		},
 		"only_deeper": {
 			app(files{"Work/function.json": "", "functions/Work/function.json": function(validTrigger)}),
 			[]string{"exactly one level below host.json"},
 		},
-		"only_beside_host": {app(files{"Work/function.json": "", "function.json": function(validTrigger)}),
-			[]string{"exactly one level below host.json"}},
+		"only_beside_host": {
+			app(files{"Work/function.json": "", "function.json": function(validTrigger)}),
+			[]string{"exactly one level below host.json"},
+		},
 		"only_other_triggers": {app(files{"Work/function.json": function(other)}), []string{"queueTrigger"}},
-		"only_disabled": {app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}),
-			[]string{"queueTrigger"}},
-		"same_queue": {app(files{"Again/function.json": function(validTrigger)}),
-			[]string{"Again and Work", "queue work"}},
+		"only_disabled": {
+			app(files{"Work/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`}),
+			[]string{"queueTrigger"},
+		},
+		"same_queue": {
+			app(files{"Again/function.json": function(validTrigger)}),
+			[]string{"Again and Work", "queue work"},
+		},
 		"same_queue_any_case": {
 			app(files{"Again/function.json": function(mustReplace(t, validTrigger, `"work"`, `"WORK"`))}),
 			[]string{"Again and Work", "queue work"},
@@ -306,8 +390,10 @@ func TestFunctionProblems(t *testing.T) {
 			[]string{"Again and Work", "queue work"},
 		},
 	}
-	environ := []string{setting("NESTED", "%SAME%"), setting("SAME", "work"),
-		setting("AzureWebJobsStorage", "AccountKey="+canary)}
+	environ := []string{
+		setting("NESTED", "%SAME%"), setting("SAME", "work"),
+		setting("AzureWebJobsStorage", "AccountKey="+canary),
+	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			_, err := functionapp.Load(test.files.write(t), environ)
@@ -363,8 +449,10 @@ func TestDefaults(t *testing.T) {
 	}`}).mustLoad(t)
 	want := functionapp.Host{
 		FunctionTimeout: 5 * time.Minute,
-		Queues: functionapp.QueueOptions{BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0),
-			MaxDequeueCount: 5, MessageEncoding: storage.Base64},
+		Queues: functionapp.QueueOptions{
+			BatchSize: 16, NewBatchThreshold: 8 * runtime.GOMAXPROCS(0),
+			MaxDequeueCount: 5, MessageEncoding: storage.Base64,
+		},
 		Handler: functionapp.CustomHandler{Executable: "bin/async-caller", WorkingDirectory: "bin"},
 	}
 	if diff := cmp.Diff(want, loaded.Host); diff != "" {
@@ -383,20 +471,35 @@ func TestDefaultThreshold(t *testing.T) {
 		want    int
 	}{
 		"missing": {func(t *testing.T) files { return withHost(t, threshold, ``) }, nil, 2 * processors},
-		"null": {func(t *testing.T) files { return withHost(t, threshold, `, "newBatchThreshold": null`) },
-			nil, 2 * processors},
-		"odd": {func(t *testing.T) files { return withHost(t, `4`+threshold, `17`) }, nil,
-			8 * processors},
+		"null": {
+			func(t *testing.T) files { return withHost(t, threshold, `, "newBatchThreshold": null`) },
+			nil, 2 * processors,
+		},
+		"odd": {
+			func(t *testing.T) files { return withHost(t, `4`+threshold, `17`) }, nil,
+			8 * processors,
+		},
 		"one_at_a_time": {func(t *testing.T) files { return withHost(t, `4`+threshold, `1`) }, nil, 0},
-		"overridden_batch": {func(t *testing.T) files { return withHost(t, threshold, ``) },
-			[]string{"AzureFunctionsJobHost__extensions__queues__batchSize=32"}, 16 * processors},
+		"overridden_batch": {
+			func(t *testing.T) files { return withHost(t, threshold, ``) },
+			[]string{"AzureFunctionsJobHost__extensions__queues__batchSize=32"},
+			16 * processors,
+		},
 		"consumption": {func(t *testing.T) files { return withHost(t, threshold, ``) }, []string{consumption}, 2},
-		"other_plan": {func(t *testing.T) files { return withHost(t, threshold, ``) },
-			[]string{"WEBSITE_SKU=FlexConsumption"}, 2 * processors},
-		"consumption_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 3`) },
-			[]string{consumption}, 3},
-		"zero_given": {func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 0`) },
-			nil, 0},
+		"other_plan": {
+			func(t *testing.T) files { return withHost(t, threshold, ``) },
+			[]string{"WEBSITE_SKU=FlexConsumption"},
+			2 * processors,
+		},
+		"consumption_given": {
+			func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 3`) },
+			[]string{consumption},
+			3,
+		},
+		"zero_given": {
+			func(t *testing.T) files { return withHost(t, `Threshold": 2`, `Threshold": 0`) },
+			nil, 0,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := test.file(t).mustLoad(t, test.environ...).Host.Queues.NewBatchThreshold; got != test.want {
@@ -598,13 +701,17 @@ func TestHostJSONOverrides(t *testing.T) {
 			func(h *functionapp.Host) { h.Queues.MessageEncoding = storage.Base64 },
 		},
 		"several": {
-			[]string{"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9",
-				"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00"},
+			[]string{
+				"azurefunctionsjobhost__extensions__Queues__maxDequeueCount=9",
+				"AzureFunctionsJobHost__extensions__queues__visibilityTimeout=00:01:00",
+			},
 			func(h *functionapp.Host) { h.Queues.MaxDequeueCount, h.Queues.VisibilityTimeout = 9, time.Minute },
 		},
 		"colons": {
-			[]string{"AzureFunctionsJobHost:functionTimeout=00:07:00",
-				"azurefunctionsjobhost:Extensions__queues:batchSize=32"},
+			[]string{
+				"AzureFunctionsJobHost:functionTimeout=00:07:00",
+				"azurefunctionsjobhost:Extensions__queues:batchSize=32",
+			},
 			func(h *functionapp.Host) { h.FunctionTimeout, h.Queues.BatchSize = 7*time.Minute, 32 },
 		},
 		"arguments_as_json": {
@@ -653,12 +760,18 @@ func TestOverridesAreChecked(t *testing.T) {
 		variable string
 		want     []string
 	}{
-		"out_of_range": {"AzureFunctionsJobHost__extensions__queues__batchSize=0",
-			[]string{"extensions.queues.batchSize", `"0"`}},
-		"wrong_nesting": {"AzureFunctionsJobHost__queues__batchSize=8",
-			[]string{"queues.batchsize", "move it to extensions.queues"}},
-		"broken_arguments": {"AzureFunctionsJobHost__customHandler__description__arguments=[serve]",
-			[]string{"customHandler.description.arguments", "list"}},
+		"out_of_range": {
+			"AzureFunctionsJobHost__extensions__queues__batchSize=0",
+			[]string{"extensions.queues.batchSize", `"0"`},
+		},
+		"wrong_nesting": {
+			"AzureFunctionsJobHost__queues__batchSize=8",
+			[]string{"queues.batchsize", "move it to extensions.queues"},
+		},
+		"broken_arguments": {
+			"AzureFunctionsJobHost__customHandler__description__arguments=[serve]",
+			[]string{"customHandler.description.arguments", "list"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

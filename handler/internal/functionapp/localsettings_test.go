@@ -43,8 +43,11 @@ func TestWithLocalSettings(t *testing.T) {
 		"no_file":       {files{}, []string{"A=1"}, []string{"A=1"}},
 		"no_values":     {files{settings: `{"IsEncrypted":false}`}, []string{"A=1"}, []string{"A=1"}},
 		"with_comments": {files{settings: "\ufeff// mine\n{\"Values\":{\"A\":\"1\"/* one */}}"}, nil, []string{"A=1"}},
-		"other_members": {files{settings: `{"Host":{"LocalHttpPort":7071},"ConnectionStrings":{},"Values":{"A":"1"}}`},
-			nil, []string{"A=1"}},
+		"other_members": {
+			files{settings: `{"Host":{"LocalHttpPort":7071},"ConnectionStrings":{},"Values":{"A":"1"}}`},
+			nil,
+			[]string{"A=1"},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -75,8 +78,10 @@ func TestWithLocalSettingsProblems(t *testing.T) {
 		content string
 		want    []string
 	}{
-		"encrypted": {`{"IsEncrypted":true,"Values":{"AzureWebJobsStorage":"` + canary + `"}}`,
-			[]string{"is encrypted", "func settings decrypt"}},
+		"encrypted": {
+			`{"IsEncrypted":true,"Values":{"AzureWebJobsStorage":"` + canary + `"}}`,
+			[]string{"is encrypted", "func settings decrypt"},
+		},
 		"not_json":     {`{"Values":{"AzureWebJobsStorage":"` + canary + `"`, []string{"not JSON"}},
 		"second_text":  {`{"Values":{"AzureWebJobsStorage":"` + canary + `"}} ` + canary, []string{"not JSON"}},
 		"values_array": {`{"Values":["` + canary + `"]}`, []string{}},
@@ -96,8 +101,10 @@ func TestProjectsOwnLocalSettings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*", "AzureWebJobsStorage=UseDevelopmentStorage=true",
-		"FUNCTIONS_WORKER_RUNTIME=custom"}
+	want := []string{
+		"ASYNC_CALLER_TARGETS_ALLOW=127.0.0.0/8,::1,*", "AzureWebJobsStorage=UseDevelopmentStorage=true",
+		"FUNCTIONS_WORKER_RUNTIME=custom",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("settings (-want +got):\n%s", diff)
 	}

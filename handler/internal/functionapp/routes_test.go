@@ -111,13 +111,17 @@ func TestForgeableApps(t *testing.T) {
 		environ []string
 		want    string // empty: the app is valid
 	}{
-		"any_case": {forwarding(t, `""`, `{"Type":"HTTPTRIGGER","direction":"in","name":"req","Route":"{*rest}"}`),
-			nil, "Open/function.json"},
+		"any_case": {
+			forwarding(t, `""`, `{"Type":"HTTPTRIGGER","direction":"in","name":"req","Route":"{*rest}"}`),
+			nil, "Open/function.json",
+		},
 		"text":         {with("Request\": true", "Request\": \" True \""), nil, "enableForwardingHttpRequest"},
 		"proxying":     {with("enableForwarding", "enableProxying"), nil, "enableProxyingHttpRequest"},
 		"default_name": {app(named), nil, `WORK/function.json: route "WORK"`},
-		"empty_route": {app(files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))}),
-			nil, `work/function.json: route "work"`},
+		"empty_route": {
+			app(files{"host.json": open["host.json"], "work/function.json": function(httpTrigger(""))}),
+			nil, `work/function.json: route "work"`,
+		},
 		"on_by_variable": {
 			with("true", "false"),
 			[]string{"AzureFunctionsJobHost__customHandler__enableForwardingHttpRequest=true"},
@@ -128,13 +132,21 @@ func TestForgeableApps(t *testing.T) {
 			[]string{"AzureFunctionsJobHost__extensions__http__routePrefix="},
 			`routePrefix is ""`,
 		},
-		"off_by_variable": {open,
-			[]string{"AZUREFUNCTIONSJOBHOST:customHandler:enableForwardingHttpRequest=False"}, ""},
-		"given_a_prefix_by_a_variable": {open, []string{"AzureFunctionsJobHost__extensions__http__routePrefix=api"},
-			""},
+		"off_by_variable": {
+			open,
+			[]string{"AZUREFUNCTIONSJOBHOST:customHandler:enableForwardingHttpRequest=False"},
+			"",
+		},
+		"given_a_prefix_by_a_variable": {
+			open,
+			[]string{"AzureFunctionsJobHost__extensions__http__routePrefix=api"},
+			"",
+		},
 		"off": {with("true", "false"), nil, ""},
-		"disabled_function": {app(files{"host.json": open["host.json"],
-			"Open/function.json": `{"disabled":true,"bindings":[` + trigger + `]}`}), nil, ""},
+		"disabled_function": {app(files{
+			"host.json":          open["host.json"],
+			"Open/function.json": `{"disabled":true,"bindings":[` + trigger + `]}`,
+		}), nil, ""},
 		"other_trigger": {forwarding(t, `""`,
 			`{"type":"blobTrigger","direction":"in","name":"req","route":"{*rest}"}`), nil, ""},
 	} {

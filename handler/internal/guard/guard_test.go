@@ -118,8 +118,10 @@ func TestAddresses(t *testing.T) {
 	} {
 		t.Run(addr, func(t *testing.T) {
 			parsed := netip.MustParseAddr(addr)
-			for _, allow := range []string{"", "*", "target.example,*", "target.example,localhost",
-				"*.example,198.51.100.0/24,*"} {
+			for _, allow := range []string{
+				"", "*", "target.example,*", "target.example,localhost",
+				"*.example,198.51.100.0/24,*",
+			} {
 				rules := mustRules(t, allow, "")
 				rules.Own = []netip.Addr{netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("2001:db8::7")}
 				check(t, rules.Judge("target.example", parsed), want)
@@ -271,8 +273,10 @@ func TestRules(t *testing.T) {
 		"a.example:80", "a%2eexample", "a b", "0177.0.0.1", "0x7f.1", "1",
 	} {
 		for _, addr := range []string{"", "8.8.8.8"} {
-			tests[host+addr] = struct{ allow, deny, host, addr, want string }{"*,*.example", "", host, addr,
-				"neither a DNS name nor an IP address"}
+			tests[host+addr] = struct{ allow, deny, host, addr, want string }{
+				"*,*.example", "", host, addr,
+				"neither a DNS name nor an IP address",
+			}
 		}
 	}
 	for name, test := range tests {
@@ -343,17 +347,25 @@ func TestHostHeader(t *testing.T) {
 		"metadata":        {"", "", "http://a.example/", "169.254.169.254", "", byProxy},
 		"other_by_https":  {"", "", "https://a.example/", "c.example", "", ""},
 		"port_by_https":   {"", "", "https://a.example/", "a.example:8443", "", ""},
-		"not_named": {"a.example", "", "https://a.example/", "c.example", "ALLOW does not name it",
-			"ALLOW does not name it"},
-		"not_named_address": {"a.example", "", "https://a.example/", "8.8.8.8:80", "ALLOW does not name it",
-			"ALLOW does not name it"},
-		"not_named_network": {"10.0.0.0/8", "", "https://10.0.0.1/", "c.example", "ALLOW does not name it",
-			"ALLOW does not name it"},
+		"not_named": {
+			"a.example", "", "https://a.example/", "c.example", "ALLOW does not name it",
+			"ALLOW does not name it",
+		},
+		"not_named_address": {
+			"a.example", "", "https://a.example/", "8.8.8.8:80", "ALLOW does not name it",
+			"ALLOW does not name it",
+		},
+		"not_named_network": {
+			"10.0.0.0/8", "", "https://10.0.0.1/", "c.example", "ALLOW does not name it",
+			"ALLOW does not name it",
+		},
 		"named":         {"a.example," + named, "", "https://a.example/", "B.Example.:1", "", ""},
 		"named_address": {"a.example," + named, "", "https://a.example/", "10.1.1.1", "", ""},
 		"named_http":    {"a.example," + named, "", "http://a.example/", "b.example", "", byProxy},
-		"denied": {"", "b.example", "https://a.example/", "B.example.:1",
-			"the Host header is refused: " + byDeny, byDeny},
+		"denied": {
+			"", "b.example", "https://a.example/", "B.example.:1",
+			"the Host header is refused: " + byDeny, byDeny,
+		},
 		"denied_though_named": {"*.example", "b.example", "https://a.example/", "b.example", byDeny, byDeny},
 		"denied_address":      {"", "10.0.0.0/8", "https://a.example/", "[::ffff:10.0.0.1]:80", byDeny, byDeny},
 		"two_ports":           {"", "b.example", "https://a.example/", "b.example:80:80", noHost, noHost},
@@ -364,8 +376,10 @@ func TestHostHeader(t *testing.T) {
 		"unicode":             {"", "b.example", "https://a.example/", "b。example", noHost, noHost},
 		"bracket":             {"", "b.example", "https://a.example/", "[b.example", noHost, noHost},
 		"octal":               {"", "127.0.0.1", "https://a.example/", "0177.0.0.1", noHost, noHost},
-		"target_is_judged": {"b.example", "", "https://a.example/", "b.example", "the host name is refused: ",
-			"the host name is refused: "},
+		"target_is_judged": {
+			"b.example", "", "https://a.example/", "b.example", "the host name is refused: ",
+			"the host name is refused: ",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -460,8 +474,10 @@ func TestOneTargetManyTexts(t *testing.T) {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
-	for text, want := range map[string]string{"http://a": "80", "https://a": "443", "http://a:443": "443",
-		"https://a:00443": "443", "http://[::1]:8080": "8080"} {
+	for text, want := range map[string]string{
+		"http://a": "80", "https://a": "443", "http://a:443": "443",
+		"https://a:00443": "443", "http://[::1]:8080": "8080",
+	} {
 		u, err := url.Parse(text)
 		if err != nil {
 			t.Fatal(err)

@@ -37,12 +37,16 @@ func TestAnswers(t *testing.T) {
 		"delivered":          {anEnvelope(""), answers(204), nil, 200, "finish delivered", 0, 0},
 		"delivered_callback": {anEnvelope(callback), answers(200), nil, 200, "callback delivered", 1, 0},
 		"reschedule":         {anEnvelope(""), answers(503), nil, 200, "reschedule temporary_status", 1, 0},
-		"not_due": {anEnvelope(`,"notBefore":"2999-01-01T00:00:00Z"`), answers(200), nil, 200,
-			"reschedule not_due", 1, 0},
+		"not_due": {
+			anEnvelope(`,"notBefore":"2999-01-01T00:00:00Z"`), answers(200), nil, 200,
+			"reschedule not_due", 1, 0,
+		},
 		"rejected":          {anEnvelope(""), answers(400), nil, 200, "dead_letter rejected", 0, 1},
 		"rejected_callback": {anEnvelope(callback), answers(400), nil, 200, "callback rejected", 1, 0},
-		"expired": {anEnvelope(`,"deadline":"2020-01-01T00:00:00Z"`), answers(200), nil, 200,
-			"dead_letter expired", 0, 1},
+		"expired": {
+			anEnvelope(`,"deadline":"2020-01-01T00:00:00Z"`), answers(200), nil, 200,
+			"dead_letter expired", 0, 1,
+		},
 		"drop":             {anEnvelope(`,"giveUp":"drop"`), answers(400), nil, 200, "drop rejected", 0, 0},
 		"fault":            {anEnvelope(`,"giveUp":"fault"`), answers(400), nil, 500, "", 0, 0},
 		"malformed":        {"hello", answers(200), nil, 200, "dead_letter malformed", 0, 1},
@@ -52,8 +56,10 @@ func TestAnswers(t *testing.T) {
 		"refuses_poison":   {"hello", answers(200), storage.ErrRefused, 500, "", 0, 0},
 		"nothing_to_write": {anEnvelope(""), answers(200), storage.ErrRefused, 200, "finish delivered", 0, 0},
 	} {
-		for mode, body := range map[string]string{"binary": binary(row.content, goodMetadata),
-			"text": text(t, row.content, goodMetadata)} {
+		for mode, body := range map[string]string{
+			"binary": binary(row.content, goodMetadata),
+			"text":   text(t, row.content, goodMetadata),
+		} {
 			t.Run(name+"/"+mode, func(t *testing.T) {
 				a := newApp(t, row.target, func() error { return row.fault })
 

@@ -83,8 +83,10 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 	a.deliverer = &delivery.Deliverer{
 		Gate:  admission.New(224, 400<<10),
 		Guard: guard.Rules{Allow: allow},
-		Rules: decision.Rules{Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
-			Retry: retry.Default()},
+		Rules: decision.Rules{
+			Expiration: 7 * 24 * time.Hour, GiveUp: envelope.GiveUpDeadLetter,
+			Retry: retry.Default(),
+		},
 		Caller:   called,
 		Settler:  settle.New(faulty{a.store, faults}, storage.Base64),
 		Log:      log,
@@ -92,8 +94,10 @@ func newApp(tb testing.TB, called delivery.Caller, faults ...func() error) *app 
 		Now:      time.Now,
 		Jitter:   func() float64 { return 0.5 },
 	}
-	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue,
-		DataType: functionapp.DataBinary}}
+	functions := []functionapp.Function{{
+		Name: function, Binding: "msg", Queue: mainQueue,
+		DataType: functionapp.DataBinary,
+	}}
 	a.Handler = ingress.Handler(functions, nil, a.deliverer, log)
 	return a
 }

@@ -57,7 +57,8 @@ func BenchmarkInvocation(b *testing.B) {
 func BenchmarkHTTP(b *testing.B) {
 	const parallel = 24 // for each processor
 	target := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter,
-		r *http.Request) {
+		r *http.Request,
+	) {
 		_, _ = io.Copy(io.Discard, r.Body)
 	}))
 	defer target.Close()

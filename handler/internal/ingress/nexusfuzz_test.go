@@ -57,8 +57,10 @@ func FuzzNexusContent(f *testing.F) {
 			return
 		}
 		a := newApp(t, caller(func(context.Context, *envelope.Envelope) decision.Outcome {
-			return decision.Outcome{Status: int(status % 1000), Header: http.Header{"Content-Type": {string(latest)}},
-				Body: latest}
+			return decision.Outcome{
+				Status: int(status % 1000), Header: http.Header{"Content-Type": {string(latest)}},
+				Body: latest,
+			}
 		}))
 		recorder := a.record(t, binary(content, goodMetadata))
 		if recorder.Code != http.StatusOK {

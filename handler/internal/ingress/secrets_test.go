@@ -28,8 +28,10 @@ func (a *app) wantNoSecret(t *testing.T, r reply) {
 	if a.log.String() == "" {
 		t.Error("the log is empty, so the check means nothing")
 	}
-	for where, text := range map[string]string{"log": a.log.String(), "answer": r.body,
-		"answer's headers": fmt.Sprint(r.header)} {
+	for where, text := range map[string]string{
+		"log": a.log.String(), "answer": r.body,
+		"answer's headers": fmt.Sprint(r.header),
+	} {
 		if at := strings.Index(strings.ToLower(text), strings.ToLower(canary)); at >= 0 {
 			t.Errorf("the %s contains a secret: …%s…", where, text[max(0, at-60):min(len(text), at+60)])
 		}
@@ -66,8 +68,11 @@ func TestSecretsInOutcomes(t *testing.T) {
 		"rejected":           {"", says(400), nil},
 		"rejected_callback":  {secretCallback, says(400), nil},
 		"fault":              {`,"giveUp":"fault"`, says(400), nil},
-		"timeout": {"", decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"},
-			nil},
+		"timeout": {
+			"",
+			decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"},
+			nil,
+		},
 		"expired":         {`,"deadline":"2020-01-01T00:00:00Z"`, decision.Outcome{}, nil},
 		"not_due":         {`,"notBefore":"2999-01-01T00:00:00Z"`, decision.Outcome{}, nil},
 		"storage_refuses": {"", says(503), storage.ErrRefused},

@@ -31,8 +31,10 @@ func TestSender(t *testing.T) {
 		"no_invocation_id":       {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "", http.StatusForbidden},
 		"invocation_id_no_guid":  {"127.0.0.1:7071", "X-Azure-Functions-InvocationId", "42", http.StatusForbidden},
 		"form":                   {"127.0.0.1:7071", "Content-Type", "text/plain", http.StatusForbidden},
-		"parameter_twice": {"127.0.0.1:7071", "Content-Type", "application/json; a=1; a=2",
-			http.StatusForbidden},
+		"parameter_twice": {
+			"127.0.0.1:7071", "Content-Type", "application/json; a=1; a=2",
+			http.StatusForbidden,
+		},
 		"no_content_type":         {"127.0.0.1:7071", "Content-Type", "", http.StatusForbidden},
 		"content_type_in_capital": {"127.0.0.1:7071", "Content-Type", "Application/JSON", http.StatusOK},
 	} {

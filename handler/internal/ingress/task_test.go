@@ -30,8 +30,10 @@ const timerBody = `{"Data":{"timer":{"Schedule":{"AdjustForDST":true},` +
 func newTaskApp(tb testing.TB, task ingress.Task) *app {
 	tb.Helper()
 	a := newApp(tb, answers(http.StatusOK))
-	functions := []functionapp.Function{{Name: function, Binding: "msg", Queue: mainQueue,
-		DataType: functionapp.DataBinary}}
+	functions := []functionapp.Function{{
+		Name: function, Binding: "msg", Queue: mainQueue,
+		DataType: functionapp.DataBinary,
+	}}
 	a.Handler = ingress.Handler(functions, map[string]ingress.Task{taskName: task}, a.deliverer, zerolog.New(a.log))
 	return a
 }
@@ -53,14 +55,18 @@ func TestTaskAnswers(t *testing.T) {
 		status int
 		line   map[string]any
 	}{
-		"done": {says("kept 3 messages", nil), 200,
-			map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"}},
+		"done": {
+			says("kept 3 messages", nil), 200,
+			map[string]any{"level": "info", "message": "task done", "detail": "kept 3 messages"},
+		},
 		"no_summary":   {says("", nil), 200, map[string]any{"level": "info", "message": "task done", "detail": "done"}},
 		"invalid_utf8": {says("caf\xe9", nil), 200, map[string]any{"level": "info", "detail": "caf\ufffd"}},
 		"failed": {
 			says("half of it", errors.New("list queue x: storage refused")), 500,
-			map[string]any{"level": "error", "message": "task failed: the host runs it again at its next time",
-				"error": "list queue x: storage refused"},
+			map[string]any{
+				"level": "error", "message": "task failed: the host runs it again at its next time",
+				"error": "list queue x: storage refused",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -95,8 +101,10 @@ func TestTaskBodies(t *testing.T) {
 		status int
 	}{
 		"as_the_host": {timerBody, 200},
-		"no_schedule": {`{"Data":{"timer":{"Schedule":{},"ScheduleStatus":null,"IsPastDue":true}},"Metadata":{}}`,
-			200},
+		"no_schedule": {
+			`{"Data":{"timer":{"Schedule":{},"ScheduleStatus":null,"IsPastDue":true}},"Metadata":{}}`,
+			200,
+		},
 		"manual_run":       {`{"Data":{"timer":""},"Metadata":{}}`, 200},
 		"empty":            {``, 200},
 		"not_json":         {`hello`, 200},

@@ -54,13 +54,19 @@ func TestUpdateNeedsTheHostsWord(t *testing.T) {
 			return `{"DequeueCount":"0","ExpirationTime":"9999-12-31T23:59:59+00:00"}`
 		}, "enqueue"},
 		"no_metadata": {inBinary, func(storage.Message) string { return `{}` }, "enqueue"},
-		"no_receipt": {inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) },
-			"enqueue"},
+		"no_receipt": {
+			inBinary, func(m storage.Message) string { m.PopReceipt = ""; return metadataOf(m) },
+			"enqueue",
+		},
 		"no_id": {inBinary, func(m storage.Message) string { m.ID = ""; return metadataOf(m) }, "enqueue"},
-		"no_count": {inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) },
-			"enqueue"},
-		"late_count": {inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) },
-			"enqueue"},
+		"no_count": {
+			inBinary, func(m storage.Message) string { m.DequeueCount = 0; return metadataOf(m) },
+			"enqueue",
+		},
+		"late_count": {
+			inBinary, func(m storage.Message) string { m.DequeueCount = 4; return metadataOf(m) },
+			"enqueue",
+		},
 		"expires_soon": {inBinary, func(m storage.Message) string {
 			m.ExpiresAt = time.Now().UTC().
 				Add(time.Hour)

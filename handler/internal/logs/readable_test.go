@@ -19,8 +19,10 @@ import (
 func TestReadable(t *testing.T) {
 	var out bytes.Buffer
 	w := logs.Readable(&out)
-	for _, piece := range []string{"plain\n{\"level\":\"info\",\"mess",
-		"age\":\"settled\",\"action\":\"finish\"}\n{not json\n", "rest\n"} {
+	for _, piece := range []string{
+		"plain\n{\"level\":\"info\",\"mess",
+		"age\":\"settled\",\"action\":\"finish\"}\n{not json\n", "rest\n",
+	} {
 		if _, err := io.WriteString(w, piece); err != nil {
 			t.Fatal(err)
 		}

@@ -49,8 +49,10 @@ func TestInterruptedHandshake(t *testing.T) {
 }
 
 func TestRedirectToInvalidURL(t *testing.T) {
-	for _, location := range []string{"http://[::1", "http://a b/", "http:///x", "https://", "http://exa%zzmple/",
-		"http://127.0.0.1:99999/"} {
+	for _, location := range []string{
+		"http://[::1", "http://a b/", "http:///x", "https://", "http://exa%zzmple/",
+		"http://127.0.0.1:99999/",
+	} {
 		t.Run(location, func(t *testing.T) {
 			o := newClient(t, longTimeout).
 				Do(t.Context(), mustEnvelope(t, object{"url": redirecting(t, 307, location).URL}))

@@ -25,8 +25,10 @@ import (
 )
 
 func TestStatuses(t *testing.T) {
-	for _, status := range []int{200, 201, 202, 204, 206, 300, 304, 400, 401, 404, 409, 410, 418, 429, 500,
-		502, 503, 526, 599} {
+	for _, status := range []int{
+		200, 201, 202, 204, 206, 300, 304, 400, 401, 404, 409, 410, 418, 429, 500,
+		502, 503, 526, 599,
+	} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			server := newTestServer(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) })
 			o := newClient(t, longTimeout).Do(t.Context(), mustEnvelope(t, object{"url": server.URL}))
@@ -86,12 +88,21 @@ func TestHeadersOnTheWire(t *testing.T) {
 			nil,
 			"Content-Length: 1|content-type: application/vnd.x+json|" + ours,
 		},
-		"fourth_attempt": {object{}, object{"attempts": 3},
-			"idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4"},
-		"own_key": {object{"headers": object{"idempotency-key": "mine"}}, nil,
-			"idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1"},
-		"own_agent": {object{"headers": object{"user-agent": "mine/1"}}, nil,
-			"idempotency-key: request-1|user-agent: mine/1|X-Async-Caller-Attempt: 1"},
+		"fourth_attempt": {
+			object{},
+			object{"attempts": 3},
+			"idempotency-key: request-1|User-Agent: async-caller|X-Async-Caller-Attempt: 4",
+		},
+		"own_key": {
+			object{"headers": object{"idempotency-key": "mine"}},
+			nil,
+			"idempotency-key: mine|User-Agent: async-caller|X-Async-Caller-Attempt: 1",
+		},
+		"own_agent": {
+			object{"headers": object{"user-agent": "mine/1"}},
+			nil,
+			"idempotency-key: request-1|user-agent: mine/1|X-Async-Caller-Attempt: 1",
+		},
 		"attempt_is_ours": {object{"headers": object{"X-Async-Caller-Attempt": "99"}}, nil, ours},
 		"several_values": {
 			object{"headers": object{"X-Two": []string{"a", "b, c"}}},
@@ -121,8 +132,10 @@ func TestHeadersOnTheWire(t *testing.T) {
 			"IDEMPOTENCY-KEY: mine|User-Agent: async-caller|X-ASYNC-CALLER-ATTEMPT: 1",
 		},
 		"hop_by_hop_in_capitals": {
-			object{"method": "POST", "headers": object{"CONNECTION": "x-LISTED", "X-Listed": "1", "te": "trailers",
-				"CONTENT-length": "9", "accept-ENCODING": "br"}},
+			object{"method": "POST", "headers": object{
+				"CONNECTION": "x-LISTED", "X-Listed": "1", "te": "trailers",
+				"CONTENT-length": "9", "accept-ENCODING": "br",
+			}},
 			nil,
 			"accept-ENCODING: br|Content-Length: 0|" + ours,
 		},
@@ -134,8 +147,10 @@ func TestHeadersOnTheWire(t *testing.T) {
 			"Transfer-Encoding": "chunked", "Upgrade": "websocket", "Content-Length": "999", "X-Kept": "3",
 		}, "body": "four"}, nil, "Content-Length: 4|idempotency-key: request-1|User-Agent: " +
 			"async-caller|X-Async-Caller-Attempt: 1|X-Kept: 3"},
-		"connection_lists_our_key": {object{"headers": object{"Connection": "Idempotency-Key",
-			"Idempotency-Key": "mine"}}, nil, ours},
+		"connection_lists_our_key": {object{"headers": object{
+			"Connection":      "Idempotency-Key",
+			"Idempotency-Key": "mine",
+		}}, nil, ours},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -214,12 +229,16 @@ func TestBodiesByteForByte(t *testing.T) {
 		"text":       {"body", `"line\r\nénd\u0000"`, []byte("line\r\nénd\x00")},
 		"empty_text": {"body", `""`, nil},
 		"base64":     {"bodyBase64", `"` + base64.StdEncoding.EncodeToString(everyByte) + `"`, everyByte},
-		"json_as_it_is": {"json", `{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`,
-			[]byte(`{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`)},
+		"json_as_it_is": {
+			"json", `{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`,
+			[]byte(`{ "b":1.50, "a":[ 1e2,"\u00e9\/" ] }`),
+		},
 		"json_text": {"json", `"x"`, []byte(`"x"`)},
 		"json_null": {"json", `null`, []byte(`null`)},
-		"large": {"body", `"` + strings.Repeat("0123456789", 6000) + `"`,
-			[]byte(strings.Repeat("0123456789", 6000))},
+		"large": {
+			"body", `"` + strings.Repeat("0123456789", 6000) + `"`,
+			[]byte(strings.Repeat("0123456789", 6000)),
+		},
 		"looks_like_end": {"body", `"\r\n\r\nGET / HTTP/1.1\r\n\r\n"`, []byte("\r\n\r\nGET / HTTP/1.1\r\n\r\n")},
 	}
 	for name, test := range tests {

@@ -52,8 +52,10 @@ func newNetwork(t *testing.T, status int, locations []string) *network {
 			}
 		}
 	}
-	w := &network{plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer),
-		client: newClient(t, longTimeout)}
+	w := &network{
+		plain: newTestServer(t, answer), secure: newUnstartedServer(t, answer),
+		client: newClient(t, longTimeout),
+	}
 	certificate := authority.server(t, "a.example", time.Now().Add(time.Hour))
 	w.secure.TLS = serverConfig(certificate)
 	w.secure.StartTLS()
@@ -88,8 +90,11 @@ func TestCredentialsBehindRedirects(t *testing.T) {
 		"other_port_and_tls": {"http://a.example/0", []string{"https://a.example:8443/x"}, false},
 		"port_and_tls":       {"http://a.example:8080/0", []string{"https://a.example/x"}, false},
 		"there_and_back":     {"http://a.example/0", []string{"http://b.example/1", "http://a.example/x"}, false},
-		"back_by_detour": {"http://a.example/0", []string{"/1", "http://b.example/2", "http://a.example/3", "/x"},
-			false},
+		"back_by_detour": {
+			"http://a.example/0",
+			[]string{"/1", "http://b.example/2", "http://a.example/3", "/x"},
+			false,
+		},
 	}
 	for name, test := range tests {
 		for _, status := range []int{302, 307} {

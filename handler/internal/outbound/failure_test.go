@@ -65,8 +65,10 @@ func TestUnresolvedHost(t *testing.T) {
 	} {
 		client := newClient(t, longTimeout)
 		if err != nil {
-			client.Resolve(&net.Resolver{PreferGo: true,
-				Dial: func(context.Context, string, string) (net.Conn, error) { return nil, err }})
+			client.Resolve(&net.Resolver{
+				PreferGo: true,
+				Dial:     func(context.Context, string, string) (net.Conn, error) { return nil, err },
+			})
 		} else {
 			client.Resolve(newNames(t, nil).resolver())
 		}
@@ -279,8 +281,10 @@ type authority struct {
 func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{}
-	a.cert, a.key = a.issue(t, &x509.Certificate{IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour)})
+	a.cert, a.key = a.issue(t, &x509.Certificate{
+		IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageCertSign, NotAfter: time.Now().Add(time.Hour),
+	})
 	return a
 }
 
@@ -318,8 +322,10 @@ func (a *authority) issue(t *testing.T, template *x509.Certificate) (*x509.Certi
 // server returns a certificate for a host name.
 func (a *authority) server(t *testing.T, host string, notAfter time.Time) tls.Certificate {
 	t.Helper()
-	cert, key := a.issue(t, &x509.Certificate{DNSNames: []string{host}, NotAfter: notAfter,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	cert, key := a.issue(t, &x509.Certificate{
+		DNSNames: []string{host}, NotAfter: notAfter,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key}
 }
 
@@ -333,23 +339,29 @@ func TestTLS(t *testing.T) {
 		detail string
 	}{
 		"trusted": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, valid)}}, "", ""},
-		"issuer_unknown": {&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}},
-			decision.FailureCertificate, "issuer"},
+		"issuer_unknown": {
+			&tls.Config{Certificates: []tls.Certificate{stranger.server(t, host, valid)}},
+			decision.FailureCertificate, "issuer",
+		},
 		"expired": {
 			&tls.Config{Certificates: []tls.Certificate{trusted.server(t, host, time.Now().Add(-time.Hour))}},
 			decision.FailureCertificate,
 			"expired",
 		},
-		"other_host": {&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}},
-			decision.FailureCertificate, "another host"},
+		"other_host": {
+			&tls.Config{Certificates: []tls.Certificate{trusted.server(t, "other.example", valid)}},
+			decision.FailureCertificate, "another host",
+		},
 		"no_common_protocol": {
 			&tls.Config{MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
 			decision.FailureTLS,
 			"handshake",
 		},
 		"wants_certificate": {
-			&tls.Config{MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert,
-				Certificates: []tls.Certificate{trusted.server(t, host, valid)}},
+			&tls.Config{
+				MaxVersion: tls.VersionTLS12, ClientAuth: tls.RequireAnyClientCert,
+				Certificates: []tls.Certificate{trusted.server(t, host, valid)},
+			},
 			decision.FailureTLS,
 			"handshake",
 		},

@@ -110,8 +110,10 @@ func newUnstartedServer(tb testing.TB, answer http.HandlerFunc) *testServer {
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		s.mu.Lock()
-		s.requests = append(s.requests, seen{method: r.Method, uri: r.RequestURI, host: r.Host, proto: r.Proto,
-			header: r.Header, body: body})
+		s.requests = append(s.requests, seen{
+			method: r.Method, uri: r.RequestURI, host: r.Host, proto: r.Proto,
+			header: r.Header, body: body,
+		})
 		s.mu.Unlock()
 		if answer != nil {
 			answer(w, r)

@@ -132,10 +132,14 @@ func TestOwnAddresses(t *testing.T) {
 				client := outbound.New(longTimeout, mustRules(t, "*.example,*", ""), proxy)
 				client.Resolve(newNames(t, map[string][]string{"t.example": {"203.0.113.8"}}).resolver())
 				client.Interfaces(func() ([]net.Addr, error) { return own, broken })
-				for _, hosts := range [][]string{{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"},
-					{"203.0.113.8", "t.example"}} {
-					own = []net.Addr{&net.IPNet{IP: net.ParseIP("fe80::1")},
-						&net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))}}
+				for _, hosts := range [][]string{
+					{"203.0.113.7", "[::ffff:203.0.113.7]", "[64:ff9b::203.0.113.7]"},
+					{"203.0.113.8", "t.example"},
+				} {
+					own = []net.Addr{
+						&net.IPNet{IP: net.ParseIP("fe80::1")},
+						&net.IPNet{IP: net.ParseIP(strings.Trim(hosts[0], "[]"))},
+					}
 					for _, host := range hosts {
 						wantRefused(t, client.Do(t.Context(), secretCall(t, "http", host)),
 							"is refused: addresses of this machine (built in")
@@ -174,15 +178,21 @@ func TestTargetRules(t *testing.T) {
 			decision.FailureTargetRefused,
 			"127.0.0.1 is refused: ASYNC_CALLER_TARGETS_DENY has 127.0.0.1",
 		},
-		"deny_beats_address": {"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused,
-			"ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8"},
+		"deny_beats_address": {
+			"127.0.0.1", "127.0.0.1", "127.0.0.0/8", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has 127.0.0.0/8",
+		},
 		"public": {"PUBLIC", "", "", "", ""},
-		"public_denied": {"PUBLIC", "", "*.example", decision.FailureTargetRefused,
-			"ASYNC_CALLER_TARGETS_DENY has *.example"},
+		"public_denied": {
+			"PUBLIC", "", "*.example", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_DENY has *.example",
+		},
 		"refused_before_others": {"127.0.0.1 PUBLIC", "", "", "", ""},
 		"refused_after_others":  {"PUBLIC 127.0.0.1 169.254.169.254", "", "", "", ""},
-		"all_refused": {"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused,
-			"is refused: "},
+		"all_refused": {
+			"127.0.0.1 127.0.0.3 169.254.169.254", "", "", decision.FailureTargetRefused,
+			"is refused: ",
+		},
 		"two_families": {"127.0.0.1 fe80::1", "", "", decision.FailureTargetRefused, "is refused: l"},
 		"no_addresses": {"", "", "", decision.FailureDNS, ""},
 	}
@@ -244,13 +254,17 @@ func TestOnlyWhatIsNamed(t *testing.T) {
 
 func TestRefusedBehindARedirect(t *testing.T) {
 	tests := map[string]struct{ location, rule string }{
-		"metadata": {"http://169.254.169.254/latest/" + canary,
-			"behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in"},
+		"metadata": {
+			"http://169.254.169.254/latest/" + canary,
+			"behind a redirect: 169.254.169.254 is refused: link-local and metadata addresses (built in",
+		},
 		"loopback": {"http://127.0.0.1:PORT/", "behind a redirect: " + loopback},
 		"by_name":  {"http://" + canary + ".inner.example:PORT/", "behind a redirect: " + loopback},
-		"denied": {"http://" + canary + ".denied.example:PORT/",
+		"denied": {
+			"http://" + canary + ".denied.example:PORT/",
 			"behind a redirect: the host name is refused: ASYNC_CALLER_TARGETS_DENY has " +
-				"*.denied.example"},
+				"*.denied.example",
+		},
 		"azure":       {"http://168.63.129.16/machine", "behind a redirect: 168.63.129.16 is refused"},
 		"by_tls":      {"https://inner.example:PORT/", "behind a redirect: " + loopback},
 		"in_disguise": {"http://[::ffff:7f00:1]:PORT/", "behind a redirect: " + loopback},
@@ -263,8 +277,10 @@ func TestRefusedBehindARedirect(t *testing.T) {
 					w.Header().Set("Location", strings.ReplaceAll(test.location, "PORT", port))
 					w.WriteHeader(status)
 				})
-				n := newNames(t, map[string][]string{"t.example": {addr}, "c4nary.inner.example": {"127.0.0.1"},
-					"inner.example": {"127.0.0.1"}})
+				n := newNames(t, map[string][]string{
+					"t.example": {addr}, "c4nary.inner.example": {"127.0.0.1"},
+					"inner.example": {"127.0.0.1"},
+				})
 				call := object{"url": "http://t.example:" + port + "/?code=" + canary, "method": "GET"}
 				wantRefused(t, newGuarded(t, n, "", "*.denied.example").Do(t.Context(), mustEnvelope(t, call)),
 					test.rule)
@@ -295,9 +311,11 @@ func TestDeniedHostHeader(t *testing.T) {
 	server := newTestServer(t, nil)
 	client := newClient(t, longTimeout)
 	client.SetRules(mustRules(t, "127.0.0.1,*", "denied.example,10.0.0.0/8"))
-	for host, want := range map[string]bool{"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false,
+	for host, want := range map[string]bool{
+		"denied.example": false, "Denied.Example.:80": false, "10.0.0.1": false,
 		"[::ffff:10." +
-			"0.0.1]": false, "other.example": true, "127.0.0.9": true} {
+			"0.0.1]": false, "other.example": true, "127.0.0.9": true,
+	} {
 		o := client.Do(t.Context(), mustEnvelope(t, object{"url": server.URL, "headers": object{"Host": host}}))
 		if want {
 			wantAnswer(t, o, 200)

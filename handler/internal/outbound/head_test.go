@@ -21,8 +21,10 @@ func TestHeadLines(t *testing.T) {
 		"body_with_blanks":  {status + end + strings.Repeat("\r\n", 1000), false},
 		"line_feeds_only":   {strings.ReplaceAll(status+lines(maxHeaderLines)+end, "\r", ""), true},
 		"short_line_feeds":  {strings.ReplaceAll(status+lines(1)+end+lines(1000), "\r", ""), false},
-		"interim": {"HTTP/1.1 103 Early Hints\r\n" + lines(5) + end + status + lines(5) + end + lines(1000),
-			false},
+		"interim": {
+			"HTTP/1.1 103 Early Hints\r\n" + lines(5) + end + status + lines(5) + end + lines(1000),
+			false,
+		},
 		"after_interim":     {"HTTP/1.1 103 Early Hints\r\n" + lines(5) + end + status + lines(maxHeaderLines), true},
 		"only_interim":      {strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", maxHeaderLines), true},
 		"interim_in_spaces": {"HTTP/1.1   103 x\r\n" + end + status + lines(maxHeaderLines), true},

@@ -18,8 +18,10 @@ func TestOneAttemptIsOneCall(t *testing.T) {
 		"post_nothing": {"method": "POST"},
 		"put":          {"method": "PUT", "body": "x"},
 		"delete":       {"method": "DELETE"},
-		"own_key": {"method": "POST", "body": "x",
-			"headers": object{"Idempotency-Key": "mine", "X-Idempotency-Key": "mine"}},
+		"own_key": {
+			"method": "POST", "body": "x",
+			"headers": object{"Idempotency-Key": "mine", "X-Idempotency-Key": "mine"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			const connections = 5

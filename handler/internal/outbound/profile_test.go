@@ -62,19 +62,29 @@ func TestProfileHeaders(t *testing.T) {
 			[]string{"Authorization: Basic dTpw"},
 		},
 		"same_host_header": {
-			`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"headers": object{"Host": "a.example:80"}},
+			`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"headers": object{"Host": "a.example:80"}},
 			[]string{"X-A: 1"},
 		},
-		"other_host_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
-			object{"headers": object{"Host": "b.example"}}, nil},
-		"other_port_header": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
-			object{"headers": object{"Host": "a.example:81"}}, nil},
+		"other_host_header": {
+			`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"headers": object{"Host": "b.example"}},
+			nil,
+		},
+		"other_port_header": {
+			`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"headers": object{"Host": "a.example:81"}},
+			nil,
+		},
 		"trace":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "trace"}, nil},
 		"track":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "TRACK"}, nil},
 		"debug":          {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "Debug"}, nil},
 		"unknown_method": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "PURGE"}, nil},
-		"known_method": {`"*":{"headers":{"X-A":"1"}}`, "http://a.example", object{"method": "options"},
-			[]string{"X-A: 1"}},
+		"known_method": {
+			`"*":{"headers":{"X-A":"1"}}`, "http://a.example",
+			object{"method": "options"},
+			[]string{"X-A: 1"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

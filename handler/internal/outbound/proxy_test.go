@@ -61,19 +61,25 @@ func TestProxyAndTargets(t *testing.T) {
 		// the proxy may choose it
 		"one_is_refused": {"mixed.example", "", "", decision.FailureTargetRefused, loopback},
 		"unknown":        {canary + ".example", "", "", decision.FailureDNS, ""},
-		"not_named": {"t.example", "u.example", "", decision.FailureTargetRefused,
-			"ASYNC_CALLER_TARGETS_ALLOW does not name it"},
+		"not_named": {
+			"t.example", "u.example", "", decision.FailureTargetRefused,
+			"ASYNC_CALLER_TARGETS_ALLOW does not name it",
+		},
 		"named":          {"t.example", "t.example", "", "", ""},
 		"named_loopback": {"inner.example", "inner.example,*", "", decision.FailureTargetRefused, loopback},
-		"named_metadata": {"meta.example", "*.example", "", decision.FailureTargetRefused,
-			"169.254.169.254 is refused"},
+		"named_metadata": {
+			"meta.example", "*.example", "", decision.FailureTargetRefused,
+			"169.254.169.254 is refused",
+		},
 		"localhost":          {"localhost", "localhost", "", "", ""},
 		"named_unknown":      {"only-the-proxy-knows.example", "*.example,*", "", "", ""},
 		"unicode":            {"t。example", "t.example", "", "", ""},
 		"named_deny_unknown": {"only-the-proxy-knows.example", "*.example,*", "10.0.0.0/8", decision.FailureDNS, ""},
 		"unknown_by_network": {"only-the-proxy-knows.example", "10.0.0.0/8", "", decision.FailureDNS, ""},
-		"named_but_denied": {"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused,
-			"DENY has 127.0.0.0/8"},
+		"named_but_denied": {
+			"inner.example", "inner.example", "127.0.0.0/8", decision.FailureTargetRefused,
+			"DENY has 127.0.0.0/8",
+		},
 		"denied":            {"t.example", "", "t.example", decision.FailureTargetRefused, "DENY has t.example"},
 		"allowed_addresses": {"inner.example", "127.0.0.0/8", "", "", ""},
 	}
@@ -130,8 +136,10 @@ func TestProxyAndHostHeader(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			proxy := newTestServer(t, func(w http.ResponseWriter, r *http.Request) {
-				location := map[string]string{"/relative": "/there", "/absolute": "http://u。example/there",
-					"/scheme": "//u.example/there"}[r.URL.Path]
+				location := map[string]string{
+					"/relative": "/there", "/absolute": "http://u。example/there",
+					"/scheme": "//u.example/there",
+				}[r.URL.Path]
 				if location != "" {
 					w.Header().Set("Location", location)
 					w.WriteHeader(http.StatusTemporaryRedirect)
@@ -315,12 +323,17 @@ func TestProxyVariablesAreIgnored(t *testing.T) {
 }
 
 func TestParseProxy(t *testing.T) {
-	for _, text := range []string{"http://proxy.example", "https://proxy.example:8443/", "socks5://10.0.0.1:1080",
-		withUser("http://[::1]:3128")} {
+	for _, text := range []string{
+		"http://proxy.example", "https://proxy.example:8443/", "socks5://10.0.0.1:1080",
+		withUser("http://[::1]:3128"),
+	} {
 		proxy := mustProxy(t, text)
 		for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
-			for _, value := range []any{proxy, &proxy, struct{ P outbound.Proxy }{proxy},
-				struct{ p outbound.Proxy }{proxy}} {
+			for _, value := range []any{
+				proxy, &proxy,
+				struct{ P outbound.Proxy }{proxy},
+				struct{ p outbound.Proxy }{proxy},
+			} {
 				if text := fmt.Sprintf(format, value); strings.Contains(text, canary) ||
 					strings.Contains(text, "example") {
 					t.Errorf("%s shows %s", format, text)

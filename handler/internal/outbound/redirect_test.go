@@ -236,8 +236,10 @@ func dialTo(hosts map[string]*testServer) func(context.Context, string, string) 
 }
 
 func TestHeadersBehindARedirect(t *testing.T) {
-	headers := object{"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1",
-		"Content-Type": "text/plain"}
+	headers := object{
+		"Authorization": "Bearer " + canary, "Cookie": "session=" + canary, "X-Mine": "1",
+		"Content-Type": "text/plain",
+	}
 	tests := map[string]struct {
 		location string
 		more     object
@@ -257,8 +259,10 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			location: "/there",
 			more:     object{"Referer": "http://me.example/"},
 			host:     "one.example",
-			want: http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary},
-				"Referer": {"http://me.example/"}},
+			want: http.Header{
+				"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary},
+				"Referer": {"http://me.example/"},
+			},
 		},
 		"host_header_relative": {
 			location: "/there",
@@ -266,8 +270,10 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			host:     "tenant.example",
 			want:     http.Header{"Authorization": {"Bearer " + canary}, "Cookie": {"session=" + canary}},
 		},
-		"host_header_absolute": {location: "http://two.example/there", more: object{"Host": "tenant.example"},
-			host: "two.example", want: http.Header{}},
+		"host_header_absolute": {
+			location: "http://two.example/there", more: object{"Host": "tenant.example"},
+			host: "two.example", want: http.Header{},
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -282,8 +288,10 @@ func TestHeadersBehindARedirect(t *testing.T) {
 			all := object{}
 			maps.Copy(all, headers)
 			maps.Copy(all, test.more)
-			o := client.Do(t.Context(), mustEnvelope(t, object{"url": "http://one.example/start?code=" + canary,
-				"headers": all, "body": "text"}, object{"attempts": 4}))
+			o := client.Do(t.Context(), mustEnvelope(t, object{
+				"url":     "http://one.example/start?code=" + canary,
+				"headers": all, "body": "text",
+			}, object{"attempts": 4}))
 			wantAnswer(t, o, 200)
 			if len(server.all()) != 2 {
 				t.Fatalf("%d requests, want 2", len(server.all()))

@@ -67,21 +67,33 @@ func TestTimeout(t *testing.T) {
 		took    time.Duration
 	}{
 		"no_answer": {"http://target.example", hang, "", decision.FailureTimeout, 120 * time.Second},
-		"endless_status_line": {"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout,
-			120 * time.Second},
-		"endless_headers": {"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout,
-			120 * time.Second},
+		"endless_status_line": {
+			"http://target.example", drip("HTTP/1.1 200 "), "", decision.FailureTimeout,
+			120 * time.Second,
+		},
+		"endless_headers": {
+			"http://target.example", drip("HTTP/1.1 200 OK\r\nX-"), "", decision.FailureTimeout,
+			120 * time.Second,
+		},
 		"shorter_by_envelope": {"http://target.example", hang, "90s", decision.FailureTimeout, 90 * time.Second},
 		"never_longer":        {"http://target.example", hang, "1h", decision.FailureTimeout, 120 * time.Second},
 		"handshake_hangs":     {"https://target.example", hang, "", decision.FailureTimeout, 10 * time.Second},
-		"endless_body": {"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n"), "",
-			decision.FailureTimeout, 120 * time.Second},
-		"endless_failure_body": {"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s",
-			decision.FailureTimeout, 5 * time.Second},
-		"body_nobody_needs": {"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "",
-			100 * time.Millisecond},
-		"none_of_that_body": {"http://target.example", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"),
-			"", "", 100 * time.Millisecond},
+		"endless_body": {
+			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n"), "",
+			decision.FailureTimeout, 120 * time.Second,
+		},
+		"endless_failure_body": {
+			"http://target.example", drip("HTTP/1.1 503 Busy\r\n\r\n"), "5s",
+			decision.FailureTimeout, 5 * time.Second,
+		},
+		"body_nobody_needs": {
+			"http://target.example", drip("HTTP/1.1 200 OK\r\n\r\n"), "", "",
+			100 * time.Millisecond,
+		},
+		"none_of_that_body": {
+			"http://target.example", drip("HTTP/1.1 201 OK\r\nContent-Length: 9\r\n\r\n"),
+			"", "", 100 * time.Millisecond,
+		},
 		"rest_nobody_needs": {
 			"http://target.example/reported", drip("HTTP/1.1 200 OK\r\n\r\n" + strings.Repeat("x", 64<<10)), "",
 			"", 100 * time.Millisecond,
@@ -225,8 +237,10 @@ func TestStoppingEarlyAndLate(t *testing.T) {
 		}
 		hang(c)
 	}
-	for url, server := range map[string]func(net.Conn){"https://target.example": hang,
-		"http://target.example/": redirectThenHang} {
+	for url, server := range map[string]func(net.Conn){
+		"https://target.example": hang,
+		"http://target.example/": redirectThenHang,
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			client := newPipedClient(t, 120*time.Second, server)
 			ctx, stop := context.WithCancel(t.Context())

@@ -128,8 +128,10 @@ func FuzzPolicy(f *testing.F) {
 		if err != nil {
 			return
 		}
-		limits := retry.Limits{MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax),
-			MaxAttempts: limitAttempts}
+		limits := retry.Limits{
+			MinDelay: time.Duration(limitMin), MaxDelay: time.Duration(limitMax),
+			MaxAttempts: limitAttempts,
+		}
 		checkPolicy(t, policy, spec.longest, limits, attempt, fraction(jitter))
 	})
 }

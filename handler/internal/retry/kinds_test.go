@@ -86,8 +86,10 @@ func TestScheduleOfEachKind(t *testing.T) {
 		"fixed_own":    {`{"policy":"fixed","baseDelay":"90s"}`, []wait{{"90s", "90s"}, {"90s", "90s"}}},
 		"list_by_kind": {`{"policy":"list","schedule":["5s","1m"]}`, []wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}}},
 		"exponential":  {`{"policy":"exponential","baseDelay":"10s"}`, []wait{{"8s", "12s"}, {"16s", "24s"}}},
-		"cycles_of_one": {`{"policy":"cycles","receiveRetryCount":0}`,
-			[]wait{{"30m", "30m"}, {"30m", "30m"}, {"30m", "30m"}}},
+		"cycles_of_one": {
+			`{"policy":"cycles","receiveRetryCount":0}`,
+			[]wait{{"30m", "30m"}, {"30m", "30m"}, {"30m", "30m"}},
+		},
 		"cycles": {`"cycles"`, []wait{
 			{"0s", "0s"},
 			{"0s", "0s"},

@@ -78,8 +78,10 @@ func TestSchedule(t *testing.T) {
 			[]wait{{"5s", "5s"}, {"1m", "1m"}, {"1m", "1m"}, {"1h", "1h"}, {"1h", "1h"}, {"1h", "1h"}},
 		},
 		"list_of_one": {mustPolicy(t, `{"schedule":["7s"]}`), []wait{{"7s", "7s"}, {"7s", "7s"}}},
-		"list_capped": {mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`),
-			[]wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}}},
+		"list_capped": {
+			mustPolicy(t, `{"schedule":["5s","1h"],"maxDelay":"10m"}`),
+			[]wait{{"5s", "5s"}, {"10m", "10m"}, {"10m", "10m"}},
+		},
 		"list_beyond_6h": {mustPolicy(t, `{"schedule":["100h"]}`), []wait{{"100h", "100h"}}},
 	}
 	for name, test := range tests {

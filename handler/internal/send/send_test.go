@@ -17,8 +17,10 @@ import (
 
 func newSender() (*send.Sender, *memory.Queues) {
 	store := memory.New()
-	return &send.Sender{Store: store, Encoding: storage.Base64,
-		Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()}}, store
+	return &send.Sender{
+		Store: store, Encoding: storage.Base64,
+		Rules: decision.Rules{Expiration: time.Hour, Retry: retry.Default()},
+	}, store
 }
 
 // TestSend checks that a draft arrives on the queue of its priority, which is created, with its delay.
@@ -43,8 +45,10 @@ func TestSend(t *testing.T) {
 				t.Fatal(err)
 			}
 			sent := store.All("async-caller-3")
-			if len(sent) != 1 || receipt != (send.Receipt{RequestID: message.RequestID, Queue: "async-caller-3",
-				MessageID: sent[0].ID}) {
+			if len(sent) != 1 || receipt != (send.Receipt{
+				RequestID: message.RequestID, Queue: "async-caller-3",
+				MessageID: sent[0].ID,
+			}) {
 				t.Fatalf("%+v, %+v", receipt, sent)
 			}
 			if got := time.Until(sent[0].NextVisibleAt); got != 10*time.Minute {

@@ -34,15 +34,23 @@ func TestProbe(t *testing.T) {
 	}{
 		"denied": {
 			fmt.Errorf("count queue: 403: %w", storage.ErrDenied),
-			[]string{"storage refuses the handler: check the credential in AzureWebJobsStorage", storage.QueueRole,
-				storage.TableRole},
+			[]string{
+				"storage refuses the handler: check the credential in AzureWebJobsStorage", storage.QueueRole,
+				storage.TableRole,
+			},
 		},
-		"refused": {fmt.Errorf("count queue: 400: %w", storage.ErrRefused),
-			[]string{`"storage refuses the handler"`}},
-		"not_started": {fmt.Errorf("count queue: %w", syscall.ECONNREFUSED),
-			[]string{"start Azurite with `make azurite`"}},
-		"away": {errors.New("no answer"),
-			[]string{"check the account in AzureWebJobsStorage, its firewall and the network"}},
+		"refused": {
+			fmt.Errorf("count queue: 400: %w", storage.ErrRefused),
+			[]string{`"storage refuses the handler"`},
+		},
+		"not_started": {
+			fmt.Errorf("count queue: %w", syscall.ECONNREFUSED),
+			[]string{"start Azurite with `make azurite`"},
+		},
+		"away": {
+			errors.New("no answer"),
+			[]string{"check the account in AzureWebJobsStorage, its firewall and the network"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var log bytes.Buffer

@@ -91,10 +91,14 @@ func TestStorageIsBackInTime(t *testing.T) {
 			soonest: 20 * time.Second,
 			latest:  settle.Timeout,
 		},
-		"one_hangs": {store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main,
-			soonest: 10 * time.Second, latest: 15 * time.Second},
-		"three_hang": {store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison,
-			soonest: 30 * time.Second, latest: 45 * time.Second},
+		"one_hangs": {
+			store: func(s *faulty) { s.onPut = hanging(1) }, settle: reschedule, queue: main,
+			soonest: 10 * time.Second, latest: 15 * time.Second,
+		},
+		"three_hang": {
+			store: func(s *faulty) { s.onPut = hanging(3) }, settle: deadLetter, queue: poison,
+			soonest: 30 * time.Second, latest: 45 * time.Second,
+		},
 		"create_fails": {
 			store:   func(s *faulty) { s.onCreate = failing(2, errOutage) },
 			settle:  deadLetter,
@@ -168,8 +172,10 @@ func TestStorageStaysAway(t *testing.T) {
 		"fails":        {func(s *faulty) { s.onPut = failing(-1, errOutage) }, reschedule, errOutage},
 		"hangs":        {func(s *faulty) { s.onPut = hanging(-1) }, reschedule, context.DeadlineExceeded},
 		"create_fails": {func(s *faulty) { s.onCreate = failing(-1, errOutage) }, deadLetter, errOutage},
-		"being_deleted": {func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) },
-			reschedule, storage.ErrNoQueue},
+		"being_deleted": {
+			func(s *faulty) { s.onPut = failing(-1, fmt.Errorf("put: %w", storage.ErrNoQueue)) },
+			reschedule, storage.ErrNoQueue,
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -49,11 +49,16 @@ func TestUpdatable(t *testing.T) {
 		"expires_before":       {expiring(-time.Second), maxDequeueCount, false},
 		"expires_in_an_outage": {expiring(24 * time.Hour), maxDequeueCount, false},
 		"expires_later":        {expiring(24*time.Hour + time.Second), maxDequeueCount, true},
-		"expiry_unknown": {settle.Lease{ID: "id", PopReceipt: "receipt", DequeueCount: 1}, maxDequeueCount,
-			false},
+		"expiry_unknown": {
+			settle.Lease{ID: "id", PopReceipt: "receipt", DequeueCount: 1},
+			maxDequeueCount,
+			false,
+		},
 		"count_unknown": {never(0), maxDequeueCount, false},
-		"no_id": {settle.Lease{PopReceipt: "receipt", DequeueCount: 1, ExpiresAt: year9999},
-			maxDequeueCount, false},
+		"no_id": {
+			settle.Lease{PopReceipt: "receipt", DequeueCount: 1, ExpiresAt: year9999},
+			maxDequeueCount, false,
+		},
 		"no_receipt": {settle.Lease{ID: "id", DequeueCount: 1, ExpiresAt: year9999}, maxDequeueCount, false},
 		"none":       {settle.Lease{}, maxDequeueCount, false},
 	}
@@ -264,8 +269,10 @@ func TestRescheduleInPlace(t *testing.T) {
 				}
 				started := time.Now()
 
-				mode, err := h.settle(t, decision.Decision{Action: decision.Reschedule, Delay: 10 * time.Second,
-					State: state()})
+				mode, err := h.settle(t, decision.Decision{
+					Action: decision.Reschedule, Delay: 10 * time.Second,
+					State: state(),
+				})
 
 				if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
 					t.Errorf("error %v, want %v", err, test.err)

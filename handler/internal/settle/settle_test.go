@@ -52,8 +52,10 @@ const (
 // Each action writes the expected message to the expected queue, and nothing else.
 func TestActions(t *testing.T) {
 	answered := state()
-	answered.Latest = &envelope.Answer{Status: 503, Body: []byte(`{"busy":true}`),
-		Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true}
+	answered.Latest = &envelope.Answer{
+		Status: 503, Body: []byte(`{"busy":true}`),
+		Header: http.Header{"Content-Type": {"application/json"}}, Truncated: true,
+	}
 	tests := map[string]struct {
 		decision decision.Decision
 		queue    string
@@ -61,22 +63,28 @@ func TestActions(t *testing.T) {
 		visible  time.Duration // from when it is settled
 	}{
 		"reschedule": {
-			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Status, Delay: 10 * time.Second,
-				Status: 503, State: state()},
+			decision: decision.Decision{
+				Action: decision.Reschedule, Reason: decision.Status, Delay: 10 * time.Second,
+				Status: 503, State: state(),
+			},
 			queue:   main,
 			want:    `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText + `}`,
 			visible: 10 * time.Second,
 		},
 		"reschedule_at_once": {
-			decision: decision.Decision{Action: decision.Reschedule, Reason: decision.Interrupted,
-				State: envelope.State{CreatedAt: now}},
+			decision: decision.Decision{
+				Action: decision.Reschedule, Reason: decision.Interrupted,
+				State: envelope.State{CreatedAt: now},
+			},
 			queue: main,
 			want: `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest +
 				`,"createdAt":"2026-03-01T12:00:00.123Z"}`,
 		},
 		"callback": {
-			decision: decision.Decision{Action: decision.Callback, Reason: decision.Rejected, Status: 503,
-				State: answered, Delay: time.Hour},
+			decision: decision.Decision{
+				Action: decision.Callback, Reason: decision.Rejected, Status: 503,
+				State: answered, Delay: time.Hour,
+			},
 			queue: main,
 			want: `{"asyncCaller":1,"requestId":"request-1.callback","createdAt":"2026-03-01T12:00:00.123Z","call":{` +
 				`"url":"https://sender.example/done?code=` + canary + `","method":"PUT","headers":{"X-Key":"` + canary +
@@ -86,8 +94,10 @@ func TestActions(t *testing.T) {
 				`"Attempts":2,"Reason":"rejected","PayloadTruncated":true}}}`,
 		},
 		"dead_letter": {
-			decision: decision.Decision{Action: decision.DeadLetter, Reason: decision.Expired,
-				Detail: "the deadline has passed", State: state(), Delay: time.Hour},
+			decision: decision.Decision{
+				Action: decision.DeadLetter, Reason: decision.Expired,
+				Detail: "the deadline has passed", State: state(), Delay: time.Hour,
+			},
 			queue: poison,
 			want: `{"asyncCaller":1,"requestId":"request-1",` + call + `,` + rest + `,` + stateText +
 				`,"deadLetter":{"at":"2026-03-01T12:00:00.123Z","reason":"expired","detail":"the deadline has ` +
@@ -239,10 +249,15 @@ func TestWhatHasNoRoomIsNamed(t *testing.T) {
 			want     string
 		}{
 			"trail": {padded(limit - 400), decision.Decision{Action: decision.Reschedule, State: longTrail}, "trail"},
-			"payload": {padded(1000), decision.Decision{Action: decision.Callback, State: longAnswer},
-				"the end of the payload"},
-			"dead": {padded(limit - 400), decision.Decision{Action: decision.DeadLetter,
-				Detail: strings.Repeat("d", 300), State: longTrail}, "trail"},
+			"payload": {
+				padded(1000),
+				decision.Decision{Action: decision.Callback, State: longAnswer},
+				"the end of the payload",
+			},
+			"dead": {padded(limit - 400), decision.Decision{
+				Action: decision.DeadLetter,
+				Detail: strings.Repeat("d", 300), State: longTrail,
+			}, "trail"},
 		}
 		for name, test := range tests {
 			t.Run(name+"_"+string(encoding), func(t *testing.T) {

@@ -147,8 +147,10 @@ func TestObjectRefuses(t *testing.T) {
 		"null":                {`null`, "want an object, not null"},
 		"duplicate":           {`{"url":1,"x":2,"url":1}`, "url: appears twice"},
 		"duplicate_by_escape": {`{"url":1,"\u0075rl":2}`, "url: appears twice"},
-		"duplicate_clipped": {`{"` + strings.Repeat("n", 500) + `":1,"` + strings.Repeat("n", 500) + `":1}`,
-			strings.Repeat("n", 40) + "…: appears twice"},
+		"duplicate_clipped": {
+			`{"` + strings.Repeat("n", 500) + `":1,"` + strings.Repeat("n", 500) + `":1}`,
+			strings.Repeat("n", 40) + "…: appears twice",
+		},
 		"duplicate_printable":     {`{"a\u001b[2J\nb":1,"a\u001b[2J\nb":1}`, `a…: appears twice`},
 		"half_surrogate_in_name":  {`{"\ud800":1}`, "half of a surrogate pair"},
 		"other_half_in_name":      {`{"x\udfff":1}`, "half of a surrogate pair"},
@@ -202,8 +204,10 @@ func TestElements(t *testing.T) {
 	}{
 		"empty":       {`[]`, nil},
 		"empty_space": {"[ \n]", nil},
-		"mixed": {`[ 1 ,"a,]", [2,[3]],{"x":[4]} ,null,true]`,
-			[]string{`1`, `"a,]"`, `[2,[3]]`, `{"x":[4]}`, `null`, `true`}},
+		"mixed": {
+			`[ 1 ,"a,]", [2,[3]],{"x":[4]} ,null,true]`,
+			[]string{`1`, `"a,]"`, `[2,[3]]`, `{"x":[4]}`, `null`, `true`},
+		},
 		"single": {`[1.50]`, []string{`1.50`}},
 	}
 	for name, test := range tests {
@@ -261,12 +265,18 @@ func TestIn(t *testing.T) {
 	}{
 		"one_member": {strictjson.In("url", cause), "url: want a string"},
 		"nested":     {strictjson.In("call", strictjson.In("url", cause)), "call.url: want a string"},
-		"element": {strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)),
-			"trail[12]: want a string"},
-		"inside_element": {strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))),
-			"trail[0].at: want a string"},
-		"inside_object": {strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause))),
-			"headers.X[1]: want a string"},
+		"element": {
+			strictjson.In("trail", strictjson.In(strictjson.Index(12), cause)),
+			"trail[12]: want a string",
+		},
+		"inside_element": {
+			strictjson.In("trail", strictjson.In(strictjson.Index(0), strictjson.In("at", cause))),
+			"trail[0].at: want a string",
+		},
+		"inside_object": {
+			strictjson.In("headers", strictjson.In("X", strictjson.In(strictjson.Index(1), cause))),
+			"headers.X[1]: want a string",
+		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

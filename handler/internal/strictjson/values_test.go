@@ -97,8 +97,10 @@ func TestInt(t *testing.T) {
 }
 
 func TestNumber(t *testing.T) {
-	tests := map[string]float64{"0": 0, "-1.5": -1.5, "1e3": 1000, "1.0": 1, "2E-1": 0.2, "1e-999": 0,
-		"1.7976931348623157e308": math.MaxFloat64}
+	tests := map[string]float64{
+		"0": 0, "-1.5": -1.5, "1e3": 1000, "1.0": 1, "2E-1": 0.2, "1e-999": 0,
+		"1.7976931348623157e308": math.MaxFloat64,
+	}
 	for value, want := range tests {
 		t.Run(value, func(t *testing.T) {
 			if got, err := strictjson.Number([]byte(value)); err != nil || got != want {
@@ -237,8 +239,10 @@ func TestDurationRefuses(t *testing.T) {
 }
 
 func TestIsNull(t *testing.T) {
-	for value, want := range map[string]bool{`null`: true, `"null"`: false, `0`: false, `false`: false, `{}`: false,
-		`[null]`: false} {
+	for value, want := range map[string]bool{
+		`null`: true, `"null"`: false, `0`: false, `false`: false, `{}`: false,
+		`[null]`: false,
+	} {
 		if got := strictjson.IsNull([]byte(value)); got != want {
 			t.Errorf("%s: got %v", value, got)
 		}

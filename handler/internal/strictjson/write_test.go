@@ -10,8 +10,10 @@ import (
 
 // FuzzAppendString checks that encoding/json reads the string back as the same text.
 func FuzzAppendString(f *testing.F) {
-	for _, text := range []string{"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff",
-		"😀", strings.Repeat("x", 300)} {
+	for _, text := range []string{
+		"", "a", "a~ b", `"`, `\`, "é", "<&>", "\x00\x1f\x7f", "\u2028", "\xff",
+		"😀", strings.Repeat("x", 300),
+	} {
 		f.Add("", text)
 		f.Add(`{"a":`, text)
 	}

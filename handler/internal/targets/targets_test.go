@@ -84,10 +84,14 @@ func TestPatterns(t *testing.T) {
 }
 
 func TestDefaultProfile(t *testing.T) {
-	want := targets.Profile{Scope: "a.example",
-		Breaker: targets.Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute}}
-	for name, profiles := range map[string]targets.Profiles{"none": {},
-		"others": mustParse(t, `{"b.example":{"breaker":"off"}}`)} {
+	want := targets.Profile{
+		Scope:   "a.example",
+		Breaker: targets.Breaker{Failures: 5, MinDelay: 5 * time.Second, MaxDelay: 15 * time.Minute},
+	}
+	for name, profiles := range map[string]targets.Profiles{
+		"none":   {},
+		"others": mustParse(t, `{"b.example":{"breaker":"off"}}`),
+	} {
 		if diff := cmp.Diff(want, profileOf(t, profiles, "https://a.example/")); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -102,18 +106,30 @@ func TestMembers(t *testing.T) {
 	}{
 		"empty":       {`{}`, func(*targets.Profile) {}},
 		"concurrency": {`{"concurrency":2}`, func(p *targets.Profile) { p.Concurrency = 2 }},
-		"rate": {`{"rate":"50/s"}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 50, "50/s" }},
-		"rate_per_minute": {`{"rate":"90/m"}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1.5, 1, "90/m" }},
-		"rate_per_hour": {`{"rate":"1/h"}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = rate.Every(time.Hour), 1, "1/h" }},
-		"burst": {`{"rate":{"limit":"50/s","burst":3}}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 3, "50/s" }},
-		"burst_first": {`{"rate":{"burst":99,"limit":"1/s"}}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1, 99, "1/s" }},
-		"rate_object": {`{"rate":{"limit":"2/s"}}`,
-			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 2, 2, "2/s" }},
+		"rate": {
+			`{"rate":"50/s"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 50, "50/s" },
+		},
+		"rate_per_minute": {
+			`{"rate":"90/m"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1.5, 1, "90/m" },
+		},
+		"rate_per_hour": {
+			`{"rate":"1/h"}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = rate.Every(time.Hour), 1, "1/h" },
+		},
+		"burst": {
+			`{"rate":{"limit":"50/s","burst":3}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 50, 3, "50/s" },
+		},
+		"burst_first": {
+			`{"rate":{"burst":99,"limit":"1/s"}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 1, 99, "1/s" },
+		},
+		"rate_object": {
+			`{"rate":{"limit":"2/s"}}`,
+			func(p *targets.Profile) { p.Rate, p.Burst, p.RateText = 2, 2, "2/s" },
+		},
 		"timeout":          {`{"timeout":"4m30s"}`, func(p *targets.Profile) { p.Timeout = 270 * time.Second }},
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
@@ -136,8 +152,10 @@ func TestMembers(t *testing.T) {
 			}
 		})
 	}
-	for text, want := range map[string]string{`"patient"`: "exponential", `"fixed"`: "fixed",
-		`{"schedule":["1s"]}`: "list"} {
+	for text, want := range map[string]string{
+		`"patient"`: "exponential", `"fixed"`: "fixed",
+		`{"schedule":["1s"]}`: "list",
+	} {
 		profiles, err := targets.Parse([]byte(`{"*":{"retry":`+text+`}}`), own, getenv)
 		if err != nil {
 			t.Fatal(err)
@@ -162,10 +180,14 @@ func TestProblems(t *testing.T) {
 		"not_json":      {`{"*":{},}`, "not JSON: line 1, column 8: "},
 		"not_an_object": {`[]`, "want an object, not an array"},
 		"twice":         {`{"*.a.example":{},"*.a.example":{}}`, "*.a.example: appears twice"},
-		"same": {`{"a.example":{},"A.example.":{}}`,
-			`"A.example.": means the same as the pattern "a.example": remove one`},
-		"same_idn": {`{"*.å.se":{},"*.xn--5ca.se":{}}`,
-			`"*.xn--5ca.se": means the same as the pattern "*.å.se"`},
+		"same": {
+			`{"a.example":{},"A.example.":{}}`,
+			`"A.example.": means the same as the pattern "a.example": remove one`,
+		},
+		"same_idn": {
+			`{"*.å.se":{},"*.xn--5ca.se":{}}`,
+			`"*.xn--5ca.se": means the same as the pattern "*.å.se"`,
+		},
 		"same_port":      {`{"a.example:80":{},"a.example:080":{}}`, `means the same`},
 		"same_address":   {`{"[::1]":{},"::1":{}}`, `"::1": means the same as the pattern "[::1]"`},
 		"empty_pattern":  {`{"":{}}`, `"": ` + pattern},
@@ -184,66 +206,102 @@ func TestProblems(t *testing.T) {
 		"two_stars":      {`{"*.*":{}}`, pattern},
 		"line_break":     {`{"a\n.example":{}}`, `"a\n.example": ` + pattern},
 		"profile":        {`{"*":"off"}`, `"*": want an object, not a string`},
-		"unknown": {`{"*":{"concurency":2}}`,
-			`"*": concurency: unknown member: the members are breaker, concurrency, headers, rate, retry, timeout; `},
+		"unknown": {
+			`{"*":{"concurency":2}}`,
+			`"*": concurency: unknown member: the members are breaker, concurrency, headers, rate, retry, timeout; `,
+		},
 		"later_issue":      {`{"*":{"auth":{}}}`, `"*": auth: unknown member: `},
 		"member_twice":     {`{"*":{"rate":"1/s","rate":"2/s"}}`, `"*": rate: appears twice`},
 		"concurrency_0":    {`{"*":{"concurrency":0}}`, `"*": concurrency: want a whole number from 1 to 10000`},
 		"concurrency_many": {`{"*":{"concurrency":10001}}`, `"*": concurrency: want`},
 		"concurrency_text": {`{"*":{"concurrency":"2"}}`, `"*": concurrency: want`},
-		"rate_0": {`{"*":{"rate":"0/s"}}`,
-			`"*": rate: want 1 to 1000000 calls per second, minute or hour, such as "50/s"`},
+		"rate_0": {
+			`{"*":{"rate":"0/s"}}`,
+			`"*": rate: want 1 to 1000000 calls per second, minute or hour, such as "50/s"`,
+		},
 		"rate_unit":         {`{"*":{"rate":"5/d"}}`, `"*": rate: want`},
 		"rate_number":       {`{"*":{"rate":5}}`, `"*": rate: want an object, not a number`},
 		"rate_fraction":     {`{"*":{"rate":"0.5/s"}}`, `"*": rate: want`},
 		"rate_limit":        {`{"*":{"rate":{"burst":5}}}`, `"*": rate.limit: missing`},
 		"rate_limit_number": {`{"*":{"rate":{"limit":5}}}`, `"*": rate.limit: want 1 to`},
-		"rate_burst": {`{"*":{"rate":{"limit":"5/s","burst":0}}}`,
-			`"*": rate.burst: want a whole number from 1 to 1000000`},
-		"rate_unknown": {`{"*":{"rate":{"limit":"5/s","brust":1}}}`,
-			`"*": rate.brust: unknown member: the members are burst, limit; did you mean burst?`},
+		"rate_burst": {
+			`{"*":{"rate":{"limit":"5/s","burst":0}}}`,
+			`"*": rate.burst: want a whole number from 1 to 1000000`,
+		},
+		"rate_unknown": {
+			`{"*":{"rate":{"limit":"5/s","brust":1}}}`,
+			`"*": rate.brust: unknown member: the members are burst, limit; did you mean burst?`,
+		},
 		"timeout_short": {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
 		"timeout_long":  {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
 		"timeout_null":  {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
 		"retry_name":    {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
-		"retry_parameter": {`{"*":{"retry":{"baseDelay":-1}}}`,
-			`"*": retry.baseDelay: a duration cannot be negative`},
+		"retry_parameter": {
+			`{"*":{"retry":{"baseDelay":-1}}}`,
+			`"*": retry.baseDelay: a duration cannot be negative`,
+		},
 		"retry_number": {`{"*":{"retry":5}}`, `"*": retry: want a policy's name or an object`},
 		"breaker":      {`{"*":{"breaker":"on"}}`, `"*": breaker: want "off" or an object with its parameters`},
 		"breaker_bool": {`{"*":{"breaker":false}}`, `"*": breaker: want an object, not a boolean`},
-		"breaker_failures": {`{"*":{"breaker":{"failures":0}}}`,
-			`"*": breaker.failures: want a whole number from 1 to 1000`},
-		"breaker_delays": {`{"*":{"breaker":{"minDelay":"16m"}}}`,
-			`"*": breaker: minDelay, 16m0s, is longer than maxDelay, 15m0s`},
-		"breaker_short": {`{"*":{"breaker":{"minDelay":"1ms"}}}`,
-			`"*": breaker.minDelay: want a duration from 1s to 24h0m0s`},
-		"header_secret": {`{"*":{"headers":{"X-Api-Key":"` + canary + `"}}}`,
-			`"*": headers.X-Api-Key: may be secret, and the file must not contain secrets`},
-		"header_prefixed": {`{"*":{"headers":{"authorization":["$KEY","Bearer $KEY"]}}}`,
-			`"*": headers.authorization: may be secret`},
+		"breaker_failures": {
+			`{"*":{"breaker":{"failures":0}}}`,
+			`"*": breaker.failures: want a whole number from 1 to 1000`,
+		},
+		"breaker_delays": {
+			`{"*":{"breaker":{"minDelay":"16m"}}}`,
+			`"*": breaker: minDelay, 16m0s, is longer than maxDelay, 15m0s`,
+		},
+		"breaker_short": {
+			`{"*":{"breaker":{"minDelay":"1ms"}}}`,
+			`"*": breaker.minDelay: want a duration from 1s to 24h0m0s`,
+		},
+		"header_secret": {
+			`{"*":{"headers":{"X-Api-Key":"` + canary + `"}}}`,
+			`"*": headers.X-Api-Key: may be secret, and the file must not contain secrets`,
+		},
+		"header_prefixed": {
+			`{"*":{"headers":{"authorization":["$KEY","Bearer $KEY"]}}}`,
+			`"*": headers.authorization: may be secret`,
+		},
 		"header_inside": {`{"*":{"headers":{"X-A":"$KEY ` + canary + `"}}}`, `"*": headers.X-A: want "$NAME": `},
-		"header_unset": {`{"*":{"headers":{"X-A":"$UNSET"}}}`,
-			`"*": headers.X-A: the environment variable UNSET is not set: add it to the app settings`},
-		"header_broken": {`{"*":{"headers":{"X-A":"$BROKEN"}}}`,
-			`"*": headers.X-A: the environment variable BROKEN holds a line break`},
-		"header_line_break": {`{"*":{"headers":{"X-A":"` + canary + `\r\nX-B: 1"}}}`,
-			`"*": headers.X-A: holds a line break`},
-		"header_surrogate": {`{"*":{"headers":{"X-A":"` + canary + `\ud800"}}}`,
-			`"*": headers.X-A: holds half of a surrogate pair`},
+		"header_unset": {
+			`{"*":{"headers":{"X-A":"$UNSET"}}}`,
+			`"*": headers.X-A: the environment variable UNSET is not set: add it to the app settings`,
+		},
+		"header_broken": {
+			`{"*":{"headers":{"X-A":"$BROKEN"}}}`,
+			`"*": headers.X-A: the environment variable BROKEN holds a line break`,
+		},
+		"header_line_break": {
+			`{"*":{"headers":{"X-A":"` + canary + `\r\nX-B: 1"}}}`,
+			`"*": headers.X-A: holds a line break`,
+		},
+		"header_surrogate": {
+			`{"*":{"headers":{"X-A":"` + canary + `\ud800"}}}`,
+			`"*": headers.X-A: holds half of a surrogate pair`,
+		},
 		"header_number":     {`{"*":{"headers":{"X-A":1}}}`, `"*": headers.X-A: want a string or an array of strings`},
 		"header_no_values":  {`{"*":{"headers":{"X-A":[]}}}`, `"*": headers.X-A: want a string or an array of strings`},
 		"header_name":       {`{"*":{"headers":{"X A":"1"}}}`, `"*": headers.X…: not a header name`},
 		"header_with_value": {`{"*":{"headers":{"X-A: ` + canary + `":"1"}}}`, `"*": headers.X-A…: not a header name`},
 		"header_twice":      {`{"*":{"headers":{"X-A":"1","x-a":"2"}}}`, `"*": headers.x-a: appears twice`},
-		"header_host": {`{"*":{"headers":{"host":"b.example"}}}`,
-			`"*": headers.host: cannot be set here: it follows from the call`},
+		"header_host": {
+			`{"*":{"headers":{"host":"b.example"}}}`,
+			`"*": headers.host: cannot be set here: it follows from the call`,
+		},
 		"header_hop": {`{"*":{"headers":{"TE":"x"}}}`, `"*": headers.TE: cannot be set here`},
-		"header_length": {`{"*":{"headers":{"Content-Length":"1"}}}`,
-			`"*": headers.Content-Length: cannot be set here`},
-		"header_ours": {`{"*":{"headers":{"x-async-caller-attempt":"1"}}}`,
-			`"*": headers.x-async-caller-attempt: cannot be set here: it must differ`},
-		"header_key": {`{"*":{"headers":{"Idempotency-Key":"1"}}}`,
-			`"*": headers.Idempotency-Key: cannot be set here: it must differ`},
+		"header_length": {
+			`{"*":{"headers":{"Content-Length":"1"}}}`,
+			`"*": headers.Content-Length: cannot be set here`,
+		},
+		"header_ours": {
+			`{"*":{"headers":{"x-async-caller-attempt":"1"}}}`,
+			`"*": headers.x-async-caller-attempt: cannot be set here: it must differ`,
+		},
+		"header_key": {
+			`{"*":{"headers":{"Idempotency-Key":"1"}}}`,
+			`"*": headers.Idempotency-Key: cannot be set here: it must differ`,
+		},
 		"headers_list": {`{"*":{"headers":["X-A"]}}`, `"*": headers: want an object, not an array`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -33,8 +33,10 @@ func TestLines(t *testing.T) {
 		"gave_up": {`{"level":"error","request_id":"r1","action":"dead_letter","reason":"rejected",` + at +
 			`,"message":"Giving up on envelope r1: answered 400"}`, ""},
 		"information": {`{"level":"info",` + at + `,"message":"host started"}`, ""},
-		"trouble": {`{"level":"warn","error":"refused",` + at + `,"message":"queue cannot be read"}`,
-			clock + "  queue cannot be read: refused\n"},
+		"trouble": {
+			`{"level":"warn","error":"refused",` + at + `,"message":"queue cannot be read"}`,
+			clock + "  queue cannot be read: refused\n",
+		},
 		"other": {`async-caller: stopped`, "async-caller: stopped\n"},
 	} {
 		t.Run(name, func(t *testing.T) {

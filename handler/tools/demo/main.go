@@ -191,5 +191,6 @@ Everything keeps running until Ctrl-C. In another terminal, in this folder:
   dist/async-caller scheduled expedite --all    # its third attempt, which is due in ten minutes
   dist/async-caller poison list
 
-Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list like 503,503,200 with one for each call.
+Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list
+like 503,503,200 with one for each call.
 `

@@ -40,10 +40,16 @@ type scenario struct {
 func (s system) scenarios() []scenario {
 	return []scenario{
 		{"delivered at once", "200", []string{"--body", "hello"}, "200", "delivered"},
-		{"delivered at the third attempt", "503,reset,200", []string{"--retry", "1s", "--json-body", `{"order":42}`},
-			"503 reset 200", "delivered"},
-		{"delivered with a callback", "200", []string{"--callback", s.target.URL("204"), "--context", `{"order":43}`},
-			"200", "delivered, callback 200"},
+		{
+			"delivered at the third attempt", "503,reset,200",
+			[]string{"--retry", "1s", "--json-body", `{"order":42}`},
+			"503 reset 200", "delivered",
+		},
+		{
+			"delivered with a callback", "200",
+			[]string{"--callback", s.target.URL("204"), "--context", `{"order":43}`},
+			"200", "delivered, callback 200",
+		},
 		{"rejected", "400", nil, "400", "dead letter: rejected"},
 		{"expired", "503", []string{"--retry", "1s", "--deadline", "4s"}, "503 503 ...", "dead letter: expired"},
 		{"malformed", "", nil, "", "dead letter: malformed"},

@@ -66,8 +66,10 @@ func TestAnswersThatBreakOff(t *testing.T) {
 			case s.expire:
 				deadline = time.Now().Add(8 * time.Second)
 			}
-			m := nexusMessage{id: id, originalRequestID: id,
-				callOut: nexusCallOut("POST", "/call/"+id, host, nexusBody), deadline: deadline}
+			m := nexusMessage{
+				id: id, originalRequestID: id,
+				callOut: nexusCallOut("POST", "/call/"+id, host, nexusBody), deadline: deadline,
+			}
 			callback := ""
 			if s.callback {
 				m.callBack = nexusCallBack("/callback/"+id, host)
@@ -130,8 +132,10 @@ func TestSignalsInBodies(t *testing.T) {
 	}{
 		"long":     {500, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":false}`, false},
 		"long_yes": {400, `{"StackTrace":"` + trace + `","Type":"x","IsRetryMeaningful":true}`, true},
-		"very_long": {500, `{"Type":"x","IsRetryMeaningful":false,"Inner":["` + strings.Repeat(trace, 20) + `"]}`,
-			false},
+		"very_long": {
+			500, `{"Type":"x","IsRetryMeaningful":false,"Inner":["` + strings.Repeat(trace, 20) + `"]}`,
+			false,
+		},
 		"odd_member":   {503, `{"retryable":"later","Type":"x","IsRetryMeaningful":false}`, false},
 		"marked":       {503, "\ufeff" + `{"Type":"x","IsRetryMeaningful":false}`, false},
 		"not_complete": {503, `{"Type":"x","IsRetryMeaningful":false`, true},

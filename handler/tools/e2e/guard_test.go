@@ -128,10 +128,14 @@ func TestRefusedTargets(t *testing.T) {
 	here := "http://127.0.0.1:" + port(r.Server)
 	cases := map[string]guardCase{
 		"allowed": {call(here+"/allowed", ""), "delivered"},
-		"metadata": {call("http://169.254.169.254/metadata/instance", ""),
-			"target_refused 169.254.169.254 is refused: link-local"},
-		"mapped": {call("http://[::ffff:169.254.169.254]/", ""),
-			"target_refused 169.254.169.254 is refused: link-local"},
+		"metadata": {
+			call("http://169.254.169.254/metadata/instance", ""),
+			"target_refused 169.254.169.254 is refused: link-local",
+		},
+		"mapped": {
+			call("http://[::ffff:169.254.169.254]/", ""),
+			"target_refused 169.254.169.254 is refused: link-local",
+		},
 		"unicode":    {call("http://１６９。254.169.254/", ""), "target_refused 169.254.169.254 is refused: link-local"},
 		"azure_host": {call("http://168.63.129.16/", ""), "target_refused 168.63.129.16 is refused: "},
 		"alibaba":    {call("http://100.100.100.200/", ""), "target_refused 100.100.100.200 is refused: link-local"},
@@ -139,18 +143,24 @@ func TestRefusedTargets(t *testing.T) {
 		"reserved":   {call("http://240.0.0.1/", ""), "target_refused 240.0.0.1 is refused: reserved"},
 		"site_local": {call("http://[fec0::1]/", ""), "target_refused fec0::1 is refused: site-local"},
 		"teredo":     {call("http://[2001::1]/", ""), "target_refused 2001::1 is refused: Teredo"},
-		"isatap": {call("http://[2001:db8::5efe:8.8.8.8]/", ""),
-			"target_refused 2001:db8::5efe:808:808 is refused: ISATAP"},
+		"isatap": {
+			call("http://[2001:db8::5efe:8.8.8.8]/", ""),
+			"target_refused 2001:db8::5efe:808:808 is refused: ISATAP",
+		},
 		"denied": {
 			call("http://localhost:"+port(r.Server)+"/denied", ""),
 			"target_refused the host name is refused: ASYNC_CALLER_TARGETS_DENY has localhost",
 		},
-		"denied_header": {call(here+"/header", "LocalHost.:1"),
-			"target_refused the Host header is refused: ASYNC_CALLER_TARGETS_DENY has localhost"},
+		"denied_header": {
+			call(here+"/header", "LocalHost.:1"),
+			"target_refused the Host header is refused: ASYNC_CALLER_TARGETS_DENY has localhost",
+		},
 		"malformed_port": {call(here+"/port", "localhost:80:80"), "malformed call.headers.hOst: want one host name"},
 		"malformed_name": {call(here+"/name", "local%68ost"), "malformed call.headers.hOst: want one host name"},
-		"no_address": {call("http://0x7f.1:"+port(r.Server)+"/", ""),
-			"malformed call.url: the URL's host is not a valid name or address"},
+		"no_address": {
+			call("http://0x7f.1:"+port(r.Server)+"/", ""),
+			"malformed call.url: the URL's host is not a valid name or address",
+		},
 		"redirected":    {call(here+"/metadata", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
 		"redirected_to": {call(here+"/unicode", ""), "target_refused behind a redirect: 169.254.169.254 is refused"},
 	}
@@ -160,8 +170,10 @@ func TestRefusedTargets(t *testing.T) {
 		addr := netip.MustParsePrefix(address.String()).Addr()
 		if !addr.IsLoopback() && !addr.IsLinkLocalUnicast() {
 			url := "http://" + netip.AddrPortFrom(addr, 80).String() + "/"
-			cases[fmt.Sprint("own_", i)] = guardCase{call(url, ""),
-				"target_refused " + addr.String() + " is refused: addresses of this machine"}
+			cases[fmt.Sprint("own_", i)] = guardCase{
+				call(url, ""),
+				"target_refused " + addr.String() + " is refused: addresses of this machine",
+			}
 		}
 	}
 	f.wantEnds([]string{"ASYNC_CALLER_TARGETS_DENY=localhost"}, cases)
@@ -175,8 +187,10 @@ func TestRefusedTargets(t *testing.T) {
 func TestHostHeaderThroughAProxy(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, options{})
-	proxy := newRecorder(t, map[string]string{"/to_metadata": "http://169.254.169.254/",
-		"/to_unicode": "http://１２７。0.0.1:81/there"})
+	proxy := newRecorder(t, map[string]string{
+		"/to_metadata": "http://169.254.169.254/",
+		"/to_unicode":  "http://１２７。0.0.1:81/there",
+	})
 	const refused = "target_refused the Host header is refused: it differs from the URL"
 	f.wantEnds([]string{"ASYNC_CALLER_PROXY=" + proxy.URL}, map[string]guardCase{
 		"plain":      {call("http://127.0.0.1/plain", ""), "delivered"},
@@ -188,8 +202,10 @@ func TestHostHeaderThroughAProxy(t *testing.T) {
 		"other_port": {call("http://127.0.0.1/", "127.0.0.1:8080"), refused},
 		"other_name": {call("http://127.0.0.1/", "u.example"), refused},
 		"nexus_meta": {nexusCall("169.254.169.254", "/"), "target_refused 169.254.169.254 is refused"},
-		"by_redirect": {call("http://127.0.0.1/to_metadata", "127.0.0.1:80"),
-			"target_refused behind a redirect: 169.254.169.254 is refused"},
+		"by_redirect": {
+			call("http://127.0.0.1/to_metadata", "127.0.0.1:80"),
+			"target_refused behind a redirect: 169.254.169.254 is refused",
+		},
 		"to_unicode": {call("http://127.0.0.1/to_unicode", ""), "delivered"},
 	})
 	for _, uri := range []string{

@@ -176,8 +176,10 @@ func newHostileTarget(t *testing.T) *hostileTarget {
 	}
 	certificate := issue(t, nil, &x509.Certificate{IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}})
 	listener = tls.NewListener(listener, &tls.Config{Certificates: []tls.Certificate{*certificate}})
-	h := &hostileTarget{listener: listener, until: make(chan struct{}),
-		trusted: filepath.Join(t.TempDir(), "trusted.pem")}
+	h := &hostileTarget{
+		listener: listener, until: make(chan struct{}),
+		trusted: filepath.Join(t.TempDir(), "trusted.pem"),
+	}
 	block := &pem.Block{Type: "CERTIFICATE", Bytes: certificate.Leaf.Raw}
 	if err := os.WriteFile(h.trusted, pem.EncodeToMemory(block), 0o600); err != nil {
 		t.Fatal(err)

@@ -154,8 +154,10 @@ func nexusScenarios() (all []nexusScenario) {
 	}
 
 	add("status_208", standard, nexusScenario{answers: []answer{{status: 208}}})
-	for status, priorities := range map[int][]int{404: three, 408: standard, 423: standard, 425: standard,
-		429: standard, 500: {0, 1}, 502: standard} {
+	for status, priorities := range map[int][]int{
+		404: three, 408: standard, 423: standard, 425: standard,
+		429: standard, 500: {0, 1}, 502: standard,
+	} {
 		add(fmt.Sprintf("status_%d", status), priorities, nexusScenario{answers: []answer{{status: status}, ok}})
 	}
 	for _, status := range []int{400, 510, 526} {

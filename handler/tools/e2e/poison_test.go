@@ -119,16 +119,22 @@ func sixCauses(target string) []cause {
 	return []cause{
 		{poisonQueue, "expired", 200 / scale, 0, dead("expired", target, "expired", 503)},
 		{poisonQueue, "rejected", 4200 / scale, 0, dead("rejected", "http://crm.example/orders/4711", "rejected", 400)},
-		{poisonQueue, "malformed", 600 / scale, 0,
-			func(n int) string { return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) }},
-		{otherPoisonQueue, "exhausted", 3800 / scale, 0,
-			dead("exhausted", "http://erp.example/items/12345", "exhausted", 500)},
+		{
+			poisonQueue, "malformed", 600 / scale, 0,
+			func(n int) string { return storage.Base64.Encode(fmt.Appendf(nil, `{"asyncCaller":1,"n":%d}`, n)) },
+		},
+		{
+			otherPoisonQueue, "exhausted", 3800 / scale, 0,
+			dead("exhausted", "http://erp.example/items/12345", "exhausted", 500),
+		},
 		{otherPoisonQueue, "host_gave_up", 1000 / scale, week, func(n int) string {
 			return storage.Base64.Encode(fmt.Appendf(nil,
 				`{"asyncCaller":1,"requestId":"host%d","call":{"url":"http://erp.example/"}}`, n))
 		}},
-		{otherPoisonQueue, "undecodable", 200 / scale, week,
-			func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) }},
+		{
+			otherPoisonQueue, "undecodable", 200 / scale, week,
+			func(n int) string { return fmt.Sprintf(`{"asyncCaller":1,"n":%d}`, n) },
+		},
 	}
 }
 

@@ -246,8 +246,10 @@ func TestListManyScheduled(t *testing.T) {
 	const limit, mostMiB, hosts = 30 * time.Second, 100, 50
 	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
-	for name, want := range map[string]int{"scheduled list --json": manyRows,
-		"scheduled list --group-by host --json": hosts, "status --json": 1} {
+	for name, want := range map[string]int{
+		"scheduled list --json":                 manyRows,
+		"scheduled list --group-by host --json": hosts, "status --json": 1,
+	} {
 		command, stdout, stderr := f.operate(strings.Fields(name)...)
 		began := time.Now()
 		mib, err := runMeasured(command)

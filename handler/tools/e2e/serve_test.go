@@ -265,7 +265,8 @@ func TestSilentStorage(t *testing.T) {
 	t.Cleanup(storage.Close)
 	defer close(ended)
 	busy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
-		_ *http.Request) {
+		_ *http.Request,
+	) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}))
 	t.Cleanup(busy.Close)

@@ -102,8 +102,10 @@ func TestServeCall(t *testing.T) {
 	}
 	got := events[3]
 	got.At = 0
-	if want := (judge.Event{Kind: judge.Called, ID: "m.callback", Attempt: 1, Answer: "204",
-		Reported: 400}); got != want {
+	if want := (judge.Event{
+		Kind: judge.Called, ID: "m.callback", Attempt: 1, Answer: "204",
+		Reported: 400,
+	}); got != want {
 		t.Errorf("callback %+v, want %+v", got, want)
 	}
 }
@@ -176,8 +178,10 @@ func TestTableStates(t *testing.T) {
 
 func mustOpenTable(t *testing.T, endpoint string) *azure.Table {
 	t.Helper()
-	table, err := azure.OpenTable(azure.Connection{TableEndpoint: endpoint, AccountName: azurite.AccountName,
-		AccountKey: azurite.AccountKey})
+	table, err := azure.OpenTable(azure.Connection{
+		TableEndpoint: endpoint, AccountName: azurite.AccountName,
+		AccountKey: azurite.AccountKey,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,10 @@ func runSchedules(ctx context.Context, o options, dir string, r *result) {
 	for i := range systems {
 		running.Go(func() {
 			mode, table := modes[i%len(modes)], o.tables[i%len(o.tables)]
-			c := setup{executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited,
-				table: table}
+			c := setup{
+				executable: o.executable, setting: "ASYNC_CALLER_RESCHEDULE=" + mode, profile: limited,
+				table: table,
+			}
 			name := fmt.Sprintf("system%d-%s-%s", i, mode, table)
 			r.fail(withSystem(ctx, filepath.Join(dir, name), c, r, func(s *system) error {
 				deadline := time.Now().Add(o.time)
@@ -115,8 +117,10 @@ func (s *system) conclude(ctx context.Context, messages []schedule.Message) erro
 		return fmt.Errorf("reading dead letters: %w", err)
 	}
 	events := s.takeEvents()
-	v := judge.Judge(messages, judge.Record{Events: events, DeadLetters: deadLetters, Left: max(left, 0),
-		MaxDequeueCount: maxDequeueCount})
+	v := judge.Judge(messages, judge.Record{
+		Events: events, DeadLetters: deadLetters, Left: max(left, 0),
+		MaxDequeueCount: maxDequeueCount,
+	})
 	s.result.add(s.table, v)
 	if !v.OK() {
 		err = s.keepEvents(v, events)

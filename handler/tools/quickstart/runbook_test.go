@@ -123,8 +123,10 @@ func fillAccount(t *testing.T, connectionString string) {
 		}}))
 	}
 	for i := range 48 {
-		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{20 * time.Minute, 30 * time.Minute,
-			30 * time.Minute, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour}[i%6])
+		schedule(6000+i, "crm.example.com", 503*(i%2), []time.Duration{
+			20 * time.Minute, 30 * time.Minute,
+			30 * time.Minute, 2 * time.Hour, 3 * time.Hour, 6 * time.Hour,
+		}[i%6])
 	}
 	for i := range 12 {
 		schedule(7000+i, "old.example.com", 503, 2*time.Hour)

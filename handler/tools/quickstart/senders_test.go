@@ -179,8 +179,10 @@ func evaluate(t *testing.T, samples []source, variables map[string]string) (resu
 	return results
 }
 
-var variables = map[string]string{"order": "4711", "url": "https://example.com/orders",
-	"callback": "https://example.com/done"}
+var variables = map[string]string{
+	"order": "4711", "url": "https://example.com/orders",
+	"callback": "https://example.com/done",
+}
 
 // TestSendersThatDoNotRun parses the samples in C# and Python, whose packages are not on npm: it checks the syntax,
 // evaluates the object that is assigned to envelope, and looks for the encoding and the time-to-live.
@@ -193,10 +195,14 @@ func TestSendersThatDoNotRun(t *testing.T) {
 		checkEnvelope(t, result.Envelope, variables["order"], variables["url"], variables["callback"])
 	}
 	for program, parts := range map[string][]string{
-		csharp: {"MessageEncoding = QueueMessageEncoding.Base64", "DefaultAzureCredential(), options)",
-			`"async-caller", options)`, "timeToLive: TimeSpan.FromSeconds(-1)"},
-		python: {`"message_encode_policy": TextBase64EncodePolicy()`, "DefaultAzureCredential(), **encoding)",
-			`"async-caller", **encoding)`, "time_to_live=-1"},
+		csharp: {
+			"MessageEncoding = QueueMessageEncoding.Base64", "DefaultAzureCredential(), options)",
+			`"async-caller", options)`, "timeToLive: TimeSpan.FromSeconds(-1)",
+		},
+		python: {
+			`"message_encode_policy": TextBase64EncodePolicy()`, "DefaultAzureCredential(), **encoding)",
+			`"async-caller", **encoding)`, "time_to_live=-1",
+		},
 	} {
 		for _, part := range parts {
 			if strings.Count(program, part) != 1 {

@@ -159,8 +159,10 @@ func TestTargetDown(t *testing.T) {
 
 // TestLineAfterTrouble: some minutes after a target has recovered, its calls wait for nothing.
 func TestLineAfterTrouble(t *testing.T) {
-	for name, trouble := range map[string]func() decision.Outcome{"hangs": hangs, "slow": answers(200, 20*time.Second),
-		"down": answers(503, 0)} {
+	for name, trouble := range map[string]func() decision.Outcome{
+		"hangs": hangs, "slow": answers(200, 20*time.Second),
+		"down": answers(503, 0),
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := newApp(shipped, 1)

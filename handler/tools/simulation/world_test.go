@@ -75,8 +75,10 @@ type world struct {
 
 func newWorld(jitter func() float64, target func(time.Time) int) *world {
 	return &world{
-		rules: decision.Rules{Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
-			MaxDelay: storage.MaxDelay},
+		rules: decision.Rules{
+			Expiration: week, GiveUp: envelope.GiveUpDeadLetter, Retry: retry.Default(),
+			MaxDelay: storage.MaxDelay,
+		},
 		jitter: jitter,
 		target: target,
 	}

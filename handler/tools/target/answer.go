@@ -50,8 +50,10 @@ var named = map[string]Answer{
 	"half-body-200": {Status: 200, Length: 1000, Sent: 7},
 	"garbage":       {Raw: "\x00\x16\x03\x01 this is not HTTP\r\n\r\n\xff\xfe", Then: Close},
 	"drip-head":     {Drip: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", Then: Close},
-	"drip-body-200": {Status: 200, Raw: "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n",
-		Drip: strings.Repeat("x", 600), Then: Close},
+	"drip-body-200": {
+		Status: 200, Raw: "HTTP/1.1 200 OK\r\nContent-Length: 600\r\n\r\n",
+		Drip: strings.Repeat("x", 600), Then: Close,
+	},
 	"later-429": {Status: 429, RetryAfter: "30"},
 	"huge-200":  {Status: 200, Length: Huge, Sent: Huge},
 }

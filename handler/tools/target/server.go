@@ -3,13 +3,14 @@
 package target
 
 import (
-	"asynccaller/handler/internal/storage"
 	"context"
 	"fmt"
 	"net"
 	"net/http"
 	"sync"
 	"time"
+
+	"asynccaller/handler/internal/storage"
 )
 
 // Server is an HTTP server on 127.0.0.1 that counts its connections and can reset and refuse them. It is safe

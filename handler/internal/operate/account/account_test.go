@@ -125,16 +125,22 @@ func TestList(t *testing.T) {
 		source account.Source
 		want   []string
 	}{
-		"every_poison_queue": {account.Source{},
-			[]string{"r0", "r1", "r2", "host", "undecodable", "malformed", "other"}},
+		"every_poison_queue": {
+			account.Source{},
+			[]string{"r0", "r1", "r2", "host", "undecodable", "malformed", "other"},
+		},
 		"one_queue":      {account.Source{Queues: []string{"other-poison"}}, []string{"other"}},
 		"a_queue_beside": {account.Source{Queues: []string{parking}}, []string{"parked", "lost"}},
 		"live_by_force":  {account.Source{Queues: []string{mainQueue}, Force: true}, []string{"live"}},
 		"ids":            {account.Source{IDs: []string{"r2", "host", "nobody"}}, []string{"r2", "host"}},
-		"ids_and_filter": {account.Source{IDs: []string{"r2", "host"},
-			Filter: message.Filter{Reasons: []string{"rejected"}}}, []string{"r2"}},
-		"filter": {account.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}},
-			[]string{"host"}},
+		"ids_and_filter": {account.Source{
+			IDs:    []string{"r2", "host"},
+			Filter: message.Filter{Reasons: []string{"rejected"}},
+		}, []string{"r2"}},
+		"filter": {
+			account.Source{Filter: message.Filter{Reasons: []string{message.HostGaveUp}}},
+			[]string{"host"},
+		},
 		"limit":            {account.Source{Limit: 2}, []string{"r0", "r1"}},
 		"limit_and_filter": {account.Source{Limit: 1, Filter: message.Filter{Text: "orders/r2"}}, []string{"r2"}},
 	} {
@@ -186,16 +192,22 @@ func TestQueues(t *testing.T) {
 			{
 				Queue: poisonQueue, Main: mainQueue, Messages: 6, Oldest: began, Newest: began, Expiring: 2,
 				NextExpiry: began.Add(week),
-				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 3}, {Reason: "host_gave_up", Count: 1},
-					{Reason: "malformed", Count: 1}, {Reason: "undecodable", Count: 1}},
+				Reasons: []account.ReasonCount{
+					{Reason: "rejected", Count: 3},
+					{Reason: "host_gave_up", Count: 1},
+					{Reason: "malformed", Count: 1},
+					{Reason: "undecodable", Count: 1},
+				},
 			},
 			{
 				Queue: "other-poison", Main: "other", Messages: 2, Hidden: 1, Oldest: began.Add(time.Hour),
 				Newest:  began.Add(time.Hour),
 				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 1}},
 			},
-			{Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began,
-				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}}},
+			{
+				Queue: parking, Moved: true, Messages: 2, Oldest: began, Newest: began,
+				Reasons: []account.ReasonCount{{Reason: "rejected", Count: 2}},
+			},
 		}
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("%v, -want +got:\n%s", err, diff)

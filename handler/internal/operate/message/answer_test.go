@@ -17,8 +17,10 @@ import (
 // answered returns the dead letter that the handler writes for this answer.
 func answered(t *testing.T, contentType, body string) string {
 	t.Helper()
-	return settled(t, native(""), decision.Outcome{Status: 422, Header: http.Header{"Content-Type": {contentType}},
-		Body: []byte(body)})
+	return settled(t, native(""), decision.Outcome{
+		Status: 422, Header: http.Header{"Content-Type": {contentType}},
+		Body: []byte(body),
+	})
 }
 
 func showAnswer(t *testing.T, text string, secrets message.Secrets) *message.Answer {
@@ -38,14 +40,19 @@ func TestShowAnswer(t *testing.T) {
 		masked            message.Answer
 		revealed          string
 	}{
-		"text": {"text/plain", "no\r\norder",
-			message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 9}, "no\norder"},
+		"text": {
+			"text/plain", "no\r\norder",
+			message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 9},
+			"no\norder",
+		},
 		"empty":   {"text/plain", "", message.Answer{MediaType: "text/plain", BodyKind: message.BodyNone}, ""},
 		"no_type": {"", "x", message.Answer{BodyKind: message.BodyText, BodyBytes: 1}, "x"},
 		"json": {
 			asJSON, `{"error":"x","token":"SECRET"}`,
-			message.Answer{MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}",
-				BodyKind: message.BodyJSON, BodyBytes: 30},
+			message.Answer{
+				MediaType: asJSON, Body: "{\n  \"error\": \"x\",\n  \"token\": \"***\"\n}",
+				BodyKind: message.BodyJSON, BodyBytes: 30,
+			},
 			"{\n  \"error\": \"x\",\n  \"token\": \"SECRET\"\n}",
 		},
 		"cut_json": {
@@ -55,8 +62,10 @@ func TestShowAnswer(t *testing.T) {
 		},
 		"well_formed_html": {
 			"text/html; charset=utf-8", "<html>\n<h1>No order</h1>\n</html>",
-			message.Answer{MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>",
-				BodyKind: message.BodyText, BodyBytes: 32},
+			message.Answer{
+				MediaType: "text/html", Body: "<html>\n<h1>No order</h1>\n</html>",
+				BodyKind: message.BodyText, BodyBytes: 32,
+			},
 			"<html>\n<h1>No order</h1>\n</html>",
 		},
 		"html": {
@@ -69,11 +78,15 @@ func TestShowAnswer(t *testing.T) {
 			message.Answer{MediaType: "text/plain", BodyKind: message.BodyText, BodyBytes: 39},
 			"a\ufffd[2J\ufffd \ufffd \ufffd and more of the same text",
 		},
-		"long": {"text/plain", long, message.Answer{MediaType: "text/plain", BodyKind: message.BodyText,
-			BodyBytes: 2048, Truncated: true}, long[:2048]},
-		"binary": {"image/png", "\x89PNG\x00\x00\x00",
+		"long": {"text/plain", long, message.Answer{
+			MediaType: "text/plain", BodyKind: message.BodyText,
+			BodyBytes: 2048, Truncated: true,
+		}, long[:2048]},
+		"binary": {
+			"image/png", "\x89PNG\x00\x00\x00",
 			message.Answer{MediaType: "image/png", BodyKind: message.BodyBinary, BodyBytes: 9},
-			"00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n"},
+			"00000000  ef bf bd 50 4e 47 00 00  00                       |...PNG...|\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			text := answered(t, test.contentType, test.body)
@@ -113,8 +126,10 @@ func TestAnswerKeys(t *testing.T) {
 		"html_secret": {"text/html", "<p><x:token>SECRET<br>", "(unreadable XML answer)"},
 		"xml":         {"text/xml", "<p>SECRET<br>", "(unreadable XML answer)"},
 		"cut_json":    {"application/json", `{"x":"` + strings.Repeat("y", 3000), "(unreadable JSON answer)"},
-		"large_json": {"application/json", `{"x":"` + strings.Repeat("y ", 1000) + `"}`,
-			`{"x":"` + strings.Repeat("y ", 95) + "…"},
+		"large_json": {
+			"application/json", `{"x":"` + strings.Repeat("y ", 1000) + `"}`,
+			`{"x":"` + strings.Repeat("y ", 95) + "…",
+		},
 		"no_json":   {"application/json", "Internal error", "Internal error"},
 		"json_text": {"text/plain", `token: {"a":`, "***"},
 	} {
@@ -135,8 +150,10 @@ func TestHostileAnswers(t *testing.T) {
 		"large": {`{"status":-9223372036854775808,"mediaType":"` + strings.Repeat("x", 10_000) + `","text":"` +
 			strings.Repeat("<", 25_000) + `"}`, strings.Repeat("<", 197) + "…"},
 		"nested": {`{"text":"` + strings.Repeat("[", 30_000) + `"}`, "(unreadable JSON answer)"},
-		"escapes": {`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`,
-			"\ufffd]{n};x\ufffd is what the target says"},
+		"escapes": {
+			`{"mediaType":"\u001b[2J","text":"\u001b]0;x\u0007 is what the target says"}`,
+			"\ufffd]{n};x\ufffd is what the target says",
+		},
 		"only_controls": {`{"text":"\u001b\u001b\u001b"}`, "(binary answer)"},
 	} {
 		t.Run(name, func(t *testing.T) {

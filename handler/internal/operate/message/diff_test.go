@@ -22,8 +22,10 @@ func TestDiff(t *testing.T) {
 			`{"password":"CANARY1","token":"CANARY2"}`, `{"password":"CANARY3","token":"CANARY2"}`,
 			`-  "password": "***",` + "\n" + `+  "password": "*** (changed)",` + "\n" + `   "token": "***"`,
 		},
-		"secret_in_query": {`{"u":"http://h/?a=1&b=2"}`, `{"u":"http://h/?a=1&b=3"}`,
-			`+  "u": "http://h/?a=***&b=*** (changed)"`},
+		"secret_in_query": {
+			`{"u":"http://h/?a=1&b=2"}`, `{"u":"http://h/?a=1&b=3"}`,
+			`+  "u": "http://h/?a=***&b=*** (changed)"`,
+		},
 		"secret_in_scheme": {
 			`{"Authorization":"Basic CANARY"}`, `{"Authorization":"Bearer CANARY"}`, `+  "Authorization": "Bearer ***"`,
 		},
@@ -36,16 +38,26 @@ func TestDiff(t *testing.T) {
 			`-      "Host: old",` + "\n" + `-      "Cookie: ***"` + "\n" + `+      "Host: new",` + "\n" +
 				`+      "Cookie: *** (changed)"`,
 		},
-		"json_in_string": {`{"e":"{\"key\":\"1\"}"}`, `{"e":"{\"key\":\"2\"}"}`,
-			`+  "e": "{\"key\":\"*** (changed)\"}"`},
-		"spacing": {`{"a":1}`, `{"a": 1}`,
-			"(the differences are not shown without --reveal: they are spacing, or beyond the limit)\n"},
-		"broken_json": {`{"token":"CANARY1",}`, `{"token":"CANARY2",}`,
-			"-(not shown without --reveal: text, 20 bytes)\n+(not shown without --reveal: text, 20 bytes, changed)\n"},
-		"no_json": {"token: CANARY1\nb", "b",
-			"-(not shown without --reveal: text, 16 bytes)\n+(not shown without --reveal: text, 1 bytes, changed)\n"},
-		"fixed": {`{"token":"CANARY1",`, `{"token":"CANARY1"}`,
-			"-(not shown without --reveal: text, 19 bytes)\n+{\n+  \"token\": \"***"},
+		"json_in_string": {
+			`{"e":"{\"key\":\"1\"}"}`, `{"e":"{\"key\":\"2\"}"}`,
+			`+  "e": "{\"key\":\"*** (changed)\"}"`,
+		},
+		"spacing": {
+			`{"a":1}`, `{"a": 1}`,
+			"(the differences are not shown without --reveal: they are spacing, or beyond the limit)\n",
+		},
+		"broken_json": {
+			`{"token":"CANARY1",}`, `{"token":"CANARY2",}`,
+			"-(not shown without --reveal: text, 20 bytes)\n+(not shown without --reveal: text, 20 bytes, changed)\n",
+		},
+		"no_json": {
+			"token: CANARY1\nb", "b",
+			"-(not shown without --reveal: text, 16 bytes)\n+(not shown without --reveal: text, 1 bytes, changed)\n",
+		},
+		"fixed": {
+			`{"token":"CANARY1",`, `{"token":"CANARY1"}`,
+			"-(not shown without --reveal: text, 19 bytes)\n+{\n+  \"token\": \"***",
+		},
 		"broken_body": {
 			`{"call":{"body":"{\"a\":\"CANARY1"}}`, `{"call":{"body":"{\"a\":\"CANARY2"}}`,
 			`-    "body": "(not shown without --reveal: text, 13 bytes)"` + "\n" +

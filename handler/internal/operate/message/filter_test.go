@@ -38,23 +38,44 @@ func TestFilter(t *testing.T) {
 		"suffix_itself":    {message.Filter{Hosts: []string{"*.api.target.example"}}, m, false},
 		"star_without_dot": {message.Filter{Hosts: []string{"*example"}}, m, false},
 		"host_of_none":     {message.Filter{Hosts: []string{"*.", "", "*"}}, silent, false},
-		"unicode": {message.Filter{Hosts: []string{"BÜCHER.example"}},
-			message.Message{Host: "xn--bcher-kva.example:80"}, true},
-		"unicode_suffix": {message.Filter{Hosts: []string{"*.bücher。example"}},
-			message.Message{Host: "a.xn--bcher-kva.example"}, true},
+		"unicode": {
+			message.Filter{Hosts: []string{"BÜCHER.example"}},
+			message.Message{Host: "xn--bcher-kva.example:80"},
+			true,
+		},
+		"unicode_suffix": {
+			message.Filter{Hosts: []string{"*.bücher。example"}},
+			message.Message{Host: "a.xn--bcher-kva.example"},
+			true,
+		},
 		"ipv6":       {message.Filter{Hosts: []string{"[::1]"}}, message.Message{Host: "[::1]:80"}, true},
 		"ipv6_other": {message.Filter{Hosts: []string{"[::1]:81"}}, message.Message{Host: "[::1]"}, false},
-		"ipv6_without_brackets": {message.Filter{Hosts: []string{"2001:DB8::0:1"}},
-			message.Message{Host: "[2001:db8::1]:80"}, true},
-		"ipv6_spelled_out": {message.Filter{Hosts: []string{"[0:0:0:0:0:0:0:1]:80"}},
-			message.Message{Host: "[::1]:80"}, true},
-		"final_dot": {message.Filter{Hosts: []string{"api.target.example"}},
-			message.Message{Host: "api.target.example.:80"}, true},
+		"ipv6_without_brackets": {
+			message.Filter{Hosts: []string{"2001:DB8::0:1"}},
+			message.Message{Host: "[2001:db8::1]:80"},
+			true,
+		},
+		"ipv6_spelled_out": {
+			message.Filter{Hosts: []string{"[0:0:0:0:0:0:0:1]:80"}},
+			message.Message{Host: "[::1]:80"},
+			true,
+		},
+		"final_dot": {
+			message.Filter{Hosts: []string{"api.target.example"}},
+			message.Message{Host: "api.target.example.:80"},
+			true,
+		},
 		"final_dot_wanted": {message.Filter{Hosts: []string{"api.target.example.:8443"}}, m, true},
-		"ipv4": {message.Filter{Hosts: []string{"127.0.0.1"}}, message.Message{Host: "127.0.0.1:7071"},
-			true},
-		"ipv4_other_port": {message.Filter{Hosts: []string{"127.0.0.1:7072"}},
-			message.Message{Host: "127.0.0.1:7071"}, false},
+		"ipv4": {
+			message.Filter{Hosts: []string{"127.0.0.1"}},
+			message.Message{Host: "127.0.0.1:7071"},
+			true,
+		},
+		"ipv4_other_port": {
+			message.Filter{Hosts: []string{"127.0.0.1:7072"}},
+			message.Message{Host: "127.0.0.1:7071"},
+			false,
+		},
 		"since":                 {message.Filter{Since: inserted}, m, true},
 		"since_later":           {message.Filter{Since: inserted.Add(time.Second)}, m, false},
 		"until":                 {message.Filter{Until: inserted.Add(time.Second)}, m, true},
@@ -93,10 +114,14 @@ func TestFilterText(t *testing.T) {
 		content string
 		found   []string
 	}{
-		"native": {native, []string{"Needle1", "nEEDLE2", "say \"needle3\"", "needle4", "NEEDLE5 Ä",
-			"x-a\":\"needle2", "x-a: needle2"}},
-		"nexus": {nexus, []string{"Needle1", "Needle2", "needle3", "/?a=needle4", "x-a: needle5", "NEEDLE6",
-			"needle7"}},
+		"native": {native, []string{
+			"Needle1", "nEEDLE2", "say \"needle3\"", "needle4", "NEEDLE5 Ä",
+			"x-a\":\"needle2", "x-a: needle2",
+		}},
+		"nexus": {nexus, []string{
+			"Needle1", "Needle2", "needle3", "/?a=needle4", "x-a: needle5", "NEEDLE6",
+			"needle7",
+		}},
 		"malformed": {"\xff Needle1 {", []string{"needle1 {"}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -78,8 +78,10 @@ func read(text string) message.Message {
 }
 
 func TestReadDeadLetters(t *testing.T) {
-	letter := envelope.DeadLetter{At: givenUp, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3",
-		Attempts: 2}
+	letter := envelope.DeadLetter{
+		At: givenUp, Reason: "expired", Detail: "answered 503", Queue: "async-caller-3",
+		Attempts: 2,
+	}
 	attempts := []envelope.Attempt{{At: givenUp.Add(-time.Hour), Status: 503}, {At: givenUp, Error: "timeout"}}
 	want := message.Message{
 		Queue: "async-caller-poison", ID: "id", InsertedAt: inserted, ExpiresAt: inserted.AddDate(0, 0, 7),
@@ -124,20 +126,30 @@ func TestReadHostileDeadLetters(t *testing.T) {
 	}{
 		"no_reason":     {`{}`, message.Message{Reason: "unknown"}},
 		"not_an_object": {`"by hand"`, message.Message{Reason: "unknown"}},
-		"control": {`{"reason":"a\u001b[2J","detail":"b\u202ec\n"}`,
-			message.Message{Reason: "a\ufffd[2J", Detail: "b\ufffdc\ufffd"}},
-		"reason_twice": {`{"reason":"dns","detail":"dns: no such host"}`,
-			message.Message{Reason: "dns", Detail: "no such host"}},
+		"control": {
+			`{"reason":"a\u001b[2J","detail":"b\u202ec\n"}`,
+			message.Message{Reason: "a\ufffd[2J", Detail: "b\ufffdc\ufffd"},
+		},
+		"reason_twice": {
+			`{"reason":"dns","detail":"dns: no such host"}`,
+			message.Message{Reason: "dns", Detail: "no such host"},
+		},
 		"only_reasons": {`{"reason":"dns","detail":"dns"}`, message.Message{Reason: "dns"}},
-		"long_reason": {`{"reason":"` + strings.Repeat("ä", 40) + `"}`,
-			message.Message{Reason: strings.Repeat("ä", 30) + "…"}},
-		"other_queue": {`{"reason":"x","queue":"async-caller-7"}`,
-			message.Message{Reason: "x", Main: "async-caller-7"}},
+		"long_reason": {
+			`{"reason":"` + strings.Repeat("ä", 40) + `"}`,
+			message.Message{Reason: strings.Repeat("ä", 30) + "…"},
+		},
+		"other_queue": {
+			`{"reason":"x","queue":"async-caller-7"}`,
+			message.Message{Reason: "x", Main: "async-caller-7"},
+		},
 		"poison_queue":  {`{"reason":"x","queue":"async-caller-7-poison"}`, message.Message{Reason: "x"}},
 		"no_queue_name": {`{"reason":"x","queue":"../etc"}`, message.Message{Reason: "x"}},
 		"future":        {`{"reason":"x","at":"2026-11-23T00:00:00Z"}`, message.Message{Reason: "x"}},
-		"clock_ahead": {`{"reason":"x","at":"2026-11-21T20:00:00Z"}`,
-			message.Message{Reason: "x", Since: inserted.Add(14 * time.Hour)}},
+		"clock_ahead": {
+			`{"reason":"x","at":"2026-11-21T20:00:00Z"}`,
+			message.Message{Reason: "x", Since: inserted.Add(14 * time.Hour)},
+		},
 		"year_zero":        {`{"reason":"x","at":"0000-01-01T00:00:00+14:00"}`, message.Message{Reason: "x"}},
 		"attempts":         {`{"reason":"x","attempts":7}`, message.Message{Reason: "x", Attempts: 7}},
 		"attempts_below_0": {`{"reason":"x","attempts":-7}`, message.Message{Reason: "x"}},
@@ -150,8 +162,10 @@ func TestReadHostileDeadLetters(t *testing.T) {
 				test.want.Since = inserted
 			}
 			m := read(inBase64(native(`,"deadLetter":` + test.letter)))
-			got := message.Message{Reason: m.Reason, Detail: m.Detail, Main: m.Main, Since: m.Since,
-				Attempts: m.Attempts}
+			got := message.Message{
+				Reason: m.Reason, Detail: m.Detail, Main: m.Main, Since: m.Since,
+				Attempts: m.Attempts,
+			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("message (-want +got):\n%s", diff)
 			}
@@ -171,40 +185,60 @@ func TestReadReasonsFoundOut(t *testing.T) {
 		format               envelope.Format
 	}{
 		"not_base64": {"hello, world", "undecodable", "not base64: illegal base64 data at input byte 5", ""},
-		"envelope_not_base64": {native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it",
-			envelope.FormatNative},
+		"envelope_not_base64": {
+			native(""), "undecodable", "; the text is an envelope: requeue --fix-encoding fixes it",
+			envelope.FormatNative,
+		},
 		"nexus_not_base64": {nexus(""), "undecodable", "requeue --fix-encoding", envelope.FormatNexus},
-		"letter_not_base64": {native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding",
-			envelope.FormatNative},
+		"letter_not_base64": {
+			native(`,"deadLetter":{"reason":"expired"}`), "undecodable", "requeue --fix-encoding",
+			envelope.FormatNative,
+		},
 		"empty":       {"", "malformed", "not JSON: line 1, column 1", ""},
 		"not_json":    {inBase64("{\n\n  nonsense}"), "malformed", "not JSON: line 3, column 4", ""},
 		"no_envelope": {inBase64(`{"a":1}`), "malformed", "asyncCaller: missing", ""},
 		"no_url":      {inBase64(`{"asyncCaller":1,"call":{}}`), "malformed", "call.url: missing", ""},
-		"nexus_malformed": {inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed",
-			"RawRequest.CallOut: missing", ""},
-		"letter_in_malformed": {inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed",
-			"call.url: missing", ""},
-		"too_large": {inBase64(native(`,"callback":{"url":"https://s.e` +
-			`xample/` + strings.Repeat("x", 48_700) + `"}`)), "malformed", "leave room for its state",
-			envelope.FormatNative},
+		"nexus_malformed": {
+			inBase64(`{"Organization":"acme","RawRequest":{}}`), "malformed",
+			"RawRequest.CallOut: missing", "",
+		},
+		"letter_in_malformed": {
+			inBase64(`{"asyncCaller":1,"call":{},"deadLetter":{"reason":"expired"}}`), "malformed",
+			"call.url: missing", "",
+		},
+		"too_large": {
+			inBase64(native(`,"callback":{"url":"https://s.e` +
+				`xample/` + strings.Repeat("x", 48_700) + `"}`)), "malformed", "leave room for its state",
+			envelope.FormatNative,
+		},
 		"unknown_policy": {inBase64(native(`,"retry":"often"`)), "malformed", "retry: ", envelope.FormatNative},
-		"bad_policy": {inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: ",
-			envelope.FormatNative},
+		"bad_policy": {
+			inBase64(native(`,"retry":{"factor":0.5}`)), "malformed", "retry.factor: ",
+			envelope.FormatNative,
+		},
 		"crashed":             {inBase64(native("")), "host_gave_up", crashed, envelope.FormatNative},
 		"crashed_nexus":       {inBase64(nexus("")), "host_gave_up", crashed, envelope.FormatNexus},
 		"fault":               {inBase64(native(`,"giveUp":"fault"`)), "host_gave_up", faulted, envelope.FormatNative},
 		"fault_with_callback": {inBase64(native(callback)), "host_gave_up", crashed, envelope.FormatNative},
-		"fault_by_policy": {inBase64(native(`,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`)),
-			"host_gave_up", faulted, envelope.FormatNative},
+		"fault_by_policy": {
+			inBase64(native(`,"retry":{"policy":"cycles","receiveErrorHandling":"Fault"}`)),
+			"host_gave_up", faulted, envelope.FormatNative,
+		},
 		"drop_beats_policy": {inBase64(native(`,"giveUp":"drop","retry":{"policy":"cycles",` +
 			`"receiveErrorHandling":"Fault"}`)), "host_gave_up", crashed, envelope.FormatNative},
-		"deadline": {inBase64(native(`,"deadline":"2026-11-21T05:59:59Z"`)), "host_gave_up",
+		"deadline": {
+			inBase64(native(`,"deadline":"2026-11-21T05:59:59Z"`)), "host_gave_up",
 			crashed + "; the deadline " +
-				"had passed", envelope.FormatNative},
-		"deadline_later": {inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed,
-			envelope.FormatNative},
-		"no_creation_no_limit": {inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up",
-			crashed, envelope.FormatNative},
+				"had passed", envelope.FormatNative,
+		},
+		"deadline_later": {
+			inBase64(native(`,"deadline":"2026-11-21T06:00:01Z"`)), "host_gave_up", crashed,
+			envelope.FormatNative,
+		},
+		"no_creation_no_limit": {
+			inBase64(`{"asyncCaller":1,"call":{"url":"http://t.example"}}`), "host_gave_up",
+			crashed, envelope.FormatNative,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(test.text)
@@ -239,8 +273,10 @@ func TestReadOperatorsRules(t *testing.T) {
 func TestReadSenderOfMalformed(t *testing.T) {
 	for name, test := range map[string]struct{ content, id, organization string }{
 		"native": {`{"asyncCaller":1,"requestId":"order-42","call":{}}`, "order-42", ""},
-		"nexus": {`{"Organization":"ac\u001bme","OriginalRequestId":"order-42","RawRequest":{}}`, "order-42",
-			"ac\ufffdme"},
+		"nexus": {
+			`{"Organization":"ac\u001bme","OriginalRequestId":"order-42","RawRequest":{}}`, "order-42",
+			"ac\ufffdme",
+		},
 		"no_id":        {`{"asyncCaller":1,"requestId":"order 42","call":{}}`, "", ""},
 		"id_no_string": {`{"asyncCaller":1,"requestId":42,"call":{}}`, "", ""},
 	} {

@@ -73,8 +73,10 @@ func decode(text []byte, into *any) bool {
 
 // BenchmarkShowContent measures the worst known messages. None may take much longer than the others.
 func BenchmarkShowContent(b *testing.B) {
-	for _, unit := range []string{"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@",
-		"https://a:b", `"[",`, "<a>1</a>"} {
+	for _, unit := range []string{
+		"x ", "key=", "key\n=", `"key":1,`, `{"key":`, `\"`, "<key:", "http://a@",
+		"https://a:b", `"[",`, "<a>1</a>",
+	} {
 		text := "[" + quoted("x "+strings.Repeat(unit, (48<<10)/len(unit))) + "]"
 		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
 			b.SetBytes(int64(len(text)))

@@ -51,8 +51,10 @@ func TestReadSettled(t *testing.T) {
 			string(failure)+": in words", 0)
 	}
 	for _, status := range []int{400, 401, 503} {
-		outcome := decision.Outcome{Status: status, Header: http.Header{"Content-Type": {"text/plain"}},
-			Body: []byte("SECRET")}
+		outcome := decision.Outcome{
+			Status: status, Header: http.Header{"Content-Type": {"text/plain"}},
+			Body: []byte("SECRET"),
+		}
 		check(settled(t, native(last), outcome), "", status)
 		if status != 503 { // for a Nexus envelope the policy is the operator's, who wants it tried again
 			check(settled(t, nexus(""), outcome), "", status)
@@ -68,13 +70,17 @@ func TestReadHostileNexus(t *testing.T) {
 		member, reason, main string
 		attempts             int
 	}{
-		"other_case": {`,"deadletter":{"REASON":"expired","queue":"async-caller-2","Attempts":4}`, "expired",
-			"async-caller-2", 4},
+		"other_case": {
+			`,"deadletter":{"REASON":"expired","queue":"async-caller-2","Attempts":4}`, "expired",
+			"async-caller-2", 4,
+		},
 		"only_reason": {`,"DeadLetter":{"Reason":"exhausted"}`, "exhausted", "async-caller", 0},
 		"wrong_types": {`,"DeadLetter":{"Reason":5,"Queue":[],"Attempts":"x"}`, "unknown", "async-caller", 0},
 		"null":        {`,"DeadLetter":null`, "host_gave_up", "async-caller", 0},
-		"own_count": {`,"DeadLetter":{"Reason":"expired","Attempts":4},"Trail":[{"Status":500}]`, "expired",
-			"async-caller", 4},
+		"own_count": {
+			`,"DeadLetter":{"Reason":"expired","Attempts":4},"Trail":[{"Status":500}]`, "expired",
+			"async-caller", 4,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := read(inBase64(nexus(test.member)))
@@ -88,8 +94,10 @@ func TestReadHostileNexus(t *testing.T) {
 
 // TestRulesContent checks that all uses of a message see the same content.
 func TestRulesContent(t *testing.T) {
-	for text, want := range map[string]string{inBase64("hello"): "hello", "hello": "hello", "": "",
-		"aGVsbG8": "aGVsbG8"} {
+	for text, want := range map[string]string{
+		inBase64("hello"): "hello", "hello": "hello", "": "",
+		"aGVsbG8": "aGVsbG8",
+	} {
 		got := string(rules().Content(text))
 		if got != want || read(text).Bytes != len(want) {
 			t.Errorf("content of %q is %q, %d bytes", text, got, read(text).Bytes)
@@ -98,8 +106,10 @@ func TestRulesContent(t *testing.T) {
 }
 
 func ExampleRoute() {
-	for _, path := range []string{"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000",
-		"/reports/2026-11-21"} {
+	for _, path := range []string{
+		"/v1/orders/4711/lines/2", "/customers/550e8400-e29b-41d4-a716-446655440000",
+		"/reports/2026-11-21",
+	} {
 		fmt.Println(message.Route(path))
 	}
 	// Output:

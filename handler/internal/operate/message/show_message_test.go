@@ -14,23 +14,33 @@ import (
 func TestShowContentCallOut(t *testing.T) {
 	for name, test := range map[string]struct{ message, want string }{
 		"no_body": {"GET /a HTTP/1.1\r\nHost: h\r\n\r\n", "GET /a HTTP/1.1|Host: h"},
-		"line_feeds_only": {"GET /a?b=CANARY HTTP/1.1\nHost: h\nCookie: CANARY\n\nCANARY",
-			"GET /a?b=*** HTTP/1.1|Host: h|Cookie: ***||(not shown without --reveal: text, 6 bytes)"},
-		"absolute_target": {"GET https://u:CANARY@h/?a=CANARY HTTP/1.1\r\nHost: h",
-			"GET https://***@h/?a=*** HTTP/1.1|Host: h"},
+		"line_feeds_only": {
+			"GET /a?b=CANARY HTTP/1.1\nHost: h\nCookie: CANARY\n\nCANARY",
+			"GET /a?b=*** HTTP/1.1|Host: h|Cookie: ***||(not shown without --reveal: text, 6 bytes)",
+		},
+		"absolute_target": {
+			"GET https://u:CANARY@h/?a=CANARY HTTP/1.1\r\nHost: h",
+			"GET https://***@h/?a=*** HTTP/1.1|Host: h",
+		},
 		"spaces":        {"GET /?a=CANARY b=CANARY HTTP/1.1\r\nHost:   h  ", "GET /?a=*** HTTP/1.1|Host: h"},
 		"no_version":    {"GET /?a=CANARY\r\nHost: h", "***|Host: h"},
 		"status_line":   {"HTTP/1.1 500 token=CANARY\r\nServer: a, b", "HTTP/1.1 500 ***|Server: a, b"},
 		"no_target":     {"POST HTTP/1.1 CANARY\r\nHost: h", "***|Host: h"},
 		"after_version": {"GET / HTTP/1.1 token=CANARY\r\nHost: h", "GET / ***|Host: h"},
 		"no_header":     {"GET / HTTP/1.1\r\nmy password: CANARY", "GET / HTTP/1.1|***"},
-		"link": {"HTTP/1.1 302 Found\r\nLocation: https://h/?code=CANARY",
-			"HTTP/1.1 302 Found|Location: https://h/?code=***"},
-		"relative_link": {"HTTP/1.1 302 Found\r\nLocation: /cb?code=CANARY",
-			"HTTP/1.1 302 Found|Location: /cb?code=***"},
-		"folded": {"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b",
+		"link": {
+			"HTTP/1.1 302 Found\r\nLocation: https://h/?code=CANARY",
+			"HTTP/1.1 302 Found|Location: https://h/?code=***",
+		},
+		"relative_link": {
+			"HTTP/1.1 302 Found\r\nLocation: /cb?code=CANARY",
+			"HTTP/1.1 302 Found|Location: /cb?code=***",
+		},
+		"folded": {
+			"GET / HTTP/1.1\r\nAuthorization: Bearer CANARY\r\n  CANARY\r\n\tx: CANARY\r\nA: b",
 			"GET / HTTP/1.1|Authorization: Bearer " +
-				"***|***|***|A: b"},
+				"***|***|***|A: b",
+		},
 		"no_colon": {"GET / HTTP/1.1\r\nBearer CANARY\r\n: CANARY", "GET / HTTP/1.1|***|***"},
 		"json": {
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n{\"token\":\"CANARY\",\"n\":1.0}",
@@ -40,12 +50,16 @@ func TestShowContentCallOut(t *testing.T) {
 			"POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\na=b&client_secret=CANARY",
 			"POST / HTTP/1.1|Content-Type: application/x-www-form-urlencoded||a=b&client_secret=***",
 		},
-		"binary_body": {"POST / HTTP/1.1\r\nContent-Type: image/png\r\n\r\n\x89PNG\x00\x00\x00\x00",
-			"POST / HTTP/1.1|Content-Type: image/png||(not shown without --reveal: binary, 8 bytes)"},
+		"binary_body": {
+			"POST / HTTP/1.1\r\nContent-Type: image/png\r\n\r\n\x89PNG\x00\x00\x00\x00",
+			"POST / HTTP/1.1|Content-Type: image/png||(not shown without --reveal: binary, 8 bytes)",
+		},
 		"binary":  {strings.Repeat("\x00", 100), "(not shown without --reveal: binary, 100 bytes)"},
 		"control": {"GET / HTTP/1.1\r\nX-A: \x1b[2J", "GET / HTTP/1.1|X-A: \ufffd[2J"},
-		"long": {"POST / HTTP/1.1\r\nA: b\r\n\r\n<a>" + strings.Repeat("x y ", 5_000) + "</a>",
-			"POST / HTTP/1.1|A: b||<a>" + strings.Repeat("x y ", 4_095) + "x|… (cut)"},
+		"long": {
+			"POST / HTTP/1.1\r\nA: b\r\n\r\n<a>" + strings.Repeat("x y ", 5_000) + "</a>",
+			"POST / HTTP/1.1|A: b||<a>" + strings.Repeat("x y ", 4_095) + "x|… (cut)",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			content := `{"RawRequest":{"callout":"` + inBase64(test.message) + `"}}`
@@ -132,24 +146,32 @@ func quotedAsShown(text string) string {
 // TestXML checks that XML is masked by its parts, and that XML that is not well-formed is not shown.
 func TestXML(t *testing.T) {
 	for name, test := range map[string]struct{ body, want string }{
-		"element": {`<a><o:Password Type="t">CANARY</o:Password><b>1</b></a>`,
-			`<a><o:Password Type="t">***</o:Password><b>1</b></a>`},
+		"element": {
+			`<a><o:Password Type="t">CANARY</o:Password><b>1</b></a>`,
+			`<a><o:Password Type="t">***</o:Password><b>1</b></a>`,
+		},
 		"nested":     {"<token><b>CANARY</b>\n<token>CANARY</token>CANARY</token>", "<token>***</token>"},
 		"empty":      {"<token/><token></token><b>c</b>", "<token/><token></token><b>c</b>"},
 		"cdata":      {"<password><![CDATA[CANARY</password>]]></password>", "<password>***</password>"},
 		"attribute":  {`<a apiKey='CANARY' n='"1"'/>`, `<a apiKey="***" n="&#34;1&#34;"/>`},
 		"credential": {`<a Authorization="Bearer CANARY">x</a>`, `<a Authorization="Bearer ***">x</a>`},
-		"pair": {`<a><add name="password" value="CANARY"/><add name="size" value="1"/></a>`,
-			`<a><add name="password" value="***"/><add name="size" value="1"/></a>`},
+		"pair": {
+			`<a><add name="password" value="CANARY"/><add name="size" value="1"/></a>`,
+			`<a><add name="password" value="***"/><add name="size" value="1"/></a>`,
+		},
 		"pair_text": {`<item name="password">CANARY</item>`, `<item name="password">***</item>`},
 		"text":      {"<a>password=CANARY</a>", "<a>***</a>"},
 		"entities":  {"<a>password&#x3d;CANARY &lt;</a>", "<a>***</a>"},
-		"link": {`<a href="https://h/?x=CANARY">https://u:CANARY@h/ &amp; more</a>`,
-			`<a href="https://h/?x=***">https://***@h/ &amp; more</a>`},
+		"link": {
+			`<a href="https://h/?x=CANARY">https://u:CANARY@h/ &amp; more</a>`,
+			`<a href="https://h/?x=***">https://***@h/ &amp; more</a>`,
+		},
 		"json":    {`<a>{"token":"CANARY","n":1}</a>`, `<a>{&#34;token&#34;:&#34;***&#34;,&#34;n&#34;:1}</a>`},
 		"comment": {"<a><!-- token=CANARY --><!-- ok --></a>", "<a><!--***--><!-- ok --></a>"},
-		"instruction": {`<?xml version="1.0" encoding="utf-16"?><?x CANARY?><a/>`,
-			`<?xml version="1.0" encoding="utf-16"?><?x ***?><a/>`},
+		"instruction": {
+			`<?xml version="1.0" encoding="utf-16"?><?x CANARY?><a/>`,
+			`<?xml version="1.0" encoding="utf-16"?><?x ***?><a/>`,
+		},
 		"doctype":   {`<!DOCTYPE a [<!ENTITY x "CANARY">]><a>1</a>`, `<!***><a>1</a>`},
 		"html":      {"<!DOCTYPE html>\n<p>no order</p>", "<!DOCTYPE html>\n<p>no order</p>"},
 		"after":     {"<a/>\ntoken: CANARY", "<a/>***"},
@@ -182,8 +204,11 @@ func TestShowCallParts(t *testing.T) {
 		`"headers":{"Host":"other.example:8080","X-B":["1","2"]}}}`)
 	want := message.Call{
 		Method: "purge", URL: "http://t.example", BodyKind: message.BodyNone,
-		Headers: []message.Header{{Name: "Host", Value: "other.example:8080"}, {Name: "X-B", Value: "1"},
-			{Name: "X-B", Value: "2"}},
+		Headers: []message.Header{
+			{Name: "Host", Value: "other.example:8080"},
+			{Name: "X-B", Value: "1"},
+			{Name: "X-B", Value: "2"},
+		},
 	}
 	if diff := cmp.Diff(want, message.ShowCall(e, message.Masked)); diff != "" {
 		t.Errorf("call (-want +got):\n%s", diff)

@@ -99,24 +99,36 @@ func TestShowCallBodies(t *testing.T) {
 		"none":   {"text/plain", "", "", message.BodyNone},
 		"text":   {"text/plain", "Dear Ms Å, your token", "", message.BodyText},
 		"binary": {"image/png", "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00", "", message.BodyBinary},
-		"json": {"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
-			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", message.BodyJSON},
-		"json_as_text": {"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
-			message.BodyJSON},
+		"json": {
+			"application/problem+json; charset=utf-8", ` [1, {"a":"b"}] `,
+			"[\n  1,\n  {\n    \"a\": \"b\"\n  }\n]", message.BodyJSON,
+		},
+		"json_as_text": {
+			"text/plain", `{"token":1,"ok":2}`, "{\n  \"token\": \"***\",\n  \"ok\": 2\n}",
+			message.BodyJSON,
+		},
 		"json_string": {"application/json", `"a\u001bb"`, `"a\u001bb"`, message.BodyJSON},
 		"broken_json": {"application/json", `{"a":1,"token":"x","b":2,}`, "", message.BodyText},
 		"same_names":  {"application/json", `{"a":1,"a":2}`, "{\n  \"a\": 1,\n  \"a\": 2\n}", message.BodyJSON},
-		"nothing_secret": {"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
+		"nothing_secret": {
+			"application/json", `{"token":null,"auth":true,"key":"","keys":[]}`,
 			"{\n  \"token\": null,\n  \"auth\": true,\n  \"key\": " +
-				"\"\",\n  \"keys\": []\n}", message.BodyJSON},
-		"form": {"application/x-www-form-urlencoded",
+				"\"\",\n  \"keys\": []\n}", message.BodyJSON,
+		},
+		"form": {
+			"application/x-www-form-urlencoded",
 			"grant_type=x&client%5Fsecret=a%20b&u=https%3A%2F%2Fh%2F%3Fq%3Ds&empty=", "grant_type=x&" +
-				"client%5Fsecret=***&u=https://h/?q=***&empty=", message.BodyText},
-		"json_in_json": {"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
+				"client%5Fsecret=***&u=https://h/?q=***&empty=", message.BodyText,
+		},
+		"json_in_json": {
+			"application/json", `{"event":"{\"password\":\"x\",\"a\":1}"}`,
 			`{` + "\n" + `  "event": "{\"password\":\"***\",` +
-				`\"a\":1}"` + "\n}", message.BodyJSON},
-		"form_text": {"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
-			`a=***&b+c&d=%22&***&e={"key":"***"}`, message.BodyText},
+				`\"a\":1}"` + "\n}", message.BodyJSON,
+		},
+		"form_text": {
+			"application/x-www-form-urlencoded", "a=say+token%3Dx&b+c&d=%22&password%3Dx&e={%22key%22:1}",
+			`a=***&b+c&d=%22&***&e={"key":"***"}`, message.BodyText,
+		},
 		"broken_form": {"application/x-www-form-urlencoded", "a=b&password=%zz", "", message.BodyText},
 		"semicolons":  {"application/x-www-form-urlencoded", "a=b;password=x", "", message.BodyText},
 		"broken_xml":  {"text/xml", "<a>no control \x1b</a>", "", message.BodyText},
@@ -262,8 +274,10 @@ func TestShowContent(t *testing.T) {
   "LatestResponse": 1
 }
 `},
-		"invalid_base64": {`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`,
-			"{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n"},
+		"invalid_base64": {
+			`{"RawRequest":{"Context":"` + inBase64(`{"token":"CANARY"}`)[1:] + `"}}`,
+			"{\n  \"RawRequest\": {\n    \"Context\": \"***\"\n  }\n}\n",
+		},
 		"empty": {"", ""},
 		"text":  {"hello CANARY\x00\r\nworld", "(not shown without --reveal: text, 20 bytes)\n"},
 		"xml":   {"<a>\r\n<token>CANARY</token></a>", "<a>\n<token>***</token></a>\n"},
@@ -273,8 +287,10 @@ func TestShowContent(t *testing.T) {
 			"(not shown without --reveal: text, 109 bytes)\n",
 		},
 		"slashes": {`{"u":"https:\/\/u:CANARY@h\/?code=CANARY"}`, "{\n  \"u\": \"https://***@h/?code=***\"\n}\n"},
-		"terminal": {`{"a\u001b":"\u001b[2J` + "\u202e\U000e0001" + `"}`,
-			"{\n  \"a\\u001b\": \"\\u001b[2J\\u202e\\udb40\\udc01\"\n}\n"},
+		"terminal": {
+			`{"a\u001b":"\u001b[2J` + "\u202e\U000e0001" + `"}`,
+			"{\n  \"a\\u001b\": \"\\u001b[2J\\u202e\\udb40\\udc01\"\n}\n",
+		},
 		"binary": {strings.Repeat("\x00\x01\x02\x03", 100), "(not shown without --reveal: binary, 400 bytes)\n"},
 		"scalar": {`"token=CANARY"`, "\"***\"\n"},
 	} {

@@ -68,8 +68,10 @@ func TestExpediteWhileDown(t *testing.T) {
 				if !test.want {
 					return
 				}
-				for _, want := range []string{"of t.example (" + at.UTC().Format(time.RFC3339) + ") was open",
-					"15m0s"} {
+				for _, want := range []string{
+					"of t.example (" + at.UTC().Format(time.RFC3339) + ") was open",
+					"15m0s",
+				} {
 					if !strings.Contains(all[0].Why, want) {
 						t.Errorf("%q does not say %q", all[0].Why, want)
 					}

@@ -322,8 +322,10 @@ var errDead = fmt.Errorf("killed: %w", storage.ErrRefused)
 
 func newKiller(t *testing.T, store *memory.Queues, at int, afterwards bool, from string) *killer {
 	t.Helper()
-	k := &killer{tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from,
-		to: filepath.Join(t.TempDir(), "runs")}
+	k := &killer{
+		tap: tap{Queues: store}, at: at, afterwards: afterwards, from: from,
+		to: filepath.Join(t.TempDir(), "runs"),
+	}
 	k.before = func(string) error {
 		k.n++
 		if k.n == k.at && !k.afterwards {

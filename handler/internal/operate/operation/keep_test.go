@@ -193,13 +193,17 @@ func TestKeepBesideFailures(t *testing.T) {
 		"count":   {operation: "count", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"receive": {operation: "receive", from: 1, to: 99, kept: 40, left: 40, err: down},
 		"put":     {operation: "put", from: 1, to: 99, kept: 40, left: 40, err: down},
-		"put_refused": {operation: "put", from: 6, to: 30, kept: 55, left: 25, err: storage.ErrRefused,
-			says: "25 messages"},
+		"put_refused": {
+			operation: "put", from: 6, to: 30, kept: 55, left: 25, err: storage.ErrRefused,
+			says: "25 messages",
+		},
 		"delete":      {operation: "delete", from: 1, to: 99, kept: 40, left: 40, err: storage.ErrRefused},
 		"lost_put":    {operation: "put", after: true, from: 3, to: 3, kept: 80},
 		"lost_delete": {operation: "delete", after: true, from: 3, to: 3, kept: 80},
-		"lost_received": {operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32,
-			says: "32 messages are invisible"},
+		"lost_received": {
+			operation: "receive", after: true, from: 1, to: 1, kept: 48, left: 32,
+			says: "32 messages are invisible",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

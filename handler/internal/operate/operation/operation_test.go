@@ -100,8 +100,10 @@ func TestRequeue(t *testing.T) {
 			t.Errorf("%+v", p)
 		}
 		for _, r := range p.Refusals {
-			want := map[string]string{message.Undecodable: "--fix-encoding",
-				message.Malformed: "malformed"}[r.Message.Reason]
+			want := map[string]string{
+				message.Undecodable: "--fix-encoding",
+				message.Malformed:   "malformed",
+			}[r.Message.Reason]
 			if want == "" || !strings.Contains(r.Why, want) {
 				t.Errorf("%s is refused: %s", r.Message.Reason, r.Why)
 			}
@@ -322,8 +324,10 @@ func TestUnknownQueue(t *testing.T) {
 				t.Errorf("requeue to %s: %v", to, err)
 			}
 		}
-		for to, warns := range map[string]bool{"": false, "parking": true, "async-caller-1": false, "orders": false,
-			mainQueue: false} {
+		for to, warns := range map[string]bool{
+			"": false, "parking": true, "async-caller-1": false, "orders": false,
+			mainQueue: false,
+		} {
 			warning, err := a.CheckRequeue(ctx, operation.Requeue{To: to})
 			if err != nil || strings.Contains(warning, "no function of the app reads parking") != warns {
 				t.Errorf("%q: %q, %v", to, warning, err)

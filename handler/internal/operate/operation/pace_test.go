@@ -358,12 +358,18 @@ func TestNoOutcomes(t *testing.T) {
 		words   []string
 	}{
 		"no_table": {func(a *operation.Runs) { a.Table, a.Outcomes = nil, nil }, []string{"SCHEDULED is off"}},
-		"no_rights": {func(a *operation.Runs) { a.Table.(*memory.Table).Fail(denied) },
-			[]string{storage.TableRole}},
-		"no_rights_run": {func(a *operation.Runs) { a.Outcomes.(*memory.Table).Fail(denied) },
-			[]string{storage.TableRole}},
-		"no_heartbeat": {func(a *operation.Runs) { a.Table = &memory.Table{} },
-			[]string{"no timer function", "AC-monitor"}},
+		"no_rights": {
+			func(a *operation.Runs) { a.Table.(*memory.Table).Fail(denied) },
+			[]string{storage.TableRole},
+		},
+		"no_rights_run": {
+			func(a *operation.Runs) { a.Outcomes.(*memory.Table).Fail(denied) },
+			[]string{storage.TableRole},
+		},
+		"no_heartbeat": {
+			func(a *operation.Runs) { a.Table = &memory.Table{} },
+			[]string{"no timer function", "AC-monitor"},
+		},
 		"old_app": {func(a *operation.Runs) {
 			if err := a.Table.Put(t.Context(), storage.Heartbeats, old); err != nil {
 				t.Error(err)

@@ -76,8 +76,10 @@ func TestImportRefused(t *testing.T) {
 		"no_text":   {`{"queue":"async-caller-poison"}`, "", []string{"line 1", "text: missing"}},
 		"bad_queue": {`{"queue":"../\u001b[31m","text":"x"}`, "", []string{"line 1", "not the name of a queue"}},
 		"no_queue":  {`{"text":"x"}`, "", []string{"line 1", "queue"}},
-		"live_queue": {`{"queue":"async-caller","text":"x"}`, "",
-			[]string{"line 1", "a function app reads it", "--force"}},
+		"live_queue": {
+			`{"queue":"async-caller","text":"x"}`, "",
+			[]string{"line 1", "a function app reads it", "--force"},
+		},
 		"other_queue":    {`{"queue":"orders","text":"x"}`, "", []string{"line 1", "queue orders", other, "--force"}},
 		"other_poison":   {`{"queue":"orders-poison","text":"x"}`, "", []string{"line 1", other}},
 		"second_line":    {good + "\n" + `{"queue":"orders","text":"x"}`, "", []string{"line 2", "--force"}},
@@ -142,8 +144,10 @@ func TestDeleteWithoutCopy(t *testing.T) {
 
 // FuzzReadRecords checks that the error for any file is printable, and that records can be written and read again.
 func FuzzReadRecords(f *testing.F) {
-	for _, seed := range []string{"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`,
-		`{"text":"\ud800"}`, "[1]", "\x00\x1b"} {
+	for _, seed := range []string{
+		"", "\n", "{}", `{"text":"x","queue":"a-poison"}` + "\n" + `{"text":null}`,
+		`{"text":"\ud800"}`, "[1]", "\x00\x1b",
+	} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, file []byte) {

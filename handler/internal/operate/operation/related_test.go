@@ -47,11 +47,13 @@ func TestSecondMessage(t *testing.T) {
 				return a.PlanExpedite(t.Context(), s, journal.Pace{})
 			},
 			"cancel": func(s account.ScheduledSource) (*operation.Plan,
-				error) {
+				error,
+			) {
 				return a.PlanCancel(t.Context(), s, false)
 			},
 			"callback": func(s account.ScheduledSource) (*operation.Plan,
-				error) {
+				error,
+			) {
 				return a.PlanCancel(t.Context(), s, true)
 			},
 		} {
@@ -69,8 +71,10 @@ func TestSecondMessage(t *testing.T) {
 				}
 				p.Discard(t.Context())
 			}
-			for selection, source := range map[string]account.ScheduledSource{"request_id": byID("r0"),
-				"all": everything()} {
+			for selection, source := range map[string]account.ScheduledSource{
+				"request_id": byID("r0"),
+				"all":        everything(),
+			} {
 				p := mustPlan(t)(plan(source))
 				if len(p.Warnings) != 0 || name == "callback" && p.To[mainQueue] != p.Total {
 					t.Errorf("%s by %s: %+v, callbacks to %v", name, selection, p.Result, p.To)

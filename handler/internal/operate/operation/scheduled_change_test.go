@@ -290,8 +290,10 @@ func TestCancelCallback(t *testing.T) {
 		if err != nil || e.Call.URL != "https://s.example/done" || e.Callback != nil {
 			t.Fatalf("%+v, %v", e, err)
 		}
-		for _, want := range []string{`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`,
-			`"Reason":"cancelled"`} {
+		for _, want := range []string{
+			`"Id":"r0"`, `"Context":{"x":"y"}`, `"StatusCode":503`, `"Attempts":3`,
+			`"Reason":"cancelled"`,
+		} {
 			if !strings.Contains(string(e.Call.Body), want) {
 				t.Errorf("the callback has no %s: %s", want, e.Call.Body)
 			}

@@ -149,7 +149,8 @@ func TestUndoGone(t *testing.T) {
 				store := newQueues(t, 3)
 				a := newAccount(t, store)
 				plan := func() (*operation.Plan,
-					error) {
+					error,
+				) {
 					return a.PlanRequeue(ctx, account.Source{}, operation.Requeue{})
 				}
 				if c.importing {

@@ -46,11 +46,13 @@ func TestIdentityOnAzurite(t *testing.T) {
 		want     string // error; empty: none
 	}{
 		"storage": {"https://storage.azure.com", ""},
-		"other_thing": {"https://vault.azure.net",
+		"other_thing": {
+			"https://vault.azure.net",
 			"create queue by-identity: 403 AuthenticationFailed: Server failed to authenticate the request. " +
 				"Make sure the value of the Authorization header is formed correctly including the signature: " +
 				"storage " +
-				"refused access"},
+				"refused access",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cred := credentialFunc(func(policy.TokenRequestOptions) (azcore.AccessToken, error) {

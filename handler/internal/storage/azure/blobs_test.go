@@ -31,8 +31,10 @@ func TestProbeBlobs(t *testing.T) {
 	mustHideSecrets(t, err)
 
 	var requests []string
-	for status, want := range map[int]error{http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied,
-		http.StatusBadRequest: storage.ErrRefused} {
+	for status, want := range map[int]error{
+		http.StatusNotFound: nil, http.StatusForbidden: storage.ErrDenied,
+		http.StatusBadRequest: storage.ErrRefused,
+	} {
 		url := startServer(t, func(w http.ResponseWriter, r *http.Request) {
 			requests = append(requests, r.Method+" "+r.URL.Path)
 			answerWith(status, "SomeCode")(w, r)

@@ -126,10 +126,14 @@ func TestNewCredential(t *testing.T) {
 	}{
 		"managed":       {Identity{ManagedIdentity: true}, is[*azidentity.ManagedIdentityCredential]},
 		"user_assigned": {Identity{ManagedIdentity: true, ClientID: "id"}, is[*azidentity.ManagedIdentityCredential]},
-		"resource": {Identity{ManagedIdentity: true, ResourceID: "/subscriptions/s"},
-			is[*azidentity.ManagedIdentityCredential]},
-		"application": {Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "secret"},
-			is[*azidentity.ClientSecretCredential]},
+		"resource": {
+			Identity{ManagedIdentity: true, ResourceID: "/subscriptions/s"},
+			is[*azidentity.ManagedIdentityCredential],
+		},
+		"application": {
+			Identity{TenantID: "tenant", ClientID: "id", ClientSecret: "secret"},
+			is[*azidentity.ClientSecretCredential],
+		},
 		"default": {Identity{}, is[*azidentity.DefaultAzureCredential]},
 	}
 	for name, test := range tests {
@@ -147,8 +151,10 @@ func is[T azcore.TokenCredential](cred azcore.TokenCredential) bool {
 func TestOpenProblems(t *testing.T) {
 	for name, conn := range map[string]Connection{
 		"key": {Endpoint: "https://acct.queue.core.windows.net", AccountName: "acct", AccountKey: "canary!"},
-		"tenant": {Endpoint: "https://acct.queue.core.windows.net",
-			Identity: Identity{TenantID: "a/b", ClientID: "id", ClientSecret: "canary"}},
+		"tenant": {
+			Endpoint: "https://acct.queue.core.windows.net",
+			Identity: Identity{TenantID: "a/b", ClientID: "id", ClientSecret: "canary"},
+		},
 	} {
 		store, err := Open(conn)
 		if err == nil {

@@ -43,8 +43,10 @@ func TestParseConnection(t *testing.T) {
 		},
 		"sovereign_cloud": {
 			map[string]string{name: "AccountName=acct;AccountKey=" + key + ";EndpointSuffix=core.chinacloudapi.cn;"},
-			azure.Connection{Endpoint: "https://acct.queue.core.chinacloudapi.cn", AccountName: "acct",
-				AccountKey: key},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.chinacloudapi.cn", AccountName: "acct",
+				AccountKey: key,
+			},
 		},
 		"queue_endpoint_wins": {
 			map[string]string{name: "AccountName=acct;AccountKey=" + key +
@@ -66,27 +68,37 @@ func TestParseConnection(t *testing.T) {
 		},
 		"development": {
 			map[string]string{name: "UseDevelopmentStorage=true"},
-			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
-				AccountKey: devKey},
+			azure.Connection{
+				Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey,
+			},
 		},
 		"development_elsewhere": {
 			map[string]string{name: "UseDevelopmentStorage=True;DevelopmentStorageProxyUri=http://azurite:8080/"},
-			azure.Connection{Endpoint: "http://azurite:10001/devstoreaccount1", AccountName: "devstoreaccount1",
-				AccountKey: devKey},
+			azure.Connection{
+				Endpoint: "http://azurite:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey,
+			},
 		},
 		"connection_string_wins_over_identity": {
-			map[string]string{name: "UseDevelopmentStorage=true", name + "__accountName": "acct",
-				name + "__credential": "nonsense"},
-			azure.Connection{Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
-				AccountKey: devKey},
+			map[string]string{
+				name: "UseDevelopmentStorage=true", name + "__accountName": "acct",
+				name + "__credential": "nonsense",
+			},
+			azure.Connection{
+				Endpoint: "http://127.0.0.1:10001/devstoreaccount1", AccountName: "devstoreaccount1",
+				AccountKey: devKey,
+			},
 		},
 		"identity_default": {
 			map[string]string{name + "__accountName": "acct"},
 			azure.Connection{Endpoint: "https://acct.queue.core.windows.net"},
 		},
 		"identity_queue_service_uri": {
-			map[string]string{name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net/",
-				name + "__serviceUri": "https://other"},
+			map[string]string{
+				name + "__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net/",
+				name + "__serviceUri":      "https://other",
+			},
 			azure.Connection{Endpoint: "https://acct.queue.core.usgovcloudapi.net"},
 		},
 		"identity_service_uri": {
@@ -99,34 +111,50 @@ func TestParseConnection(t *testing.T) {
 		},
 		"identity_managed": {
 			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
-				Identity: azure.Identity{ManagedIdentity: true}},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true},
+			},
 		},
 		"identity_user_assigned": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "ManagedIdentity",
-				name + "__clientId": "id"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
-				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+			map[string]string{
+				name + "__accountName": "acct", name + "__credential": "ManagedIdentity",
+				name + "__clientId": "id",
+			},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
+			},
 		},
 		"identity_resource": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
-				name + "__managedIdentityResourceId": resourceID},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
-				Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID}},
+			map[string]string{
+				name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityResourceId": resourceID,
+			},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ResourceID: resourceID},
+			},
 		},
 		"identity_object": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
-				name + "__managedIdentityObjectId": "id"},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
-				Identity: azure.Identity{ManagedIdentity: true, ObjectID: "id"}},
+			map[string]string{
+				name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityObjectId": "id",
+			},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ObjectID: "id"},
+			},
 		},
 		"identity_colons_and_case": {
 			map[string]string{
 				"azurewebjobsstorage:ACCOUNTNAME": "acct", name + ":credential": "managedidentity",
 				name + "__MANAGEDIDENTITYCLIENTID": " id ",
 			},
-			azure.Connection{Endpoint: "https://acct.queue.core.windows.net",
-				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"}},
+			azure.Connection{
+				Endpoint: "https://acct.queue.core.windows.net",
+				Identity: azure.Identity{ManagedIdentity: true, ClientID: "id"},
+			},
 		},
 		"connection_string_in_any_case": {
 			map[string]string{"AZUREWEBJOBSSTORAGE": "AccountName=acct;AccountKey=" + key},
@@ -181,9 +209,11 @@ func TestSiblingEndpoints(t *testing.T) {
 			"DevelopmentStorageProxyUri=http://azurite"},
 		"https://acct.table.core.usgovcloudapi.net": {name +
 			"__queueServiceUri": "https://acct.queue.core.usgovcloudapi.net"},
-		"https://127.0.0.1:10002/devstoreaccount1": {name +
-			"__serviceUri": "https://127.0.0.1:10001/devstoreaccount1",
-			name + "__tableServiceUri": "https://127.0.0.1:10002/devstoreaccount1"},
+		"https://127.0.0.1:10002/devstoreaccount1": {
+			name +
+				"__serviceUri": "https://127.0.0.1:10001/devstoreaccount1",
+			name + "__tableServiceUri": "https://127.0.0.1:10002/devstoreaccount1",
+		},
 		"https://acct2.privatelink.table.core.azure.com": {name +
 			"__queueServiceUri": "https://acct2.privatelink.queue.core.azure.com"},
 	} {
@@ -198,8 +228,10 @@ func TestSiblingEndpoints(t *testing.T) {
 		"": {name: account + ";QueueEndpoint=http://127.0.0.1:7001/acct"},
 		"http://azurite:10000/devstoreaccount1": {name: "UseDevelopmentStorage=true;" +
 			"DevelopmentStorageProxyUri=http://azurite"},
-		"https://127.0.0.1:10000/devstoreaccount1": {name + "__serviceUri": "https://127.0.0.1:10001/devstoreaccount1",
-			name + "__blobServiceUri": "https://127.0.0.1:10000/devstoreaccount1"},
+		"https://127.0.0.1:10000/devstoreaccount1": {
+			name + "__serviceUri":     "https://127.0.0.1:10001/devstoreaccount1",
+			name + "__blobServiceUri": "https://127.0.0.1:10000/devstoreaccount1",
+		},
 	} {
 		if got, err := parse(settings); err != nil || got.BlobEndpoint != want {
 			t.Errorf("%v: %q, %v, want %q", settings, got.BlobEndpoint, err, want)
@@ -226,30 +258,54 @@ func TestParseConnectionProblems(t *testing.T) {
 		},
 		"nothing_known": {map[string]string{name: "Canary=canary"}, []string{notFound, noKey}},
 		"no_key":        {map[string]string{name: "AccountName=acct"}, []string{noKey}},
-		"no_account": {map[string]string{name: "AccountKey=" + key},
-			[]string{notFound, "AccountKey but no AccountName"}},
-		"key_cut_off": {map[string]string{name: "AccountName=acct;AccountKey=canary-"},
-			[]string{"AccountKey is not base64"}},
-		"bad_account": {map[string]string{name: "AccountName=Canary.x/;AccountKey=" + key},
-			[]string{"3 to 24 lower-case letters"}},
-		"bad_protocol": {map[string]string{name: basics + ";DefaultEndpointsProtocol=canary"},
-			[]string{"DefaultEndpointsProtocol can only be"}},
-		"bad_suffix": {map[string]string{name: basics + ";EndpointSuffix=x?canary"},
-			[]string{"EndpointSuffix is not a plain URL"}},
-		"bad_endpoint": {map[string]string{name: basics + ";QueueEndpoint=%zzcanary"},
-			[]string{"QueueEndpoint is not a URL"}},
-		"relative": {map[string]string{name: basics + ";QueueEndpoint=/canary"},
-			[]string{"QueueEndpoint is not a URL"}},
-		"ftp": {map[string]string{name: basics + ";QueueEndpoint=ftp://canary"},
-			[]string{"want https or http"}},
-		"endpoint_query": {map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature},
-			[]string{"QueueEndpoint is not a plain URL"}},
-		"endpoint_user": {map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"},
-			[]string{"QueueEndpoint is not a plain URL"}},
-		"no_signature": {map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"},
-			[]string{"SharedAccessSignature is invalid"}},
-		"development": {map[string]string{name: "UseDevelopmentStorage=canary"},
-			[]string{"UseDevelopmentStorage can only be true"}},
+		"no_account": {
+			map[string]string{name: "AccountKey=" + key},
+			[]string{notFound, "AccountKey but no AccountName"},
+		},
+		"key_cut_off": {
+			map[string]string{name: "AccountName=acct;AccountKey=canary-"},
+			[]string{"AccountKey is not base64"},
+		},
+		"bad_account": {
+			map[string]string{name: "AccountName=Canary.x/;AccountKey=" + key},
+			[]string{"3 to 24 lower-case letters"},
+		},
+		"bad_protocol": {
+			map[string]string{name: basics + ";DefaultEndpointsProtocol=canary"},
+			[]string{"DefaultEndpointsProtocol can only be"},
+		},
+		"bad_suffix": {
+			map[string]string{name: basics + ";EndpointSuffix=x?canary"},
+			[]string{"EndpointSuffix is not a plain URL"},
+		},
+		"bad_endpoint": {
+			map[string]string{name: basics + ";QueueEndpoint=%zzcanary"},
+			[]string{"QueueEndpoint is not a URL"},
+		},
+		"relative": {
+			map[string]string{name: basics + ";QueueEndpoint=/canary"},
+			[]string{"QueueEndpoint is not a URL"},
+		},
+		"ftp": {
+			map[string]string{name: basics + ";QueueEndpoint=ftp://canary"},
+			[]string{"want https or http"},
+		},
+		"endpoint_query": {
+			map[string]string{name: basics + ";QueueEndpoint=https://x/?" + signature},
+			[]string{"QueueEndpoint is not a plain URL"},
+		},
+		"endpoint_user": {
+			map[string]string{name: basics + ";QueueEndpoint=https://u:canary@x/"},
+			[]string{"QueueEndpoint is not a plain URL"},
+		},
+		"no_signature": {
+			map[string]string{name: "AccountName=acct;SharedAccessSignature=sv=canary"},
+			[]string{"SharedAccessSignature is invalid"},
+		},
+		"development": {
+			map[string]string{name: "UseDevelopmentStorage=canary"},
+			[]string{"UseDevelopmentStorage can only be true"},
+		},
 		"proxy": {
 			map[string]string{name: "UseDevelopmentStorage=true;DevelopmentStorageProxyUri=canary"},
 			[]string{"DevelopmentStorageProxyUri is not a URL"},
@@ -258,8 +314,10 @@ func TestParseConnectionProblems(t *testing.T) {
 			map[string]string{name + "__queueServiceUri": "http://canary.example"},
 			[]string{name + "__queueServiceUri: not a usable URL: want https"},
 		},
-		"identity_no_url": {map[string]string{name + "__serviceUri": "canary"},
-			[]string{name + "__serviceUri: not a URL"}},
+		"identity_no_url": {
+			map[string]string{name + "__serviceUri": "canary"},
+			[]string{name + "__serviceUri: not a URL"},
+		},
 		"identity_account": {
 			map[string]string{name + "__accountName": "canary.evil.example/"},
 			[]string{name + "__accountName: not the name of a storage account"},
@@ -284,8 +342,10 @@ func TestParseConnectionProblems(t *testing.T) {
 			[]string{name + "__clientId: only one of __clientId, __managedIdentityResourceId can select the identity"},
 		},
 		"identity_no_resource_id": {
-			map[string]string{name + "__accountName": "acct", name + "__credential": "managedidentity",
-				name + "__managedIdentityResourceId": canary},
+			map[string]string{
+				name + "__accountName": "acct", name + "__credential": "managedidentity",
+				name + "__managedIdentityResourceId": canary,
+			},
 			[]string{name + "__managedIdentityResourceId: not a resource id: want /subscriptions/"},
 		},
 		"identity_resource_alone": {

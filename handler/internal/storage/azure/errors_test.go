@@ -99,26 +99,46 @@ func TestAnswers(t *testing.T) {
 	}{
 		{404, "QueueNotFound", storage.ErrNoQueue, "404 QueueNotFound: queue does not exist"},
 		{409, "QueueBeingDeleted", storage.ErrNoQueue, "409 QueueBeingDeleted: queue does not exist"},
-		{404, "MessageNotFound", storage.ErrStale,
-			"404 MessageNotFound: message is gone or another client received it"},
-		{400, "PopReceiptMismatch", storage.ErrStale,
-			"400 PopReceiptMismatch: message is gone or another client received it"},
-		{403, "AuthorizationFailure", storage.ErrDenied,
-			"403 AuthorizationFailure: The service says so: ***: storage refused access"},
-		{403, "AuthenticationFailed", storage.ErrDenied,
-			"403 AuthenticationFailed: The service says so: ***: storage refused access"},
-		{403, "AuthorizationPermissionMismatch", storage.ErrDenied,
-			"403 AuthorizationPermissionMismatch: The service says so: ***: storage refused access"},
-		{401, "NoAuthenticationInformation", storage.ErrDenied,
-			"401 NoAuthenticationInformation: The service says so: ***: storage refused access"},
-		{400, "InvalidAuthenticationInfo", storage.ErrDenied,
-			"400 InvalidAuthenticationInfo: The service says so: ***: storage refused access"},
-		{400, "InvalidHeaderValue", storage.ErrRefused,
-			"400 InvalidHeaderValue: The service says so: ***: storage refused"},
-		{400, "InvalidResourceName", storage.ErrRefused,
-			"400 InvalidResourceName: The service says so: ***: storage refused"},
-		{413, "RequestBodyTooLarge", storage.ErrRefused,
-			"413 RequestBodyTooLarge: The service says so: ***: storage refused"},
+		{
+			404, "MessageNotFound", storage.ErrStale,
+			"404 MessageNotFound: message is gone or another client received it",
+		},
+		{
+			400, "PopReceiptMismatch", storage.ErrStale,
+			"400 PopReceiptMismatch: message is gone or another client received it",
+		},
+		{
+			403, "AuthorizationFailure", storage.ErrDenied,
+			"403 AuthorizationFailure: The service says so: ***: storage refused access",
+		},
+		{
+			403, "AuthenticationFailed", storage.ErrDenied,
+			"403 AuthenticationFailed: The service says so: ***: storage refused access",
+		},
+		{
+			403, "AuthorizationPermissionMismatch", storage.ErrDenied,
+			"403 AuthorizationPermissionMismatch: The service says so: ***: storage refused access",
+		},
+		{
+			401, "NoAuthenticationInformation", storage.ErrDenied,
+			"401 NoAuthenticationInformation: The service says so: ***: storage refused access",
+		},
+		{
+			400, "InvalidAuthenticationInfo", storage.ErrDenied,
+			"400 InvalidAuthenticationInfo: The service says so: ***: storage refused access",
+		},
+		{
+			400, "InvalidHeaderValue", storage.ErrRefused,
+			"400 InvalidHeaderValue: The service says so: ***: storage refused",
+		},
+		{
+			400, "InvalidResourceName", storage.ErrRefused,
+			"400 InvalidResourceName: The service says so: ***: storage refused",
+		},
+		{
+			413, "RequestBodyTooLarge", storage.ErrRefused,
+			"413 RequestBodyTooLarge: The service says so: ***: storage refused",
+		},
 		{404, "", storage.ErrRefused, "404 Not Found: storage refused"},
 		{403, "not\ta code", storage.ErrDenied, "403 Forbidden: storage refused access"},
 		{408, "OperationTimedOut", nil, "408 OperationTimedOut"},
@@ -145,8 +165,10 @@ func TestAnswers(t *testing.T) {
 				if want := "put on queue async-caller: " + test.text; err == nil || err.Error() != want {
 					t.Errorf("%s: error %q, want %q", name, err, want)
 				}
-				for _, kind := range []error{storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused,
-					storage.ErrDenied} {
+				for _, kind := range []error{
+					storage.ErrNoQueue, storage.ErrStale, storage.ErrRefused,
+					storage.ErrDenied,
+				} {
 					if errors.Is(err, kind) != (test.kind != nil && errors.Is(test.kind, kind)) {
 						t.Errorf("%s: errors.Is(%q, %q) = %t", name, err, kind, errors.Is(err, kind))
 					}
@@ -183,8 +205,10 @@ func TestVersionRefused(t *testing.T) {
 			"<Message>A header is not in the correct format.</Message><HeaderName>x-ms-date</HeaderName>",
 			"A header is not in the correct format: storage refused",
 		},
-		"no_message": {"<HeaderName>x-ms-version</HeaderName>",
-			"update Azurite, or start it with " + fix + ": storage refused"},
+		"no_message": {
+			"<HeaderName>x-ms-version</HeaderName>",
+			"update Azurite, or start it with " + fix + ": storage refused",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url := startServer(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -214,7 +238,8 @@ func TestEveryOperation(t *testing.T) {
 	const id, receipt = "6f1bbb3e-8a0c-4a5c-a7c6-2a4b5b1f0f57", "canary-receipt"
 	tests := map[string]func(context.Context, *Queues) error{
 		"create queue async-caller": func(ctx context.Context,
-			s *Queues) error {
+			s *Queues,
+		) error {
 			return s.Create(ctx, "async-caller")
 		},
 		"put on queue async-caller": putError,

@@ -79,15 +79,19 @@ func TestTableErrors(t *testing.T) {
 		kind   error
 		want   string
 	}{
-		"denied": {answering(403, "AuthorizationPermissionMismatch", "{}"), storage.ErrDenied,
-			"403 AuthorizationPermissionMismatch"},
+		"denied": {
+			answering(403, "AuthorizationPermissionMismatch", "{}"), storage.ErrDenied,
+			"403 AuthorizationPermissionMismatch",
+		},
 		"refused":     {answering(400, "InvalidInput", "{}"), storage.ErrRefused, "400 InvalidInput"},
 		"busy":        {answering(503, "ServerBusy", "{}"), nil, "503 ServerBusy"},
 		"web_page":    {answering(200, "", "<html>canary"), nil, ""},
 		"empty":       {answering(202, "", ""), nil, ""},
 		"disconnects": {func(w http.ResponseWriter, _ *http.Request) { panic(http.ErrAbortHandler) }, nil, "EOF"},
-		"hangs": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded,
-			"deadline exceeded"},
+		"hangs": {
+			func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, context.DeadlineExceeded,
+			"deadline exceeded",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			table, requests := tableServer(t, test.handle)

@@ -63,15 +63,19 @@ func story(lines ...string) (events []judge.Event) {
 
 var (
 	delivered = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"503", "200"}}
-	callback  = schedule.Message{ID: "m", Outcome: schedule.Delivered, Answers: []string{"200"},
-		Callbacks: []string{"200"}}
+	callback  = schedule.Message{
+		ID: "m", Outcome: schedule.Delivered, Answers: []string{"200"},
+		Callbacks: []string{"200"},
+	}
 	rejected  = schedule.Message{ID: "m", Outcome: schedule.Rejected, Answers: []string{"400"}}
 	malformed = schedule.Message{ID: "m", Outcome: schedule.Malformed}
 )
 
 func TestJudge(t *testing.T) {
-	twice := []string{"leased 1", "called 1 503", "wrote 2", "killed", "leased 1", "called 1 503", "wrote 3",
-		"deleted 1"}
+	twice := []string{
+		"leased 1", "called 1 503", "wrote 2", "killed", "leased 1", "called 1 503", "wrote 3",
+		"deleted 1",
+	}
 	ends := []string{"leased 2", "called 2 200", "deleted 2", "leased 3", "called 2 200", "deleted 3"}
 	for name, test := range map[string]struct {
 		message     schedule.Message
@@ -227,13 +231,17 @@ func TestJudge(t *testing.T) {
 			events:      story("leased 1", "called 1 400", "wrote d", "deleted 1"),
 		},
 		"two_explained": {
-			message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{{ID: "m", Reason: "rejected"},
-				{ID: "m", Reason: "rejected"}},
+			message: rejected, repeated: 1, deadLetters: []judge.DeadLetter{
+				{ID: "m", Reason: "rejected"},
+				{ID: "m", Reason: "rejected"},
+			},
 			events: story("leased 1", "called 1 400", "wrote d", "killed", "leased 1", "called 1 400", "wrote e",
 				"deleted 1"),
 		},
-		"dead_for_another_reason": {message: rejected, unexplained: `"expired"`,
-			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}}},
+		"dead_for_another_reason": {
+			message: rejected, unexplained: `"expired"`,
+			deadLetters: []judge.DeadLetter{{ID: "m", Reason: "expired"}},
+		},
 		"malformed_unchanged": {
 			message: malformed, deadLetters: []judge.DeadLetter{{ID: "m", Unchanged: true}},
 			events: story("leased 1", "wrote d", "deleted 1"),

@@ -208,23 +208,72 @@ func failures(r *rand.Rand, callback bool) (answers []string) {
 // actions are the faults that are possible at a point.
 var actions = map[Point][]choice[Action]{
 	Leased: {{2, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {2, LoseAnswer}, {2, BadDeploy}},
-	BeforeCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
-		{2, RefuseCalls}, {2, BadDeploy}},
-	DuringCall: {{4, KillHandler}, {2, KillHost}, {2, KillBoth}, {2, InterruptHost}, {2, TerminateHost},
-		{1, StorageDown}, {2, BadDeploy}},
-	AfterCall: {{4, KillHandler}, {1, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, StorageDown}, {1, StorageBusy},
-		{2, RefuseCalls}},
+	BeforeCall: {
+		{4, KillHandler},
+		{1, KillHost},
+		{2, KillBoth},
+		{1, InterruptHost},
+		{1, TerminateHost},
+		{2, RefuseCalls},
+		{2, BadDeploy},
+	},
+	DuringCall: {
+		{4, KillHandler},
+		{2, KillHost},
+		{2, KillBoth},
+		{2, InterruptHost},
+		{2, TerminateHost},
+		{1, StorageDown},
+		{2, BadDeploy},
+	},
+	AfterCall: {
+		{4, KillHandler},
+		{1, KillHost},
+		{2, KillBoth},
+		{1, InterruptHost},
+		{1, StorageDown},
+		{1, StorageBusy},
+		{2, RefuseCalls},
+	},
 	BeforeWrite: slices.Concat(
-		[]choice[Action]{{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
-			{2, StorageDown}, {2, StorageBusy}},
-		[]choice[Action]{{2, Answer500}, {2, Answer503}, {1, HangRequest}, {2, ResetRequest}, {2, SlowRequest},
-			{2, RestartStorage}, {2, BadDeploy}},
+		[]choice[Action]{
+			{5, KillHandler},
+			{2, KillHost},
+			{2, KillBoth},
+			{1, InterruptHost},
+			{1, TerminateHost},
+			{2, StorageDown},
+			{2, StorageBusy},
+		},
+		[]choice[Action]{
+			{2, Answer500},
+			{2, Answer503},
+			{1, HangRequest},
+			{2, ResetRequest},
+			{2, SlowRequest},
+			{2, RestartStorage},
+			{2, BadDeploy},
+		},
 	),
-	AfterWrite: {{5, KillHandler}, {2, KillHost}, {2, KillBoth}, {1, InterruptHost}, {3, LoseAnswer},
-		{1, WithholdAnswer}, {1, RestartStorage}},
+	AfterWrite: {
+		{5, KillHandler},
+		{2, KillHost},
+		{2, KillBoth},
+		{1, InterruptHost},
+		{3, LoseAnswer},
+		{1, WithholdAnswer},
+		{1, RestartStorage},
+	},
 	BeforeDelete: slices.Concat(
-		[]choice[Action]{{3, KillHandler}, {3, KillHost}, {3, KillBoth}, {1, InterruptHost}, {1, TerminateHost},
-			{1, StorageDown}, {1, StorageBusy}},
+		[]choice[Action]{
+			{3, KillHandler},
+			{3, KillHost},
+			{3, KillBoth},
+			{1, InterruptHost},
+			{1, TerminateHost},
+			{1, StorageDown},
+			{1, StorageBusy},
+		},
 		[]choice[Action]{{1, Answer500}, {1, Answer503}, {2, ResetRequest}, {1, SlowRequest}, {1, RestartStorage}},
 	),
 	AfterDelete: {{2, KillHost}, {2, KillBoth}, {2, LoseAnswer}},
@@ -267,8 +316,13 @@ func newFault(r *rand.Rand, m Message) Fault {
 		f.Length = length[0] + time.Duration(r.Int64N(int64(length[1]-length[0])))
 	}
 	if f.Action == BadDeploy {
-		f.End = draw(r, []choice[Action]{{2, InterruptHost}, {2, TerminateHost}, {2, KillHost}, {1, KillBoth},
-			{1, KillHandler}})
+		f.End = draw(r, []choice[Action]{
+			{2, InterruptHost},
+			{2, TerminateHost},
+			{2, KillHost},
+			{1, KillBoth},
+			{1, KillHandler},
+		})
 	}
 	return f
 }

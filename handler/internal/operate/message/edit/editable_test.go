@@ -29,16 +29,22 @@ func TestEditable(t *testing.T) {
 				"    \"callback\": null,\n    \"Context.text\": [\n      \"{\\\"k\\\": 1}\"\n    ]\n  },\n " +
 				" \"Attempts\": 1\n}\n",
 		},
-		"nexus_binary": {`{"RawRequest":{"CallOut":"/w==","CallBack":"?"}}`,
+		"nexus_binary": {
+			`{"RawRequest":{"CallOut":"/w==","CallBack":"?"}}`,
 			"{\n  \"RawRequest\": {\n    \"CallOut\": \"/w==\",\n    \"CallBack\": " +
-				"\"?\"\n  }\n}\n"},
-		"nexus_name_taken": {`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1}}`,
+				"\"?\"\n  }\n}\n",
+		},
+		"nexus_name_taken": {
+			`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1}}`,
 			"{\n  \"RawRequest\": {\n    \"CallOut\": \"aGk=\",\n    " +
-				"\"callout.TEXT\": 1\n  }\n}\n"},
+				"\"callout.TEXT\": 1\n  }\n}\n",
+		},
 		"nexus_no_object": {`{"RawRequest":[]}`, "{\n  \"RawRequest\": []\n}\n"},
-		"unseen": {"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\u200b\U000e0001\x7f\"}",
+		"unseen": {
+			"{\"asyncCaller\":1,\"a\u202eb\":\"\u0085\u200b\U000e0001\x7f\"}",
 			"{\n  \"asyncCaller\": 1,\n  \"a\\u202eb\": " +
-				"\"\\u0085\\u200b\\udb40\\udc01\\u007f\"\n}\n"},
+				"\"\\u0085\\u200b\\udb40\\udc01\\u007f\"\n}\n",
+		},
 		"not_json":  {"{\"asyncCaller\":1,,}\n", "{\"asyncCaller\":1,,}\n"},
 		"no_object": {` [1,2]`, ` [1,2]`},
 		"not_utf8":  {"\xff", "\xff"},
@@ -74,44 +80,66 @@ func TestRestore(t *testing.T) {
 		"nexus_white_space": {nexus, "\n", "\r\n", nexus},
 		"odd_nothing":       {odd, "\n", "\n\n", odd},
 		"value":             {native, `"PUT"`, `"POST"`, squeezed(native, `"PUT"`, `"POST"`)},
-		"body": {native, `"n": 1.0`, `"n": 1.00`,
-			squeezed(native, `"json":{"n":1.0, "k"`, `"json":{"n":1.00,"k"`)},
-		"escape_is_a_change": {native, `"k": "\u00e9"`, `"k": "é"`,
-			squeezed(native, `"n":1.0, "k":"\u00e9"`, `"n":1.0,"k":"é"`)},
-		"new_member": {native, `"requestId"`, `"giveUp": "drop", "requestId"`,
-			squeezed(native, `"requestId"`, `"giveUp":"drop","requestId"`)},
+		"body": {
+			native, `"n": 1.0`, `"n": 1.00`,
+			squeezed(native, `"json":{"n":1.0, "k"`, `"json":{"n":1.00,"k"`),
+		},
+		"escape_is_a_change": {
+			native, `"k": "\u00e9"`, `"k": "é"`,
+			squeezed(native, `"n":1.0, "k":"\u00e9"`, `"n":1.0,"k":"é"`),
+		},
+		"new_member": {
+			native, `"requestId"`, `"giveUp": "drop", "requestId"`,
+			squeezed(native, `"requestId"`, `"giveUp":"drop","requestId"`),
+		},
 		"new_element": {native, `"3"`, `"3", {"a": 1}`, squeezed(native, `"3"`, `"3",{"a":1}`)},
 		"nexus_beside": {
 			nexus, `"Attempts": 7,`, `"Attempts": 0,`,
 			strings.NewReplacer(`"Attempts":7,"Cr`, `"Attempts":0,"Cr`, `, "RawRequest": `, `,"RawRequest":`).
 				Replace(nexus),
 		},
-		"nexus_line": {nexus, `"Host: old.example:8443"`, `"Host: new.example"`,
+		"nexus_line": {
+			nexus, `"Host: old.example:8443"`, `"Host: new.example"`,
 			strings.NewReplacer(inBase64(callBack), inBase64("POST /done HTTP"+
-				"/1.1\r\nHost: new.example\r\n\r\n"), `, "RawRequest": `, `,"RawRequest":`).Replace(nexus)},
+				"/1.1\r\nHost: new.example\r\n\r\n"), `, "RawRequest": `, `,"RawRequest":`).Replace(nexus),
+		},
 		"nexus_new_line": {nexus, `"POST /done HTTP/1.1",`, `"POST /done HTTP/1.1", ` +
 			`"X-A: 1",`, strings.NewReplacer(inBase64(callBack), inBase64("POST /done HTTP/1.1\r\nX-A: 1\r\nHost: "+
 			"old.example:8443\r\n\r\n"), `, "RawRequest": `, `,"RawRequest":`).Replace(nexus)},
-		"odd_line": {odd, "CallBack.text\": [\n      \"hi\"", "CallBack.text\": [\"ho\"",
+		"odd_line": {
+			odd, "CallBack.text\": [\n      \"hi\"", "CallBack.text\": [\"ho\"",
 			`{"RawRequest":{"CallOut":"aGk\u003d",` +
-				`"CallBack":"aG8="},"a":"` + "\u202e" + `"}`},
-		"no_lines": {odd, "CallBack.text\": [\n      \"hi\"", "CallBack.text\": [",
+				`"CallBack":"aG8="},"a":"` + "\u202e" + `"}`,
+		},
+		"no_lines": {
+			odd, "CallBack.text\": [\n      \"hi\"", "CallBack.text\": [",
 			`{"RawRequest":{"CallOut":"aGk\u003d",` +
-				`"CallBack":""},"a":"` + "\u202e" + `"}`},
-		"odd_base64": {odd, "CallBack.text\": [\n      \"hi\"\n    ]", "CallBack\": \"/w==\"",
+				`"CallBack":""},"a":"` + "\u202e" + `"}`,
+		},
+		"odd_base64": {
+			odd, "CallBack.text\": [\n      \"hi\"\n    ]", "CallBack\": \"/w==\"",
 			`{"RawRequest":{"CallOut":"aGk\u003d",` +
-				`"CallBack":"/w=="},"a":"` + "\u202e" + `"}`},
+				`"CallBack":"/w=="},"a":"` + "\u202e" + `"}`,
+		},
 		"binary_to_lines": {`{"RawRequest":{"CallOut":"/w==","a":1}}`, `"CallOut": "/w=="`, `"CallOut.text": ` +
 			`["a", "b"]`, `{"RawRequest":{"CallOut":"` + inBase64("a\r\nb") + `","a":1}}`},
-		"lines_added": {`{"RawRequest":{"a":1}}`, `"a": 1`, `"CallBack.text": ["a", "b"]`,
-			`{"RawRequest":{"CallBack":"` + inBase64("a\r\nb") + `"}}`},
-		"name_was_taken": {`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1}}`, `1`, `["a"]`,
-			`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":["a"]}}`},
-		"no_raw_request": {`{"RawRequest":{"CallOut":"aGk="}}`,
+		"lines_added": {
+			`{"RawRequest":{"a":1}}`, `"a": 1`, `"CallBack.text": ["a", "b"]`,
+			`{"RawRequest":{"CallBack":"` + inBase64("a\r\nb") + `"}}`,
+		},
+		"name_was_taken": {
+			`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":1}}`, `1`, `["a"]`,
+			`{"RawRequest":{"CallOut":"aGk=","callout.TEXT":["a"]}}`,
+		},
+		"no_raw_request": {
+			`{"RawRequest":{"CallOut":"aGk="}}`,
 			"{\n  \"RawRequest\": {\n    \"CallOut.text\": [\n      \"hi\"\n    " +
-				"]\n  }\n}", `{"asyncCaller":1}`, `{"asyncCaller":1}`},
-		"raw_request_null": {`{"RawRequest":{"CallOut":"aGk="}}`,
-			"{\n    \"CallOut.text\": [\n      \"hi\"\n    ]\n  }", `null`, `{"RawRequest":null}`},
+				"]\n  }\n}", `{"asyncCaller":1}`, `{"asyncCaller":1}`,
+		},
+		"raw_request_null": {
+			`{"RawRequest":{"CallOut":"aGk="}}`,
+			"{\n    \"CallOut.text\": [\n      \"hi\"\n    ]\n  }", `null`, `{"RawRequest":null}`,
+		},
 		"not_json_fixed": {`{"asyncCaller":1,,}`, ",,", "", `{"asyncCaller":1}`},
 	}
 	for name, test := range tests {
@@ -147,11 +175,15 @@ func TestRestoreRefuses(t *testing.T) {
 		"no_object":   {`x`, `x`, `["` + password + `"]`, "want an object"},
 		"twice":       {order + `}`, `"call"`, `"requestId"`, "requestId: appears twice"},
 		"inner_twice": {order + `}`, `"method"`, `"url": "` + password + `", "method"`, "call.url: appears twice"},
-		"lines_no_array": {nexus, `"CallBack.text": [`, `"CallBack.text": 1, "a": [`,
-			"RawRequest.CallBack.text: want an array of strings"},
+		"lines_no_array": {
+			nexus, `"CallBack.text": [`, `"CallBack.text": 1, "a": [`,
+			"RawRequest.CallBack.text: want an array of strings",
+		},
 		"line_no_string": {nexus, `"POST /done HTTP/1.1"`, `1`, "RawRequest.CallBack.text[0]: want a string"},
-		"both": {nexus, `"CallBack.text"`, `"CallBack":"` + password + `","CallBack.text"`,
-			"RawRequest.CallBack: appears twice"},
+		"both": {
+			nexus, `"CallBack.text"`, `"CallBack":"` + password + `","CallBack.text"`,
+			"RawRequest.CallBack: appears twice",
+		},
 		"still_not_json": {`{,`, `{`, `{"` + password + `"`, "not JSON: line 1, column 11"},
 	}
 	for name, test := range tests {

@@ -13,39 +13,55 @@ func TestNativeEdits(t *testing.T) {
 	const json = `"json":{"n":1.0, "k":"\u00e9"}`
 	const others = `"headers":{"X-A":"1","x-b":["2","3"]},`
 	tests := map[string]struct{ flag, argument, old, new string }{
-		"url": {"--set", "call.url=https://new.example/?a=b",
-			`https://old.example/orders?code=s%2Fecret`, `https://new.example/?a=b`},
-		"url_quoted": {"--set", `call.url="https://new.example/"`, `https://old.example/orders?code=s%2Fecret`,
-			`https://new.example/`},
+		"url": {
+			"--set", "call.url=https://new.example/?a=b",
+			`https://old.example/orders?code=s%2Fecret`, `https://new.example/?a=b`,
+		},
+		"url_quoted": {
+			"--set", `call.url="https://new.example/"`, `https://old.example/orders?code=s%2Fecret`,
+			`https://new.example/`,
+		},
 		"method":              {"--set", "call.method=DELETE", `"PUT"`, `"DELETE"`},
 		"method_none":         {"--set", "call.method=null", ` , "method":"PUT"`, ``},
 		"header":              {"--set", `call.headers.x-a="9"`, `"X-A":"1"`, `"X-A":"\"9\""`},
 		"new_header_with_dot": {"--set", "call.headers.X.Y=null", `"3"]}`, `"3"],"X.Y":"null"}`},
 		"header_of_callback":  {"--set", "callback.headers.X-A=1", `]}}`, `]},"callback":{"headers":{"X-A":"1"}}}`},
-		"body_of_json": {"--set", `call.body={"a":1}`, others + json,
+		"body_of_json": {
+			"--set", `call.body={"a":1}`, others + json,
 			`"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},` +
-				`"body":"{\"a\":1}"`},
-		"body_is_text": {"--set", `call.body=42`, others + json,
-			`"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"body":"42"`},
-		"body_base64": {"--set", `call.bodyBase64=aGk=`, others + json,
+				`"body":"{\"a\":1}"`,
+		},
+		"body_is_text": {
+			"--set", `call.body=42`, others + json,
+			`"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},"body":"42"`,
+		},
+		"body_base64": {
+			"--set", `call.bodyBase64=aGk=`, others + json,
 			`"headers":{"X-A":"1","x-b":["2","3"],"Content-Type":"application/json"},` +
-				`"bodyBase64":"aGk="`},
+				`"bodyBase64":"aGk="`,
+		},
 		"json":             {"--set", `call.json=[1.0, "<"]`, json, `"json":[1.0, "<"]`},
 		"json_of_text":     {"--set", `call.json=a & b`, json, `"json":"a & b"`},
 		"timeout_seconds":  {"--set", "call.timeout=30", json, json + `,"timeout":30`},
 		"timeout_duration": {"--set", "call.timeout=1m30s", json, json + `,"timeout":"1m30s"`},
-		"callback": {"--set", "callback.url=https://sender.example/", `]}}`,
-			`]},"callback":{"url":"https://sender.example/"}}`},
+		"callback": {
+			"--set", "callback.url=https://sender.example/", `]}}`,
+			`]},"callback":{"url":"https://sender.example/"}}`,
+		},
 		"retry_name":        {"--set", "retry=nexus", `{"maxAttempts":3,"schedule":["5s", "1m"]}`, `"nexus"`},
 		"retry_member":      {"--set", "retry.maxAttempts=10", `:3`, `:10`},
 		"retry_element":     {"--set", "retry.schedule[1]=2m", `"5s", "1m"`, `"5s","2m"`},
 		"retry_new_element": {"--set", "retry.schedule.2=2m", `"5s", "1m"`, `"5s","1m","2m"`},
 		"give_up":           {"--set", "giveUp=drop", `]}}`, `]},"giveUp":"drop"}`},
-		"deadline": {"--set", "deadline=2027-01-31T12:00:00Z", `]}}`,
-			`]},"deadline":"2027-01-31T12:00:00Z"}`},
+		"deadline": {
+			"--set", "deadline=2027-01-31T12:00:00Z", `]}}`,
+			`]},"deadline":"2027-01-31T12:00:00Z"}`,
+		},
 		"deadline_that_is_not": {"--set", "deadline=null", "", ""},
-		"not_before": {"--set", "notBefore=2027-01-31T12:00:00Z", `]}}`,
-			`]},"notBefore":"2027-01-31T12:00:00Z"}`},
+		"not_before": {
+			"--set", "notBefore=2027-01-31T12:00:00Z", `]}}`,
+			`]},"notBefore":"2027-01-31T12:00:00Z"}`,
+		},
 		"priority":           {"--set", "priority=3", `]}}`, `]},"priority":3}`},
 		"context":            {"--set", `context={"a": 1.0}`, `]}}`, `]},"context":{"a": 1.0}}`},
 		"context_text":       {"--set", `context=some text`, `]}}`, `]},"context":"some text"}`},
@@ -96,12 +112,16 @@ func squeeze(content string) string {
 func TestNexusEdits(t *testing.T) {
 	const value = "\r\n\r\nhello"
 	tests := map[string]struct{ flag, argument, member, old, new string }{
-		"url": {"--set", "call.url=https://new.example:8443/a%2Fb?c", "CallOut",
+		"url": {
+			"--set", "call.url=https://new.example:8443/a%2Fb?c", "CallOut",
 			"/orders?code=s%2Fecret HTTP/1.0\r\nX-A:  1\r\nhost: " +
-				"old.example", "/a%2Fb?c HTTP/1.0\r\nX-A:  1\r\nHost: new.example:8443"},
+				"old.example", "/a%2Fb?c HTTP/1.0\r\nX-A:  1\r\nHost: new.example:8443",
+		},
 		"url_without_path": {"--set", "call.url=https://old.example", "CallOut", "/orders?code=s%2Fecret", "/"},
-		"url_scheme": {"--set", "call.url=HTTP://old.example/orders?code=s%2Fecret", "CallOutUriScheme",
-			"https", "http"},
+		"url_scheme": {
+			"--set", "call.url=HTTP://old.example/orders?code=s%2Fecret", "CallOutUriScheme",
+			"https", "http",
+		},
 		"method":       {"--set", "call.method=DELETE", "CallOut", "PUT", "DELETE"},
 		"header":       {"--set", "call.headers.x-b=9", "CallOut", "X-B: 2\r\nx-b: 3", "x-b: 9"},
 		"body":         {"--set", `call.body={"a":1}`, "CallOut", "5" + value, "7\r\n\r\n{\"a\":1}"},
@@ -119,18 +139,28 @@ func TestNexusEdits(t *testing.T) {
 		"scheme":          {"--set", `RawRequest.CallOutUriScheme=http`, "CallOutUriScheme", "https", "http"},
 		"set_header":      {"--set-header", "x-A: 9", "CallOut", "X-A:  1", "x-A: 9"},
 		"set_header_new":  {"--set-header", "X-C: 9", "CallOut", "Content-Type", "X-C: 9\r\nContent-Type"},
-		"set_content_type": {"--set-header", "Content-Type: application/json", "CallOut", "text/plain",
-			"application/json"},
-		"set_header_host": {"--set-header", "Host: new.example", "CallOut", "host: old.example",
-			"Host: new.example"},
+		"set_content_type": {
+			"--set-header", "Content-Type: application/json", "CallOut", "text/plain",
+			"application/json",
+		},
+		"set_header_host": {
+			"--set-header", "Host: new.example", "CallOut", "host: old.example",
+			"Host: new.example",
+		},
 		"delete_header":    {"--delete-header", "x-b", "CallOut", "X-B: 2\r\nx-b: 3\r\n", ""},
 		"delete_no_header": {"--delete-header", "X-C", "CallOut", "", ""},
-		"replace_host": {"--replace-host", "OLD.example=new.example", "CallOut", "host: old.example",
-			"Host: new.example"},
-		"replace_host_back": {"--replace-host", "old.example:8443=http://new.example", "CallBack", "old.example:8443",
-			"new.example:8443"},
-		"replace_scheme": {"--replace-host", "old.example:8443=http://new.example", "CallBackUriScheme",
-			"https", "http"},
+		"replace_host": {
+			"--replace-host", "OLD.example=new.example", "CallOut", "host: old.example",
+			"Host: new.example",
+		},
+		"replace_host_back": {
+			"--replace-host", "old.example:8443=http://new.example", "CallBack", "old.example:8443",
+			"new.example:8443",
+		},
+		"replace_scheme": {
+			"--replace-host", "old.example:8443=http://new.example", "CallBackUriScheme",
+			"https", "http",
+		},
 		"replace_no_host":    {"--replace-host", "old.example:443=new.example", "CallOut", "", ""},
 		"set_what_it_is":     {"--set", "call.url=HTTPS://old.example/orders?code=s%2Fecret", "CallOut", "", ""},
 		"jq":                 {"--jq", `.RawRequest.Title = "é"`, "Title", "a title", "é"},
@@ -176,9 +206,11 @@ func TestNexusStateEdits(t *testing.T) {
 			"application/octet-stream\r\n\r\nhi") + `"}}`},
 		"json": {"call.json=1", `{"RawRequest":{"CallOut":"` +
 			inBase64("GET / HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n\r\n1") + `"}}`},
-		"callback_is_made": {"callback.url=https://s.example/done?x",
+		"callback_is_made": {
+			"callback.url=https://s.example/done?x",
 			rest(`,"CallBackUriScheme":"https","CallBack":"` + inBase64("POST /done?x "+
-				"HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`)},
+				"HTTP/1.1\r\nHost: s.example\r\n\r\n") + `"}}`),
+		},
 		"http_is_no_word": {"call.url=http://h/", bare},
 		"https_is":        {"call.url=https://h/", rest(`,"CallOutUriScheme":"https"}}`)},
 	}
@@ -264,59 +296,101 @@ func TestEditsRefuse(t *testing.T) {
 	tests := map[string]struct{ content, flag, argument, want string }{
 		"nexus_retry":   {nexus, "--set", "retry=nexus", "--set retry: the Nexus format has no place for it"},
 		"nexus_give_up": {nexus, "--set", "giveUp=drop", "--set giveUp: the Nexus format has no place for it"},
-		"nexus_not_before": {nexus, "--set", "notBefore=2027-01-31T12:00:00Z",
-			"--set notBefore: the Nexus format has no place for it"},
-		"nexus_timeout": {nexus, "--set", "call.timeout=1m",
-			"--set call.timeout: the Nexus format has no place for it"},
-		"nexus_callback_body": {nexus, "--set", "callback.body=" + password,
-			"--set callback.body: the Nexus format has no place for it"},
-		"nexus_marker": {nexus, "--set", "asyncCaller=1",
-			"--set asyncCaller: the Nexus format has no place for it"},
+		"nexus_not_before": {
+			nexus, "--set", "notBefore=2027-01-31T12:00:00Z",
+			"--set notBefore: the Nexus format has no place for it",
+		},
+		"nexus_timeout": {
+			nexus, "--set", "call.timeout=1m",
+			"--set call.timeout: the Nexus format has no place for it",
+		},
+		"nexus_callback_body": {
+			nexus, "--set", "callback.body=" + password,
+			"--set callback.body: the Nexus format has no place for it",
+		},
+		"nexus_marker": {
+			nexus, "--set", "asyncCaller=1",
+			"--set asyncCaller: the Nexus format has no place for it",
+		},
 		"nexus_deadline": {nexus, "--set", "deadline=" + password, `--set deadline: want a time`},
-		"nexus_url": {nexus, "--set", "call.url=/" + password,
-			"--set call.url: want an absolute http or https URL"},
+		"nexus_url": {
+			nexus, "--set", "call.url=/" + password,
+			"--set call.url: want an absolute http or https URL",
+		},
 		"nexus_url_null": {nexus, "--set", "call.url=null", "--set call.url: want a string"},
-		"nexus_user": {nexus, "--set", "call.url=https://u:" + password + "@h/",
-			"--set call.url: the Nexus format has no place for user information"},
-		"nexus_method": {nexus, "--set", "call.method=GET " + password,
-			"--set call.method: RawRequest.CallOut: request line"},
+		"nexus_user": {
+			nexus, "--set", "call.url=https://u:" + password + "@h/",
+			"--set call.url: the Nexus format has no place for user information",
+		},
+		"nexus_method": {
+			nexus, "--set", "call.method=GET " + password,
+			"--set call.method: RawRequest.CallOut: request line",
+		},
 		"nexus_base64": {nexus, "--set", "call.bodyBase64=" + password, "--set call.bodyBase64: not base64"},
-		"nexus_no_host": {nexus, "--delete-header", "Host",
-			"--delete-header Host: RawRequest.CallOut: header Host: missing"},
-		"nexus_no_call": {`{"RawRequest":{}}`, "--set-header", "X-A: 1",
-			"--set-header X-A: RawRequest.CallOut: missing"},
-		"nexus_no_callback": {`{"RawRequest":{}}`, "--set", "callback.method=PUT",
-			"--set callback.method: RawRequest.CallBack: missing"},
-		"nexus_call_no_http": {nexusOf(password, ""), "--set-header", "X-A: 1",
-			"--set-header X-A: RawRequest.CallOut: request line"},
-		"nexus_call_no_text": {`{"RawRequest":{"CallOut":1}}`, "--set-header", "X-A: 1",
-			"--set-header X-A: RawRequest.CallOut: want a string"},
-		"headers_no_object": {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--set-header", "X-A: 1",
+		"nexus_no_host": {
+			nexus, "--delete-header", "Host",
+			"--delete-header Host: RawRequest.CallOut: header Host: missing",
+		},
+		"nexus_no_call": {
+			`{"RawRequest":{}}`, "--set-header", "X-A: 1",
+			"--set-header X-A: RawRequest.CallOut: missing",
+		},
+		"nexus_no_callback": {
+			`{"RawRequest":{}}`, "--set", "callback.method=PUT",
+			"--set callback.method: RawRequest.CallBack: missing",
+		},
+		"nexus_call_no_http": {
+			nexusOf(password, ""), "--set-header", "X-A: 1",
+			"--set-header X-A: RawRequest.CallOut: request line",
+		},
+		"nexus_call_no_text": {
+			`{"RawRequest":{"CallOut":1}}`, "--set-header", "X-A: 1",
+			"--set-header X-A: RawRequest.CallOut: want a string",
+		},
+		"headers_no_object": {
+			`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--set-header", "X-A: 1",
 			"--set-header X-A: call.headers: " +
-				"want an object"},
-		"within_a_string": {`{"asyncCaller":1,"call":"` + password + `"}`, "--set", "call.url=http://h/",
+				"want an object",
+		},
+		"within_a_string": {
+			`{"asyncCaller":1,"call":"` + password + `"}`, "--set", "call.url=http://h/",
 			"--set call.url: call.url: is inside a " +
-				"value that is neither"},
-		"no_such_element": {`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1",
-			"--set a[2]: a.2: want the number of an element"},
-		"within_an_element": {`{"asyncCaller":1,"a":["` + password + `"]}`, "--set", "a[0].b=1",
-			"--set a[0].b: a.0.b: is inside a value that is neither"},
-		"name_twice": {`{"asyncCaller":1,"call":{"url":"` + password + `","url":1}}`, "--set", "call.method=PUT",
+				"value that is neither",
+		},
+		"no_such_element": {
+			`{"asyncCaller":1,"a":[1]}`, "--set", "a[2]=1",
+			"--set a[2]: a.2: want the number of an element",
+		},
+		"within_an_element": {
+			`{"asyncCaller":1,"a":["` + password + `"]}`, "--set", "a[0].b=1",
+			"--set a[0].b: a.0.b: is inside a value that is neither",
+		},
+		"name_twice": {
+			`{"asyncCaller":1,"call":{"url":"` + password + `","url":1}}`, "--set", "call.method=PUT",
 			"--set call.method: call.url: " +
-				"appears twice"},
-		"body_of_no_object": {`{"asyncCaller":1,"call":{"json":1,"headers":["` + password + `"]}}`, "--set",
+				"appears twice",
+		},
+		"body_of_no_object": {
+			`{"asyncCaller":1,"call":{"json":1,"headers":["` + password + `"]}}`, "--set",
 			"call.body=1", "--set call.body: " +
-				"call.headers: want an object"},
-		"host_of_no_object": {`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--replace-host",
+				"call.headers: want an object",
+		},
+		"host_of_no_object": {
+			`{"asyncCaller":1,"call":{"headers":["` + password + `"]}}`, "--replace-host",
 			"a=b", "--replace-host: call.headers.Host: " +
-				"want the number of an element"},
-		"nexus_bad_scheme": {`{"RawRequest":"` + password + `"}`, "--set", "call.url=https://h/",
+				"want the number of an element",
+		},
+		"nexus_bad_scheme": {
+			`{"RawRequest":"` + password + `"}`, "--set", "call.url=https://h/",
 			"--set call.url: RawRequest.CallOutUriScheme: is " +
-				"inside a value that is neither"},
+				"inside a value that is neither",
+		},
 		"nexus_method_null": {nexus, "--set", "call.method=null", "--set call.method: want a string"},
 		"nexus_body_null":   {nexus, "--set", "call.bodyBase64=null", "--set call.bodyBase64: want a string"},
-		"no_number": {`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1",
-			"--set a.b: a.b: want the number of an element"},
+		"no_number": {
+			`{"asyncCaller":1,"a":[1]}`, "--set", "a.b=1",
+			"--set a.b: a.b: want the number of an element",
+		},
 		"no_json":    {`{"asyncCaller":1,` + password + `}`, "--set", "a=1", "not JSON: line 1, column 18"},
 		"no_object":  {`["` + password + `"]`, "--set", "a=1", "want an object"},
 		"no_json_jq": {password, "--jq", ".", "fix it with --edit"},

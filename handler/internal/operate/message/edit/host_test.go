@@ -15,17 +15,27 @@ func TestReplaceHost(t *testing.T) {
 		"not_other_port":   {"old.example:8080=new.example", "http://old.example:81/", "http://old.example:81/"},
 		"not_without_port": {"old.example:80=new.example", "http://old.example/", "http://old.example/"},
 		"scheme":           {"old.example=https://new.example", "http://old.example/", "https://new.example/"},
-		"scheme_and_port": {"old.example=HTTPS://new.example:8443", "http://old.example:80/",
-			"https://new.example:8443/"},
+		"scheme_and_port": {
+			"old.example=HTTPS://new.example:8443", "http://old.example:80/",
+			"https://new.example:8443/",
+		},
 		"user_stays": {"old.example=new.example", "http://u:p%40@old.example/", "http://u:p%40@new.example/"},
-		"user_is_no_host": {"old.example=new.example", "http://old.example@h.example/",
-			"http://old.example@h.example/"},
-		"path_is_no_host": {"old.example=new.example", "http://h.example/@old.example/",
-			"http://h.example/@old.example/"},
-		"query_is_no_host": {"old.example=new.example", "http://h.example?//old.example",
-			"http://h.example?//old.example"},
-		"spelling_stays": {"old.example=new.example", "HTTP://old.example/%7e/../a?b=%2F&&c#d",
-			"HTTP://new.example/%7e/../a?b=%2F&&c#d"},
+		"user_is_no_host": {
+			"old.example=new.example", "http://old.example@h.example/",
+			"http://old.example@h.example/",
+		},
+		"path_is_no_host": {
+			"old.example=new.example", "http://h.example/@old.example/",
+			"http://h.example/@old.example/",
+		},
+		"query_is_no_host": {
+			"old.example=new.example", "http://h.example?//old.example",
+			"http://h.example?//old.example",
+		},
+		"spelling_stays": {
+			"old.example=new.example", "HTTP://old.example/%7e/../a?b=%2F&&c#d",
+			"HTTP://new.example/%7e/../a?b=%2F&&c#d",
+		},
 		"part_of_a_name":    {"example=new.example", "http://old.example/", "http://old.example/"},
 		"longer_name":       {"old.example=new.example", "http://old.example.org/", "http://old.example.org/"},
 		"ipv4":              {"10.0.0.1=10.0.0.2", "http://10.0.0.1:80/", "http://10.0.0.2:80/"},
@@ -58,17 +68,25 @@ func TestReplaceHost(t *testing.T) {
 func TestReplaceHostEverywhere(t *testing.T) {
 	edits := flags(t, "--replace-host", "old.example=new.example")
 	tests := map[string]struct{ before, after string }{
-		"host_header": {`"call":{"url":"http://10.0.0.1/","headers":{"host":"OLD.example:80"}}`,
+		"host_header": {
+			`"call":{"url":"http://10.0.0.1/","headers":{"host":"OLD.example:80"}}`,
 			`"call":{"url":"http://10.0.0.1/",` +
-				`"headers":{"host":"new.example:80"}}`},
-		"other_header": {`"call":{"url":"http://old.example/","headers":{"Host":"h","Referer":"old.example"}}`,
+				`"headers":{"host":"new.example:80"}}`,
+		},
+		"other_header": {
+			`"call":{"url":"http://old.example/","headers":{"Host":"h","Referer":"old.example"}}`,
 			`"call":{"url":"http://new.example/",` +
-				`"headers":{"Host":"h","Referer":"old.example"}}`},
-		"callback": {`"call":{"url":"http://h/"},"callback":{"url":"http://old.example/"}`,
+				`"headers":{"Host":"h","Referer":"old.example"}}`,
+		},
+		"callback": {
+			`"call":{"url":"http://h/"},"callback":{"url":"http://old.example/"}`,
 			`"call":{"url":"http://h/"},` +
-				`"callback":{"url":"http://new.example/"}`},
-		"callback_host": {`"callback":{"url":"http://h/","headers":{"Host":"old.example"}}`,
-			`"callback":{"url":"http://h/","headers":{"Host":"new.example"}}`},
+				`"callback":{"url":"http://new.example/"}`,
+		},
+		"callback_host": {
+			`"callback":{"url":"http://h/","headers":{"Host":"old.example"}}`,
+			`"callback":{"url":"http://h/","headers":{"Host":"new.example"}}`,
+		},
 		"host_in_array": {`"call":{"headers":{"Host":["old.example"]}}`, `"call":{"headers":{"Host":["new.example"]}}`},
 		"other_array":   {`"call":{"headers":{"Host":["h", "h"]}}`, `"call":{"headers":{"Host":["h", "h"]}}`},
 		"no_text":       {`"call":{"url":1,"headers":{"Host":[1, {}]}}`, `"call":{"url":1,"headers":{"Host":[1, {}]}}`},
