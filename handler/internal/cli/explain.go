@@ -105,11 +105,12 @@ func parseFinalStatus(text string) (int, error) {
 }
 
 func (o *explainOptions) check(flags *flagSet, args []string) error {
-	flags.refuse(len(args) == 1 && o.requestID != "", "FILE and --request-id exclude each other")
-	flags.refuse(len(args) == 0 && (o.requestID == "" || o.Queue == ""),
-		`give a FILE ("-" is standard input), or --queue and --request-id`)
-	answered := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
-	flags.refuse(answered && o.outcome.Status == 0, "--header, --body and --body-file require --status")
+	hasFile := len(args) == 1
+	isOnQueue := o.Queue != "" && o.requestID != ""
+	flags.refuse(hasFile && o.requestID != "", "FILE and --request-id exclude each other")
+	flags.refuse(!hasFile && !isOnQueue, `give a FILE ("-" is standard input), or --queue and --request-id`)
+	describesAnswer := o.outcome.Header != nil || o.outcome.Body != nil || o.bodyFile != ""
+	flags.refuse(describesAnswer && o.outcome.Status == 0, "--header, --body and --body-file require --status")
 	return flags.err()
 }
 

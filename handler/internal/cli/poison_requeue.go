@@ -65,18 +65,19 @@ func (o *requeueOptions) addTo(flags *flagSet, shared *sharedFlags) {
 	shared.addYes(flags)
 	parsed(flags, &o.To, "to", "`queue` to send to (default the main queue of each message)", parseQueue)
 	flags.BoolVar(&o.Create, "create", false, createUsage)
-	parsedList(flags, edits, "set", "set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated",
-		edit.ParseSet)
+	parsedList(flags, edits, "set",
+		"set a member, as `PATH=VALUE`: call.url, call.json, deadline …; may be repeated", edit.ParseSet)
 	parsedHeaders(flags, "set-header", "set a `header` of the call, "+headerUsage, func(text string) error {
 		header, err := edit.ParseHeader(text)
 		*edits = append(*edits, header)
 		return err
 	})
-	parsedList(flags, edits, "delete-header", "remove a header of the call, by `name`; may be repeated",
-		edit.ParseDeleteHeader)
-	parsedList(flags, edits, "replace-host", "replace the host of call and callback, as `OLD=NEW`; may be repeated",
-		edit.ParseReplaceHost)
-	parsedList(flags, edits, "jq", "edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
+	parsedList(flags, edits, "delete-header",
+		"remove a header of the call, by `name`; may be repeated", edit.ParseDeleteHeader)
+	parsedList(flags, edits, "replace-host",
+		"replace the host of call and callback, as `OLD=NEW`; may be repeated", edit.ParseReplaceHost)
+	parsedList(flags, edits, "jq",
+		"edit the envelope with a jq `expression`; may be repeated", edit.ParseJQ)
 	flags.BoolVar(&o.edit, "edit", false, "edit one message in an editor")
 	flags.BoolVar(&o.Edit.FixEncoding, "fix-encoding", false, "encode messages that are not base64")
 	flags.BoolVar(&o.Dedupe, "dedupe", false, "send only the latest message of each request id")

@@ -159,7 +159,7 @@ func (d messageDetails) print(out io.Writer) {
 	d.contentDetails.print(out)
 	fmt.Fprint(out, "\nif it is requeued now\n")
 	d.Requeue.print(out)
-	printCommands(out, "poison", d.Message.ID, d.Message.Queue, d.next())
+	printCommands(out, "poison", d.Message.ID, d.Message.Queue, d.nextCommands())
 }
 
 func (d contentDetails) print(out io.Writer) {
@@ -298,8 +298,8 @@ func printDelivery(out io.Writer, x explain.Explanation) {
 	}
 }
 
-// next suggests commands.
-func (d messageDetails) next() []string {
+// nextCommands suggests commands.
+func (d messageDetails) nextCommands() []string {
 	target := commandTarget(d.Message.ID, d.Message.Queue)
 	requeue := strings.Join(append([]string{"requeue", target}, d.Requeue.Flags...), " ")
 	return []string{requeue, "delete " + target}

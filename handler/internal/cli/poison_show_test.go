@@ -64,7 +64,7 @@ func TestPreviewRequeue(t *testing.T) {
 			}
 			target := "8a1b --queue " + test.queue
 			want := []string{strings.TrimSpace("requeue " + target + " " + test.flags), "delete " + target}
-			if got := (messageDetails{Message: found.Message, Requeue: got}).next(); !slices.Equal(got, want) {
+			if got := (messageDetails{Message: found.Message, Requeue: got}).nextCommands(); !slices.Equal(got, want) {
 				t.Errorf("next %q, want %q", got, want)
 			}
 		})

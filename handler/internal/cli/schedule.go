@@ -51,8 +51,8 @@ The operator's limits apply.`,
 	flags := flagsOf(command)
 	flags.StringVar(&o.policy, "policy", "",
 		"`policy`: a name, delays such as 5s,1m,10m, or a JSON object (default as configured)")
-	parsed(flags, &o.deadline, "deadline", "`duration` from creation to deadline (default as configured)",
-		parseDeadline)
+	parsed(flags, &o.deadline, "deadline",
+		"`duration` from creation to deadline (default as configured)", parseDeadline)
 	flags.IntVar(&o.rows, "rows", 30, "maximum number of rows")
 	flags.BoolVar(&o.json, "json", false, "print JSON, with all attempts")
 	flags.StringVar(&o.app, "app", ".", "app folder with local.settings.json and retry.json")
@@ -127,9 +127,9 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		}
 		delay := "-"
 		if i > 0 {
-			delay = between(a.ShortestWait, a.LongestWait, 2)
+			delay = rangeText(a.ShortestWait, a.LongestWait, 2)
 		}
-		printRow(out, "%6d  %-21s  %s", a.N, delay, between(a.Earliest, a.Latest, 3))
+		printRow(out, "%6d  %-21s  %s", a.N, delay, rangeText(a.Earliest, a.Latest, 3))
 	}
 	longest, shortest := attemptCount(s.Longest), attemptCount(s.Shortest)
 	fmt.Fprintf(out, "\n%s: %s with the longest delays, %s with the shortest\n", s.Policy, longest, shortest)
@@ -156,8 +156,8 @@ func attemptCount(r explain.Run) string {
 	return count
 }
 
-// between formats a range of durations with their largest units.
-func between(from, to explain.Seconds, most int) string {
+// rangeText formats a range of durations with their largest units.
+func rangeText(from, to explain.Seconds, most int) string {
 	a, b := units(time.Duration(from), most), units(time.Duration(to), most)
 	if a == b {
 		return a

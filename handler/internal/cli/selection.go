@@ -65,10 +65,10 @@ func (s *selection) addQueue(usage string) {
 // Criteria are those by which the messages can be grouped.
 func (s *selection) addFilters(reasons []string, criteria []message.By, since string) {
 	filter := &s.selected.Filter
-	filterCSV(s, &filter.Reasons, "reason", "only messages with this `reason`, such as timeout; may be repeated",
-		message.ParseReason(reasons))
-	filterCSV(s, &filter.Statuses, "status", "only messages with this latest `status`, or none; may be repeated",
-		parseStatusOrNone)
+	filterCSV(s, &filter.Reasons, "reason",
+		"only messages with this `reason`, such as timeout; may be repeated", message.ParseReason(reasons))
+	filterCSV(s, &filter.Statuses, "status",
+		"only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
 	filterCSV(s, &filter.Hosts, "host",
 		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
 	filterFlag(s, &filter.Since, "since",

@@ -113,8 +113,8 @@ func (o *sendOptions) check(flags *flagSet, args []string) error {
 	flags.refuse(!o.nexus && o.tenant != envelope.Tenant{},
 		"--organization and --environment require --nexus: a native envelope has no tenant")
 	flags.refuse(len(args) == 0 && o.draft.Call.URL == "", "--url is missing; or give a FILE with envelopes")
-	described := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
-	flags.refuse(described && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
+	describesEnvelope := o.bodyFile != "" || !reflect.DeepEqual(o.draft, send.Draft{})
+	flags.refuse(describesEnvelope && len(args) == 1, "FILE excludes --url and other flags that describe an envelope")
 	flags.refuse(flags.Changed("body-file") && o.bodyFile == "", "--body-file is empty")
 	return flags.err()
 }
@@ -141,7 +141,8 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 			return err
 		}
 		defer store.Close()
-		sender.Store, sender.Account = store, a.Connection.Account()
+		sender.Store = store
+		sender.Account = a.Connection.Account()
 	}
 	if len(args) == 1 {
 		return o.sendFile(ctx, env, sender, args[0])

@@ -43,11 +43,11 @@ functions last ran. A value that the record of scheduled messages does not have 
 		redraw := isTerminal(s.env.Stdout) && !s.json
 		for {
 			err := s.showStatus(ctx, redraw)
-			isOver := ctx.Err() != nil // Ctrl-C is the normal end of a watch
-			if err != nil && !isOver {
+			isStopped := ctx.Err() != nil
+			if err != nil && !isStopped {
 				return err
 			}
-			if !storage.Sleep(ctx, watchEvery) {
+			if !storage.Sleep(ctx, watchEvery) { // Ctrl-C is the normal end of a watch
 				return nil
 			}
 		}
@@ -74,7 +74,7 @@ func (s *session) showStatus(ctx context.Context, redraw bool) error {
 func printStatus(out io.Writer, s account.Status, app string) {
 	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
 	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
-	printLine(out, "running", "%s", running(s))
+	printLine(out, "running", "%s", runningText(s))
 	printLine(out, "timers", "%s %s, %s %s",
 		functionapp.MonitorTimer, lastRun(s.Monitor, s.At),
 		functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
@@ -145,8 +145,8 @@ func printQueueStatus(out io.Writer, q account.QueueStatus, now time.Time) {
 		reasonsText(q.Sample))
 }
 
-// running says in words whether the app runs.
-func running(s account.Status) string {
+// runningText says in words whether the app runs.
+func runningText(s account.Status) string {
 	isUnknown := s.Monitor.IsZero() && s.Keeper.IsZero()
 	switch {
 	case isUnknown && s.RecordProblem != "":

@@ -77,7 +77,9 @@ func (s *progress) count(subject, verb string, n, total int) {
 	now := time.Now()
 	if s.started.IsZero() || s.subject != subject {
 		s.erase()
-		s.subject, s.before, s.started = subject, n-1, now
+		s.subject = subject
+		s.before = n - 1
+		s.started = now
 	}
 	tooEarly := now.Sub(s.started) < progressAfter || now.Sub(s.shown) < progressEvery
 	if !s.terminal || tooEarly {
@@ -86,7 +88,8 @@ func (s *progress) count(subject, verb string, n, total int) {
 	line := progressLine(verb, n, total, float64(n-s.before)/now.Sub(s.started).Seconds())
 	s.erase()
 	fmt.Fprint(s.out, line)
-	s.shown, s.width = now, len(line)
+	s.shown = now
+	s.width = len(line)
 }
 
 // progressLine formats progress: "read 3,200 of 10,000, 450/s, 15s left". A total may be approximate.
@@ -242,7 +245,8 @@ func units(d time.Duration, most int) string {
 		name string
 	}{{24 * time.Hour, "d"}, {time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
 		n := int(d / unit.size)
-		if most == 0 || (n == 0 && text == "") {
+		isLeading := n == 0 && text == ""
+		if most == 0 || isLeading {
 			continue
 		}
 		d %= unit.size

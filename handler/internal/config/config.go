@@ -80,7 +80,8 @@ func table(s *Settings) []Setting {
 		all = append(all, Setting{name, byDefault, meaning, set})
 	}
 	add(Prefix+"CALL_TIMEOUT", "120s",
-		"longest duration of a call, at most 270s; targets.json may set another, and an envelope may ask for less",
+		fmt.Sprintf("longest duration of a call, at most %gs; %s may set another, and an envelope may ask for less",
+			targets.MaxTimeout.Seconds(), TargetsFile),
 		into(&s.CallTimeout, callTimeout))
 	add(Prefix+"EXPIRATION", "168h", "how long an envelope without a deadline is tried",
 		into(&r.Expiration, duration(time.Second, LongestDeadline)))
@@ -97,8 +98,9 @@ func table(s *Settings) []Setting {
 	add(Prefix+"RESCHEDULE", "enqueue",
 		"how a message is rescheduled: enqueue a successor, or update its visibility in place",
 		into(&s.Reschedule, oneOf(settle.RescheduleEnqueue, settle.RescheduleUpdate)))
-	add(Prefix+"RETRY", "exponential", "retry policy of an envelope that asks for none: a built-in one, "+
-		"or one of retry.json; targets.json may set another",
+	add(Prefix+"RETRY", "exponential",
+		"retry policy of an envelope that asks for none: a built-in one, or one of "+RetryFile+"; "+
+			TargetsFile+" may set another",
 		into(&r.Retry, r.Policies.Named))
 	add(Prefix+"RETRY_MAX_ATTEMPTS", "0", "largest number of calls that an envelope may ask for; 0 means no limit",
 		into(&r.Limits.MaxAttempts, within(bounds.New(0, 1_000_000), "a whole number", strconv.Atoi)))
@@ -125,8 +127,8 @@ func Table() []Setting { return table(&Settings{}) }
 // Load reads the settings from an environment in the form of os.Environ. A setting may name one of the operator's own
 // retry policies. The error joins all problems; each names the setting and the values that it accepts. An
 // unknown name with our prefix is a problem. A setting with an invalid value has its default.
-func Load(environ []string, own retry.Policies) (Settings, error) {
-	loaded := Settings{Rules: decision.Rules{Policies: own, MaxDelay: storage.MaxDelay}}
+func Load(environ []string, policies retry.Policies) (Settings, error) {
+	loaded := Settings{Rules: decision.Rules{Policies: policies, MaxDelay: storage.MaxDelay}}
 	known := table(&loaded)
 	var names []string
 	for _, s := range known {

@@ -134,9 +134,12 @@ var (
 	validBindingName  = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9]{0,127}$`)
 )
 
-// RootPath returns the app folder: FUNCTIONS_APP_ROOT_PATH, which the host sets, else the working directory.
+// rootPathVariable is the environment variable in which the host passes the app folder.
+const rootPathVariable = "FUNCTIONS_APP_ROOT_PATH"
+
+// RootPath returns the app folder, or the working directory if the host does not pass one.
 func RootPath(getenv func(string) string) string {
-	return cmp.Or(getenv("FUNCTIONS_APP_ROOT_PATH"), ".")
+	return cmp.Or(getenv(rootPathVariable), ".")
 }
 
 // Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
@@ -151,8 +154,8 @@ func Load(dir string, environ []string) (*App, error) {
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(file, environ)
 	if len(app.Functions) == 0 && len(problems) == 0 {
-		problems.add("%s: no folder with a function.json that has a queueTrigger: the host looks exactly "+
-			"one level below host.json", dir)
+		problems.add("%s: no folder with a function.json that has a queueTrigger: "+
+			"the host looks exactly one level below host.json", dir)
 	}
 	return app, errors.Join(append(file.problems, problems...)...)
 }
@@ -254,8 +257,8 @@ func readTrigger(root fs.FS, file string) (content functionJSON, trigger binding
 // checkCommon checks the names of a function and of its binding by the host's rules, and that it has no retry policy.
 func (p *problems) checkCommon(name, bindingName, example string, retry any, noRetry string) {
 	if !validFunctionName.MatchString(name) || strings.EqualFold(name, "host") {
-		p.add("the folder's name %q is not a function name: give a letter, then letters, digits, - and _, "+
-			"at most 128 in all, not host", name)
+		p.add("the folder's name %q is not a function name: "+
+			"give a letter, then letters, digits, - and _, at most 128 in all, not host", name)
 	}
 	if !validBindingName.MatchString(bindingName) {
 		p.add("binding name %q: give a letter, then letters and digits only (%q)", bindingName, example)
@@ -279,8 +282,8 @@ func (p *problems) newFunction(name string, b binding, environ []string) Functio
 	case !storage.ValidName(queueName):
 		p.add("queueName %q: give 3 to 63 lower-case letters, digits and single dashes", b.QueueName)
 	case !hasPoison:
-		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): the handler "+
-			"could not dead-letter its messages",
+		p.add("queueName %q has no poison queue (it ends in %s, or has more than 56 characters): "+
+			"the handler could not dead-letter its messages",
 			b.QueueName, storage.PoisonSuffix)
 	}
 	dataType := DataType(strings.ToLower(b.DataType))

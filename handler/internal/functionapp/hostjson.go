@@ -61,8 +61,8 @@ func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
 	if err != nil {
-		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set "+
-			"FUNCTIONS_APP_ROOT_PATH", err)
+		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set %s",
+			err, rootPathVariable)
 	}
 	var root map[string]any
 	if err := decodeRelaxed(data, &root); err != nil {

@@ -47,7 +47,7 @@ const (
 // Parse reads targets.json. An entry's retry policy may be one of the operator's own by name. Getenv returns the value
 // of an environment variable; if it is nil, references to variables are not resolved, and headers have only their
 // names. The error joins all problems; each names the pattern and the member, and none repeats a header's value.
-func Parse(content []byte, own retry.Policies, getenv func(name string) string) (Profiles, error) {
+func Parse(content []byte, policies retry.Policies, getenv func(name string) string) (Profiles, error) {
 	if len(content) > maxFileBytes {
 		return Profiles{}, fmt.Errorf("has %d bytes: at most %d are read", len(content), maxFileBytes)
 	}
@@ -61,7 +61,7 @@ func Parse(content []byte, own retry.Policies, getenv func(name string) string) 
 	profiles := Profiles{entries: make(map[string]Profile, len(members))}
 	var problems []error
 	for _, m := range members {
-		key, profile, err := parseEntry(m, own, getenv)
+		key, profile, err := parseEntry(m, policies, getenv)
 		other, isTaken := profiles.entries[key]
 		if isTaken && err == nil {
 			err = fmt.Errorf("means the same as the pattern %q: remove one", other.Pattern)
@@ -89,7 +89,7 @@ func each(err error) []error {
 }
 
 func parseEntry(
-	m strictjson.Member, own retry.Policies, getenv func(string) string,
+	m strictjson.Member, policies retry.Policies, getenv func(string) string,
 ) (key string, p Profile, err error) {
 	p = defaultProfile
 	p.Pattern = m.Name
@@ -99,7 +99,7 @@ func parseEntry(
 		"concurrency": into(&p.Concurrency, wholeNumber(maxConcurrency)),
 		"headers":     func(value json.RawMessage) error { return p.setHeaders(value, getenv) },
 		"rate":        p.setRate,
-		"retry":       func(value json.RawMessage) error { return p.setRetry(value, own) },
+		"retry":       func(value json.RawMessage) error { return p.setRetry(value, policies) },
 		"timeout":     into(&p.Timeout, duration(MinTimeout, MaxTimeout)),
 	})
 	return key, p, errors.Join(append(each(err), each(problems)...)...)
@@ -238,8 +238,8 @@ func (p *Profile) setLimit(value json.RawMessage) error {
 	return nil
 }
 
-func (p *Profile) setRetry(value json.RawMessage, own retry.Policies) error {
-	policy, err := own.Parse(value)
+func (p *Profile) setRetry(value json.RawMessage, policies retry.Policies) error {
+	policy, err := policies.Parse(value)
 	p.Retry = &policy
 	return err
 }
