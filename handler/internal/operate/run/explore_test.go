@@ -282,7 +282,7 @@ func (c *checker) actor(t *testing.T, k kind, m storage.Message) func(*world) {
 			consume(k.queue, interval)(w)
 		}
 	case "other":
-		folder := t.TempDir()
+		folder := folderInMemory(t)
 		return func(w *world) {
 			did := newEffects()
 			other := &world{store: w.store, latency: w.latency * 7 / 10, runs: folder}

@@ -469,6 +469,7 @@ func TestUndoInterrupted(t *testing.T) {
 func TestMemory(t *testing.T) {
 	const steps, limit = 10_000, 6 << 20
 	w := newWorld(t)
+	w.runs = t.TempDir() // a large file
 	_, e := w.newProcess(newEffects())
 	p, err := e.Begin(journal.Run{Command: "requeue"})
 	if err != nil {
