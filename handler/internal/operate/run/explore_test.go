@@ -190,13 +190,7 @@ func (s schedule) inBubble(t *testing.T) outcome {
 	t.Helper()
 	w, k := newWorld(t), kinds[s.kind]
 	w.latency, w.faults, w.moment = s.latency, s.faults, s.moment
-	var m storage.Message
-	for _, bystander := range []string{"a", "b", "c"} {
-		mustPut(t, w, dead, bystander, 0)
-	}
-	if k.queue != "" {
-		m = mustPut(t, w, k.queue, original, k.delay)
-	}
+	m := k.prepare(t, w)
 	c := &checker{w: w, schedule: s}
 	w.others = c.actor(t, k, m)
 
@@ -223,6 +217,18 @@ func (s schedule) inBubble(t *testing.T) outcome {
 	c.check("undo", w.runs, undo, undid)
 	c.checkLost(k, did, undid)
 	return outcome{w.n, c.problems, c.log.String()}
+}
+
+// prepare puts the message of a step, if there is one, and messages that no run may touch.
+func (k kind) prepare(t *testing.T, w *world) (m storage.Message) {
+	t.Helper()
+	for _, bystander := range []string{"a", "b", "c"} {
+		mustPut(t, w, dead, bystander, 0)
+	}
+	if k.queue != "" {
+		m = mustPut(t, w, k.queue, original, k.delay)
+	}
+	return m
 }
 
 func mustPut(t *testing.T, w *world, name, text string, delay time.Duration) storage.Message {

@@ -35,7 +35,7 @@ type Engine struct {
 	Observer Observer
 	// Patience limits how long an operation of storage is tried; 0 for as long as [storage.Retry] does.
 	Patience time.Duration
-	// Hooks returns the hooks of a run. It may be nil.
+	// Hooks returns the hooks of a run. It may be nil if no run has a pace that needs outcomes.
 	Hooks func(journal.Run) Hooks
 }
 
@@ -63,15 +63,12 @@ type Hooks interface {
 	Close()
 }
 
-// noHooks are the hooks of a run that nobody follows.
-type noHooks struct{}
+// noHooks are the hooks of a run that nobody follows. The other hooks are only for a pace that needs outcomes.
+type noHooks struct{ Hooks }
 
-func (noHooks) Sent(journal.Step, bool)                       {}
-func (noHooks) Watched(context.Context) (int, error)          { return 0, nil }
-func (noHooks) Ended(journal.Step, journal.Progress)          {}
-func (noHooks) Canaries(context.Context, time.Duration) error { return nil }
-func (noHooks) Failures(context.Context, float64) error       { return nil }
-func (noHooks) Close()                                        {}
+func (noHooks) Sent(journal.Step, bool)              {}
+func (noHooks) Ended(journal.Step, journal.Progress) {}
+func (noHooks) Close()                               {}
 
 // StopError is why a run stops by itself.
 type StopError string
@@ -90,9 +87,15 @@ type run struct {
 	first map[int]bool
 
 	mu sync.Mutex
-	// finished is the number of finished steps, lost are the steps whose message must be found.
+	// finished is the number of finished steps, lost are the messages that must be found.
 	finished int
-	lost     []int
+	lost     []lostMessage
+}
+
+// lostMessage is the message of a step whose newest receipt the run does not have.
+type lostMessage struct {
+	step      int
+	queue, id string
 }
 
 // newRun returns a run that nobody follows.
@@ -112,27 +115,24 @@ func (e *Engine) execute(ctx context.Context, j *journal.Journal) (Result, error
 		r.turns.AllowN(time.Now(), burst-1)
 	}
 	err := r.executeAll(ctx)
-	stopped, isStopped := errors.AsType[StopError](err)
-	if isStopped {
+	stop, isStop := errors.AsType[StopError](err)
+	if isStop {
 		r.release(ctx)
 		err = nil
 	}
 	r.hooks.Close()
 	result := resultOf(j)
-	result.Stopped = string(stopped)
+	result.Stopped = stop.Error()
 	return result, err
 }
 
 // Do carries out a few steps without a journal, and returns how far they have come. What is not finished stays as
 // it is: a message can be in two places. A message that another client has received since is left alone.
 func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progress, error) {
-	j := journal.InMemory()
+	j := journal.InMemory(steps)
 	numbers := make([]int, len(steps))
-	for n, s := range steps {
-		s.N, numbers[n] = n, n
-		if err := j.Plan(s); err != nil {
-			return nil, err
-		}
+	for n := range steps {
+		numbers[n] = n
 	}
 	err := e.newRun(j).executeParallel(ctx, numbers)
 	return j.Steps(), err
@@ -286,15 +286,11 @@ func (r *run) executeSteps(ctx context.Context, steps []int) error {
 		return err
 	}
 	byQueue := map[string]map[string]int{}
-	for _, n := range r.takeLost() {
-		s, err := r.journal.Step(n)
-		if err != nil {
-			return err
+	for _, l := range r.takeLost() {
+		if byQueue[l.queue] == nil {
+			byQueue[l.queue] = map[string]int{}
 		}
-		if byQueue[s.Take.Queue] == nil {
-			byQueue[s.Take.Queue] = map[string]int{}
-		}
-		byQueue[s.Take.Queue][s.Take.ID] = n
+		byQueue[l.queue][l.id] = l.step
 	}
 	for name, lost := range byQueue {
 		if err := r.find(ctx, name, lost); err != nil {
@@ -323,12 +319,16 @@ func (r *run) executeStep(ctx context.Context, n int) error {
 	if ctx.Err() != nil { // it may have ended while all workers were busy
 		return nil
 	}
-	err := r.completeStep(ctx, n)
+	s, err := r.journal.Step(n)
+	if err != nil {
+		return err
+	}
+	err = r.completeStep(ctx, s)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case errors.Is(err, errLost):
-		r.lost = append(r.lost, n)
+		r.lost = append(r.lost, lostMessage{n, s.Take.Queue, s.Take.ID})
 		return nil
 	case errors.Is(err, errInterrupted):
 		return nil
@@ -354,7 +354,7 @@ func each[T any](ctx context.Context, items []T, do func(T)) {
 	_ = workers.Wait() // no worker returns an error
 }
 
-func (r *run) takeLost() []int {
+func (r *run) takeLost() []lostMessage {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	lost := r.lost
@@ -373,7 +373,8 @@ const (
 // hides them.
 func (r *run) find(ctx context.Context, name string, lost map[string]int) error {
 	var until time.Time
-	for pause, noted := firstPause, false; len(lost) > 0; pause = min(2*pause, longestPause) {
+	noted := false
+	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		found, complete, err := r.search(ctx, name, lost)
 		if ctx.Err() != nil {
 			return ignore(err, ctx.Err())
@@ -384,17 +385,15 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 		if found > 0 || until.IsZero() {
 			until = storage.WallTime().Add(max(r.journal.Lease(), ClaimTime))
 		}
-		if complete || storage.WallTime().After(until) {
+		if len(lost) == 0 || complete || storage.WallTime().After(until) {
 			break
 		}
-		if !noted && len(lost) > 0 {
+		if !noted {
 			r.Observer.Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most until %s",
 				len(lost), until.UTC().Format(time.RFC3339)))
 			noted = true
 		}
-		if len(lost) > 0 && !storage.Sleep(ctx, pause) {
-			return nil
-		}
+		storage.Sleep(ctx, pause) // if ctx ends, so does the next search
 	}
 	for _, n := range lost {
 		if err := r.abandon(n); err != nil {
@@ -455,12 +454,8 @@ func (r *run) search(ctx context.Context, name string, lost map[string]int) (fou
 		if err := r.executeParallel(ctx, steps); err != nil {
 			return 0, true, err
 		}
-		for _, n := range r.takeLost() { // somebody has received it at once
-			s, err := r.journal.Step(n)
-			if err != nil {
-				return 0, true, err
-			}
-			lost[s.Take.ID] = n
+		for _, l := range r.takeLost() { // somebody has received it at once
+			lost[l.id] = l.step
 		}
 		return len(steps), len(lost) == 0 || ctx.Err() != nil, nil
 	})

@@ -43,7 +43,9 @@ func ask[T any](
 ) (a answer[T]) {
 	ctx = context.WithoutCancel(ctx)
 	if e.Patience > 0 {
-		until = earliest(until, storage.WallTime().Add(e.Patience))
+		patient, cancel := context.WithTimeout(ctx, e.Patience)
+		defer cancel()
+		ctx = patient
 	}
 	if !until.IsZero() {
 		limited, cancel := context.WithTimeout(ctx, time.Until(until))
@@ -60,14 +62,6 @@ func ask[T any](
 	return a
 }
 
-// earliest returns the earlier of two times, of which the first may be zero.
-func earliest(a, b time.Time) time.Time {
-	if a.IsZero() || b.Before(a) {
-		return b
-	}
-	return a
-}
-
 // refused reports whether storage has refused the operation for good. Any other error means that there is no answer.
 func (a answer[T]) refused() bool {
 	return errors.Is(a.err, storage.ErrStale) || errors.Is(a.err, storage.ErrRefused) ||
@@ -81,11 +75,7 @@ func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(stor
 func halfOf(p journal.Progress) time.Time { return storage.WallTime().Add(time.Until(p.Until) / 2) }
 
 // completeStep carries out the rest of a step. It returns errLost if the message must be found first.
-func (r *run) completeStep(ctx context.Context, n int) error {
-	s, err := r.journal.Step(n)
-	if err != nil {
-		return err
-	}
+func (r *run) completeStep(ctx context.Context, s journal.Step) (err error) {
 	switch {
 	case s.Set != nil:
 		err = r.change(ctx, s)
@@ -94,10 +84,11 @@ func (r *run) completeStep(ctx context.Context, n int) error {
 	default:
 		err = r.take(ctx, s)
 	}
-	if p := r.journal.Progress(n); err == nil && !p.Unfinished() {
-		r.hooks.Ended(s, p)
+	if err != nil {
+		return err
 	}
-	return err
+	r.hooks.Ended(s, r.journal.Progress(s.N))
+	return nil
 }
 
 // change replaces the text of a message.

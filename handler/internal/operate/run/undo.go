@@ -80,11 +80,8 @@ const (
 
 func (e *Engine) undoState(id string) (undoState, error) {
 	j, err := e.Runs.Read(id)
-	if errors.Is(err, journal.ErrNoRun) { // a plan that was discarded meanwhile
-		return undoNone, nil
-	}
 	if err != nil {
-		return undoNone, err
+		return undoNone, ignore(err, journal.ErrNoRun) // a plan may have been discarded meanwhile
 	}
 	defer func() { _ = j.Close() }() // nothing was written
 	return stateOf(j, resultOf(j)), nil

@@ -232,8 +232,16 @@ const (
 	syncEvery = time.Second
 )
 
-// InMemory returns a journal without a file, for a few steps that need not be resumed. It need not be closed.
-func InMemory() *Journal { return &Journal{} }
+// InMemory returns a journal without a file, for a few steps that need not be resumed. It numbers them, and need not be
+// closed.
+func InMemory(steps []Step) *Journal {
+	j := &Journal{held: slices.Clone(steps)}
+	for n := range j.held {
+		j.held[n].N = n
+		j.apply(line{Is: string(Planned), N: &n, Take: j.held[n].Take})
+	}
+	return j
+}
 
 // load reads the file. It ignores lines that it cannot read: they were cut off by a kill before the run was resumed.
 // If the last line was cut off as well, it completes the line in a journal that is opened for writing.
@@ -315,9 +323,7 @@ func (p *Progress) apply(l line) {
 		p.Why, p.Unknown = l.Why, l.Unknown
 	case Done:
 		p.PossibleDuplicate = p.PossibleDuplicate || l.PossibleDuplicate
-	case Claiming, Deleted:
-	case Planned:
-		return // a repeated line
+	case Claiming, Deleted, Planned:
 	default:
 		return // a later version's line
 	}
@@ -355,9 +361,6 @@ func (j *Journal) Progress(n int) Progress {
 
 // Plan adds a step.
 func (j *Journal) Plan(s Step) error {
-	if j.file == nil {
-		j.held = append(j.held, s)
-	}
 	return j.write(line{Is: string(Planned), N: &s.N, Take: s.Take}, struct {
 		Is string `json:"is"`
 		Step
@@ -452,18 +455,18 @@ func (j *Journal) record(l line) error { return j.write(l, l) }
 // write applies a line, whatever happens to the file: it describes what was done. It appends value, the line's
 // printable JSON form. After an error it writes no more, because the last line may be incomplete.
 func (j *Journal) write(l line, value any) error {
-	text, err := strictjson.Line(value)
-	if err != nil {
-		return j.failed(err)
-	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.apply(l)
 	if j.err != nil || j.file == nil {
 		return j.err
 	}
-	n, err := j.file.Write(text)
-	j.size += int64(n)
+	text, err := strictjson.Line(value)
+	if err == nil {
+		var n int
+		n, err = j.file.Write(text)
+		j.size += int64(n)
+	}
 	if err == nil && (l.Is == kindGo || time.Since(j.synced) >= syncEvery) {
 		j.synced = time.Now()
 		err = j.file.Sync()

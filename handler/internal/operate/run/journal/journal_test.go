@@ -3,6 +3,7 @@ package journal_test
 import (
 	"bytes"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -416,6 +417,7 @@ func TestUndosOf(t *testing.T) {
 		second := begin(t, f, journal.Run{Command: "undo", Of: j.Run.ID})
 		ofUndo := begin(t, f, journal.Run{Command: "undo", Of: first.Run.ID})
 		check(t, os.WriteFile(path(f, "29990101-000000-undo-abcd"), []byte("torn"), 0o600))
+		check(t, os.Symlink("discarded", path(f, "29990101-000000-undo-abce"))) // it cannot be opened
 		for _, c := range []struct {
 			of   *journal.Journal
 			want []string
@@ -449,6 +451,31 @@ func TestDiskFull(t *testing.T) {
 	if err := j.Go(); !errors.Is(err, failure) {
 		t.Errorf("the next line: %v", err)
 	}
+}
+
+// TestUnwritableValue checks that a run that JSON cannot express leaves no journal.
+func TestUnwritableValue(t *testing.T) {
+	f := newFolder(t)
+	if _, err := f.Begin(journal.Run{Command: "move", Pace: journal.Pace{Rate: math.NaN()}}); err == nil {
+		t.Error("no error")
+	}
+	entries, err := os.ReadDir(string(f))
+	if err != nil || len(entries) > 0 {
+		t.Errorf("%v, %v", entries, err)
+	}
+}
+
+// TestUnknownLines checks that lines of kinds that this version does not know change nothing.
+func TestUnknownLines(t *testing.T) {
+	f := newFolder(t)
+	j := begin(t, f, journal.Run{Command: "move"})
+	check(t, j.Plan(journal.Step{Put: &journal.Put{Queue: "q", Text: "x"}}), j.Go(), j.Begun(0, false), j.Close())
+	before := read(t, f, j.Run.ID)
+	file, err := os.OpenFile(path(f, j.Run.ID), os.O_APPEND|os.O_WRONLY, 0)
+	check(t, err)
+	_, err = file.WriteString(`{"is":"checked","n":0,"receipt":"x","twice":true}` + "\n" + `{"is":"paused"}` + "\n")
+	check(t, err, file.Close())
+	same(t, before, read(t, f, j.Run.ID))
 }
 
 func TestDefault(t *testing.T) {
