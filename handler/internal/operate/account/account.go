@@ -50,7 +50,7 @@ func (a *Account) Scanned(queueName string, seen, total int) {
 // ReachTimeout is how long a user has to wait for the first answer of storage.
 const ReachTimeout = 15 * time.Second
 
-// reach returns the names of all queues. Every command begins with it. Its timeout is short: a failure usually
+// Reach returns the names of all queues. Every command begins with it. Its timeout is short: a failure usually
 // means that the account is wrong or not reachable from this machine.
 func (a *Account) Reach(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
@@ -67,7 +67,7 @@ func (a *Account) names(ctx context.Context) ([]string, error) {
 	return storage.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
 }
 
-// checkQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
+// CheckQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.
 func (a *Account) CheckQueue(all []string, name, advice string) error {
 	why := "a function of the app has it as its queue"
 	if !slices.Contains(a.AppQueues, name) {
@@ -79,7 +79,7 @@ func (a *Account) CheckQueue(all []string, name, advice string) error {
 	return fmt.Errorf("queue %s: %w (%s); %s", name, ErrAppQueue, why, advice)
 }
 
-// isRead reports whether a function app seems to read the queue.
+// IsRead reports whether a function app seems to read the queue.
 func (a *Account) IsRead(all []string, name string) bool { return a.CheckQueue(all, name, "") != nil }
 
 func poisonQueues(all []string) []string {
@@ -87,13 +87,13 @@ func poisonQueues(all []string) []string {
 		func(name string) bool { return !strings.HasSuffix(name, storage.PoisonSuffix) })
 }
 
-// count returns the approximate number of messages on a queue. A missing queue has none.
+// Count returns the approximate number of messages on a queue. A missing queue has none.
 func (a *Account) Count(ctx context.Context, name string) (int, error) {
 	total, err := storage.Retry(ctx, func(ctx context.Context) (int, error) { return a.Store.Count(ctx, name) })
 	return total, IgnoreMissing(err)
 }
 
-// peek returns the first visible messages of a queue. A missing queue has none.
+// Peek returns the first visible messages of a queue. A missing queue has none.
 func (a *Account) Peek(ctx context.Context, name string) ([]storage.Message, error) {
 	batch, err := storage.Retry(ctx, func(ctx context.Context) ([]storage.Message, error) {
 		return a.Store.Peek(ctx, name, storage.MaxBatch)
@@ -101,6 +101,7 @@ func (a *Account) Peek(ctx context.Context, name string) ([]storage.Message, err
 	return batch, IgnoreMissing(err)
 }
 
+// IgnoreMissing returns nil for the error of a queue that does not exist.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, storage.ErrNoQueue) {
 		return nil

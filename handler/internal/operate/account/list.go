@@ -53,7 +53,7 @@ func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bo
 	return found, named && s.Filter.Match(found.Message, found.Content)
 }
 
-// queues returns the names of the source's queues. It refuses a queue that a function app reads, because a message
+// QueuesOf returns the names of the source's queues. It refuses a queue that a function app reads, because a message
 // that is read is invisible for a moment, and its dequeue count increases.
 func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	all, err := a.Reach(ctx)

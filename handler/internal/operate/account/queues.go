@@ -62,7 +62,8 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 	}
 	summaries := make([]QueueSummary, len(names))
 	for i, name := range names {
-		if summaries[i], err = a.summarize(ctx, name); err != nil {
+		summaries[i], err = a.summarize(ctx, name)
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -112,5 +113,5 @@ func (s *QueueSummary) add(m message.Message) {
 	}
 }
 
-// mainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
+// MainQueue returns the queue that a poison queue belongs to, and any other name unchanged.
 func MainQueue(name string) string { return strings.TrimSuffix(name, storage.PoisonSuffix) }

@@ -24,7 +24,8 @@ func (a *Account) Sweep(ctx context.Context, table storage.Table) (swept int, er
 	//nolint:contextcheck // Close ends it
 	rows := record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
 	err = table.List(ctx, storage.Query{DueBefore: now.Add(-sweepAfter)}, func(row storage.Row) error {
-		if row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter); stale(row) {
+		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
+		if stale(row) {
 			swept++
 			rows.Gone(row.Queue, storage.Key{ID: row.ID, Version: row.Version})
 		}
@@ -32,7 +33,8 @@ func (a *Account) Sweep(ctx context.Context, table storage.Table) (swept int, er
 	})
 	rows.Close(record.RunClose)
 	lost, lostErr := rows.Lost()
-	if err = errors.Join(err, lostErr); err != nil {
+	err = errors.Join(err, lostErr)
+	if err != nil {
 		err = fmt.Errorf("remove rows of scheduled messages that are gone: %w", err)
 	}
 	return swept - lost, err

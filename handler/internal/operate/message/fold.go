@@ -34,7 +34,8 @@ func foldPath(path string) string {
 		segments[maxSegments] = cutMark
 	}
 	for i, segment := range segments {
-		if segments[i] = foldedNumber; !number.MatchString(segment) {
+		segments[i] = foldedNumber
+		if !number.MatchString(segment) {
 			segments[i] = pieces.ReplaceAllStringFunc(segment, foldPiece)
 		}
 	}
@@ -173,7 +174,8 @@ func foldRun(text string) (folded string, length int) {
 		if isToken(part) {
 			part = foldedID
 		}
-		if folded += part; digits != "" {
+		folded += part
+		if digits != "" {
 			folded += foldedNumber
 		}
 	}

@@ -27,9 +27,10 @@ const (
 	ByQueue By = "queue"
 )
 
-// PoisonCriteria returns the criteria for poison messages, and ScheduledCriteria those that the row of a scheduled
-// message is enough for.
-func PoisonCriteria() []By    { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
+// PoisonCriteria returns the criteria for poison messages.
+func PoisonCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
+
+// ScheduledCriteria returns the criteria for scheduled messages, of which only the rows are read.
 func ScheduledCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
 
 // ParseBy reads one of some criteria. Its error lists them.

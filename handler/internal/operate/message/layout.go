@@ -112,7 +112,8 @@ func (m *masker) decoded(where string, e envelope.Embedded, text string, depth i
 	content := []byte(text)
 	if e.Base64 {
 		var err error
-		if content, err = base64.StdEncoding.DecodeString(text); err != nil {
+		content, err = base64.StdEncoding.DecodeString(text)
+		if err != nil {
 			return quote(m.hide(where, text))
 		}
 	}

@@ -106,7 +106,8 @@ func (x *xmlMasker) token(token xml.Token, spelling string) string {
 func (x *xmlMasker) start(e xml.StartElement, spelling string) string {
 	isPair := namesPair(e)
 	before := x.count
-	tag := "<" + qualified(e.Name)
+	var tag strings.Builder
+	tag.WriteString("<" + qualified(e.Name))
 	for _, a := range e.Attr {
 		where := x.where + "<" + e.Name.Local + " " + a.Name.Local
 		value := ""
@@ -115,15 +116,15 @@ func (x *xmlMasker) start(e xml.StartElement, spelling string) string {
 		} else {
 			value = x.text(where, a.Value)
 		}
-		tag += " " + qualified(a.Name) + `="` + escapeXML(value) + `"`
+		tag.WriteString(" " + qualified(a.Name) + `="` + escapeXML(value) + `"`)
 	}
 	switch {
 	case x.count == before:
 		return spelling
 	case strings.HasSuffix(spelling, "/>"):
-		return tag + "/>"
+		return tag.String() + "/>"
 	}
-	return tag + ">"
+	return tag.String() + ">"
 }
 
 // namesPair reports whether an element names a secret in an attribute, as in <add key="password" value="x"/>.

@@ -145,7 +145,8 @@ func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error
 		return nil
 	}
 	left, err := k.account.Count(ctx, name) // the length is approximate, and other clients delete messages
-	if hidden = min(hidden, left); err == nil && hidden > 0 {
+	hidden = min(hidden, left)
+	if err == nil && hidden > 0 {
 		err = fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
 	}
 	return err

@@ -17,7 +17,8 @@ import (
 // app folder or the storage connection is wrong.
 func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 	appQueues, err := AppQueues(a)
-	if err = errors.Join(err, a.ConnectionErr); err != nil {
+	err = errors.Join(err, a.ConnectionErr)
+	if err != nil {
 		return nil, nil, err
 	}
 	store, err := azure.Open(a.Connection)

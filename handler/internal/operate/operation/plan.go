@@ -75,11 +75,13 @@ func (rs *Runs) plan(ctx context.Context, about journal.Run, s account.Source, c
 		return nil, err
 	}
 	for _, name := range names {
-		if err = p.take(ctx, s, name, change); err != nil {
+		err = p.take(ctx, s, name, change)
+		if err != nil {
 			break
 		}
 	}
-	if err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs)); err != nil {
+	err = errors.Join(err, context.Cause(ctx), p.checkIDs(s.IDs))
+	if err != nil {
 		p.Discard(ctx)
 		return nil, err
 	}
@@ -217,7 +219,8 @@ func (rs *Runs) check(
 	if err := rs.engine().Check(j); err != nil {
 		return nil, err
 	}
-	if all, err = rs.Reach(ctx); err != nil {
+	all, err = rs.Reach(ctx)
+	if err != nil {
 		return nil, err
 	}
 	return all, further(j)

@@ -63,7 +63,8 @@ func (rs *Runs) planScheduled(
 		}
 		return p.add(step)
 	})
-	if err = errors.Join(err, p.checkIDs(s.IDs)); err != nil {
+	err = errors.Join(err, p.checkIDs(s.IDs))
+	if err != nil {
 		p.Discard(ctx)
 		return nil, err
 	}

@@ -16,8 +16,8 @@ import (
 	"asynccaller/handler/internal/operate/run/journal"
 )
 
-// breakJournals makes open journals of a folder unwritable, as a full disk does: it replaces their descriptors by others
-// that can only read. Part is a part of their names.
+// breakJournals makes open journals of a folder unwritable, as a full disk does: it replaces their descriptors by
+// others that can only read. Part is a part of their names.
 func breakJournals(t *testing.T, folder, part string) {
 	t.Helper()
 	descriptors, err := os.ReadDir("/proc/self/fd")
@@ -60,8 +60,8 @@ func TestUnwritableJournal(t *testing.T) {
 	}
 }
 
-// unwritable plays a schedule whose run has an unwritable journal from the moment on. It reports whether the run came to
-// that moment.
+// unwritable plays a schedule whose run has an unwritable journal from the moment on. It reports whether the run came
+// to that moment.
 func (k kind) unwritable(t *testing.T, s schedule) (reached bool) {
 	t.Helper()
 	w := newWorld(t)
@@ -119,7 +119,8 @@ func TestUnwritablePlan(t *testing.T) {
 			if _, err := p.Execute(t.Context()); !errors.Is(err, syscall.EBADF) {
 				t.Errorf("executed: %v", err)
 			}
-			if err := undoRun(e, p.Run.ID); !errors.Is(err, run.ErrNothingLeft) || !strings.Contains(err.Error(), "never confirmed") {
+			if err := undoRun(e, p.Run.ID); !errors.Is(err, run.ErrNothingLeft) ||
+				!strings.Contains(err.Error(), "never confirmed") {
 				t.Errorf("undone: %v", err)
 			}
 			if _, err := e.Resume(t.Context(), p.Run.ID); !errors.Is(err, run.ErrNothingLeft) {
@@ -195,8 +196,8 @@ func TestUnwritablePaced(t *testing.T) {
 	}
 }
 
-// TestUnwritableUndo checks that an undo changes nothing if its journal, or that of the undone run, cannot be written. It
-// can be repeated or resumed.
+// TestUnwritableUndo checks that an undo changes nothing if its journal, or that of the undone run, cannot be written.
+// It can be repeated or resumed.
 func TestUnwritableUndo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -61,8 +61,8 @@ func park(take *journal.Take) journal.Step {
 	return journal.Step{Take: take, Put: &journal.Put{Queue: parking, Text: changed}}
 }
 
-// TestInterruptedTurn ends a run while its steps wait for their turn. Steps that were not begun are left to resume, which
-// changes each message once.
+// TestInterruptedTurn ends a run while its steps wait for their turn. Steps that were not begun are left to resume,
+// which changes each message once.
 func TestInterruptedTurn(t *testing.T) {
 	const messages = 10
 	for name, step := range map[string]func(*journal.Take) journal.Step{
@@ -102,7 +102,8 @@ func TestInterruptedTurn(t *testing.T) {
 	}
 }
 
-// TestClaimEnded resumes a run whose claims have ended. The messages that the app has received meanwhile are left alone.
+// TestClaimEnded resumes a run whose claims have ended. The messages that the app has received meanwhile are left
+// alone.
 func TestClaimEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -140,7 +141,8 @@ func TestNoQueue(t *testing.T) {
 				_, e := w.newProcess(newEffects())
 				take := &journal.Take{Queue: "missing", ID: "m", Receipt: "r", ByReceipt: true, Text: original}
 				r, err := begin(t, e, journal.Pace{}, step(take)).Execute(t.Context())
-				if err != nil || r.Skipped != 1 || r.Unknown > 0 || r.Why[0] != "(m) on missing: its queue does not exist" {
+				if err != nil || r.Skipped != 1 || r.Unknown > 0 ||
+					r.Why[0] != "(m) on missing: its queue does not exist" {
 					t.Errorf("%+v, %v", r, err)
 				}
 			})
@@ -148,8 +150,8 @@ func TestNoQueue(t *testing.T) {
 	}
 }
 
-// TestResumeWritten resumes a run that was killed when it had changed or written a message and not recorded that the step
-// is done. It must not do that again.
+// TestResumeWritten resumes a run that was killed when it had changed or written a message and not recorded that the
+// step is done. It must not do that again.
 func TestResumeWritten(t *testing.T) {
 	for name, step := range map[string]func(*journal.Take) journal.Step{
 		"set": set,
@@ -376,7 +378,8 @@ func TestUnreadableSummary(t *testing.T) {
 		t.Fatal(err)
 	}
 	list, err := run.Summaries(folder)
-	if err != nil || len(list) != 1 || list[0].State != "unreadable" || !strings.Contains(list[0].Problem, "directory") {
+	if err != nil || len(list) != 1 || list[0].State != "unreadable" ||
+		!strings.Contains(list[0].Problem, "directory") {
 		t.Errorf("%+v, %v", list, err)
 	}
 }

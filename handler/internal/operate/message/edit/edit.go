@@ -70,7 +70,8 @@ func Prepare(
 	if o.Edited != nil {
 		content = o.Edited
 	}
-	if content, err = o.Edits.Apply(ctx, content); err != nil {
+	content, err = o.Edits.Apply(ctx, content)
+	if err != nil {
 		return "", err
 	}
 	e, err := envelope.Parse(content)
@@ -221,7 +222,8 @@ func (e Edits) Apply(ctx context.Context, content []byte) ([]byte, error) {
 	byFlag := func(a, b Edit) int { return slices.Index(flags, a.flag) - slices.Index(flags, b.flag) }
 	for _, edit := range slices.SortedStableFunc(slices.Values(e), byFlag) {
 		var err error
-		if edited, err = edit.apply(ctx, edited); err != nil {
+		edited, err = edit.apply(ctx, edited)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", strings.TrimSpace(edit.flag+" "+edit.name), err)
 		}
 	}
