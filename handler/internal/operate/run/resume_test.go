@@ -360,7 +360,7 @@ func TestNoFolder(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer j.Close()
+	defer func() { _ = j.Close() }() // nothing was written
 	e.Runs = journal.Folder(file)
 	_, beginErr := e.Begin(journal.Run{Command: "move"})
 	_, listErr := run.Summaries(e.Runs)
