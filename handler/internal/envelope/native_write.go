@@ -33,7 +33,8 @@ const (
 type nativeMember struct {
 	// until is the first level that leaves out the member.
 	until level
-	// state is set if encode writes the member anew. It writes the others as they came.
+	// state is set if encode writes the member anew. It writes the others as they came, but for a deadline or a run that
+	// has changed.
 	state bool
 	// text is set if the member can only be a string.
 	text bool
@@ -63,7 +64,7 @@ var nativeMembers = map[string]nativeMember{
 	"run":                {until: noTrail},
 }
 
-// has reports whether a level has room for a member.
+// has reports whether a level has room for a member. Unknown members count as extras.
 func (*native) has(name string, l level) bool {
 	member, known := nativeMembers[name]
 	if !known {
