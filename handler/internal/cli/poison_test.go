@@ -146,8 +146,12 @@ func TestSelectionRefused(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, part := range []string{
-		`--status: "5xx"`, `"99"`, "--since: ", "--until: ", "--limit: ", "--attempts-over: ", "--group: ", "--queue: ",
-		"--host: want a host", "--method: is empty", "--text: is empty", "an id is empty",
+		`--status: "5xx": want a number from 100 to 999, or none`, `"99"`,
+		`--since: "soon": want a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as 2h`,
+		`--until: "-1h": want a time`, `--limit: "-1": want a whole number of at least 1`,
+		`--attempts-over: "-1": want a whole number of at least 0`, `--group: "x" is not a group`,
+		`--queue: "UP" is not a queue name`, "--host: want a host such as example.com, ",
+		"--method: is empty", "--text: is empty", "an id is empty",
 	} {
 		if !strings.Contains(err.Error(), part) {
 			t.Errorf("%q is not in %v", part, err)

@@ -36,16 +36,84 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
+	testscript.Main(withEmulator{m}, map[string]func(){
 		"async-caller": func() { os.Exit(cli.Run(context.Background(), os.Args[1:], cli.ProcessEnv())) },
 	})
 }
+
+// withEmulator runs tests and then stops the Azurite that they share.
+type withEmulator struct{ *testing.M }
+
+func (m withEmulator) Run() int {
+	flag.Parse()
+	const parallel = "8" // most of the parallel tests wait for another process, or for a timeout
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		panic(err)
+	}
+	defer emulator.stop()
+	return m.M.Run()
+}
+
+// emulator is an Azurite with an account for each test that asks for one.
+var emulator sharedEmulator
+
+// emulatorAccounts is how many accounts the shared Azurite has.
+const emulatorAccounts = 40
+
+type sharedEmulator struct {
+	mu     sync.Mutex
+	server *azurite.Server
+	err    error
+	given  int
+}
+
+// account returns the connection string and the name of an empty account.
+func (e *sharedEmulator) account() (connectionString, name string, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.server == nil && e.err == nil {
+		e.err = e.start()
+	}
+	if e.err != nil {
+		return "", "", e.err
+	}
+	if e.given == emulatorAccounts {
+		return "", "", fmt.Errorf("all %d accounts are taken: raise emulatorAccounts", emulatorAccounts)
+	}
+	e.given++
+	name = accountName(e.given)
+	return strings.ReplaceAll(e.server.ConnectionString, azurite.AccountName, name), name, nil
+}
+
+func (e *sharedEmulator) start() error {
+	accounts := make([]string, emulatorAccounts)
+	for i := range accounts {
+		accounts[i] = accountName(i+1) + ":" + azurite.AccountKey
+	}
+	const variable = "AZURITE_ACCOUNTS"
+	err := os.Setenv(variable, strings.Join(accounts, ";"))
+	if err != nil {
+		return err
+	}
+	e.server, err = azurite.Start(context.Background(), azurite.Options{AnyVersion: true})
+	return errors.Join(err, os.Unsetenv(variable))
+}
+
+func (e *sharedEmulator) stop() {
+	if e.server == nil {
+		return
+	}
+	http.DefaultTransport.(*http.Transport).CloseIdleConnections() // Azurite waits for them
+	_ = e.server.Stop()
+}
+
+func accountName(n int) string { return "devstoreaccount" + strconv.Itoa(n) }
 
 // TestScripts runs the scripts in testdata/script, which use the command line as in a shell. Besides
 // testscript's own commands they can use:
 //
 //   - exits CODE COMMAND ARGS... runs a command that must end with this exit code.
-//   - azurite starts a storage account for the script and sets AzureWebJobsStorage.
+//   - azurite gives the script a storage account of its own and sets AzureWebJobsStorage.
 //   - unreachable sets AzureWebJobsStorage to an account that does not respond, with a planted key.
 //   - dead [-raw] [-hex] [-ttl=DURATION] QUEUE FILE creates a queue and puts each line of a file on it, in
 //     base64 unless -raw is given; with -hex the line contains hex digits.
@@ -61,6 +129,7 @@ func TestMain(m *testing.M) {
 //
 // $PROGRAM is the path of the executable, for scripts that change PATH.
 func TestScripts(t *testing.T) {
+	t.Parallel()
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -99,10 +168,11 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// account is the storage account of a script. Its store is nil until the script starts it.
+// account is the storage account of a script. Its store is nil until the script asks for it.
 type account struct {
 	store           *azure.Queues
 	table, outcomes *azure.Table
+	prefix          string // of the paths of its URLs
 
 	mu     sync.Mutex
 	writes []string
@@ -112,13 +182,13 @@ type account struct {
 type accountKey struct{}
 
 func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
-	server, err := azurite.Start(context.Background(), azurite.Options{})
+	direct, name, err := emulator.account()
 	ts.Check(err)
-	ts.Defer(func() { _ = server.Stop() })
-
 	a := ts.Value(accountKey{}).(*account)
-	target, err := url.Parse(server.Endpoint)
+	endpoint := regexp.MustCompile(`QueueEndpoint=([^;]+)`).FindStringSubmatch(direct)[1]
+	target, err := url.Parse(endpoint)
 	ts.Check(err)
+	a.prefix = "/" + name + "/"
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: target.Scheme, Host: target.Host})
 	recorder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		a.record(r)
@@ -126,11 +196,10 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	}))
 	ts.Defer(recorder.Close)
 
-	connectionString := strings.Replace(server.ConnectionString, server.Endpoint, recorder.URL+target.Path, 1)
+	connectionString := strings.Replace(direct, endpoint, recorder.URL+target.Path, 1)
 	ts.Setenv("AzureWebJobsStorage", connectionString)
 	ts.Setenv("ACCOUNT", connectionString)
-	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + server.ConnectionString},
-		"AzureWebJobsStorage")
+	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + direct}, "AzureWebJobsStorage")
 	ts.Check(err)
 	a.store, err = azure.Open(connection)
 	ts.Check(err)
@@ -152,13 +221,13 @@ func (a *account) record(r *http.Request) {
 	query := r.URL.Query()
 	query.Del("timeout")
 	a.writes = append(a.writes,
-		strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, "/"+azurite.AccountName+"/")+" "+query.Encode()))
+		strings.TrimSpace(r.Method+" "+strings.TrimPrefix(r.URL.Path, a.prefix)+" "+query.Encode()))
 }
 
 func mustAccount(ts *testscript.TestScript) *account {
 	a := ts.Value(accountKey{}).(*account)
 	if a.store == nil {
-		ts.Fatalf("start azurite first")
+		ts.Fatalf("the script has no account: use azurite")
 	}
 	return a
 }
@@ -261,7 +330,7 @@ var (
 	alwaysReplaced = replacements{
 		{regexp.MustCompile(`((?i:"createdAt"): ?)"[^"]+"`), `$1"NOW"`},
 		{regexp.MustCompile(`("traceparent": ?)"[^"]+"`), `$1"TRACE"`},
-		{regexp.MustCompile(`\b127\.0\.0\.1:[0-9]+/devstoreaccount1\b`), `ACCOUNT`},
+		{regexp.MustCompile(`\b127\.0\.0\.1:[0-9]+/devstoreaccount[0-9]+\b`), `ACCOUNT`},
 		{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), `UUID`},
 	}
 	agesReplaced = replacements{

@@ -42,16 +42,19 @@ func unusedAddress(t *testing.T) string {
 // TestStorageErrors checks that every command passes on what storage says, and that only a denied access puts the
 // blame on the credential.
 func TestStorageErrors(t *testing.T) {
+	t.Parallel()
 	const credential = "check the credential in AzureWebJobsStorage"
 	for name, test := range map[string]struct {
 		connection     string
 		want, mustLack []string
+		queues         []string // more of what poison queues prints
 	}{
 		"version": {
 			refusing(t, 400, "InvalidHeaderValue", "The API version 1 is not supported by Azurite."),
 			[]string{"400 InvalidHeaderValue: The API version 1 is not supported by Azurite; update Azurite, " +
 				"or start it with --skipApiVersionCheck"},
 			[]string{"credential", "role "},
+			nil,
 		},
 		"denied": {
 			refusing(t, 403, "AuthorizationPermissionMismatch", "This request is not authorized."),
@@ -60,11 +63,13 @@ func TestStorageErrors(t *testing.T) {
 				"the roles Storage Queue Data Contributor and Storage Table Data Contributor",
 			},
 			[]string{"Azurite"},
+			nil,
 		},
 		"not_started": {
 			connectionTo(unusedAddress(t)),
 			[]string{"connection refused", "start Azurite with `make azurite`"},
 			[]string{"credential", "role "},
+			[]string{"storage cannot be reached: list queues: ", "; check AzureWebJobsStorage"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -89,13 +94,21 @@ func TestStorageErrors(t *testing.T) {
 			} {
 				args := append(strings.Fields(command), "--app", t.TempDir())
 				commands.Go(func() { // poison tries an unreachable account for 15 s
-					var stderr bytes.Buffer
+					var stdout, stderr bytes.Buffer
 					code := Run(t.Context(), args,
-						Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: io.Discard, Stderr: &stderr})
+						Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
 					if code != exitFailed {
 						t.Errorf("%s: exit code %d: %s", command, code, &stderr)
 					}
 					check(command, stderr.String())
+					for _, part := range test.queues {
+						if command == "poison queues" && !strings.Contains(stderr.String(), part) {
+							t.Errorf("%s: no %q in %s", command, part, &stderr)
+						}
+					}
+					if stdout.Len() > 0 {
+						t.Errorf("%s: printed %s", command, &stdout)
+					}
 				})
 			}
 		})

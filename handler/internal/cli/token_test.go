@@ -98,6 +98,7 @@ func writeSettings(t *testing.T, dir string, values map[string]string) {
 // TestTokensStayWithAzure checks that no file in a folder can bring a command to send a token of the operator's
 // identity to a host that is not Azure Storage.
 func TestTokensStayWithAzure(t *testing.T) {
+	t.Parallel()
 	trap := newTokenTrap(t)
 	host := strings.TrimPrefix(trap.url, "https://")
 	commands := []string{
@@ -164,6 +165,7 @@ func TestTokensStayWithAzure(t *testing.T) {
 
 // TestTokensGoWhereTheEnvironmentSays checks that the environment of a command, unlike the folder, can name any host.
 func TestTokensGoWhereTheEnvironmentSays(t *testing.T) {
+	t.Parallel()
 	trap := newTokenTrap(t)
 	dir, queueSetting := t.TempDir(), "AzureWebJobsStorage__queueServiceUri="+trap.url
 	for _, values := range []map[string]string{nil, {"__queueServiceUri": trap.url}} {

@@ -106,7 +106,6 @@ func TestLoad(t *testing.T) {
 			[]string{"ASYNC_CALLER_RETRY_MIN_DELAY=10s"},
 			func(s *settings) { s.MinDelay, s.FirstRetry = 10*time.Second, 10*time.Second },
 		},
-		"give_up_dead_letter": {[]string{"ASYNC_CALLER_GIVE_UP=dead-letter"}, func(*settings) {}},
 		"give_up_drop": {
 			[]string{"ASYNC_CALLER_GIVE_UP=drop"},
 			func(s *settings) { s.GiveUp = envelope.GiveUpDrop },
@@ -119,7 +118,6 @@ func TestLoad(t *testing.T) {
 			[]string{"ASYNC_CALLER_LOG_LEVEL=debug"},
 			func(s *settings) { s.LogLevel = zerolog.DebugLevel },
 		},
-		"log_info": {[]string{"ASYNC_CALLER_LOG_LEVEL=info"}, func(*settings) {}},
 		"log_warn": {
 			[]string{"ASYNC_CALLER_LOG_LEVEL=warn"},
 			func(s *settings) { s.LogLevel = zerolog.WarnLevel },
@@ -128,12 +126,10 @@ func TestLoad(t *testing.T) {
 			[]string{"ASYNC_CALLER_LOG_LEVEL=error"},
 			func(s *settings) { s.LogLevel = zerolog.ErrorLevel },
 		},
-		"reschedule_enqueue": {[]string{"ASYNC_CALLER_RESCHEDULE=enqueue"}, func(*settings) {}},
 		"reschedule_update": {
 			[]string{"ASYNC_CALLER_RESCHEDULE=update"},
 			func(s *settings) { s.Reschedule = settle.RescheduleUpdate },
 		},
-		"retry_exponential": {[]string{"ASYNC_CALLER_RETRY=exponential"}, func(*settings) {}},
 		"several": {
 			[]string{"ASYNC_CALLER_GIVE_UP=drop", "HOME=/", "ASYNC_CALLER_EXPIRATION=1h"},
 			func(s *settings) { s.GiveUp, s.Expiration = envelope.GiveUpDrop, time.Hour },
@@ -181,8 +177,6 @@ func TestLoadRefuses(t *testing.T) {
 			"ASYNC_CALLER_CALL_TIMEOUT=270.001s",
 			[]string{"to 4m30s", "renews its lease", "5m", "deliver"},
 		},
-		"call_timeout_renewal":  {"ASYNC_CALLER_CALL_TIMEOUT=5m", []string{"to 4m30s", "renews its lease"}},
-		"call_timeout_day":      {"ASYNC_CALLER_CALL_TIMEOUT=24h", []string{"to 4m30s", "renews its lease"}},
 		"call_timeout_negative": {"ASYNC_CALLER_CALL_TIMEOUT=-5s", []string{`"-5s"`}},
 		"call_timeout_timespan": {"ASYNC_CALLER_CALL_TIMEOUT=00:02:00", []string{`"00:02:00"`}},
 		"expiration_days":       {"ASYNC_CALLER_EXPIRATION=3651d", []string{`"3651d"`, "7d"}},

@@ -160,7 +160,6 @@ func TestHostJSONProblems(t *testing.T) {
 			replaced(`"extensionBundle"`, `"otherBundle"`),
 			[]string{"extensionBundle", "[4.*, 5.0.0)"},
 		},
-		"bundle_without_version": {replaced(`, "version": "[4.*, 5.0.0)"`, ``), []string{"extensionBundle"}},
 		"executable_missing": {
 			replaced(`"defaultExecutablePath": "async-caller", `, ``),
 			[]string{"customHandler.description.defaultExecutablePath is missing", "async-caller"},
@@ -610,8 +609,6 @@ func TestIgnored(t *testing.T) {
 	tests := map[string]files{
 		"http_trigger":      {"Other/function.json": function(`{"type":"httpTrigger","direction":"in","name":"req"}`)},
 		"blob_trigger":      {"Other/function.json": function(`{"type":"blobTrigger","direction":"in","name":"a_b"}`)},
-		"disabled":          {"Other/function.json": `{"disabled":true,"bindings":[` + validTrigger + `]}`},
-		"disabled_broken":   {"Other/function.json": `{"disabled":true,"bindings":[]}`},
 		"two_levels_down":   {"more/Other/function.json": function(validTrigger)},
 		"beside_host_json":  {"function.json": function(validTrigger)},
 		"other_files":       {"Other/readme.md": "x", "async-caller": "x", "Other/function.json.bak": "x"},

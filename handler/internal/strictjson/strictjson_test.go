@@ -233,30 +233,6 @@ func TestElements(t *testing.T) {
 	}
 }
 
-func TestMembers(t *testing.T) {
-	members, err := strictjson.Object([]byte(`{ "b" : { "x" : 1 } , "a" : 2 }`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff([]pair{{"b", `{ "x" : 1 }`}, {"a", "2"}}, pairs(members)); diff != "" {
-		t.Errorf("members (-want +got):\n%s", diff)
-	}
-	tests := map[string]struct{ value, want string }{
-		"array":     {`[]`, "want an object, not an array"},
-		"string":    {`"{}"`, "want an object, not a string"},
-		"null":      {`null`, "want an object, not null"},
-		"duplicate": {`{"a":1,"a":2}`, "a: appears twice"},
-	}
-	for name, test := range tests {
-		t.Run(name, func(t *testing.T) {
-			if _, err := strictjson.Object([]byte(test.value)); err == nil ||
-				!strings.Contains(err.Error(), test.want) {
-				t.Errorf("got %v, want %q", err, test.want)
-			}
-		})
-	}
-}
-
 func TestIn(t *testing.T) {
 	cause := errors.New("want a string")
 	tests := map[string]struct {
