@@ -218,7 +218,8 @@ func (r *Recorder) take() []change {
 	var batch []change
 	rest, size := r.waiting[:0], 0
 	for _, c := range r.waiting {
-		if len(batch) == maxBatch || size > maxBatchBytes || len(batch) > 0 && c.row.Queue != batch[0].row.Queue {
+		full := len(batch) == maxBatch || size > maxBatchBytes
+		if full || len(batch) > 0 && c.row.Queue != batch[0].row.Queue {
 			rest = append(rest, c)
 			continue
 		}

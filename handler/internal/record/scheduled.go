@@ -48,9 +48,13 @@ func (b Beats) Silent(now time.Time) (timer string, ago time.Duration) {
 	for _, limit := range []struct {
 		timer string
 		late  time.Duration
-	}{{functionapp.MonitorTimer, monitorLate}, {functionapp.KeeperTimer, keeperLate}} {
+	}{
+		{functionapp.MonitorTimer, monitorLate},
+		{functionapp.KeeperTimer, keeperLate},
+	} {
 		at, known := b[limit.timer]
-		if ago := now.Sub(at); known && ago > limit.late {
+		ago = now.Sub(at)
+		if known && ago > limit.late {
 			return limit.timer, ago
 		}
 	}

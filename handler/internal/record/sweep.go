@@ -26,7 +26,8 @@ var errEnough = errors.New("enough")
 func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err error) {
 	limited, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
-	partition, keys := "", []storage.Key(nil)
+	var partition string
+	var keys []storage.Key
 	remove := func() error {
 		if len(keys) == 0 {
 			return nil

@@ -96,7 +96,7 @@ func (t timers) keeper() ingress.Task {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
 		tableErr := withTable(t.record, func(table storage.Table) error {
-			swept, err := t.account.Sweep(ctx, table)
+			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
 			return errors.Join(err, record.Beat(ctx, table, functionapp.KeeperTimer))
 		})

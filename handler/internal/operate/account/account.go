@@ -1,5 +1,6 @@
 // Package account reads a storage account: which queues it has, what waits on them, which messages are poison messages
-// or scheduled messages, and whether the function app runs. It changes no message.
+// or scheduled messages, and whether the function app runs. It changes nothing, except that a message that is read from
+// a long queue is invisible for a moment and its dequeue count increases.
 package account
 
 import (
@@ -101,7 +102,7 @@ func (a *Account) Peek(ctx context.Context, name string) ([]storage.Message, err
 	return batch, IgnoreMissing(err)
 }
 
-// IgnoreMissing returns nil for the error of a queue that does not exist.
+// IgnoreMissing returns nil for the error that a queue does not exist, and any other error unchanged.
 func IgnoreMissing(err error) error {
 	if errors.Is(err, storage.ErrNoQueue) {
 		return nil

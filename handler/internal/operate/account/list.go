@@ -42,15 +42,18 @@ type Found struct {
 	Content []byte `json:"-"`
 }
 
-// read inspects a message, and reports whether the source selects it.
+// Read inspects a message, and reports whether the source selects it.
 func (a *Account) Read(s Source, queueName string, m storage.Message) (Found, bool) {
 	if s.Expiring && !m.Expires() {
 		return Found{}, false
 	}
 	found := Found{Message: message.Read(a.Rules, queueName, m), Text: m.Text, Content: a.Rules.Content(m.Text)}
-	named := len(s.IDs) == 0 ||
-		slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(found.Message, id) })
-	return found, named && s.Filter.Match(found.Message, found.Content)
+	return found, s.names(found.Message) && s.Filter.Match(found.Message, found.Content)
+}
+
+// names reports whether one of the IDs, if there are any, identifies a message.
+func (s Source) names(m message.Message) bool {
+	return len(s.IDs) == 0 || slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(m, id) })
 }
 
 // QueuesOf returns the names of the source's queues. It refuses a queue that a function app reads, because a message
@@ -65,9 +68,9 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 	}
 	for _, name := range s.Queues {
 		if !slices.Contains(all, name) {
-			poisoned := strings.Join(poisonQueues(all), ", ")
-			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s", name, storage.ErrNoQueue, a.Name,
-				cmp.Or(poisoned, "none"))
+			known := cmp.Or(strings.Join(poisonQueues(all), ", "), "none")
+			return nil, fmt.Errorf("queue %s: %w; the poison queues of %s are: %s",
+				name, storage.ErrNoQueue, a.Name, known)
 		}
 		advice := "its poison queue is " + name + storage.PoisonSuffix +
 			"; use --force to take messages from it nevertheless"
@@ -79,7 +82,7 @@ func (a *Account) QueuesOf(ctx context.Context, s Source) ([]string, error) {
 }
 
 // scan shows every visible message of a queue, and returns how many messages are hidden.
-func (a *Account) scan(ctx context.Context, name string, see func(storage.Message)) (hidden int, err error) {
+func (a *Account) scan(ctx context.Context, name string, visit func(storage.Message)) (hidden int, err error) {
 	total, err := a.Count(ctx, name)
 	if err != nil {
 		return 0, err
@@ -88,7 +91,7 @@ func (a *Account) scan(ctx context.Context, name string, see func(storage.Messag
 	err = reading.Show(ctx, a.Store, name, total, func(m storage.Message) {
 		seen++
 		a.Scanned(name, seen, total)
-		see(m)
+		visit(m)
 	})
 	return max(total-seen, 0), IgnoreMissing(err)
 }
@@ -98,7 +101,7 @@ func (a *Account) scan(ctx context.Context, name string, see func(storage.Messag
 type Listed struct{ Matched, Hidden int }
 
 // List shows every message of the source, in the order of the queues, and keeps none in memory.
-func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed Listed, err error) {
+func (a *Account) List(ctx context.Context, s Source, visit func(Found)) (listed Listed, err error) {
 	names, err := a.QueuesOf(ctx, s)
 	if err != nil {
 		return Listed{}, err
@@ -110,7 +113,7 @@ func (a *Account) List(ctx context.Context, s Source, see func(Found)) (listed L
 			}
 			if found, ok := a.Read(s, name, m); ok {
 				listed.Matched++
-				see(found)
+				visit(found)
 			}
 		})
 		listed.Hidden += hidden
@@ -149,6 +152,6 @@ func onlyOne[T any](id string, matches []T, describe func(T) message.Message, un
 		return matches[0], nil
 	}
 	first, second := describe(matches[0]), describe(matches[1])
-	return match, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one", id, ErrAmbiguous,
-		first.ID, first.Queue, second.ID, second.Queue)
+	return match, fmt.Errorf("%.80q %w: %s on %s, and %s on %s; give the whole ID of one",
+		id, ErrAmbiguous, first.ID, first.Queue, second.ID, second.Queue)
 }

@@ -27,7 +27,7 @@ type QueueSummary struct {
 	Oldest time.Time `json:"oldest,omitzero"`
 	Newest time.Time `json:"newest,omitzero"`
 	// Expiring is how many messages storage will delete, the first of them at NextExpiry. These are the messages
-	// that the host moved, 7 days after it wrote them; see [Keeper].
+	// that the host moved, 7 days after it wrote them.
 	Expiring   int       `json:"expiring,omitempty"`
 	NextExpiry time.Time `json:"nextExpiry,omitzero"`
 	// Reasons counts the messages by reason, the most frequent first.
@@ -72,11 +72,10 @@ func (a *Account) Queues(ctx context.Context) ([]QueueSummary, error) {
 
 // summarize describes one queue.
 func (a *Account) summarize(ctx context.Context, name string) (QueueSummary, error) {
-	s := QueueSummary{Queue: name, Reasons: []ReasonCount{}}
-	if main := MainQueue(name); main != name {
-		s.Main = main
+	s := QueueSummary{Queue: name, Main: MainQueue(name), Reasons: []ReasonCount{}}
+	if s.Main == name {
+		s.Main, s.Moved = "", true
 	}
-	s.Moved = s.Main == ""
 	reasons := message.NewGroups(message.ByReason)
 	hidden, err := a.scan(ctx, name, func(m storage.Message) {
 		message := message.Read(a.Rules, name, m)

@@ -12,9 +12,8 @@ import (
 )
 
 // ErrNoTable means that the record of scheduled messages cannot be used.
-var ErrNoTable = errors.New("the record of scheduled messages is not available: the storage connection " +
-	"names no table service, " +
-	"or ASYNC_CALLER_SCHEDULED is off")
+var ErrNoTable = errors.New("the record of scheduled messages is not available: " +
+	"the storage connection names no table service, or ASYNC_CALLER_SCHEDULED is off")
 
 // ScheduledSource selects scheduled messages.
 type ScheduledSource struct {
@@ -24,11 +23,9 @@ type ScheduledSource struct {
 }
 
 func (s ScheduledSource) selects(m message.Scheduled) bool {
-	return (len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)) &&
-		(len(s.IDs) == 0 ||
-			slices.ContainsFunc(s.IDs, func(id string) bool { return message.MatchID(m.Message, id) })) &&
-		(s.DueAfter.IsZero() || !m.Row.NextAttemptAt.Before(s.DueAfter)) &&
-		s.Filter.Match(m.Message, m.Row.Content)
+	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
+	lateEnough := s.DueAfter.IsZero() || !m.Row.NextAttemptAt.Before(s.DueAfter)
+	return fromQueue && lateEnough && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
 }
 
 // errEnough ends a listing.
@@ -37,7 +34,7 @@ var errEnough = errors.New("enough")
 // ListScheduled shows the selected scheduled messages in the order of queue and ID, and returns their number. It keeps
 // none in memory. Content says whether their rows have the content.
 func (a *Account) ListScheduled(
-	ctx context.Context, s ScheduledSource, content bool, see func(message.Scheduled) error,
+	ctx context.Context, s ScheduledSource, content bool, visit func(message.Scheduled) error,
 ) (matched int, err error) {
 	if a.Table == nil {
 		return 0, ErrNoTable
@@ -61,7 +58,7 @@ func (a *Account) ListScheduled(
 			return errEnough
 		}
 		matched++
-		return see(m)
+		return visit(m)
 	})
 	if errors.Is(err, errEnough) {
 		err = nil

@@ -125,12 +125,10 @@ func (a *Account) queueStatus(ctx context.Context, name string, exists bool) Que
 		}
 	}
 	for _, m := range visible {
-		created := m.InsertedAt
-		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil && !e.CreatedAt.IsZero() &&
-			e.CreatedAt.Before(created) {
-			created = e.CreatedAt
+		s.Oldest = earliest(s.Oldest, m.InsertedAt)
+		if e, err := envelope.Parse(a.Rules.Content(m.Text)); err == nil {
+			s.Oldest = earliest(s.Oldest, e.CreatedAt)
 		}
-		s.Oldest = earliest(s.Oldest, created)
 	}
 	if err := errors.Join(problems[:]...); err != nil {
 		s.Problem = err.Error()
@@ -156,15 +154,16 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 	}
 	limited, cancel = context.WithTimeout(ctx, rowsTimeout)
 	defer cancel()
-	queues, hosts := message.ScheduledGroups{By: message.ByQueue, Now: s.At},
-		message.ScheduledGroups{By: message.ByHost, Now: s.At}
+	queues := message.ScheduledGroups{By: message.ByQueue, Now: s.At}
+	hosts := message.ScheduledGroups{By: message.ByHost, Now: s.At}
 	stale := a.StaleCheck(limited, s.At)
-	if _, err := a.ListScheduled(limited, ScheduledSource{}, false, func(m message.Scheduled) error {
+	_, err = a.ListScheduled(limited, ScheduledSource{}, false, func(m message.Scheduled) error {
 		gone := stale(m.Row)
 		queues.Add(m, gone)
 		hosts.Add(m, gone)
 		return nil
-	}); err != nil {
+	})
+	if err != nil {
 		s.RecordProblem = RecordProblem(err)
 		return nil
 	}

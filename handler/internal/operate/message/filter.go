@@ -38,12 +38,13 @@ type Filter struct {
 // Match reports whether the filter selects a message. Content is the result of [Rules.Content]; it may be nil if Text
 // is empty.
 func (f Filter) Match(m Message, content []byte) bool {
+	isMethod := func(method string) bool { return strings.EqualFold(method, m.Method) }
+	isHost := func(host string) bool { return matchHost(host, m.Host) }
 	switch {
 	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
 		len(f.Statuses) > 0 && !slices.Contains(f.Statuses, m.Status),
-		len(f.Methods) > 0 &&
-			!slices.ContainsFunc(f.Methods, func(method string) bool { return strings.EqualFold(method, m.Method) }),
-		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, func(host string) bool { return matchHost(host, m.Host) }),
+		len(f.Methods) > 0 && !slices.ContainsFunc(f.Methods, isMethod),
+		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, isHost),
 		!f.Since.IsZero() && m.Since.Before(f.Since),
 		!f.Until.IsZero() && !m.Since.Before(f.Until),
 		f.RequestID != "" && f.RequestID != m.RequestID,
@@ -113,8 +114,8 @@ func contains(m Message, content []byte, text string) bool {
 // Reasons lists the reasons that messages on a poison queue have. A dead letter from elsewhere may have another one,
 // which only a [Group] selects.
 func Reasons() []string {
-	return append(withFailures(decision.Expired, decision.Exhausted, decision.Rejected), Malformed, Undecodable,
-		HostGaveUp, Unknown)
+	reasons := withFailures(decision.Expired, decision.Exhausted, decision.Rejected)
+	return append(reasons, Malformed, Undecodable, HostGaveUp, Unknown)
 }
 
 // ScheduledReasons lists the reasons why messages are rescheduled.

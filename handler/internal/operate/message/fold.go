@@ -34,8 +34,9 @@ func foldPath(path string) string {
 		segments[maxSegments] = cutMark
 	}
 	for i, segment := range segments {
-		segments[i] = foldedNumber
-		if !number.MatchString(segment) {
+		if number.MatchString(segment) {
+			segments[i] = foldedNumber
+		} else {
 			segments[i] = pieces.ReplaceAllStringFunc(segment, foldPiece)
 		}
 	}
@@ -107,8 +108,9 @@ func foldPiece(piece string) string {
 // isEmail reports whether a piece has an at sign, escaped or not, between two names.
 func isEmail(piece string) bool {
 	for _, sign := range []string{"@", "%40"} {
-		if name, host, ok := strings.Cut(piece, sign); ok && name != "" &&
-			strings.Contains(strings.Trim(host, "."), ".") {
+		name, host, ok := strings.Cut(piece, sign)
+		isHost := strings.Contains(strings.Trim(host, "."), ".")
+		if ok && name != "" && isHost {
 			return true
 		}
 	}

@@ -136,7 +136,8 @@ func Read(r Rules, queueName string, m storage.Message) Message {
 	if e != nil {
 		about.describe(e)
 	}
-	switch _, undecodable := r.Encoding.Decode(m.Text); {
+	_, undecodable := r.Encoding.Decode(m.Text)
+	switch {
 	case undecodable != nil:
 		detail := undecodable.Error()
 		if e != nil {

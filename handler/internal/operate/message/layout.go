@@ -61,10 +61,12 @@ func (m *masker) value(where string, value json.RawMessage, depth int) json.RawM
 // pairName returns the secret name in an object with the members "name" or "key", and "value".
 func pairName(members []strictjson.Member) string {
 	for _, m := range members {
-		if (strings.EqualFold(m.Name, "name") || strings.EqualFold(m.Name, "key")) && m.Value[0] == '"' {
-			if name := unquote(string(m.Value)); secret.Is(name) {
-				return name
-			}
+		isName := strings.EqualFold(m.Name, "name") || strings.EqualFold(m.Name, "key")
+		if !isName || m.Value[0] != '"' {
+			continue
+		}
+		if name := unquote(string(m.Value)); secret.Is(name) {
+			return name
 		}
 	}
 	return ""

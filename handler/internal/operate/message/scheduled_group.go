@@ -53,7 +53,8 @@ func (g *ScheduledGroup) add(m Scheduled, stale bool, now time.Time) {
 		g.Last = due
 	}
 	g.Oldest = earliest(g.Oldest, m.Row.CreatedAt)
-	switch wait := due.Sub(now); {
+	wait := due.Sub(now)
+	switch {
 	case stale:
 		g.Stale++
 	case wait <= time.Minute:

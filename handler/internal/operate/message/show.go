@@ -70,8 +70,8 @@ func ShowCall(e *envelope.Envelope, secrets Secrets) Call {
 	}
 	add := func(name, value string) {
 		shown := m.header("header."+name, name, value)
-		call.Headers = append(call.Headers,
-			Header{Name: printable(name), Value: printable(shown), Masked: shown != value})
+		header := Header{Name: printable(name), Value: printable(shown), Masked: shown != value}
+		call.Headers = append(call.Headers, header)
 	}
 	if e.Call.Host != "" {
 		add("Host", e.Call.Host)
@@ -131,7 +131,8 @@ func (m *masker) body(where, contentType string, body []byte) (string, BodyKind)
 		mediaType = strings.ToLower(contentType)
 	}
 	text := string(body)
-	if (strings.Contains(mediaType, "json") || looksLikeJSON(text)) && json.Valid(body) {
+	claimsJSON := strings.Contains(mediaType, "json") || looksLikeJSON(text)
+	if claimsJSON && json.Valid(body) {
 		return m.layOut(where, body), BodyJSON
 	}
 	switch {

@@ -13,10 +13,8 @@ import (
 // PlanCancel prepares to delete scheduled messages. With callback, the sender of a call with a callback is told,
 // unless a second message of the call may exist, so that the call may still be made.
 func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callback bool) (*Plan, error) {
-	now, run := time.Now(), journal.Run{Command: "cancel"}
-	return rs.planScheduled(ctx, run, s, func(
-		p *Plan, in decision.Intake, row storage.Row, second bool,
-	) (journal.Step, error) {
+	now := time.Now()
+	cancel := func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error) {
 		step := journal.Step{Take: &journal.Take{Due: row.NextAttemptAt}}
 		e := in.Envelope
 		if !callback || e == nil || e.Callback == nil {
@@ -32,5 +30,6 @@ func (rs *Runs) PlanCancel(ctx context.Context, s account.ScheduledSource, callb
 		content, err := e.CallbackWith(report, in.Limit)
 		step.Then = &journal.Put{Queue: row.Queue, Text: rs.Rules.Encoding.Encode(content.Bytes)}
 		return step, err
-	})
+	}
+	return rs.planScheduled(ctx, journal.Run{Command: "cancel"}, s, cancel)
 }

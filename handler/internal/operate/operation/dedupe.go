@@ -39,7 +39,9 @@ func (rs *Runs) dedupe(ctx context.Context, s account.Source, next change) (chan
 	return func(ctx context.Context, f account.Found) (journal.Step, error) {
 		step, err := next(ctx, f)
 		key, ok := message.KeyOf(f.Message)
-		if c := chosen[key]; err == nil && ok && c.id != "" && (c.queue != f.Queue || c.id != f.ID) {
+		other, hasChoice := chosen[key]
+		isOther := other.queue != f.Queue || other.id != f.ID
+		if err == nil && ok && hasChoice && isOther {
 			err = errDuplicate
 		}
 		return step, err

@@ -49,7 +49,8 @@ const mostHosts = 3
 // Whether it still is, only the instances of the handler know. A due message is the next probe by chance only: it
 // may have to wait longer than until the time at which it is due without the command.
 func (p *Plan) warnDown(ctx context.Context, used hosts) error {
-	open, now := map[string]time.Time{}, time.Now()
+	now := time.Now()
+	open := map[string]time.Time{}
 	s := account.ScheduledSource{}
 	s.Filter.Reasons = []string{string(decision.TargetDown)}
 	_, err := p.runs.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
@@ -76,9 +77,8 @@ func (p *Plan) warnDown(ctx context.Context, used hosts) error {
 	if more := len(names) - mostHosts; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}
-	w.Why = fmt.Sprintf("the circuit breaker of %s was open: while it is open, the handler makes one "+
-		"call at a time as a "+
-		"probe, and reschedules the others, each time by up to %v or as long as the target asks, "+
+	w.Why = fmt.Sprintf("the circuit breaker of %s was open: while it is open, the handler makes one call at a time "+
+		"as a probe, and reschedules the others, each time by up to %v or as long as the target asks, "+
 		"perhaps beyond the time at which they are due now", text, longest)
 	p.Warnings = append(p.Warnings, w)
 	return nil

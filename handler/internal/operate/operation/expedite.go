@@ -30,9 +30,7 @@ func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pac
 		total = max(selected, 1)
 	}
 	now, used, run := time.Now(), hosts{}, paced("expedite", pace)
-	p, err := rs.planScheduled(ctx, run, s, func(
-		p *Plan, in decision.Intake, row storage.Row, _ bool,
-	) (journal.Step, error) {
+	expedite := func(p *Plan, in decision.Intake, row storage.Row, _ bool) (journal.Step, error) {
 		delay := time.Duration(float64(pace.Spread) * min(float64(p.Total)/float64(total), 1))
 		if p.Total < pace.Canary {
 			delay = 0
@@ -42,7 +40,8 @@ func (rs *Runs) PlanExpedite(ctx context.Context, s account.ScheduledSource, pac
 			used.add(row, rs.Rules.Decision.Profiles.For(in.Envelope.Call.Target))
 		}
 		return journal.Step{Set: &journal.Set{Text: text, Delay: delay}}, err
-	})
+	}
+	p, err := rs.planScheduled(ctx, run, s, expedite)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +64,8 @@ func (rs *Runs) expedited(
 	if in.Envelope == nil {
 		return "", fmt.Errorf("the message is malformed: %w", in.Malformed)
 	}
-	e, due := *in.Envelope, now.Add(-dueSince)
+	e := *in.Envelope
+	due := now.Add(-dueSince)
 	if delay > 0 {
 		due = now.Add(delay)
 	}

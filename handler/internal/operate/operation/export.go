@@ -25,8 +25,8 @@ func WriteRecord(out io.Writer, f account.Found) error {
 	return err
 }
 
-// ReadRecords reads the lines that WriteRecord wrote. Its error names the line.
-func ReadRecords(in io.Reader, see func(account.Found) error) error {
+// readRecords reads the lines that WriteRecord wrote. Its error names the line.
+func readRecords(in io.Reader, visit func(account.Found) error) error {
 	lines := bufio.NewScanner(in)
 	lines.Buffer(make([]byte, 0, 64<<10), maxRecord)
 	n := 0
@@ -47,7 +47,7 @@ func ReadRecords(in io.Reader, see func(account.Found) error) error {
 			err = errors.New("text: missing: this is not a line of an export")
 		default:
 			r.Found.Text = *r.Text
-			err = see(r.Found)
+			err = visit(r.Found)
 		}
 		if err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

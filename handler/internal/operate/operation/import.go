@@ -34,7 +34,7 @@ func (rs *Runs) PlanImport(ctx context.Context, in io.Reader, o Import) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	err = ReadRecords(in, func(r account.Found) error {
+	err = readRecords(in, func(r account.Found) error {
 		to := cmp.Or(o.To, r.Queue)
 		if !storage.ValidName(to) {
 			return fmt.Errorf("queue: %.80q is not the name of a queue", to)
@@ -62,7 +62,8 @@ func (rs *Runs) checkImport(all []string, to string) error {
 	if err := rs.CheckQueue(all, to, "import to a poison queue and requeue, or use --force"); err != nil {
 		return err
 	}
-	if main := account.MainQueue(to); main == to || !slices.Contains(rs.AppQueues, main) {
+	main := account.MainQueue(to)
+	if main == to || !slices.Contains(rs.AppQueues, main) {
 		return fmt.Errorf("queue %s: %w; name the app folder with --app, or use --force", to, ErrOtherQueue)
 	}
 	return nil

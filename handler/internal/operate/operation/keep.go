@@ -55,9 +55,9 @@ func NewKeeper(a *account.Account, queues []string) *Keeper {
 
 // Expiring counts the messages of a source that storage will delete, by queue, and returns how many messages are
 // hidden.
-func Expiring(
-	ctx context.Context, a *account.Account, s account.Source,
-) (counts map[string]int, hidden int, err error) {
+func Expiring(ctx context.Context, a *account.Account, s account.Source) (
+	counts map[string]int, hidden int, err error,
+) {
 	s.Expiring = true
 	counts = map[string]int{}
 	listed, err := a.List(ctx, s, func(f account.Found) { counts[f.Queue]++ })
@@ -101,16 +101,17 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	if err != nil || total == 0 {
 		return err
 	}
-	isNeeded, err := k.isNeeded(ctx, name, total)
-	if err != nil || !isNeeded {
+	mustRead, err := k.mustRead(ctx, name, total)
+	if err != nil || !mustRead {
 		return err
 	}
 	err = k.read(ctx, name, total, p)
-	isOver := err == nil && p.seen >= total
+	stopped := ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()))
+	complete := err == nil && p.seen >= total
 	switch {
-	case !isOver && ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+	case !complete && stopped:
 		return errStopped
-	case !isOver:
+	case !complete:
 		return errors.Join(err, k.checkHidden(ctx, name, total-p.seen))
 	}
 	k.mu.Lock()
@@ -123,9 +124,9 @@ func (k *Keeper) keep(ctx context.Context, name string, p *pass) error {
 	return nil
 }
 
-// isNeeded decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed
+// mustRead decides whether a queue must be read. Peeking at it is enough if it is short, or if it has not changed
 // since the latest reading, after which none of its messages expired.
-func (k *Keeper) isNeeded(ctx context.Context, name string, total int) (bool, error) {
+func (k *Keeper) mustRead(ctx context.Context, name string, total int) (bool, error) {
 	front, err := k.account.Peek(ctx, name)
 	if err != nil || slices.ContainsFunc(front, storage.Message.Expires) {
 		return err == nil, err
@@ -144,12 +145,12 @@ func (k *Keeper) checkHidden(ctx context.Context, name string, hidden int) error
 	if hidden <= 0 {
 		return nil
 	}
-	left, err := k.account.Count(ctx, name) // the length is approximate, and other clients delete messages
-	hidden = min(hidden, left)
-	if err == nil && hidden > 0 {
-		err = fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
+	left, err := k.account.Count(ctx, name)
+	hidden = min(hidden, left) // the length is approximate, and other clients delete messages
+	if err != nil || hidden <= 0 {
+		return err
 	}
-	return err
+	return fmt.Errorf("%d messages are invisible: received by another client or an earlier run, or delayed", hidden)
 }
 
 // read reads a queue of about total messages, and keeps those that expire. More are not read, because those follow that
@@ -169,8 +170,8 @@ func (k *Keeper) read(ctx context.Context, name string, total int, p *pass) erro
 			if expiring {
 				step := exchange(found, name, k.deadLettered(found))
 				step.RequestID = requestID(found.Message)
-				t := step.Take
-				t.Queue, t.ID, t.Receipt, t.Until, t.Expires = name, m.ID, m.PopReceipt, b.Until, m.ExpiresAt
+				step.Take.Queue, step.Take.ID, step.Take.Receipt = name, m.ID, m.PopReceipt
+				step.Take.Until, step.Take.Expires = b.Until, m.ExpiresAt
 				steps = append(steps, step)
 			}
 		}

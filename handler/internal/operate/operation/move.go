@@ -28,11 +28,11 @@ func (rs *Runs) PlanMove(ctx context.Context, s account.Source, m Move) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	return rs.plan(ctx, journal.Run{Command: "move"}, s,
-		func(_ context.Context, f account.Found) (journal.Step, error) {
-			if f.Queue == m.To {
-				return journal.Step{}, errors.New("it is there already")
-			}
-			return exchange(f, m.To, f.Text), nil
-		})
+	move := func(_ context.Context, f account.Found) (journal.Step, error) {
+		if f.Queue == m.To {
+			return journal.Step{}, errors.New("it is there already")
+		}
+		return exchange(f, m.To, f.Text), nil
+	}
+	return rs.plan(ctx, journal.Run{Command: "move"}, s, move)
 }

@@ -73,23 +73,23 @@ func (rs *Runs) checkResumed(ctx context.Context, j *journal.Journal) error {
 	return rs.checkOutcomes(ctx, pace)
 }
 
-// fate is what is known of a message of a run.
-type fate struct {
+// messageOutcome is what is known of a message of a run.
+type messageOutcome struct {
 	// delivered says that a call was answered 2xx. Failed is the latest call that was not, and refused the latest
 	// refusal without a call; their WrittenAt is zero if there was none.
 	delivered       bool
 	failed, refused storage.Row
 }
 
-func (f *fate) add(row storage.Row) {
+func (o *messageOutcome) add(row storage.Row) {
 	waits := row.Action == string(decision.Reschedule) || row.Action == string(decision.Hold)
 	switch {
 	case row.Reason == string(decision.Delivered):
-		f.delivered = true
+		o.delivered = true
 	case waits && !row.Called:
-		f.refused = later(f.refused, row)
+		o.refused = later(o.refused, row)
 	default: // also a message that expired before its call
-		f.failed = later(f.failed, row)
+		o.failed = later(o.failed, row)
 	}
 }
 
@@ -100,13 +100,14 @@ func later(a, b storage.Row) storage.Row {
 	return b
 }
 
-func (f *fate) hasFailed() bool { return !f.delivered && !f.failed.WrittenAt.IsZero() }
+func (o *messageOutcome) hasFailed() bool { return !o.delivered && !o.failed.WrittenAt.IsZero() }
 
 // outcomes reads what becomes of the messages of a run.
 type outcomes struct {
 	table storage.Table
 	token string
-	fates map[string]*fate
+	// messages has the watched messages by request id.
+	messages map[string]*messageOutcome
 	// read is the latest time at which a row was written.
 	read time.Time
 }
@@ -129,10 +130,10 @@ func (o *outcomes) update(ctx context.Context, watched func(requestID string) bo
 			if !watched(row.RequestID) {
 				return nil
 			}
-			if o.fates[row.RequestID] == nil {
-				o.fates[row.RequestID] = &fate{}
+			if o.messages[row.RequestID] == nil {
+				o.messages[row.RequestID] = &messageOutcome{}
 			}
-			o.fates[row.RequestID].add(row)
+			o.messages[row.RequestID].add(row)
 			return nil
 		})
 	})
@@ -143,11 +144,11 @@ func (o *outcomes) update(ctx context.Context, watched func(requestID string) bo
 }
 
 // of returns what is known of a message.
-func (o *outcomes) of(requestID string) fate {
-	if known := o.fates[requestID]; known != nil {
+func (o *outcomes) of(requestID string) messageOutcome {
+	if known := o.messages[requestID]; known != nil {
 		return *known
 	}
-	return fate{}
+	return messageOutcome{}
 }
 
 // failedText says how the call of a message has failed. The row may be anyone's who writes to the table.
@@ -164,7 +165,8 @@ func failedText(row storage.Row) string {
 
 // refusedText says why a message was not called yet.
 func refusedText(row storage.Row) string {
-	host, why := cmp.Or(printable(row.TargetHost), "its target"), ""
+	host := cmp.Or(printable(row.TargetHost), "its target")
+	why := ""
 	switch decision.Reason(row.Reason) { //nolint:exhaustive // the others explain themselves
 	case decision.TargetDown:
 		why = "the circuit breaker of " + host + " is open"

@@ -111,26 +111,25 @@ func (p *Plan) take(ctx context.Context, s account.Source, name string, change c
 	}
 	seen := 0
 	full := func() bool { return s.Limit > 0 && p.Total+p.Refused >= s.Limit }
+	selectStep := func(m storage.Message) (*journal.Step, error) {
+		seen++
+		p.runs.Scanned(name, seen, total)
+		found, ok := p.runs.Read(s, name, m)
+		if !ok {
+			return nil, nil //nolint:nilnil // not selected
+		}
+		p.match(s.IDs, found.Message)
+		step, why := change(ctx, found)
+		if why != nil {
+			p.refuse(found.Message, why.Error())
+			return nil, nil //nolint:nilnil // refused
+		}
+		step.RequestID = requestID(found.Message)
+		p.Total++
+		return &step, nil
+	}
 	err = p.run.Read(ctx, run.Selection{
-		Queue: name, Total: total, Whole: s.IsWhole(),
-		Enough: full,
-		Select: func(m storage.Message) (*journal.Step, error) {
-			seen++
-			p.runs.Scanned(name, seen, total)
-			found, ok := p.runs.Read(s, name, m)
-			if !ok {
-				return nil, nil //nolint:nilnil // not selected
-			}
-			p.match(s.IDs, found.Message)
-			step, why := change(ctx, found)
-			if why != nil {
-				p.refuse(found.Message, why.Error())
-				return nil, nil //nolint:nilnil // refused
-			}
-			step.RequestID = requestID(found.Message)
-			p.Total++
-			return &step, nil
-		},
+		Queue: name, Total: total, Whole: s.IsWhole(), Enough: full, Select: selectStep,
 	})
 	p.Left = p.Total
 	if !full() {
@@ -154,12 +153,13 @@ func (p *Plan) match(ids []string, m message.Message) {
 // checkIDs counts the IDs that no message has, and refuses the beginning of an ID that several messages have.
 func (p *Plan) checkIDs(ids []string) error {
 	for _, id := range ids {
-		switch found := p.matches[id]; {
-		case len(found) == 0:
+		matches := p.matches[id]
+		switch {
+		case len(matches) == 0:
 			p.Unmatched++
-		case len(found) > 1:
-			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each", id, account.ErrAmbiguous, found[0],
-				found[1])
+		case len(matches) > 1:
+			return fmt.Errorf("%.80q %w: %s and %s; give the whole ID of each",
+				id, account.ErrAmbiguous, matches[0], matches[1])
 		}
 	}
 	return nil
@@ -182,7 +182,7 @@ func (p *Plan) add(s journal.Step) error {
 func (p *Plan) Discard(ctx context.Context) { p.run.Discard(ctx) }
 
 // Execute carries out the plan, once. When ctx ends it completes the steps that it has begun and leaves the rest to
-// [Account.Resume].
+// [Runs.Resume].
 func (p *Plan) Execute(ctx context.Context) (Result, error) {
 	unseen := p.runs.publishBegin(ctx, p.run.Run, p.Total)
 	done, err := p.run.Execute(ctx)
@@ -208,9 +208,9 @@ func (rs *Runs) Resume(ctx context.Context, id string) (Result, error) {
 }
 
 // check returns the names of all queues, or why a run can be neither resumed nor undone. It ends with a further check.
-func (rs *Runs) check(
-	ctx context.Context, id string, further func(*journal.Journal) error,
-) (all []string, err error) {
+func (rs *Runs) check(ctx context.Context, id string, further func(*journal.Journal) error) (
+	all []string, err error,
+) {
 	j, err := rs.Journals.Read(id)
 	if err != nil {
 		return nil, err
@@ -233,7 +233,7 @@ func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	undo, refused, told, err := rs.engine().Undo(ctx, id, func(name string) bool { return rs.IsRead(all, name) })
+	undo, refused, callbacks, err := rs.engine().Undo(ctx, id, func(name string) bool { return rs.IsRead(all, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -241,8 +241,8 @@ func (rs *Runs) PlanUndo(ctx context.Context, id string) (*Plan, error) {
 	for _, r := range refused {
 		p.refuse(messageOf(r.Step), r.Why)
 	}
-	if told > 0 {
-		p.Warnings = append(p.Warnings, Warning{Why: toldSender, Count: told})
+	if callbacks > 0 {
+		p.Warnings = append(p.Warnings, Warning{Why: callbackSent, Count: callbacks})
 	}
 	return p, nil
 }

@@ -100,17 +100,18 @@ func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue) (chang
 // Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
 // queue that a dead letter names does not count, because any sender can have written it.
 func Target(from, to string) (string, error) {
-	if main := account.MainQueue(from); to != "" || main != from {
-		return cmp.Or(to, main), nil
+	main := account.MainQueue(from)
+	if to == "" && main == from {
+		return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: "+
+			"name the queue to send to with --to", from)
 	}
-	return "", fmt.Errorf("%s is not a poison queue, so its main queue is unknown: name the queue to send to with --to",
-		from)
+	return cmp.Or(to, main), nil
 }
 
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
 // is the reason, and the queue and the content mean nothing.
 func (rs *Runs) Preview(
-	ctx context.Context, s account.Source, r Requeue, see func(f account.Found, to string, after []byte, why error),
+	ctx context.Context, s account.Source, r Requeue, visit func(f account.Found, to string, after []byte, why error),
 ) (account.Listed, error) {
 	if _, err := rs.CheckRequeue(ctx, r); err != nil {
 		return account.Listed{}, err
@@ -122,9 +123,9 @@ func (rs *Runs) Preview(
 	return rs.List(ctx, s, func(f account.Found) {
 		step, err := requeue(ctx, f)
 		if err != nil {
-			see(f, "", nil, err)
+			visit(f, "", nil, err)
 			return
 		}
-		see(f, step.Put.Queue, rs.Rules.Content(step.Text()), nil)
+		visit(f, step.Put.Queue, rs.Rules.Content(step.Text()), nil)
 	})
 }

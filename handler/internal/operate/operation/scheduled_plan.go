@@ -18,12 +18,14 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// planScheduled plans the change of each selected message. Second says that a second message of the call may
-// exist, which the plan does not change. The app reads the queues, so that only the receipts of the rows claim
-// messages.
+// scheduledChange returns the step of a scheduled message. Second says that a second message of the call may exist,
+// which the plan does not change. The error is the reason to refuse the message.
+type scheduledChange func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error)
+
+// planScheduled plans the change of each selected message. The app reads the queues, so that only the receipts of the
+// rows claim messages.
 func (rs *Runs) planScheduled(
-	ctx context.Context, about journal.Run, s account.ScheduledSource,
-	change func(p *Plan, in decision.Intake, row storage.Row, second bool) (journal.Step, error),
+	ctx context.Context, about journal.Run, s account.ScheduledSource, change scheduledChange,
 ) (*Plan, error) {
 	if _, err := rs.Reach(ctx); err != nil {
 		return nil, err
@@ -40,7 +42,8 @@ func (rs *Runs) planScheduled(
 	now := time.Now()
 	_, err = rs.ListScheduled(ctx, s, true, func(m message.Scheduled) error {
 		p.match(s.IDs, m.Message)
-		row, text := m.Row, rs.Rules.Encoding.Encode(m.Row.Content)
+		row := m.Row
+		text := rs.Rules.Encoding.Encode(row.Content)
 		if why := checkRow(row, text); why != nil {
 			p.refuse(m.Message, why.Error())
 			return nil
@@ -56,8 +59,8 @@ func (rs *Runs) planScheduled(
 		if step.Take == nil {
 			step.Take = &journal.Take{}
 		}
-		t := step.Take
-		t.Queue, t.ID, t.Receipt, t.Text, t.ByReceipt = row.Queue, row.ID, row.PopReceipt, text, true
+		step.Take.Queue, step.Take.ID, step.Take.Text = row.Queue, row.ID, text
+		step.Take.Receipt, step.Take.ByReceipt = row.PopReceipt, true
 		if row.Repeated {
 			p.warn(repeatedWrite, nameOf(row))
 		}
@@ -73,7 +76,8 @@ func (rs *Runs) planScheduled(
 
 // checkRow returns why the message of a row cannot be changed.
 func checkRow(row storage.Row, text string) error {
-	if !storage.ValidName(row.Queue) || !storage.ValidID(row.ID) || row.PopReceipt == "" || len(row.Content) == 0 {
+	valid := storage.ValidName(row.Queue) && storage.ValidID(row.ID)
+	if !valid || row.PopReceipt == "" || len(row.Content) == 0 {
 		return errors.New("its row is incomplete, or has no id of a message")
 	}
 	return storage.CheckText(text)

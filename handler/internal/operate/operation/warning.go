@@ -27,11 +27,10 @@ type Warning struct {
 const (
 	secondMessage = "not selected, but it has the request id of a selected message: " +
 		"perhaps a second message of the call, after a lost answer"
-	repeatedWrite = "storage did not answer when the message was written, so that there may be a second " +
-		"message of the call, " +
-		"which the record does not have"
-	toldSender = "a callback has told the sender that the call is cancelled; undo does not revoke it"
-	noCallback = "no callback is sent, because there may be a second message of the call"
+	repeatedWrite = "storage did not answer when the message was written, so that there may be a second message " +
+		"of the call, which the record does not have"
+	callbackSent = "a callback has told the sender that the call is cancelled; undo does not revoke it"
+	noCallback   = "no callback is sent, because there may be a second message of the call"
 )
 
 // warn adds a message to the warning for a reason.
@@ -61,9 +60,9 @@ func callOf(row storage.Row) message.RequestKey {
 
 // findSecond warns of the messages that are not selected although they have the request id of one that is, and
 // returns the keys of their calls.
-func (p *Plan) findSecond(
-	ctx context.Context, s account.ScheduledSource,
-) (found map[message.RequestKey]bool, err error) {
+func (p *Plan) findSecond(ctx context.Context, s account.ScheduledSource) (
+	found map[message.RequestKey]bool, err error,
+) {
 	if reflect.ValueOf(s).IsZero() { // all are selected
 		return nil, nil
 	}
@@ -77,10 +76,12 @@ func (p *Plan) findSecond(
 	if err != nil || len(selected) == 0 {
 		return nil, err
 	}
-	found, stale := map[message.RequestKey]bool{}, p.runs.StaleCheck(ctx, time.Now())
+	found = map[message.RequestKey]bool{}
+	stale := p.runs.StaleCheck(ctx, time.Now())
 	_, err = p.runs.ListScheduled(ctx, account.ScheduledSource{}, false, func(m message.Scheduled) error {
 		call := callOf(m.Row)
-		if call.RequestID != "" && calls[call] && !selected[key{m.Row.Queue, m.Row.ID}] && !stale(m.Row) {
+		isSecond := call.RequestID != "" && calls[call] && !selected[key{m.Row.Queue, m.Row.ID}]
+		if isSecond && !stale(m.Row) {
 			found[call] = true
 			p.warn(secondMessage, nameOf(m.Row))
 		}

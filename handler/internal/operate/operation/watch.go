@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// shortestPause and longestPause limit the time between two looks at the outcomes. It grows with the time that has
-	// passed, and with the time that a look takes.
+	// shortestPause and longestPause limit the time between two readings of the outcomes. It grows with the time that
+	// has passed, and with the time that a reading takes.
 	shortestPause = time.Second
 	longestPause  = 10 * time.Second
 	pausePart     = 20
@@ -38,7 +38,7 @@ type watch struct {
 func newWatch(rs *Runs, token string) *watch {
 	return &watch{
 		runs:     rs,
-		outcomes: outcomes{table: rs.Outcomes, token: token, fates: map[string]*fate{}},
+		outcomes: outcomes{table: rs.Outcomes, token: token, messages: map[string]*messageOutcome{}},
 		sent:     map[string]bool{},
 		before:   map[string]bool{},
 	}
@@ -67,7 +67,8 @@ func (w *watch) Watched(ctx context.Context) (int, error) {
 		}
 	}
 	for id := range w.before {
-		if f := w.of(id); !f.hasFailed() {
+		outcome := w.of(id)
+		if !outcome.hasFailed() {
 			w.sent[id] = true
 		}
 	}
@@ -78,10 +79,11 @@ func (w *watch) Watched(ctx context.Context) (int, error) {
 // sentID returns the request id of the message that a step sends. It is that of the text, because edits can change it,
 // and because the row of a scheduled message does not prove it.
 func (rs *Runs) sentID(s journal.Step) string {
-	text, id := "", ""
+	id := ""
 	if s.Take != nil {
 		id = s.Take.ID
 	}
+	text := ""
 	if s.Set != nil {
 		text = s.Set.Text
 	} else {
@@ -100,19 +102,19 @@ func (w *watch) watched(requestID string) bool {
 	return w.sent[requestID]
 }
 
-// look reads the outcomes until ctx ends, or until see, which judges them, has seen enough or returns an error.
-func (w *watch) look(ctx context.Context, see func() (enough bool, err error)) error {
+// poll reads the outcomes until ctx ends, or until judge, which judges them, has seen enough or returns an error.
+func (w *watch) poll(ctx context.Context, judge func() (enough bool, err error)) error {
 	began, pause := time.Now(), shortestPause
 	for storage.Sleep(ctx, pause) {
-		looked := time.Now()
+		updated := time.Now()
 		if err := w.update(ctx, w.watched); err != nil {
 			return err
 		}
-		enough, err := see()
+		enough, err := judge()
 		if enough || err != nil {
 			return err
 		}
-		took := time.Since(looked)
+		took := time.Since(updated)
 		pause = max(took, min(max(time.Since(began)/pausePart, shortestPause), longestPause))
 	}
 	return nil
@@ -120,14 +122,14 @@ func (w *watch) look(ctx context.Context, see func() (enough bool, err error)) e
 
 // Failures implements [run.Hooks].
 func (w *watch) Failures(ctx context.Context, share float64) error {
-	err := w.look(ctx, func() (bool, error) {
+	err := w.poll(ctx, func() (bool, error) {
 		c := w.count()
 		called := c.delivered + c.failed
 		if called < minCalled || float64(c.failed) <= share*float64(called) {
 			return false, nil
 		}
-		why := failedText(c.lastFailed)
-		text := fmt.Sprintf("the calls of %d of %d messages have failed: %s", c.failed, called, why)
+		text := fmt.Sprintf("the calls of %d of %d messages have failed: %s",
+			c.failed, called, failedText(c.lastFailed))
 		if c.refused > 0 {
 			text += fmt.Sprintf("; %d more are %s", c.refused, refusedText(c.lastRefused))
 		}
@@ -148,9 +150,11 @@ func (w *watch) Canaries(ctx context.Context, wait time.Duration) error {
 	total := len(w.sent)
 	note := w.runs.observer().Note
 	note(fmt.Sprintf("sent %d first; waiting until they are delivered, at most %v", total, wait))
-	deadline, noted := time.Now().Add(wait), ""
-	return w.look(ctx, func() (bool, error) {
-		c, why := w.count(), ""
+	deadline := time.Now().Add(wait)
+	noted := ""
+	return w.poll(ctx, func() (bool, error) {
+		c := w.count()
+		why := ""
 		if c.refused > 0 {
 			why = refusedText(c.lastRefused)
 		}
@@ -184,15 +188,16 @@ func (w *watch) count() (c counts) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for id := range w.sent {
-		switch f := w.of(id); {
-		case f.delivered:
+		outcome := w.of(id)
+		switch {
+		case outcome.delivered:
 			c.delivered++
-		case f.hasFailed():
+		case outcome.hasFailed():
 			c.failed++
-			c.lastFailed = later(c.lastFailed, f.failed)
-		case !f.refused.WrittenAt.IsZero():
+			c.lastFailed = later(c.lastFailed, outcome.failed)
+		case !outcome.refused.WrittenAt.IsZero():
 			c.refused++
-			c.lastRefused = later(c.lastRefused, f.refused)
+			c.lastRefused = later(c.lastRefused, outcome.refused)
 		}
 	}
 	return c

@@ -70,9 +70,7 @@ func (s Selection) isOver() bool { return s.Enough != nil && s.Enough() }
 // Read reads a queue that no function reads, and adds the steps of the selected messages.
 func (p *Plan) Read(ctx context.Context, s Selection) error {
 	numbers := map[string]int{}
-	pass := reading.Reading{
-		Store: p.run.Store, Queue: s.Queue, Total: s.Total, Leased: p.run.journal.Leased,
-	}
+	pass := reading.Reading{Store: p.run.Store, Queue: s.Queue, Total: s.Total, Leased: p.run.journal.Leased}
 	if s.Whole {
 		pass.Hold = ClaimTime
 	}
@@ -112,7 +110,8 @@ func (p *Plan) choose(m reading.Message, until time.Time, s Selection, numbers m
 		return err
 	}
 	numbers[m.ID] = p.Total
-	step.Take.Queue, step.Take.ID, step.Take.Receipt, step.Take.Until = s.Queue, m.ID, m.PopReceipt, until
+	step.Take.Queue, step.Take.ID = s.Queue, m.ID
+	step.Take.Receipt, step.Take.Until = m.PopReceipt, until
 	if m.Expires() {
 		step.Take.Expires = m.ExpiresAt
 	}
@@ -122,11 +121,11 @@ func (p *Plan) choose(m reading.Message, until time.Time, s Selection, numbers m
 // reserve claims the messages of the steps from the given number on, as far as their leases are short, their texts are
 // known and there is time. The others are only more likely to be received by somebody else before the run begins.
 func (p *Plan) reserve(ctx context.Context, first int) {
-	ctx, cancel := context.WithTimeout(ctx, briefly)
+	ctx, cancel := context.WithTimeout(ctx, reserveTimeout)
 	defer cancel()
 	var short []int
 	for n := first; n < p.Total; n++ {
-		if !lasts(p.run.journal.Progress(n), enough) {
+		if !claimLasts(p.run.journal.Progress(n), minClaim) {
 			short = append(short, n)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -430,4 +431,34 @@ func TestReleaseByReceipt(t *testing.T) {
 			t.Errorf("it was due at %s and is at %s", before.NextVisibleAt, after.NextVisibleAt)
 		}
 	})
+}
+
+// delays records the delays with which messages are put.
+type delays struct {
+	storage.Queues
+
+	mu  sync.Mutex
+	put []time.Duration
+}
+
+func (d *delays) Put(ctx context.Context, name string, item storage.Item) (storage.Message, error) {
+	d.mu.Lock()
+	d.put = append(d.put, item.Delay)
+	d.mu.Unlock()
+	return d.Queues.Put(ctx, name, item)
+}
+
+// TestDo checks that steps without a journal write messages that are visible at once.
+func TestDo(t *testing.T) {
+	w := newWorld(t)
+	store := &delays{Queues: w.store}
+	e := &run.Engine{Store: store, Observer: &silent{}}
+	put := journal.Step{Put: &journal.Put{Queue: parking, Text: changed}}
+	progress, err := e.Do(t.Context(), []journal.Step{put, put})
+	if err != nil || len(progress) != 2 || progress[1].State != journal.Done {
+		t.Fatalf("%+v, %v", progress, err)
+	}
+	if len(store.put) != 2 || store.put[0] != 0 || store.put[1] != 0 {
+		t.Errorf("delays %v", store.put)
+	}
 }

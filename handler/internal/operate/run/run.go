@@ -134,7 +134,9 @@ func (e *Engine) Do(ctx context.Context, steps []journal.Step) ([]journal.Progre
 	for n := range steps {
 		numbers[n] = n
 	}
-	err := e.newRun(j).executeParallel(ctx, numbers)
+	r := e.newRun(j)
+	r.total = len(steps)
+	err := r.executeParallel(ctx, numbers)
 	return j.Steps(), err
 }
 
@@ -155,7 +157,8 @@ func (r *run) executeAll(ctx context.Context) error {
 		}
 		r.hooks.Ended(s, p)
 	}
-	if err := r.executePaced(ctx, steps); err != nil || !resultOf(r.journal).Finished() {
+	err := r.executePaced(ctx, steps)
+	if err != nil || !resultOf(r.journal).Finished() {
 		return err
 	}
 	return r.journal.End()
@@ -190,7 +193,7 @@ func (r *run) executePaced(ctx context.Context, steps []int) error {
 // sendCanaries sends the first messages, waits for their delivery, and returns the steps that are left. A message that
 // an earlier process has sent is one of them, unless its call has failed since: then another one takes its place.
 func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) (left []int, err error) {
-	begun, left, err := r.sentBefore(steps)
+	begun, left, err := r.reportSent(steps)
 	if err == nil {
 		err = r.executeSteps(ctx, begun)
 	}
@@ -210,8 +213,9 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 	if err == nil && ctx.Err() == nil && watched > 0 {
 		err = r.hooks.Canaries(ctx, pace.CanaryWait)
 	}
+	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err()))
 	switch {
-	case ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())):
+	case interrupted:
 		return nil, StopError("interrupted before the first messages were delivered")
 	case err != nil:
 		return nil, err
@@ -219,9 +223,9 @@ func (r *run) sendCanaries(ctx context.Context, pace journal.Pace, steps []int) 
 	return left, r.journal.Canary()
 }
 
-// sentBefore tells of the messages that earlier processes have sent. It returns the steps of which the rest is to be
-// done, and the other ones.
-func (r *run) sentBefore(steps []int) (begun, left []int, err error) {
+// reportSent reports the messages that earlier processes have sent to the hooks. It returns the steps of which the rest
+// is to be done, and the other ones.
+func (r *run) reportSent(steps []int) (begun, left []int, err error) {
 	for n, p := range r.journal.Steps() {
 		if p.NewID == "" {
 			continue
@@ -242,17 +246,17 @@ func (r *run) sentBefore(steps []int) (begun, left []int, err error) {
 	return begun, left, nil
 }
 
-// briefly limits how long a plan takes to reserve its messages, and a run to release those that it leaves alone.
-const briefly = 10 * time.Second
+// reserveTimeout limits how long a plan takes to reserve its messages, and a run to release those that it leaves alone.
+const reserveTimeout = 10 * time.Second
 
 // release makes the messages visible again that were received and not changed, as far as there is time: the others
 // become visible when their claims end.
 func (r *run) release(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), briefly)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reserveTimeout)
 	defer cancel()
 	var held []int
 	for n, p := range r.journal.Steps() {
-		if p.State == journal.Planned && lasts(p, time.Second) {
+		if p.State == journal.Planned && claimLasts(p, time.Second) {
 			held = append(held, n)
 		}
 	}
@@ -272,8 +276,8 @@ func (r *run) release(ctx context.Context) {
 	})
 }
 
-// turn waits until the rate allows the next message.
-func (r *run) turn(ctx context.Context) error {
+// waitTurn waits until the rate allows the next message.
+func (r *run) waitTurn(ctx context.Context) error {
 	if r.turns.Wait(ctx) != nil {
 		return errInterrupted
 	}
@@ -282,7 +286,8 @@ func (r *run) turn(ctx context.Context) error {
 
 // executeSteps carries out steps, and finds the messages that it does not hold any more.
 func (r *run) executeSteps(ctx context.Context, steps []int) error {
-	if err := r.executeParallel(ctx, steps); err != nil || ctx.Err() != nil {
+	err := r.executeParallel(ctx, steps)
+	if err != nil || ctx.Err() != nil {
 		return err
 	}
 	byQueue := map[string]map[string]int{}
@@ -389,8 +394,9 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 			break
 		}
 		if !noted {
+			at := until.UTC().Format(time.RFC3339)
 			r.Observer.Note(fmt.Sprintf("%d messages are invisible: waiting until their leases end, at most until %s",
-				len(lost), until.UTC().Format(time.RFC3339)))
+				len(lost), at))
 			noted = true
 		}
 		storage.Sleep(ctx, pause) // if ctx ends, so does the next search
@@ -407,7 +413,7 @@ func (r *run) find(ctx context.Context, name string, lost map[string]int) error 
 func (r *run) abandon(n int) error {
 	s, err := r.journal.Step(n)
 	if err == nil {
-		err = r.gone(s)
+		err = r.endMissing(s)
 	}
 	if err != nil {
 		return err
@@ -428,9 +434,7 @@ func (r *run) search(ctx context.Context, name string, lost map[string]int) (fou
 		return 0, errors.Is(err, storage.ErrNoQueue), ignore(err, storage.ErrNoQueue)
 	}
 	held := 0
-	pass := reading.Reading{
-		Store: r.Store, Queue: name, Total: total, Leased: r.journal.Leased,
-	}
+	pass := reading.Reading{Store: r.Store, Queue: name, Total: total, Leased: r.journal.Leased}
 	if len(lost) >= total {
 		pass.Hold = ClaimTime
 	}

@@ -14,9 +14,9 @@ import (
 const (
 	// ClaimTime is how long a claim lasts, and therefore how long a plan reserves its messages.
 	ClaimTime = 5 * time.Minute
-	// enough is what must be left of a claim before a message is written: time for the write and for the deletion,
+	// minClaim is what must be left of a claim before a message is written: time for the write and for the deletion,
 	// with their retries. Only the claim of a message that expires is shorter.
-	enough = 2 * time.Minute
+	minClaim = 2 * time.Minute
 )
 
 var (
@@ -68,11 +68,16 @@ func (a answer[T]) refused() bool {
 		errors.Is(a.err, storage.ErrNoQueue)
 }
 
-// lasts reports whether a claim lasts for the given time.
-func lasts(p journal.Progress, d time.Duration) bool { return p.Until.After(storage.WallTime().Add(d)) }
+// claimLasts reports whether a claim lasts for the given time.
+func claimLasts(p journal.Progress, d time.Duration) bool {
+	return p.Until.After(storage.WallTime().Add(d))
+}
 
-// halfOf returns the time until which a message may be written: half of what is left of the claim is for the deletion.
-func halfOf(p journal.Progress) time.Time { return storage.WallTime().Add(time.Until(p.Until) / 2) }
+// writeDeadline returns the time until which a message may be written: half of what is left of the claim is for the
+// deletion.
+func writeDeadline(p journal.Progress) time.Time {
+	return storage.WallTime().Add(time.Until(p.Until) / 2)
+}
 
 // completeStep carries out the rest of a step. It returns errLost if the message must be found first.
 func (r *run) completeStep(ctx context.Context, s journal.Step) (err error) {
@@ -97,7 +102,7 @@ func (r *run) change(ctx context.Context, s journal.Step) error {
 	if p.State == journal.Written {
 		return r.journal.Done(s.N, false)
 	}
-	if err := r.turn(ctx); err != nil {
+	if err := r.waitTurn(ctx); err != nil {
 		return err
 	}
 	tried := p.State == journal.Begun
@@ -140,10 +145,11 @@ func nothingChanged(err error) string {
 // write writes a message that comes from no queue.
 func (r *run) write(ctx context.Context, s journal.Step) error {
 	if r.journal.Progress(s.N).State != journal.Written {
-		if err := r.turn(ctx); err != nil {
+		if err := r.waitTurn(ctx); err != nil {
 			return err
 		}
-		if written, err := r.put(ctx, s, time.Time{}); err != nil || !written {
+		written, err := r.put(ctx, s, time.Time{})
+		if err != nil || !written {
 			return err
 		}
 	}
@@ -154,29 +160,36 @@ func (r *run) write(ctx context.Context, s journal.Step) error {
 func (r *run) take(ctx context.Context, s journal.Step) error {
 	state := r.journal.Progress(s.N).State
 	if state == journal.Deleted {
-		return r.last(ctx, s)
+		return r.putThen(ctx, s)
 	}
 	tried := state == journal.Written || state == journal.Begun && s.Put == nil
 	if !tried {
-		if claimed, err := r.claimInTurn(ctx, s); err != nil || !claimed {
-			return err
-		}
-		if s.Put == nil {
-			if err := r.journal.Begun(s.N, false); err != nil {
-				return err
-			}
-		} else if written, err := r.put(ctx, s, halfOf(r.journal.Progress(s.N))); err != nil || !written {
+		ready, err := r.prepareRemoval(ctx, s)
+		if err != nil || !ready {
 			return err
 		}
 	}
 	return r.remove(ctx, s, tried)
 }
 
+// prepareRemoval claims a message, and writes the one that takes its place, if there is one. It reports false if the
+// step is over instead.
+func (r *run) prepareRemoval(ctx context.Context, s journal.Step) (ready bool, err error) {
+	claimed, err := r.claimInTurn(ctx, s)
+	if err != nil || !claimed {
+		return false, err
+	}
+	if s.Put != nil {
+		return r.put(ctx, s, writeDeadline(r.journal.Progress(s.N)))
+	}
+	return true, r.journal.Begun(s.N, false)
+}
+
 // claimInTurn claims a message, and waits for its turn.
 func (r *run) claimInTurn(ctx context.Context, s journal.Step) (claimed bool, err error) {
 	claimed, err = r.claim(ctx, s)
 	if claimed && err == nil {
-		err = r.turn(ctx)
+		err = r.waitTurn(ctx)
 	}
 	if !claimed || err != nil {
 		return false, err
@@ -187,8 +200,9 @@ func (r *run) claimInTurn(ctx context.Context, s journal.Step) (claimed bool, er
 // claim makes sure that the run holds the newest receipt of a message for long enough. If that is not possible, it
 // skips the step, or returns errLost if the message can be found by reading its queue.
 func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err error) {
-	p, t := r.journal.Progress(s.N), s.Take
-	if lasts(p, enough) {
+	p := r.journal.Progress(s.N)
+	t := s.Take
+	if claimLasts(p, minClaim) {
 		return true, nil
 	}
 	if !t.ByReceipt && (t.NoText || p.Receipt == "") {
@@ -225,15 +239,16 @@ func (r *run) claim(ctx context.Context, s journal.Step) (claimed bool, err erro
 		why := "not known whether it was written to " + s.Put.Queue + "; it is delivered, or visible again"
 		return false, r.skip(s, why, true)
 	case unknown:
-		return false, r.skip(s, "not changed by this run; it is delivered, or becomes visible again"+returns(t), true)
+		why := "not changed by this run; it is delivered, or becomes visible again" + whenVisible(t)
+		return false, r.skip(s, why, true)
 	case p.State == journal.Claimed:
 		return false, r.skip(s, "received after this run's claim had ended", false)
 	}
 	return false, r.skip(s, nothingChanged(a.err), false)
 }
 
-// returns says when a message becomes visible that a claim without an answer may have hidden.
-func returns(t *journal.Take) string {
+// whenVisible says when a message becomes visible that a claim without an answer may have hidden.
+func whenVisible(t *journal.Take) string {
 	if t.Due.IsZero() {
 		return " within " + ClaimTime.String()
 	}
@@ -279,7 +294,8 @@ func (r *run) put(ctx context.Context, s journal.Step, until time.Time) (written
 
 // remove deletes the message of a step. Tried says that an earlier process may have deleted it.
 func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
-	p, t := r.journal.Progress(s.N), s.Take
+	p := r.journal.Progress(s.N)
+	t := s.Take
 	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.Store.Delete(ctx, t.Queue, t.ID, p.Receipt)
 	})
@@ -287,11 +303,11 @@ func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
 	case a.err == nil, errors.Is(a.err, storage.ErrNoQueue): // deleted with its queue
 	case !errors.Is(a.err, storage.ErrStale):
 		return a.err
-	case (tried || a.repeated) && lasts(p, 0): // by that try: nobody else can have received it
+	case (tried || a.repeated) && claimLasts(p, 0): // by that try: nobody else can have received it
 	case !t.ByReceipt:
 		return errLost
 	default:
-		return r.gone(s)
+		return r.endMissing(s)
 	}
 	if s.Then == nil {
 		return r.journal.Done(s.N, false)
@@ -299,11 +315,11 @@ func (r *run) remove(ctx context.Context, s journal.Step, tried bool) error {
 	if err := r.journal.Enter(s.N, journal.Deleted); err != nil {
 		return err
 	}
-	return r.last(ctx, s)
+	return r.putThen(ctx, s)
 }
 
-// last writes the last message of a step. Writing it again does no harm.
-func (r *run) last(ctx context.Context, s journal.Step) error {
+// putThen writes the last message of a step. Writing it again does no harm.
+func (r *run) putThen(ctx context.Context, s journal.Step) error {
 	a := ask(ctx, r.Engine, time.Time{}, func(ctx context.Context) (storage.Message, error) {
 		return storage.PutCreating(ctx, r.Store, s.Then.Queue, storage.Item{Text: s.Then.Text})
 	})
@@ -313,9 +329,10 @@ func (r *run) last(ctx context.Context, s journal.Step) error {
 	return r.journal.Done(s.N, false)
 }
 
-// gone ends a step whose message is not where it was.
-func (r *run) gone(s journal.Step) error {
-	switch p := r.journal.Progress(s.N); {
+// endMissing ends a step whose message is not where it was.
+func (r *run) endMissing(s journal.Step) error {
+	p := r.journal.Progress(s.N)
+	switch {
 	case p.State == journal.Written:
 		return r.journal.Done(s.N, true)
 	case p.State == journal.Begun && s.Put != nil:
@@ -345,5 +362,6 @@ func (r *run) delay(s journal.Step) time.Duration {
 	case r.first[s.N], r.journal.CanaryPassed && s.N < pace.Canary:
 		return 0
 	}
-	return pace.Delay + time.Duration(float64(pace.Spread)*float64(s.N)/float64(r.total))
+	part := float64(s.N) / float64(r.total)
+	return pace.Delay + time.Duration(float64(pace.Spread)*part)
 }

@@ -105,10 +105,10 @@ type Refused struct {
 
 // Undo plans the opposite of a finished run: of each step that is done, unless its message is perhaps in two
 // places. What became of the messages since shows when the plan is executed. IsRead reports whether a function
-// reads a queue. Told is the number of messages whose sender was told by the run.
-func (e *Engine) Undo(
-	ctx context.Context, id string, isRead func(queue string) bool,
-) (p *Plan, refused []Refused, told int, err error) {
+// reads a queue. Callbacks is the number of messages for which the run has sent a callback.
+func (e *Engine) Undo(ctx context.Context, id string, isRead func(queue string) bool) (
+	p *Plan, refused []Refused, callbacks int, err error,
+) {
 	undone, err := e.Runs.Reopen(id)
 	if err != nil {
 		return nil, nil, 0, err
@@ -136,7 +136,7 @@ func (e *Engine) Undo(
 			continue
 		}
 		if s.Then != nil {
-			told++
+			callbacks++
 		}
 		if err := p.Add(back); err != nil {
 			p.Discard(ctx)
@@ -151,7 +151,7 @@ func (e *Engine) Undo(
 		p.Discard(ctx)
 		return nil, nil, 0, fmt.Errorf("%s: %w: %s", id, ErrNothingLeft, why)
 	}
-	return p, refused, told, nil
+	return p, refused, callbacks, nil
 }
 
 // checkUndo returns why a run cannot be undone.
@@ -184,7 +184,7 @@ func opposite(s journal.Step, p journal.Progress, isRead func(string) bool) (bac
 	back.RequestID, back.Row = s.RequestID, s.Row
 	if s.Put != nil {
 		back.Take = &journal.Take{
-			Queue: s.Put.Queue, ID: p.NewID, Receipt: p.NewReceipt, Text: s.Text(), ByReceipt: isRead(s.Put.Queue),
+			Queue: s.Put.Queue, ID: p.NewID, Receipt: p.NewReceipt, ByReceipt: isRead(s.Put.Queue), Text: s.Text(),
 		}
 	}
 	if s.Take != nil {

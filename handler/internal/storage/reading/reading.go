@@ -49,12 +49,12 @@ type Message struct {
 	Again bool
 }
 
-// Each receives the messages of the queue, one batch at a time, until there are no more, see returns stop or an
-// error, or ctx ends. A message can come again if its lease ended before the reading did. See returns how many
+// Each receives the messages of the queue, one batch at a time, until there are no more, visit returns stop or an
+// error, or ctx ends. A message can come again if its lease ended before the reading did. Visit returns how many
 // messages it has claimed or deleted. Visible is when the others are visible again.
-func (r Reading) Each(
-	ctx context.Context, see func(Batch) (taken int, stop bool, err error),
-) (visible time.Time, err error) {
+func (r Reading) Each(ctx context.Context, visit func(Batch) (taken int, stop bool, err error)) (
+	visible time.Time, err error,
+) {
 	if r.Total == 0 {
 		return time.Time{}, nil
 	}
@@ -82,14 +82,17 @@ func (r Reading) Each(
 			return visible, err
 		}
 		idle++
-		ends, batch := time.Now().Add(rest), Batch{Until: sent.Add(lease), Rest: rest}
+		ends := time.Now().Add(rest)
+		batch := Batch{Until: sent.Add(lease), Rest: rest}
 		for _, m := range received {
-			batch.Messages = append(batch.Messages, Message{m, known[m.ID]})
-			if !known[m.ID] {
-				known[m.ID], idle = true, 0
+			again := known[m.ID]
+			batch.Messages = append(batch.Messages, Message{m, again})
+			if !again {
+				known[m.ID] = true
+				idle = 0
 			}
 		}
-		taken, stop, err := see(batch)
+		taken, stop, err := visit(batch)
 		if taken < len(received) && ends.After(visible) {
 			visible = ends
 		}
@@ -121,7 +124,7 @@ func peek(ctx context.Context, store storage.Queues, name string, limit int) ([]
 
 // Show shows every visible message of a queue of about total messages. It only peeks at a short queue, which has no
 // side effects.
-func Show(ctx context.Context, store storage.Queues, name string, total int, see func(storage.Message)) error {
+func Show(ctx context.Context, store storage.Queues, name string, total int, visit func(storage.Message)) error {
 	if total == 0 {
 		return nil
 	}
@@ -131,7 +134,7 @@ func Show(ctx context.Context, store storage.Queues, name string, total int, see
 	}
 	if len(batch) < storage.MaxBatch {
 		for _, m := range batch {
-			see(m)
+			visit(m)
 		}
 		return nil
 	}
@@ -139,7 +142,7 @@ func Show(ctx context.Context, store storage.Queues, name string, total int, see
 	visible, err := r.Each(ctx, func(b Batch) (int, bool, error) {
 		for _, m := range b.Messages {
 			if !m.Again {
-				see(m.Message)
+				visit(m.Message)
 			}
 		}
 		return 0, false, nil

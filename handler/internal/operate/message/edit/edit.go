@@ -39,8 +39,8 @@ type Options struct {
 }
 
 // ErrNoRoomForRun means that a message is too large for the token of a run.
-var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome is not " +
-	"known: omit --canary and --stop-at-failure-ratio")
+var ErrNoRoomForRun = errors.New("the message has no room for the member run, without which its outcome " +
+	"is not known: omit --canary and --stop-at-failure-ratio")
 
 // Prepare returns the text to put on the main queue for the text of a message. Its error says why the message would
 // only come back and, where possible, which option helps: it refuses what the handler with these rules would refuse.
@@ -58,11 +58,11 @@ func Prepare(
 	case err != nil && !o.FixEncoding:
 		o.FixEncoding = true
 		if _, err := Prepare(ctx, r, text, messageID, o, now); err != nil {
-			return "", fmt.Errorf("the text is not base64, as host.json requires, and --fix-encoding alone does "+
-				"not help: %w", err)
+			return "", fmt.Errorf("the text is not base64, as host.json requires, "+
+				"and --fix-encoding alone does not help: %w", err)
 		}
-		return "", errors.New("the text is not base64, as host.json requires: --fix-encoding takes it as " +
-			"the content and encodes it")
+		return "", errors.New("the text is not base64, as host.json requires: " +
+			"--fix-encoding takes it as the content and encodes it")
 	case err != nil:
 		original = []byte(text)
 	}
@@ -87,8 +87,9 @@ func Prepare(
 	if err := e.Accept(now, messageID, r.Encoding.MaxContentBytes()); err != nil {
 		return "", err
 	}
-	if o.KeepState || o.Edits.setDeadline(content) ||
-		!bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content)) {
+	editedDeadline := o.Edits.setDeadline(content) ||
+		!bytes.Equal(envelope.RawDeadline(original), envelope.RawDeadline(content))
+	if o.KeepState || editedDeadline {
 		e.Deadline = deadline
 	}
 	e.Run = o.Run
@@ -122,8 +123,8 @@ func check(r message.Rules, content []byte, messageID string, o Options, now tim
 	}
 	if d := r.Decision.BeforeCall(in, now); d.GivenUp {
 		if o.KeepState {
-			return errors.New("its deadline has passed: omit --keep-state, or set a new deadline with --set " +
-				"deadline=TIME")
+			return errors.New("its deadline has passed: " +
+				"omit --keep-state, or set a new deadline with --set deadline=TIME")
 		}
 		return errors.New("the deadline that was set has passed: set a later one with --set deadline=TIME, or none")
 	}
@@ -364,8 +365,9 @@ func isAuthority(text string) bool {
 func (c hostChange) replace(scheme, host string) (newScheme, newHost string) {
 	found := url.URL{Host: host}
 	port := found.Port()
-	if guard.Canonical(found.Hostname()) != guard.Canonical(c.old.Hostname()) ||
-		(c.old.Port() != "" && port != c.old.Port()) {
+	isHost := guard.Canonical(found.Hostname()) == guard.Canonical(c.old.Hostname())
+	isPort := c.old.Port() == "" || port == c.old.Port()
+	if !isHost || !isPort {
 		return scheme, host
 	}
 	newHost = c.replacement.Host

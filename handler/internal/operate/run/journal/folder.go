@@ -83,8 +83,8 @@ func (f Folder) Read(id string) (*Journal, error) {
 
 func (f Folder) load(id string, open func() (*Journal, error)) (*Journal, error) {
 	if !validID.MatchString(id) {
-		return nil, fmt.Errorf("%w: %.80q is not the name of a run; `async-caller poison runs` lists them",
-			ErrNoRun, id)
+		return nil, fmt.Errorf("%w: %.80q is not the name of a run; "+
+			"`async-caller poison runs` lists them", ErrNoRun, id)
 	}
 	if _, err := os.Stat(f.path(id)); errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s in %s; `async-caller poison runs` lists them", ErrNoRun, id, f)

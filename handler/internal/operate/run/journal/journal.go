@@ -1,6 +1,6 @@
-// Package journal records what a run is about to do and what it has done, so that an
-// interrupted run can be resumed and a finished one undone. Each run has one file of JSON lines. A line is
-// written before the action that it describes, except for the lines that record a result.
+// Package journal records what a run is about to do and what it has done, so that an interrupted run can be resumed and
+// a finished one undone. Each run has one file of JSON lines. A line is written before the action that it describes,
+// except for the lines that record a result.
 //
 // The files hold whole messages, including secrets. Only their owner can read them.
 package journal
@@ -206,8 +206,6 @@ type Journal struct {
 	// Agreed is set when the user has confirmed the run, CanaryPassed when its first messages were delivered,
 	// Ended when nothing is left to do, or will be done.
 	Agreed, CanaryPassed, Ended bool
-	// EndedAt is when the run ended.
-	EndedAt time.Time
 
 	// held are the steps of a journal without a file.
 	held []Step
@@ -287,7 +285,7 @@ func (j *Journal) apply(l line) {
 	case kindCanary:
 		j.CanaryPassed = true
 	case kindEnd:
-		j.Ended, j.EndedAt = true, l.At
+		j.Ended = true
 	case string(Planned):
 		if l.N != nil && *l.N == len(j.steps) {
 			p := Progress{State: Planned}

@@ -157,7 +157,7 @@ func TestRoundTrip(t *testing.T) {
 		h := read(t, f, j.Run.ID)
 		same(t, j, h) // writing and reading lead to the same state
 		run.Version, run.ID, run.At = h.Run.Version, j.Run.ID, now
-		want := &journal.Journal{Run: run, Agreed: true, CanaryPassed: true, Ended: true, EndedAt: now}
+		want := &journal.Journal{Run: run, Agreed: true, CanaryPassed: true, Ended: true}
 		if diff := cmp.Diff(want, h, cmpopts.IgnoreUnexported(journal.Journal{})); diff != "" {
 			t.Errorf("-want +got:\n%s", diff)
 		}

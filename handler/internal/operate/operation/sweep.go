@@ -1,4 +1,4 @@
-package account
+package operation
 
 import (
 	"context"
@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"time"
 
-	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
-
-	"github.com/rs/zerolog"
 )
 
 // sweepAfter is how long a row stays after its message was due: deliveries wait for a slot, and clocks differ.
@@ -18,11 +16,10 @@ const sweepAfter = time.Hour
 
 // Sweep removes the rows of messages that are long due and gone, and returns their number. The handler removes a row
 // when its message arrives, but not if it was killed, could not reach the table, or cannot trust the message's id.
-func (a *Account) Sweep(ctx context.Context, table storage.Table) (swept int, err error) {
+func Sweep(ctx context.Context, a *account.Account, table storage.Table) (swept int, err error) {
 	now := time.Now()
 	stale := a.StaleCheck(ctx, now)
-	//nolint:contextcheck // Close ends it
-	rows := record.NewRecorder(table, message.Route, record.RunBytes, zerolog.Nop())
+	rows := newRecorder(table) //nolint:contextcheck // Close ends it
 	err = table.List(ctx, storage.Query{DueBefore: now.Add(-sweepAfter)}, func(row storage.Row) error {
 		row.NextAttemptAt = row.NextAttemptAt.Add(sweepAfter)
 		if stale(row) {

@@ -1,0 +1,4 @@
+package operation
+
+// ReadRecords is readRecords, for a fuzz test.
+var ReadRecords = readRecords
