@@ -33,8 +33,8 @@ const (
 type nativeMember struct {
 	// until is the first level that leaves out the member.
 	until level
-	// state is set if encode writes the member anew. It writes the others as they came, but for a deadline or a run that
-	// has changed.
+	// state is set if encode writes the member anew. It writes the others as they came, but for a deadline or a run
+	// that has changed.
 	state bool
 	// text is set if the member can only be a string.
 	text bool
