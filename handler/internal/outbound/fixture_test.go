@@ -3,6 +3,7 @@ package outbound_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log"
@@ -24,7 +25,12 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain resolves a name first. The resolver of package net makes a channel when it is first used, and one that is made
+// in a synctest bubble cannot be used in another.
+func TestMain(m *testing.M) {
+	_, _ = net.DefaultResolver.LookupHost(context.Background(), "localhost")
+	goleak.VerifyTestMain(m)
+}
 
 // canary is a secret that must never appear in an outcome's detail.
 const canary = "C4nary"
