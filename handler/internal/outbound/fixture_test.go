@@ -25,8 +25,8 @@ import (
 	"asynccaller/handler/internal/outbound"
 )
 
-// TestMain resolves a name first. The resolver of package net makes a channel when it is first used, and one that is made
-// in a synctest bubble cannot be used in another.
+// TestMain resolves a name first. The resolver of package net makes a channel when it is first used, and one that is
+// made in a synctest bubble cannot be used in another.
 func TestMain(m *testing.M) {
 	_, _ = net.DefaultResolver.LookupHost(context.Background(), "localhost")
 	goleak.VerifyTestMain(m)
