@@ -261,7 +261,9 @@ func (s *Slot) Ended(o decision.Outcome, now time.Time) Change {
 	if s.breaker == nil {
 		return Change{}
 	}
-	return s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
+	change := s.breaker.value.ended(s.settings, o, s.began, now, s.probe)
+	change.IsOpen = s.breaker.value.open
+	return change
 }
 
 // leave ends the call for the target. The time to settle does not count, because the target has no part in it.

@@ -48,6 +48,8 @@ func longestWait(settings targets.Breaker) time.Duration {
 // Change is a change of a circuit breaker's state. The zero value is none.
 type Change struct {
 	Opened, Closed bool
+	// IsOpen says that the breaker is open now.
+	IsOpen bool
 	// Failures are the failures in a row that opened the breaker.
 	Failures int
 	// Down is how long the target has been down.

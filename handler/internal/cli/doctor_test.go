@@ -482,7 +482,7 @@ func TestDoctorFindsFaults(t *testing.T) {
 // beat records that the timer functions run.
 func beat(t *testing.T, connectionString string) {
 	t.Helper()
-	table, err := azure.OpenTable((&patient{t: t}).connect(connectionString))
+	table, err := azure.OpenTable((&patient{t: t}).connect(connectionString), storage.ScheduledTable)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ a finished one undone, on the machine that has its journal.`,
 			runs := operation.Runs{Account: &account.Account{}, Journals: shared.folder()}
 			if a, err := readApp(shared.env, shared.app); err == nil {
 				runs.Name = a.Connection.Account()
-				_, runs.Outcomes = operation.OpenTables(a)
+				runs.Outcomes = operation.OpenTables(a).Outcomes
 			}
 			summaries, missing, err := runs.Summaries(cmd.Context())
 			if err != nil {

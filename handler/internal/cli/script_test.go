@@ -204,10 +204,10 @@ func startAzurite(ts *testscript.TestScript, _ bool, _ []string) {
 	a.store, err = azure.Open(connection)
 	ts.Check(err)
 	ts.Defer(a.store.Close)
-	a.table, err = azure.OpenTable(connection)
+	a.table, err = azure.OpenTable(connection, storage.ScheduledTable)
 	ts.Check(err)
 	ts.Defer(a.table.Close)
-	a.outcomes, err = azure.OpenOutcomes(connection)
+	a.outcomes, err = azure.OpenTable(connection, storage.RunTable)
 	ts.Check(err)
 	ts.Defer(a.outcomes.Close)
 }

@@ -66,6 +66,17 @@ func (o Outcome) describe() string {
 	return string(o.Failure) + ": " + o.Detail
 }
 
+// Cause says in a few words why the call failed: what went wrong on the way to the target, or its status.
+func (o Outcome) Cause() string {
+	switch {
+	case o.Failure == "":
+		return strconv.Itoa(o.Status)
+	case o.Detail == "":
+		return string(o.Failure)
+	}
+	return strings.TrimPrefix(o.Detail, "the ")
+}
+
 // detail is describe without the failure, for a decision that has the failure as its reason.
 func (o Outcome) detail() string {
 	if o.Failure == "" {

@@ -59,6 +59,8 @@ type Result struct {
 
 	// outcome is what the sender of a message of a run is told; without a run, its Run is empty.
 	outcome record.Outcome
+	// cause and answer are why the target fails and what it said, for the record of a message that waits.
+	cause, answer string
 }
 
 // MayDelete reports whether the host may delete the message: storage has acknowledged everything that replaces it.
@@ -85,6 +87,10 @@ type Deliverer struct {
 	Settler *settle.Settler
 	// Record keeps a record of scheduled messages, and Outcomes of what becomes of messages of runs; nil keeps none.
 	Record, Outcomes *record.Recorder
+	// Targets keeps the targets that fail; nil keeps none. AnswerText returns the beginning of an answer as printable
+	// text without secrets.
+	Targets    *record.Targets
+	AnswerText func(*envelope.Answer) string
 	// Log receives the lines about messages.
 	Log zerolog.Logger
 	// Hold is how long hold mode keeps a message before putting it back; zero delivers messages.
@@ -125,12 +131,17 @@ func (d *Deliverer) Deliver(ctx context.Context, m Message) Result {
 
 // recordSettled records a message that was settled, in the background.
 func (d *Deliverer) recordSettled(r *Result, w decision.Write, settled settle.Settled) {
-	if r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay {
+	if r.isRecorded() {
 		d.Record.Scheduled(row(r, w, settled))
 	}
 	if r.outcome.Run != "" && r.Action != decision.Release {
 		d.Outcomes.Outcome(r.outcome)
 	}
+}
+
+// isRecorded reports whether the record of scheduled messages has the message.
+func (r *Result) isRecorded() bool {
+	return r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay
 }
 
 // process decides about a message, makes its call if that is due, and returns what must be written. It sets the
@@ -169,11 +180,14 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		decided = d.Now()
 		r.Decision = d.Rules.AfterCall(in, outcome, arrived, decided, d.Jitter())
 		r.Attempt, r.Took = in.Envelope.Attempts+1, outcome.Took
-		d.logChange(common{m, &r}, admitted.Ended(outcome, decided))
+		change := admitted.Ended(outcome, decided)
+		d.logChange(common{m, &r}, change)
+		d.recordCall(&r, outcome, arrived, decided, change.IsOpen)
 	}
 	if errors.Is(context.Cause(d.Stopping), ErrHostGone) {
 		r.Decision = d.Rules.Release(d.Jitter())
 	}
+	d.explainWait(&r)
 	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
 	r.outcome = outcome(m, in, &r, decided)
@@ -186,6 +200,44 @@ func (d *Deliverer) call(e *envelope.Envelope) decision.Outcome {
 	d.processing.Unlock()
 	defer d.processing.Lock()
 	return d.Caller.Do(d.Stopping, e)
+}
+
+// recordCall records whether the target of a call that was made fails.
+func (d *Deliverer) recordCall(r *Result, o decision.Outcome, began, ended time.Time, isOpen bool) {
+	host := record.RowHost(r.Envelope.Call.Target.Host)
+	switch o.Failure {
+	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused:
+		return // they say nothing about the target
+	default:
+	}
+	if d.Targets == nil {
+		return
+	}
+	if r.Reason == decision.Delivered {
+		d.Targets.Succeeded(host, ended)
+		return
+	}
+	failed := record.Target{
+		Host: host, Reason: string(r.Reason), Cause: o.Cause(), Status: o.Status, Since: began, Latest: began,
+		Answer: d.AnswerText(o.Answer()),
+	}
+	if isOpen {
+		failed.OpenAt = ended
+	}
+	d.Targets.Failed(failed)
+	r.cause = failed.Cause
+}
+
+// explainWait completes the result for a message that waits: a message that was refused has the cause of the target.
+func (d *Deliverer) explainWait(r *Result) {
+	if d.Targets == nil || !r.isRecorded() {
+		return
+	}
+	r.answer = d.AnswerText(r.State.Latest)
+	if r.Reason == decision.TargetDown {
+		latest := d.Targets.Latest(record.RowHost(r.Envelope.Call.Target.Host))
+		r.cause, r.answer = latest.Cause, cmp.Or(r.answer, latest.Answer)
+	}
 }
 
 // shrink drops what the log and the record do not need. Storage can take a minute to settle a message, and
@@ -228,7 +280,7 @@ func row(r *Result, w decision.Write, settled settle.Settled) storage.Row {
 		Reason: string(r.Reason), Status: r.Status, Attempts: r.State.Attempts,
 		CreatedAt: r.State.CreatedAt, NextAttemptAt: r.State.NextAttemptAt, Deadline: r.State.Expires,
 		Organization: cut(r.Tenant.Organization), Environment: cut(r.Tenant.Environment),
-		Content: w.Content,
+		Cause: r.cause, Answer: r.answer, Content: w.Content,
 	}
 }
 

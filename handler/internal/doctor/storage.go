@@ -211,7 +211,7 @@ func isEncoded(content []byte) bool {
 
 // table checks the record of scheduled messages, and the heartbeats in it.
 func (report Reporter) table(ctx context.Context, conn azure.Connection, recorded bool, now time.Time) {
-	table, err := azure.OpenTable(conn)
+	table, err := azure.OpenTable(conn, storage.ScheduledTable)
 	if err != nil || !recorded {
 		report(Line{
 			State: Warning,

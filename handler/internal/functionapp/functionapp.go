@@ -142,6 +142,19 @@ func RootPath(getenv func(string) string) string {
 	return cmp.Or(getenv(rootPathVariable), ".")
 }
 
+// Name returns the name that all instances of an app share, as the host forms it: the configured host id, or the name of
+// the Function App, followed by that of its slot unless that is production. An app elsewhere without a host id is
+// "local".
+func Name(getenv func(string) string) string {
+	name := strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), getenv("WEBSITE_SITE_NAME"), "local"))
+	slot := strings.ToLower(getenv("WEBSITE_SLOT_NAME"))
+	hasHostID := getenv("AzureFunctionsWebHost__hostid") != ""
+	if hasHostID || slot == "" || slot == "production" {
+		return name
+	}
+	return name + "-" + slot
+}
+
 // Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
 // and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
 // change. With an error Load also returns the valid part, so that the caller can check it together with the settings,

@@ -10,12 +10,16 @@ import (
 )
 
 const (
-	// outcomesKept is how long outcomes stay in the table, and runsKept is how long the rows of runs do.
+	// outcomesKept is how long outcomes stay in the table, runsKept is how long the rows of runs do, and targetsKept is
+	// how long that of a target that nobody calls does: longer than a message waits for its next attempt.
 	outcomesKept = 24 * time.Hour
 	runsKept     = 90 * 24 * time.Hour
+	targetsKept  = 8 * 24 * time.Hour
 	// sweepTime and maxSwept limit a pass of the keeper. The next one goes on.
 	sweepTime = 30 * time.Second
 	maxSwept  = 50_000
+	// maxTransaction is the most rows that a table removes at once.
+	maxTransaction = 100
 )
 
 // errEnough ends a listing.
@@ -39,13 +43,12 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		keys = keys[:0]
 		return err
 	}
-	const most = 100 // of a transaction
 	old := storage.Query{WrittenBefore: time.Now().Add(-outcomesKept)}
 	err = table.List(limited, old, func(row storage.Row) (err error) {
 		if row.Queue == RunsPartition && row.WrittenAt.After(time.Now().Add(-runsKept)) {
 			return nil
 		}
-		if row.Queue != partition || len(keys) == most {
+		if row.Queue != partition || len(keys) == maxTransaction {
 			err = remove()
 			partition = row.Queue
 		}
@@ -66,4 +69,23 @@ func SweepOutcomes(ctx context.Context, table storage.Table) (swept int, err err
 		return swept, fmt.Errorf("remove outcomes of messages of runs: %w", err)
 	}
 	return swept, nil
+}
+
+// SweepTargets removes the rows of targets that were not written for eight days.
+func SweepTargets(ctx context.Context, table storage.Table) error {
+	ctx, cancel := context.WithTimeout(ctx, sweepTime)
+	defer cancel()
+	old := storage.Query{Queue: TargetsPartition, WrittenBefore: time.Now().Add(-targetsKept)}
+	var keys []storage.Key
+	err := table.List(ctx, old, func(row storage.Row) error {
+		keys = append(keys, storage.Key{ID: row.ID, Version: row.Version})
+		if len(keys) == maxTransaction { // the next pass goes on
+			return errEnough
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return fmt.Errorf("list targets that fail: %w", err)
+	}
+	return table.Delete(ctx, TargetsPartition, keys)
 }

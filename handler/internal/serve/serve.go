@@ -85,8 +85,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 	client := outbound.New(c.App.Settings.CallTimeout, c.App.Settings.Guard, c.App.Settings.Proxy).
 		WithProfiles(c.App.Settings.Rules.Profiles)
 	defer client.Close()
-	scheduled, outcomes := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
-	defer closeRecords(scheduled, outcomes)
+	records := openRecords(c, log) //nolint:contextcheck // closing ends them, after the last delivery
+	defer records.close()
 	queues := c.App.Functions.Host.Queues
 	gate := admission.New(queues.NewBatchThreshold, client.CallBytes())
 	deliverer := &delivery.Deliverer{
@@ -96,15 +96,17 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Caller: client,
 		Settler: settle.New(c.Store, queues.MessageEncoding).
 			WithReschedule(c.App.Settings.Reschedule, queues.MaxDequeueCount),
-		Record:   scheduled,
-		Outcomes: outcomes,
-		Log:      log,
-		Hold:     c.hold(),
-		Stopping: ctx,
-		Now:      time.Now,
-		Jitter:   rand.Float64,
+		Record:     records.scheduled,
+		Outcomes:   records.outcomes,
+		Targets:    records.targets,
+		AnswerText: message.AnswerText,
+		Log:        log,
+		Hold:       c.hold(),
+		Stopping:   ctx,
+		Now:        time.Now,
+		Jitter:     rand.Float64,
 	}
-	tasks := c.timers(scheduled, outcomes).tasks(ctx)
+	tasks := c.timers(records).tasks(ctx)
 
 	server, err := Listen(ctx, c.Port, ingress.Handler(c.App.Functions.Functions, tasks, deliverer, log), log)
 	if err != nil {
@@ -115,34 +117,46 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 		Int64("memory_limit", memoryLimit).Str("version", c.Version).Msg("ready for the Functions host")
 	ctx, stop := context.WithCancel(ctx)
 	background := c.startBackground(ctx, gate, log)
+	background.Go(func() { records.targets.Run(ctx) })
 	defer background.Wait()
 	defer stop()
 	return server.Run(ctx)
 }
 
-// openRecords returns the recorders of scheduled messages and of outcomes, or nil if nothing is recorded.
-func openRecords(c Config, log zerolog.Logger) (scheduled, outcomes *record.Recorder) {
-	if c.App.Settings.Scheduled == config.Off {
-		return nil, nil
-	}
-	table, err := azure.OpenTable(c.App.Connection)
-	if err != nil {
-		log.Warn().Err(err).Msg("scheduled messages are not recorded")
-		return nil, nil
-	}
-	scheduled = record.NewRecorder(table, message.Route, record.HandlerBytes, log)
-	ofRuns, err := azure.OpenOutcomes(c.App.Connection)
-	if err == nil { // it needs no more than the first table did
-		outcomes = record.NewOutcomeRecorder(ofRuns, record.HandlerBytes, log)
-	}
-	return scheduled, outcomes
+// records are what the handler writes to the tables of the account. They are nil if nothing is recorded.
+type records struct {
+	// scheduled is that of scheduled messages, outcomes that of messages of runs, and targets that of targets that fail,
+	// in the table app.
+	scheduled, outcomes *record.Recorder
+	targets             *record.Targets
+	app                 storage.Table
 }
 
-// closeRecords closes recorders at the same time.
-func closeRecords(records ...*record.Recorder) {
+func openRecords(c Config, log zerolog.Logger) (r records) {
+	if c.App.Settings.Scheduled == config.Off {
+		return r
+	}
+	tables := map[string]storage.Table{}
+	for _, name := range []string{storage.ScheduledTable, storage.RunTable, storage.AppTable} {
+		table, err := azure.OpenTable(c.App.Connection, name)
+		if err != nil {
+			log.Warn().Err(err).Msg("scheduled messages are not recorded")
+			return r
+		}
+		tables[name] = table
+	}
+	r.scheduled = record.NewRecorder(tables[storage.ScheduledTable], message.Route, record.HandlerBytes, log)
+	r.outcomes = record.NewOutcomeRecorder(tables[storage.RunTable], record.HandlerBytes, log)
+	r.app = tables[storage.AppTable]
+	r.targets = record.NewTargets(r.app, functionapp.Name(config.Getenv(c.App.Environ)), r.scheduled)
+	return r
+}
+
+// close closes the recorders at the same time.
+func (r records) close() {
 	var closing sync.WaitGroup
-	for _, r := range records {
-		closing.Go(func() { r.Close(record.HandlerClose) })
+	for _, recorder := range []*record.Recorder{r.scheduled, r.outcomes} {
+		closing.Go(func() { recorder.Close(record.HandlerClose) })
 	}
 	closing.Wait()
 }

@@ -25,15 +25,13 @@ import (
 type timers struct {
 	Config
 	account *account.Account
-	// record is that of scheduled messages, outcomes that of messages of runs.
-	record, outcomes *record.Recorder
+	records
 }
 
-func (c Config) timers(scheduled, outcomes *record.Recorder) timers {
+func (c Config) timers(r records) timers {
 	return timers{
-		Config:   c,
-		record:   scheduled,
-		outcomes: outcomes,
+		Config:  c,
+		records: r,
 		account: &account.Account{
 			Name:      c.App.Connection.Account(),
 			Store:     c.Store,
@@ -95,10 +93,10 @@ func (t timers) keeper() ingress.Task {
 	return func(ctx context.Context) (string, error) {
 		kept, err := keeper.Run(ctx)
 		text := fmt.Sprintf("kept %d messages on the poison queues of %s from expiring", kept, t.account.Name)
-		tableErr := withTable(t.record, func(table storage.Table) error {
+		tableErr := withTable(t.scheduled, func(table storage.Table) error {
 			swept, err := operation.Sweep(ctx, t.account, table)
 			text += fmt.Sprintf(", removed %d rows of scheduled messages that are gone", swept)
-			return errors.Join(err, record.Beat(ctx, table, functionapp.KeeperTimer))
+			return errors.Join(err, record.SweepTargets(ctx, t.app), record.Beat(ctx, table, functionapp.KeeperTimer))
 		})
 		outcomesErr := withTable(t.outcomes, func(table storage.Table) error {
 			swept, err := record.SweepOutcomes(ctx, table)
@@ -120,7 +118,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 	log.Info().Str(logs.Account, t.account.Name).Str("version", t.Version).Bool("hold_mode", t.inHoldMode()).
 		Msg("alive")
 	a := *t.account
-	a.Table = t.record.Table()
+	a.Table = t.scheduled.Table()
 	status, err := a.Status(ctx)
 	waiting := 0
 	for _, q := range status.Queues {
@@ -147,7 +145,7 @@ func (t timers) monitor(ctx context.Context) (string, error) {
 		}
 		line.Msg("queue")
 	}
-	tableErr := withTable(t.record, func(table storage.Table) error {
+	tableErr := withTable(t.scheduled, func(table storage.Table) error {
 		return record.Beat(ctx, table, functionapp.MonitorTimer)
 	})
 	return fmt.Sprintf("%d of %d queues are not empty", waiting, len(t.account.AppQueues)), errors.Join(err, tableErr)

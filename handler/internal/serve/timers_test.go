@@ -29,6 +29,7 @@ type timerApp struct {
 	store    *memory.Queues
 	rows     memory.Table
 	outcomes memory.Table
+	targets  memory.Table
 	tasks    map[string]ingress.Task
 	log      bytes.Buffer
 	ctx      context.Context
@@ -49,11 +50,14 @@ func newTimers(t *testing.T, rows ...storage.Row) *timerApp {
 	}
 	log := zerolog.New(&app.log)
 	app.ctx = log.WithContext(t.Context())
-	scheduled := record.NewRecorder(&app.rows, strings.ToLower, 1<<20, log)
-	outcomes := record.NewOutcomeRecorder(&app.outcomes, 1<<20, log)
-	t.Cleanup(func() { closeRecords(scheduled, outcomes) })
+	records := records{
+		scheduled: record.NewRecorder(&app.rows, strings.ToLower, 1<<20, log),
+		outcomes:  record.NewOutcomeRecorder(&app.outcomes, 1<<20, log),
+		app:       &app.targets,
+	}
+	t.Cleanup(records.close)
 	app.tasks = timers{
-		Config: Config{App: config.App{Functions: &functionapp.App{}}}, record: scheduled, outcomes: outcomes,
+		Config: Config{App: config.App{Functions: &functionapp.App{}}}, records: records,
 		account: &account.Account{
 			Store: app.store, Name: "test", AppQueues: []string{"async-caller"},
 			Rules: message.Rules{Encoding: storage.Base64},

@@ -11,6 +11,8 @@ const (
 	ScheduledTable = "asynccallerscheduled"
 	// RunTable has the outcomes of messages of runs, and the runs.
 	RunTable = "asynccallerrun"
+	// AppTable has what the instances of an app know together: the targets that fail.
+	AppTable = "asynccallerapp"
 )
 
 // Row describes a scheduled message. Its texts come from the sender, so treat them as hostile.
@@ -37,6 +39,13 @@ type Row struct {
 	Called         bool
 	Action, Writes string
 	At             time.Time
+	// Cause says in a few words why the target's latest call failed, and Answer is the beginning of its latest answer,
+	// with its secrets masked.
+	Cause, Answer string
+	// App, Since and OpenAt are those of a target that fails: the app that calls it, when it began to fail, and when
+	// the circuit breaker of an instance was last open.
+	App           string
+	Since, OpenAt time.Time
 	// Content is the message's decoded content, at most 64 KiB. It is nil if it was not asked for.
 	Content []byte
 	// Version changes with each write of the row, at WrittenAt. Storage sets both.
@@ -87,6 +96,9 @@ type Table interface {
 	// Put writes rows of one queue, at most 100 with 1 MiB of content. A row replaces an earlier one of the same
 	// message.
 	Put(ctx context.Context, queue string, rows []Row) error
+	// Replace writes one row if it still has row.Version or, if that is empty, if there is no such row. It reports false
+	// if another client was first.
+	Replace(ctx context.Context, queue string, row Row) (done bool, err error)
 	// Delete removes at most 100 rows of one queue. One that is missing, or has another version, is left alone and is
 	// no error.
 	Delete(ctx context.Context, queue string, keys []Key) error

@@ -281,7 +281,7 @@ func (f *fixture) putRows(total, hosts int) {
 	connection, err := azure.ParseConnection([]string{"AzureWebJobsStorage=" + f.connectionString},
 		"AzureWebJobsStorage")
 	f.must(err)
-	table, err := azure.OpenTable(connection)
+	table, err := azure.OpenTable(connection, storage.ScheduledTable)
 	f.must(err)
 	defer table.Close()
 	rows := make([]storage.Row, 0, total)

@@ -181,7 +181,7 @@ func mustOpenTable(t *testing.T, endpoint string) *azure.Table {
 	table, err := azure.OpenTable(azure.Connection{
 		TableEndpoint: endpoint, AccountName: azurite.AccountName,
 		AccountKey: azurite.AccountKey,
-	})
+	}, storage.ScheduledTable)
 	if err != nil {
 		t.Fatal(err)
 	}

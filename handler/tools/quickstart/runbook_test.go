@@ -58,7 +58,7 @@ func newOperator(t *testing.T) *operator {
 		environ := []string{"AzureWebJobsStorage=" + server.ConnectionString}
 		connection, err := azure.ParseConnection(environ, storage.ConnectionName)
 		must(t, err)
-		table, err := azure.OpenTable(connection)
+		table, err := azure.OpenTable(connection, storage.ScheduledTable)
 		must(t, err)
 		defer table.Close()
 		must(t, record.Beat(t.Context(), table, functionapp.MonitorTimer))
@@ -108,7 +108,7 @@ func fillAccount(t *testing.T, connectionString string) {
 		`"call":{"url":"https://www.example.com/"}}`)), storage.Item{TTL: storage.MaxDelay})
 	put("async-caller-1-poison", "not base64!", storage.Item{TTL: storage.MaxDelay})
 
-	table, err := azure.OpenTable(connection)
+	table, err := azure.OpenTable(connection, storage.ScheduledTable)
 	must(t, err)
 	defer table.Close()
 	schedule := func(id int, host string, status int, delay time.Duration) {

@@ -26,6 +26,8 @@ type Account struct {
 	AppQueues []string
 	// Table is the record of scheduled messages; nil if it cannot be used.
 	Table storage.Table
+	// AppTable has the targets that fail; nil if it cannot be used.
+	AppTable storage.Table
 	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be
 	// called from several goroutines.
 	OnScanned func(queueName string, seen, total int)

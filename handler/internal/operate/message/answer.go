@@ -1,7 +1,10 @@
 package message
 
 import (
+	"cmp"
+	"encoding/json"
 	"regexp"
+	"slices"
 	"strings"
 
 	"asynccaller/handler/internal/envelope"
@@ -90,6 +93,81 @@ func answerLine(x *envelope.Excerpt) string {
 		return keyEmptyAnswer
 	}
 	return foldText(line)
+}
+
+// MaxAnswerText is the length of the longest [AnswerText] in bytes.
+const MaxAnswerText = 256
+
+// AnswerText returns the beginning of an answer as printable text in one line, with its secrets masked, at most
+// [MaxAnswerText] bytes. The tags of HTML are left out. It is empty if there is no answer.
+func AnswerText(a *envelope.Answer) string {
+	x := a.Excerpt()
+	if x == nil {
+		return ""
+	}
+	text := x.Text
+	if x.Truncated && looksLikeJSON(text) {
+		text = completeJSON(text)
+	}
+	m := newMasker(Masked)
+	masked, kind := m.body("answer", x.MediaType, []byte(text))
+	switch {
+	case kind == BodyBinary:
+		return keyBinaryAnswer
+	case kind == BodyJSON:
+		masked = m.compact("answer", []byte(text))
+	case masked != "":
+	case looksLikeJSON(text):
+		return keyUnreadableJSON
+	case looksLikeXML(text) && !isHTML(x.MediaType, text):
+		return keyUnreadableXML
+	default:
+		for line := range strings.Lines(markup.ReplaceAllString(printable(text), " ")) {
+			masked += m.text("answer", line) + " "
+		}
+	}
+	return shown(cmp.Or(strings.Join(strings.Fields(masked), " "), keyEmptyAnswer), MaxAnswerText)
+}
+
+// completeJSON returns the beginning of an object or array that is cut off, without the value that is not complete, as
+// an object or array of its own.
+func completeJSON(text string) string {
+	type container struct {
+		end byte
+		// key says that an object has a key without a value.
+		key bool
+	}
+	var open []container
+	end, ends := 0, ""
+	decoder := json.NewDecoder(strings.NewReader(text))
+	for {
+		token, err := decoder.Token()
+		isCut := decoder.InputOffset() == int64(len(text))
+		if err != nil || isCut {
+			return text[:end] + ends
+		}
+		last := len(open) - 1
+		switch token {
+		case json.Delim('{'):
+			open = append(open, container{end: '}'})
+		case json.Delim('['):
+			open = append(open, container{end: ']'})
+		case json.Delim('}'), json.Delim(']'):
+			open = open[:last]
+		default:
+			if last >= 0 && open[last].end == '}' && !open[last].key {
+				open[last].key = true
+				continue
+			}
+		}
+		if last = len(open) - 1; last >= 0 && token != json.Delim('{') && token != json.Delim('[') {
+			open[last].key = false
+		}
+		end, ends = int(decoder.InputOffset()), ""
+		for _, c := range slices.Backward(open) {
+			ends += string(c.end)
+		}
+	}
 }
 
 // firstLine returns the words of the first line that has some.

@@ -25,20 +25,21 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	scheduled, outcomes := OpenTables(a)
+	tables := OpenTables(a)
 	rs = &Runs{
 		Account: &account.Account{
 			Store:     store,
 			Name:      a.Connection.Account(),
 			AppQueues: appQueues,
-			Table:     scheduled,
+			Table:     tables.Scheduled,
+			AppTable:  tables.App,
 			Rules: message.Rules{
 				Encoding: a.Host.Queues.MessageEncoding,
 				Decision: a.Settings.Rules,
 				Guard:    a.Settings.Guard,
 			},
 		},
-		Outcomes: outcomes,
+		Outcomes: tables.Outcomes,
 	}
 	return rs, store.Close, nil
 }
@@ -56,19 +57,26 @@ func AppQueues(a config.App) ([]string, error) {
 	return append(names, a.Functions.QueueNames()...), nil // serve reports the problems of the other functions
 }
 
-// OpenTables opens the record of scheduled messages and the table of outcomes. It returns nil if messages are not
-// recorded, or if the connection names no table service.
-func OpenTables(a config.App) (scheduled, outcomes storage.Table) {
+// Tables are the tables of an account. They are nil if messages are not recorded, or if the connection names no table
+// service.
+type Tables struct {
+	// Scheduled is the record of scheduled messages, Outcomes has the outcomes of messages of runs and the runs, and
+	// App what the instances of an app know together.
+	Scheduled, Outcomes, App storage.Table
+}
+
+// OpenTables opens the tables of an app's account.
+func OpenTables(a config.App) (t Tables) {
 	if a.ConnectionErr != nil || a.Settings.Scheduled == config.Off {
-		return nil, nil
+		return t
 	}
-	table, err := azure.OpenTable(a.Connection)
-	if err != nil {
-		return nil, nil
+	for name, target := range map[string]*storage.Table{
+		storage.ScheduledTable: &t.Scheduled, storage.RunTable: &t.Outcomes, storage.AppTable: &t.App,
+	} {
+		table, err := azure.OpenTable(a.Connection, name)
+		if err == nil {
+			*target = table
+		}
 	}
-	ofRuns, err := azure.OpenOutcomes(a.Connection)
-	if err != nil {
-		return table, nil
-	}
-	return table, ofRuns
+	return t
 }

@@ -33,14 +33,9 @@ var _ storage.Table = (*Table)(nil)
 var ErrNoTables = errors.New("the connection has no table service: " +
 	"add TableEndpoint to the connection string, or set " + tableServiceURIKey)
 
-// OpenTable returns the record of scheduled messages of a connection's account, or [ErrNoTables]. It sends no request.
-// The caller closes the table.
-func OpenTable(conn Connection) (*Table, error) { return openTable(conn, storage.ScheduledTable) }
-
-// OpenOutcomes is [OpenTable] for the table of outcomes.
-func OpenOutcomes(conn Connection) (*Table, error) { return openTable(conn, storage.RunTable) }
-
-func openTable(conn Connection, name string) (*Table, error) {
+// OpenTable returns a table of a connection's account, or [ErrNoTables]. It sends no request. The caller closes the
+// table.
+func OpenTable(conn Connection, name string) (*Table, error) {
 	if conn.TableEndpoint == "" {
 		return nil, ErrNoTables
 	}
@@ -91,12 +86,58 @@ func (t *Table) Put(ctx context.Context, queueName string, rows []storage.Row) e
 		if !isMissing(err) && !errors.Is(err, errTransaction) { // a failed transaction does not say why
 			return err
 		}
-		_, err = t.service.CreateTable(ctx, t.name, nil)
-		if err != nil && !hasCode(err, aztables.TableAlreadyExists) {
+		if err := t.create(ctx); err != nil {
 			return err
 		}
 		return t.submit(ctx, actions)
 	})
+}
+
+// Replace implements [storage.Table].
+func (t *Table) Replace(ctx context.Context, queueName string, row storage.Row) (done bool, err error) {
+	encoded, err := json.Marshal(encodeRow(queueName, row))
+	if err != nil {
+		return false, fmt.Errorf("encode row %s: %w", row.ID, err)
+	}
+	err = t.do("write", func() error {
+		err := t.replace(ctx, encoded, row.Version)
+		isOther := isMissing(err) || hasCode(err, aztables.EntityAlreadyExists) ||
+			hasCode(err, aztables.UpdateConditionNotSatisfied)
+		if isOther {
+			return nil
+		}
+		done = err == nil
+		return err
+	})
+	return done, err
+}
+
+// replace updates a version of an entity or, if that is empty, inserts the entity.
+func (t *Table) replace(ctx context.Context, entity []byte, version string) error {
+	if version != "" {
+		_, err := t.table.UpdateEntity(ctx, entity, &aztables.UpdateEntityOptions{
+			IfMatch: new(azcore.ETag(version)), UpdateMode: aztables.UpdateModeReplace,
+		})
+		return err
+	}
+	_, err := t.table.AddEntity(ctx, entity, nil)
+	if !isMissing(err) {
+		return err
+	}
+	if err := t.create(ctx); err != nil {
+		return err
+	}
+	_, err = t.table.AddEntity(ctx, entity, nil)
+	return err
+}
+
+// create creates the table unless it exists.
+func (t *Table) create(ctx context.Context) error {
+	_, err := t.service.CreateTable(ctx, t.name, nil)
+	if hasCode(err, aztables.TableAlreadyExists) {
+		return nil
+	}
+	return err
 }
 
 // Delete implements [storage.Table].
@@ -174,7 +215,8 @@ func (t *Table) Get(ctx context.Context, queueName, id string) (row storage.Row,
 
 // selected are the properties of a row without its content.
 const selected = "PartitionKey,RowKey,requestId,targetHost,route,reason,status,attempts,createdAt,nextAttemptAt," +
-	"deadline,organization,environment,popReceipt,repeated,called,action,writes,at,Timestamp"
+	"deadline,organization,environment,popReceipt,repeated,called,action,writes,at,cause,answer," +
+	"app,since,openAt,Timestamp"
 
 // List implements [storage.Table].
 func (t *Table) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
@@ -230,7 +272,7 @@ func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 	for name, text := range map[string]string{
 		"requestId": row.RequestID, "targetHost": row.TargetHost, "route": row.Route, "reason": row.Reason,
 		"organization": row.Organization, "environment": row.Environment, "popReceipt": row.PopReceipt,
-		"action": row.Action, "writes": row.Writes,
+		"action": row.Action, "writes": row.Writes, "cause": row.Cause, "answer": row.Answer, "app": row.App,
 	} {
 		if text != "" {
 			properties[name] = clip(text)
@@ -241,6 +283,7 @@ func encodeRow(queueName string, row storage.Row) aztables.EDMEntity {
 	}
 	for name, at := range map[string]time.Time{
 		"createdAt": row.CreatedAt, "nextAttemptAt": row.NextAttemptAt, "deadline": row.Deadline, "at": row.At,
+		"since": row.Since, "openAt": row.OpenAt,
 	} {
 		at = at.UTC()
 		if at.Year() > minYear && at.Year() <= maxYear { // a sender chooses the times
@@ -296,6 +339,7 @@ func (t *Table) decodeRow(encoded []byte) (storage.Row, error) {
 		CreatedAt: at("createdAt"), NextAttemptAt: at("nextAttemptAt"), Deadline: at("deadline"),
 		Organization: text("organization"), Environment: text("environment"), Repeated: repeated,
 		Called: called, Action: text("action"), Writes: text("writes"), At: at("at"),
+		Cause: text("cause"), Answer: text("answer"), App: text("app"), Since: at("since"), OpenAt: at("openAt"),
 		Content: content, Version: entity.ETag, WrittenAt: time.Time(entity.Timestamp).UTC(),
 	}, nil
 }

@@ -23,24 +23,19 @@ func TestTableConformance(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	opens := map[string]func(Connection) (*Table, error){"scheduled": OpenTable, "outcomes": OpenOutcomes}
-	for name, open := range opens {
-		t.Run(name, func(t *testing.T) {
-			storagetest.RunTable(t, func(t *testing.T) storage.Table {
-				t.Helper()
-				table, err := open(conn)
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(table.Close)
-				// A missing table needs no time to vanish on Azurite.
-				if _, err := table.service.DeleteTable(t.Context(), table.name, nil); err != nil && !isMissing(err) {
-					t.Fatal(err)
-				}
-				return table
-			})
-		})
-	}
+	storagetest.RunTable(t, func(t *testing.T) storage.Table {
+		t.Helper()
+		table, err := OpenTable(conn, storage.ScheduledTable)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(table.Close)
+		// A missing table needs no time to vanish on Azurite.
+		if _, err := table.service.DeleteTable(t.Context(), table.name, nil); err != nil && !isMissing(err) {
+			t.Fatal(err)
+		}
+		return table
+	})
 }
 
 // tableServer returns the table of a service that answers like handle, and the number of its requests.
@@ -53,8 +48,8 @@ func tableServer(t *testing.T, handle http.HandlerFunc) (*Table, *atomic.Int32) 
 		handle(w, r)
 	}))
 	t.Cleanup(server.Close)
-	table,
-		err := OpenTable(Connection{TableEndpoint: server.URL + "/account", SAS: "sv=2022-11-02&sig=canarySignature"})
+	connection := Connection{TableEndpoint: server.URL + "/account", SAS: "sv=2022-11-02&sig=canarySignature"}
+	table, err := OpenTable(connection, storage.ScheduledTable)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +109,7 @@ func TestTableErrors(t *testing.T) {
 }
 
 func TestNoTableEndpoint(t *testing.T) {
-	if _, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}); !errors.Is(err, ErrNoTables) {
+	if _, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}, storage.ScheduledTable); !errors.Is(err, ErrNoTables) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -39,15 +39,33 @@ func (t *Table) Put(ctx context.Context, queue string, rows []storage.Row) error
 	if err := t.check(ctx); err != nil {
 		return err
 	}
+	for _, row := range rows {
+		t.put(queue, row)
+	}
+	return nil
+}
+
+func (t *Table) put(queue string, row storage.Row) {
 	if t.rows == nil {
 		t.rows = map[key]storage.Row{}
 	}
-	for _, row := range rows {
-		t.versions++
-		row.Queue, row.Version, row.WrittenAt = queue, strconv.Itoa(t.versions), time.Now().UTC()
-		t.rows[key{queue, row.ID}] = row
+	t.versions++
+	row.Queue, row.Version, row.WrittenAt = queue, strconv.Itoa(t.versions), time.Now().UTC()
+	t.rows[key{queue, row.ID}] = row
+}
+
+// Replace implements [storage.Table].
+func (t *Table) Replace(ctx context.Context, queue string, row storage.Row) (done bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err := t.check(ctx); err != nil {
+		return false, err
 	}
-	return nil
+	if t.rows[key{queue, row.ID}].Version != row.Version {
+		return false, nil
+	}
+	t.put(queue, row)
+	return true, nil
 }
 
 // Delete implements [storage.Table].

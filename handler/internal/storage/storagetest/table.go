@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,6 +23,8 @@ func RunTable(t *testing.T, open func(t *testing.T) storage.Table) {
 		"put_and_get":            testPutAndGet,
 		"put_replaces":           testReplace,
 		"put_many":               testPutMany,
+		"replace_by_version":     testReplaceVersion,
+		"replace_at_once":        testReplaceAtOnce,
 		"delete":                 testDelete,
 		"delete_by_version":      testDeleteVersion,
 		"delete_many":            testDeleteMany,
@@ -100,6 +104,8 @@ func example(id string) storage.Row {
 		CreatedAt: due.Add(-time.Hour), NextAttemptAt: due, Deadline: due.Add(time.Hour),
 		Organization: "org", Environment: "env", Repeated: true, Content: []byte("{\"a\":\"\xff\x00\"}"),
 		Called: true, Action: "reschedule", Writes: "another", At: due.Add(-time.Minute),
+		Cause: "connection refused", Answer: "{\"error\":\"down\"}", App: "app-1",
+		Since: due.Add(-time.Hour), OpenAt: due.Add(-time.Second),
 	}
 }
 
@@ -153,6 +159,62 @@ func testReplace(a *table) {
 	if after.Version == before.Version || after.Attempts != 9 || after.RequestID != "" || after.Repeated ||
 		len(after.Content) > 0 || !after.Deadline.IsZero() {
 		a.t.Errorf("replaced by %+v, before %+v", after, before)
+	}
+}
+
+// replace writes a row under the condition of its version.
+func (a *table) replace(row storage.Row, want bool) {
+	a.t.Helper()
+	done, err := a.Replace(a.t.Context(), main, row)
+	a.must(err)
+	if done != want {
+		a.t.Errorf("replaced %+v: %t, want %t", row, done, want)
+	}
+}
+
+// testReplaceVersion: only the client that knows the latest version changes a row.
+func testReplaceVersion(a *table) {
+	a.replace(storage.Row{ID: "1", Version: "W/\"datetime'2026-01-01T00%3A00%3A00Z'\""}, false)
+	a.replace(storage.Row{ID: "1", Attempts: 1}, true) // also creates the table
+	a.replace(storage.Row{ID: "1", Attempts: 2}, false)
+	first, _ := a.get("1")
+	changed := example("1")
+	changed.Version = first.Version
+	a.replace(changed, true)
+	a.replace(storage.Row{ID: "1", Version: first.Version, Attempts: 4}, false)
+	got, _ := a.get("1")
+	if got.Version == first.Version || got.Attempts != changed.Attempts || got.Cause != changed.Cause {
+		a.t.Errorf("got %+v, want %+v", got, changed)
+	}
+	a.delete(storage.Key{ID: "1"})
+	a.replace(storage.Row{ID: "1", Version: got.Version}, false)
+	if _, found := a.get("1"); found {
+		a.t.Error("replaced a row that is gone")
+	}
+}
+
+// testReplaceAtOnce: of clients that write a row at the same moment, one succeeds.
+func testReplaceAtOnce(a *table) {
+	a.put(main, example("other")) // the table exists
+	for round := range 5 {
+		row, _ := a.get("1")
+		var writing sync.WaitGroup
+		var done atomic.Int32
+		for client := range 4 {
+			writing.Go(func() {
+				ok, err := a.Replace(a.t.Context(), main, storage.Row{ID: "1", Version: row.Version, Attempts: client})
+				if err != nil {
+					a.t.Error(err)
+				}
+				if ok {
+					done.Add(1)
+				}
+			})
+		}
+		writing.Wait()
+		if n := done.Load(); n != 1 {
+			a.t.Errorf("round %d: %d clients wrote the row, want 1", round, n)
+		}
 	}
 }
 
@@ -316,11 +378,13 @@ func testContext(a *table) {
 	ctx, cancel := context.WithCancel(a.t.Context())
 	cancel()
 	_, _, getErr := a.Get(ctx, "main", "1")
+	_, replaceErr := a.Replace(ctx, "main", storage.Row{ID: "2"})
 	for operation, err := range map[string]error{
-		"put":    a.Put(ctx, "main", manyRows(1)),
-		"delete": a.Delete(ctx, "main", []storage.Key{{ID: "1"}}),
-		"get":    getErr,
-		"list":   a.List(ctx, storage.Query{}, func(storage.Row) error { return nil }),
+		"put":     a.Put(ctx, "main", manyRows(1)),
+		"delete":  a.Delete(ctx, "main", []storage.Key{{ID: "1"}}),
+		"get":     getErr,
+		"replace": replaceErr,
+		"list":    a.List(ctx, storage.Query{}, func(storage.Row) error { return nil }),
 	} {
 		if !errors.Is(err, context.Canceled) {
 			a.t.Errorf("%s: %v", operation, err)

@@ -1,0 +1,278 @@
+package record
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"asynccaller/handler/internal/storage"
+)
+
+const (
+	// targetEvery is the shortest time between two writes of a target's row, and about the longest between two readings
+	// of the table while calls are made: another instance can have seen that a target is up again.
+	targetEvery = time.Minute
+	// targetTick is how often it is checked whether a row is due.
+	targetTick = 15 * time.Second
+	// maxSuccesses limits the targets whose latest success is remembered. A failure from before it, of which another
+	// instance writes late, does not count.
+	maxSuccesses = 1000
+)
+
+// Targets keeps the rows of the targets that fail, together with the other instances of the app, in the background and
+// best effort. Its methods never wait. It is safe for concurrent use. A nil Targets keeps nothing.
+type Targets struct {
+	table storage.Table
+	app   string
+	// scheduled is the recorder of the account.
+	scheduled *Recorder
+	wake      chan struct{}
+
+	mu sync.Mutex
+	// seen are the failures since the rows were last written, known the rows as they were last read.
+	seen, known map[string]*Target
+	// changes are the latest changes of rows that this instance knows.
+	changes map[string]rowChange
+	// success is when the latest call that succeeded ended.
+	success map[string]time.Time
+	// active says that a call has ended since the rows were last read, at readAt. After an error, nothing is done
+	// before retryAt.
+	active          bool
+	readAt, retryAt time.Time
+}
+
+// rowChange is when a row got its version, as far as this instance knows. The version of its own write is empty.
+type rowChange struct {
+	version string
+	at      time.Time
+}
+
+// NewTargets returns the rows of an app in a table. Scheduled is the recorder of the same account: without permission
+// to use tables, neither writes. The rows are read and written while [Targets.Run] runs.
+func NewTargets(table storage.Table, app string, scheduled *Recorder) *Targets {
+	return &Targets{
+		table: table, app: app, scheduled: scheduled, wake: make(chan struct{}, 1),
+		seen: map[string]*Target{}, known: map[string]*Target{}, changes: map[string]rowChange{},
+		success: map[string]time.Time{},
+	}
+}
+
+// Failed takes a call that failed. The target's Since and Latest are when the call began, and OpenAt is not zero if the
+// circuit breaker is open now.
+func (t *Targets) Failed(f Target) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.active = true
+	if !f.Latest.After(t.success[f.Host]) {
+		return
+	}
+	f.App = t.app
+	before := t.seen[f.Host]
+	if before == nil && len(t.seen) >= maxTargets {
+		return
+	}
+	t.seen[f.Host] = merge(before, &f, time.Time{})
+	if t.known[f.Host] == nil {
+		t.notify()
+	}
+}
+
+// Succeeded takes a call that succeeded and has ended now.
+func (t *Targets) Succeeded(host string, now time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.active = true
+	delete(t.seen, host)
+	if _, has := t.success[host]; !has && len(t.success) >= maxSuccesses {
+		for other := range t.success {
+			delete(t.success, other)
+			break
+		}
+	}
+	t.success[host] = now
+	if t.known[host] != nil {
+		t.notify()
+	}
+}
+
+// Latest returns what is known of a target that fails; its zero value if nothing is.
+func (t *Targets) Latest(host string) Target {
+	if t == nil {
+		return Target{}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if merged := merge(t.known[host], t.seen[host], t.success[host]); merged != nil {
+		return *merged
+	}
+	return Target{}
+}
+
+func (t *Targets) notify() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// Run reads and writes the rows until ctx ends, and then a last time.
+func (t *Targets) Run(ctx context.Context) {
+	if t == nil {
+		return
+	}
+	tick := time.NewTicker(targetTick)
+	defer tick.Stop()
+	for ctx.Err() == nil && t.scheduled.Table() != nil {
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-t.wake:
+			storage.Sleep(ctx, gatherTime)
+		}
+		if t.isDue(time.Now()) {
+			t.pass(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// isDue reports whether the rows must be read, and perhaps written.
+func (t *Targets) isDue(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if now.Before(t.retryAt) {
+		return false
+	}
+	for host := range t.seen {
+		if t.known[host] == nil || t.mayWrite(host, now) {
+			return true
+		}
+	}
+	for host, known := range t.known {
+		if !known.Latest.After(t.success[host]) {
+			return true
+		}
+	}
+	return t.active && now.Sub(t.readAt) >= targetEvery
+}
+
+// mayWrite reports whether the row of a target has not been written for a while.
+func (t *Targets) mayWrite(host string, now time.Time) bool {
+	return now.Sub(t.changes[host].at) >= targetEvery
+}
+
+// targetTimeout limits the time of a pass. It is short because the last one delays the end of the handler.
+const targetTimeout = HandlerClose
+
+// pass reads the rows, and writes or removes those that have changed.
+func (t *Targets) pass(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, targetTimeout)
+	defer cancel()
+	rows, err := ReadTargets(ctx, t.table)
+	now := time.Now()
+	if err == nil {
+		err = t.write(ctx, t.plan(rows, now), now)
+	}
+	if err == nil {
+		return
+	}
+	_ = t.scheduled.Check(err)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.retryAt = now.Add(targetEvery)
+}
+
+// targetChange is the change of a row. Known is nil if there is none, next if it is removed, and seen if this instance
+// has seen no failure that the row does not have.
+type targetChange struct{ known, next, seen *Target }
+
+// plan takes the rows of the table, and returns the changes that are due.
+func (t *Targets) plan(rows []Target, now time.Time) (changes []targetChange) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.active, t.readAt = false, now
+	clear(t.known)
+	for _, row := range rows {
+		if row.App == t.app {
+			t.known[row.Host] = &row
+		}
+	}
+	for host := range t.changes {
+		if t.known[host] == nil {
+			delete(t.changes, host)
+		}
+	}
+	for host, known := range t.known {
+		change := t.changes[host]
+		if change.version != "" && change.version != known.version || change.at.IsZero() {
+			change.at = now
+		}
+		t.changes[host] = rowChange{known.version, change.at}
+		next := merge(known, t.seen[host], t.success[host])
+		isNew := t.seen[host] != nil || next != nil && !next.Since.Equal(known.Since)
+		if next == nil || isNew && t.mayWrite(host, now) {
+			changes = append(changes, targetChange{known, next, t.seen[host]})
+		}
+	}
+	for host, seen := range t.seen {
+		if t.known[host] != nil {
+			continue
+		}
+		if len(rows)+len(changes) >= maxTargets {
+			t.retryAt = now.Add(targetEvery)
+			break
+		}
+		changes = append(changes, targetChange{nil, seen, seen})
+	}
+	return changes
+}
+
+// write makes changes. One that another instance has prevented is tried again with the next reading.
+func (t *Targets) write(ctx context.Context, changes []targetChange, now time.Time) error {
+	for _, c := range changes {
+		if c.next == nil {
+			key := storage.Key{ID: c.known.row().ID, Version: c.known.version}
+			if err := t.table.Delete(ctx, TargetsPartition, []storage.Key{key}); err != nil {
+				return err
+			}
+			t.forget(c.known)
+			continue
+		}
+		done, err := t.table.Replace(ctx, TargetsPartition, c.next.row())
+		if err != nil {
+			return err
+		}
+		if !done {
+			t.notify()
+			continue
+		}
+		t.written(c, now)
+	}
+	return nil
+}
+
+// forget takes that a row was removed.
+func (t *Targets) forget(row *Target) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known[row.Host] == row {
+		delete(t.known, row.Host)
+		delete(t.changes, row.Host)
+	}
+}
+
+// written takes that a row was written. What was seen meanwhile remains for the next time.
+func (t *Targets) written(c targetChange, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	host := c.next.Host
+	t.known[host], t.changes[host] = c.next, rowChange{at: now}
+	if t.seen[host] == c.seen {
+		delete(t.seen, host)
+	}
+}

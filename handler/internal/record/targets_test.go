@@ -1,0 +1,333 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// bench has a table and the instances of apps that share it.
+type bench struct {
+	t     *testing.T
+	table *countingTable
+	stops []func()
+}
+
+// countingTable counts the operations on a table. Late, unless nil, is called before a row is replaced.
+type countingTable struct {
+	memory.Table
+	lists, writes atomic.Int32
+	late          func()
+}
+
+func (c *countingTable) List(ctx context.Context, q storage.Query, see func(storage.Row) error) error {
+	c.lists.Add(1)
+	return c.Table.List(ctx, q, see)
+}
+
+func (c *countingTable) Replace(ctx context.Context, queue string, row storage.Row) (bool, error) {
+	if late := c.late; late != nil {
+		c.late = nil
+		late()
+	}
+	c.writes.Add(1)
+	return c.Table.Replace(ctx, queue, row)
+}
+
+// inBubble runs a test with a fake clock.
+func inBubble(t *testing.T, test func(b *bench)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{t: t, table: &countingTable{}}
+		test(b)
+		for _, stop := range b.stops {
+			stop()
+		}
+	})
+}
+
+// instance starts an instance of an app.
+func (b *bench) instance(app string) *Targets {
+	scheduled := NewRecorder(b.table, strings.ToLower, 1<<20, zerolog.Nop())
+	targets := NewTargets(b.table, app, scheduled)
+	ctx, stop := context.WithCancel(b.t.Context())
+	done := make(chan struct{})
+	go func() { targets.Run(ctx); close(done) }()
+	b.stops = append(b.stops, func() {
+		stop()
+		<-done
+		scheduled.Close(0)
+	})
+	return targets
+}
+
+// after lets time pass.
+func (b *bench) after(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+// fails makes a call fail that began some time ago.
+func fails(t *Targets, host, cause string, ago time.Duration) {
+	began := time.Now().Add(-ago)
+	t.Failed(Target{Host: host, Reason: "why", Cause: cause, Since: began, Latest: began})
+}
+
+func succeeds(t *Targets, host string) { t.Succeeded(host, time.Now()) }
+
+// want checks the rows: the app, the host, the cause, and the seconds since the first and the latest failure.
+func (b *bench) want(rows ...string) {
+	b.t.Helper()
+	failing, err := ReadTargets(b.t.Context(), &b.table.Table)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	var got []string
+	for _, f := range failing {
+		got = append(got, fmt.Sprintf("%s %s %s %.0f %.0f", f.App, f.Host, f.Cause,
+			time.Since(f.Since).Seconds(), time.Since(f.Latest).Seconds()))
+	}
+	if strings.Join(got, ", ") != strings.Join(rows, ", ") {
+		b.t.Errorf("rows %q, want %q", got, rows)
+	}
+}
+
+// TestTargetFailsAndRecovers: a failure is soon in the table, and a success removes it.
+func TestTargetFailsAndRecovers(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		fails(a, "t.example", "503", 0)
+		b.after(2 * time.Second)
+		b.want("app t.example 503 2 2")
+		succeeds(a, "t.example")
+		b.after(2 * time.Second)
+		b.want()
+		fails(a, "t.example", "503", time.Second)
+		b.after(2 * time.Second)
+		b.want("app t.example 503 3 3")
+	})
+}
+
+// TestTargetRowIsWrittenOnceAMinute: the row follows the latest cause, and costs little, also if every call fails in
+// another way.
+func TestTargetRowIsWrittenOnceAMinute(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		for second := range 601 {
+			fails(a, "t.example", fmt.Sprint(500+second%2), 0)
+			b.after(time.Second)
+		}
+		if b.table.writes.Load() < 8 || b.table.writes.Load() > 11 {
+			b.t.Errorf("%d writes in 10 minutes", b.table.writes.Load())
+		}
+		if b.table.lists.Load() > 25 {
+			b.t.Errorf("read %d times in 10 minutes", b.table.lists.Load())
+		}
+		fails(a, "t.example", "timeout", 0)
+		b.after(75 * time.Second)
+		b.want("app t.example timeout 676 75")
+		writes, lists := b.table.writes.Load(), b.table.lists.Load()
+		b.after(time.Hour)
+		if b.table.writes.Load() != writes || b.table.lists.Load() > lists+2 {
+			b.t.Errorf("without calls: %d writes, read %d times", b.table.writes.Load()-writes, b.table.lists.Load()-lists)
+		}
+	})
+}
+
+// TestTargetOfTwoInstances: an instance that sees a success ends the failure that another instance has seen, whatever
+// the order in which they write, and the first failure of any instance counts.
+func TestTargetOfTwoInstances(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		first, second := b.instance("app"), b.instance("app")
+		fails(first, "t.example", "503", 0)
+		b.after(10 * time.Second)
+		fails(second, "t.example", "503", 0)
+		b.after(90 * time.Second)
+		b.want("app t.example 503 100 90")
+
+		succeeds(second, "t.example")
+		b.after(2 * time.Second)
+		b.want()
+
+		// The first instance knows nothing of the success, and fails again.
+		fails(first, "t.example", "503", 0)
+		b.after(80 * time.Second)
+		b.want("app t.example 503 80 80")
+
+		// A success of an instance that does not know the row yet.
+		third := b.instance("app")
+		succeeds(third, "t.example")
+		b.after(80 * time.Second)
+		b.want()
+
+		// A failure that is written after the success of another instance, and began before it.
+		b.table.late = func() { succeeds(third, "u.example") }
+		fails(first, "u.example", "503", time.Second)
+		b.after(2 * time.Second)
+		b.want("app u.example 503 3 3")
+		b.after(80 * time.Second)
+		b.want()
+	})
+}
+
+// TestTargetSince: the time of the first failure since the last success, of whatever instance, is kept over restarts.
+func TestTargetSince(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		fails(b.instance("app"), "t.example", "503", 0)
+		b.after(10 * time.Minute)
+		second := b.instance("app")
+		fails(second, "t.example", "504", 0)
+		b.after(90 * time.Second)
+		b.want("app t.example 504 690 90")
+		// Calls that began before the success say nothing about the time after it.
+		succeeds(second, "t.example")
+		fails(second, "t.example", "timeout", time.Minute)
+		b.after(2 * time.Second)
+		b.want()
+	})
+}
+
+// TestTargetAtTheSameTime: of two instances that write at the same moment, the second merges its failure.
+func TestTargetAtTheSameTime(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		first, second := b.instance("app"), b.instance("app")
+		fails(first, "t.example", "503", 0)
+		fails(second, "t.example", "503", 5*time.Second)
+		b.after(80 * time.Second)
+		b.want("app t.example 503 85 80")
+	})
+}
+
+// TestTargetTableAway: what was seen meanwhile is written when the table is back, and nothing that is over.
+func TestTargetTableAway(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		b.table.Fail(errors.New("no answer"))
+		fails(a, "t.example", "503", 0)
+		fails(a, "u.example", "503", 0)
+		b.after(5 * time.Minute)
+		if b.table.lists.Load() > 7 {
+			b.t.Errorf("read %d times in 5 minutes", b.table.lists.Load())
+		}
+		succeeds(a, "u.example")
+		b.table.Fail(nil)
+		b.after(80 * time.Second)
+		b.want("app t.example 503 380 380")
+
+		b.table.Fail(errors.New("no answer"))
+		succeeds(a, "t.example")
+		b.after(5 * time.Second)
+		b.table.Fail(nil)
+		b.after(80 * time.Second)
+		b.want()
+	})
+}
+
+// TestTargetOfTwoApps: the success of an app says nothing about the network of another one.
+func TestTargetOfTwoApps(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		first, second := b.instance("app-1"), b.instance("app-2")
+		fails(first, "t.example", "connection refused", 0)
+		b.after(2 * time.Second)
+		succeeds(second, "t.example")
+		b.after(80 * time.Second)
+		b.want("app-1 t.example connection refused 82 82")
+	})
+}
+
+// TestTargetDenied: without permission nothing more is tried.
+func TestTargetDenied(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		b.table.Fail(storage.ErrDenied)
+		fails(a, "t.example", "503", 0)
+		b.after(2 * time.Second)
+		lists := b.table.lists.Load()
+		fails(a, "u.example", "503", 0)
+		b.after(time.Hour)
+		if b.table.lists.Load() != lists {
+			b.t.Errorf("read %d times after the refusal", b.table.lists.Load()-lists)
+		}
+	})
+}
+
+// TestManyTargets: a sender who invents hosts fills neither the table nor the memory, and costs few operations.
+func TestManyTargets(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		for i := range 3 * maxTargets {
+			fails(a, fmt.Sprintf("%d.example", i), "503", 0)
+			succeeds(a, fmt.Sprintf("up-%d.example", i))
+		}
+		b.after(2 * time.Minute)
+		failing, err := ReadTargets(b.t.Context(), &b.table.Table)
+		if err != nil || len(failing) != maxTargets || len(a.success) > maxSuccesses || len(a.seen) > maxTargets {
+			b.t.Errorf("%d rows, %d successes, %d failures, %v", len(failing), len(a.success), len(a.seen), err)
+		}
+		lists := b.table.lists.Load()
+		for second := range 60 {
+			fails(a, fmt.Sprintf("more-%d.example", second), "503", 0)
+			b.after(time.Second)
+		}
+		if b.table.lists.Load() > lists+3 {
+			b.t.Errorf("read %d times in a minute", b.table.lists.Load()-lists)
+		}
+	})
+}
+
+// TestIsOpen: the circuit breaker counts as open if it was when the target last failed.
+func TestIsOpen(t *testing.T) {
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for name, row := range map[string]struct {
+		target Target
+		want   bool
+	}{
+		"never_open":        {Target{Latest: at}, false},
+		"open":              {Target{Latest: at, OpenAt: at.Add(time.Second)}, true},
+		"open_no_news":      {Target{Latest: at, OpenAt: at.Add(-time.Minute)}, true},
+		"fails_without_it":  {Target{Latest: at, OpenAt: at.Add(-time.Hour)}, false},
+		"open_after_a_wait": {Target{Latest: at, OpenAt: at.Add(time.Hour)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := row.target.IsOpen(); got != row.want {
+				t.Errorf("%v, want %v", got, row.want)
+			}
+		})
+	}
+}
+
+// TestSweepTargets: the row of a target that nobody calls any more is removed after some days.
+func TestSweepTargets(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		ctx, stop := context.WithCancel(b.t.Context())
+		defer stop()
+		a := NewTargets(b.table, "app", NewRecorder(b.table, strings.ToLower, 1<<20, zerolog.Nop()))
+		go a.Run(ctx)
+		defer a.scheduled.Close(0)
+		fails(a, "old.example", "503", 0)
+		b.after(2 * time.Second)
+		b.after(targetsKept - time.Hour)
+		fails(a, "new.example", "503", 0)
+		b.after(2 * time.Second)
+		if err := SweepTargets(b.t.Context(), b.table); err != nil {
+			b.t.Fatal(err)
+		}
+		b.want("app new.example 503 2 2", fmt.Sprintf("app old.example 503 %.0f %.0f",
+			(targetsKept-time.Hour).Seconds()+4, (targetsKept-time.Hour).Seconds()+4))
+		b.after(time.Hour)
+		if err := SweepTargets(b.t.Context(), b.table); err != nil {
+			b.t.Fatal(err)
+		}
+		b.want("app new.example 503 3602 3602")
+	})
+}
