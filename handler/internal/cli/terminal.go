@@ -119,6 +119,8 @@ type output struct {
 	err      error
 }
 
+func (o *output) columns() int { return widthOf(o.Writer) }
+
 func (o *output) Write(p []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
@@ -164,14 +166,11 @@ func isYes(answer string) bool {
 	return answer == "y" || answer == "yes"
 }
 
-const (
-	textColumns  = 100
-	labelColumns = 15
-)
+const labelColumns = 15
 
-// printLine writes a label and a text. It wraps the text to the width of a terminal.
+// printLine writes a label and a text. It wraps the text to the width of the terminal.
 func printLine(out io.Writer, label, format string, args ...any) {
-	for _, part := range wrap(fmt.Sprintf(format, args...), textColumns-labelColumns) {
+	for _, part := range wrap(fmt.Sprintf(format, args...), widthOf(out)-labelColumns) {
 		fmt.Fprintf(out, "%-*s%s\n", labelColumns, label, part)
 		label = ""
 	}
@@ -187,14 +186,6 @@ func printField(out io.Writer, label, text string) {
 // printRow writes a row of a table and cuts it to the width of a terminal.
 func printRow(out io.Writer, format string, cells ...any) {
 	fmt.Fprintln(out, cut(strings.TrimRight(fmt.Sprintf(format, cells...), " "), textColumns))
-}
-
-// cut shortens a text to a width and marks the cut with an ellipsis.
-func cut(text string, width int) string {
-	if utf8.RuneCountInString(text) <= width {
-		return text
-	}
-	return string([]rune(text)[:width-1]) + "…"
 }
 
 // wrap breaks a text into lines, at spaces or within words that are longer than a line.
