@@ -77,7 +77,7 @@ func (s *session) warn(w operation.Warning) {
 	for _, m := range w.Messages[:min(len(w.Messages), mostNames)] {
 		name := shortID(m.ID) + " on " + m.Queue
 		if m.RequestID != "" {
-			name = cut(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
+			name = cutMiddle(m.RequestID, requestColumns) + " (" + shortID(m.ID) + ") on " + m.Queue
 		}
 		names = append(names, name)
 	}

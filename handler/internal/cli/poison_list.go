@@ -69,12 +69,11 @@ func (s *session) list(ctx context.Context, source account.Source) error {
 	return nil
 }
 
-const messageRow = "%-8s  %4s  %-14s  %6s  %4s  %s"
-
 // messagePrinter returns a function that prints a message as JSON, or as a row of a table. A table begins
 // when the queue changes; it has a heading unless the source is a single queue.
 func (s *session) messagePrinter(source account.Source, ids *message.RequestIDs) func(account.Found) {
 	latest := ""
+	var rows *table
 	return func(f account.Found) {
 		sameAs := ids.Earlier(f.Message)
 		if s.json {
@@ -89,9 +88,9 @@ func (s *session) messagePrinter(source account.Source, ids *message.RequestIDs)
 				fmt.Fprintln(s.out, f.Queue)
 			}
 			latest = f.Queue
-			printRow(s.out, messageRow, "ID", "AGE", "REASON", "STATUS", "ATT", "CALL")
+			rows = newMessageTable(s.out)
 		}
-		printMessage(s.out, f.Message, sameAs)
+		printMessage(rows, f.Message, sameAs)
 	}
 }
 
@@ -102,8 +101,16 @@ type listedMessage struct {
 	SameRequestAs string `json:"sameRequestAs,omitempty"`
 }
 
+// reasonColumns is the width of reasons. A sender of dead letters can invent longer ones than the handler has.
+const reasonColumns = 14
+
+func newMessageTable(out io.Writer) *table {
+	return newTable(out, leftColumn("ID", 8), rightColumn("AGE", 4), leftColumn("REASON", reasonColumns),
+		rightColumn("STATUS", 6), rightColumn("ATT", 4), flexColumn("CALL", 0))
+}
+
 // printMessage prints a message as a row. SameAs is the id of an earlier message with its request id, or empty.
-func printMessage(out io.Writer, m message.Message, sameAs string) {
+func printMessage(rows *table, m message.Message, sameAs string) {
 	call := m.Detail
 	if m.Format != "" && m.Method != "" {
 		call = m.Method + " " + m.Host + m.Path
@@ -111,9 +118,8 @@ func printMessage(out io.Writer, m message.Message, sameAs string) {
 	if sameAs != "" {
 		call = "(request id of " + shortID(sameAs) + ") " + call
 	}
-	printRow(out, messageRow,
-		shortID(m.ID), age(time.Since(m.Since)), cut(m.Reason, 14),
-		statusText(m.Status), cut(strconv.Itoa(m.Attempts), 4), call)
+	rows.row(shortID(m.ID), age(time.Since(m.Since)), cutMiddle(m.Reason, reasonColumns), statusText(m.Status),
+		strconv.Itoa(m.Attempts), call)
 }
 
 // shortID returns the beginning of an id. Commands that expect an id accept it, unless several messages match. A text
@@ -143,11 +149,10 @@ func (s *session) listGroups(ctx context.Context, source account.Source, by mess
 }
 
 func printGroups(out io.Writer, groups []message.Row) {
-	const format = "%7s  %5s  %4s  %-8s  %s"
-	printRow(out, format, "COUNT", "FIRST", "LAST", "SAMPLE", "KEY")
+	rows := newTable(out, rightColumn("COUNT", 7), rightColumn("FIRST", 5), rightColumn("LAST", 4),
+		leftColumn("SAMPLE", 8), flexColumn("KEY", 0))
 	for _, g := range groups {
-		printRow(out, format, thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)),
-			shortID(g.Sample.ID), g.Key)
+		rows.row(thousands(g.Count), age(time.Since(g.First)), age(time.Since(g.Last)), shortID(g.Sample.ID), g.Key)
 	}
 }
 
@@ -202,25 +207,11 @@ func (s *session) queues(ctx context.Context) error {
 	return nil
 }
 
-// otherColumns is the width of the columns between the names and the reasons of queues, fewestColumns that of the
-// reasons.
-const (
-	otherColumns  = 37
-	fewestColumns = 25
-)
-
 func printQueues(out io.Writer, summaries []account.QueueSummary) {
-	const widest = textColumns - otherColumns - fewestColumns
-	width := len("QUEUE")
-	for _, q := range summaries {
-		if len(q.Queue) <= widest {
-			width = max(width, len(q.Queue))
-		}
-	}
-	row := func(cells ...any) {
-		printRow(out, "%-*s  %8s  %6s  %6s  %-7s  %s", append([]any{width}, cells...)...)
-	}
-	row("QUEUE", "MESSAGES", "OLDEST", "NEWEST", "EXPIRES", "REASONS")
+	names := widest(summaries, func(q account.QueueSummary) string { return q.Queue })
+	reasons := widest(summaries, func(q account.QueueSummary) string { return reasonsText(q.Reasons) })
+	rows := newTable(out, flexColumn("QUEUE", names), rightColumn("MESSAGES", 8), rightColumn("OLDEST", 6),
+		rightColumn("NEWEST", 6), leftColumn("EXPIRES", 7), flexColumn("REASONS", reasons))
 	for _, q := range summaries {
 		oldest, newest, expires := "-", "-", "-"
 		if !q.Oldest.IsZero() {
@@ -230,16 +221,7 @@ func printQueues(out io.Writer, summaries []account.QueueSummary) {
 		if q.Expiring > 0 {
 			expires = "in " + age(time.Until(q.NextExpiry))
 		}
-		lines := wrap(reasonsText(q.Reasons), textColumns-otherColumns-width)
-		name := q.Queue
-		if len(name) > width { // it needs a line of its own, because a command may need the whole name
-			fmt.Fprintln(out, name)
-			name = ""
-		}
-		row(name, thousands(q.Messages), oldest, newest, expires, lines[0])
-		for _, line := range lines[1:] {
-			row("", "", "", "", "", line)
-		}
+		rows.row(q.Queue, thousands(q.Messages), oldest, newest, expires, reasonsText(q.Reasons))
 	}
 }
 

@@ -64,13 +64,15 @@ func TestPrintMessage(t *testing.T) {
 				Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
 				Status: 999, Attempts: 1 << 40,
 			},
-			"id          3h  " + long[:13] + "…     999  109…  " + long[:53] + "…",
+			"id          3h  " + long[:8] + "…" + long[:5] + "     999  1099511627776  " + long[:29] + "…" + long[:15],
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
 			test.message.ID, test.message.Since = "id", time.Now().Add(-3*time.Hour)
-			printMessage(&out, test.message, "")
+			rows := newMessageTable(&out)
+			out.Reset()
+			printMessage(rows, test.message, "")
 			got := strings.TrimSuffix(out.String(), "\n")
 			if got != test.want {
 				t.Errorf("\n%s, want\n%s", got, test.want)
@@ -214,16 +216,23 @@ func TestExportFile(t *testing.T) {
 	})
 }
 
-// TestTablesFit checks that no table is wider than a terminal, and that queues and runs have their whole names.
+// TestTablesFit checks that no table is wider than the terminal, and that ids and runs are whole.
 func TestTablesFit(t *testing.T) {
 	const many = 123_456_789
 	long, name := strings.Repeat("x", 300), strings.Repeat("q", 56)+"-poison"
 	old := time.Now().Add(-999 * 24 * time.Hour)
 	shown := message.Message{
-		ID: long, Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
+		ID: "0A1B2C3D-1", Queue: name, Reason: long, Detail: long, Attempts: many, Status: 999, Since: old,
 		Format: envelope.FormatNative, Method: long, Host: long, Path: long,
 	}
 	const requeue, undo = "20261119-120000-requeue-cccc", "20261121-115900-undo-aaaa"
+	runs := []operation.RunSummary{
+		{Here: true, Summary: run.Summary{Run: undo, At: old, Total: 3, Done: 3, State: "finished", Of: requeue}},
+		{Here: true, Summary: run.Summary{
+			Run: requeue, At: old, Total: 100_000, Done: 99_999, State: "partly undone", UndoneBy: undo,
+		}},
+		{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
+	}
 	queues := []account.QueueSummary{
 		{
 			Queue: name, Messages: many, Oldest: old, Newest: old, Expiring: 1, NextExpiry: old,
@@ -233,38 +242,57 @@ func TestTablesFit(t *testing.T) {
 	}
 	for table, c := range map[string]struct {
 		print func(io.Writer)
+		lines int
 		whole []string
 	}{
-		"list": {func(out io.Writer) { printMessage(out, shown, "") }, nil},
+		"list": {func(out io.Writer) { printMessage(newMessageTable(out), shown, "") }, 2, []string{"0a1b2c3d "}},
 		"groups": {func(out io.Writer) {
 			printGroups(out, []message.Row{{Key: long, Count: many, First: old, Last: old, Sample: shown}})
-		}, nil},
-		"queues": {func(out io.Writer) { printQueues(out, queues) }, []string{name + "\n", "a-poison "}},
-		"runs": {func(out io.Writer) {
-			printRuns(out, []operation.RunSummary{
-				{Here: true, Summary: run.Summary{
-					Run: undo, At: old, Total: 3, Done: 3, State: "finished",
-					Of: requeue,
-				}},
-				{Here: true, Summary: run.Summary{
-					Run: requeue, At: old, Total: 100_000, Done: 99_999,
-					State: "partly undone", UndoneBy: undo,
-				}},
-				{Here: true, Summary: run.Summary{Run: requeue, State: "unreadable", Problem: long}},
-			})
-		}, []string{undo + " ", "undo of " + requeue + "\n", "partly undone by " + undo + "\n"}},
+		}, 2, []string{" 0a1b2c3d "}},
+		"queues": {func(out io.Writer) { printQueues(out, queues) }, 3, []string{"a-poison "}},
+		"runs":   {func(out io.Writer) { printRuns(out, runs) }, 4, []string{undo + " ", requeue + " "}},
 	} {
-		var out bytes.Buffer
-		c.print(&out)
-		for line := range strings.Lines(out.String()) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 100 {
-				t.Errorf("%s: %d columns: %s", table, n, line)
+		for _, width := range []int{narrowest, 60, 80, textColumns, 200} {
+			out := &screen{width: width}
+			c.print(out)
+			for line := range strings.Lines(out.String()) {
+				if n := displayWidth(strings.TrimSuffix(line, "\n")); n > width {
+					t.Errorf("%s: %d columns instead of %d: %s", table, n, width, line)
+				}
+			}
+			if n := strings.Count(out.String(), "\n"); n != c.lines {
+				t.Errorf("%s: %d lines, want %d:\n%s", table, n, c.lines, out)
+			}
+			for _, want := range c.whole {
+				if !strings.Contains(out.String(), want) {
+					t.Errorf("%s: no %q in %d columns:\n%s", table, want, width, out)
+				}
 			}
 		}
-		for _, want := range c.whole {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%s: no %q:\n%s", table, want, out.String())
-			}
+	}
+	var piped bytes.Buffer
+	printRuns(&piped, runs)
+	for _, want := range []string{"undo of " + requeue + "\n", "partly undone by " + undo + "\n"} {
+		if !strings.Contains(piped.String(), want) {
+			t.Errorf("no %q:\n%s", want, piped.String())
+		}
+	}
+}
+
+// TestQueueNames checks that a queue has its whole name if the reasons leave room for it.
+func TestQueueNames(t *testing.T) {
+	name := strings.Repeat("q", 43) + "-poison"
+	for reason, want := range map[string]string{
+		"expired":               name + "  ",
+		strings.Repeat("x", 60): strings.Repeat("q", 24) + "…" + strings.Repeat("q", 6) + "-poison  ",
+	} {
+		var out bytes.Buffer
+		printQueues(&out, []account.QueueSummary{
+			{Queue: name, Messages: 1, Reasons: []account.ReasonCount{{Reason: reason, Count: 1}}},
+		})
+		_, row, _ := strings.Cut(out.String(), "\n")
+		if !strings.HasPrefix(row, want) {
+			t.Errorf("%q, want %q", row, want)
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
-	"asynccaller/handler/internal/strictjson"
 )
 
 func newRuns(shared *sharedFlags) *cobra.Command {
@@ -46,15 +45,12 @@ a finished one undone, on the machine that has its journal.`,
 }
 
 func printRuns(out io.Writer, summaries []operation.RunSummary) {
-	row := func(id, at, done, state string) {
-		// A journal or a row may come from elsewhere.
-		printRow(out, "%-28s  %8s  %12s  %s",
-			strictjson.ReplaceUnprintable(id), at, done, strictjson.ReplaceUnprintable(state))
-	}
-	row("RUN", "WHEN", "MESSAGES", "STATE") // the name of a run has its command
+	// The name of a run has its command, and other commands need the whole name.
+	rows := newTable(out, leftColumn("RUN", 28), rightColumn("WHEN", 8), rightColumn("MESSAGES", 12),
+		flexColumn("STATE", 0))
 	for _, r := range summaries {
 		if r.Problem != "" {
-			row(r.Run, "-", "-", r.State+": "+r.Problem)
+			rows.row(r.Run, "-", "-", r.State+": "+r.Problem)
 			continue
 		}
 		done := thousands(r.Done)
@@ -70,7 +66,7 @@ func printRuns(out io.Writer, summaries []operation.RunSummary) {
 		if !r.Here {
 			state += ", by " + r.User + " on " + r.Machine
 		}
-		row(r.Run, age(time.Since(r.At))+" ago", done, state)
+		rows.row(r.Run, age(time.Since(r.At))+" ago", done, state)
 	}
 }
 

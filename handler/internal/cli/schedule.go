@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -112,7 +113,8 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 	}
 	policy := policyText(s.Policy, s.MaxAttempts, s.Limited)
 	fmt.Fprintf(out, "policy %s, deadline %s after creation%s\n", policy, exactly(s.Deadline), limited)
-	fmt.Fprintf(out, "\n%6s  %-21s  %s\n", "n", "delay", "since the first call")
+	fmt.Fprintln(out)
+	attempts := newTable(out, rightColumn("n", 6), leftColumn("delay", 21), flexColumn("since the first call", 0))
 	hidden := 0
 	if len(s.Attempts) > rows {
 		hidden = len(s.Attempts) - rows + 1 // the ellipsis takes a row
@@ -120,7 +122,7 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 	firstHidden := rows - 1 - lastRows
 	for i, a := range s.Attempts {
 		if hidden > 0 && i == firstHidden {
-			fmt.Fprintf(out, "%6s  %d more\n", "…", hidden)
+			attempts.row("…", strconv.Itoa(hidden)+" more", "")
 		}
 		if i >= firstHidden && i < firstHidden+hidden {
 			continue
@@ -129,7 +131,7 @@ func printSchedule(out io.Writer, s explain.Schedule, rows int) {
 		if i > 0 {
 			delay = rangeText(a.ShortestWait, a.LongestWait, 2)
 		}
-		printRow(out, "%6d  %-21s  %s", a.N, delay, rangeText(a.Earliest, a.Latest, 3))
+		attempts.row(strconv.Itoa(a.N), delay, rangeText(a.Earliest, a.Latest, 3))
 	}
 	longest, shortest := attemptCount(s.Longest), attemptCount(s.Shortest)
 	fmt.Fprintf(out, "\n%s: %s with the longest delays, %s with the shortest\n", s.Policy, longest, shortest)

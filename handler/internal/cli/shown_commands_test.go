@@ -74,8 +74,9 @@ func TestShownCommandsOfMessages(t *testing.T) {
 		if hasCommands != isValid || isWarned == isValid {
 			t.Errorf("%q shows\n%s", id, printed)
 		}
+		rows := newMessageTable(d.out)
 		d.stdout.Reset()
-		printMessage(d.out, found.Message, "")
+		printMessage(rows, found.Message, "")
 		if strings.HasPrefix(d.stdout.String(), "invalid ") == isValid {
 			t.Errorf("%q is listed as %s", id, d.stdout.String())
 		}

@@ -21,9 +21,11 @@ const (
 	textColumns = 100
 	// narrowest is the smallest width that output is fitted to. Narrower terminals wrap it.
 	narrowest = 40
-	// leastFlexible is the width that a flexible column leaves to each one after it, if there is room for both.
-	leastFlexible = 25
-	columnGap     = "  "
+	// leftToOthers is the width that a flexible column leaves to each one after it, if there is room for both.
+	leftToOthers = 25
+	// fewestFlexible is the width that a flexible column has in any case: what follows may not fit.
+	fewestFlexible = 10
+	columnGap      = "  "
 )
 
 // widthOf returns the width that output is fitted to: that of the terminal, or textColumns.
@@ -79,23 +81,26 @@ func newTable(out io.Writer, columns ...column) *table {
 	columns = slices.Clone(columns)
 	t := &table{out: out, width: widthOf(out), columns: columns}
 	rest := t.width - len(columnGap)*(len(columns)-1)
-	flexible := 0
+	flexible, later := 0, 0
+	var headings []string
 	for _, c := range columns {
+		headings = append(headings, c.heading)
 		if c.flexible {
 			flexible++
+			later += min(c.width, leftToOthers)
 		} else {
 			rest -= c.width
 		}
 	}
-	headings := make([]string, len(columns))
 	for i, c := range columns {
-		headings[i] = c.heading
-		if c.flexible {
-			flexible--
-			fair := rest / (flexible + 1)
-			columns[i].width = max(min(c.width, max(fair, rest-flexible*leastFlexible)), 1)
-			rest -= columns[i].width
+		if !c.flexible {
+			continue
 		}
+		later -= min(c.width, leftToOthers)
+		share := max(rest/flexible, rest-later, fewestFlexible)
+		columns[i].width = min(c.width, share)
+		rest -= columns[i].width
+		flexible--
 	}
 	t.row(headings...)
 	return t
@@ -116,7 +121,7 @@ func (t *table) row(cells ...string) {
 		text := printable(cells[i])
 		if c.flexible {
 			room := t.width - displayWidth(line) - after
-			text = cutMiddle(text, min(c.width, max(room, 1)))
+			text = cutMiddle(text, min(c.width, max(room, fewestFlexible)))
 		}
 		padding := strings.Repeat(" ", max(c.width-displayWidth(text), 0))
 		if c.right {

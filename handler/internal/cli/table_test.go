@@ -2,11 +2,12 @@ package cli
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
 
-// screen is a terminal of a width.
+// screen is a terminal with a width.
 type screen struct {
 	bytes.Buffer
 	width int
@@ -56,5 +57,72 @@ func TestTable(t *testing.T) {
 				t.Errorf("%d columns: %s", displayWidth(got), got)
 			}
 		})
+	}
+}
+
+// TestTableAligns checks that a wide number in a fixed column takes space from the last column only, and that texts
+// align by the columns that they have on a terminal.
+func TestTableAligns(t *testing.T) {
+	const text = "the quick brown fox jumps over the lazy dog and runs"
+	out := &screen{width: 60}
+	rows := newTable(out, flexColumn("NAME", 12), rightColumn("N", 4), flexColumn("TEXT", 0))
+	rows.row("short", "7", text)
+	rows.row("日本語日本語日本語", "123,456", text)
+	rows.row("e\u0301", "8", text)
+	rows.row("a\x1b[2J\nb", "9", "")
+	const want = "NAME             N  TEXT\n" +
+		"short            7  the quick brown fox jumps … dog and runs\n" +
+		"日本語…本語   123,456  the quick brown fox jump…dog and runs\n" +
+		"e\u0301                8  the quick brown fox jumps … dog and runs\n" +
+		"a\ufffd[2J\ufffdb          9\n"
+	if got := out.String(); got != want {
+		t.Errorf("\n%s\nwant\n%s", got, want)
+	}
+}
+
+// TestCut checks how a text is cut to 10 of the columns that it has on a terminal.
+func TestCut(t *testing.T) {
+	const mark, accented, unknown = "\u0301", "e\u0301", "\ufffd"
+	for name, test := range map[string]struct{ text, end, middle string }{
+		"short":  {"short", "short", "short"},
+		"exact":  {"0123456789", "0123456789", "0123456789"},
+		"longer": {"0123456789a", "012345678…", "012345…89a"},
+		"wide":   {"日本語日本語", "日本語日…", "日本語…語"},
+		"emoji":  {strings.Repeat("🙂", 8), "🙂🙂🙂🙂…", "🙂🙂🙂…🙂"},
+		"marks": {
+			strings.Repeat(accented, 12),
+			strings.Repeat(accented, 9) + "…",
+			strings.Repeat(accented, 6) + "…" + strings.Repeat(accented, 3),
+		},
+		"only_marks": {
+			strings.Repeat(mark, 1000),
+			mark + mark + strings.Repeat(unknown, 9) + "…",
+			mark + mark + strings.Repeat(unknown, 6) + "…" + strings.Repeat(unknown, 3),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			text := printable(test.text)
+			if got := cut(text, 10); got != test.end {
+				t.Errorf("%q, want %q", got, test.end)
+			}
+			if got := cutMiddle(text, 10); got != test.middle {
+				t.Errorf("%q, want %q", got, test.middle)
+			}
+		})
+	}
+}
+
+// TestWidthOf checks that output to a file or a pipe has a fixed width.
+func TestWidthOf(t *testing.T) {
+	file, err := os.Create(t.TempDir() + "/file")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if got := widthOf(&output{Writer: file}); got != textColumns {
+		t.Errorf("file: %d columns", got)
+	}
+	if got := widthOf(&output{Writer: &screen{width: 132}}); got != 132 {
+		t.Errorf("terminal: %d columns", got)
 	}
 }

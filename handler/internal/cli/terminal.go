@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"asynccaller/handler/internal/strictjson"
 )
@@ -193,16 +192,16 @@ func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(text) {
-		if line != "" && utf8.RuneCountInString(line+" "+word) > width {
+		if line != "" && displayWidth(line+" "+word) > width {
 			lines = append(lines, line)
 			line = ""
 		}
-		runes := []rune(strings.TrimPrefix(line+" "+word, " "))
-		for len(runes) > width {
-			lines = append(lines, string(runes[:width]))
-			runes = runes[width:]
+		line = strings.TrimPrefix(line+" "+word, " ")
+		for displayWidth(line) > width {
+			part := beginning(line, width)
+			lines = append(lines, part)
+			line = line[len(part):]
 		}
-		line = string(runes)
 	}
 	return append(lines, line)
 }

@@ -141,6 +141,7 @@ func TestWrap(t *testing.T) {
 		"one two three": "one two|three",
 		"abcdefghijk":   "abcdefgh|ijk",
 		"a bcdefghijkl": "a|bcdefghi|jkl",
+		"日本語日本 日本":      "日本語日|本 日本",
 	} {
 		if got := strings.Join(wrap(text, 8), "|"); got != want {
 			t.Errorf("%q is wrapped as %q, want %q", text, got, want)
