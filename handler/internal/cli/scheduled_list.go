@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 )
@@ -21,11 +21,14 @@ func newScheduledList(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "list",
 		Short: "List scheduled messages, or count them",
-		Long: `List messages that wait for their next attempt, with the beginning of the message id, the request
-id, the time until the next attempt, the number of attempts, the latest status, the time until the
-deadline, and the target. "due" means that the time has come. "stale" means that the message is long
-due and gone: only its record is left. --group-by counts the messages, and those that are due within
-the next minute and hour. Rows are cut to 100 columns; --json has the whole texts.`,
+		Long: `List messages that wait for their next attempt, the next one first, with the beginning of the
+message id, the time until the next attempt, the number of attempts, the reason, the latest status,
+the time until the deadline, the request id, and the target. "due" means that the time has come.
+"stale" means that the message is long due and gone: only its record is left.
+
+--group-by counts the messages instead, and those that are due within the next minute and hour; NEXT
+and LAST are the times until the first and the last next attempt. --group-by host shows why and
+since when each target fails, as ` + "`async-caller status`" + ` does. --json has the whole texts.`,
 		Example: `  async-caller scheduled list --group-by host
   async-caller scheduled list --host '*.example.com' --due-within 1h
   async-caller scheduled list --queue async-caller-1 --status 503,none --json`,
@@ -52,6 +55,9 @@ type scheduledLine struct {
 	Host          string    `json:"host,omitempty"`
 	Route         string    `json:"route,omitempty"`
 	Reason        string    `json:"reason"`
+	// Cause says in a few words why the message waits, and Answer is the beginning of the target's latest answer.
+	Cause  string `json:"cause,omitempty"`
+	Answer string `json:"answer,omitempty"`
 	Status        int       `json:"status,omitempty"`
 	Attempts      int       `json:"attempts"`
 	CreatedAt     time.Time `json:"createdAt"`
@@ -80,6 +86,8 @@ func newScheduledLine(m message.Scheduled, stale bool, now time.Time) scheduledL
 		Host:          m.Host,
 		Route:         m.Route,
 		Reason:        m.Reason,
+		Cause:         m.Cause,
+		Answer:        m.Answered,
 		Status:        m.Status,
 		Attempts:      m.Attempts,
 		CreatedAt:     m.Since,
@@ -102,29 +110,27 @@ func (l scheduledLine) next(now time.Time) string {
 
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
-	const format = "%-8s  %-20s  %5s  %4s  %6s  %8s  %s"
 	now := time.Now()
 	isStale := s.runs.StaleCheck(ctx, now)
-	queueName := ""
-	return s.eachScheduled(ctx, source, func(m message.Scheduled) error {
+	var rows *table
+	matched, err := s.runs.ListByNextAttempt(ctx, source, func(m message.Scheduled) error {
 		line := newScheduledLine(m, isStale(m.Row), now)
 		if s.json {
 			return printJSON(s.out, line)
 		}
-		if line.Queue != queueName {
-			if queueName != "" {
-				fmt.Fprintln(s.out)
-			}
-			queueName = line.Queue
-			printRow(s.out, "%s", queueName)
-			printRow(s.out, format, "ID", "REQUEST", "NEXT", "ATT", "STATUS", "DEADLINE", "TARGET")
+		if rows == nil {
+			rows = newTable(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 4),
+				leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("DEADLINE", 8),
+				flexColumn("REQUEST", 36), flexColumn("TARGET", 0))
 		}
-		printRow(s.out, format,
-			shortID(line.ID), cut(line.RequestID, 20), line.next(now),
-			cut(strconv.Itoa(line.Attempts), 4), cut(statusText(line.Status), 6),
-			remaining(line.Deadline, now), line.Host+line.Route)
+		rows.row(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts), cut(line.Reason, len(decision.Status)),
+			statusText(line.Status), remaining(line.Deadline, now), line.RequestID, line.Host+line.Route)
 		return s.out.err
 	})
+	if err != nil {
+		return err
+	}
+	return s.summarize(account.Listed{Matched: matched})
 }
 
 // statusText formats the latest status; 0 means none.
@@ -150,25 +156,34 @@ func remaining(at, now time.Time) string {
 func (s *session) groupScheduled(ctx context.Context, source account.ScheduledSource, by message.By) error {
 	groups := message.ScheduledGroups{By: by, Now: time.Now()}
 	isStale := s.runs.StaleCheck(ctx, groups.Now)
-	err := s.eachScheduled(ctx, source, func(m message.Scheduled) error {
+	matched, err := s.runs.ListScheduled(ctx, source, false, func(m message.Scheduled) error {
 		groups.Add(m, isStale(m.Row))
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) {
-		printScheduledGroups(out, rows, groups.Now)
-	})
-	return nil
+	if by == message.ByHost {
+		failing, err := s.runs.Failing(ctx)
+		if err != nil {
+			s.progress.printf("warning: %v", err)
+		}
+		printAll(s, account.JoinTargets(groups.Result(), failing, time.Time{}),
+			func(out io.Writer, targets []account.TargetStatus) { printTargets(out, targets, groups.Now) })
+	} else {
+		printAll(s, groups.Result(), func(out io.Writer, rows []message.ScheduledGroup) {
+			printScheduledGroups(out, rows, groups.Now)
+		})
+	}
+	return s.summarize(account.Listed{Matched: matched})
 }
 
 func printScheduledGroups(out io.Writer, groups []message.ScheduledGroup, now time.Time) {
-	const format = "%7s  %7s  %7s  %7s  %5s  %5s  %-12s  %s"
-	printRow(out, format, "COUNT", "1 MIN", "1 HOUR", "STALE", "FIRST", "LAST", "STATUS", "KEY")
+	rows := newTable(out, rightColumn("COUNT", 7), rightColumn("1 MIN", 7), rightColumn("1 HOUR", 7),
+		rightColumn("STALE", 5), rightColumn("NEXT", 5), rightColumn("LAST", 5), leftColumn("STATUS", 12),
+		flexColumn("KEY", 0))
 	for _, g := range groups {
-		printRow(out, format,
-			thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
+		rows.row(thousands(g.Count), thousands(g.DueInMinute), thousands(g.DueInHour), thousands(g.Stale),
 			age(g.Next.Sub(now)), age(g.Last.Sub(now)), cut(statusesText(g.Statuses), 12), g.Key)
 	}
 }
@@ -186,15 +201,4 @@ func statusesText(counts map[int]int) string {
 		parts = append(parts, "…")
 	}
 	return strings.Join(parts, ", ")
-}
-
-// eachScheduled shows the selected scheduled messages, and ends with their number.
-func (s *session) eachScheduled(
-	ctx context.Context, source account.ScheduledSource, see func(message.Scheduled) error,
-) error {
-	matched, err := s.runs.ListScheduled(ctx, source, false, see)
-	if err != nil {
-		return err
-	}
-	return s.summarize(account.Listed{Matched: matched})
 }

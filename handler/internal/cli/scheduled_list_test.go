@@ -145,7 +145,7 @@ func TestHostileRows(t *testing.T) {
 				}
 				return err
 			},
-			"status": func() error { return d.showStatus(t.Context(), false) },
+			"status": func() error { return d.showStatus(t.Context(), false, false) },
 		} {
 			d.stdout.Reset()
 			if err := print(); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,8 @@ import (
 	"asynccaller/handler/internal/explain"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/strictjson"
 )
 
 func newScheduledShow(shared *sharedFlags) *cobra.Command {
@@ -18,8 +21,8 @@ func newScheduledShow(shared *sharedFlags) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "show ID",
 		Short: "Show one scheduled message in detail",
-		Long: `Show when a scheduled message is due, its attempts, the target's latest answer, the call, and what
-the handler will do at its next attempt. ID is the message id, its first 8 or more characters, or
+		Long: `Show when a scheduled message is due, why it waits, its attempts, the target's latest answer, since
+when the target fails, the call, and what the handler will do at its next attempt. ID is the message id, its first 8 or more characters, or
 the request id. A warning says where the row of the record, by which you choose a message,
 contradicts the content that the handler will process.
 
@@ -53,6 +56,8 @@ recognized: check the output before you share it.`,
 // scheduledDetails is the output of show for a scheduled message.
 type scheduledDetails struct {
 	Message scheduledLine `json:"message"`
+	// Target is how the target fails, in the eyes of each app that calls it.
+	Target []record.Target `json:"target,omitempty"`
 	// Warnings say where the row of the message contradicts its content.
 	Warnings []string `json:"warnings,omitempty"`
 	contentDetails
@@ -67,12 +72,27 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 	if line.NextAttemptAt.After(now) {
 		at = line.NextAttemptAt
 	}
+	failing, err := s.runs.Failing(ctx)
+	if err != nil {
+		s.progress.printf("warning: %v", err)
+	}
+	failing = slices.DeleteFunc(failing, func(t record.Target) bool { return t.Host != record.RowHost(m.Row.TargetHost) })
 	return scheduledDetails{
 		Message:        line,
+		Target:         failing,
 		Warnings:       message.CheckRow(m.Row),
 		contentDetails: newContentDetails(m.Row.Content, secrets),
 		Next:           s.explain(m.Row.Queue, m.Row.ID, m.Row.Content, at),
 	}
+}
+
+// failureText says how a target fails.
+func failureText(t record.Target, now time.Time) string {
+	text := fmt.Sprintf("since %s ago, the last time %s ago: %s", age(now.Sub(t.Since)), age(now.Sub(t.Latest)), t.Cause)
+	if t.IsOpen() {
+		text += "; the circuit breaker is open"
+	}
+	return strictjson.ReplaceUnprintable(text + " (app " + t.App + ")")
 }
 
 func (d scheduledDetails) print(out io.Writer) {
@@ -86,6 +106,11 @@ func (d scheduledDetails) print(out io.Writer) {
 	printField(out, "tenant", tenantText(m.Organization, m.Environment))
 	printLine(out, "target", "%s%s", m.Host, m.Route)
 	printLine(out, "reason", "%s", m.Reason)
+	printField(out, "cause", m.Cause)
+	printField(out, "answer", m.Answer)
+	for _, t := range d.Target {
+		printLine(out, "target fails", "%s", failureText(t, now))
+	}
 	printLine(out, "attempts", "%s", attemptsText(m.Attempts, m.Status))
 	printLine(out, "created", "%s, %s ago", moment(m.CreatedAt), age(now.Sub(m.CreatedAt)))
 	next := "in " + age(m.NextAttemptAt.Sub(now))

@@ -65,6 +65,8 @@ type session struct {
 	out      *output
 	progress *progress
 	runs     *operation.Runs
+	// hasApp says that the app folder is one.
+	hasApp bool
 }
 
 // newSession returns a session without an account.
@@ -94,6 +96,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		runs.OnScanned, runs.Observer = s.progress.Scanned, s.progress
 		runs.Journals, runs.Operator = shared.folder(), operator(args)
 		s.runs = runs
+		s.hasApp = !errors.Is(a.FunctionsErr, fs.ErrNotExist)
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/strictjson"
 )
@@ -20,14 +22,19 @@ const watchEvery = 2 * time.Second
 
 func newStatus(env Env) *cobra.Command {
 	shared := &sharedFlags{env: env, group: "status"}
-	var watch bool
+	var watch, all bool
 	command := &cobra.Command{
 		Use:   "status",
-		Short: "Show waiting messages by queue and target, and whether the app runs",
+		Short: "Show waiting messages by queue and target, why targets fail, and whether the app runs",
 		Long: `Show the queues that functions read with their length (approximate), the age of the oldest visible
 message, the scheduled messages and those due in the next minute, and the poison messages with the
-reasons of the first 32; the targets for which most messages are scheduled; and when the timer
-functions last ran. A value that the record of scheduled messages does not have is "unknown".`,
+reasons of the first 32; the targets that fail, and those for which most messages are scheduled; and
+when the timer functions last ran. A value that the record does not have is "unknown".
+
+For each target: CAUSE is why it fails, SINCE when the first call that failed since the last success
+began, and BREAKER whether an instance of the app has opened its circuit breaker. WAITING counts its
+scheduled messages and 1 HOUR those that are due by then; NEXT is the time until the first of them.
+Targets without scheduled messages are shown for an hour after they have failed.`,
 		Example: `  async-caller status
   async-caller status --watch
   async-caller status --app ./my-app --json`,
@@ -35,14 +42,15 @@ functions last ran. A value that the record of scheduled messages does not have 
 	}
 	flags := flagsOf(command)
 	flags.BoolVar(&watch, "watch", false, fmt.Sprintf("show it again every %s, until Ctrl-C", exactly(watchEvery)))
+	flags.BoolVar(&all, "all", false, "show priority queues without messages, too")
 	shared.addApp(flags.FlagSet)
 	command.RunE = shared.withSession(func(ctx context.Context, s *session, _ []string) error {
 		if !watch {
-			return s.showStatus(ctx, false)
+			return s.showStatus(ctx, false, all)
 		}
 		redraw := isTerminal(s.env.Stdout) && !s.json
 		for {
-			err := s.showStatus(ctx, redraw)
+			err := s.showStatus(ctx, redraw, all)
 			isStopped := ctx.Err() != nil
 			if err != nil && !isStopped {
 				return err
@@ -55,8 +63,8 @@ functions last ran. A value that the record of scheduled messages does not have 
 	return command
 }
 
-// showStatus prints the status. Redraw replaces what is on the terminal.
-func (s *session) showStatus(ctx context.Context, redraw bool) error {
+// showStatus prints the status. Redraw replaces what is on the terminal; all shows idle queues, too.
+func (s *session) showStatus(ctx context.Context, redraw, all bool) error {
 	status, err := s.runs.Status(ctx)
 	if err != nil {
 		return err
@@ -67,49 +75,33 @@ func (s *session) showStatus(ctx context.Context, redraw bool) error {
 	if redraw {
 		fmt.Fprint(s.out, "\x1b[H\x1b[2J") // to the corner, and clear the screen
 	}
-	printStatus(s.out, status, s.app)
+	s.printStatus(status, all)
 	return s.out.err
 }
 
-func printStatus(out io.Writer, s account.Status, app string) {
-	printLine(out, "account", "%s at %s", s.Account, s.At.Format(time.TimeOnly+" UTC"))
-	printLine(out, "app", "%s", strictjson.ReplaceUnprintable(app))
-	printLine(out, "running", "%s", runningText(s))
+func (s *session) printStatus(status account.Status, all bool) {
+	out := s.out
+	printLine(out, "account", "%s at %s", status.Account, status.At.Format(time.TimeOnly+" UTC"))
+	printLine(out, "app", "%s", s.appText())
+	printLine(out, "running", "%s", runningText(status))
 	printLine(out, "timers", "%s %s, %s %s",
-		functionapp.MonitorTimer, lastRun(s.Monitor, s.At),
-		functionapp.KeeperTimer, lastRun(s.Keeper, s.At))
-	if s.RecordProblem != "" {
-		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(s.RecordProblem))
+		functionapp.MonitorTimer, lastRun(status.Monitor, status.At),
+		functionapp.KeeperTimer, lastRun(status.Keeper, status.At))
+	if status.RecordProblem != "" {
+		printLine(out, "scheduled", "unknown: %s", strictjson.ReplaceUnprintable(status.RecordProblem))
 	}
 	fmt.Fprintln(out)
-	printRow(out, queueRow, "QUEUE", "MESSAGES", "OLDEST", "SCHEDULED", "1 MIN", "STALE", "POISON", "REASONS (SAMPLE)")
-	var missing, notes []string
-	for _, q := range s.Queues {
-		if q.Problem != "" {
-			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
-		}
-		if q.Expiring > 0 {
-			notes = append(notes, fmt.Sprintf(
-				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
-				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
-		}
-		isScheduled := q.Scheduled != nil && q.Scheduled.Count > 0
-		if q.Missing && q.Problem == "" && q.Poison == 0 && !isScheduled {
-			missing = append(missing, q.Queue)
-			continue
-		}
-		printQueueStatus(out, q, s.At)
-	}
-	if len(s.Targets) > 0 {
+	notes := printQueueStates(out, status, all)
+	if len(status.Targets) > 0 {
 		fmt.Fprintln(out)
-		printScheduledGroups(out, s.Targets, s.At)
+		printTargets(out, status.Targets, status.At)
 	}
-	if s.OtherTargets > 0 {
-		notes = append(notes,
-			"other targets: "+thousands(s.OtherTargets)+"; `async-caller scheduled list --group-by host` has them")
+	if status.TargetProblem != "" {
+		notes = append(notes, "why targets fail is unknown: "+strictjson.ReplaceUnprintable(status.TargetProblem))
 	}
-	if len(missing) > 0 {
-		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))
+	if status.OtherTargets > 0 {
+		notes = append(notes, "other targets: "+thousands(status.OtherTargets)+
+			"; `async-caller scheduled list --group-by host` has them")
 	}
 	for i, note := range notes {
 		if i == 0 {
@@ -119,18 +111,51 @@ func printStatus(out io.Writer, s account.Status, app string) {
 	}
 }
 
-// queueRow is the format of a row of the queues, queueColumns the width of the names.
-const (
-	queueRow     = "%-24s  %9s  %6s  %9s  %7s  %5s  %7s  %s"
-	queueColumns = 24
-)
-
-func printQueueStatus(out io.Writer, q account.QueueStatus, now time.Time) {
-	name := q.Queue
-	if len(name) > queueColumns { // a command may need the whole name
-		fmt.Fprintln(out, name)
-		name = ""
+// appText names the app folder.
+func (s *session) appText() string {
+	folder := strictjson.ReplaceUnprintable(s.app)
+	if s.hasApp {
+		return folder
 	}
+	return "none in " + folder + ": the queues are the usual ones; --app names the folder of an app"
+}
+
+// printQueueStates prints the queues except for idle ones, and returns notes about them.
+func printQueueStates(out io.Writer, s account.Status, all bool) (notes []string) {
+	rows := newTable(out, flexColumn("QUEUE", 32), rightColumn("MESSAGES", 9), rightColumn("OLDEST", 6),
+		rightColumn("SCHEDULED", 9), rightColumn("1 MIN", 7), rightColumn("STALE", 5), rightColumn("POISON", 7),
+		flexColumn("REASONS (SAMPLE)", 0))
+	var missing []string
+	idle := 0
+	for _, q := range s.Queues {
+		if q.Problem != "" {
+			notes = append(notes, q.Queue+": "+strictjson.ReplaceUnprintable(q.Problem))
+		}
+		if q.Expiring > 0 {
+			notes = append(notes, fmt.Sprintf(
+				"storage will delete at least %s on %s%s: `async-caller poison keep` prevents that",
+				messages(q.Expiring), q.Queue, storage.PoisonSuffix))
+		}
+		isPriority := slices.Contains(send.Queues()[1:], q.Queue)
+		switch {
+		case q.IsIdle() && isPriority && !all:
+			idle++
+		case q.IsIdle() && q.Missing:
+			missing = append(missing, q.Queue)
+		default:
+			printQueueState(rows, q, s.At)
+		}
+	}
+	if idle > 0 {
+		notes = append(notes, plural(idle, "idle priority queue")+" not shown: --all shows them")
+	}
+	if len(missing) > 0 {
+		notes = append(notes, "not created yet: "+strings.Join(missing, ", "))
+	}
+	return notes
+}
+
+func printQueueState(rows *table, q account.QueueStatus, now time.Time) {
 	oldest := "-"
 	if !q.Oldest.IsZero() {
 		oldest = age(now.Sub(q.Oldest))
@@ -141,8 +166,51 @@ func printQueueStatus(out io.Writer, q account.QueueStatus, now time.Time) {
 		soon = thousands(q.Scheduled.DueInMinute)
 		stale = thousands(q.Scheduled.Stale)
 	}
-	printRow(out, queueRow, name, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison),
-		reasonsText(q.Sample))
+	rows.row(q.Queue, thousands(q.Messages), oldest, waiting, soon, stale, thousands(q.Poison), reasonsText(q.Sample))
+}
+
+// causeColumns is the width of causes. The beginning of a longer one says enough.
+const causeColumns = 26
+
+// printTargets prints how targets fail and what waits for them, and then what the targets said that fail.
+func printTargets(out io.Writer, targets []account.TargetStatus, now time.Time) {
+	rows := newTable(out, flexColumn("TARGET", 0), leftColumn("CAUSE", causeColumns), rightColumn("SINCE", 5),
+		leftColumn("BREAKER", 7), rightColumn("WAITING", 7), rightColumn("1 HOUR", 7), rightColumn("NEXT", 5))
+	for _, t := range targets {
+		next := "-"
+		if t.Count > t.Stale {
+			next = age(t.Next.Sub(now))
+		}
+		waiting := []string{thousands(t.Count - t.Stale), thousands(t.DueInHour), next}
+		if len(t.Failing) == 0 {
+			rows.row(append([]string{t.Key, "-", "-", "-"}, waiting...)...)
+		}
+		for _, f := range t.Failing {
+			name, breaker := t.Key, "-"
+			if len(t.Failing) > 1 {
+				name += " (app " + f.App + ")"
+			}
+			if f.IsOpen() {
+				breaker = "open"
+			}
+			rows.row(append([]string{name, cut(f.Cause, causeColumns), age(now.Sub(f.Since)), breaker}, waiting...)...)
+			waiting = []string{"", "", ""} // they are those of all apps
+		}
+	}
+	isFirst := true
+	for _, t := range targets {
+		for _, f := range t.Failing {
+			if f.Answer == "" {
+				continue
+			}
+			if isFirst {
+				fmt.Fprintln(out)
+				isFirst = false
+			}
+			text := cutMiddle(t.Key, 40) + ": " + strictjson.ReplaceUnprintable(f.Answer)
+			printLine(out, "answer", "%s", cut(text, widthOf(out)-labelColumns))
+		}
+	}
 }
 
 // runningText says in words whether the app runs.

@@ -19,7 +19,7 @@ import (
 func (d *testSession) mustStatus(t *testing.T) string {
 	t.Helper()
 	d.stdout.Reset()
-	if err := d.showStatus(t.Context(), false); err != nil {
+	if err := d.showStatus(t.Context(), false, false); err != nil {
 		t.Fatal(err)
 	}
 	return strings.Join(strings.Fields(d.stdout.String()), " ")

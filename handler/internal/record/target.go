@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/strictjson"
 )
 
 // Target is a target that fails, as the instances of an app have seen it together.
@@ -55,10 +56,14 @@ func (t Target) row() storage.Row {
 	}
 }
 
+// maxRowText is longer than the texts that a handler writes. Somebody else may have written the row.
+const maxRowText = 300
+
 func targetOf(r storage.Row) Target {
+	text := func(s string) string { return strings.Clone(strictjson.Clip(s, maxRowText)) }
 	return Target{
-		App: r.App, Host: r.TargetHost, Reason: r.Reason, Cause: r.Cause, Status: r.Status, Answer: r.Answer,
-		Since: r.Since, Latest: r.At, OpenAt: r.OpenAt, version: r.Version,
+		App: text(r.App), Host: text(r.TargetHost), Reason: text(r.Reason), Cause: text(r.Cause), Status: r.Status,
+		Answer: text(r.Answer), Since: r.Since.UTC(), Latest: r.At.UTC(), OpenAt: r.OpenAt.UTC(), version: r.Version,
 	}
 }
 

@@ -1,10 +1,12 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
@@ -67,4 +69,65 @@ func (a *Account) ListScheduled(
 		err = fmt.Errorf("list scheduled messages: %w", err)
 	}
 	return matched, err
+}
+
+// maxSorted is how many scheduled messages are sorted at once. They take about 30 MiB.
+const maxSorted = 20_000
+
+// byNextAttempt orders scheduled messages by the time of their next attempt.
+func byNextAttempt(a, b message.Scheduled) int {
+	return cmp.Or(a.Row.NextAttemptAt.Compare(b.Row.NextAttemptAt),
+		strings.Compare(a.Row.Queue, b.Row.Queue), strings.Compare(a.Row.ID, b.Row.ID))
+}
+
+// ListByNextAttempt is like [Account.ListScheduled] without the content, in the order of the next attempts. It reads
+// the record again for each 20,000 messages: one that is rescheduled meanwhile can be shown twice.
+func (a *Account) ListByNextAttempt(
+	ctx context.Context, s ScheduledSource, visit func(message.Scheduled) error,
+) (matched int, err error) {
+	limit := s.Limit
+	s.Limit = 0
+	var latest message.Scheduled
+	for {
+		next, err := a.firstScheduled(ctx, s, latest)
+		if err != nil {
+			return matched, err
+		}
+		for _, m := range next {
+			if limit > 0 && matched == limit {
+				return matched, nil
+			}
+			matched++
+			if err := visit(m); err != nil {
+				return matched, err
+			}
+		}
+		if len(next) < maxSorted {
+			return matched, nil
+		}
+		latest = next[len(next)-1]
+	}
+}
+
+// firstScheduled returns the first selected messages after the latest one, at most maxSorted, in the order of the next
+// attempts.
+func (a *Account) firstScheduled(
+	ctx context.Context, s ScheduledSource, latest message.Scheduled,
+) (first []message.Scheduled, err error) {
+	keep := func() {
+		slices.SortFunc(first, byNextAttempt)
+		first = first[:min(len(first), maxSorted)]
+	}
+	_, err = a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
+		if byNextAttempt(m, latest) <= 0 {
+			return nil
+		}
+		first = append(first, m)
+		if len(first) == 2*maxSorted {
+			keep()
+		}
+		return nil
+	})
+	keep()
+	return first, err
 }

@@ -1,6 +1,7 @@
 package account
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -29,16 +30,19 @@ type Status struct {
 	At      time.Time `json:"at"`
 	// Queues are those that functions read.
 	Queues []QueueStatus `json:"queues"`
-	// Targets are the hosts with the most scheduled messages, OtherTargets the number of the others.
-	Targets      []message.ScheduledGroup `json:"targets"`
-	OtherTargets int                      `json:"otherTargets,omitempty"`
+	// Targets are the hosts with the most scheduled messages, and those without any that have failed in the last hour.
+	// OtherTargets is the number of the others.
+	Targets      []TargetStatus `json:"targets"`
+	OtherTargets int            `json:"otherTargets,omitempty"`
 	// Keeper and Monitor are when the timer functions last ran; zero if unknown.
 	Keeper  time.Time `json:"keeper,omitzero"`
 	Monitor time.Time `json:"monitor,omitzero"`
 	// Silent is the timer function that does not run, although it did; empty if there is none.
 	Silent string `json:"silent,omitempty"`
-	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are.
+	// RecordProblem says why the numbers of scheduled messages are unknown, and the times if they are. TargetProblem
+	// says why it is unknown which targets fail.
 	RecordProblem string `json:"recordProblem,omitempty"`
+	TargetProblem string `json:"targetProblem,omitempty"`
 }
 
 // QueueStatus is the state of a queue that functions read, and of its poison queue.
@@ -69,6 +73,12 @@ func (q QueueStatus) OldestCall() time.Time {
 	return earliest(q.Oldest, q.Scheduled.Oldest)
 }
 
+// IsIdle reports whether nothing waits on the queue and its poison queue, as far as is known.
+func (q QueueStatus) IsIdle() bool {
+	isScheduled := q.Scheduled != nil && q.Scheduled.Count > 0
+	return q.Problem == "" && q.Messages == 0 && q.Poison == 0 && !isScheduled
+}
+
 // Status reads the state of the account. It reads the record beside the queues, and returns without it if that takes
 // too long. Only an account that cannot be reached is an error.
 func (a *Account) Status(ctx context.Context) (Status, error) {
@@ -76,7 +86,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s := Status{Account: a.Name, At: time.Now().UTC(), Queues: []QueueStatus{}, Targets: []message.ScheduledGroup{}}
+	s := Status{Account: a.Name, At: time.Now().UTC(), Queues: []QueueStatus{}, Targets: []TargetStatus{}}
 	read := make(chan map[string]*message.ScheduledGroup, 1)
 	go func() { read <- a.readRecord(ctx, &s) }()
 	names := slices.Clone(a.AppQueues)
@@ -85,7 +95,7 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 			names = append(names, name)
 		}
 	}
-	slices.Sort(names)
+	slices.SortFunc(names, naturalOrder)
 	for _, name := range slices.Compact(names) {
 		s.Queues = append(s.Queues, a.queueStatus(ctx, name, slices.Contains(all, name)))
 	}
@@ -97,6 +107,13 @@ func (a *Account) Status(ctx context.Context) (Status, error) {
 		}
 	}
 	return s, ctx.Err()
+}
+
+// naturalOrder compares names. A number at the end counts as a number: async-caller-2 comes before async-caller-10.
+func naturalOrder(a, b string) int {
+	name := func(s string) string { return strings.TrimRight(s, "0123456789") }
+	number := func(s string) string { return strings.TrimPrefix(s, name(s)) }
+	return cmp.Or(strings.Compare(name(a), name(b)), len(number(a))-len(number(b)), strings.Compare(a, b))
 }
 
 func (a *Account) queueStatus(ctx context.Context, name string, exists bool) QueueStatus {
@@ -167,9 +184,18 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		s.RecordProblem = RecordProblem(err)
 		return nil
 	}
-	targets := hosts.Result()
+	limited, cancel = context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
+	failing, err := a.Failing(limited)
+	if err != nil {
+		s.TargetProblem = RecordProblem(err)
+	}
+	targets := JoinTargets(hosts.Result(), failing, s.At)
+	slices.SortStableFunc(targets, func(a, b TargetStatus) int { // those that fail are never among the others
+		return cmp.Compare(min(len(b.Failing), 1), min(len(a.Failing), 1))
+	})
 	s.OtherTargets = max(len(targets)-maxTargets, 0)
-	s.Targets = append(s.Targets, targets[:len(targets)-s.OtherTargets]...)
+	s.Targets = targets[:len(targets)-s.OtherTargets]
 	record := map[string]*message.ScheduledGroup{}
 	for _, group := range queues.Result() {
 		record[group.Key] = &group

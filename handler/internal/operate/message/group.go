@@ -23,15 +23,16 @@ const (
 	ByRoute  By = "route"  // Message.Route
 	ByError  By = "error"  // the error in one line, without the parts that differ from message to message
 	ByAnswer By = "answer" // Message.Answer
-	// ByQueue is for scheduled messages only.
+	// ByQueue and ByCause are for scheduled messages only.
 	ByQueue By = "queue"
+	ByCause By = "cause" // Message.Cause, or else the latest answer or the reason
 )
 
 // PoisonCriteria returns the criteria for poison messages.
 func PoisonCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByError, ByAnswer} }
 
 // ScheduledCriteria returns the criteria for scheduled messages, of which only the rows are read.
-func ScheduledCriteria() []By { return []By{ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
+func ScheduledCriteria() []By { return []By{ByCause, ByReason, ByStatus, ByHost, ByRoute, ByQueue} }
 
 // ParseBy reads one of some criteria. Its error lists them.
 func ParseBy(text string, criteria []By) (By, error) {
@@ -90,6 +91,11 @@ func (b By) Key(m Message) string {
 		return errorKey(m)
 	case ByQueue:
 		return m.Queue
+	case ByCause:
+		if m.Cause == "" && m.Status != 0 {
+			return strconv.Itoa(m.Status)
+		}
+		return cmp.Or(m.Cause, m.Reason)
 	case ByAnswer:
 		return cmp.Or(m.Answer, keyNoAnswer)
 	}

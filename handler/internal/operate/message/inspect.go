@@ -76,6 +76,8 @@ type Message struct {
 	Attempts int    `json:"attempts"`
 	Status   int    `json:"status,omitempty"`
 	Error    string `json:"error,omitempty"`
+	// Cause says in a few words why a scheduled message waits, without an attempt of its own why its target fails.
+	Cause string `json:"cause,omitempty"`
 	// Method, Host, Path and Route describe the call; empty if there is no envelope. Host is in lower case, with a port
 	// if the URL has one. Path is escaped as in the URL and has at most 512 bytes; an empty path is "/". See [Route].
 	Method string `json:"method,omitempty"`

@@ -11,17 +11,19 @@ import (
 type Scheduled struct {
 	Message
 	Row storage.Row
+	// Answered is the beginning of the target's latest answer.
+	Answered string
 }
 
 // FromRow describes the scheduled message of a row, as far as the row says it without the content. Since is when the
 // call was created, so that filters by time select by age. Anyone who can write to the table can have written the row.
 func FromRow(r storage.Row) Scheduled {
-	return Scheduled{Row: r, Message: Message{
+	return Scheduled{Row: r, Answered: shown(r.Answer, MaxAnswerText), Message: Message{
 		Queue: shown(r.Queue, maxHost), ID: shown(r.ID, maxReason), Main: shown(r.Queue, maxHost),
 		Reason: shown(r.Reason, maxReason), Since: r.CreatedAt.UTC(), RequestID: shown(r.RequestID, maxTenant),
 		Organization: shown(r.Organization, maxTenant), Environment: shown(r.Environment, maxTenant),
 		Attempts: r.Attempts, Status: r.Status, Host: shown(strings.ToLower(r.TargetHost), maxHost),
-		Route: shown(r.Route, maxPath), Bytes: len(r.Content),
+		Route: shown(r.Route, maxPath), Cause: shown(r.Cause, maxError), Bytes: len(r.Content),
 	}}
 }
 
