@@ -25,8 +25,8 @@ func newPoisonList(shared *sharedFlags) *cobra.Command {
 		Short: "List poison messages with their reasons",
 		Long: `List messages with the beginning of the id, the time since the handler gave up, the reason, the
 latest status, the number of attempts, and the call or the problem. --group-by counts them instead.
-Rows are cut to 100 columns; --json has the whole texts. A message with the request id of an earlier
-one in the list is marked; the first 50,000 request ids are compared.`,
+Long texts are cut in the middle to fit the terminal; --json has the whole texts. A message with the
+request id of an earlier one in the list is marked; the first 50,000 request ids are compared.`,
 		Example: `  async-caller poison list --group-by error --since 24h
   async-caller poison list --queue async-caller-poison --status 503,none --host '*.example.com'
   async-caller poison list --group 'route=/orders/{n}' --json`,
@@ -171,7 +171,8 @@ func newPoisonQueues(shared *sharedFlags) *cobra.Command {
 		Use:   "queues",
 		Short: "Show which queues have poison messages, by reason",
 		Long: `Show the number, age and reasons of the messages on each poison queue. EXPIRES is the time until
-storage deletes the first message that the Functions host moved there; "keep" prevents that.
+storage deletes the first message that the Functions host moved there; "keep" prevents that. Long
+texts are cut in the middle to fit the terminal; --json has the whole names and all reasons.
 
 Other queues follow if no function of the app reads them and a dead letter is among their first 32
 messages.`,

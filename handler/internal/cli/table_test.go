@@ -23,24 +23,18 @@ func TestTable(t *testing.T) {
 	)
 	for name, test := range map[string]struct {
 		width int
-		cells []string
 		want  string
 	}{
-		"wide": {
-			200, []string{"0a1b2c3d", request, "3", target},
-			"0a1b2c3d  " + request + "     3  " + target,
-		},
+		"wide": {200, "0a1b2c3d  " + request + "     3  " + target},
 		"piped": {
-			textColumns, []string{"0a1b2c3d", request, "3", target},
+			textColumns,
 			"0a1b2c3d  order-2026-10-14-000000000000000000000000-4711     3  GET https://crm.example…/orders/4711",
 		},
 		"standard": {
-			80, []string{"0a1b2c3d", request, "3", target},
-			"0a1b2c3d  order-2026-10-14-0000000…0000000-4711     3  GET https://crm.…ers/4711",
+			80, "0a1b2c3d  order-2026-10-14-0000000…0000000-4711     3  GET https://crm.…ers/4711",
 		},
 		"narrow": {
-			60, []string{"0a1b2c3d", request, "3", target},
-			"0a1b2c3d  order-2026-10…00-4711     3  GET https://c…rs/4711",
+			60, "0a1b2c3d  order-2026-10…00-4711     3  GET https://c…rs/4711",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -48,13 +42,10 @@ func TestTable(t *testing.T) {
 			table := newTable(out, leftColumn("ID", 8), flexColumn("REQUEST", 46), rightColumn("ATT", 4),
 				flexColumn("TARGET", 0))
 			out.Reset()
-			table.row(test.cells...)
+			table.row("0a1b2c3d", request, "3", target)
 			got := strings.TrimSuffix(out.String(), "\n")
 			if got != test.want {
 				t.Errorf("\n%s\nwant\n%s", got, test.want)
-			}
-			if displayWidth(got) > test.width {
-				t.Errorf("%d columns: %s", displayWidth(got), got)
 			}
 		})
 	}
