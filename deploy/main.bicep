@@ -130,6 +130,11 @@ resource outcomesTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2
   name: 'asynccallerrun'
 }
 
+resource appTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' = {
+  parent: tableService
+  name: 'asynccallerapp'
+}
+
 resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' = {
   name: '${name}-${token}'
   location: location

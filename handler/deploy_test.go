@@ -65,7 +65,7 @@ func TestTemplateQueues(t *testing.T) {
 	names := group(text, `/queues@\S+ = \[for queueName in queues: \{\n  parent: queueService\n  name: (.+)\n`)
 	compare(t, "resources", []string{"queueName", "'${queueName}" + storage.PoisonSuffix + "'"}, names)
 	tables := group(text, `/tables@\S+ = \{\n  parent: tableService\n  name: '(.+)'\n`)
-	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable}, tables)
+	compare(t, "tables", []string{storage.ScheduledTable, storage.RunTable, storage.AppTable}, tables)
 }
 
 // TestTemplateSettings: the handler accepts the app settings, and reads those of the storage account.

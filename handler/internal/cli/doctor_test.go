@@ -525,7 +525,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 	account := newAccount(t)
 	p := newPatient(t, account, "healthy")
 	fresh, _, code := p.examine()
-	if last := fresh[len(fresh)-2]; code != 0 || last.State != doctor.Warning ||
+	if last := fresh[len(fresh)-3]; code != 0 || last.State != doctor.Warning ||
 		last.Text != "AC-monitor has not run yet, or cannot record that it runs" {
 		t.Errorf("before its first start: %d, %+v", code, fresh)
 	}
@@ -541,7 +541,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 		checks = append(checks, l.Check)
 	}
 	const want = "settings, app folder, functions, executable, connection, storage, emulator, clock, " +
-		"queue access, queues, encoding, poison, table access, heartbeats, blob access"
+		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)
 	}

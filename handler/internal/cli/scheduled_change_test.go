@@ -247,7 +247,7 @@ func TestSelectScheduled(t *testing.T) {
 			// as list --group-by queue shows it
 			"--group queue=other": "",
 			// the row does not have it
-			"--group answer=locked": "--group: cannot group by \"answer\": want reason,",
+			"--group answer=locked": "--group: cannot group by \"answer\": want cause, reason,",
 		} {
 			flags := flagsOf(&cobra.Command{})
 			s := requireScheduled(flags)

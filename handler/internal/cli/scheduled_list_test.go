@@ -56,11 +56,10 @@ func TestListScheduled(t *testing.T) {
 		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 			t.Fatal(err)
 		}
-		want := "async-caller\n" +
-			"ID        REQUEST                NEXT  ATT   STATUS  DEADLINE  TARGET\n" +
-			"aaaaaaaa  r-aaaaaaaa-1            30m  2     503     2d        one.example/orders/{n}\n" +
-			"bbbbbbbb  r-bbbbbbbb-2            due  2     503     2d        two.example/orders/{n}\n" +
-			"cccccccc  r-cccccccc-3          stale  2     503     2d        two.example/orders/{n}\n"
+		want := "ID         NEXT   ATT  REASON            STATUS  DEADLINE  REQUEST              TARGET\n" +
+			"cccccccc  stale     2  temporary_status     503        2d  r-cccccccc-3         two.example/…ers/{n}\n" +
+			"bbbbbbbb    due     2  temporary_status     503        2d  r-bbbbbbbb-2         two.example/…ers/{n}\n" +
+			"aaaaaaaa    30m     2  temporary_status     503        2d  r-aaaaaaaa-1         one.example/…ers/{n}\n"
 		if got := d.stdout.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("printed\n%swant\n%s", got, want)
 		}

@@ -22,9 +22,9 @@ func newScheduledShow(shared *sharedFlags) *cobra.Command {
 		Use:   "show ID",
 		Short: "Show one scheduled message in detail",
 		Long: `Show when a scheduled message is due, why it waits, its attempts, the target's latest answer, since
-when the target fails, the call, and what the handler will do at its next attempt. ID is the message id, its first 8 or more characters, or
-the request id. A warning says where the row of the record, by which you choose a message,
-contradicts the content that the handler will process.
+when the target fails, the call, and what the handler will do at its next attempt. ID is the message
+id, its first 8 or more characters, or the request id. A warning says where the row of the record,
+by which you choose a message, contradicts the content that the handler will process.
 
 Values with secret names, user info and query values are masked unless you give --reveal. A body
 that is neither JSON nor XML nor a form is shown only with --reveal. Secrets in other places are not

@@ -114,8 +114,11 @@ func (s *session) printStatus(status account.Status, all bool) {
 // appText names the app folder.
 func (s *session) appText() string {
 	folder := strictjson.ReplaceUnprintable(s.app)
-	if s.hasApp {
+	switch {
+	case s.hasApp:
 		return folder
+	case folder == ".":
+		folder = "this folder"
 	}
 	return "none in " + folder + ": the queues are the usual ones; --app names the folder of an app"
 }

@@ -30,6 +30,7 @@ func TestStatusScreen(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
 		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
+		d.app = "."
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
 			Add(-5*time.Hour).Format(time.RFC3339))
 		for name, item := range map[string]storage.Item{
@@ -46,8 +47,10 @@ func TestStatusScreen(t *testing.T) {
 		got := d.mustStatus(t)
 		for _, want := range []string{
 			"running yes", "AC-monitor 0s ago, AC-poison-keeper unknown", "async-caller 1 5h 3 2 0 1 malformed 1",
-			"2 2 2 0 0s 20s 503 two.example",
-			"note not created yet: async-caller-1", "storage will delete at least 1 message on async-caller-poison",
+			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
+			"note 1 idle priority queue not shown: --all shows them",
+			"storage will delete at least 1 message on async-caller-poison",
+			"app none in this folder: the queues are the usual ones; --app names the folder of an app",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is missing in %s", want, got)
@@ -61,8 +64,94 @@ func TestStatusScreen(t *testing.T) {
 		var status account.Status
 		d.mustStatus(t)
 		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil || status.Queues[0].Scheduled.Count != 3 ||
-			status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
+			len(status.Queues) != 2 || status.Queues[0].Poison != 1 || len(status.Targets) != 2 {
 			t.Errorf("%v: %+v", err, status)
+		}
+	})
+}
+
+// TestStatusOfTargets: each target that fails says why, since when and what it said, for each app that calls it.
+func TestStatusOfTargets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newRowsSession(t, rowAt("aaaaaaaa-1", "b.example", 30*time.Minute),
+			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
+		app := &memory.Table{}
+		d.runs.AppTable, d.hasApp, d.app = app, true, "dist"
+		now := time.Now()
+		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
+			row := storage.Row{
+				ID: name + host, App: name, TargetHost: host, Cause: cause, Answer: answer,
+				Since: now.Add(-since), At: now.Add(-latest),
+			}
+			if open {
+				row.OpenAt = row.At
+			}
+			if err := app.Put(t.Context(), record.TargetsPartition, []storage.Row{row}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		fail("app-1", "b.example", "503", `{"error":"down"}`, 2*time.Hour, time.Minute, true)
+		fail("app-2", "b.example", "connection refused", "", time.Minute, time.Minute, false)
+		fail("app-1", "c.example", "certificate has expired or is not valid yet", "", time.Hour, time.Minute, false)
+		fail("app-1", "old.example", "400", "no", 5*time.Hour, 2*time.Hour, false)
+		d.mustStatus(t)
+		want := `
+TARGET                           CAUSE                       SINCE  BREAKER  WAITING   1 HOUR   NEXT
+b.example (app app-1)            503                            2h  open           2        2     1m
+b.example (app app-2)            connection refused             1m  -
+c.example                        certificate has expired o…     1h  -              0        0      -
+z.example                        -                               -  -              1        1     1h
+
+answer         b.example: {"error":"down"}
+`
+		got := d.stdout.String()
+		if !strings.Contains(got, want) || !strings.Contains(got, "app            dist\n") {
+			t.Errorf("got %s\nwant %s", got, want)
+		}
+		d.json = true
+		d.mustStatus(t)
+		var status account.Status
+		if err := json.Unmarshal(d.stdout.Bytes(), &status); err != nil {
+			t.Fatal(err)
+		}
+		first := status.Targets[0]
+		if len(first.Failing) != 2 || first.Failing[0].Cause != "503" || !first.Failing[0].Since.Equal(now.Add(-2*time.Hour)) {
+			t.Errorf("%+v", first)
+		}
+		app.Fail(storage.ErrDenied)
+		d.json = false
+		if got := d.mustStatus(t); !strings.Contains(got, "why targets fail is unknown") ||
+			!strings.Contains(got, "b.example - - - 2 2 1m") {
+			t.Errorf("without permission: %s", got)
+		}
+	})
+}
+
+// TestQueueOrder: the queues are in the order of their priorities.
+func TestQueueOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestSession(t)
+		d.runs.AppQueues = []string{"orders", "async-caller-10", "async-caller-2", "async-caller", "async-caller-1"}
+		for _, name := range d.runs.AppQueues {
+			err := d.store.Create(t.Context(), name)
+			if err == nil {
+				_, err = d.store.Put(t.Context(), name, storage.Item{Text: "x"})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.mustStatus(t)
+		var order []string
+		for line := range strings.Lines(d.stdout.String()) {
+			name, rest, _ := strings.Cut(line, " ")
+			if name == "orders" || strings.HasPrefix(name, "async-caller") && rest != "" {
+				order = append(order, name)
+			}
+		}
+		want := "async-caller async-caller-1 async-caller-2 async-caller-10 orders"
+		if got := strings.Join(order, " "); got != want {
+			t.Errorf("order %s, want %s", got, want)
 		}
 	})
 }

@@ -182,10 +182,6 @@ func printField(out io.Writer, label, text string) {
 	}
 }
 
-// printRow writes a row of a table and cuts it to the width of a terminal.
-func printRow(out io.Writer, format string, cells ...any) {
-	fmt.Fprintln(out, cut(strings.TrimRight(fmt.Sprintf(format, cells...), " "), textColumns))
-}
 
 // wrap breaks a text into lines, at spaces or within words that are longer than a line.
 func wrap(text string, width int) []string {

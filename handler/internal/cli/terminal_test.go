@@ -184,18 +184,3 @@ func TestThousands(t *testing.T) {
 	}
 }
 
-func TestPrintRow(t *testing.T) {
-	for want, cells := range map[string][]any{
-		"a        1  rest":     {"a", 1, "rest"},
-		"":                     {"", "", ""},
-		"a-long-name     1  x": {"a-long-name", 1, "x"},
-		"é        ü  ñ":        {"é", "ü", "ñ"},
-		"a        1  " + strings.Repeat("é", 87) + "…": {"a", 1, strings.Repeat("é", 150)},
-	} {
-		var out bytes.Buffer
-		printRow(&out, "%-4s  %4v  %s", cells...)
-		if got := strings.TrimSuffix(out.String(), "\n"); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-}

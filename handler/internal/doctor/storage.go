@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -230,7 +231,65 @@ func (report Reporter) table(ctx context.Context, conn azure.Connection, recorde
 	remove := func(ctx context.Context) error { return table.Delete(ctx, "doctor", []storage.Key{{ID: noID}}) }
 	if report.try(ctx, "table access", "role "+storage.TableRole, read, remove) {
 		report(judgeHeartbeats(beats, now))
+		report.waiting(ctx, conn, table, now)
 	}
+}
+
+// maxWaiting is how many calls that wait are counted, and maxFailing how many targets are named.
+const (
+	maxWaiting = 1000
+	maxFailing = 3
+)
+
+// waiting reports the calls that wait for their next attempt, and the targets that fail.
+func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table storage.Table, now time.Time) {
+	const check = "calls that wait"
+	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+	defer cancel()
+	waiting := 0
+	enough := errors.New("enough")
+	err := table.List(ctx, storage.Query{}, func(row storage.Row) error {
+		if waiting > maxWaiting {
+			return enough
+		}
+		if !row.IsHeartbeat() {
+			waiting++
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, enough) {
+		report.failed(check, err, "")
+		return
+	}
+	appTable, err := azure.OpenTable(conn, storage.AppTable)
+	if err != nil {
+		return // the record has reported it
+	}
+	defer appTable.Close()
+	failing, err := record.ReadTargets(ctx, appTable)
+	if err != nil {
+		report.failed("targets", err, "role "+storage.TableRole)
+		return
+	}
+	text := fmt.Sprint(waiting)
+	if waiting > maxWaiting {
+		text = fmt.Sprintf("more than %d", maxWaiting)
+	}
+	text += " scheduled for their next attempt"
+	if len(failing) == 0 {
+		report.ok(check, text)
+		return
+	}
+	slices.SortFunc(failing, func(a, b record.Target) int { return b.Latest.Compare(a.Latest) })
+	var names []string
+	for _, f := range failing[:min(len(failing), maxFailing)] {
+		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))
+	}
+	text += fmt.Sprintf("; %d failing targets: %s", len(failing), strings.Join(names, ", "))
+	if len(failing) > maxFailing {
+		text += ", and others"
+	}
+	report(Line{State: Warning, Check: check, Text: text, Next: "`async-caller status`"})
 }
 
 // judgeHeartbeats judges when the timer functions last ran.

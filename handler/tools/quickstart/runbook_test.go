@@ -134,6 +134,18 @@ func fillAccount(t *testing.T, connectionString string) {
 	for i := range 3 {
 		schedule(8000+i, "api.example.com", 429, time.Duration(12+14*i)*time.Minute)
 	}
+	targets, err := azure.OpenTable(connection, storage.AppTable)
+	must(t, err)
+	defer targets.Close()
+	fails := func(host, cause, answer string, since time.Duration, openAt time.Time) {
+		must(t, targets.Put(t.Context(), record.TargetsPartition, []storage.Row{{
+			ID: host, App: "acme", TargetHost: host, Cause: cause, Answer: answer, Since: time.Now().Add(-since),
+			At: time.Now(), OpenAt: openAt,
+		}}))
+	}
+	fails("crm.example.com", "503", `{"error":"maintenance until 14:00"}`, 150*time.Minute, time.Now())
+	fails("old.example.com", "certificate has expired or is not valid yet", "", 73*time.Hour, time.Time{})
+	fails("api.example.com", "429", "", 40*time.Minute+30*time.Second, time.Time{})
 }
 
 // TestRunbook runs the commands of the pages for operators, with messages like those of the examples.
