@@ -1,0 +1,154 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"asynccaller/handler/internal/decision"
+	"asynccaller/handler/internal/delivery"
+	"asynccaller/handler/internal/envelope"
+	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/storage"
+	"asynccaller/handler/internal/storage/memory"
+)
+
+// watched is a bench that records scheduled messages and targets that fail.
+type watched struct {
+	*bench
+	scheduled, app memory.Table
+}
+
+func watch(t *testing.T, called *target) (w *watched, closeTables func()) {
+	t.Helper()
+	w = &watched{bench: setup(t, called)}
+	w.Record = record.NewRecorder(&w.scheduled, func(path string) string { return path }, 1<<20, zerolog.Nop())
+	w.Targets = record.NewTargets(&w.app, "app", w.Record)
+	w.AnswerText = func(a *envelope.Answer) string {
+		if a == nil {
+			return ""
+		}
+		return "said " + a.Text()
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { w.Targets.Run(ctx); close(ended) }()
+	return w, func() {
+		stop()
+		<-ended
+		w.Record.Close(time.Second)
+	}
+}
+
+// deliver delivers a message, and waits until its rows are written.
+func (w *watched) deliver(content string) {
+	w.Deliver(w.ctx, delivery.Message{Queue: mainQueue, ID: messageID, Content: []byte(content)})
+	<-time.After(2 * time.Second)
+	synctest.Wait()
+}
+
+// failing describes the targets that fail.
+func (w *watched) failing(t *testing.T) (texts []string) {
+	t.Helper()
+	failing, err := record.ReadTargets(t.Context(), &w.app)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range failing {
+		texts = append(texts, fmt.Sprintf("%s %s %s %q open %t", f.Host, f.Reason, f.Cause, f.Answer, f.IsOpen()))
+	}
+	return texts
+}
+
+// row returns the row of the scheduled message.
+func (w *watched) row(t *testing.T) (row storage.Row) {
+	t.Helper()
+	err := w.scheduled.List(t.Context(), storage.Query{}, func(r storage.Row) error { row = r; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return row
+}
+
+// TestTargetOfOutcome: each call that the target does not answer with 2xx makes it one that fails, and no other call
+// does.
+func TestTargetOfOutcome(t *testing.T) {
+	body := func(status int, text string) decision.Outcome {
+		return decision.Outcome{
+			Status: status, Body: []byte(text), Header: http.Header{"Content-Type": {"text/plain"}},
+		}
+	}
+	for name, test := range map[string]struct {
+		outcome decision.Outcome
+		want    string
+	}{
+		"delivered": {body(200, ""), ""},
+		"temporary": {body(503, "down"), `target.example:8443 temporary_status 503 "said down" open false`},
+		"rejected":  {body(400, "no"), `target.example:8443 rejected 400 "said no" open false`},
+		"timeout": {
+			decision.Outcome{Failure: decision.FailureTimeout, Detail: "no answer in time"},
+			`target.example:8443 timeout no answer in time "" open false`,
+		},
+		"certificate": {
+			decision.Outcome{Failure: decision.FailureCertificate, Detail: "the certificate is for another host"},
+			`target.example:8443 certificate certificate is for another host "" open false`,
+		},
+		"redirected": {
+			decision.Outcome{Failure: decision.FailureRedirected, Status: 302, Detail: "answered 302"},
+			`target.example:8443 redirected answered 302 "said " open false`,
+		},
+		"broken_off": {
+			decision.Outcome{Failure: decision.FailureConnection, Status: 200, Detail: "connection reset"},
+			`target.example:8443 connection connection reset "" open false`,
+		},
+		"interrupted": {decision.Outcome{Failure: decision.FailureInterrupted}, ""},
+		"bad_url":     {decision.Outcome{Failure: decision.FailureBadURL}, ""},
+		"refused":     {decision.Outcome{Failure: decision.FailureTargetRefused}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, closeTables := watch(t, answers(test.outcome))
+				defer closeTables()
+				w.deliver(fmt.Sprintf(plain, ""))
+				got := ""
+				if failing := w.failing(t); len(failing) > 0 {
+					got = failing[0]
+				}
+				if got != test.want {
+					t.Errorf("got %q, want %q", got, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestCauseOfWaitingMessages: a message that waits has the cause and the answer of its own attempt or, if the circuit
+// breaker has refused it, those of its target.
+func TestCauseOfWaitingMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		down := decision.Outcome{Status: 503, Body: []byte("down"), Header: http.Header{"Content-Type": {"text/plain"}}}
+		w, closeTables := watch(t, answers(down))
+		defer closeTables()
+		late := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
+		w.deliver(late)
+		if row := w.row(t); row.Cause != "503" || row.Answer != "said down" || row.Reason != "temporary_status" {
+			t.Errorf("after its attempt: cause %q, answer %q, reason %s", row.Cause, row.Answer, row.Reason)
+		}
+		for range 5 { // until the breaker opens
+			w.deliver(late)
+		}
+		if row := w.row(t); row.Cause != "503" || row.Answer != "said down" || row.Reason != "target_down" {
+			t.Errorf("refused: cause %q, answer %q, reason %s", row.Cause, row.Answer, row.Reason)
+		}
+		<-time.After(2 * time.Minute)
+		const want = `target.example:8443 temporary_status 503 "said down" open true`
+		if failing := w.failing(t); len(failing) != 1 || failing[0] != want {
+			t.Errorf("target %q, want %s", failing, want)
+		}
+	})
+}
