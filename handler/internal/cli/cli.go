@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -159,6 +160,30 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 		newStatus(env), newDoctor(env), newHost(env), newVersion(env),
 	)
 	return root
+}
+
+// onlyCommands makes the command of a group show its help, and refuse everything that is not the name of a command of
+// the group, with the names that were perhaps meant.
+func onlyCommands(command *cobra.Command) {
+	const mostMistakes = 2 // in a name, as cobra has it by default
+	command.SuggestionsMinimumDistance = mostMistakes
+	command.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	command.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return nil
+		}
+		hint := ""
+		if similar := cmd.SuggestionsFor(args[0]); len(similar) > 0 {
+			hint = "; did you mean " + strings.Join(similar, " or ") + "?"
+		}
+		return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+	}
+	command.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if cmd != command { // one of the group
+			return err
+		}
+		return cmp.Or(cmd.Args(cmd, cmd.Flags().Args()), err) // the flag belongs to the command that was meant
+	})
 }
 
 // readApp reads an app folder with the settings of the environment. The error joins every problem with the settings and

@@ -23,9 +23,8 @@ owner can read these files.`,
   async-caller poison list --group-by error
   async-caller poison show 4f1c2a9e
   async-caller poison requeue --reason expired --since 2h --canary 5`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
 		newPoisonQueues(shared), newPoisonList(shared), newPoisonShow(shared),

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"strconv"
 	"time"
@@ -78,7 +79,7 @@ func newUndo(shared *sharedFlags) *cobra.Command {
 them. Messages that were delivered, received or moved since cannot be restored: they are counted. If
 there are no others, the exit code is 3 and the state of the run does not change.`,
 		Example:           "  async-caller " + shared.group + " undo " + shared.sampleRun,
-		Args:              cobra.ExactArgs(1),
+		Args:              shared.oneRun,
 		ValidArgsFunction: shared.completeRuns,
 	}
 	shared.addYes(flagsOf(command))
@@ -96,13 +97,21 @@ func newResume(shared *sharedFlags) *cobra.Command {
 		Long: `Continue a confirmed run that was interrupted by Ctrl-C, a kill or a storage outage, or that stopped
 because calls failed.`,
 		Example:           "  async-caller " + shared.group + " resume " + shared.sampleRun,
-		Args:              cobra.ExactArgs(1),
+		Args:              shared.oneRun,
 		ValidArgsFunction: shared.completeRuns,
 		RunE: shared.withSession(func(ctx context.Context, s *session, args []string) error {
 			result, err := s.runs.Resume(ctx, args[0])
 			return s.report(ctx, result, false, err)
 		}),
 	}
+}
+
+// oneRun refuses a command without the name of one run.
+func (shared *sharedFlags) oneRun(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return fmt.Errorf("name a run: `async-caller %s runs` lists them", shared.group)
+	}
+	return cobra.ExactArgs(1)(cmd, args)
 }
 
 // completeRuns completes the name of a run.

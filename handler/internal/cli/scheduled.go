@@ -26,9 +26,8 @@ continues one that was interrupted. Journals contain whole messages; only their 
   async-caller scheduled show 4f1c2a9e
   async-caller scheduled expedite --host crm.example.com --canary 3 --rate 50/s
   async-caller scheduled cancel --host old.example.com --callback`,
-		Args: cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	onlyCommands(command)
 	shared.declare(command)
 	command.AddCommand(
 		newScheduledList(shared), newScheduledShow(shared), newScheduledExpedite(shared), newScheduledCancel(shared),
