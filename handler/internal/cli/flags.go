@@ -247,9 +247,11 @@ func parseQueue(name string) (string, error) {
 	return name, nil
 }
 
+// allowedStatuses returns the statuses that an answer can have.
+func allowedStatuses() bounds.Range[int] { return bounds.New(100, 999) }
+
 func parseStatus(text string) (int, error) {
-	allowed := bounds.New(100, 999)
-	return within(allowed, "a number "+allowed.String(), strconv.Atoi)(text)
+	return within(allowedStatuses(), "a number "+allowedStatuses().String(), strconv.Atoi)(text)
 }
 
 // atLeast returns a function that reads a whole number that is not below a minimum.

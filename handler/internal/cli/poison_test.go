@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/cobra"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -89,8 +90,11 @@ func TestSelection(t *testing.T) {
 			account.Source{Queues: []string{"a-poison", "b-poison", "c-poison"}},
 		},
 		"statuses": {
-			[]string{"--status", "503,none", "--status", "429"},
-			account.Source{Filter: message.Filter{Statuses: []int{503, 0, 429}}},
+			[]string{"--status", "503,none", "--status", "5xx,4XX,50x,429-431,4xx-502"},
+			account.Source{Filter: message.Filter{Statuses: []bounds.Range[int]{
+				bounds.New(503, 503), bounds.New(0, 0), bounds.New(500, 599), bounds.New(400, 499),
+				bounds.New(500, 509), bounds.New(429, 431), bounds.New(400, 502),
+			}}},
 		},
 		"words": {
 			[]string{
@@ -128,6 +132,7 @@ func TestSelection(t *testing.T) {
 			}
 			same := cmp.Options{
 				cmpopts.IgnoreUnexported(account.Source{}), cmpopts.EquateEmpty(),
+				cmp.AllowUnexported(bounds.Range[int]{}),
 				cmpopts.EquateApproxTime(time.Minute),
 			}
 			if diff := cmp.Diff(test.want, got, same); diff != "" {
@@ -139,14 +144,16 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
-	_, err := parsedSelection(t, selectMessages, "--status", "5xx,99", "--since", "soon", "--until", "-1h",
+	_, err := parsedSelection(t, selectMessages, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon", "--until", "-1h",
 		"--limit", "-1", "--attempts-over", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
 		t.Fatal("no error")
 	}
 	for _, part := range []string{
-		`--status: "5xx": want a number from 100 to 999, or none`, `"99"`,
+		`--status: "5x": want a number from 100 to 999, a class such as 5xx, a range such as 500-504, or none`,
+		`"99": want a number`, `"xxx": want a number`, `"5xxx": want a number`, `"504-500": want a number`,
+		`"-1": want a number`,
 		`--since: "soon": want a time such as 2026-01-31T12:00:00Z, or how long ago it was, such as 2h`,
 		`--until: "-1h": want a time`, `--limit: "-1": want a whole number of at least 1`,
 		`--attempts-over: "-1": want a whole number of at least 0`, `--group: "x" is not a group`,

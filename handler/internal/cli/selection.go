@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/send"
@@ -68,7 +69,7 @@ func (s *selection) addFilters(reasons []string, criteria []message.By, since st
 	filterCSV(s, &filter.Reasons, "reason",
 		"only messages with this `reason`, such as timeout; may be repeated", message.ParseReason(reasons))
 	filterCSV(s, &filter.Statuses, "status",
-		"only messages with this latest `status`, or none; may be repeated", parseStatusOrNone)
+		"only messages with this latest `status`, or 5xx, 500-504 or none; may be repeated", parseStatuses)
 	filterCSV(s, &filter.Hosts, "host",
 		"only calls to this `host` on any port, or host:port, or *.example.com; may be repeated", parseHost)
 	filterFlag(s, &filter.Since, "since",
@@ -183,14 +184,26 @@ func parseHost(text string) (string, error) {
 	return text, nil
 }
 
-// parseStatusOrNone reads the status of an answer; none is 0.
-func parseStatusOrNone(text string) (int, error) {
+// parseStatuses reads a status of answers, a class such as 5xx, or a range; none is 0.
+func parseStatuses(text string) (bounds.Range[int], error) {
 	if text == "none" {
-		return 0, nil
+		return bounds.New(0, 0), nil
 	}
-	status, err := parseStatus(text)
-	if err != nil {
-		err = fmt.Errorf("%w, or none", err)
+	lowest, highest, isRange := strings.Cut(text, "-")
+	if !isRange {
+		highest = lowest
 	}
-	return status, err
+	first, err := parseStatus(fillClass(lowest, "0"))
+	last, lastErr := parseStatus(fillClass(highest, "9"))
+	if err != nil || lastErr != nil || first > last {
+		const want = "%.40q: want a number %v, a class such as 5xx, a range such as 500-504, or none"
+		return bounds.Range[int]{}, fmt.Errorf(want, text, allowedStatuses())
+	}
+	return bounds.New(first, last), nil
+}
+
+// fillClass replaces each x at the end of a class of statuses by a digit.
+func fillClass(class, digit string) string {
+	known := strings.TrimRight(class, "xX")
+	return known + strings.Repeat(digit, len(class)-len(known))
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/guard"
@@ -18,8 +19,8 @@ import (
 // of its entries does.
 type Filter struct {
 	Reasons []string
-	// Statuses are latest answers; 0 means no answer.
-	Statuses []int
+	// Statuses are ranges of latest answers; 0 means no answer.
+	Statuses []bounds.Range[int]
 	// Hosts and Methods match in any letter case. A host is a name or an address, which matches every port unless it
 	// has one, or "*.suffix", which matches every name below the suffix.
 	Hosts, Methods []string
@@ -40,9 +41,10 @@ type Filter struct {
 func (f Filter) Match(m Message, content []byte) bool {
 	isMethod := func(method string) bool { return strings.EqualFold(method, m.Method) }
 	isHost := func(host string) bool { return matchHost(host, m.Host) }
+	isStatus := func(statuses bounds.Range[int]) bool { return statuses.Contains(m.Status) }
 	switch {
 	case len(f.Reasons) > 0 && !slices.Contains(f.Reasons, m.Reason),
-		len(f.Statuses) > 0 && !slices.Contains(f.Statuses, m.Status),
+		len(f.Statuses) > 0 && !slices.ContainsFunc(f.Statuses, isStatus),
 		len(f.Methods) > 0 && !slices.ContainsFunc(f.Methods, isMethod),
 		len(f.Hosts) > 0 && !slices.ContainsFunc(f.Hosts, isHost),
 		!f.Since.IsZero() && m.Since.Before(f.Since),

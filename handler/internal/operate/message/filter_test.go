@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"asynccaller/handler/internal/bounds"
 	"asynccaller/handler/internal/operate/message"
 )
 
@@ -16,6 +17,7 @@ func TestFilter(t *testing.T) {
 	group := func(by message.By, key string) message.Filter {
 		return message.Filter{Group: &message.Group{By: by, Key: key}}
 	}
+	status := func(ranges ...bounds.Range[int]) message.Filter { return message.Filter{Statuses: ranges} }
 	for name, test := range map[string]struct {
 		filter message.Filter
 		m      message.Message
@@ -24,9 +26,12 @@ func TestFilter(t *testing.T) {
 		"all":              {message.Filter{}, m, true},
 		"reason":           {message.Filter{Reasons: []string{"rejected", "expired"}}, m, true},
 		"other_reason":     {message.Filter{Reasons: []string{"rejected"}}, m, false},
-		"status":           {message.Filter{Statuses: []int{503}}, m, true},
-		"other_status":     {message.Filter{Statuses: []int{0, 500}}, m, false},
-		"no_answer":        {message.Filter{Statuses: []int{0}}, silent, true},
+		"status":           {status(bounds.New(503, 503)), m, true},
+		"other_status":     {status(bounds.New(0, 0), bounds.New(500, 500)), m, false},
+		"class":            {status(bounds.New(400, 499), bounds.New(500, 599)), m, true},
+		"other_class":      {status(bounds.New(400, 499)), m, false},
+		"class_of_silent":  {status(bounds.New(100, 999)), silent, false},
+		"no_answer":        {status(bounds.New(0, 0)), silent, true},
 		"method":           {message.Filter{Methods: []string{"post"}}, m, true},
 		"other_method":     {message.Filter{Methods: []string{"PUT"}}, m, false},
 		"host":             {message.Filter{Hosts: []string{"API.target.example"}}, m, true},
@@ -89,7 +94,7 @@ func TestFilter(t *testing.T) {
 		"group":                 {group(message.ByError, "answered 503"), m, true},
 		"other_group":           {group(message.ByError, "answered 500"), m, false},
 		"group_without_host":    {group(message.ByHost, "(no envelope)"), silent, true},
-		"one_of_two_is_no_all":  {message.Filter{Reasons: []string{"expired"}, Statuses: []int{500}}, m, false},
+		"one_of_two_is_no_all":  {message.Filter{Reasons: []string{"expired"}, Methods: []string{"GET"}}, m, false},
 		"text_without_contents": {message.Filter{Text: "x"}, silent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
