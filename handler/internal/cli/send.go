@@ -25,6 +25,7 @@ type sendOptions struct {
 	bodyFile            string
 	tenant              envelope.Tenant
 	nexus, dryRun, json bool
+	force               bool
 	app                 string
 }
 
@@ -35,7 +36,8 @@ func newSend(env Env) *cobra.Command {
 		Long: `Put an envelope on the queue of its priority: async-caller, or async-caller-1 to async-caller-10.
 The flags describe one envelope; FILE, or standard input for "-", contains any number of envelopes
 as JSON. A missing queue is created. The command prints the request id of each envelope, and then
-the number of envelopes and the storage account to standard error.
+the number of envelopes and the storage account to standard error. A warning names the members that
+have no effect. An envelope whose callback or deadline is probably misspelt is refused.
 
 Other users of the machine can see the arguments of a command. Put secrets into files: give
 --header @FILE, --body-file, or an envelope in FILE.
@@ -93,6 +95,7 @@ func (o *sendOptions) addTo(flags *flagSet) {
 	flags.BoolVar(&o.nexus, "nexus", false, "write the Nexus format")
 	flags.StringVar(&o.tenant.Organization, "organization", "", "with --nexus: the tenant's organization")
 	flags.StringVar(&o.tenant.Environment, "environment", "", "with --nexus: the tenant's environment")
+	flags.BoolVar(&o.force, "force", false, "also send envelopes whose callback or deadline is probably misspelt")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "print the envelopes and do not send them")
 	flags.BoolVar(&o.json, "json", false, "print JSON, one object per line: requestId, queue, messageId, account")
 	flags.StringVar(&o.app, "app", ".", "app folder with host.json and local.settings.json")
@@ -131,7 +134,7 @@ func (o *sendOptions) run(ctx context.Context, env Env, args []string) error {
 	if err != nil {
 		return err
 	}
-	sender := &send.Sender{Encoding: a.Host.Queues.MessageEncoding, Rules: a.Settings.Rules}
+	sender := &send.Sender{Encoding: a.Host.Queues.MessageEncoding, Rules: a.Settings.Rules, Force: o.force}
 	if o.nexus {
 		sender.Nexus = &o.tenant
 	}

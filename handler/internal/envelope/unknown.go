@@ -2,6 +2,7 @@ package envelope
 
 import (
 	"slices"
+	"strings"
 
 	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/strictjson"
@@ -13,6 +14,8 @@ type Unknown struct {
 	// similar.
 	Path    string `json:"path"`
 	Nearest string `json:"nearest,omitempty"`
+	// Vital says that a callback or a deadline was probably meant, and that the envelope has none.
+	Vital bool `json:"-"`
 }
 
 func (u Unknown) String() string {
@@ -30,6 +33,11 @@ const maxUnknown = 100
 type knownObject struct {
 	path  string
 	names []string
+}
+
+// vitalMembers are those without which nobody learns of the outcome, or the call is made too late.
+var vitalMembers = []string{
+	string(partCallback), "deadline", nexusDeadlineAt, nexusRawRequest + "." + rawCallBack,
 }
 
 // UnknownMembers returns the first members of content that have no effect. It does not look into objects that may have
@@ -56,6 +64,9 @@ func UnknownMembers(content []byte) []Unknown {
 				Path:    join(object.path, strictjson.Printable(m.Name)),
 				Nearest: nearestMember(object, objects, m.Name),
 			}
+			if slices.Contains(vitalMembers, u.Nearest) {
+				u.Vital = strictjson.IsNull(orNull(same.Get(content, strings.Split(u.Nearest, ".")...)))
+			}
 			if isNative || isNexus || u.Nearest != "" {
 				unknown = append(unknown, u)
 			}
@@ -64,11 +75,21 @@ func UnknownMembers(content []byte) []Unknown {
 	return unknown
 }
 
-// nearestMember looks for the name in its own object first. A member may also be in the wrong object.
+// nearestMember looks for the name in its own object first. A member may also be in the wrong object, or have the name
+// of a vital one with an addition, such as callbackUrl.
 func nearestMember(own knownObject, objects []knownObject, name string) string {
 	for _, object := range append([]knownObject{own}, objects...) {
 		if similar, likely := nearest.Name(name, object.names); likely {
 			return join(object.path, similar)
+		}
+	}
+	for _, object := range objects {
+		for _, known := range object.names {
+			path := join(object.path, known)
+			begins := len(name) > len(known) && strings.EqualFold(name[:len(known)], known)
+			if begins && slices.Contains(vitalMembers, path) {
+				return path
+			}
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package envelope_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -71,6 +72,32 @@ func TestUnknownMembers(t *testing.T) {
 				t.Errorf("unknown members (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestVitalMembers: a sender must learn that an envelope has no callback or no deadline, although one was meant.
+func TestVitalMembers(t *testing.T) {
+	for content, want := range map[string]bool{
+		`{"asyncCaller":1,"calback":{}}`:                                              true,
+		`{"asyncCaller":1,"callbackUrl":"http://b"}`:                                  true,
+		`{"asyncCaller":1,"DEADLINE":"x"}`:                                            true,
+		`{"asyncCaller":1,"deadlineUtc":"x"}`:                                         true,
+		`{"asyncCaller":1,"callback":null,"CallBack":{}}`:                             true,
+		`{"asyncCaller":1,"call":{"url":"http://a","callback":{}}}`:                   true,
+		`{"asyncCaller":1,"callback":{"url":"http://b"},"callbackNote":1}`:            false,
+		`{"asyncCaller":1,"callback":{"metod":"PUT"}}`:                                false,
+		`{"asyncCaller":1,"prioritet":1,"retri":"io","giveup":"drop","notBefor":"x"}`: false,
+		`{"asyncCaller":1,"context":{"calback":1}}`:                                   false,
+		`{"RawRequest":{"CallBak":"x"}}`:                                              true,
+		`{"RawRequest":{},"callback":{}}`:                                             true,
+		`{"RawRequest":{},"DeadlinAt":"x"}`:                                           true,
+		`{"RawRequest":{},"DeadlinAt":"x","deadlineat":"y"}`:                          false,
+		`{"RawRequest":{"CallBakUriScheme":"https","Titel":"x"}}`:                     false,
+	} {
+		isVital := func(u envelope.Unknown) bool { return u.Vital }
+		if got := slices.ContainsFunc(envelope.UnknownMembers([]byte(content)), isVital); got != want {
+			t.Errorf("%s: %v, want %v", content, got, want)
+		}
 	}
 }
 

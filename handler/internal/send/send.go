@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -48,6 +49,8 @@ type Sender struct {
 	Rules    decision.Rules
 	// Nexus, unless nil, is the tenant in whose name native envelopes are sent in the Nexus format.
 	Nexus *envelope.Tenant
+	// Force allows envelopes whose callback or deadline is probably misspelt.
+	Force bool
 }
 
 // Message is a complete envelope, ready to be sent.
@@ -73,8 +76,16 @@ type Receipt struct {
 // Prepare validates an envelope and adds a request id and the time of creation if they are missing. If it returns an
 // error, the message has only the warnings.
 func (s *Sender) Prepare(content []byte) (message Message, err error) {
+	var vital []string
 	for _, unknown := range envelope.UnknownMembers(content) {
+		if unknown.Vital && !s.Force {
+			vital = append(vital, unknown.String())
+			continue
+		}
 		message.Warnings = append(message.Warnings, unknown.String())
+	}
+	if vital != nil {
+		return message, fmt.Errorf("%s Correct the name, or give --force", strings.Join(vital, " "))
 	}
 	now := time.Now()
 	rules := s.Rules
