@@ -172,7 +172,7 @@ func (s *session) dryRun(
 	ctx context.Context, source account.Source, request operation.Requeue, secrets message.Secrets,
 ) error {
 	refused := 0
-	listed, err := s.runs.Preview(ctx, source, request, func(f account.Found, to string, after []byte, reason error) {
+	show := func(f account.Found, to string, after []byte, reason error) {
 		r := dryRunResult{Account: s.runs.Name, Message: f.Message}
 		if reason != nil {
 			refused++
@@ -189,12 +189,16 @@ func (s *session) dryRun(
 		default:
 			fmt.Fprintf(s.out, "%s from %s to %s\n%s\n", f.ID, f.Queue, to, r.Diff)
 		}
-	})
+	}
+	listed, warnings, err := s.runs.Preview(ctx, source, request, show)
 	if err != nil {
 		return err
 	}
 	if listed.Matched == 0 {
 		return s.nothingMatched(listed.Hidden)
+	}
+	for _, w := range warnings {
+		s.warn(w)
 	}
 	s.progress.printf("would requeue %s in %s and refuse %s; nothing was changed",
 		messages(listed.Matched-refused), s.runs.Name, thousands(refused))

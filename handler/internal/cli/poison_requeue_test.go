@@ -95,6 +95,24 @@ func TestDryRun(t *testing.T) {
 	})
 }
 
+// TestWarningsAreLimited: an edit that gives each message another member does not flood the terminal.
+func TestWarningsAreLimited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newTestSession(t, dead(30)...)
+		jq, err := edit.ParseJQ(`.["x" + .requestId] = 1`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request := operation.Requeue{Edit: edit.Options{Edits: edit.Edits{jq}}}
+		if err := d.dryRun(t.Context(), account.Source{}, request, false); err != nil {
+			t.Fatal(err)
+		}
+		if n := strings.Count(d.err.String(), "warning: "); n != 20 {
+			t.Errorf("%d warnings, want 20:\n%s", n, &d.err)
+		}
+	})
+}
+
 // TestReadFile checks that a file is read only up to a limit.
 func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "large")

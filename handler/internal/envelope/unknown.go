@@ -48,7 +48,7 @@ func UnknownMembers(content []byte) []Unknown {
 	objects, same := nativeObjects(), strictjson.ExactNames
 	isNative, isNexus := markers(members)
 	if isNexus && !isNative {
-		objects, same = []knownObject{{"", nexusNames}, {nexusRawRequest, rawNames}}, strictjson.FoldNames
+		objects, same = nexusObjects(), strictjson.FoldNames
 	}
 	var unknown []Unknown
 	for _, object := range objects {
@@ -73,6 +73,25 @@ func UnknownMembers(content []byte) []Unknown {
 		}
 	}
 	return unknown
+}
+
+// NexusMembers returns the paths of the members of a Nexus envelope. It is nil for other content.
+func NexusMembers(content []byte) (paths []string) {
+	members, _ := strictjson.Object(content)
+	isNative, isNexus := markers(members)
+	if isNative || !isNexus {
+		return nil
+	}
+	for _, object := range nexusObjects() {
+		for _, name := range object.names {
+			paths = append(paths, join(object.path, name))
+		}
+	}
+	return paths
+}
+
+func nexusObjects() []knownObject {
+	return []knownObject{{"", nexusNames}, {nexusRawRequest, rawNames}}
 }
 
 // nearestMember looks for the name in its own object first. A member may also be in the wrong object, or have the name

@@ -39,7 +39,7 @@ func TestDedupe(t *testing.T) {
 				a := newAccount(t, store)
 				r := operation.Requeue{Dedupe: true}
 				would := 0
-				_, err := a.Preview(t.Context(), account.Source{}, r,
+				_, _, err := a.Preview(t.Context(), account.Source{}, r,
 					func(_ account.Found, _ string, _ []byte, why error) {
 						if why == nil {
 							would++

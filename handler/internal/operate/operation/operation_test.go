@@ -144,7 +144,7 @@ func TestHome(t *testing.T) {
 			homes[found(f.Message)] = to
 		}
 		source := account.Source{Queues: []string{poisonQueue, "other-poison", parking}}
-		listed, err := a.Preview(t.Context(), source, operation.Requeue{}, see)
+		listed, _, err := a.Preview(t.Context(), source, operation.Requeue{}, see)
 		if err != nil || listed.Matched != 10 {
 			t.Errorf("%+v, %v", listed, err)
 		}
@@ -158,7 +158,7 @@ func TestHome(t *testing.T) {
 			!strings.Contains(refused["parked"], "--to") {
 			t.Errorf("refused: %q", refused)
 		}
-		_, err = a.Preview(t.Context(), source, operation.Requeue{To: "third", Create: true}, see)
+		_, _, err = a.Preview(t.Context(), source, operation.Requeue{To: "third", Create: true}, see)
 		if err != nil ||
 			homes["lost"] != "third" {
 			t.Errorf("with --to it goes to %q, %v", homes["lost"], err)
@@ -293,7 +293,7 @@ func TestUnknownQueue(t *testing.T) {
 			if err == nil {
 				p.Discard(ctx)
 			}
-			_, previewed := a.Preview(ctx, account.Source{}, request, func(account.Found, string, []byte, error) {})
+			_, _, previewed := a.Preview(ctx, account.Source{}, request, func(account.Found, string, []byte, error) {})
 			if errors.Is(err, storage.ErrNoQueue) != errors.Is(previewed, storage.ErrNoQueue) {
 				t.Errorf("%s: %v, but the preview says %v", to, err, previewed)
 			}

@@ -67,21 +67,29 @@ func (rs *Runs) checkNew(all []string, to string, create bool) error {
 		"to create it, give --create", to, storage.ErrNoQueue, nearest.Hint(to, known), cmp.Or(exist, "none"))
 }
 
-// PlanRequeue prepares to send messages again. It refuses messages that would only come back.
+// PlanRequeue prepares to send messages again. It refuses messages that would only come back, and warns of edits that
+// have no effect.
 func (rs *Runs) PlanRequeue(ctx context.Context, s account.Source, r Requeue) (*Plan, error) {
 	if _, err := rs.CheckRequeue(ctx, r); err != nil {
 		return nil, err
 	}
 	run := paced("requeue", r.Pace)
 	r.Edit.Run = run.Token
-	requeue, err := rs.requeue(ctx, s, r)
+	var warnings []Warning
+	requeue, err := rs.requeue(ctx, s, r, &warnings)
 	if err != nil {
 		return nil, err
 	}
-	return rs.plan(ctx, run, s, requeue)
+	p, err := rs.plan(ctx, run, s, requeue)
+	if err != nil {
+		return nil, err
+	}
+	p.Warnings = warnings
+	return p, nil
 }
 
-func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue) (change, error) {
+// requeue returns the change of each message. The change adds to the warnings.
+func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue, warnings *[]Warning) (change, error) {
 	now := time.Now()
 	send := func(ctx context.Context, f account.Found) (journal.Step, error) {
 		to, err := Target(f.Queue, r.To)
@@ -92,9 +100,22 @@ func (rs *Runs) requeue(ctx context.Context, s account.Source, r Requeue) (chang
 		return exchange(f, to, text), err
 	}
 	if r.Dedupe {
-		return rs.dedupe(ctx, s, send)
+		var err error
+		send, err = rs.dedupe(ctx, s, send)
+		if err != nil {
+			return nil, err
+		}
 	}
-	return send, nil
+	return func(ctx context.Context, f account.Found) (journal.Step, error) {
+		step, refused := send(ctx, f)
+		if refused != nil {
+			return step, refused
+		}
+		for _, why := range r.Edit.Warnings(ctx, f.Content, rs.Rules.Content(step.Text())) {
+			*warnings = addWarning(*warnings, why, Name{Queue: f.Queue, ID: f.ID, RequestID: f.RequestID})
+		}
+		return step, nil
+	}, nil
 }
 
 // Target returns the queue to which a message is requeued: the given one, or the main queue of a poison queue. The
@@ -109,18 +130,18 @@ func Target(from, to string) (string, error) {
 }
 
 // Preview shows what requeueing would change, without changing anything. For a message that would be refused, why
-// is the reason, and the queue and the content mean nothing.
+// is the reason, and the queue and the content mean nothing. The warnings are those that the plan would have.
 func (rs *Runs) Preview(
 	ctx context.Context, s account.Source, r Requeue, visit func(f account.Found, to string, after []byte, why error),
-) (account.Listed, error) {
+) (listed account.Listed, warnings []Warning, err error) {
 	if _, err := rs.CheckRequeue(ctx, r); err != nil {
-		return account.Listed{}, err
+		return account.Listed{}, nil, err
 	}
-	requeue, err := rs.requeue(ctx, s, r)
+	requeue, err := rs.requeue(ctx, s, r, &warnings)
 	if err != nil {
-		return account.Listed{}, err
+		return account.Listed{}, nil, err
 	}
-	return rs.List(ctx, s, func(f account.Found) {
+	listed, err = rs.List(ctx, s, func(f account.Found) {
 		step, err := requeue(ctx, f)
 		if err != nil {
 			visit(f, "", nil, err)
@@ -128,4 +149,5 @@ func (rs *Runs) Preview(
 		}
 		visit(f, step.Put.Queue, rs.Rules.Content(step.Text()), nil)
 	})
+	return listed, warnings, err
 }

@@ -33,18 +33,27 @@ const (
 	noCallback   = "no callback is sent, because there may be a second message of the call"
 )
 
+// maxWarnings limits the warnings of a plan: an edit can have another result for each message.
+const maxWarnings = 20
+
 // warn adds a message to the warning for a reason.
-func (p *Plan) warn(why string, m Name) {
-	n := slices.IndexFunc(p.Warnings, func(w Warning) bool { return w.Why == why })
+func (p *Plan) warn(why string, m Name) { p.Warnings = addWarning(p.Warnings, why, m) }
+
+func addWarning(warnings []Warning, why string, m Name) []Warning {
+	n := slices.IndexFunc(warnings, func(w Warning) bool { return w.Why == why })
 	if n < 0 {
-		n = len(p.Warnings)
-		p.Warnings = append(p.Warnings, Warning{Why: why})
+		n = len(warnings)
+		if n == maxWarnings {
+			return warnings
+		}
+		warnings = append(warnings, Warning{Why: why})
 	}
-	w := &p.Warnings[n]
+	w := &warnings[n]
 	w.Count++
 	if len(w.Messages) < maxRefusals {
 		w.Messages = append(w.Messages, m)
 	}
+	return warnings
 }
 
 // nameOf returns the name of the message of a row, whose texts are printable.

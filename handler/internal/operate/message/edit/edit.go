@@ -108,6 +108,47 @@ func Prepare(
 	return newText, nil
 }
 
+// Warnings returns what a person who edits a message probably did not intend: members without effect that were added,
+// and jq expressions that miss the members of a Nexus message. Before is the content of the message, and after that of
+// the text that Prepare returned for it.
+func (o Options) Warnings(ctx context.Context, before, after []byte) (warnings []string) {
+	if o.Edited == nil && len(o.Edits) == 0 {
+		return nil
+	}
+	known := envelope.UnknownMembers(before)
+	for _, u := range envelope.UnknownMembers(after) {
+		isOld := slices.ContainsFunc(known, func(old envelope.Unknown) bool { return old.Path == u.Path })
+		if !isOld {
+			warnings = append(warnings, u.String())
+		}
+	}
+	programs := slices.DeleteFunc(slices.Clone(o.Edits), func(e Edit) bool { return e.flag != jqFlag })
+	members := nexusHint(after)
+	if members == "" || len(programs) == 0 {
+		return warnings
+	}
+	if o.Edited != nil {
+		before = o.Edited
+	}
+	if edited, err := programs.Apply(ctx, before); err == nil && bytes.Equal(edited, before) {
+		return append(warnings, jqFlag+" changes nothing: "+members)
+	}
+	if len(warnings) > 0 {
+		warnings = append(warnings, jqFlag+": "+members)
+	}
+	return warnings
+}
+
+// nexusHint tells a person who edits JSON which members a Nexus message has. It is empty for another content.
+func nexusHint(content []byte) string {
+	members := envelope.NexusMembers(content)
+	if members == nil {
+		return ""
+	}
+	return "a Nexus message has the members " + strings.Join(members, ", ") +
+		"; its calls are HTTP requests in base64, which --set call.url=URL and so on change"
+}
+
 // check applies the rules that the handler applies when the content arrives.
 func check(r message.Rules, content []byte, messageID string, o Options, now time.Time) error {
 	in := r.Open(content, messageID, now)
@@ -202,8 +243,11 @@ type Edit struct {
 	apply func(ctx context.Context, content []byte) ([]byte, error)
 }
 
+// jqFlag is the flag of [ParseJQ].
+const jqFlag = "--jq"
+
 // flags are in the order in which edits are applied.
-var flags = []string{"--jq", "--replace-host", "--set", "--set-header", "--delete-header"}
+var flags = []string{jqFlag, "--replace-host", "--set", "--set-header", "--delete-header"}
 
 // Edits are changes to an envelope. They apply by kind: jq, hosts, values, headers, removed headers. Edits of one kind
 // apply in the order of the list.

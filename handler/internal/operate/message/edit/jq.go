@@ -44,8 +44,12 @@ func ParseJQ(expression string) (Edit, error) {
 	if err != nil {
 		return Edit{}, errors.New(withoutValues(err))
 	}
-	return Edit{flag: "--jq", apply: func(ctx context.Context, content []byte) ([]byte, error) {
-		return applyJQ(ctx, code, content)
+	return Edit{flag: jqFlag, apply: func(ctx context.Context, content []byte) ([]byte, error) {
+		edited, err := applyJQ(ctx, code, content)
+		if members := nexusHint(content); err != nil && members != "" {
+			err = fmt.Errorf("%w; %s", err, members)
+		}
+		return edited, err
 	}}, nil
 }
 
