@@ -71,6 +71,9 @@ func (shared *sharedFlags) withScheduled(
 ) runFunc {
 	return shared.withSelection(selected.selection, func(ctx context.Context, s *session, source account.Source) error {
 		selected.selected.Source = source
+		if err := s.runs.CheckScheduledQueues(ctx, selected.selected); err != nil {
+			return err
+		}
 		return work(ctx, s, selected.selected)
 	})
 }

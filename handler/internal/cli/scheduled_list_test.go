@@ -232,3 +232,31 @@ func TestManyRows(t *testing.T) {
 		t.Errorf("%v: %d groups, the first %+v, %d bytes", err, len(result), result[0], memory.HeapAlloc)
 	}
 }
+
+// denied refuses to list the queues.
+type denied struct{ storage.Queues }
+
+func (denied) Names(context.Context, string) ([]string, error) { return nil, storage.ErrDenied }
+
+// TestScheduledQueueThatIsGone: the rows of a deleted queue can still be selected, and so can all without permission to
+// list queues.
+func TestScheduledQueueThatIsGone(t *testing.T) {
+	row := rowAt("aaaaaaaa-1", "one.example", time.Hour)
+	row.Queue = "deleted"
+	d := newRowsSession(t, row)
+	check := func(names ...string) error {
+		return d.runs.CheckScheduledQueues(t.Context(),
+			account.ScheduledSource{Source: account.Source{Queues: names}})
+	}
+	if err := check("deleted", "async-caller"); err != nil {
+		t.Error(err)
+	}
+	if err := check("deleted", "async-caler"); codeOf(withExitCode(t.Context(), err)) != exitUsage ||
+		!strings.Contains(err.Error(), "async-caler: queue does not exist in test; did you mean async-caller?") {
+		t.Error(err)
+	}
+	d.runs.Store = denied{d.runs.Store}
+	if err := check("async-caler"); err != nil {
+		t.Error(err)
+	}
+}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"asynccaller/handler/internal/operate/account"
+	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
@@ -67,6 +68,8 @@ type session struct {
 	runs     *operation.Runs
 	// hasApp says that the app folder is one.
 	hasApp bool
+	// ids are those that the user gives.
+	ids []string
 }
 
 // newSession returns a session without an account.
@@ -163,7 +166,7 @@ func (s *session) summarize(listed account.Listed) error {
 
 // nothingMatched returns the error of a command that found no message.
 func (s *session) nothingMatched(hidden int) error {
-	err := fmt.Errorf("%w in %s", account.ErrNothing, s.runs.Name)
+	err := fmt.Errorf("%w in %s%s", account.ErrNothing, s.runs.Name, message.ShortIDHint(s.ids...))
 	if hidden > 0 {
 		err = fmt.Errorf("%w; %s", err, hiddenText(hidden))
 	}

@@ -147,7 +147,7 @@ func hiddenText(hidden int) string {
 func onlyOne[T any](id string, matches []T, describe func(T) message.Message, unread string) (match T, err error) {
 	switch len(matches) {
 	case 0:
-		return match, fmt.Errorf("%.80q: %w%s", id, ErrNothing, unread)
+		return match, fmt.Errorf("%.80q: %w%s%s", id, ErrNothing, unread, message.ShortIDHint(id))
 	case 1:
 		return matches[0], nil
 	}

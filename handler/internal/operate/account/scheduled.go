@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"asynccaller/handler/internal/nearest"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 )
@@ -28,6 +29,46 @@ func (s ScheduledSource) selects(m message.Scheduled) bool {
 	fromQueue := len(s.Queues) == 0 || slices.Contains(s.Queues, m.Queue)
 	lateEnough := s.DueAfter.IsZero() || !m.Row.NextAttemptAt.Before(s.DueAfter)
 	return fromQueue && lateEnough && s.names(m.Message) && s.Filter.Match(m.Message, m.Row.Content)
+}
+
+// CheckScheduledQueues returns a [storage.ErrNoQueue] for a queue of the source that does not exist and of which the
+// record has no row: its name is probably misspelt.
+func (a *Account) CheckScheduledQueues(ctx context.Context, s ScheduledSource) error {
+	if len(s.Queues) == 0 || a.Table == nil {
+		return nil
+	}
+	all, err := a.Reach(ctx)
+	switch {
+	case errors.Is(err, storage.ErrRefused): // the table may be readable nevertheless
+		return nil
+	case err != nil:
+		return err
+	}
+	for _, name := range s.Queues {
+		if slices.Contains(all, name) {
+			continue
+		}
+		one := ScheduledSource{Source: Source{Queues: []string{name}, Limit: 1}}
+		rows, err := a.ListScheduled(ctx, one, false, func(message.Scheduled) error { return nil })
+		if err != nil {
+			return err
+		}
+		if rows == 0 {
+			return fmt.Errorf("queue %s: %w in %s%s; the app reads %s", name, storage.ErrNoQueue, a.Name,
+				nearest.Hint(name, a.AppQueues), strings.Join(a.appQueues(), ", "))
+		}
+	}
+	return nil
+}
+
+// appQueues returns AppQueues without repetitions.
+func (a *Account) appQueues() (names []string) {
+	for _, name := range a.AppQueues {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // errEnough ends a listing.

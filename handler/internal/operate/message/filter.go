@@ -61,6 +61,15 @@ func (f Filter) Match(m Message, content []byte) bool {
 // minPrefix is so long that a prefix of a GUID hardly ever matches two messages.
 const minPrefix = 8
 
+// ShortIDHint ends the error that no message has one of these ids. It is empty unless one of them is too short for the
+// beginning of a message's id.
+func ShortIDHint(ids ...string) string {
+	if !slices.ContainsFunc(ids, func(id string) bool { return len(id) < minPrefix }) {
+		return ""
+	}
+	return fmt.Sprintf("; give at least the first %d characters of a message id, or the whole request id", minPrefix)
+}
+
 // MatchID reports whether an id identifies the message: the message's id in any letter case, its first 8 characters or
 // more, or the request id.
 func MatchID(m Message, id string) bool {
