@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"asynccaller/handler/internal/operate/account"
 )
 
 // refusing starts a storage service that answers every request with an error, and returns a connection string.
@@ -91,14 +94,19 @@ func TestStorageErrors(t *testing.T) {
 			for _, command := range []string{
 				"send --url https://t.example/", "explain --queue async-caller --request-id r1",
 				"poison queues", "poison list", "poison requeue --all --yes", "poison move --to aside --all --yes",
+				"poison show 01234567", "poison keep --yes", "status", "status --watch",
 			} {
 				args := append(strings.Fields(command), "--app", t.TempDir())
-				commands.Go(func() { // poison tries an unreachable account for 15 s
+				commands.Go(func() {
 					var stdout, stderr bytes.Buffer
+					began := time.Now()
 					code := Run(t.Context(), args,
 						Env{Environ: environ, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
 					if code != exitFailed {
 						t.Errorf("%s: exit code %d: %s", command, code, &stderr)
+					}
+					if took := time.Since(began); took > account.ReachTimeout/2 {
+						t.Errorf("%s: it took %v to find out", command, took)
 					}
 					check(command, stderr.String())
 					for _, part := range test.queues {

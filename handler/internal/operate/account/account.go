@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"asynccaller/handler/internal/operate/message"
@@ -28,6 +30,9 @@ type Account struct {
 	Table storage.Table
 	// AppTable has the targets that fail; nil if it cannot be used.
 	AppTable storage.Table
+	// Reached, unless nil, becomes true with the first answer to [Account.Reach]. Until then, Reach does not wait for an
+	// address at which nothing listens, because a person probably has to start or to correct something.
+	Reached *atomic.Bool
 	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be
 	// called from several goroutines.
 	OnScanned func(queueName string, seen, total int)
@@ -58,16 +63,22 @@ const ReachTimeout = 15 * time.Second
 func (a *Account) Reach(ctx context.Context) ([]string, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReachTimeout)
 	defer cancel()
-	all, err := a.names(ctx)
+	all, err := storage.Retry(ctx, func(ctx context.Context) ([]string, error) {
+		all, err := a.Store.Names(ctx, "")
+		switch {
+		case a.Reached == nil:
+		case err == nil:
+			a.Reached.Store(true)
+		case errors.Is(err, syscall.ECONNREFUSED) && !a.Reached.Load():
+			cancel() // this was the last try
+		}
+		return all, err
+	})
 	if err != nil && !errors.Is(err, storage.ErrRefused) {
 		err = fmt.Errorf("storage cannot be reached: %w; check AzureWebJobsStorage, and whether this machine "+
 			"can reach the account", err)
 	}
 	return all, err
-}
-
-func (a *Account) names(ctx context.Context) ([]string, error) {
-	return storage.Retry(ctx, func(ctx context.Context) ([]string, error) { return a.Store.Names(ctx, "") })
 }
 
 // CheckQueue returns an [ErrAppQueue] with advice if a function app seems to read the queue.

@@ -1,9 +1,12 @@
 package account_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,6 +180,57 @@ func TestListRefused(t *testing.T) {
 		_, err := a.List(t.Context(), account.Source{Queues: []string{name}},
 			func(f account.Found) { t.Errorf("%s: shown %s", name, f.ID) })
 		wantError(t, err, append(words, name)...)
+	}
+}
+
+// flaky answers the first calls with errors, and then as the store does.
+type flaky struct {
+	storage.Queues
+	errs []error
+}
+
+func (f *flaky) Names(ctx context.Context, prefix string) ([]string, error) {
+	if len(f.errs) == 0 {
+		return f.Queues.Names(ctx, prefix)
+	}
+	err := f.errs[0]
+	f.errs = f.errs[1:]
+	return nil, fmt.Errorf("list queues: %w", err)
+}
+
+// TestReach: a command whose storage is not there ends at once, but one that has begun to work waits for it, and so
+// does the handler.
+func TestReach(t *testing.T) {
+	refused, slow := syscall.ECONNREFUSED, context.DeadlineExceeded
+	for name, c := range map[string]struct {
+		reached *atomic.Bool
+		errs    []error
+		// fails says that the first Reach fails, at once.
+		fails bool
+	}{
+		"refused":           {new(atomic.Bool), []error{refused, refused}, true},
+		"slow":              {new(atomic.Bool), []error{slow, slow}, false},
+		"slow_then_refused": {new(atomic.Bool), []error{slow, refused}, true},
+		"handler":           {nil, []error{refused, refused}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &flaky{newQueues(t, 0), c.errs}
+				a := newAccount(store)
+				a.Reached = c.reached
+				began := time.Now()
+				_, err := a.Reach(t.Context())
+				if failed := err != nil; failed != c.fails || failed && time.Since(began) > time.Second {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+				store.errs = nil
+				must(a.Reach(t.Context()))
+				store.errs = []error{refused, refused, refused}
+				if _, err := a.Reach(t.Context()); err != nil {
+					t.Errorf("in the middle of a command: %v", err)
+				}
+			})
+		})
 	}
 }
 

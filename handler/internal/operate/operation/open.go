@@ -3,6 +3,7 @@ package operation
 import (
 	"errors"
 	"io/fs"
+	"sync/atomic"
 
 	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/account"
@@ -33,6 +34,7 @@ func Open(a config.App) (rs *Runs, closeAccount func(), err error) {
 			AppQueues: appQueues,
 			Table:     tables.Scheduled,
 			AppTable:  tables.App,
+			Reached:   new(atomic.Bool),
 			Rules: message.Rules{
 				Encoding: a.Host.Queues.MessageEncoding,
 				Decision: a.Settings.Rules,
