@@ -286,7 +286,26 @@ func TestDoctorFindsFaults(t *testing.T) {
 			"runtime", func(p *patient) { p.environ["FUNCTIONS_WORKER_RUNTIME"] = "node" }, "broken", "runtime",
 			`"node"`, "set it to custom",
 		},
-		{"no_app", func(p *patient) { p.dir = p.t.TempDir() }, "broken", "app folder", "host.json", "--app"},
+		{
+			"no_app", func(p *patient) {
+				p.dir = p.t.TempDir()
+				p.environ = map[string]string{"ASYNC_CALLER_RETRY": "of retry.json"} // and no connection
+			},
+			"broken", "app folder", "host.json", "--app dist",
+		},
+		{
+			"project", func(p *patient) {
+				host, err := os.ReadFile(filepath.Join(p.dir, "host.json"))
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				p.dir = p.t.TempDir()
+				p.write("host.json", string(host))
+				p.write("functions/AC-standard/function.json", "{}")
+				p.environ = map[string]string{"ASYNC_CALLER_RETRY": "of retry.json"} // and no connection
+			},
+			"broken", "app folder", "not an app folder", "--app dist",
+		},
 		{
 			"host_json", func(p *patient) { p.edit("host.json", `"00:05:00"`, `"5m"`) }, "broken", "app folder",
 			"functionTimeout", "deploy again",

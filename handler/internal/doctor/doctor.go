@@ -46,11 +46,18 @@ type Reporter func(Line)
 // Run runs all checks of an app folder, in an environment that has the form of os.Environ.
 func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	a := config.ReadApp(dir, environ, config.Doctor)
+	noApp := errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
+	if noApp { // problems with the settings follow from it
+		report.problems("app folder", a.FunctionsErr,
+			"name the app folder: `async-caller doctor --app dist`, if `make build` has staged it", "")
+	}
 	report.problems("settings", errors.Join(a.LocalErr, a.SettingsErr),
 		"correct it and restart the app: until then it makes no calls", "valid")
-	report.problems("app folder", a.FunctionsErr,
-		"correct the file and deploy again, or name the app folder with --app",
-		"host.json and the function.json files are valid")
+	if !noApp {
+		report.problems("app folder", a.FunctionsErr,
+			"correct the file and deploy again, or name the app folder with --app",
+			"host.json and the function.json files are valid")
+	}
 	queues, encoding := send.Queues(), storage.Base64
 	if a.Functions != nil {
 		report.app(a.Functions, a.Environ)

@@ -154,6 +154,9 @@ func Name(getenv func(string) string) string {
 	}
 	return name + "-" + slot
 }
+// ErrNoApp means that a folder is not an app folder: it has no host.json, or it is this project's own, from which
+// `make build` makes an app folder.
+var ErrNoApp = errors.New("not an app folder")
 
 // Load reads and checks the app folder. The environment, in the form of os.Environ, resolves %NAME% in queue names
 // and schedules, and overrides values of host.json. The error joins all problems; each names the file and what to
@@ -166,7 +169,13 @@ func Load(dir string, environ []string) (*App, error) {
 	}
 	app := &App{Dir: dir, Host: file.host()}
 	problems := app.readFunctions(file, environ)
-	if len(app.Functions) == 0 && len(problems) == 0 {
+	staged, _ := fs.Glob(os.DirFS(dir), "functions/*/function.json") // the pattern is valid
+	switch {
+	case len(app.Functions) > 0 || len(problems) > 0:
+	case len(staged) > 0:
+		problems.add("%s: %w: the host looks exactly one level below host.json, and the functions are in functions/: "+
+			"run `make build`, and give --app %s", dir, ErrNoApp, filepath.Join(dir, "dist"))
+	default:
 		problems.add("%s: no folder with a function.json that has a queueTrigger: "+
 			"the host looks exactly one level below host.json", dir)
 	}

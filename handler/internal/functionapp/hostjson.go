@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -60,9 +61,12 @@ type hostJSON struct {
 func readHostJSON(dir string, environ []string) (*hostJSON, error) {
 	path := filepath.Join(dir, "host.json")
 	data, err := os.ReadFile(path) //nolint:gosec // the app folder is the operator's choice
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w, which has host.json and a folder for each function: "+
+			"name one with --app (`make build` stages dist), or for serve with %s", err, ErrNoApp, rootPathVariable)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: start in the app folder (`make build` stages it as dist) or set %s",
-			err, rootPathVariable)
+		return nil, err
 	}
 	var root map[string]any
 	if err := decodeRelaxed(data, &root); err != nil {

@@ -365,7 +365,7 @@ func TestFunctionProblems(t *testing.T) {
 		},
 		"only_deeper": {
 			app(files{"Work/function.json": "", "functions/Work/function.json": function(validTrigger)}),
-			[]string{"exactly one level below host.json"},
+			[]string{"exactly one level below host.json", "run `make build`, and give --app ", "dist"},
 		},
 		"only_beside_host": {
 			app(files{"Work/function.json": "", "function.json": function(validTrigger)}),
