@@ -150,6 +150,9 @@ func parseRetry(text string) (json.RawMessage, error) {
 	case strings.HasPrefix(text, "{"):
 		return parseJSON(text)
 	}
+	if err := checkDelays(text); err != nil {
+		return nil, err
+	}
 	delays := strings.Split(text, ",")
 	if _, err := config.ParseDuration(delays[0]); err != nil {
 		return json.Marshal(text)
@@ -162,6 +165,25 @@ func parseRetry(text string) (json.RawMessage, error) {
 		}
 	}
 	return json.Marshal(map[string][]string{"schedule": delays})
+}
+
+// checkDelays refuses a text that can be neither the name of a policy, which begins with a letter, nor a list of delays.
+// A number alone is not one: for a user it means attempts, for an envelope seconds.
+func checkDelays(text string) error {
+	const want = `want the name of a policy, delays such as 5s,1m, or for attempts {"maxAttempts":5}`
+	first := text[0] | ('a' - 'A') // in lower case
+	if 'a' <= first && first <= 'z' {
+		return nil
+	}
+	for delay := range strings.SplitSeq(text, ",") {
+		if delay != "" && strings.Trim(delay, "+-.0123456789") == "" {
+			return fmt.Errorf("%.40q is a number without a unit: %s", delay, want)
+		}
+		if _, err := config.ParseDuration(delay); err != nil {
+			return fmt.Errorf("%.40q: %s", delay, want)
+		}
+	}
+	return nil
 }
 
 // headerUsage is the form of the argument of each flag that declares headers.
