@@ -50,6 +50,10 @@ func UnknownMembers(content []byte) []Unknown {
 	if isNexus && !isNative {
 		objects, same = nexusObjects(), strictjson.FoldNames
 	}
+	missing := slices.DeleteFunc(slices.Clone(vitalMembers), func(path string) bool {
+		value := same.Get(content, strings.Split(path, ".")...)
+		return value != nil && !strictjson.IsNull(value)
+	})
 	var unknown []Unknown
 	for _, object := range objects {
 		if object.path != "" {
@@ -64,9 +68,7 @@ func UnknownMembers(content []byte) []Unknown {
 				Path:    join(object.path, strictjson.Printable(m.Name)),
 				Nearest: nearestMember(object, objects, m.Name),
 			}
-			if slices.Contains(vitalMembers, u.Nearest) {
-				u.Vital = strictjson.IsNull(orNull(same.Get(content, strings.Split(u.Nearest, ".")...)))
-			}
+			u.Vital = slices.Contains(missing, u.Nearest)
 			if isNative || isNexus || u.Nearest != "" {
 				unknown = append(unknown, u)
 			}
