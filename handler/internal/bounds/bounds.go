@@ -1,9 +1,13 @@
-// Package bounds reads values that must lie within bounds. It is pure.
+// Package bounds reads durations, and values that must lie within bounds. It is pure.
 package bounds
 
 import (
 	"cmp"
 	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // Range has the lowest and the highest value that are allowed.
@@ -25,3 +29,29 @@ func (r Range[T]) Parse(text string, parse func(string) (T, error)) (T, bool) {
 
 // String returns the range for an error: "from 1 to 10".
 func (r Range[T]) String() string { return fmt.Sprintf("from %v to %v", r.lowest, r.highest) }
+
+// ParseDuration reads a Go duration that may begin with days of 24 hours, as our output does: 7d, 1d12h. Envelopes, our
+// files, settings and flags have such durations.
+func ParseDuration(text string) (time.Duration, error) {
+	const day = 24 * time.Hour
+	days, rest, found := strings.Cut(text, "d")
+	if !found {
+		return time.ParseDuration(text)
+	}
+	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
+	n, valid := New(-most, most).Parse(days, strconv.Atoi)
+	part := time.Duration(0)
+	if rest != "" {
+		var err error
+		part, err = time.ParseDuration(rest)
+		hasSign := strings.ContainsAny(rest, "+-")
+		valid = valid && err == nil && part < day && !hasSign
+	}
+	if !valid {
+		return 0, fmt.Errorf("%.40q is not a duration", text)
+	}
+	if strings.HasPrefix(days, "-") {
+		part = -part
+	}
+	return time.Duration(n)*day + part, nil
+}

@@ -1,7 +1,9 @@
 package bounds_test
 
 import (
+	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"testing"
 	"time"
@@ -42,4 +44,50 @@ func TestString(t *testing.T) {
 	if got := bounds.New(time.Second, 90*time.Second).String(); got != "from 1s to 1m30s" {
 		t.Errorf("got %q", got)
 	}
+}
+
+func TestParseDuration(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"90s": 90 * time.Second, "2d": 48 * time.Hour, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour,
+		"2d3h4m5.5s": 51*time.Hour + 4*time.Minute + 5500*time.Millisecond,
+		"0d":         0, "-2d": -48 * time.Hour, "-1d12h": -36 * time.Hour, "-0d1h": -time.Hour,
+		"106750d": 106750 * 24 * time.Hour,
+	} {
+		if got, err := bounds.ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{
+		"", "d", "2", "2days", "2d3", "2d 3h", "1h2d", "2d-3h", "2d+3h", "1d24h",
+		"1d1d", "1.5d", "106752d", "9999999999999999999d", "infd", "0x1d", "2D",
+	} {
+		if got, err := bounds.ParseDuration(text); err == nil {
+			t.Errorf("%q: %v", text, got)
+		}
+	}
+}
+
+// FuzzParseDuration compares a duration with days with the same in hours.
+func FuzzParseDuration(f *testing.F) {
+	for _, seed := range []string{"90s", "1d12h", "-2d3h4m5.5s", "-0d1h", "106750d23h", "1e300d", "1d1d", "d"} {
+		f.Add(seed)
+	}
+	days := regexp.MustCompile(`^([+-]?)(\d+)d(?:0$)?(.*)$`) // 0 is the only duration without a unit
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := bounds.ParseDuration(text)
+		if err != nil {
+			return
+		}
+		inHours := text
+		if match := days.FindStringSubmatch(text); match != nil {
+			n, err := strconv.Atoi(match[2])
+			if err != nil {
+				t.Fatalf("%q: %v", text, err)
+			}
+			inHours = fmt.Sprintf("%s%dh%s", match[1], n*24, match[3])
+		}
+		if want, err := time.ParseDuration(inHours); err != nil || got != want {
+			t.Errorf("%q: got %v, want %v, %v", text, got, want, err)
+		}
+	})
 }

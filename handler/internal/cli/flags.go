@@ -16,7 +16,6 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"asynccaller/handler/internal/bounds"
-	"asynccaller/handler/internal/config"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/storage"
 )
@@ -95,7 +94,7 @@ func durationFlag(f *flagSet, target *time.Duration, name, usage string) {
 
 // durationFrom returns a function that reads a duration that is not below a minimum.
 func durationFrom(shortest time.Duration) func(string) (time.Duration, error) {
-	return within(bounds.New(shortest, math.MaxInt64), "a duration such as 90s, 6h or 2d", config.ParseDuration)
+	return within(bounds.New(shortest, math.MaxInt64), "a duration such as 90s, 6h or 2d", bounds.ParseDuration)
 }
 
 // suggest completes the argument of a flag with fixed values.
@@ -109,7 +108,7 @@ func parseMoment(text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	d, err := config.ParseDuration(text)
+	d, err := bounds.ParseDuration(text)
 	if err != nil {
 		return parseTime(text, "a duration from now")
 	}
@@ -118,7 +117,7 @@ func parseMoment(text string) (time.Time, error) {
 
 // parseAgo reads a time, or how long ago it was.
 func parseAgo(text string) (time.Time, error) {
-	d, err := config.ParseDuration(text)
+	d, err := bounds.ParseDuration(text)
 	if err != nil || d < 0 {
 		return parseTime(text, "how long ago it was")
 	}
@@ -154,15 +153,8 @@ func parseRetry(text string) (json.RawMessage, error) {
 		return nil, err
 	}
 	delays := strings.Split(text, ",")
-	if _, err := config.ParseDuration(delays[0]); err != nil {
+	if _, err := bounds.ParseDuration(delays[0]); err != nil {
 		return json.Marshal(text)
-	}
-	for i, delay := range delays {
-		d, err := config.ParseDuration(delay)
-		hasDays := strings.Contains(delay, "d")
-		if err == nil && hasDays { // which an envelope does not accept
-			delays[i] = d.String()
-		}
 	}
 	return json.Marshal(map[string][]string{"schedule": delays})
 }

@@ -69,7 +69,7 @@ The operator's limits apply.`,
 
 func parseDeadline(text string) (time.Duration, error) {
 	want := fmt.Sprintf("a duration such as 90s, 6h or 7d, above 0 and at most %v", config.LongestDeadline)
-	return within(bounds.New(1, config.LongestDeadline), want, config.ParseDuration)(text)
+	return within(bounds.New(1, config.LongestDeadline), want, bounds.ParseDuration)(text)
 }
 
 func (o scheduleOptions) run(env Env) error {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -203,7 +202,7 @@ func into[T any](field *T, parse func(string) (T, error)) func(string) error {
 }
 
 func duration(shortest, longest time.Duration) func(string) (time.Duration, error) {
-	return within(bounds.New(shortest, longest), "a duration such as 90s, 6h or 7d,", ParseDuration)
+	return within(bounds.New(shortest, longest), "a duration such as 90s, 6h or 7d,", bounds.ParseDuration)
 }
 
 // within returns a function that reads a value with parse and refuses one outside a range. Kind names such values.
@@ -217,31 +216,6 @@ func within[T cmp.Ordered](
 		}
 		return parsed, nil
 	}
-}
-
-// ParseDuration reads a Go duration that may begin with days of 24 hours, as our output does: 7d, 1d12h.
-func ParseDuration(text string) (time.Duration, error) {
-	const day = 24 * time.Hour
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		return time.ParseDuration(text)
-	}
-	const most = int(math.MaxInt64/day) - 1 // leaves room for the rest
-	n, valid := bounds.New(-most, most).Parse(days, strconv.Atoi)
-	part := time.Duration(0)
-	if rest != "" {
-		var err error
-		part, err = time.ParseDuration(rest)
-		hasSign := strings.ContainsAny(rest, "+-")
-		valid = valid && err == nil && part < day && !hasSign
-	}
-	if !valid {
-		return 0, fmt.Errorf("%.40q is not a duration", text)
-	}
-	if strings.HasPrefix(days, "-") {
-		part = -part
-	}
-	return time.Duration(n)*day + part, nil
 }
 
 // callTimeout parses the longest duration of a call.

@@ -427,24 +427,3 @@ func TestProjectsOwnTimeouts(t *testing.T) {
 		t.Error(err)
 	}
 }
-
-func TestParseDuration(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"90s": 90 * time.Second, "2d": 48 * time.Hour, "7d": 168 * time.Hour, "1d12h": 36 * time.Hour,
-		"2d3h4m5.5s": 51*time.Hour + 4*time.Minute + 5500*time.Millisecond,
-		"0d":         0, "-2d": -48 * time.Hour, "-1d12h": -36 * time.Hour, "-0d1h": -time.Hour,
-		"106750d": 106750 * 24 * time.Hour,
-	} {
-		if got, err := config.ParseDuration(text); err != nil || got != want {
-			t.Errorf("%s: %v, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{
-		"", "d", "2", "2days", "2d3", "2d 3h", "1h2d", "2d-3h", "2d+3h", "1d24h",
-		"1d1d", "1.5d", "106752d", "9999999999999999999d", "infd", "0x1d", "2D",
-	} {
-		if got, err := config.ParseDuration(text); err == nil {
-			t.Errorf("%q: %v", text, got)
-		}
-	}
-}

@@ -342,6 +342,9 @@ func TestMalformedPolicy(t *testing.T) {
 	for value, want := range map[string]string{
 		`{"factr":2}`:                "retry.factr: unknown parameter",
 		`{"schedule":["1s","x"]}`:    "retry.schedule[1]: want a duration",
+		`{"schedule":["1d","d"]}`:    "retry.schedule[1]: want a duration",
+		`{"baseDelay":"1e300d"}`:     "retry.baseDelay: want a duration",
+		`{"maxDelay":"-1d"}`:         "retry.maxDelay: a duration cannot be negative",
 		`3`:                          "retry: want a policy's name",
 		`{"policy":"io","factor":2}`: "retry.factor: unknown parameter of policy io",
 	} {

@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,6 +30,21 @@ func TestLastAttemptAfterOutage(t *testing.T) {
 		b.runHost(t)
 		if len(b.target.calls) != 2 {
 			t.Errorf("%d calls, want the last attempt at 50 s too", len(b.target.calls))
+		}
+	})
+}
+
+// TestDelayInDays: the successor states the delays as the sender wrote them.
+func TestDelayInDays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 500}))
+		const call = `"call":{"url":"https://t.example/","timeout":"1d"}`
+		const policy = `"retry":{"schedule":["1d12h"]}`
+		b.deliver(`{"asyncCaller":1,"requestId":"r1",` + call + `,` + policy + `}`)
+		items := b.items(t, mainQueue)
+		if len(items) != 1 || items[0].delay != 36*time.Hour ||
+			!strings.Contains(items[0].content, call) || !strings.Contains(items[0].content, policy) {
+			t.Errorf("got %v, want one successor in 36h", items)
 		}
 	})
 }

@@ -235,6 +235,7 @@ func TestParseNamesTheMember(t *testing.T) {
 		"timeout_zero":         {inCall(`"timeout":0`), "call.timeout: want a duration above zero"},
 		"timeout_text":         {inCall(`"timeout":"soon"`), "call.timeout: want a duration"},
 		"timeout_negative":     {inCall(`"timeout":"-1s"`), "call.timeout: a duration cannot be negative"},
+		"timeout_days":         {inCall(`"timeout":"1d1d"`), "call.timeout: want a duration"},
 		"request_id_empty":     {with(`"requestId":""`), "requestId: want 1 to 128 visible ASCII characters"},
 		"request_id_space":     {with(`"requestId":"a b"`), "requestId: want 1 to 128"},
 		"request_id_long":      {with(`"requestId":"` + strings.Repeat("x", 129) + `"`), "requestId: want 1 to 128"},

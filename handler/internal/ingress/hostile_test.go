@@ -288,6 +288,10 @@ func TestHostileNumbersAndTimes(t *testing.T) {
 			content:   nativeCall(`,"timeout":"` + digits + `h"`),
 			malformed: "call.timeout: want a duration",
 		},
+		"timeout_days": {
+			content:   nativeCall(`,"timeout":"` + digits + `d"`),
+			malformed: "call.timeout: want a duration",
+		},
 		"json_exponent": {
 			content: nativeCall(`,"json":[1e999999,-0,` + digits + `]`),
 			check:   wantBody(`[1e999999,-0,` + digits + `]`),

@@ -22,17 +22,18 @@ func mustPolicies(tb testing.TB, content string) retry.Policies {
 }
 
 const retryJSON = `{
-  "patient": {"baseDelay": "1m", "factor": 3, "maxDelay": "24h"},
+  "patient": {"baseDelay": "1m", "factor": 3, "maxDelay": "1d"},
   "three-quick-ones": {"policy": "fixed", "baseDelay": "1s", "maxAttempts": 3},
   "msmq": {"policy": "cycles", "receiveErrorHandling": "Move"},
   "by_the_hour": {"schedule": ["1h"]},
+  "by_the_day": {"schedule": ["1d12h"]},
   "old": "nexus"
 }`
 
 func TestParsePolicies(t *testing.T) {
 	policies := mustPolicies(t, retryJSON)
-	if len(policies) != 5 {
-		t.Errorf("%d policies, want 5", len(policies))
+	if len(policies) != 6 {
+		t.Errorf("%d policies, want 6", len(policies))
 	}
 	for name, want := range map[string]struct {
 		first    wait
@@ -42,6 +43,7 @@ func TestParsePolicies(t *testing.T) {
 		"three-quick-ones": {wait{"1s", "1s"}, 3},
 		"msmq":             {wait{"0s", "0s"}, 18},
 		"by_the_hour":      {wait{"1h", "1h"}, 0},
+		"by_the_day":       {wait{"36h", "36h"}, 0},
 		"old":              {wait{"4s", "16s"}, 0},
 	} {
 		policy, err := policies.Named(name)
@@ -88,6 +90,8 @@ func TestParsePoliciesRefuses(t *testing.T) {
 		"unknown_kind":      {`{"slow":{"policy":"linear"}}`, []string{"slow.policy: ", "cycles"}},
 		"unknown_parameter": {`{"slow":{"jitter":1}}`, []string{"slow.jitter: ", "unknown"}},
 		"schedule":          {`{"slow":{"schedule":[2,1]}}`, []string{"slow.schedule[1]: ", "shorter"}},
+		"schedule_days":     {`{"slow":{"schedule":["1d","1d1d"]}}`, []string{"slow.schedule[1]: ", `"1d12h"`}},
+		"days":              {`{"slow":{"maxDelay":"1e300d"}}`, []string{"slow.maxDelay: ", `"1d12h"`}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

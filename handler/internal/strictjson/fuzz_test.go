@@ -83,7 +83,8 @@ func object(t *testing.T, members []strictjson.Member) []byte {
 // FuzzValues checks the readers of single values with any valid value, and that no bytes make them panic.
 func FuzzValues(f *testing.F) {
 	for _, seed := range []string{
-		`1`, `-1`, `-0`, `1e3`, `1e999`, `"90s"`, `"-1h"`, `"\ud800"`, `"\\ufffd"`, `"2026-01-31T12:00:00+14:00"`,
+		`1`, `-1`, `-0`, `1e3`, `1e999`, `"90s"`, `"-1h"`, `"1d12h"`, `"106750d23h"`, `"-0d1h"`,
+		`"\ud800"`, `"\\ufffd"`, `"2026-01-31T12:00:00+14:00"`,
 		`[1,"a",[]]`, `{"a":{}}`, `null`, `true`, ``, "\xff", `"`, `"a`, `"\`, `[`, `{"a"`, ` "a" `,
 	} {
 		f.Add([]byte(seed))

@@ -321,9 +321,10 @@ func Time(value json.RawMessage) (time.Time, error) {
 	return t, nil
 }
 
-// Duration reads a duration: a Go duration ("90s", "6h") or a number of seconds. It is never negative.
+// Duration reads a duration: a text ("90s", "1d12h", see [bounds.ParseDuration]) or a number of seconds. It is never
+// negative.
 func Duration(value json.RawMessage) (time.Duration, error) {
-	invalid := errors.New(`want a duration such as "90s" or "6h", or a number of seconds`)
+	invalid := errors.New(`want a duration such as "90s", "6h" or "1d12h", or a number of seconds`)
 	if jsontext.Value(value).Kind() != '"' {
 		seconds, err := Number(value)
 		switch {
@@ -340,7 +341,7 @@ func Duration(value json.RawMessage) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	d, err := time.ParseDuration(text)
+	d, err := bounds.ParseDuration(text)
 	if err != nil {
 		return 0, invalid
 	}

@@ -134,6 +134,9 @@ func TestMembers(t *testing.T) {
 		"timeout_number":   {`{"timeout":1}`, func(p *targets.Profile) { p.Timeout = time.Second }},
 		"breaker_off":      {`{"breaker":"off"}`, func(p *targets.Profile) { p.Breaker.Off = true }},
 		"breaker_failures": {`{"breaker":{"failures":9}}`, func(p *targets.Profile) { p.Breaker.Failures = 9 }},
+		"breaker_day": {`{"breaker":{"maxDelay":"1d"}}`, func(p *targets.Profile) {
+			p.Breaker.MaxDelay = 24 * time.Hour
+		}},
 		"breaker_delays": {`{"breaker":{"minDelay":"1m","maxDelay":"1m"}}`, func(p *targets.Profile) {
 			p.Breaker.MinDelay, p.Breaker.MaxDelay = time.Minute, time.Minute
 		}},
@@ -234,6 +237,7 @@ func TestProblems(t *testing.T) {
 		},
 		"timeout_short": {`{"*":{"timeout":"999ms"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
 		"timeout_long":  {`{"*":{"timeout":"271s"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
+		"timeout_day":   {`{"*":{"timeout":"1d"}}`, `"*": timeout: want a duration from 1s to 4m30s`},
 		"timeout_null":  {`{"*":{"timeout":null}}`, `"*": timeout: want a duration such as`},
 		"retry_name":    {`{"*":{"retry":"often"}}`, `"*": retry: unknown policy "often": the policies are `},
 		"retry_parameter": {
