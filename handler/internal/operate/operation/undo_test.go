@@ -214,6 +214,37 @@ func TestUndoOfInterrupted(t *testing.T) {
 	}
 }
 
+// TestUndoOfStopped checks that an undo that restores nothing does not change a run that has stopped, which can be
+// resumed. After an undo that has restored a message, it cannot.
+func TestUndoOfStopped(t *testing.T) {
+	for name, delivered := range map[string]int{"some_delivered": 2, "all_delivered": 3} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newQueues(t, 10)
+				a, _ := newApp(t, store, nil)
+				stopped, _ := requeue(t, a, journal.Pace{Canary: 3, CanaryWait: time.Second})
+				for range delivered {
+					m := must(store.Receive(t.Context(), mainQueue, 1, time.Minute))[0]
+					if err := store.Delete(t.Context(), mainQueue, m.ID, m.PopReceipt); err != nil {
+						t.Fatal(err)
+					}
+				}
+				undo := execute(t, mustPlan(t)(a.PlanUndo(t.Context(), stopped.Run)))
+				state := map[int]string{0: "interrupted", 1: "partly undone"}[undo.Done]
+				for _, s := range summaries(t, a) {
+					if s.Run == stopped.Run && (s.State != state || s.Done != 3) {
+						t.Errorf("%+v, want it %s", s, state)
+					}
+				}
+				_, err := a.Resume(t.Context(), stopped.Run)
+				if undo.Done != 3-delivered || errors.Is(err, run.ErrNothingLeft) != (undo.Done > 0) {
+					t.Errorf("%d undone; resume: %v", undo.Done, err)
+				}
+			})
+		})
+	}
+}
+
 func TestUndoRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := context.Background()

@@ -153,11 +153,6 @@ func (p *Plan) Execute(ctx context.Context) (result Result, err error) {
 	if err := j.Go(); err != nil {
 		return Result{}, err
 	}
-	if p.undoes != nil && !p.undoes.Ended { // its other steps are left alone
-		if err := p.undoes.End(); err != nil {
-			return Result{}, err
-		}
-	}
 	return p.run.execute(ctx, j)
 }
 
