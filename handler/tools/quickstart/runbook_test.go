@@ -42,8 +42,7 @@ func newOperator(t *testing.T) *operator {
 	}
 	for name, text := range map[string]string{
 		"async-caller": "not executable",
-		"order.json": `{"asyncCaller":1,"requestId":"order-4711","createdAt":"2026-01-01T00:00:00Z",` +
-			`"call":{"url":"https://crm.example.com/orders/4711"}}`,
+		"order.json":   orderJSON(t),
 		"message.json": `{"asyncCaller":1,"call":{"url":"https://example.com/orders","json":{"id":42}}}`,
 	} {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
@@ -64,6 +63,18 @@ func newOperator(t *testing.T) *operator {
 		must(t, record.Beat(t.Context(), table, functionapp.MonitorTimer))
 	}
 	return o
+}
+
+// orderJSON returns the file order.json that docs/preview.md shows.
+func orderJSON(t *testing.T) string {
+	t.Helper()
+	for _, s := range steps(read(t, "docs/preview.md")) {
+		if s.command == "" && strings.HasPrefix(s.output, "{") {
+			return s.output
+		}
+	}
+	t.Fatal("docs/preview.md shows no order.json")
+	return ""
 }
 
 // fillAccount puts the messages of the examples on the queues.
