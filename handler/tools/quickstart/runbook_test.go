@@ -1,8 +1,10 @@
 package quickstart
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -14,12 +16,15 @@ import (
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite/azuritetest"
+	"asynccaller/handler/tools/testbed"
 )
 
 // operator is at the machine of an operator, in the folder of an app that does not run.
 type operator struct {
 	folder string
 	env    []string
+	// connection is the connection string of the account.
+	connection string
 	// latest is the latest run that can be undone.
 	latest string
 	// beat does what the timer functions of the app did when it ran: it says that the app records outcomes.
@@ -48,7 +53,7 @@ func newOperator(t *testing.T) *operator {
 		must(t, os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600))
 	}
 	must(t, os.Chmod(filepath.Join(folder, "async-caller"), 0o644))
-	o := &operator{folder: folder, env: environ(
+	o := &operator{folder: folder, connection: server.ConnectionString, env: environ(
 		"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "XDG_STATE_HOME="+t.TempDir(),
 		"AzureWebJobsStorage="+server.ConnectionString,
 	)}
@@ -164,6 +169,7 @@ func TestRunbook(t *testing.T) {
 	o := newOperator(t)
 	t.Run("looks", o.looks)
 	t.Run("examples", o.examples)
+	t.Run("malformed", o.fixMalformed)
 }
 
 // examples runs the commands whose output is in a page, and compares it.
@@ -184,6 +190,42 @@ func (o *operator) examples(t *testing.T) {
 	if ran < 12 {
 		t.Errorf("only %d commands", ran)
 	}
+}
+
+// putPoison puts a message on the poison queue of the main queue.
+func putPoison(t *testing.T, connectionString, content string) {
+	t.Helper()
+	store, err := testbed.OpenStore(connectionString)
+	must(t, err)
+	defer store.Close()
+	_, err = store.Put(t.Context(), mainQueue+storage.PoisonSuffix, storage.Item{
+		Text: storage.Base64.Encode([]byte(content)),
+	})
+	must(t, err)
+}
+
+// fixMalformed runs the command that docs/poison.md previews for malformed messages, which cannot fix all of them.
+func (o *operator) fixMalformed(t *testing.T) {
+	for _, s := range steps(read(t, "docs/poison.md")) {
+		command, isPreview := strings.CutSuffix(s.command, " --dry-run --limit 1")
+		if !isPreview || !strings.Contains(command, "--reason malformed --jq") {
+			continue
+		}
+		putPoison(t, o.connection, `{"asyncCaller":1,"call":{"url":"https://crm.example.com/"},"priority":11}`)
+		putPoison(t, o.connection, "{")
+		output, err := shell(t, o.folder, o.env, command+" --yes")
+		exit, _ := errors.AsType[*exec.ExitError](err)
+		if exit == nil || exit.ExitCode() != 4 || !strings.Contains(output, "requeued 3 of 3") ||
+			!strings.Contains(output, "2 messages cannot be requeued") {
+			t.Errorf("%s: %v\n%s", command, err, output)
+		}
+		left, _ := shell(t, o.folder, o.env, "async-caller poison list --reason malformed --json")
+		if strings.Count(left, `"reason":"malformed"`) != 2 {
+			t.Errorf("left are\n%s", left)
+		}
+		return
+	}
+	t.Error("docs/poison.md has no preview for malformed messages")
 }
 
 // looks runs the commands of all pages that change nothing, but for the examples.

@@ -92,7 +92,7 @@ func TestKeep(t *testing.T) {
 }
 
 // TestKeepReadsOnce checks that messages that never expire are received only when messages may have arrived behind
-// them, and again after a day.
+// them, or one of the first expires, and again after a day.
 func TestKeepReadsOnce(t *testing.T) {
 	for _, n := range []int{0, 20, 31, 32, 100, 1000} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -130,6 +130,16 @@ func TestKeepReadsOnce(t *testing.T) {
 				}
 				hourly("when that is kept", 0, batches)
 				hourly("without a change again", 0, 0)
+				gone := must(store.Receive(t.Context(), poisonQueue, 1, time.Minute))[0]
+				if err := store.Delete(t.Context(), poisonQueue, gone.ID, gone.PopReceipt); err != nil {
+					t.Fatal(err)
+				}
+				put(t, store, poisonQueue, hostCopy("host"), week)
+				if n <= storage.MaxBatch {
+					hourly("with one of the first messages replaced", 1, 1)
+				} else {
+					hourly("with a later message replaced", 0, 0)
+				}
 			})
 		})
 	}

@@ -189,6 +189,45 @@ func TestResumeWritten(t *testing.T) {
 	}
 }
 
+// TestLostLines resumes a run whose journal lacks the last lines, as after a power failure. It reports the messages
+// that it has written twice. Once its claims have ended, it does not know those that it has moved, and loses none.
+func TestLostLines(t *testing.T) {
+	for name, c := range map[string]struct {
+		later            time.Duration
+		done, gone, live int
+	}{
+		"soon":  {time.Second, 3, 0, 6},
+		"later": {long, 0, 3, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.fill(t, 3)
+				_, e := w.newProcess(newEffects())
+				r, err := requeueAll(t.Context(), e, journal.Pace{})
+				if err != nil || r.Done != 3 {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				rewrite(t, e, r.Run, func(text string) string {
+					before, _, _ := strings.Cut(text, `{"is":"begun"`)
+					return before
+				})
+				advance(c.later)
+				r, err = e.Resume(t.Context(), r.Run)
+				if err != nil || r.Done != c.done || r.PossibleDuplicates != c.done || r.Skipped != c.gone {
+					t.Errorf("%+v, %v", r, err)
+				}
+				if c.gone > 0 && !strings.Contains(r.Why[0], "gone: delivered, received or moved by somebody else") {
+					t.Errorf("skipped: %s", r.Why)
+				}
+				if n := len(w.store.All(live)); n != c.live || len(w.store.All(dead)) > 0 {
+					t.Errorf("%d messages are written", n)
+				}
+			})
+		})
+	}
+}
+
 // TestResumeCanaries kills a run when it has written its first message and not deleted the original. Resume deletes the
 // original before it waits for the delivery, and sends no other message first.
 func TestResumeCanaries(t *testing.T) {
