@@ -75,7 +75,7 @@ func TestArchitectureListsEveryPackage(t *testing.T) {
 
 // TestDocumentsNameRealTests: a promise whose test is gone is only a sentence.
 func TestDocumentsNameRealTests(t *testing.T) {
-	declared := map[string]bool{}
+	declared := map[string]bool{"TestCamelCase": true} // the form of a name, in CONTRIBUTING.md
 	declaration := regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	for _, paths := range goFiles(t) {
 		for _, path := range paths {
@@ -84,11 +84,12 @@ func TestDocumentsNameRealTests(t *testing.T) {
 			}
 		}
 	}
-	for document, atLeast := range map[string]int{
+	atLeast := map[string]int{
 		"../docs/architecture.md": 20, "../docs/retry.md": 4, "../docs/capacity.md": 2, "../docs/performance.md": 2,
-	} {
-		named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(read(t, document), -1)
-		if len(named) < atLeast {
+	}
+	for document, text := range pages(t) {
+		named := regexp.MustCompile("`((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(text, -1)
+		if len(named) < atLeast[document] {
 			t.Errorf("%s names only %d tests", document, len(named))
 		}
 		for _, name := range named {
@@ -175,6 +176,14 @@ func TestReadmeLinksEveryPage(t *testing.T) {
 		if name != "../README.md" && linked[name] != 1 {
 			t.Errorf("README's table of the documentation has %d links to %s, want 1", linked[name], name)
 		}
+	}
+}
+
+// TestGoVersion: the README names the version of Go that go.mod requires.
+func TestGoVersion(t *testing.T) {
+	version := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(read(t, "../go.mod"))[1]
+	if readme := read(t, "../README.md"); !strings.Contains(readme, "You need Go "+version+" ") {
+		t.Errorf("README does not say that Go %s is needed", version)
 	}
 }
 
