@@ -171,7 +171,7 @@ func checkDelays(text string) error {
 		if delay != "" && strings.Trim(delay, "+-.0123456789") == "" {
 			return fmt.Errorf("%.40q is a number without a unit: %s", delay, want)
 		}
-		if _, err := config.ParseDuration(delay); err != nil {
+		if _, err := bounds.ParseDuration(delay); err != nil {
 			return fmt.Errorf("%.40q: %s", delay, want)
 		}
 	}
