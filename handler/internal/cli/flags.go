@@ -159,8 +159,8 @@ func parseRetry(text string) (json.RawMessage, error) {
 	return json.Marshal(map[string][]string{"schedule": delays})
 }
 
-// checkDelays refuses a text that can be neither the name of a policy, which begins with a letter, nor a list of delays.
-// A number alone is not one: for a user it means attempts, for an envelope seconds.
+// checkDelays refuses a text that can be neither the name of a policy, which begins with a letter, nor a list of
+// delays. A number alone is not one: for a user it means attempts, for an envelope seconds.
 func checkDelays(text string) error {
 	const want = `want the name of a policy, delays such as 5s,1m, or for attempts {"maxAttempts":5}`
 	first := text[0] | ('a' - 'A') // in lower case

@@ -144,8 +144,8 @@ func TestSelection(t *testing.T) {
 
 // TestSelectionRefused checks that all problems are reported at once, with the exit code for wrong usage.
 func TestSelectionRefused(t *testing.T) {
-	_, err := parsedSelection(t, selectMessages, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon", "--until", "-1h",
-		"--limit", "-1", "--attempts-over", "-1",
+	_, err := parsedSelection(t, selectMessages, "--status", "5x,99,xxx,5xxx,504-500,-1", "--since", "soon",
+		"--until", "-1h", "--limit", "-1", "--attempts-over", "-1",
 		"--group", "x", "--queue", "UP", "--host", "", "--method", "GET,", "--text", "").source([]string{""})
 	if err == nil {
 		t.Fatal("no error")

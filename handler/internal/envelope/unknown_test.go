@@ -78,7 +78,7 @@ func TestUnknownMembers(t *testing.T) {
 // TestVitalMembers: a sender must learn that an envelope has no callback or no deadline, although one was meant.
 func TestVitalMembers(t *testing.T) {
 	for content, want := range map[string]bool{
-		`{"asyncCaller":1,"calback":{}}`:                                              true,
+		`{"asyncCaller":1,"callbak":{}}`:                                              true,
 		`{"asyncCaller":1,"callbackUrl":"http://b"}`:                                  true,
 		`{"asyncCaller":1,"DEADLINE":"x"}`:                                            true,
 		`{"asyncCaller":1,"deadlineUtc":"x"}`:                                         true,
@@ -87,7 +87,7 @@ func TestVitalMembers(t *testing.T) {
 		`{"asyncCaller":1,"callback":{"url":"http://b"},"callbackNote":1}`:            false,
 		`{"asyncCaller":1,"callback":{"metod":"PUT"}}`:                                false,
 		`{"asyncCaller":1,"prioritet":1,"retri":"io","giveup":"drop","notBefor":"x"}`: false,
-		`{"asyncCaller":1,"context":{"calback":1}}`:                                   false,
+		`{"asyncCaller":1,"context":{"callbak":1}}`:                                   false,
 		`{"RawRequest":{"CallBak":"x"}}`:                                              true,
 		`{"RawRequest":{},"callback":{}}`:                                             true,
 		`{"RawRequest":{},"DeadlinAt":"x"}`:                                           true,

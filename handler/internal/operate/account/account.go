@@ -30,8 +30,8 @@ type Account struct {
 	Table storage.Table
 	// AppTable has the targets that fail; nil if it cannot be used.
 	AppTable storage.Table
-	// Reached, unless nil, becomes true with the first answer to [Account.Reach]. Until then, Reach does not wait for an
-	// address at which nothing listens, because a person probably has to start or to correct something.
+	// Reached, unless nil, becomes true when [Account.Reach] has reached the account. Until then, Reach does not wait
+	// for an address at which nothing listens, because a person probably has to start or to correct something.
 	Reached *atomic.Bool
 	// OnScanned, unless nil, is told how many messages of a queue were read, and about how many it has. It may be
 	// called from several goroutines.
