@@ -49,15 +49,15 @@ since when each target fails, as ` + "`async-caller status`" + ` does. --json ha
 
 // scheduledLine is a scheduled message in JSON.
 type scheduledLine struct {
-	Queue         string    `json:"queue"`
-	ID            string    `json:"id"`
-	RequestID     string    `json:"requestId,omitempty"`
-	Host          string    `json:"host,omitempty"`
-	Route         string    `json:"route,omitempty"`
-	Reason        string    `json:"reason"`
+	Queue     string `json:"queue"`
+	ID        string `json:"id"`
+	RequestID string `json:"requestId,omitempty"`
+	Host      string `json:"host,omitempty"`
+	Route     string `json:"route,omitempty"`
+	Reason    string `json:"reason"`
 	// Cause says in a few words why the message waits, and Answer is the beginning of the target's latest answer.
-	Cause  string `json:"cause,omitempty"`
-	Answer string `json:"answer,omitempty"`
+	Cause         string    `json:"cause,omitempty"`
+	Answer        string    `json:"answer,omitempty"`
 	Status        int       `json:"status,omitempty"`
 	Attempts      int       `json:"attempts"`
 	CreatedAt     time.Time `json:"createdAt"`

@@ -76,7 +76,8 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 	if err != nil {
 		s.progress.printf("warning: %v", err)
 	}
-	failing = slices.DeleteFunc(failing, func(t record.Target) bool { return t.Host != record.RowHost(m.Row.TargetHost) })
+	host := record.RowHost(m.Row.TargetHost)
+	failing = slices.DeleteFunc(failing, func(t record.Target) bool { return t.Host != host })
 	return scheduledDetails{
 		Message:        line,
 		Target:         failing,
@@ -88,7 +89,8 @@ func (s *session) scheduledDetails(ctx context.Context, m message.Scheduled, sec
 
 // failureText says how a target fails.
 func failureText(t record.Target, now time.Time) string {
-	text := fmt.Sprintf("since %s ago, the last time %s ago: %s", age(now.Sub(t.Since)), age(now.Sub(t.Latest)), t.Cause)
+	since, latest := age(now.Sub(t.Since)), age(now.Sub(t.Latest))
+	text := fmt.Sprintf("since %s ago, the last time %s ago: %s", since, latest, t.Cause)
 	if t.IsOpen() {
 		text += "; the circuit breaker is open"
 	}

@@ -115,7 +115,8 @@ answer         b.example: {"error":"down"}
 			t.Fatal(err)
 		}
 		first := status.Targets[0]
-		if len(first.Failing) != 2 || first.Failing[0].Cause != "503" || !first.Failing[0].Since.Equal(now.Add(-2*time.Hour)) {
+		if len(first.Failing) != 2 || first.Failing[0].Cause != "503" ||
+			!first.Failing[0].Since.Equal(now.Add(-2*time.Hour)) {
 			t.Errorf("%+v", first)
 		}
 		app.Fail(storage.ErrDenied)

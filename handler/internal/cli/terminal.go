@@ -182,7 +182,6 @@ func printField(out io.Writer, label, text string) {
 	}
 }
 
-
 // wrap breaks a text into lines, at spaces or within words that are longer than a line.
 func wrap(text string, width int) []string {
 	var lines []string

@@ -183,4 +183,3 @@ func TestThousands(t *testing.T) {
 		}
 	}
 }
-

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -204,15 +205,13 @@ func (d *Deliverer) call(e *envelope.Envelope) decision.Outcome {
 
 // recordCall records whether the target of a call that was made fails.
 func (d *Deliverer) recordCall(r *Result, o decision.Outcome, began, ended time.Time, isOpen bool) {
-	host := record.RowHost(r.Envelope.Call.Target.Host)
-	switch o.Failure {
-	case decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused:
-		return // they say nothing about the target
-	default:
+	notOfTarget := []decision.Failure{
+		decision.FailureInterrupted, decision.FailureBadURL, decision.FailureTargetRefused,
 	}
-	if d.Targets == nil {
+	if d.Targets == nil || slices.Contains(notOfTarget, o.Failure) {
 		return
 	}
+	host := record.RowHost(r.Envelope.Call.Target.Host)
 	if r.Reason == decision.Delivered {
 		d.Targets.Succeeded(host, ended)
 		return

@@ -142,8 +142,8 @@ func RootPath(getenv func(string) string) string {
 	return cmp.Or(getenv(rootPathVariable), ".")
 }
 
-// Name returns the name that all instances of an app share, as the host forms it: the configured host id, or the name of
-// the Function App, followed by that of its slot unless that is production. An app elsewhere without a host id is
+// Name returns the name that all instances of an app share, as the host forms it: the configured host id, or the name
+// of the Function App, followed by that of its slot unless that is production. An app elsewhere without a host id is
 // "local".
 func Name(getenv func(string) string) string {
 	name := strings.ToLower(cmp.Or(getenv("AzureFunctionsWebHost__hostid"), getenv("WEBSITE_SITE_NAME"), "local"))
@@ -154,6 +154,7 @@ func Name(getenv func(string) string) string {
 	}
 	return name + "-" + slot
 }
+
 // ErrNoApp means that a folder is not an app folder: it has no host.json, or it is this project's own, from which
 // `make build` makes an app folder.
 var ErrNoApp = errors.New("not an app folder")

@@ -17,7 +17,8 @@ type Target struct {
 	// lower case, with a port if the URL has one, at most 128 bytes.
 	App  string `json:"app"`
 	Host string `json:"host"`
-	// Reason is why the latest call failed, and Cause says so in a few words. Status is the answer, 0 if there was none.
+	// Reason is why the latest call failed, and Cause says so in a few words. Status is that of the answer, 0 if there
+	// was none.
 	Reason string `json:"reason"`
 	Cause  string `json:"cause"`
 	Status int    `json:"status,omitempty"`

@@ -73,7 +73,7 @@ func (b *bench) instance(app string) *Targets {
 
 // after lets time pass.
 func (b *bench) after(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
@@ -139,7 +139,8 @@ func TestTargetRowIsWrittenOnceAMinute(t *testing.T) {
 		writes, lists := b.table.writes.Load(), b.table.lists.Load()
 		b.after(time.Hour)
 		if b.table.writes.Load() != writes || b.table.lists.Load() > lists+2 {
-			b.t.Errorf("without calls: %d writes, read %d times", b.table.writes.Load()-writes, b.table.lists.Load()-lists)
+			b.t.Errorf("without calls: %d writes, read %d times",
+				b.table.writes.Load()-writes, b.table.lists.Load()-lists)
 		}
 	})
 }

@@ -125,8 +125,8 @@ func Run(ctx context.Context, c Config, output io.Writer) error {
 
 // records are what the handler writes to the tables of the account. They are nil if nothing is recorded.
 type records struct {
-	// scheduled is that of scheduled messages, outcomes that of messages of runs, and targets that of targets that fail,
-	// in the table app.
+	// scheduled is that of scheduled messages, outcomes that of messages of runs, and targets has the targets that
+	// fail, in the table app.
 	scheduled, outcomes *record.Recorder
 	targets             *record.Targets
 	app                 storage.Table

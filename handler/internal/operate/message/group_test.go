@@ -46,7 +46,7 @@ func messageFor(t *testing.T, by message.By, input string) message.Message {
 	t.Helper()
 	m := message.Message{Reason: input}
 	switch by {
-	case message.ByReason, message.ByQueue:
+	case message.ByReason, message.ByQueue, message.ByCause:
 	case message.ByStatus:
 		m.Status = mustInt(t, input)
 	case message.ByHost:

@@ -109,7 +109,8 @@ func TestTableErrors(t *testing.T) {
 }
 
 func TestNoTableEndpoint(t *testing.T) {
-	if _, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}, storage.ScheduledTable); !errors.Is(err, ErrNoTables) {
+	_, err := OpenTable(Connection{Endpoint: "http://127.0.0.1:1/a", SAS: "sig=x"}, storage.ScheduledTable)
+	if !errors.Is(err, ErrNoTables) {
 		t.Errorf("error %v", err)
 	}
 }
