@@ -306,7 +306,7 @@ func (d *Deliverer) log(m *Message, r *Result) {
 		return
 	}
 	if r.GivenUp {
-		d.Log.Error().EmbedObject(fields).Str(logs.Action, string(r.Action)).Str(logs.Reason, string(r.Reason)).
+		d.Log.Error().EmbedObject(fields).EmbedObject(r).
 			Msgf("Giving up on envelope %s: %s", r.Envelope.RequestID, r.Detail)
 	}
 	if len(r.Ignored) > 0 {

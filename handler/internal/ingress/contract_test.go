@@ -347,7 +347,7 @@ func TestPanic(t *testing.T) {
 		wantStatus(t, http.StatusOK)
 }
 
-// TestLogLine: every line about a message identifies it, and the settled line contains the outcome.
+// TestLogLine: the lines about a message identify it, and those about the end of an envelope have its outcome.
 func TestLogLine(t *testing.T) {
 	a := newApp(t, answers(400))
 
@@ -363,6 +363,7 @@ func TestLogLine(t *testing.T) {
 			"invocation_id": invocationID, "function": function, "queue": mainQueue, "message_id": messageID,
 			"dequeue_count": 2.0,
 			"request_id":    "r1", "target_host": "t.example", "action": "dead_letter", "reason": "rejected",
+			"attempt": 1.0, "status": 400.0, "detail": "answered 400",
 		} {
 			if line[field] != want {
 				t.Errorf("%s is %v, want %v, in %v", field, line[field], want, line)
