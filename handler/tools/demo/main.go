@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"asynccaller/handler/internal/logview"
 	"asynccaller/handler/internal/send"
 	"asynccaller/handler/internal/storage/azure"
 	"asynccaller/handler/tools/azurite"
@@ -94,7 +95,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 	defer s.target.Close()
 	var log io.Writer
 	if stay {
-		log = &lines{out: os.Stderr}
+		log = logview.NewWriter(os.Stderr)
 	}
 	s.host, err = testbed.StartHost(ctx, testbed.HostOptions{
 		Executable: executable, AppDir: appDir, ConnectionString: s.azurite.ConnectionString, Out: log,

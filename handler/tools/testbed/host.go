@@ -166,10 +166,10 @@ func (o *output) Write(p []byte) (int, error) {
 	if !o.forget {
 		o.text.Write(p)
 	}
-	if o.forward == nil {
-		return len(p), nil
+	if o.forward != nil {
+		_, _ = o.forward.Write(p) // the host goes on without the reader
 	}
-	return o.forward.Write(p)
+	return len(p), nil
 }
 
 func (o *output) String() string {
