@@ -157,7 +157,7 @@ Exit codes: 0 done, 1 failed, 2 wrong usage or configuration, 3 nothing matched,
 	root.AddCommand(
 		newServe(env), newSend(env), newSchedule(env), newExplain(env),
 		newPoison(env), newScheduled(env),
-		newStatus(env), newDoctor(env), newHost(env), newVersion(env),
+		newStatus(env), newDoctor(env), newLog(env), newHost(env), newVersion(env),
 	)
 	return root
 }

@@ -56,7 +56,8 @@ var (
 	assignment = regexp.MustCompile(`^\w+=`)
 )
 
-// calls returns the programs that a line of a shell starts, each with its arguments.
+// calls returns the programs that a line of a shell starts, each with its arguments. It takes a file after "<" for a
+// program.
 func calls(line string) (found [][]string) {
 	var call []string
 	end := func() {
@@ -70,7 +71,8 @@ func calls(line string) (found [][]string) {
 			break
 		}
 		switch {
-		case slices.Contains([]string{"|", "&&", ";"}, text):
+		case text == "2>&1":
+		case slices.Contains([]string{"|", "&&", ";", "<"}, text):
 			end()
 		case call != nil || !assignment.MatchString(text):
 			call = append(call, quoted.ReplaceAllStringFunc(text, func(q string) string { return q[1 : len(q)-1] }))

@@ -170,13 +170,12 @@ func (e entry) delivery() string {
 
 // begin returns the time and what the line is about.
 func (e entry) begin() string {
-	text := e.time().Local().Format(time.TimeOnly) + "  "
-	for _, part := range []string{cmp.Or(e.text(logs.RequestID), e.text(logs.MessageID)), e.text(logs.TargetHost)} {
-		if part != "" {
-			text += part + "  "
-		}
+	parts := []string{
+		e.time().Local().Format(time.TimeOnly), cmp.Or(e.text(logs.RequestID), e.text(logs.MessageID)),
+		e.text(logs.TargetHost),
 	}
-	return text
+	parts = slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+	return strings.Join(parts, "  ") + "  "
 }
 
 // settled says how a delivery ended.

@@ -2,6 +2,7 @@ package logview_test
 
 import (
 	"errors"
+	"os"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,6 +93,27 @@ func TestDeliveries(t *testing.T) {
 	}
 }
 
+// TestLogPage: docs/log.md shows such lines.
+func TestLogPage(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/log.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id, fields := range map[string]string{
+		"order-2": `"action":"reschedule","reason":"temporary_status","detail":"answered 503","attempt":1,"took":87,` +
+			`"status":503,"delay":600000`,
+		"order-3": `"action":"dead_letter","reason":"rejected","detail":"answered 422","attempt":1,"took":52,"status":422`,
+		"order-4": `"action":"reschedule","reason":"timeout","detail":"no answer in time","attempt":2,"took":120000,` +
+			`"delay":20000`,
+	} {
+		line := show(t, `{"level":"info","request_id":"`+id+`","target_host":"crm.example.com",`+fields+","+at+
+			`,"message":"settled"}`)
+		if want := strings.TrimPrefix(line, clock()); !strings.Contains(string(page), want) {
+			t.Errorf("docs/log.md does not have a line that ends with%s", want)
+		}
+	}
+}
+
 func TestLines(t *testing.T) {
 	for name, row := range map[string]struct{ line, want string }{
 		"malformed": {
@@ -110,9 +132,9 @@ func TestLines(t *testing.T) {
 			clock() + "  r1  t.example  error: not settled: the host keeps the message: 403 (action=finish, queue=q)\n",
 		},
 		"fields": {
-			`{"level":"warn","target_host":"t.example","reason":"busy","detail":"share","messages":3000000,` +
-				`"ignored":["a","b"],` + at + `,"message":"rescheduled"}`,
-			clock() + "  t.example  warning: rescheduled (detail=share, ignored=[a b], messages=3000000, reason=busy)\n",
+			`{"level":"warn","target_host":"t.example","reason":"busy","messages":3000000,"ignored":["a","b"],` + at +
+				`,"message":"rescheduled"}`,
+			clock() + "  t.example  warning: rescheduled (ignored=[a b], messages=3000000, reason=busy)\n",
 		},
 		"level_of_a_later_version": {`{"level":"notice",` + at + `,"message":"x"}`, clock() + "  notice: x\n"},
 		"text":                     {"async-caller:\tstopped\r", "async-caller:\tstopped\n"},
@@ -132,7 +154,8 @@ func TestLines(t *testing.T) {
 
 // TestPrefixes: whatever passes the log on can put its own text before the JSON.
 func TestPrefixes(t *testing.T) {
-	const line = `{"level":"info","request_id":"r1","action":"finish","reason":"delivered",` + at + `,"message":"settled"}`
+	const line = `{"level":"info","request_id":"r1","action":"finish","reason":"delivered",` + at +
+		`,"message":"settled"}`
 	for _, prefix := range []string{
 		"",
 		"[2026-11-22T10:00:00.001Z] ", // func start
@@ -180,9 +203,9 @@ func TestHostLines(t *testing.T) {
 // TestGivenUpOnce: of the two lines that the handler writes, one is shown, even if the log has only one of them.
 func TestGivenUpOnce(t *testing.T) {
 	line := func(level, invocation, message string) string {
-		return `{"level":"` + level + `","invocation_id":"` + invocation + `","request_id":"r1","action":"dead_letter",` +
-			`"reason":"rejected","detail":"answered 400","attempt":1,"took":1,"status":400,` + at +
-			`,"message":"` + message + `"}`
+		return `{"level":"` + level + `","invocation_id":"` + invocation + `","request_id":"r1",` +
+			`"action":"dead_letter","reason":"rejected","detail":"answered 400","attempt":1,"took":1,"status":400,` +
+			at + `,"message":"` + message + `"}`
 	}
 	givingUp := func(invocation string) string {
 		return line("error", invocation, "Giving up on envelope r1: answered 400")
@@ -267,7 +290,8 @@ func TestHostileNumbers(t *testing.T) {
 	for _, number := range []string{"-1", "1e300", "-1e300", "0.0000001", `"1"`, "null", "{}"} {
 		fields := `"attempt":1,"status":` + number + `,"took":` + number + `,"delay":` + number + `,"queue":` + number
 		for _, message := range []string{"settled", "failed"} {
-			if got := show(t, `{"level":"warn",`+fields+","+at+`,"message":"`+message+`"}`); strings.Count(got, "\n") != 1 {
+			got := show(t, `{"level":"warn",`+fields+","+at+`,"message":"`+message+`"}`)
+			if strings.Count(got, "\n") != 1 {
 				t.Errorf("%s %s: got %q", message, number, got)
 			}
 		}
