@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -49,6 +50,21 @@ type Options struct {
 	CertFile, KeyFile string
 	// AnyVersion makes Azurite accept API versions that it does not know, such as that of a newer SDK.
 	AnyVersion bool
+}
+
+// StandardPorts returns options with the ports of every Azurite, which UseDevelopmentStorage=true means.
+func StandardPorts() Options { return Options{BlobPort: 10000, Port: 10001, TablePort: 10002} }
+
+// PortInUse returns the first of the ports that is not free, and the error of listening there; 0 if all are free.
+func (o Options) PortInUse(ctx context.Context) (int, error) {
+	for _, port := range []int{o.BlobPort, o.Port, o.TablePort} {
+		listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return port, err
+		}
+		_ = listener.Close()
+	}
+	return 0, nil
 }
 
 // Server is a running Azurite. It is not safe for concurrent use.

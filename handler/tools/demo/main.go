@@ -9,7 +9,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -67,13 +66,14 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		return err
 	}
 	defer stopping(func() error { return os.RemoveAll(s.state) })
-	var queuePort, targetPort int // any that is free
+	var storagePorts azurite.Options // any that are free
+	targetPort := 0
 	if stay {
-		queuePort, targetPort = free(ctx, queuePortIfFree), free(ctx, targetPortIfFree)
+		storagePorts, targetPort = azurite.StandardPorts(), targetPortIfFree
 	}
 	fmt.Fprintln(os.Stderr, "Starting Azurite, the target and the local Functions host ...")
-	// Senders of make run may use a newer SDK.
-	s.azurite, err = azurite.Start(ctx, azurite.Options{Port: queuePort, AnyVersion: true})
+	var portInUse int
+	s.azurite, portInUse, err = startAzurite(ctx, storagePorts)
 	if err != nil {
 		return err
 	}
@@ -89,6 +89,9 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		}
 	}
 	s.target, err = target.StartAt(ctx, targetPort)
+	if err != nil { // another program uses the port
+		s.target, err = target.Start(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -114,7 +117,7 @@ func run(ctx context.Context, stay, empty bool) (err error) {
 		}
 	}
 	if stay {
-		fmt.Fprintf(os.Stdout, invitation, s.azurite.ConnectionString, s.target.URL("200"), s.target.URL("503,503,200"))
+		fmt.Fprint(os.Stdout, invitation(s.azurite.ConnectionString, portInUse, s.target.URL))
 		<-ctx.Done()
 	}
 	return nil
@@ -135,20 +138,26 @@ func (s system) show(ctx context.Context) error {
 	return s.runEarly(ctx, os.Stdout)
 }
 
-// The ports of `make run`: those of Azurite and of a target, so that commands in a shell's history work the next time.
-const (
-	queuePortIfFree  = 10001
-	targetPortIfFree = 8099
-)
+// targetPortIfFree is the target's port of `make run`, so that commands in a shell's history work the next time.
+const targetPortIfFree = 8099
 
-// free returns the port, or 0 if another program uses it.
-func free(ctx context.Context, port int) int {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		return 0
+// startAzurite starts Azurite on the given ports. If another program uses one of them, it starts Azurite on other ports
+// only, and returns the one that is in use.
+func startAzurite(ctx context.Context, o azurite.Options) (server *azurite.Server, inUse int, err error) {
+	o.AnyVersion = true // senders may use a newer SDK
+	inUse, _ = o.PortInUse(ctx)
+	if inUse == 0 {
+		server, err = azurite.Start(ctx, o)
+		if err == nil {
+			return server, 0, nil
+		}
+		inUse, _ = o.PortInUse(ctx) // a second `make run` was faster
+		if inUse == 0 {
+			return nil, 0, err
+		}
 	}
-	_ = listener.Close()
-	return port
+	server, err = azurite.Start(ctx, azurite.Options{AnyVersion: true})
+	return server, inUse, err
 }
 
 // stepEvery is how often a step that takes long says so.
@@ -183,15 +192,26 @@ func (s system) saveLog() error {
 	return fmt.Errorf("the log of host and handler is in %s", path)
 }
 
-const invitation = `
+// invitation says how to use what runs. The commands use the account of local.settings.json, which is the one on the
+// standard ports, unless the environment names another.
+func invitation(connectionString string, portInUse int, target func(script string) string) string {
+	export, account := "", "No export is necessary: local.settings.json names this account. "+
+		"If AzureWebJobsStorage is set, unset it."
+	if portInUse != 0 {
+		export = fmt.Sprintf("  export AzureWebJobsStorage='%s'\n", connectionString)
+		account = fmt.Sprintf("The export is necessary, because another program uses port %d.", portInUse)
+	}
+	return fmt.Sprintf(`
 Everything keeps running until Ctrl-C. In another terminal, in this folder:
 
-  export AzureWebJobsStorage='%s'
-  dist/async-caller send --url %s --body hello
+%s  dist/async-caller send --url %s --body hello
   dist/async-caller send --url %s --retry 2s,10m
   dist/async-caller scheduled expedite --all    # its third attempt, which is due in ten minutes
   dist/async-caller poison list
 
+%s
+
 Each delivery of a message prints one line here. The path of the URL is the target's answer: a status, or a list
 like 503,503,200 with one for each call.
-`
+`, export, target("200"), target("503,503,200"), account)
+}

@@ -137,7 +137,7 @@ func deliverSenders(t *testing.T, run makeRun) {
 	t.Cleanup(server.Close)
 	for language, send := range programs(t) {
 		t.Run(language, func(t *testing.T) {
-			send(t, run.connection, language, server.URL("200"), server.URL("204"))
+			send(t, run.connection(), language, server.URL("200"), server.URL("204"))
 			await(t, "the callback", func() bool { return len(server.Calls("order-"+language+".callback")) > 0 })
 			calls := server.Calls("order-" + language)
 			if len(calls) != 1 {

@@ -2,6 +2,7 @@ package quickstart
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -72,11 +73,15 @@ func mustRun(t *testing.T, dir string, env []string, program string, args ...str
 type makeRun struct {
 	// folder is like the project's folder after make run.
 	folder string
-	// connection is the connection string, and target the address of the target, that it printed.
-	connection, target string
+	// export is the connection string that it printed, or empty if the commands need none; target is the address of
+	// the target that it printed.
+	export, target string
 	// output is what it printed, to the terminal of make run.
 	output *terminal
 }
+
+// connection is what the programs of docs/senders.md need.
+func (r makeRun) connection() string { return cmp.Or(r.export, "UseDevelopmentStorage=true") }
 
 func startMakeRun(t *testing.T) makeRun {
 	t.Helper()
@@ -124,7 +129,8 @@ func startMakeRun(t *testing.T) makeRun {
 			t.Logf("make run:\n%s", r.output)
 		}
 	})
-	invitation := regexp.MustCompile(`(?s)export AzureWebJobsStorage='(.+?)'.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
+	invitation := regexp.MustCompile(`(?s)In another terminal, in this folder:\n\n` +
+		`(?:  export AzureWebJobsStorage='(.+?)'\n)?.*--url http://(127\.0\.0\.1:\d+)/.*\n$`)
 	await(t, "make run", func() bool {
 		select {
 		case <-ended:
@@ -133,7 +139,7 @@ func startMakeRun(t *testing.T) makeRun {
 		}
 		found := invitation.FindStringSubmatch(r.output.String())
 		if found != nil {
-			r.connection, r.target = found[1], found[2]
+			r.export, r.target = found[1], found[2]
 		}
 		return found != nil
 	})

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -18,35 +17,27 @@ import (
 
 const dataFolder = ".azurite"
 
-// standard are the ports of every Azurite.
-var standard = ports{blob: 10000, queue: 10001, table: 10002}
-
-type ports struct{ blob, queue, table int }
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Stdout, dataFolder, standard); err != nil {
+	if err := run(ctx, os.Stdout, dataFolder, azurite.StandardPorts()); err != nil {
 		fmt.Fprintln(os.Stderr, "azurite:", err)
 		os.Exit(1)
 	}
 }
 
-// run runs Azurite until ctx ends.
-func run(ctx context.Context, out io.Writer, data string, p ports) error {
-	data, err := filepath.Abs(data)
+// run runs Azurite on the ports of the options until ctx ends.
+func run(ctx context.Context, out io.Writer, data string, o azurite.Options) (err error) {
+	o.Data, err = filepath.Abs(data)
 	if err != nil {
 		return err
 	}
-	for _, port := range []int{p.blob, p.queue, p.table} {
-		if err := checkFree(ctx, port); err != nil {
-			return err
-		}
+	if port, err := o.PortInUse(ctx); err != nil {
+		const advice = "stop the program that uses it, such as another Azurite or `make run`"
+		return fmt.Errorf("port %d is not free: %s: %w", port, advice, err)
 	}
-	server, err := azurite.Start(ctx, azurite.Options{
-		Port: p.queue, BlobPort: p.blob, TablePort: p.table, Data: data,
-		AnyVersion: true, // senders may use a newer SDK
-	})
+	o.AnyVersion = true // senders may use a newer SDK
+	server, err := azurite.Start(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -54,20 +45,11 @@ func run(ctx context.Context, out io.Writer, data string, p ports) error {
 	fmt.Fprintf(out, `Azurite listens on 127.0.0.1: blobs on port %d, queues on %d, tables on %d.
 Its data is in %s; delete the folder to start with an empty account.
 Ctrl-C stops it.
-`, p.blob, p.queue, p.table, data)
+`, o.BlobPort, o.Port, o.TablePort, o.Data)
 	select {
 	case <-ctx.Done():
 		return server.Stop()
 	case <-ended:
 		return errors.New("it ended unexpectedly")
 	}
-}
-
-func checkFree(ctx context.Context, port int) error {
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		const advice = "stop the program that uses it, such as another Azurite or `make run`"
-		return fmt.Errorf("port %d is not free: %s: %w", port, advice, err)
-	}
-	return listener.Close()
 }

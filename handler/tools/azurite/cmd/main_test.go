@@ -28,9 +28,9 @@ func listen(t *testing.T) (net.Listener, int) {
 }
 
 // freePorts returns ports that no program uses.
-func freePorts(t *testing.T) (p ports) {
+func freePorts(t *testing.T) (p azurite.Options) {
 	t.Helper()
-	for _, port := range []*int{&p.blob, &p.queue, &p.table} {
+	for _, port := range []*int{&p.BlobPort, &p.Port, &p.TablePort} {
 		var listener net.Listener
 		listener, *port = listen(t)
 		defer func() { _ = listener.Close() }()
@@ -39,7 +39,7 @@ func freePorts(t *testing.T) (p ports) {
 }
 
 // until runs Azurite, does something once it listens, and interrupts it.
-func until(t *testing.T, data string, p ports, do func(*azure.Queues)) (printed string) {
+func until(t *testing.T, data string, p azurite.Options, do func(*azure.Queues)) (printed string) {
 	t.Helper()
 	ctx, interrupt := context.WithCancel(t.Context())
 	defer interrupt()
@@ -56,7 +56,7 @@ func until(t *testing.T, data string, p ports, do func(*azure.Queues)) (printed 
 		}
 	}
 	store, err := testbed.OpenStore(fmt.Sprintf("AccountName=%s;AccountKey=%s;QueueEndpoint=http://127.0.0.1:%d/%[1]s",
-		azurite.AccountName, azurite.AccountKey, p.queue))
+		azurite.AccountName, azurite.AccountKey, p.Port))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +78,7 @@ func TestRunKeepsData(t *testing.T) {
 		if _, err := store.Put(t.Context(), "kept", storage.Item{Text: "kept"}); err != nil {
 			t.Fatal(err)
 		}
-		for _, port := range []int{p.blob, p.table} {
+		for _, port := range []int{p.BlobPort, p.TablePort} {
 			conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 			if err != nil {
 				t.Fatal(err)
@@ -86,7 +86,7 @@ func TestRunKeepsData(t *testing.T) {
 			_ = conn.Close()
 		}
 	})
-	addresses := fmt.Sprintf("blobs on port %d, queues on %d, tables on %d", p.blob, p.queue, p.table)
+	addresses := fmt.Sprintf("blobs on port %d, queues on %d, tables on %d", p.BlobPort, p.Port, p.TablePort)
 	for _, part := range []string{addresses, data} {
 		if !strings.Contains(printed, part) {
 			t.Errorf("printed %q, want %q", printed, part)
@@ -102,7 +102,7 @@ func TestRunKeepsData(t *testing.T) {
 // TestRunPortTaken checks that each port is named before anything is started.
 func TestRunPortTaken(t *testing.T) {
 	_, taken := listen(t)
-	for _, p := range []ports{{taken, 0, 0}, {0, taken, 0}, {0, 0, taken}} {
+	for _, p := range []azurite.Options{{BlobPort: taken}, {Port: taken}, {TablePort: taken}} {
 		err := run(t.Context(), t.Output(), t.TempDir(), p)
 		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("port %d is not free: stop ", taken)) {
 			t.Errorf("%+v: error %v", p, err)
