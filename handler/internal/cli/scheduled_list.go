@@ -23,8 +23,8 @@ func newScheduledList(shared *sharedFlags) *cobra.Command {
 		Short: "List scheduled messages, or count them",
 		Long: `List messages that wait for their next attempt, the next one first, with the beginning of the
 message id, the time until the next attempt, the number of attempts, the reason, the latest status,
-the time until the deadline, the request id, and the target. "due" means that the time has come.
-"stale" means that the message is long due and gone: only its record is left.
+the time until the deadline (ENDS), the request id, and the target. "due" means that the time has
+come. "stale" means that the message is long due and gone: only its record is left.
 
 --group-by counts the messages instead, and those that are due within the next minute and hour; NEXT
 and LAST are the times until the first and the last next attempt. --group-by host shows why and
@@ -108,6 +108,9 @@ func (l scheduledLine) next(now time.Time) string {
 	return age(l.NextAttemptAt.Sub(now))
 }
 
+// listedRequest is the width of request ids. It leaves 30 columns of 100 to the target.
+const listedRequest = 14
+
 // listScheduled prints scheduled messages, one per line.
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	now := time.Now()
@@ -119,9 +122,9 @@ func (s *session) listScheduled(ctx context.Context, source account.ScheduledSou
 			return printJSON(s.out, line)
 		}
 		if rows == nil {
-			rows = newTable(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 4),
-				leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("DEADLINE", 8),
-				flexColumn("REQUEST", 36), flexColumn("TARGET", 0))
+			rows = newTable(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 3),
+				leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("ENDS", 4),
+				flexColumn("REQUEST", listedRequest), flexColumn("TARGET", 0))
 		}
 		rows.row(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts), cut(line.Reason, len(decision.Status)),
 			statusText(line.Status), remaining(line.Deadline, now), line.RequestID, line.Host+line.Route)

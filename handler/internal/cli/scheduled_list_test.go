@@ -56,10 +56,10 @@ func TestListScheduled(t *testing.T) {
 		if err := d.listScheduled(t.Context(), account.ScheduledSource{}); err != nil {
 			t.Fatal(err)
 		}
-		want := "ID         NEXT   ATT  REASON            STATUS  DEADLINE  REQUEST              TARGET\n" +
-			"cccccccc  stale     2  temporary_status     503        2d  r-cccccccc-3         two.example/…ers/{n}\n" +
-			"bbbbbbbb    due     2  temporary_status     503        2d  r-bbbbbbbb-2         two.example/…ers/{n}\n" +
-			"aaaaaaaa    30m     2  temporary_status     503        2d  r-aaaaaaaa-1         one.example/…ers/{n}\n"
+		want := "ID         NEXT  ATT  REASON            STATUS  ENDS  REQUEST         TARGET\n" +
+			"cccccccc  stale    2  temporary_status     503    2d  r-cccccccc-3    two.example/orders/{n}\n" +
+			"bbbbbbbb    due    2  temporary_status     503    2d  r-bbbbbbbb-2    two.example/orders/{n}\n" +
+			"aaaaaaaa    30m    2  temporary_status     503    2d  r-aaaaaaaa-1    one.example/orders/{n}\n"
 		if got := d.stdout.String(); strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
 			t.Errorf("printed\n%swant\n%s", got, want)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"asynccaller/handler/internal/functionapp"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
 	"asynccaller/handler/internal/operate/operation"
@@ -99,7 +100,7 @@ func (shared *sharedFlags) withSession(work func(context.Context, *session, []st
 		runs.OnScanned, runs.Observer = s.progress.Scanned, s.progress
 		runs.Journals, runs.Operator = shared.folder(), operator(args)
 		s.runs = runs
-		s.hasApp = !errors.Is(a.FunctionsErr, fs.ErrNotExist)
+		s.hasApp = !errors.Is(a.FunctionsErr, functionapp.ErrNoApp)
 		if err := work(cmd.Context(), s, args); err != nil {
 			return withExitCode(cmd.Context(), err)
 		}

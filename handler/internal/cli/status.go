@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -113,14 +114,15 @@ func (s *session) printStatus(status account.Status, all bool) {
 
 // appText names the app folder.
 func (s *session) appText() string {
-	folder := strictjson.ReplaceUnprintable(s.app)
-	switch {
-	case s.hasApp:
-		return folder
-	case folder == ".":
-		folder = "this folder"
+	folder, err := filepath.Abs(s.app)
+	if err != nil {
+		folder = s.app
 	}
-	return "none in " + folder + ": the queues are the usual ones; --app names the folder of an app"
+	folder = strictjson.ReplaceUnprintable(folder)
+	if s.hasApp {
+		return folder
+	}
+	return "none in " + folder + ": the queues are the usual ones; --app names the folder of an app, such as dist"
 }
 
 // printQueueStates prints the queues except for idle ones, and returns notes about them.

@@ -30,7 +30,7 @@ func TestStatusScreen(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "one.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "two.example", -time.Minute), rowAt("cccccccc-3", "two.example", 20*time.Second))
 		d.runs.AppQueues = []string{"async-caller", "async-caller-1"}
-		d.app = "."
+		d.app = "/no/app"
 		content := fmt.Appendf(nil, `{"asyncCaller":1,"createdAt":%q,"call":{"url":"https://t.example/"}}`, time.Now().
 			Add(-5*time.Hour).Format(time.RFC3339))
 		for name, item := range map[string]storage.Item{
@@ -50,7 +50,7 @@ func TestStatusScreen(t *testing.T) {
 			"TARGET CAUSE SINCE BREAKER WAITING 1 HOUR NEXT two.example - - - 2 2 0s one.example - - - 1 1 30m",
 			"note 1 idle priority queue not shown: --all shows them",
 			"storage will delete at least 1 message on async-caller-poison",
-			"app none in this folder: the queues are the usual ones; --app names the folder of an app",
+			"app none in /no/app: the queues are the usual ones; --app names the folder of an app, such as dist",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("%q is missing in %s", want, got)
@@ -76,7 +76,7 @@ func TestStatusOfTargets(t *testing.T) {
 		d := newRowsSession(t, rowAt("aaaaaaaa-1", "b.example", 30*time.Minute),
 			rowAt("bbbbbbbb-2", "b.example", time.Minute), rowAt("cccccccc-3", "z.example", time.Hour))
 		app := &memory.Table{}
-		d.runs.AppTable, d.hasApp, d.app = app, true, "dist"
+		d.runs.AppTable, d.hasApp, d.app = app, true, "/the/app"
 		now := time.Now()
 		fail := func(name, host, cause, answer string, since, latest time.Duration, open bool) {
 			row := storage.Row{
@@ -105,7 +105,7 @@ z.example                        -                               -  -           
 answer         b.example: {"error":"down"}
 `
 		got := d.stdout.String()
-		if !strings.Contains(got, want) || !strings.Contains(got, "app            dist\n") {
+		if !strings.Contains(got, want) || !strings.Contains(got, "app            /the/app\n") {
 			t.Errorf("got %s\nwant %s", got, want)
 		}
 		d.json = true

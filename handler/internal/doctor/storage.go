@@ -285,7 +285,7 @@ func (report Reporter) waiting(ctx context.Context, conn azure.Connection, table
 	for _, f := range failing[:min(len(failing), maxFailing)] {
 		names = append(names, fmt.Sprintf("%s for %v (%s)", f.Host, now.Sub(f.Since).Round(time.Second), f.Cause))
 	}
-	text += fmt.Sprintf("; %d failing targets: %s", len(failing), strings.Join(names, ", "))
+	text += fmt.Sprintf("; targets that fail (%d): %s", len(failing), strings.Join(names, ", "))
 	if len(failing) > maxFailing {
 		text += ", and others"
 	}
