@@ -224,7 +224,7 @@ func (d *Deliverer) recordCall(r *Result, o decision.Outcome, began, ended time.
 		failed.OpenAt = ended
 	}
 	d.Targets.Failed(failed)
-	r.cause = failed.Cause
+	r.cause, r.answer = failed.Cause, failed.Answer
 }
 
 // explainWait completes the result for a message that waits: a message that was refused has the cause of the target.
@@ -232,7 +232,9 @@ func (d *Deliverer) explainWait(r *Result) {
 	if d.Targets == nil || !r.isRecorded() {
 		return
 	}
-	r.answer = d.AnswerText(r.State.Latest)
+	if r.answer == "" {
+		r.answer = d.AnswerText(r.State.Latest)
+	}
 	if r.Reason == decision.TargetDown {
 		latest := d.Targets.Latest(record.RowHost(r.Envelope.Call.Target.Host))
 		r.cause, r.answer = latest.Cause, cmp.Or(r.answer, latest.Answer)

@@ -68,13 +68,16 @@ func targetOf(r storage.Row) Target {
 	}
 }
 
-// maxTargets limits the targets of an account that are read, and written: a sender can invent hosts.
-const maxTargets = 500
+// The targets of an app for which there are rows, and those of an account that are read. A sender can invent hosts.
+const (
+	maxTargets  = 200
+	maxReadRows = 1000
+)
 
-// ReadTargets returns the targets that fail, of all apps that share the account, at most 500.
+// ReadTargets returns the targets that fail, of all apps that share the account, at most 1,000.
 func ReadTargets(ctx context.Context, table storage.Table) (failing []Target, err error) {
 	err = table.List(ctx, storage.Query{Queue: TargetsPartition}, func(row storage.Row) error {
-		if len(failing) == maxTargets {
+		if len(failing) == maxReadRows {
 			return errEnough
 		}
 		failing = append(failing, targetOf(row))

@@ -2,6 +2,8 @@ package record
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -128,16 +130,16 @@ func (t *Targets) Run(ctx context.Context) {
 	}
 	tick := time.NewTicker(targetTick)
 	defer tick.Stop()
-	for ctx.Err() == nil && t.scheduled.Table() != nil {
+	for t.scheduled.Table() != nil {
 		select {
 		case <-ctx.Done():
+			t.pass(context.WithoutCancel(ctx), HandlerClose)
+			return
 		case <-tick.C:
 		case <-t.wake:
 			storage.Sleep(ctx, gatherTime)
 		}
-		if t.isDue(time.Now()) {
-			t.pass(context.WithoutCancel(ctx))
-		}
+		t.pass(ctx, writeTimeout)
 	}
 }
 
@@ -166,19 +168,19 @@ func (t *Targets) mayWrite(host string, now time.Time) bool {
 	return now.Sub(t.changes[host].at) >= targetEvery
 }
 
-// targetTimeout limits the time of a pass. It is short because the last one delays the end of the handler.
-const targetTimeout = HandlerClose
-
-// pass reads the rows, and writes or removes those that have changed.
-func (t *Targets) pass(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, targetTimeout)
+// pass reads the rows, and writes or removes those that have changed, if that is due.
+func (t *Targets) pass(ctx context.Context, limit time.Duration) {
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	rows, err := ReadTargets(ctx, t.table)
+	if !t.isDue(time.Now()) {
+		return
+	}
+	rows, err := ReadTargets(limited, t.table)
 	now := time.Now()
 	if err == nil {
-		err = t.write(ctx, t.plan(rows, now), now)
+		err = t.write(limited, t.plan(rows, now), now)
 	}
-	if err == nil {
+	if err == nil || ctx.Err() != nil { // the last pass does the rest
 		return
 	}
 	_ = t.scheduled.Check(err)
@@ -219,17 +221,29 @@ func (t *Targets) plan(rows []Target, now time.Time) (changes []targetChange) {
 			changes = append(changes, targetChange{known, next, t.seen[host]})
 		}
 	}
+	oldest := t.oldestFirst()
+	room := maxTargets - len(oldest)
 	for host, seen := range t.seen {
-		if t.known[host] != nil {
+		switch {
+		case t.known[host] != nil:
 			continue
-		}
-		if len(rows)+len(changes) >= maxTargets {
+		case room > 0:
+			room--
+		case len(oldest) == 0:
+			return changes
+		default: // a sender who invents hosts must not cause more operations
 			t.retryAt = now.Add(targetEvery)
-			break
+			changes = append(changes, targetChange{known: oldest[0]})
+			oldest = oldest[1:]
 		}
 		changes = append(changes, targetChange{nil, seen, seen})
 	}
 	return changes
+}
+
+// oldestFirst returns the targets for which there are rows, those first that have not failed for the longest time.
+func (t *Targets) oldestFirst() []*Target {
+	return slices.SortedFunc(maps.Values(t.known), func(a, b *Target) int { return a.Latest.Compare(b.Latest) })
 }
 
 // write makes changes. One that another instance has prevented is tried again with the next reading.

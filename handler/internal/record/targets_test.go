@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -266,7 +267,7 @@ func TestTargetDenied(t *testing.T) {
 func TestManyTargets(t *testing.T) {
 	inBubble(t, func(b *bench) {
 		a := b.instance("app")
-		for i := range 3 * maxTargets {
+		for i := range 6 * maxTargets {
 			fails(a, fmt.Sprintf("%d.example", i), "503", 0)
 			succeeds(a, fmt.Sprintf("up-%d.example", i))
 		}
@@ -283,6 +284,25 @@ func TestManyTargets(t *testing.T) {
 		if b.table.lists.Load() > lists+3 {
 			b.t.Errorf("read %d times in a minute", b.table.lists.Load()-lists)
 		}
+		// The targets that have failed last have the rows, so the invented ones do not hide a real one.
+		fails(a, "real.example", "503", 0)
+		b.after(90 * time.Second)
+		failing, err = ReadTargets(b.t.Context(), &b.table.Table)
+		hasReal := slices.ContainsFunc(failing, func(f Target) bool { return f.Host == "real.example" })
+		if err != nil || !hasReal || len(failing) != maxTargets {
+			b.t.Errorf("%d rows, the real target among them: %t, %v", len(failing), hasReal, err)
+		}
+	})
+}
+
+// TestTargetAtStop: an instance that stops writes what it has seen.
+func TestTargetAtStop(t *testing.T) {
+	inBubble(t, func(b *bench) {
+		a := b.instance("app")
+		fails(a, "t.example", "503", 0)
+		b.stops[0]()
+		b.stops = nil
+		b.want("app t.example 503 0 0")
 	})
 }
 
