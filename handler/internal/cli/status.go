@@ -110,6 +110,28 @@ func (s *session) printStatus(status account.Status, all bool) {
 		}
 		printLine(out, "note", "%s", note)
 	}
+	printFurther(out, status)
+}
+
+// printFurther names the commands that say more about what waits, or change it.
+func printFurther(out io.Writer, status account.Status) {
+	waits := func(t account.TargetStatus) bool { return t.Count > 0 }
+	hasPoison := func(q account.QueueStatus) bool { return q.Poison > 0 }
+	var texts []string
+	if slices.ContainsFunc(status.Targets, waits) {
+		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; `expedite` instead of "+
+			"`list` makes them now, `cancel` stops them")
+	}
+	if slices.ContainsFunc(status.Queues, hasPoison) {
+		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")
+	}
+	if len(texts) > 0 {
+		texts = append(texts, "`async-caller poison runs`: who has changed messages")
+		fmt.Fprintln(out)
+	}
+	for _, text := range texts {
+		printLine(out, "next", "%s", text)
+	}
 }
 
 // appText names the app folder.
