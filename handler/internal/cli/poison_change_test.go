@@ -402,15 +402,16 @@ func TestPrintRuns(t *testing.T) {
 		printRuns(&out, []operation.RunSummary{
 			{Here: true, Summary: run.Summary{
 				Run: "20261121-115900-undo-aaaa", Command: "undo", At: now.Add(-time.Minute), Total: 3, Done: 3,
-				State: "finished", Of: "20261121-110000-move-bbbb",
+				State: "finished", Of: "20261121-110000-move-bbbb", Operator: journal.Operator{User: "ben"},
 			}},
 			{Here: true, Summary: run.Summary{
 				Run: "20261121-110000-move-bbbb", Command: "move", At: now.Add(-time.Hour), Total: 3, Done: 3,
-				State: "undone", UndoneBy: "20261121-115900-undo-aaaa",
+				State: "undone", UndoneBy: "20261121-115900-undo-aaaa", Operator: journal.Operator{User: "ben"},
 			}},
 			{Here: true, Summary: run.Summary{
 				Run: "20261119-120000-requeue-cccc", Command: "requeue",
 				At: now.Add(-48 * time.Hour), Total: 100000, Done: 99999, State: "interrupted",
+				Operator: journal.Operator{User: "ben"},
 			}},
 			{Here: true, Summary: run.Summary{
 				Run: "20261119-110000-requeue-dddd", State: "unreadable",
@@ -424,12 +425,12 @@ func TestPrintRuns(t *testing.T) {
 				},
 			},
 		})
-		want := `RUN                               WHEN      MESSAGES  STATE
-20261121-115900-undo-aaaa       1m ago             3  finished, undo of 20261121-110000-move-bbbb
-20261121-110000-move-bbbb       1h ago             3  undone by 20261121-115900-undo-aaaa
-20261119-120000-requeue-cccc    2d ago  99999/100000  interrupted
-20261119-110000-requeue-dddd         -             -  unreadable: line 3 is broken
-20261118-110000-delete-eeee     3d ago             2  finished, by ada on build-7�
+		want := `RUN                            AGE  MESSAGES  BY            STATE
+20261121-115900-undo-aaaa       1m         3  ben           finished, undo of 20261121…000-move-bbbb
+20261121-110000-move-bbbb       1h         3  ben           undone by 20261121-115900-undo-aaaa
+20261119-120000-requeue-cccc    2d  99999/100000  ben           interrupted
+20261119-110000-requeue-dddd     -         -  -             unreadable: line 3 is broken
+20261118-110000-delete-eeee     3d         2  ada@build-7�  finished
 `
 		if got := out.String(); got != want {
 			t.Errorf("\n%s\nwant\n%s", got, want)

@@ -47,11 +47,13 @@ a finished one undone, on the machine that has its journal.`,
 
 func printRuns(out io.Writer, summaries []operation.RunSummary) {
 	// The name of a run has its command, and other commands need the whole name.
-	rows := newTable(out, leftColumn("RUN", 28), rightColumn("WHEN", 8), rightColumn("MESSAGES", 12),
-		flexColumn("STATE", 0))
+	const longestName = 16 // others are cut, so that the state keeps the names of other runs
+	names := max(1, min(widest(summaries, runBy), longestName))
+	rows := newTable(out, leftColumn("RUN", 28), rightColumn("AGE", 4), rightColumn("MESSAGES", 8),
+		flexColumn("BY", names), flexColumn("STATE", 0))
 	for _, r := range summaries {
 		if r.Problem != "" {
-			rows.row(r.Run, "-", "-", r.State+": "+r.Problem)
+			rows.row(r.Run, "-", "-", "-", r.State+": "+r.Problem)
 			continue
 		}
 		done := thousands(r.Done)
@@ -64,11 +66,16 @@ func printRuns(out io.Writer, summaries []operation.RunSummary) {
 		} else if r.Of != "" {
 			state += ", undo of " + r.Of
 		}
-		if !r.Here {
-			state += ", by " + r.User + " on " + r.Machine
-		}
-		rows.row(r.Run, age(time.Since(r.At))+" ago", done, state)
+		rows.row(r.Run, age(time.Since(r.At)), done, runBy(r), state)
 	}
+}
+
+// runBy says who has made a run.
+func runBy(r operation.RunSummary) string {
+	if r.Here {
+		return r.User
+	}
+	return r.User + "@" + r.Machine
 }
 
 func newUndo(shared *sharedFlags) *cobra.Command {

@@ -285,6 +285,7 @@ var inExamples = []struct {
 	{regexp.MustCompile(`(?m)^.* \[y/N\] .*\n`), ""},
 	{regexp.MustCompile(`order-\d+|orders/\d+`), "ORDER"},
 	{regexp.MustCompile(`│|·`), ""},
+	{regexp.MustCompile(`(?m)^(\d{8}-\d{6}-\S+ +\S+ +\S+) +\S+`), "$1 BY"},
 }
 
 // example returns output without what is different in the examples.
