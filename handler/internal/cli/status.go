@@ -119,8 +119,8 @@ func printFurther(out io.Writer, status account.Status) {
 	hasPoison := func(q account.QueueStatus) bool { return q.Poison > 0 }
 	var texts []string
 	if slices.ContainsFunc(status.Targets, waits) {
-		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; `expedite` instead of "+
-			"`list` makes them now, `cancel` stops them")
+		texts = append(texts, "`async-caller scheduled list --host TARGET`: its calls that wait; "+
+			"`expedite` instead of `list` makes them now, `cancel` stops them")
 	}
 	if slices.ContainsFunc(status.Queues, hasPoison) {
 		texts = append(texts, "`async-caller poison list --group-by error`: the calls that were given up")

@@ -110,7 +110,7 @@ func table(s *Settings) []Setting {
 	add(Prefix+"RETRY_STATUSES", decision.DefaultStatuses, "statuses that are retried: statuses and ranges; ! excludes",
 		into(&r.Statuses, decision.ParseStatuses))
 	add(Prefix+"SCHEDULED", "on",
-		"whether scheduled messages and outcomes for --canary are recorded in tables: on or off",
+		"whether scheduled messages, targets that fail and outcomes for --canary are recorded in tables: on or off",
 		into(&s.Scheduled, oneOf(On, Off)))
 	add(guard.AllowSetting, "*", "allowed targets: networks, addresses, names, *.suffix; * is all but "+
 		"loopback and other special addresses",

@@ -127,14 +127,26 @@ func TestTargetOfOutcome(t *testing.T) {
 	}
 }
 
+// nexusLate is a Nexus message late in its schedule, so that its next attempt is recorded.
+const nexusLate = `{"Attempts":6,"CreatedAt":"1999-12-31T23:00:00+00:00","RawRequest":{"Id":"n1","CallOut":` +
+	`"UE9TVCAvb3JkZXJzIEhUVFAvMS4xDQpIb3N0OiB0YXJnZXQuZXhhbXBsZTo4NDQzDQoNCng=","CallOutUriScheme":"https"}}`
+
 // TestCauseOfWaitingMessages: a message that waits has the cause and the answer of its own attempt or, if the circuit
 // breaker has refused it, those of its target.
 func TestCauseOfWaitingMessages(t *testing.T) {
+	for name, late := range map[string]string{
+		"native": fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`), "nexus": nexusLate,
+	} {
+		t.Run(name, func(t *testing.T) { testCauseOfWaiting(t, late) })
+	}
+}
+
+func testCauseOfWaiting(t *testing.T, late string) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		down := decision.Outcome{Status: 503, Body: []byte("down"), Header: http.Header{"Content-Type": {"text/plain"}}}
 		w, closeTables := watch(t, answers(down))
 		defer closeTables()
-		late := fmt.Sprintf(plain, `,"attempts":6,"nextAttemptAt":"1999-12-31T23:59:00Z"`)
 		w.deliver(late)
 		if row := w.row(t); row.Cause != "503" || row.Answer != "said down" || row.Reason != "temporary_status" {
 			t.Errorf("after its attempt: cause %q, answer %q, reason %s", row.Cause, row.Answer, row.Reason)

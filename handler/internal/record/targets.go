@@ -98,7 +98,7 @@ func (t *Targets) Succeeded(host string, now time.Time) {
 		}
 	}
 	t.success[host] = now
-	if t.known[host] != nil {
+	if t.known[host] != nil || t.readAt.IsZero() {
 		t.notify()
 	}
 }
