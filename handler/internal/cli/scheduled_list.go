@@ -3,6 +3,7 @@ package cli
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/strictjson"
 )
 
 func newScheduledList(shared *sharedFlags) *cobra.Command {
@@ -115,19 +117,26 @@ const listedRequest = 14
 func (s *session) listScheduled(ctx context.Context, source account.ScheduledSource) error {
 	now := time.Now()
 	isStale := s.runs.StaleCheck(ctx, now)
-	var rows *table
-	matched, err := s.runs.ListByNextAttempt(ctx, source, func(m message.Scheduled) error {
+	rows := layOut(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 3),
+		leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("ENDS", 4),
+		flexColumn("REQUEST", listedRequest), flexColumn("TARGET", 0))
+	line := func(m message.Scheduled) (string, error) {
 		line := newScheduledLine(m, isStale(m.Row), now)
 		if s.json {
-			return printJSON(s.out, line)
+			text, err := strictjson.Line(line)
+			return string(text), err
 		}
-		if rows == nil {
-			rows = newTable(s.out, leftColumn("ID", 8), rightColumn("NEXT", 5), rightColumn("ATT", 3),
-				leftColumn("REASON", len(decision.Status)), rightColumn("STATUS", 6), rightColumn("ENDS", 4),
-				flexColumn("REQUEST", listedRequest), flexColumn("TARGET", 0))
+		return rows.format(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts),
+			cut(line.Reason, len(decision.Status)), statusText(line.Status), remaining(line.Deadline, now),
+			line.RequestID, line.Host+line.Route), nil
+	}
+	hasHeadings := s.json
+	matched, err := s.runs.ListByNextAttempt(ctx, source, line, func(text string) error {
+		if !hasHeadings {
+			rows.headings()
+			hasHeadings = true
 		}
-		rows.row(shortID(line.ID), line.next(now), strconv.Itoa(line.Attempts), cut(line.Reason, len(decision.Status)),
-			statusText(line.Status), remaining(line.Deadline, now), line.RequestID, line.Host+line.Route)
+		fmt.Fprint(s.out, text)
 		return s.out.err
 	})
 	if err != nil {

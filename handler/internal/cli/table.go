@@ -78,13 +78,18 @@ type table struct {
 
 // newTable returns a table after it has written the headings.
 func newTable(out io.Writer, columns ...column) *table {
+	t := layOut(out, columns...)
+	t.headings()
+	return t
+}
+
+// layOut returns a table without writing anything.
+func layOut(out io.Writer, columns ...column) *table {
 	columns = slices.Clone(columns)
 	t := &table{out: out, width: widthOf(out), columns: columns}
 	rest := t.width - len(columnGap)*(len(columns)-1)
 	flexible, later := 0, 0
-	var headings []string
 	for _, c := range columns {
-		headings = append(headings, c.heading)
 		if c.flexible {
 			flexible++
 			later += min(c.width, leftToOthers)
@@ -102,12 +107,23 @@ func newTable(out io.Writer, columns ...column) *table {
 		rest -= columns[i].width
 		flexible--
 	}
-	t.row(headings...)
 	return t
 }
 
+// headings writes the headings.
+func (t *table) headings() {
+	var headings []string
+	for _, c := range t.columns {
+		headings = append(headings, c.heading)
+	}
+	t.row(headings...)
+}
+
 // row writes a row with one cell for each column.
-func (t *table) row(cells ...string) {
+func (t *table) row(cells ...string) { fmt.Fprint(t.out, t.format(cells...)) }
+
+// format returns a row as a line.
+func (t *table) format(cells ...string) string {
 	after := 0 // the width of the columns that follow
 	for _, c := range t.columns {
 		after += len(columnGap) + c.width
@@ -131,7 +147,7 @@ func (t *table) row(cells ...string) {
 		}
 		line += text
 	}
-	fmt.Fprintln(t.out, cut(strings.TrimRight(line, " "), t.width))
+	return cut(strings.TrimRight(line, " "), t.width) + "\n"
 }
 
 // widest returns the width of the widest text of some values.

@@ -243,7 +243,7 @@ func TestCancelAndUndo(t *testing.T) {
 // TestListManyScheduled checks the time and the memory of the commands that read the whole record.
 func TestListManyScheduled(t *testing.T) {
 	t.Parallel()
-	const limit, mostMiB, hosts = 30 * time.Second, 100, 50
+	const limit, mostMiB, hosts = 30 * time.Second, 300, 50
 	f := newFixture(t, options{tables: true})
 	f.putRows(manyRows, hosts)
 	for name, want := range map[string]int{

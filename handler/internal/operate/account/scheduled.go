@@ -112,63 +112,89 @@ func (a *Account) ListScheduled(
 	return matched, err
 }
 
-// maxSorted is how many scheduled messages are sorted at once. They take about 30 MiB.
-const maxSorted = 20_000
+// maxSorted is how many bytes of lines are sorted at once, and lineBytes what a line takes beside its text.
+const (
+	maxSorted = 96 << 20
+	lineBytes = 200
+)
 
-// byNextAttempt orders scheduled messages by the time of their next attempt.
-func byNextAttempt(a, b message.Scheduled) int {
-	return cmp.Or(a.Row.NextAttemptAt.Compare(b.Row.NextAttemptAt),
-		strings.Compare(a.Row.Queue, b.Row.Queue), strings.Compare(a.Row.ID, b.Row.ID))
+// dueLine is the line of a scheduled message.
+type dueLine struct {
+	due       time.Time
+	queue, id string
+	text      string
 }
 
-// ListByNextAttempt is like [Account.ListScheduled] without the content, in the order of the next attempts. It reads
-// the record again for each 20,000 messages: one that is rescheduled meanwhile can be shown twice.
+func (l dueLine) compare(other dueLine) int {
+	return cmp.Or(l.due.Compare(other.due), strings.Compare(l.queue, other.queue), strings.Compare(l.id, other.id))
+}
+
+func (l dueLine) bytes() int { return lineBytes + len(l.text) }
+
+// ListByNextAttempt is like [Account.ListScheduled] without the content. It prints the line of each message in the
+// order of the next attempts. If there are more lines than the memory allows, it reads the record again for each
+// further part: a message that is rescheduled meanwhile can be printed twice.
 func (a *Account) ListByNextAttempt(
-	ctx context.Context, s ScheduledSource, visit func(message.Scheduled) error,
+	ctx context.Context, s ScheduledSource, line func(message.Scheduled) (string, error), print func(string) error,
+) (matched int, err error) {
+	return a.listByNextAttempt(ctx, s, maxSorted, line, print)
+}
+
+func (a *Account) listByNextAttempt(
+	ctx context.Context, s ScheduledSource, most int, line func(message.Scheduled) (string, error),
+	print func(string) error,
 ) (matched int, err error) {
 	limit := s.Limit
 	s.Limit = 0
-	var latest message.Scheduled
+	var latest dueLine
 	for {
-		next, err := a.firstScheduled(ctx, s, latest)
+		lines, isAll, err := a.nextLines(ctx, s, latest, most, line)
 		if err != nil {
 			return matched, err
 		}
-		for _, m := range next {
+		for _, l := range lines {
 			if limit > 0 && matched == limit {
 				return matched, nil
 			}
 			matched++
-			if err := visit(m); err != nil {
+			if err := print(l.text); err != nil {
 				return matched, err
 			}
 		}
-		if len(next) < maxSorted {
+		if isAll {
 			return matched, nil
 		}
-		latest = next[len(next)-1]
+		latest = lines[len(lines)-1]
 	}
 }
 
-// firstScheduled returns the first selected messages after the latest one, at most maxSorted, in the order of the next
-// attempts.
-func (a *Account) firstScheduled(
-	ctx context.Context, s ScheduledSource, latest message.Scheduled,
-) (first []message.Scheduled, err error) {
-	keep := func() {
-		slices.SortFunc(first, byNextAttempt)
-		first = first[:min(len(first), maxSorted)]
-	}
+// nextLines returns the first lines after the latest one, as many as fit into most bytes, and whether these are all.
+func (a *Account) nextLines(
+	ctx context.Context, s ScheduledSource, latest dueLine, most int, line func(message.Scheduled) (string, error),
+) (lines []dueLine, isAll bool, err error) {
+	size := 0
+	var left *dueLine // the first line that is left for later
 	_, err = a.ListScheduled(ctx, s, false, func(m message.Scheduled) error {
-		if byNextAttempt(m, latest) <= 0 {
+		l := dueLine{due: m.Row.NextAttemptAt, queue: m.Row.Queue, id: m.Row.ID}
+		if l.compare(latest) <= 0 || left != nil && l.compare(*left) >= 0 {
 			return nil
 		}
-		first = append(first, m)
-		if len(first) == 2*maxSorted {
-			keep()
+		var err error
+		l.text, err = line(m)
+		lines = append(lines, l)
+		size += l.bytes()
+		if size <= most {
+			return err
 		}
-		return nil
+		slices.SortFunc(lines, dueLine.compare)
+		for size > most/2 {
+			last := len(lines) - 1
+			left = new(lines[last])
+			size -= left.bytes()
+			lines = slices.Delete(lines, last, last+1) // and clear it
+		}
+		return err
 	})
-	keep()
-	return first, err
+	slices.SortFunc(lines, dueLine.compare)
+	return lines, left == nil, err
 }
