@@ -13,12 +13,14 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -50,6 +52,7 @@ func (m withEmulator) Run() int {
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR2) // its goroutine must not belong to the bubble of a test
 	defer emulator.stop()
 	return m.M.Run()
 }
