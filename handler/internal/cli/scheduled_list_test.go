@@ -14,6 +14,7 @@ import (
 
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/message"
+	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -133,10 +134,22 @@ func TestHostileRows(t *testing.T) {
 			Environment: text,
 			Status:      -1 << 62, Attempts: 1 << 62, Content: []byte(text),
 		}
+		row.Cause, row.Answer = text, text
 		d := newRowsSession(t, row)
+		app := &memory.Table{}
+		d.runs.AppTable = app
+		failing := storage.Row{
+			ID: text, App: text, TargetHost: record.RowHost(text), Cause: text, Answer: text, Since: time.Now(),
+			At: time.Now(),
+		}
+		if err := app.Put(t.Context(), record.TargetsPartition, []storage.Row{failing}); err != nil {
+			t.Fatal(err)
+		}
 		for name, print := range map[string]func() error{
 			"list":  func() error { return d.listScheduled(t.Context(), account.ScheduledSource{}) },
 			"group": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByRoute) },
+			"hosts": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByHost) },
+			"cause": func() error { return d.groupScheduled(t.Context(), account.ScheduledSource{}, message.ByCause) },
 			"show": func() error {
 				found, err := d.runs.FindScheduled(t.Context(), account.ScheduledSource{}, "r")
 				if err == nil {
