@@ -53,6 +53,7 @@ check: ## what CI runs: formatting, tidiness, lint, all tests, a short run of fa
 	go mod verify
 	go vet ./...
 	go vet -tags long ./handler/tools/e2e ./handler/tools/simulation
+	GOOS=windows go vet ./handler/internal/... # the commands of operators; the tools need Linux or macOS
 	$(GOLANGCI_LINT) config verify
 	$(GOLANGCI_LINT) fmt --diff
 	$(GOLANGCI_LINT) run

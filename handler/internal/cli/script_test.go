@@ -52,7 +52,7 @@ func (m withEmulator) Run() int {
 	if err := flag.Set("test.parallel", parallel); err != nil {
 		panic(err)
 	}
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGUSR2) // its goroutine must not belong to the bubble of a test
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // its goroutine must not belong to the bubble of a test
 	defer emulator.stop()
 	return m.M.Run()
 }

@@ -48,6 +48,9 @@ type Result struct {
 	Attempt int
 	// Took is how long the call lasted.
 	Took time.Duration
+	// Age is how long the delivery took, from the creation of the envelope or its NotBefore to its end; zero as long as
+	// it goes on.
+	Age time.Duration
 	// LeftOut names the parts of the envelope that had no room; empty if it was written in full.
 	LeftOut string
 	// NextAttemptAt is when a rescheduled message becomes due: at the time in State or, if the write took longer than
@@ -140,6 +143,14 @@ func (d *Deliverer) recordSettled(r *Result, w decision.Write, settled settle.Se
 	}
 }
 
+// ends reports whether the call will not be made again.
+func (r *Result) ends() bool {
+	ends := []decision.Action{
+		decision.Finish, decision.Callback, decision.DeadLetter, decision.Drop, decision.Fault,
+	}
+	return slices.Contains(ends, r.Action)
+}
+
 // isRecorded reports whether the record of scheduled messages has the message.
 func (r *Result) isRecorded() bool {
 	return r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay
@@ -189,6 +200,9 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		r.Decision = d.Rules.Release(d.Jitter())
 	}
 	d.explainWait(&r)
+	if in.Envelope != nil && r.ends() {
+		r.Age = decided.Sub(in.Envelope.BeginsAt())
+	}
 	w = d.Rules.Compose(in, r.Decision, m.Queue, decided)
 	r.LeftOut = w.LeftOut
 	r.outcome = outcome(m, in, &r, decided)
@@ -371,6 +385,9 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	}
 	if r.Status > 0 {
 		event.Int(logs.Status, r.Status)
+	}
+	if r.Age > 0 {
+		event.Int64(logs.Age, logs.Millis(r.Age))
 	}
 	if r.Delay > 0 {
 		event.Int64(logs.Delay, logs.Millis(r.Delay))

@@ -146,13 +146,16 @@ const (
 // Format returns the format in which the envelope came and in which it is written.
 func (e *Envelope) Format() Format { return e.format.name() }
 
+// BeginsAt returns the time from which the delivery takes: the creation, or NotBefore if that is later.
+func (e *Envelope) BeginsAt() time.Time { return later(e.CreatedAt, e.NotBefore) }
+
 // GiveUpAt returns the time after which no call is made: the sender's deadline, or else the expiration after CreatedAt
 // or NotBefore, whichever is later.
 func (e *Envelope) GiveUpAt(expiration time.Duration) time.Time {
 	if !e.Deadline.IsZero() {
 		return e.Deadline
 	}
-	return earlier(endOfTime, later(e.CreatedAt, e.NotBefore).Add(expiration))
+	return earlier(endOfTime, e.BeginsAt().Add(expiration))
 }
 
 func earlier(a, b time.Time) time.Time { return slices.MinFunc([]time.Time{a, b}, time.Time.Compare) }

@@ -55,7 +55,8 @@ const (
 	// Messages is the number of messages that a line is about.
 	Messages = "messages"
 	// Depth is the approximate number of messages of a queue, Scheduled that of its scheduled messages, Poison that of
-	// its poison queue. Oldest is when its oldest call was created, Age how long ago that was.
+	// its poison queue. Oldest is when its oldest call was created, Age how long ago that was. On the line about a
+	// message that ends, Age is how long its delivery took.
 	Depth     = "depth"
 	Scheduled = "scheduled"
 	Poison    = "poison"
