@@ -287,6 +287,30 @@ func TestDoctorFindsFaults(t *testing.T) {
 			`"node"`, "set it to custom",
 		},
 		{
+			"host_version", func(p *patient) { p.environ["FUNCTIONS_EXTENSION_VERSION"] = "~3" }, "broken",
+			"host version", `"~3"`, "set it to ~4",
+		},
+		{
+			"key_vault", func(p *patient) { p.environ["CRM_TOKEN"] = "@Microsoft.KeyVault(SecretUri=https://C4nary/)" },
+			"broken", "key vault", "CRM_TOKEN is a reference", "Key Vault Secrets User",
+		},
+		{
+			"target_fails", func(p *patient) {
+				table, err := azure.OpenTable(p.connect(account), storage.AppTable)
+				if err != nil {
+					p.t.Fatal(err)
+				}
+				defer table.Close()
+				row := storage.Row{
+					ID: "1", App: "app", TargetHost: "crm.example", Cause: "503", Since: time.Now().Add(-time.Hour),
+					At: time.Now(),
+				}
+				if err := table.Put(p.t.Context(), record.TargetsPartition, []storage.Row{row}); err != nil {
+					p.t.Fatal(err)
+				}
+			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h0m", "async-caller status",
+		},
+		{
 			"no_app", func(p *patient) {
 				p.dir = p.t.TempDir()
 				p.environ = map[string]string{"ASYNC_CALLER_RETRY": "of retry.json"} // and no connection

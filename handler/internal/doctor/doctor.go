@@ -125,6 +125,7 @@ func (report Reporter) app(app *functionapp.App, environ []string) {
 				Next:  "set it to custom, the runtime stack of the app",
 			})
 		}
+		report.setting(name, value)
 	}
 	report.items(disabled, Line{
 		State: Warning,
@@ -132,6 +133,34 @@ func (report Reporter) app(app *functionapp.App, environ []string) {
 		Text:  "the host does not run those that are disabled",
 		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
 	}, "none is disabled")
+	report.executable(app)
+}
+
+// setting reports a setting with which the host does not start the handler, or the handler gets a wrong value.
+func (report Reporter) setting(name, value string) {
+	isVersion := strings.EqualFold(name, "FUNCTIONS_EXTENSION_VERSION") && value != ""
+	version, _, _ := strings.Cut(strings.TrimPrefix(value, "~"), ".")
+	switch {
+	case isVersion && version != "4":
+		report(Line{
+			State: Broken,
+			Check: "host version",
+			Text:  fmt.Sprintf("%s is %q, and the app needs version 4 of the Functions host", name, value),
+			Next:  "set it to ~4",
+		})
+	case strings.HasPrefix(value, "@Microsoft.KeyVault("):
+		report(Line{
+			State: Broken,
+			Check: "key vault",
+			Text:  name + " is a reference that App Service has not resolved",
+			Next: "in the app, give its identity the role Key Vault Secrets User, and correct the reference; " +
+				"in this environment, set the secret itself",
+		})
+	}
+}
+
+// executable checks the program that the host starts.
+func (report Reporter) executable(app *functionapp.App) {
 	handler := app.Host.Handler
 	if handler.Executable == "" {
 		return
