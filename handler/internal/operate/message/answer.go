@@ -132,40 +132,27 @@ func AnswerText(a *envelope.Answer) string {
 // completeJSON returns the beginning of an object or array that is cut off, without the value that is not complete, as
 // an object or array of its own.
 func completeJSON(text string) string {
-	type container struct {
-		end byte
-		// key says that an object has a key without a value.
-		key bool
-	}
-	var open []container
-	end, ends := 0, ""
+	var ends []byte // of the containers that are open
+	length := 0
 	decoder := json.NewDecoder(strings.NewReader(text))
 	for {
 		token, err := decoder.Token()
-		isCut := decoder.InputOffset() == int64(len(text))
-		if err != nil || isCut {
-			return text[:end] + ends
+		rest := strings.TrimLeft(text[decoder.InputOffset():], " \t\r\n")
+		if err != nil || rest == "" { // the last token may be cut off
+			slices.Reverse(ends)
+			return text[:length] + string(ends)
 		}
-		last := len(open) - 1
 		switch token {
 		case json.Delim('{'):
-			open = append(open, container{end: '}'})
+			ends = append(ends, '}')
 		case json.Delim('['):
-			open = append(open, container{end: ']'})
+			ends = append(ends, ']')
 		case json.Delim('}'), json.Delim(']'):
-			open = open[:last]
-		default:
-			if last >= 0 && open[last].end == '}' && !open[last].key {
-				open[last].key = true
-				continue
-			}
+			ends = ends[:len(ends)-1]
 		}
-		if last = len(open) - 1; last >= 0 && token != json.Delim('{') && token != json.Delim('[') {
-			open[last].key = false
-		}
-		end, ends = int(decoder.InputOffset()), ""
-		for _, c := range slices.Backward(open) {
-			ends += string(c.end)
+		isName := strings.HasPrefix(rest, ":") // nothing without its value
+		if !isName {
+			length = int(decoder.InputOffset())
 		}
 	}
 }

@@ -13,10 +13,16 @@ import (
 func TestAnswerText(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for name, row := range map[string]struct{ mediaType, body, want string }{
-		"json":            {"application/json", "{\"error\": \"down\",\n \"code\": 7}", `{"error":"down","code":7}`},
-		"json_secret":     {"application/json", `{"error":"down","password":"hunter2"}`, `{"error":"down","password":"***"}`},
-		"json_cut":        {"application/json", `{"error":{"code":7,"text":"` + long + `"}}`, `{"error":{"code":7}}`},
-		"json_cut_secret": {"", `{"apiKey":"s3cr3t","list":[1,2,{"a":true,"b":"` + long, `{"apiKey":"***","list":[1,2,{"a":true}]}`},
+		"json": {"application/json", "{\"error\": \"down\",\n \"code\": 7}", `{"error":"down","code":7}`},
+		"json_secret": {
+			"application/json", `{"error":"down","password":"hunter2"}`, `{"error":"down","password":"***"}`,
+		},
+		"json_cut": {"application/json", `{"error":{"code":7,"text":"` + long + `"}}`, `{"error":{"code":7}}`},
+		"json_cut_secret": {
+			"", `{"apiKey":"s3cr3t","list":[1,2,{"a":true,"b":"` + long, `{"apiKey":"***","list":[1,2,{"a":true}]}`,
+		},
+		"json_cut_name":   {"", `{"a":{}, "b"` + strings.Repeat(" ", 5000), `{"a":{}}`},
+		"json_cut_number": {"", `[[1],2` + strings.Repeat("0", 5000), `[[1]]`},
 		"json_cut_early":  {"", `["` + long, `[]`},
 		"json_broken":     {"", `{"password":"hunter2`, "(unreadable JSON answer)"},
 		"xml": {
@@ -44,6 +50,10 @@ func TestAnswerText(t *testing.T) {
 				t.Errorf("got %q, want %q", got, row.want)
 			}
 		})
+	}
+	deep := &envelope.Answer{Status: 503, Body: []byte(strings.Repeat("[", 5000))}
+	if got := message.AnswerText(deep); !strings.HasPrefix(got, "[[[[[") || len(got) > message.MaxAnswerText {
+		t.Errorf("nested arrays: %q", got)
 	}
 	if got := message.AnswerText(nil); got != "" {
 		t.Errorf("without an answer: %q", got)
