@@ -17,7 +17,7 @@ import (
 
 // The longest time that the record may take, so that a slow table does not delay what the queues say.
 const (
-	beatsTimeout = 5 * time.Second
+	beatsTimeout = 5 * time.Second // also for the targets that fail
 	rowsTimeout  = 30 * time.Second
 )
 
@@ -184,9 +184,7 @@ func (a *Account) readRecord(ctx context.Context, s *Status) map[string]*message
 		s.RecordProblem = RecordProblem(err)
 		return nil
 	}
-	limited, cancel = context.WithTimeout(ctx, beatsTimeout)
-	defer cancel()
-	failing, err := a.Failing(limited)
+	failing, err := a.Failing(ctx)
 	if err != nil {
 		s.TargetProblem = RecordProblem(err)
 	}

@@ -22,6 +22,8 @@ func (a *Account) Failing(ctx context.Context) ([]record.Target, error) {
 	if a.AppTable == nil {
 		return nil, nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, beatsTimeout)
+	defer cancel()
 	failing, err := record.ReadTargets(ctx, a.AppTable)
 	if err != nil {
 		return nil, fmt.Errorf("read which targets fail: %w", err)
