@@ -64,7 +64,8 @@ func TestPrintMessage(t *testing.T) {
 				Format: envelope.FormatNative, Method: long, Host: long, Path: long, Reason: long,
 				Status: 999, Attempts: 1 << 40,
 			},
-			"id          3h  " + long[:8] + "…" + long[:5] + "     999  1099511627776  " + long[:29] + "…" + long[:15],
+			"id          3h  " + long[:8] + "…" + long[:5] + "     999  1099511627776  " +
+				long[:29] + "…" + long[:15],
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

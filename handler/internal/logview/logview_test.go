@@ -102,7 +102,8 @@ func TestLogPage(t *testing.T) {
 	for id, fields := range map[string]string{
 		"order-2": `"action":"reschedule","reason":"temporary_status","detail":"answered 503","attempt":1,"took":87,` +
 			`"status":503,"delay":600000`,
-		"order-3": `"action":"dead_letter","reason":"rejected","detail":"answered 422","attempt":1,"took":52,"status":422`,
+		"order-3": `"action":"dead_letter","reason":"rejected","detail":"answered 422","attempt":1,"took":52,` +
+			`"status":422`,
 		"order-4": `"action":"reschedule","reason":"timeout","detail":"no answer in time","attempt":2,"took":120000,` +
 			`"delay":20000`,
 	} {
@@ -141,8 +142,10 @@ func TestLines(t *testing.T) {
 		"empty":                    {"", ""},
 		"other_json":               {`{"level":30,"message":"x"}`, `{"level":30,"message":"x"}` + "\n"},
 		"no_time":                  {`{"level":"info","message":"x"}`, `{"level":"info","message":"x"}` + "\n"},
-		"json_in_a_sentence":       {`failed: {"level":"info",` + at + `} of a`, `failed: {"level":"info",` + at + "} of a\n"},
-		"color":                    {"\x1b[31mfailed\x1b[0m", "failed\n"},
+		"json_in_a_sentence": {
+			`failed: {"level":"info",` + at + `} of a`, `failed: {"level":"info",` + at + "} of a\n",
+		},
+		"color": {"\x1b[31mfailed\x1b[0m", "failed\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := show(t, row.line); got != row.want {
