@@ -302,13 +302,13 @@ func TestDoctorFindsFaults(t *testing.T) {
 				}
 				defer table.Close()
 				row := storage.Row{
-					ID: "1", App: "app", TargetHost: "crm.example", Cause: "503", Since: time.Now().Add(-time.Hour),
-					At: time.Now(),
+					ID: "1", App: "app", TargetHost: "crm.example", Cause: "503",
+					Since: time.Now().Add(-90 * time.Minute), At: time.Now(),
 				}
 				if err := table.Put(p.t.Context(), record.TargetsPartition, []storage.Row{row}); err != nil {
 					p.t.Fatal(err)
 				}
-			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h0m", "async-caller status",
+			}, "warning", "calls that wait", "targets that fail (1): crm.example for 1h", "async-caller status",
 		},
 		{
 			"no_app", func(p *patient) {
