@@ -92,10 +92,8 @@ func (a app) start(t *testing.T) (stop func()) {
 
 //nolint:revive // t comes first, as in every other test
 func (a app) handle(t *testing.T, ctx context.Context, m storage.Message, recorder *record.Recorder) {
-	select {
-	case <-ctx.Done():
+	if !storage.Sleep(ctx, a.takes) {
 		return
-	case <-time.After(a.takes):
 	}
 	content, err := storage.Base64.Decode(m.Text)
 	if err != nil {
