@@ -338,15 +338,19 @@ resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(a
   }
 }
 
-// The alerts of docs/operating.md, which says what to do about each. A test compares the queries.
+// The alerts of docs/operating.md, which says what to do about each. A test compares the queries. Each window reaches
+// back over earlier ones, because a row can arrive minutes late. An alert resolves when its query has no result any
+// more. For `alive` that would be wrong after two days without a line, so Azure repeats it instead.
 var alerts = [
   {
     name: 'poison'
     title: 'A poison queue has messages'
     severity: 2
     every: 'PT5M'
+    window: 'PT15M'
+    resolves: true
     query: '''
-      traces | where timestamp > ago(5m) and message has '"message":"queue"' | extend line = parse_json(message)
+      traces | where timestamp > ago(15m) and message has '"message":"queue"' | extend line = parse_json(message)
       | summarize arg_max(timestamp, line) by queue = tostring(line.queue) | where toint(line.poison) > 0
     '''
   }
@@ -355,25 +359,32 @@ var alerts = [
     title: 'A call is older than 6 hours'
     severity: 2
     every: 'PT15M'
+    window: 'PT30M'
+    resolves: true
     query: '''
-      traces | where timestamp > ago(15m) and message has '"message":"queue"' | extend line = parse_json(message)
+      traces | where timestamp > ago(30m) and message has '"message":"queue"' | extend line = parse_json(message)
       | summarize arg_max(timestamp, line) by queue = tostring(line.queue) | where tolong(line.age) > 6 * 3600 * 1000
     '''
   }
   {
     name: 'alive'
-    title: 'The app has not been alive for 5 minutes'
+    title: 'The app has not been alive for 15 minutes'
     severity: 1
     every: 'PT5M'
+    window: 'P2D'
+    resolves: false
     query: '''
-      traces | where timestamp > ago(5m) and message has '"message":"alive"' | summarize lines = count() | where lines == 0
+      traces | where timestamp > ago(2d) and message has '"message":"alive"'
+      | summarize latest = max(timestamp) | where latest < ago(15m)
     '''
   }
   {
     name: 'given-up'
     title: 'More than 10 calls were given up in an hour'
     severity: 2
-    every: 'PT1H'
+    every: 'PT15M'
+    window: 'PT1H'
+    resolves: true
     query: '''
       traces | where timestamp > ago(1h) and message has "Giving up on envelope" | extend line = parse_json(message)
       | where tostring(line.message) startswith "Giving up on envelope" | summarize calls = count() | where calls > 10
@@ -384,8 +395,10 @@ var alerts = [
     title: 'More than half of the attempts for one host fail'
     severity: 3
     every: 'PT15M'
+    window: 'PT30M'
+    resolves: true
     query: '''
-      traces | where timestamp > ago(15m) and message has '"message":"settled"' | extend line = parse_json(message)
+      traces | where timestamp > ago(30m) and message has '"message":"settled"' | extend line = parse_json(message)
       | where tostring(line.reason) !in ("busy", "not_due", "interrupted", "host_gone", "bad_setting", "malformed")
       | summarize attempts = count(), failures = countif(tostring(line.reason) != "delivered") by host = tostring(line.target_host)
       | where failures > 20 and failures * 2 > attempts
@@ -393,7 +406,7 @@ var alerts = [
   }
 ]
 
-resource alert 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [for rule in alerts: {
+resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [for rule in alerts: {
   name: '${name}-${rule.name}-${token}'
   location: location
   tags: tags
@@ -404,8 +417,9 @@ resource alert 'Microsoft.Insights/scheduledQueryRules@2023-12-01' = [for rule i
     enabled: true
     scopes: [insights.id]
     evaluationFrequency: rule.every
-    windowSize: rule.every
-    autoMitigate: true
+    windowSize: rule.window
+    autoMitigate: rule.resolves
+    muteActionsDuration: rule.resolves ? null : 'PT1H'
     // Azure cannot check a query on a table that has no rows yet.
     skipQueryValidation: true
     criteria: {
