@@ -375,7 +375,7 @@ var alerts = [
     resolves: false
     query: '''
       traces | where timestamp > ago(2d) and message has '"message":"alive"'
-      | summarize latest = max(timestamp) | where latest < ago(15m)
+      | summarize seen = max(timestamp) | where seen < ago(15m)
     '''
   }
   {

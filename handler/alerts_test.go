@@ -51,7 +51,7 @@ func TestAlerts(t *testing.T) {
 	for _, found := range rule.FindAllStringSubmatch(text, -1) {
 		a := alert{found[1], iso(found[2]), iso(found[3]), oneLine(found[5])}
 		made = append(made, a)
-		if found[4] == "true" == strings.Contains(a.Query, "latest <") {
+		if found[4] == "true" == strings.Contains(a.Query, "seen <") {
 			t.Errorf("%s: resolves is %s; with its last row out of the window, silence would look like health", a.Title,
 				found[4])
 		}
@@ -73,7 +73,7 @@ func TestAlerts(t *testing.T) {
 			t.Errorf("%s: the query does not read its window of %s", a.Title, a.Window)
 		}
 		_, condition, _ := strings.Cut(a.Query[strings.LastIndex(a.Query, " | where "):], "where ")
-		if !regexp.MustCompile(`^\S+ > \d|^latest < ago\(15m\)$`).MatchString(condition) {
+		if !regexp.MustCompile(`^\S+ > \d|^seen < ago\(15m\)$`).MatchString(condition) {
 			t.Errorf("%s: can be true if there are no rows: %s", a.Title, condition)
 		}
 	}
