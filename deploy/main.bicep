@@ -45,6 +45,10 @@ param virtualNetworkPrefix string = ''
 @description('Id of an existing subnet for the calls, delegated to Microsoft.App/environments (Flex Consumption) or Microsoft.Web/serverFarms.')
 param subnetId string = ''
 
+@description('Most GB of log a day. At the cap the workspace takes no more log until the next day, so the alerts are blind. -1: no cap.')
+@minValue(-1)
+param dailyQuotaGb int = -1
+
 var flex = plan == 'FlexConsumption'
 var token = uniqueString(resourceGroup().id, name)
 var tags = empty(environmentName) ? {} : { 'azd-env-name': environmentName }
@@ -186,6 +190,9 @@ resource workspace 'Microsoft.OperationalInsights/workspaces@2025-07-01' = {
       name: 'PerGB2018'
     }
     retentionInDays: 30
+    workspaceCapping: {
+      dailyQuotaGb: dailyQuotaGb
+    }
   }
 }
 
@@ -292,10 +299,12 @@ var identitySettings = {
   APPLICATIONINSIGHTS_AUTHENTICATION_STRING: 'ClientId=${identity.properties.clientId};Authorization=AAD'
 }
 
-// docs/log.md recommends the level. The log must not be sampled: alerts count its lines.
+// docs/log.md recommends the level, and no records of the host's own calls. The log must not be sampled: alerts count
+// its lines.
 var logSettings = {
   AzureFunctionsJobHost__logging__logLevel__Function: 'Warning'
   AzureFunctionsJobHost__logging__applicationInsights__samplingSettings__excludedTypes: 'Trace'
+  AzureFunctionsJobHost__logging__applicationInsights__enableDependencyTracking: 'false'
 }
 
 // Elastic Premium would need a shared key for a file share, so the app runs from the package in its container.
