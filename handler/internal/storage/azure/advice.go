@@ -28,8 +28,9 @@ func Advice(err error, roles string) string {
 		return "the proxy that HTTPS_PROXY or HTTP_PROXY names does not answer: correct the variable, " +
 			"or name the host of the account in NO_PROXY"
 	case isUntrusted(err):
-		return "the certificate of the account's host is not trusted: trust its issuer on this machine " +
-			"if a proxy inspects TLS here, or check " + setting
+		return "the certificate of the account's host is not trusted: if its issuer is unknown, for example because a " +
+			"proxy inspects TLS, trust the issuer on this machine (SSL_CERT_FILE on Linux); " +
+			"if it is for another host, correct the endpoint in " + setting
 	case errors.Is(err, syscall.ECONNREFUSED) && isElsewhere(network):
 		return "nothing listens at this address: check " + setting +
 			", and the DNS and private endpoints of the network"
