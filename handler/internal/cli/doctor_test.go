@@ -150,6 +150,14 @@ func (p *patient) write(name, content string) {
 	}
 }
 
+// remove deletes the folder of a function.
+func (p *patient) remove(name string) {
+	p.t.Helper()
+	if err := os.RemoveAll(filepath.Join(p.dir, name)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // edit replaces a text in a file of the app.
 func (p *patient) edit(name, old, replacement string) {
 	p.t.Helper()
@@ -251,6 +259,9 @@ func mustBePrintable(t *testing.T, printed string) {
 	}
 }
 
+// canary adds a password to the URL of a proxy.
+func canary(address string) string { return strings.Replace(address, "//", "//user:C4nary@", 1) }
+
 // TestDoctorFindsFaults injects one fault after another into an app, and checks the line that names it.
 func TestDoctorFindsFaults(t *testing.T) {
 	t.Parallel()
@@ -293,6 +304,56 @@ func TestDoctorFindsFaults(t *testing.T) {
 		{
 			"key_vault", func(p *patient) { p.environ["CRM_TOKEN"] = "@Microsoft.KeyVault(SecretUri=https://C4nary/)" },
 			"broken", "key vault", "CRM_TOKEN is a reference", "Key Vault Secrets User",
+		},
+		{
+			"key_vault_in_file", func(p *patient) {
+				p.write("local.settings.json", `{"Values": {"CRM_TOKEN": "@microsoft.keyvault(C4nary)"}}`)
+			}, "broken", "key vault", "CRM_TOKEN is a reference", "in this environment, set the secret itself",
+		},
+		{
+			"host_version_in_file", func(p *patient) {
+				p.write("local.settings.json", `{"Values": {"FUNCTIONS_EXTENSION_VERSION": "~3"}}`)
+			}, "broken", "host version", `"~3"`, "set it to ~4",
+		},
+		{
+			"no_monitor", func(p *patient) { p.remove("AC-monitor") }, "warning", "timers", "AC-monitor",
+			"the alerts have no data",
+		},
+		{
+			"no_keeper", func(p *patient) { p.remove("AC-poison-keeper") }, "warning", "timers", "AC-poison-keeper",
+			"deletes poison messages",
+		},
+		{
+			"log_level", func(p *patient) { p.environ["ASYNC_CALLER_LOG_LEVEL"] = "warn" }, "warning", "log",
+			"ASYNC_CALLER_LOG_LEVEL is warn", "set it to info",
+		},
+		{
+			"host_log_level", func(p *patient) {
+				p.edit("host.json", `"version": "2.0"`, `"version": "2.0", "logging": {"logLevel": {"Default": "Error"}}`)
+			}, "warning", "log", `logging.logLevel.default is "Error"`, `"Host.Function.Console": "Information"`,
+		},
+		{
+			"host_log_setting", func(p *patient) {
+				p.environ["AzureFunctionsJobHost__logging__logLevel__Host.Function"] = "None"
+			}, "warning", "log", `logging.logLevel.host.function is "None"`, "AzureFunctionsJobHost__logging__",
+		},
+		{
+			"sampling", func(p *patient) { p.environ["APPLICATIONINSIGHTS_CONNECTION_STRING"] = "C4nary" }, "warning",
+			"log", "samples the log", "Trace",
+		},
+		{
+			"call_proxy", func(p *patient) { p.environ["ASYNC_CALLER_PROXY"] = canary(closed.URL) }, "broken", "proxy",
+			"ASYNC_CALLER_PROXY: the proxy does not answer", "correct the setting",
+		},
+		{
+			"storage_proxy", func(p *patient) {
+				p.environ["https_proxy"] = canary(closed.URL)
+				p.environ[storage.ConnectionName] = "AccountName=acme;AccountKey=QzRuYXJ5;EndpointSuffix=core.windows.net"
+			}, "broken", "proxy", "HTTPS_PROXY: the proxy does not answer", "acme.queue.core.windows.net in NO_PROXY",
+		},
+		{
+			"other_proxy", func(p *patient) { p.environ["HTTP_PROXY"] = canary(closed.URL) }, "warning", "proxy",
+			"HTTP_PROXY: the proxy does not answer", "correct or remove",
 		},
 		{
 			"target_fails", func(p *patient) {
@@ -583,7 +644,7 @@ func TestDoctorHealthyApp(t *testing.T) {
 		}
 		checks = append(checks, l.Check)
 	}
-	const want = "settings, app folder, functions, executable, connection, storage, emulator, clock, " +
+	const want = "settings, app folder, functions, timers, executable, log, connection, storage, emulator, clock, " +
 		"queue access, queues, encoding, poison, table access, heartbeats, calls that wait, blob access"
 	if got := strings.Join(checks, ", "); code != 0 || got != want {
 		t.Errorf("exit code %d, checks %s, want %s", code, got, want)

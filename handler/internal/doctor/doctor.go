@@ -61,13 +61,15 @@ func Run(ctx context.Context, dir string, environ []string, report Reporter) {
 	queues, encoding := send.Queues(), storage.Base64
 	if a.Functions != nil {
 		report.app(a.Functions, a.Environ)
+		report.log(a)
 		encoding = a.Functions.Host.Queues.MessageEncoding
 		if len(a.Functions.Functions) > 0 {
 			queues = a.Functions.QueueNames()
 		}
 	}
+	isReachable := report.proxies(ctx, config.Getenv(a.Environ), a.Connection.Endpoint)
 	report.problems("connection", a.ConnectionErr, "correct the setting, in the app and in this environment", "valid")
-	if a.ConnectionErr != nil {
+	if a.ConnectionErr != nil || !isReachable {
 		report.skip("storage, clock, permissions, queues, encoding and heartbeats")
 		return
 	}
@@ -133,6 +135,7 @@ func (report Reporter) app(app *functionapp.App, environ []string) {
 		Text:  "the host does not run those that are disabled",
 		Next:  `remove the settings AzureWebJobs.<function>.Disabled, and "disabled" from function.json`,
 	}, "none is disabled")
+	report.timers(app, disabled)
 	report.executable(app)
 }
 
@@ -148,7 +151,7 @@ func (report Reporter) setting(name, value string) {
 			Text:  fmt.Sprintf("%s is %q, and the app needs version 4 of the Functions host", name, value),
 			Next:  "set it to ~4",
 		})
-	case strings.HasPrefix(value, "@Microsoft.KeyVault("):
+	case strings.HasPrefix(strings.ToLower(strings.TrimSpace(value)), "@microsoft.keyvault("):
 		report(Line{
 			State: Broken,
 			Check: "key vault",

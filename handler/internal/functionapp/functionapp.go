@@ -56,6 +56,7 @@ type Host struct {
 	// any plan.
 	FunctionTimeout time.Duration
 	Queues          QueueOptions
+	Logging         Logging
 	Handler         CustomHandler
 }
 

@@ -191,6 +191,7 @@ func (h *hostJSON) host() Host {
 	return Host{
 		FunctionTimeout: timeout,
 		Queues:          h.queueOptions(),
+		Logging:         h.logging(),
 		Handler: CustomHandler{
 			Executable:       h.executable(),
 			Arguments:        h.list("customHandler.description.arguments"),
