@@ -357,6 +357,9 @@ func TestDoctorFindsFaults(t *testing.T) {
 		},
 		{
 			"target_fails", func(p *patient) {
+				account := newAccount(p.t) // of its own, because the line is about all apps of an account
+				beat(p.t, account)
+				p.environ = newPatient(p.t, account, p.queue).environ
 				table, err := azure.OpenTable(p.connect(account), storage.AppTable)
 				if err != nil {
 					p.t.Fatal(err)
