@@ -451,6 +451,20 @@ resource alert 'Microsoft.Insights/scheduledQueryRules@2026-03-01' = [for rule i
   }
 }]
 
+// docs/operating.md describes it. The name of a workbook must be a GUID.
+resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {
+  name: guid(insights.id, 'workbook')
+  location: location
+  tags: tags
+  kind: 'shared'
+  properties: {
+    displayName: 'Async Caller: ${name}'
+    category: 'workbook'
+    sourceId: insights.id
+    serializedData: string(union(loadJsonContent('workbook.json'), { fallbackResourceIds: [insights.id] }))
+  }
+}
+
 // Azure changes the letter case of an output's name that begins with a capital.
 output appName string = app.name
 output accountName string = storage.name

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"regexp"
 	"slices"
@@ -87,13 +88,72 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
+// workbook is what the tests read of deploy/workbook.json.
+type workbook struct {
+	Items []struct {
+		Type    int
+		Content struct {
+			Title, Query, Visualization, TimeContextFromParameter, ResourceType string
+
+			Parameters []struct{ Name string }
+		}
+	}
+}
+
+// readWorkbook returns the workbook, its titles and its queries.
+func readWorkbook(t *testing.T) (w workbook, titles, queries []string) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(read(t, "../deploy/workbook.json")), &w); err != nil {
+		t.Fatal(err)
+	}
+	for _, item := range w.Items {
+		if item.Type == 3 { // a query
+			titles = append(titles, item.Content.Title)
+			queries = append(queries, item.Content.Query)
+		}
+	}
+	return w, titles, queries
+}
+
+// TestWorkbook: the workbook of the template has the parts that docs/operating.md names, each for the chosen period.
+func TestWorkbook(t *testing.T) {
+	w, titles, _ := readWorkbook(t)
+	section := mustMatch(t, read(t, "../docs/operating.md"), `(?s)\n## Workbook\n(.*?)\n## `)[0]
+	documented := group(section, `(?m)^\| ([A-Z][^|]*) \|`)
+	if diff := cmp.Diff(documented, titles); diff != "" {
+		t.Errorf("parts (-docs/operating.md +workbook.json):\n%s", diff)
+	}
+	period := w.Items[0].Content.Parameters[0].Name
+	for _, item := range w.Items[1:] {
+		c := item.Content
+		if c.TimeContextFromParameter != period || c.ResourceType != "microsoft.insights/components" {
+			t.Errorf("%s: is not about the chosen period of Application Insights: %+v", c.Title, c)
+		}
+		if strings.Contains(c.Query, "bin(timestamp, {"+period+":grain})") != (c.Visualization == "timechart") {
+			t.Errorf("%s: a chart over time, and only that, needs points in time: %s", c.Title, c.Query)
+		}
+	}
+	want := "    sourceId: insights.id\n    serializedData: string(union(loadJsonContent('workbook.json'), " +
+		"{ fallbackResourceIds: [insights.id] }))\n"
+	if !strings.Contains(read(t, template), want) {
+		t.Errorf("want in the template:\n%s", want)
+	}
+}
+
 // TestQueries: a query finds lines of the log by a message that exists, and none in which a sender wrote that text, for
-// example as its tenant: JSON escapes the quotes of what a sender writes.
+// example as its tenant: JSON escapes the quotes of what a sender writes. It reads fields that exist. One query shows
+// whether a delivery objective is met.
 func TestQueries(t *testing.T) {
 	code := product(t, "internal/*/*.go")
-	pages := []string{template, "../deploy/README.md", "../docs/operating.md", "../docs/log.md", "../docs/poison.md"}
-	for _, page := range pages {
-		searches := group(read(t, page), `(?m)^ +(traces [^\n]*message has (?:[^\n]*\n +\|)*[^\n]*)\n`)
+	fields := append(group(product(t, "internal/logs/logs.go"), `(?m)^\t\w+ += "(\w+)"$`), "message")
+	queries := map[string][]string{}
+	for _, page := range []string{
+		template, "../deploy/README.md", "../docs/operating.md", "../docs/log.md", "../docs/poison.md",
+	} {
+		queries[page] = group(read(t, page), `(?m)^ +(traces [^\n]*message has (?:[^\n]*\n +\|)*[^\n]*)\n`)
+	}
+	_, _, queries["../deploy/workbook.json"] = readWorkbook(t)
+	for page, searches := range queries {
 		if len(searches) == 0 {
 			t.Errorf("%s has no queries", page)
 		}
@@ -106,8 +166,14 @@ func TestQueries(t *testing.T) {
 			if !strings.Contains(code, `"`+message) {
 				t.Errorf("%s: the handler logs no message %q", page, message)
 			}
+			for _, field := range group(query, `\bline\.(\w+)`) {
+				if !slices.Contains(fields, field) {
+					t.Errorf("%s: the handler logs no field %s: %s", page, field, query)
+				}
+			}
 		}
 	}
+	mustMatch(t, read(t, "../docs/operating.md"), `\n## Delivery objective\n[^#]*\n {4}[^\n#]*tolong\(line\.age\) <= `)
 }
 
 // TestLogCost: the table of docs/log.md is computed as the page says, and the template has the settings that the pages
