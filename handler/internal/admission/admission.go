@@ -7,6 +7,7 @@
 package admission
 
 import (
+	"cmp"
 	"net/url"
 	"sync"
 	"time"
@@ -159,8 +160,8 @@ func (g *Gate) Admit(r Request, now time.Time, jitter float64) (*Slot, *Refusal)
 	if !r.Profile.Breaker.Off {
 		s.breaker = g.breakers.get(target, now)
 	}
-	refusal := s.down(r, now, jitter)
-	if refusal == nil {
+	refusal := cmp.Or(s.down(r, now, jitter), s.limited(r, now, jitter))
+	if refusal == nil { // which changes the lines
 		refusal = s.busy(r, now, jitter)
 	}
 	if refusal != nil {
@@ -180,6 +181,17 @@ func (s *Slot) down(r Request, now time.Time, jitter float64) *Refusal {
 		return &Refusal{decision.TargetDown, "the circuit breaker is open", delay}
 	}
 	s.probe = true
+	return nil
+}
+
+// limited refuses a call while the target says that its rate limit is reached.
+func (s *Slot) limited(r Request, now time.Time, jitter float64) *Refusal {
+	if s.breaker == nil || r.LastAttempt {
+		return nil
+	}
+	if delay := s.breaker.value.limitWait(now, jitter); delay > 0 {
+		return &Refusal{decision.Busy, "the target's rate limit", delay}
+	}
 	return nil
 }
 

@@ -629,3 +629,43 @@ func TestSettlingIsNotTheTarget(t *testing.T) {
 		}
 	}
 }
+
+// TestTargetsRateLimit: a target that says that its rate limit is reached gets no other call until it says so no more,
+// but for at most an hour, except last attempts.
+func TestTargetsRateLimit(t *testing.T) {
+	for name, row := range map[string]struct {
+		status int
+		limit  string
+		want   time.Duration
+	}{
+		"delivered": {200, `"default";r=0;t=30`, 30 * time.Second},
+		"refused":   {429, `"default";r=0;t=30`, 30 * time.Second},
+		"down":      {503, `"default";r=0;t=30`, 30 * time.Second},
+		"some_left": {200, `"default";r=1;t=30`, 0},
+		"of_a_part": {429, `"default";r=0;t=30;pk=:dXNlcjE=:`, 0},
+		"a_day":     {429, `"default";r=0;t=86400`, time.Hour},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, poolSize)
+			slow := b.mustSlot("t.example")
+			b.call("t.example", decision.Outcome{Status: row.status, Header: http.Header{"Ratelimit": {row.limit}}})
+			slow.Ended(decision.Outcome{Status: 200}, b.now)
+			slow.Release(b.now)
+			if row.want > 0 {
+				refusal := b.mustRefuse("t.example", decision.Busy)
+				if refusal.Detail != "the target's rate limit" || refusal.Delay != row.want*11/10 {
+					t.Errorf("%+v, want %v with half of the jitter", refusal, row.want)
+				}
+				last := b.request("t.example")
+				last.LastAttempt = true
+				if slot, _ := b.Admit(last, b.now, 0.5); slot == nil {
+					t.Error("the last attempt was refused")
+				}
+				b.now = b.now.Add(row.want - 1)
+				b.mustRefuse("t.example", decision.Busy)
+				b.now = b.now.Add(1)
+			}
+			b.mustSlot("t.example")
+		})
+	}
+}

@@ -32,12 +32,15 @@ type breaker struct {
 	probing bool
 	// waitsUntil is when the last message comes back that the breaker has rescheduled, or could have.
 	waitsUntil time.Time
+	// limitedUntil is when calls may begin again although the target is up: it said that its rate limit is reached.
+	limitedUntil time.Time
 }
 
 // atRest reports whether the breaker may be forgotten: it has seen no failure since the last success, or no message
-// waits for it any more.
+// waits for it any more; and the target's rate limit is not reached.
 func (b *breaker) atRest(now time.Time) bool {
-	return !b.open && b.failures == 0 || !b.waitsUntil.After(now)
+	isUnused := !b.open && b.failures == 0 || !b.waitsUntil.After(now)
+	return isUnused && !b.limitedUntil.After(now)
 }
 
 // longestWait is longer than the breaker ever reschedules a message.
@@ -73,15 +76,28 @@ func (b *breaker) wait(settings targets.Breaker, backoff time.Duration, now time
 	return delay
 }
 
+// limitWait returns when a message should come back while the target's rate limit is reached, or zero if it is not.
+func (b *breaker) limitWait(now time.Time, jitter float64) time.Duration {
+	wait := b.limitedUntil.Sub(now)
+	if wait <= 0 {
+		return 0
+	}
+	return wait + time.Duration(decision.AskedWaitJitter*jitter*float64(wait))
+}
+
 // ended records the outcome of a call.
 func (b *breaker) ended(settings targets.Breaker, o decision.Outcome, began, now time.Time, probe bool) Change {
+	limitedUntil := now.Add(min(o.LimitWait(), decision.MaxSharedWait))
+	if limitedUntil.After(b.limitedUntil) {
+		b.limitedUntil = limitedUntil
+	}
 	switch judge(o) {
 	case up:
 		change := Change{Closed: b.open}
 		if b.open {
 			change.Down = now.Sub(b.since)
 		}
-		*b = breaker{success: now}
+		*b = breaker{success: now, limitedUntil: b.limitedUntil}
 		return change
 	case down:
 		return b.failed(settings, o, began, now, probe)

@@ -6,6 +6,7 @@
 package decision
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -270,7 +271,11 @@ func (o Outcome) AskedWait(now time.Time) time.Duration { return o.askedWait(now
 func (o Outcome) askedWait(now time.Time) askedWait {
 	var a askedWait
 	a.read(o.Header, now, retryAfter, "Retry-After")
-	if a.wait == 0 && o.limitReached() {
+	if a.wait > 0 {
+		return a
+	}
+	a.readRateLimit(o.Header)
+	if o.limitReached() {
 		a.read(o.Header, now, reset,
 			"RateLimit-Reset", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Rate-Limit-Reset")
 	}
@@ -293,6 +298,18 @@ func (a *askedWait) read(header http.Header, now time.Time, parse func(string, t
 		if wait := time.Duration(seconds * float64(time.Second)); wait > a.wait {
 			a.wait, a.header = wait, name
 		}
+	}
+}
+
+// readRateLimit keeps the longest wait for a rate limit of RateLimit.
+func (a *askedWait) readRateLimit(header http.Header) {
+	limits, err := rateLimits(header)
+	wait, invalid := longestWait(limits, func(limit) bool { return true })
+	if err = cmp.Or(err, invalid); err != nil {
+		a.ignored = append(a.ignored, err.Error())
+	}
+	if wait > 0 {
+		a.wait, a.header = wait, limitField
 	}
 }
 

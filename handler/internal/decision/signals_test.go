@@ -49,6 +49,23 @@ func TestBackPressure(t *testing.T) {
 		"retry_after_first":        {429, "Retry-After: 30\nX-RateLimit-Reset: 60", 30 * time.Second, false},
 		"nonsense_then_rate_limit": {429, "Retry-After: abc\nRateLimit-Reset: 60", time.Minute, true},
 		"longest_reset":            {429, "RateLimit-Reset: 60\nX-RateLimit-Reset: 90", 90 * time.Second, false},
+
+		"draft":                {429, `RateLimit: "default";r=0;t=30`, 30 * time.Second, false},
+		"draft_token":          {500, `RateLimit: default;r=0;t=30`, 30 * time.Second, false},
+		"draft_two_fields":     {429, "RateLimit: \"a\";r=0;t=30\nRateLimit: \"b\";r=0;t=40", 40 * time.Second, false},
+		"draft_some_remaining": {429, `RateLimit: "a";r=1;t=3600, "b";r=0;t=30`, 30 * time.Second, false},
+		"draft_window":         {429, "RateLimit: \"a\";r=0\nRateLimit-Policy: \"b\";q=1;w=9, \"a\";q=9;w=60", time.Minute, false},
+		"draft_no_window":      {429, "RateLimit: \"a\";r=0\nRateLimit-Policy: ((", policy, false},
+		"draft_partition":      {429, `RateLimit: "a";r=0;t=30;pk=:dXNlcjE=:`, 30 * time.Second, false},
+		"draft_after_header":   {429, "Retry-After: 20\nRateLimit: \"a\";r=0;t=30", 20 * time.Second, false},
+		"draft_and_older":      {429, "RateLimit: \"a\";r=0;t=30\nX-RateLimit-Reset: 60", time.Minute, false},
+		"draft_inner_list":     {429, `RateLimit: ("a" "b");r=0;t=30`, policy, false},
+		"draft_07":             {429, `RateLimit: limit=10, remaining=0, reset=30`, 30 * time.Second, false},
+		"draft_07_remaining":   {429, `RateLimit: limit=10, remaining=1, reset=30`, policy, false},
+		"draft_no_structure":   {429, `RateLimit: "a`, policy, true},
+		"draft_negative":       {429, `RateLimit: "a";r=0;t=-1`, policy, true},
+		"draft_absurd":         {429, `RateLimit: "a";r=0;t=999999999999999`, policy, true},
+		"draft_no_number":      {429, `RateLimit: "a";r=0;t="soon"`, policy, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := decision.Outcome{Status: c.status, Header: header(c.header)}
@@ -326,8 +343,24 @@ func header(lines string) http.Header {
 	h := http.Header{}
 	for line := range strings.SplitSeq(lines, "\n") {
 		if name, value, ok := strings.Cut(line, ": "); ok {
-			h.Set(name, value)
+			h.Add(name, value)
 		}
 	}
 	return h
+}
+
+// FuzzRateLimit: whatever a target writes into its rate limit fields, the wait is within its bounds.
+func FuzzRateLimit(f *testing.F) {
+	f.Add(`"default";r=0;t=30`, `"default";q=10;w=60`)
+	f.Add(`("a" b);r=0, :YQ==:;r=0;t=1, ?1, @1, 1.5;r=0;t=2`, `a;w=-9223372036854775808`)
+	f.Add(`limit=10, remaining=0, reset=30`, ``)
+	f.Fuzz(func(t *testing.T, limit, policy string) {
+		h := http.Header{"Ratelimit": {limit}, "Ratelimit-Policy": {policy}}
+		o := decision.Outcome{Status: 429, Header: h}
+		for _, wait := range []time.Duration{o.LimitWait(), o.AskedWait(now)} {
+			if wait < 0 || wait > decision.MaxAskedWait {
+				t.Errorf("%v", wait)
+			}
+		}
+	})
 }
