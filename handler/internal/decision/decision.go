@@ -3,6 +3,7 @@ package decision
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -65,8 +66,10 @@ const (
 	handBackJitter = 5 * time.Second
 )
 
-func handBack(jitter float64) time.Duration {
-	return handBackDelay + time.Duration(jitter*float64(handBackJitter))
+// handBack returns how long a message that is handed back stays invisible. A message that expires in the meantime comes
+// back earlier.
+func handBack(left time.Duration, jitter float64) time.Duration {
+	return inTime(handBackDelay+time.Duration(jitter*float64(handBackJitter)), left)
 }
 
 // A held message stays invisible for holdDelay ± holdJitter.
@@ -79,6 +82,20 @@ const (
 // to notice a visible message (maxPollingInterval, 2 s, and rounding to whole seconds), so that the message
 // does not arrive expired.
 const lastAttemptLead = 10 * time.Second
+
+// MinRecordedDelay is the shortest delay of a message that is recorded as scheduled: shorter ones cost no transaction.
+const MinRecordedDelay = 30 * time.Second
+
+// A message that is refused after the time of its last attempt comes back after soon to 2 * soon.
+const soon = time.Second
+
+// inTime shortens a delay so that a message whose deadline is left away arrives before it: the host needs up to 2 s to
+// notice a visible message (maxPollingInterval). The result is never shorter than a second, the shortest delay that
+// a queue has.
+func inTime(delay, left time.Duration) time.Duration {
+	const notice = 2 * time.Second
+	return min(delay, max(left-notice, time.Second))
+}
 
 // Decision says what to do with a message.
 type Decision struct {
@@ -158,23 +175,27 @@ func (r Rules) IsLastAttempt(e *envelope.Envelope, now time.Time) bool {
 }
 
 // Refuse decides about a message that is due, but whose call must not begin now because of [Busy] or [TargetDown]. It
-// comes back after the delay, but not after the time of the last attempt. If that time has come, the envelope is given
-// up.
-func (r Rules) Refuse(in Intake, reason Reason, detail string, delay time.Duration, now time.Time) Decision {
+// comes back after the delay, but not after the time of the last attempt. From then on it comes back every second or
+// two, until in the last second before its deadline it is given up.
+func (r Rules) Refuse(
+	in Intake, reason Reason, detail string, delay time.Duration, now time.Time, jitter float64,
+) Decision {
 	e := in.Envelope
 	d := Decision{Reason: reason, Detail: detail, State: e.State, Status: e.LatestStatus()}
 	d.State.Expires = e.GiveUpAt(r.Expiration)
-	if r.IsLastAttempt(e, now) {
+	left := d.State.Expires.Sub(now)
+	switch {
+	case left <= soon:
 		d.Reason, d.Detail = Expired, string(reason)
 		return giveUp(e, d, r.GiveUp)
+	case r.IsLastAttempt(e, now):
+		delay = inTime(soon+time.Duration(jitter*float64(soon)), left)
+	default:
+		delay = min(delay, left-lastAttemptLead)
 	}
-	due, last := now.Add(delay), d.State.Expires.Add(-lastAttemptLead)
-	if due.After(last) {
-		due = last
-	}
-	d = r.reschedule(d, now, due)
-	if reason == Busy {
-		d.State.NextAttemptAt = e.NextAttemptAt // it is due, and not recorded as a scheduled message
+	d = r.reschedule(d, now, now.Add(delay))
+	if reason == Busy && d.Delay < MinRecordedDelay {
+		d.State.NextAttemptAt = e.NextAttemptAt // it stays due, however the clocks of the instances differ
 	}
 	return d
 }
@@ -187,7 +208,7 @@ func (r Rules) AfterCall(in Intake, o Outcome, started, now time.Time, jitter fl
 	d := Decision{Detail: o.detail(), Status: o.Status, State: e.State, Rule: j.rule, Ignored: j.ignored}
 	d.State.NextAttemptAt, d.State.Expires = time.Time{}, e.GiveUpAt(r.Expiration)
 	if j.verdict == interrupted {
-		d.Action, d.Reason, d.Detail, d.Delay = Reschedule, Interrupted, j.rule, handBack(jitter)
+		d.Action, d.Reason, d.Detail, d.Delay = Reschedule, Interrupted, j.rule, handBack(d.State.Expires.Sub(now), jitter)
 		// as if the call had not begun
 		d.Status = e.LatestStatus()
 		d.State.NextAttemptAt = e.NextAttemptAt
@@ -232,8 +253,12 @@ func (r Rules) Hold(in Intake, now time.Time, jitter float64) Decision {
 
 // Release decides about a message whose host is gone, so that the next host need not wait for the end of the lease. It
 // applies even if the call has ended: no host is left that would delete the message.
-func (Rules) Release(jitter float64) Decision {
-	return Decision{Action: Release, Reason: HostGone, Delay: handBack(jitter)}
+func (r Rules) Release(in Intake, now time.Time, jitter float64) Decision {
+	left := time.Duration(math.MaxInt64)
+	if in.Envelope != nil {
+		left = in.Envelope.GiveUpAt(r.Expiration).Sub(now)
+	}
+	return Decision{Action: Release, Reason: HostGone, Delay: handBack(left, jitter)}
 }
 
 // retry decides about a temporary failure.

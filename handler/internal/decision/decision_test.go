@@ -233,6 +233,14 @@ func TestSettlementTable(t *testing.T) {
 			withCallback, failure(decision.FailureInterrupted), decision.Reschedule,
 			decision.Interrupted, 10 * time.Second, 0, 0, false,
 		},
+		"interrupted_before_deadline": {
+			`,"deadline":"2026-01-31T12:00:08Z"`, failure(decision.FailureInterrupted), decision.Reschedule,
+			decision.Interrupted, 6 * time.Second, 0, 0, false,
+		},
+		"interrupted_at_deadline": {
+			nearDeadline, failure(decision.FailureInterrupted), decision.Reschedule,
+			decision.Interrupted, time.Second, 0, 0, false,
+		},
 	}
 	for name, row := range rows {
 		t.Run(name, func(t *testing.T) {
@@ -242,6 +250,44 @@ func TestSettlementTable(t *testing.T) {
 			got.attempts, got.status, got.givenUp = d.State.Attempts, d.Status, d.GivenUp
 			if diff := cmp.Diff(row, got, cmp.AllowUnexported(row)); diff != "" {
 				t.Errorf("decision (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestRefuse: a message that has no slot, or whose target is down, comes back before its deadline as long as there is
+// time.
+func TestRefuse(t *testing.T) {
+	const minute = time.Minute
+	for name, row := range map[string]struct {
+		left, delay time.Duration
+		jitter      float64
+		want        time.Duration // 0: given up
+	}{
+		"turn_comes_in_time":     {left: time.Hour, delay: minute, want: minute},
+		"turn_comes_late":        {left: minute, delay: time.Hour, want: 50 * time.Second},
+		"before_last_attempt":    {left: 10*time.Second + 1, delay: minute, want: 1},
+		"after_last_attempt":     {left: 9 * time.Second, delay: minute, want: time.Second},
+		"spread":                 {left: 9 * time.Second, delay: minute, jitter: 0.5, want: 1500 * time.Millisecond},
+		"short_turn":             {left: 9 * time.Second, delay: 4 * time.Second, want: time.Second},
+		"soon_enough":            {left: 3200 * time.Millisecond, jitter: 0.9, want: 1200 * time.Millisecond},
+		"once_more":              {left: 2 * time.Second, jitter: 0.9, want: time.Second},
+		"no_time":                {left: time.Second, delay: minute},
+		"deadline_while_decided": {left: -time.Second, delay: minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			deadline := now.Add(row.left).Format(time.RFC3339Nano)
+			in := rules().Open(fmt.Appendf(nil, plain, `,"attempts":2,"deadline":"`+deadline+`"`), "id", limit, now)
+			d := rules().Refuse(in, decision.Busy, "share", row.delay, now, row.jitter)
+			if row.want == 0 {
+				if d.Action != decision.DeadLetter || d.Reason != decision.Expired || !d.GivenUp || d.Detail != "busy" {
+					t.Errorf("%+v, want given up because it was busy", d)
+				}
+				return
+			}
+			if d.Action != decision.Reschedule || d.Reason != decision.Busy || d.Delay != row.want ||
+				d.State.Attempts != 2 {
+				t.Errorf("%s for %s in %v, %d attempts, want %v", d.Action, d.Reason, d.Delay, d.State.Attempts, row.want)
 			}
 		})
 	}

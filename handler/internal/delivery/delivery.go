@@ -153,7 +153,7 @@ func (r *Result) ends() bool {
 
 // isRecorded reports whether the record of scheduled messages has the message.
 func (r *Result) isRecorded() bool {
-	return r.Action == decision.Reschedule && r.Reason != decision.Busy && r.Delay >= record.MinDelay
+	return r.Action == decision.Reschedule && r.Delay >= decision.MinRecordedDelay
 }
 
 // process decides about a message, makes its call if that is due, and returns what must be written. It sets the
@@ -184,7 +184,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 	case r.Action == decision.Call:
 		admitted, refusal := d.admit(m, in, arrived)
 		if refusal != nil {
-			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived)
+			r.Decision = d.Rules.Refuse(in, refusal.Reason, refusal.Detail, refusal.Delay, arrived, d.Jitter())
 			break
 		}
 		*slot = admitted
@@ -197,7 +197,7 @@ func (d *Deliverer) process(m *Message, slot **admission.Slot) (r Result, w deci
 		d.recordCall(&r, outcome, arrived, decided, change.IsOpen)
 	}
 	if errors.Is(context.Cause(d.Stopping), ErrHostGone) {
-		r.Decision = d.Rules.Release(d.Jitter())
+		r.Decision = d.Rules.Release(in, decided, d.Jitter())
 	}
 	d.explainWait(&r)
 	if in.Envelope != nil && r.ends() {
@@ -283,7 +283,7 @@ func wasRecorded(e *envelope.Envelope, lease settle.Lease) bool {
 	if e == nil || lease.ID == "" {
 		return false
 	}
-	return e.NextAttemptAt.Sub(lease.InsertedAt) >= record.MinDelay-storage.ClockDifference
+	return e.NextAttemptAt.Sub(lease.InsertedAt) >= decision.MinRecordedDelay-storage.ClockDifference
 }
 
 // row describes a message that was rescheduled.
@@ -392,7 +392,7 @@ func (r *Result) MarshalZerologObject(event *zerolog.Event) {
 	if r.Delay > 0 {
 		event.Int64(logs.Delay, logs.Millis(r.Delay))
 	}
-	isDue := r.Reason == decision.Interrupted || r.Reason == decision.Busy
+	isDue := r.Reason == decision.Interrupted || r.Reason == decision.Busy && r.Delay < decision.MinRecordedDelay
 	if r.Action == decision.Reschedule && !isDue {
 		event.Time(logs.NextAttempt, r.NextAttemptAt)
 	}

@@ -18,26 +18,31 @@ import (
 func TestHostGone(t *testing.T) {
 	const lease = 10 * time.Minute
 	for name, row := range map[string]struct {
-		answer decision.Outcome
-		lease  func(settle.Lease) settle.Lease
-		delay  time.Duration
+		answer  decision.Outcome
+		lease   func(settle.Lease) settle.Lease
+		delay   time.Duration
+		members string // of the envelope
 	}{
-		"interrupted": {decision.Outcome{Failure: decision.FailureInterrupted}, leaseUnchanged, handedBack},
-		"delivered":   {decision.Outcome{Status: 200}, leaseUnchanged, handedBack},
-		"failed":      {decision.Outcome{Status: 503}, leaseUnchanged, handedBack},
-		"rejected":    {decision.Outcome{Status: 400}, leaseUnchanged, handedBack},
+		"interrupted": {decision.Outcome{Failure: decision.FailureInterrupted}, leaseUnchanged, handedBack, ""},
+		"delivered":   {decision.Outcome{Status: 200}, leaseUnchanged, handedBack, ""},
+		"failed":      {decision.Outcome{Status: 503}, leaseUnchanged, handedBack, ""},
+		"rejected":    {decision.Outcome{Status: 400}, leaseUnchanged, handedBack, ""},
 		"text_mode": {
 			decision.Outcome{Failure: decision.FailureInterrupted},
-			func(settle.Lease) settle.Lease { return settle.Lease{} }, lease - time.Minute,
+			func(settle.Lease) settle.Lease { return settle.Lease{} }, lease - time.Minute, "",
 		},
 		"stale": {decision.Outcome{Failure: decision.FailureInterrupted}, func(l settle.Lease) settle.Lease {
 			l.PopReceipt = "of another receive"
 			return l
-		}, lease - time.Minute},
+		}, lease - time.Minute, ""},
 		"last_dequeue": {decision.Outcome{Failure: decision.FailureInterrupted}, func(l settle.Lease) settle.Lease {
 			l.DequeueCount = maxDequeueCount
 			return l
-		}, handedBack},
+		}, handedBack, ""},
+		"before_deadline": {
+			decision.Outcome{Failure: decision.FailureInterrupted}, leaseUnchanged, 6 * time.Second,
+			`,"deadline":"2000-01-01T00:01:08Z"`,
+		},
 	} {
 		for _, mode := range []settle.RescheduleMode{settle.RescheduleEnqueue, settle.RescheduleUpdate} {
 			t.Run(name+"_"+string(mode), func(t *testing.T) {
@@ -47,7 +52,7 @@ func TestHostGone(t *testing.T) {
 						return row.answer
 					}})
 					b.Settler = b.Settler.WithReschedule(mode, maxDequeueCount)
-					content := fmt.Sprintf(plain, seen503)
+					content := fmt.Sprintf(plain, seen503+row.members)
 					b.send(t, content)
 					received, err := b.store.Receive(t.Context(), mainQueue, 1, lease)
 					if err != nil || len(received) != 1 {

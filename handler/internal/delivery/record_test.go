@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"asynccaller/handler/internal/settle"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
+	"asynccaller/handler/internal/targets"
 )
 
 // observed counts the rows that are written and removed, and checks each new receipt.
@@ -78,6 +80,36 @@ func TestRecord(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestRecordBusy: a message that waits for a slot is recorded like any other, so that it is listed and can be
+// cancelled.
+func TestRecordBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := setup(t, answers(decision.Outcome{Status: 200}))
+		rows := &observed{b: b, t: t}
+		b.Record = record.NewRecorder(rows, func(path string) string { return path }, 1<<20, zerolog.Nop())
+		profiles, err := targets.Parse([]byte(`{"*": {"rate": "30/h"}}`), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.Rules.Profiles = profiles
+		b.deliver(fmt.Sprintf(plain, "")) // takes the only token
+		b.send(t, fmt.Sprintf(plain, ""))
+
+		b.runHost(t)
+		b.Record.Close(time.Second)
+
+		if got := fmt.Sprint(rows.routes); !strings.HasPrefix(got, "[target.example:8443/orders0busy0") {
+			t.Errorf("rows %s", got)
+		}
+		if len(b.target.calls) != 2 || rows.removed != rows.written {
+			t.Errorf("%d calls, %d rows written, %d removed", len(b.target.calls), rows.written, rows.removed)
+		}
+		if line := b.linesWith(t, "settled")[1]; line["reason"] != "busy" || line["next_attempt_at"] == nil {
+			t.Errorf("log line %v, want the time of the next attempt", line)
+		}
+	})
 }
 
 // TestNotRecorded lists the messages that no row is written for, and those whose row is left alone.

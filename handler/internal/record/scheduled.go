@@ -13,9 +13,6 @@ import (
 	"asynccaller/handler/internal/storage"
 )
 
-// MinDelay is the shortest delay that is recorded: shorter ones cost no transaction.
-const MinDelay = 30 * time.Second
-
 // Beat records that a timer function runs now.
 func Beat(ctx context.Context, table storage.Table, name string) error {
 	return table.Put(ctx, storage.Heartbeats, []storage.Row{{ID: name, Writes: storage.RunTable}})

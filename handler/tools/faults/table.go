@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"asynccaller/handler/internal/record"
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/tools/azurite"
 	"asynccaller/handler/tools/faults/judge"
 	"asynccaller/handler/tools/storageproxy"
@@ -125,7 +125,7 @@ func (r *recorders) lived(handler int, now time.Time, atLeast time.Duration) boo
 // noteDelay counts a write of a handler for [result.checkTables].
 func (s *system) noteDelay(delay time.Duration) {
 	handler, alive := s.processes.current()
-	isDelay := delay >= record.MinDelay && delay <= minHeld
+	isDelay := delay >= decision.MinRecordedDelay && delay <= minHeld
 	var use tableUse
 	if isDelay {
 		use.delays = 1

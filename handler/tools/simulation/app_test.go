@@ -265,7 +265,8 @@ func (i *instance) deliver(c *call) {
 			c.down++
 			t.down++
 		}
-		i.settle(c, i.rules.Refuse(c.intake, refusal.Reason, refusal.Detail, refusal.Delay, arrived), nil)
+		d := i.rules.Refuse(c.intake, refusal.Reason, refusal.Detail, refusal.Delay, arrived, i.random.Float64())
+		i.settle(c, d, nil)
 		return
 	}
 	outcome := t.begin(c)

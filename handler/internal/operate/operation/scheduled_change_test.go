@@ -11,12 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"asynccaller/handler/internal/decision"
 	"asynccaller/handler/internal/envelope"
 	"asynccaller/handler/internal/operate/account"
 	"asynccaller/handler/internal/operate/operation"
 	"asynccaller/handler/internal/operate/run"
 	"asynccaller/handler/internal/operate/run/journal"
-	"asynccaller/handler/internal/record"
 	"asynccaller/handler/internal/storage"
 	"asynccaller/handler/internal/storage/memory"
 )
@@ -196,7 +196,7 @@ func TestExpediteSpread(t *testing.T) {
 				wait < time.Duration(i)*10*time.Second-time.Second {
 				t.Errorf("message %d is visible in %v", i, wait)
 			}
-			if time.Until(m.NextVisibleAt) >= record.MinDelay {
+			if time.Until(m.NextVisibleAt) >= decision.MinRecordedDelay {
 				want[m.ID] = m.NextVisibleAt
 			}
 		}

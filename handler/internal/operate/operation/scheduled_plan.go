@@ -122,7 +122,7 @@ func (h *hooks) Ended(s journal.Step, p journal.Progress) {
 		row.Content = h.runs.Rules.Content(s.Text())
 		row.Repeated = row.Repeated || p.PossibleDuplicate
 	}
-	if row.Content != nil && time.Until(row.NextAttemptAt) >= record.MinDelay {
+	if row.Content != nil && time.Until(row.NextAttemptAt) >= decision.MinRecordedDelay {
 		row.ID, row.PopReceipt = p.NewID, p.NewReceipt
 		h.rows.Scheduled(row)
 		return
