@@ -6,11 +6,13 @@
 @maxLength(18)
 param name string = 'async-caller'
 
+@description('Region of the resources. README.md says how to list the regions that have the plan.')
 param location string = resourceGroup().location
 
 @description('The environment of azd, for its tag; empty without azd.')
 param environmentName string = ''
 
+@description('Hosting plan of the app.')
 @allowed(['FlexConsumption', 'ElasticPremium'])
 param plan string = 'FlexConsumption'
 
@@ -27,19 +29,33 @@ param maximumInstanceCount int = 40
 @allowed(['EP1', 'EP2', 'EP3'])
 param premiumSize string = 'EP1'
 
-@description('App settings by name: the settings of Async Caller, secrets of targets.json as Key Vault references.')
-param settings object = {}
+@description('Spreads the instances over availability zones. Not every region has them for each plan: README.md.')
+param zoneRedundant bool = false
 
-@description('Object id of a person or group that sends, operates and deploys; empty: nobody gets a role here.')
-param operatorPrincipalId string = ''
+@description('Redundancy of the storage account. Standard_ZRS needs a region with availability zones.')
+@allowed(['Standard_LRS', 'Standard_ZRS', 'Standard_GRS', 'Standard_GZRS'])
+param storageSku string = 'Standard_ZRS'
+
+@description('Locks the storage account, with the calls on its queues, against deletion.')
+param deleteLock bool = false
+
+@description('App settings by name: the settings of Async Caller, secrets of targets.json as Key Vault references.')
+param settings { *: string } = {}
+
+@description('Object id of who sends, operates and deploys; empty: nobody gets a role here.')
+param operatorPrincipalId string = deployer().objectId
+
+@description('Kind of operatorPrincipalId.')
+@allowed(['User', 'Group', 'ServicePrincipal'])
+param operatorPrincipalType string = 'User'
 
 @description('Receives the alerts; empty: no action group is made.')
 param alertEmail string = ''
 
 @description('Ids of further action groups that receive the alerts.')
-param actionGroupIds array = []
+param actionGroupIds string[] = []
 
-@description('Address range of a virtual network to make for the calls, such as 10.20.0.0/24; empty: none is made.')
+@description('Address range of a virtual network to make for the calls, /25 or larger; empty: none is made.')
 param virtualNetworkPrefix string = ''
 
 @description('Id of an existing subnet for the calls, delegated to Microsoft.App/environments (Flex Consumption) or Microsoft.Web/serverFarms.')
@@ -49,14 +65,45 @@ param subnetId string = ''
 @minValue(-1)
 param dailyQuotaGb int = -1
 
-var flex = plan == 'FlexConsumption'
-var token = uniqueString(resourceGroup().id, name)
-var tags = empty(environmentName) ? {} : { 'azd-env-name': environmentName }
-var packageContainer = 'packages'
-var packageName = 'async-caller.zip'
-var ownSubnet = !empty(virtualNetworkPrefix)
+@description('Closes the storage account except for private endpoints in the virtual network of virtualNetworkPrefix.')
+param privateStorage bool = false
 
-// The queues of functions/; each has a poison queue.
+@description('The plan is Flex Consumption, otherwise Elastic Premium.')
+var flex = plan == 'FlexConsumption'
+
+@description('Ends the names of the resources.')
+var token = uniqueString(resourceGroup().id, name)
+
+@description('Tags of the resources.')
+var tags = empty(environmentName) ? {} : { 'azd-env-name': environmentName }
+
+@description('Container for the package of the app.')
+var packageContainer = 'packages'
+
+@description('Name of the package in its container, on Elastic Premium.')
+var packageName = 'async-caller.zip'
+
+@description('Instances that are always on, on Elastic Premium: one in each of three zones if it is zone redundant.')
+var premiumInstances = zoneRedundant ? 3 : 1
+
+@description('The template makes the virtual network.')
+var ownNetwork = !empty(virtualNetworkPrefix)
+
+@description('Address ranges of the subnets app and endpoints. The rest of the network is free.')
+var subnetPrefixes = ownNetwork
+  ? [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]
+  : ['', '']
+
+@description('The calls leave through a virtual network.')
+var inNetwork = ownNetwork || !empty(subnetId)
+
+@description('Only the private endpoints accept connections to the storage account.')
+var closed = privateStorage && !ownNetwork ? fail('privateStorage needs virtualNetworkPrefix') : privateStorage
+
+@description('Services of the storage account that the app uses.')
+var storageServices = ['blob', 'queue', 'table']
+
+@description('The queues of functions/; each has a poison queue.')
 var queues = [
   'async-caller'
   'async-caller-1'
@@ -71,13 +118,13 @@ var queues = [
   'async-caller-10'
 ]
 
-resource storage 'Microsoft.Storage/storageAccounts@2025-06-01' = {
+resource storage 'Microsoft.Storage/storageAccounts@2026-04-01' = {
   name: 'ac${token}'
   location: location
   tags: tags
   kind: 'StorageV2'
   sku: {
-    name: 'Standard_LRS'
+    name: storageSku
   }
   properties: {
     allowSharedKeyAccess: false
@@ -85,16 +132,26 @@ resource storage 'Microsoft.Storage/storageAccounts@2025-06-01' = {
     allowBlobPublicAccess: false
     minimumTlsVersion: 'TLS1_2'
     supportsHttpsTrafficOnly: true
+    publicNetworkAccess: closed ? 'Disabled' : 'Enabled'
   }
 }
 
-resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2025-06-01' = {
+resource lock 'Microsoft.Authorization/locks@2020-05-01' = if (deleteLock) {
+  scope: storage
+  name: 'calls'
+  properties: {
+    level: 'CanNotDelete'
+    notes: 'The queues have calls that are not delivered yet.'
+  }
+}
+
+resource blobs 'Microsoft.Storage/storageAccounts/blobServices@2026-04-01' = {
   parent: storage
   name: 'default'
   properties: {}
 }
 
-resource packages 'Microsoft.Storage/storageAccounts/blobServices/containers@2025-06-01' = {
+resource packages 'Microsoft.Storage/storageAccounts/blobServices/containers@2026-04-01' = {
   parent: blobs
   name: packageContainer
   properties: {
@@ -102,39 +159,39 @@ resource packages 'Microsoft.Storage/storageAccounts/blobServices/containers@202
   }
 }
 
-resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2025-06-01' = {
+resource queueService 'Microsoft.Storage/storageAccounts/queueServices@2026-04-01' = {
   parent: storage
   name: 'default'
   properties: {}
 }
 
-resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2025-06-01' = [for queueName in queues: {
+resource queue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in queues: {
   parent: queueService
   name: queueName
 }]
 
-resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2025-06-01' = [for queueName in queues: {
+resource poisonQueue 'Microsoft.Storage/storageAccounts/queueServices/queues@2026-04-01' = [for queueName in queues: {
   parent: queueService
   name: '${queueName}-poison'
 }]
 
-resource tableService 'Microsoft.Storage/storageAccounts/tableServices@2025-06-01' = {
+resource tableService 'Microsoft.Storage/storageAccounts/tableServices@2026-04-01' = {
   parent: storage
   name: 'default'
   properties: {}
 }
 
-resource scheduledTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' = {
+resource scheduledTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
   parent: tableService
   name: 'asynccallerscheduled'
 }
 
-resource outcomesTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' = {
+resource outcomesTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
   parent: tableService
   name: 'asynccallerrun'
 }
 
-resource appTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2025-06-01' = {
+resource appTable 'Microsoft.Storage/storageAccounts/tableServices/tables@2026-04-01' = {
   parent: tableService
   name: 'asynccallerapp'
 }
@@ -146,10 +203,19 @@ resource identity 'Microsoft.ManagedIdentity/userAssignedIdentities@2024-11-30' 
 }
 
 // README.md says what each role is for.
+@description('Storage Queue Data Contributor')
 var queueContributor = '974c5e8b-45b9-4653-ba55-5f855dd0fb88'
+
+@description('Storage Table Data Contributor')
 var tableContributor = '0a9a7e1f-b9d0-4cc4-a60d-0319b160aaa3'
+
+@description('Storage Blob Data Owner')
 var blobOwner = 'b7e6dc6d-f1e8-4753-8033-0f276bb0955b'
+
+@description('Storage Blob Data Contributor')
 var blobContributor = 'ba92f5b4-2d11-453d-a403-e96b0029c9fe'
+
+@description('Monitoring Metrics Publisher')
 var metricsPublisher = '3913510d-42f4-4e42-8a64-420c390055eb'
 
 resource storageRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = [for role in [queueContributor, tableContributor, blobOwner]: {
@@ -178,10 +244,11 @@ resource operatorRole 'Microsoft.Authorization/roleAssignments@2022-04-01' = [fo
   properties: {
     roleDefinitionId: subscriptionResourceId('Microsoft.Authorization/roleDefinitions', role)
     principalId: operatorPrincipalId
+    principalType: operatorPrincipalType
   }
 }]
 
-resource workspace 'Microsoft.OperationalInsights/workspaces@2025-07-01' = {
+resource workspace 'Microsoft.OperationalInsights/workspaces@2026-03-01' = {
   name: '${name}-${token}'
   location: location
   tags: tags
@@ -208,7 +275,8 @@ resource insights 'Microsoft.Insights/components@2020-02-02' = {
   }
 }
 
-resource network 'Microsoft.Network/virtualNetworks@2025-01-01' = if (ownSubnet) {
+// The subnets are resources of their own. If the network listed them, provisioning again would delete all others.
+resource network 'Microsoft.Network/virtualNetworks@2026-01-01' = if (ownNetwork) {
   name: '${name}-${token}'
   location: location
   tags: tags
@@ -216,35 +284,127 @@ resource network 'Microsoft.Network/virtualNetworks@2025-01-01' = if (ownSubnet)
     addressSpace: {
       addressPrefixes: [virtualNetworkPrefix]
     }
-    subnets: [
+  }
+}
+
+resource appSubnet 'Microsoft.Network/virtualNetworks/subnets@2026-01-01' = if (ownNetwork) {
+  parent: network
+  name: 'app'
+  properties: {
+    addressPrefix: subnetPrefixes[0]
+    delegations: [
       {
         name: 'app'
         properties: {
-          addressPrefix: virtualNetworkPrefix
-          delegations: [
-            {
-              name: 'app'
-              properties: {
-                serviceName: flex ? 'Microsoft.App/environments' : 'Microsoft.Web/serverFarms'
-              }
-            }
-          ]
+          serviceName: flex ? 'Microsoft.App/environments' : 'Microsoft.Web/serverFarms'
         }
       }
     ]
   }
 }
 
-resource serverFarm 'Microsoft.Web/serverfarms@2024-11-01' = {
+resource endpointSubnet 'Microsoft.Network/virtualNetworks/subnets@2026-01-01' = if (ownNetwork) {
+  parent: network
+  name: 'endpoints'
+  properties: {
+    addressPrefix: subnetPrefixes[1]
+  }
+  dependsOn: [appSubnet] // Azure refuses two changes of a network at the same time.
+}
+
+resource zone 'Microsoft.Network/privateDnsZones@2024-06-01' = [for service in storageServices: if (closed) {
+  name: 'privatelink.${service}.${environment().suffixes.storage}'
+  location: 'global'
+  tags: tags
+}]
+
+resource zoneLink 'Microsoft.Network/privateDnsZones/virtualNetworkLinks@2024-06-01' = [
+  for (service, i) in storageServices: if (closed) {
+    parent: zone[i]
+    name: service
+    location: 'global'
+    tags: tags
+    properties: {
+      registrationEnabled: false
+      virtualNetwork: {
+        id: network.id
+      }
+    }
+  }
+]
+
+@batchSize(1)
+resource endpoint 'Microsoft.Network/privateEndpoints@2026-01-01' = [for service in storageServices: if (closed) {
+  name: '${name}-${service}-${token}'
+  location: location
+  tags: tags
+  properties: {
+    subnet: {
+      id: endpointSubnet.id
+    }
+    privateLinkServiceConnections: [
+      {
+        name: service
+        properties: {
+          privateLinkServiceId: storage.id
+          groupIds: [service]
+        }
+      }
+    ]
+  }
+}]
+
+resource zoneGroup 'Microsoft.Network/privateEndpoints/privateDnsZoneGroups@2026-01-01' = [
+  for (service, i) in storageServices: if (closed) {
+    parent: endpoint[i]
+    name: 'default'
+    properties: {
+      privateDnsZoneConfigs: [
+        {
+          name: service
+          properties: {
+            privateDnsZoneId: zone[i].id
+          }
+        }
+      ]
+    }
+  }
+]
+
+// The plans are two resources, because the compiler checks the properties only of a known kind.
+resource flexPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (flex) {
   name: '${name}-${token}'
   location: location
   tags: tags
-  kind: flex ? 'functionapp' : 'elastic'
-  sku: flex ? { name: 'FC1', tier: 'FlexConsumption' } : { name: premiumSize, tier: 'ElasticPremium' }
-  properties: flex ? { reserved: true } : { reserved: true, maximumElasticWorkerCount: maximumInstanceCount }
+  kind: 'functionapp'
+  sku: {
+    name: 'FC1'
+    tier: 'FlexConsumption'
+  }
+  properties: {
+    reserved: true
+    zoneRedundant: zoneRedundant
+  }
 }
 
-resource app 'Microsoft.Web/sites@2024-11-01' = {
+resource premiumPlan 'Microsoft.Web/serverfarms@2025-03-01' = if (!flex) {
+  name: '${name}-${token}'
+  location: location
+  tags: tags
+  kind: 'elastic'
+  sku: {
+    name: premiumSize
+    tier: 'ElasticPremium'
+    capacity: premiumInstances
+  }
+  properties: {
+    reserved: true
+    maximumElasticWorkerCount: maximumInstanceCount
+    zoneRedundant: zoneRedundant
+  }
+}
+
+resource app 'Microsoft.Web/sites@2025-03-01' = {
   name: '${name}-${token}'
   location: location
   tags: union(tags, { 'azd-service-name': 'async-caller' })
@@ -256,16 +416,20 @@ resource app 'Microsoft.Web/sites@2024-11-01' = {
     }
   }
   properties: {
-    serverFarmId: serverFarm.id
+    serverFarmId: flex ? flexPlan.id : premiumPlan.id
     httpsOnly: true
     clientAffinityEnabled: false
     keyVaultReferenceIdentity: identity.id
-    virtualNetworkSubnetId: ownSubnet ? '${network.id}/subnets/app' : empty(subnetId) ? null : subnetId
+    virtualNetworkSubnetId: ownNetwork ? appSubnet.id : empty(subnetId) ? null : subnetId
+    // Without it, Elastic Premium sends only calls to private addresses through the network.
+    outboundVnetRouting: inNetwork && !flex ? { applicationTraffic: true } : null
     // Flex Consumption refuses most members of siteConfig, even if they are null: they must be absent there.
     siteConfig: union({ minTlsVersion: '1.2' }, flex ? {} : {
       ftpsState: 'Disabled'
       functionAppScaleLimit: maximumInstanceCount
-      minimumElasticInstanceCount: 1
+      minimumElasticInstanceCount: premiumInstances
+      // The platform cannot read the queues of a closed account, so the host tells it when to scale.
+      functionsRuntimeScaleMonitoringEnabled: closed
     })
     functionAppConfig: flex ? {
       runtime: {
@@ -288,9 +452,21 @@ resource app 'Microsoft.Web/sites@2024-11-01' = {
       }
     } : null
   }
-  dependsOn: [packages, queue, poisonQueue, scheduledTable, outcomesTable, storageRole, insightsRole]
+  dependsOn: [
+    packages
+    queue
+    poisonQueue
+    scheduledTable
+    outcomesTable
+    storageRole
+    insightsRole
+    endpointSubnet
+    zoneLink
+    zoneGroup
+  ]
 }
 
+@description('How the host reaches the storage account and Application Insights.')
 var identitySettings = {
   AzureWebJobsStorage__accountName: storage.name
   AzureWebJobsStorage__credential: 'managedidentity'
@@ -301,13 +477,14 @@ var identitySettings = {
 
 // docs/log.md recommends the level, and no records of the host's own calls. The log must not be sampled: alerts count
 // its lines.
+@description('Settings of the host for its log.')
 var logSettings = {
   AzureFunctionsJobHost__logging__logLevel__Function: 'Warning'
   AzureFunctionsJobHost__logging__applicationInsights__samplingSettings__excludedTypes: 'Trace'
   AzureFunctionsJobHost__logging__applicationInsights__enableDependencyTracking: 'false'
 }
 
-// Elastic Premium would need a shared key for a file share, so the app runs from the package in its container.
+@description('Elastic Premium would need a shared key for a file share, so it runs from the package in its container.')
 var premiumSettings = {
   FUNCTIONS_EXTENSION_VERSION: '~4'
   FUNCTIONS_WORKER_RUNTIME: 'custom'
@@ -315,20 +492,28 @@ var premiumSettings = {
   WEBSITE_RUN_FROM_PACKAGE_BLOB_MI_RESOURCE_ID: identity.id
 }
 
-resource appSettings 'Microsoft.Web/sites/config@2024-11-01' = {
+resource appSettings 'Microsoft.Web/sites/config@2025-03-01' = {
   parent: app
   name: 'appsettings'
   properties: union(identitySettings, logSettings, flex ? {} : premiumSettings, settings)
 }
 
 // Deployments authenticate with Microsoft Entra ID, never with a publishing password.
-resource passwords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2024-11-01' = [for endpoint in ['ftp', 'scm']: if (!flex) {
+resource ftpPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2025-03-01' = if (!flex) {
   parent: app
-  name: endpoint
+  name: 'ftp'
   properties: {
     allow: false
   }
-}]
+}
+
+resource scmPasswords 'Microsoft.Web/sites/basicPublishingCredentialsPolicies@2025-03-01' = if (!flex) {
+  parent: app
+  name: 'scm'
+  properties: {
+    allow: false
+  }
+}
 
 resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(alertEmail)) {
   name: '${name}-${token}'
@@ -350,6 +535,7 @@ resource actionGroup 'Microsoft.Insights/actionGroups@2023-01-01' = if (!empty(a
 // The alerts of docs/operating.md, which says what to do about each. A test compares the queries. Each window reaches
 // back over earlier ones, because a row can arrive minutes late. An alert resolves when its query has no result any
 // more. For `alive` that would be wrong after two days without a line, so Azure repeats it instead.
+@description('Alerts by name.')
 var alerts = [
   {
     name: 'poison'
@@ -465,6 +651,15 @@ resource workbook 'Microsoft.Insights/workbooks@2023-06-01' = {
   }
 }
 
-// Azure changes the letter case of an output's name that begins with a capital.
+@description('Name of the function app.')
 output appName string = app.name
+
+@description('Name of the storage account.')
 output accountName string = storage.name
+
+// Azure changes the letter case of a name that begins with a capital. azd, which expects these two, changes it back.
+@description('Region of the resources.')
+output AZURE_LOCATION string = location
+
+@description('Tenant of the resources.')
+output AZURE_TENANT_ID string = tenant().tenantId

@@ -139,6 +139,93 @@ func TestTemplateRoles(t *testing.T) {
 	compare(t, "roles", group(section, `(?m)^\| (\w+ \w+ .+? \| .+?) \|`), got)
 }
 
+// resourcePattern matches a resource of the template: name, provider, first part of the type, version.
+var resourcePattern = regexp.MustCompile(
+	`(?ms)^resource (\w+) '([\w.]+)(/\w+)[\w/]*@([\w-]+)' = .*?^(?:\}|\]|\}\])$`)
+
+// TestTemplateStyle: what the linter of Bicep demands, as far as text shows it.
+func TestTemplateStyle(t *testing.T) {
+	text := read(t, template)
+	declared := group(text, `(?m)^(?:param|var|output) (\w+)`)
+	described := group(text, `(?m)^@description\('.+'\)\n(?:@.*\n)*(?:param|var|output) (\w+)`)
+	compare(t, "declarations with a description of one line", declared, described)
+	oldest := map[string]string{
+		"Microsoft.Web": "2025-03-01", "Microsoft.Storage": "2026-04-01", "Microsoft.Network": "2026-01-01",
+		"Microsoft.OperationalInsights": "2026-03-01", "Microsoft.Network/privateDnsZones": "2024-06-01",
+		"Microsoft.Insights/scheduledQueryRules": "2026-03-01",
+	}
+	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
+		least, listed := oldest[resource[2]+resource[3]]
+		if !listed {
+			least = oldest[resource[2]]
+		}
+		if resource[4] < least || strings.HasSuffix(resource[4], "-preview") {
+			t.Errorf("%s has the API version %s, want %s or later, and no preview", resource[1], resource[4], least)
+		}
+	}
+	if found := group(text, `(?m)^ +(kind: \w+ \?.*|name: endpoint)$`); found != nil {
+		t.Errorf("Bicep does not check the properties of a resource whose kind or name is conditional: %s", found)
+	}
+}
+
+// TestTemplateResources: calls survive a failed zone and a deletion by mistake, a closed storage account is reachable
+// for the app, and each role names the kind of who has it.
+func TestTemplateResources(t *testing.T) {
+	text := read(t, template)
+	resources := map[string]string{}
+	for _, resource := range resourcePattern.FindAllStringSubmatch(text, -1) {
+		resources[resource[1]] = strings.Join(strings.Fields(resource[0]), " ")
+	}
+	for name, wanted := range map[string][]string{
+		// durability
+		"storage": {"sku: { name: storageSku }", "publicNetworkAccess: closed ? 'Disabled' : 'Enabled'"},
+		"lock":    {"if (deleteLock)", "scope: storage", "level: 'CanNotDelete'"},
+		// One plan for each kind: Bicep checks the properties only if it knows the kind.
+		"flexPlan":     {"= if (flex) {", "kind: 'functionapp'", "zoneRedundant: zoneRedundant"},
+		"premiumPlan":  {"= if (!flex) {", "kind: 'elastic'", "zoneRedundant: zoneRedundant", "capacity: premiumInstances"},
+		"ftpPasswords": {"= if (!flex) {", "name: 'ftp'", "allow: false"},
+		"scmPasswords": {"= if (!flex) {", "name: 'scm'", "allow: false"},
+		// network
+		"appSubnet":      {"parent: network", "addressPrefix: subnetPrefixes[0]", "serviceName: flex ? "},
+		"endpointSubnet": {"parent: network", "addressPrefix: subnetPrefixes[1]", "dependsOn: [appSubnet]"},
+		"endpoint":       {"in storageServices: if (closed)", "id: endpointSubnet.id", "groupIds: [service]"},
+		"zone":           {"in storageServices: if (closed)", "'privatelink.${service}.${environment().suffixes.storage}'"},
+		"zoneLink":       {"in storageServices: if (closed)", "parent: zone[i]", "id: network.id"},
+		"zoneGroup":      {"in storageServices: if (closed)", "parent: endpoint[i]", "privateDnsZoneId: zone[i].id"},
+		"app": {
+			"virtualNetworkSubnetId: ownNetwork ? appSubnet.id : ", "minimumElasticInstanceCount: premiumInstances",
+			"outboundVnetRouting: inNetwork && !flex ? { applicationTraffic: true } : null",
+			"functionsRuntimeScaleMonitoringEnabled: closed", "endpointSubnet zoneLink zoneGroup ]",
+		},
+		// roles
+		"storageRole":  {"principalType: 'ServicePrincipal'"},
+		"insightsRole": {"principalType: 'ServicePrincipal'"},
+		"operatorRole": {"principalType: operatorPrincipalType"},
+	} {
+		for _, part := range wanted {
+			if !strings.Contains(resources[name], part) {
+				t.Errorf("the resource %s does not have %q", name, part)
+			}
+		}
+	}
+	if strings.Contains(resources["network"], "subnets") {
+		t.Error("the network lists subnets, so provisioning again deletes others")
+	}
+	for _, line := range []string{
+		"var storageServices = ['blob', 'queue', 'table']",
+		"var premiumInstances = zoneRedundant ? 3 : 1",
+		"? fail('privateStorage needs virtualNetworkPrefix') : privateStorage",
+		"? [cidrSubnet(virtualNetworkPrefix, 26, 0), cidrSubnet(virtualNetworkPrefix, 26, 1)]",
+		"param settings { *: string } = {}",
+		"output AZURE_LOCATION string = location",
+		"output AZURE_TENANT_ID string = tenant().tenantId",
+	} {
+		if !strings.Contains(text, line+"\n") {
+			t.Errorf("the template does not have %q", line)
+		}
+	}
+}
+
 // TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes.
 func TestAzd(t *testing.T) {
 	azd, text := read(t, "../deploy/azure.yaml"), read(t, template)
@@ -154,6 +241,11 @@ func TestAzd(t *testing.T) {
 	compare(t, "deployment", []string{service, archive}, deployed)
 	compare(t, "package", []string{archive}, group(text, `var packageName = '(.*)'`))
 	compare(t, "template", []string{"main"}, group(azd, `module: (.*)\n`))
+	released := group(read(t, "../CHANGELOG.md"), `\n## \[(\d\S*)\]`)
+	compare(t, "version", []string{"async-caller@" + released[0]}, group(azd, `\nmetadata:\n  template: (\S+) `))
+	if !strings.HasPrefix(azd, "# yaml-language-server: $schema=https://") {
+		t.Error("azure.yaml does not name its schema in the first line")
+	}
 }
 
 // TestDeployReadme: the page has the parameters of the template with their defaults, outputs that exist, and what the
@@ -161,10 +253,10 @@ func TestAzd(t *testing.T) {
 func TestDeployReadme(t *testing.T) {
 	page, text := read(t, "../deploy/README.md"), read(t, template)
 	var declared []string
-	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none", "resourceGroup().location", "the group's")
-	for _, param := range group(text, `(?m)^param (.*)$`) {
-		words := strings.Fields(param) // name type = default
-		declared = append(declared, "`"+words[0]+"` | "+strings.Trim(defaults.Replace(words[3]), "'"))
+	defaults := strings.NewReplacer("''", "none", "{}", "none", "[]", "none", "resourceGroup().location", "the group's",
+		"deployer().objectId", "yours")
+	for _, param := range regexp.MustCompile(`(?m)^param (\w+) .* = (.*)$`).FindAllStringSubmatch(text, -1) {
+		declared = append(declared, "`"+param[1]+"` | "+strings.Trim(defaults.Replace(param[2]), "'"))
 	}
 	compare(t, "parameters", group(page, "(?m)^\\| (`\\w+` \\| [^|]*?) \\| "), declared)
 	outputs := group(text, `(?m)^output ([a-z]\w*) `) // Azure changes the letter case of others
@@ -176,7 +268,12 @@ func TestDeployReadme(t *testing.T) {
 	image := read(t, "../deploy/Dockerfile")
 	user := mustMatch(t, image, `\nUSER ([1-9]\d*):[1-9]\d*\n`)[0]
 	port := mustMatch(t, image, `http://\+:(\d+)`)[0]
-	for _, promise := range []string{"user " + user + ", not as root", "port " + port} {
+	functions, err := filepath.Glob("../functions/*/function.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	zones := fmt.Sprintf("for each of the %d functions", len(functions)) // Flex Consumption scales each of its own
+	for _, promise := range []string{"user " + user + ", not as root", "port " + port, zones} {
 		if !strings.Contains(strings.Join(strings.Fields(page), " "), promise) {
 			t.Errorf("the page does not say %q", promise)
 		}
