@@ -226,6 +226,45 @@ func TestTemplateResources(t *testing.T) {
 	}
 }
 
+// TestTemplateInWorkflow: the workflow builds the template, lints it with all rules as errors, and makes a snapshot
+// with each file of parameters.
+func TestTemplateInWorkflow(t *testing.T) {
+	var config struct {
+		Analyzers struct {
+			Core struct {
+				Enabled bool
+				Rules   map[string]struct{ Level string }
+			}
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "../.ci/bicepconfig.json")), &config); err != nil {
+		t.Fatal(err)
+	}
+	core := config.Analyzers.Core
+	if !core.Enabled {
+		t.Error("the linter is off")
+	}
+	for rule, setting := range core.Rules {
+		// Whether a version is recent depends on the date, so it must not stop a change of something else.
+		if want := map[bool]string{true: "warning", false: "error"}[rule == "use-recent-api-versions"]; setting.Level != want {
+			t.Errorf("the rule %s has the level %s, want %s", rule, setting.Level, want)
+		}
+	}
+	for _, rule := range []string{"no-unused-params", "use-description-params", "use-description-vars",
+		"use-description-outputs", "use-recent-api-versions", "use-user-defined-types"} {
+		if _, exists := core.Rules[rule]; !exists {
+			t.Errorf("the rule %s is missing", rule)
+		}
+	}
+	job := mustMatch(t, read(t, "../.github/workflows/ci.yml"), `(?s)\n  template:\n(.*?)\n  \w+:\n`)[0]
+	for _, command := range []string{"cp ../.ci/bicepconfig.json .", "az bicep build --file main.bicep", "az bicep lint",
+		"for file in *.parameters.json", "bicep snapshot"} {
+		if !strings.Contains(job, command) {
+			t.Errorf("the job template does not run %q", command)
+		}
+	}
+}
+
 // TestAzd: azd finds the app by its tag, and deploys the zip that its hook makes.
 func TestAzd(t *testing.T) {
 	azd, text := read(t, "../deploy/azure.yaml"), read(t, template)
